@@ -1,0 +1,1 @@
+"""servetwin's scheduler and simulator. Importing it loads no heavy library."""

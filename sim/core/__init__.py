@@ -1,0 +1,1 @@
+"""Facts every other package speaks in: requests, tokens, batches, errors."""

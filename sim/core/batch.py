@@ -1,0 +1,65 @@
+"""One step of the model: what the scheduler decided to run, and what came out."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import NamedTuple
+
+
+class ForwardMode(IntEnum):
+    """What a step does: prefill only, decode only, or both in one forward pass."""
+
+    EXTEND = 0
+    DECODE = 1
+    MIXED = 2
+
+
+class PrefillRow(NamedTuple):
+    """One prefill row of a batch.
+
+    Attributes:
+        rid: the request.
+        prefix_len: tokens whose KV exists already (cached, or earlier chunks).
+        extend_len: tokens computed in this step.
+        num_prior_outputs: output tokens generated before (after a retraction or preemption).
+        samples: False for a chunk that is not the request's last one.
+    """
+
+    rid: str
+    prefix_len: int
+    extend_len: int
+    num_prior_outputs: int
+    samples: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What runs in one step. Frozen: the only thing that goes to executors, latency models, logs.
+
+    Attributes:
+        mode: extend, decode or mixed.
+        prefill: rows that compute prompt tokens, in batch order.
+        decode_rids: rows that compute one token each, in batch order, after the prefill rows.
+        num_context_tokens: tokens attended to after the step, summed over all rows.
+        num_decode_context_tokens: the decode rows' share of it.
+        stopped_rids: requests that left the running batch since the last step other than by
+            finishing: retracted, preempted or aborted.
+    """
+
+    mode: ForwardMode
+    prefill: tuple[PrefillRow, ...]
+    decode_rids: Sequence[str]
+    num_context_tokens: int
+    num_decode_context_tokens: int
+    stopped_rids: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StepOutput:
+    """What a step produced: every sampling row got one more token.
+
+    Attributes:
+        finished_rids: requests whose new token ends their output.
+    """
+
+    finished_rids: tuple[str, ...]

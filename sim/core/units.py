@@ -1,0 +1,14 @@
+"""Conversions at the edges; inside, time is integer nanoseconds (docs/adr/0002)."""
+
+NS_PER_S = 1_000_000_000
+NS_PER_MS = 1_000_000
+
+
+def seconds_to_ns(seconds: float) -> int:
+    """Round a number of seconds to whole nanoseconds."""
+    return round(seconds * NS_PER_S)
+
+
+def ms_to_ns(milliseconds: float) -> int:
+    """Round a number of milliseconds to whole nanoseconds."""
+    return round(milliseconds * NS_PER_MS)

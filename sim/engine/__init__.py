@@ -1,0 +1,1 @@
+"""The engine core and what plugs into it: executors, records, replay."""
