@@ -5,22 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from sim.core.request import RequestSpec
-from sim.core.tokens import stream_token_ids, TokenIds
-
-
-@dataclass(frozen=True, slots=True)
-class OutputScript:
-    """What a request will generate. Only the executor may read it.
-
-    The `num_tokens`-th token ends the output, unless `max_new_tokens` comes first or the request
-    ignores end tokens. Token k is token k of stream `seed`.
-    """
-
-    num_tokens: int
-    seed: int
-
-    def token_ids(self, num_tokens: int) -> TokenIds:
-        return stream_token_ids(self.seed, 0, num_tokens)
+from sim.engine.script import OutputScript
 
 
 @dataclass(frozen=True, slots=True)

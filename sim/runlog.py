@@ -1,0 +1,85 @@
+"""The one log of a run, simulated or real: meta data, requests, steps and token gaps as columns."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+Int64 = NDArray[np.int64]
+
+NOT_YET_NS = -1
+
+
+@dataclass(frozen=True, slots=True)
+class RequestColumns:
+    """One row a request, in order of submission. Arrays have shape [num_requests].
+
+    Times are ns since the run's start, `NOT_YET_NS` where the event never happened. `scheduled_ns`
+    is the start of the first batch the request was in, `cached_tokens` the prefix found then,
+    `wait_ns` the longest it ever waited to be scheduled. `status` holds `core.request.Status` values.
+    """
+
+    rid: list[str]
+    tenant: list[str]
+    status: list[str]
+    arrival_ns: Int64
+    scheduled_ns: Int64
+    first_token_ns: Int64
+    finish_ns: Int64
+    prompt_tokens: Int64
+    cached_tokens: Int64
+    output_tokens: Int64
+    priority: Int64
+    retractions: Int64
+    preemptions: Int64
+    replica: Int64
+
+
+@dataclass(frozen=True, slots=True)
+class StepColumns:
+    """One row a *run* of steps: one step, or several decode steps of one composition in a row.
+
+    Arrays have shape [num_runs], in order of launch within a replica. `mode` holds ForwardMode
+    values. Token counts and sizes describe the run's last step: `free_tokens + evictable_tokens +
+    used_tokens` is the pool. `device_ns` and `host_ns` are sums over the run.
+    """
+
+    replica: Int64
+    num_steps: Int64
+    t_start_ns: Int64
+    t_end_ns: Int64
+    mode: Int64
+    num_prefill_tokens: Int64
+    num_cached_tokens: Int64
+    num_prefill_rows: Int64
+    num_decode_rows: Int64
+    num_context_tokens: Int64
+    free_tokens: Int64
+    evictable_tokens: Int64
+    used_tokens: Int64
+    running: Int64
+    queue: Int64
+    device_ns: Int64
+    host_ns: Int64
+
+
+@dataclass(frozen=True, slots=True)
+class TokenGaps:
+    """Inter-token latencies, grouped: `count[i]` consecutive tokens were `gap_ns[i]` apart."""
+
+    gap_ns: Int64
+    count: Int64
+
+
+@dataclass(frozen=True, slots=True)
+class RunLog:
+    """A whole run. `meta` has plain JSON values: scenario name, hash, seed, versions, pool sizes.
+
+    `meta["replicas"]` is the number of servers, `meta["max_total_tokens"]` the KV tokens of each.
+    """
+
+    requests: RequestColumns
+    steps: StepColumns
+    token_gaps: TokenGaps
+    meta: Mapping[str, object] = field(default_factory=dict)
