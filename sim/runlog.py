@@ -16,8 +16,8 @@ class RequestColumns:
     """One row a request, in order of submission. Arrays have shape [num_requests].
 
     Times are ns since the run's start, `NOT_YET_NS` where the event never happened. `scheduled_ns`
-    is the start of the first batch the request was in, `cached_tokens` the prefix found then,
-    `wait_ns` the longest it ever waited to be scheduled. `status` holds `core.request.Status` values.
+    is the start of the first batch the request was in, `cached_tokens` the prefix found then.
+    `status` holds `core.request.Status` values.
     """
 
     rid: list[str]

@@ -1,7 +1,7 @@
 """Prompts and outputs as token ids that are made only when somebody looks at them.
 
-A *stream* is an endless, reproducible sequence of token ids named by a 32-bit seed. Prompts built of
-streams share a prefix exactly as far as their segments agree, which is all a prefix cache looks at.
+A *stream* is an endless, reproducible sequence of token ids named by a 32-bit seed. Prompts built
+of streams share a prefix exactly as far as their segments agree: all a prefix cache looks at.
 """
 
 from dataclasses import dataclass

@@ -1,0 +1,1 @@
+"""Simulated time: SimPy processes for arrivals and servers. The only user of SimPy."""

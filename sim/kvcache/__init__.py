@@ -1,0 +1,1 @@
+"""KV cache: pages, the radix tree over them, and who holds what."""

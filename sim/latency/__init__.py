@@ -1,0 +1,1 @@
+"""How long a step takes: features, models, hardware and model shapes."""

@@ -1,0 +1,1 @@
+"""Scenario files: strict YAML in, objects out."""

@@ -1,0 +1,1 @@
+"""Which requests run next: order, admission, preemption, retraction."""

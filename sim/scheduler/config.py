@@ -31,8 +31,8 @@ class SchedulerConfig:
         retraction_policy: `length` or `priority`.
         random_seed: seeds policy `random`.
         init_new_token_ratio, min_new_token_ratio_factor, new_token_ratio_decay_steps: the share of
-            a running request's remaining output that admission reserves: where it starts (times
-            conservativeness), its floor as a share of the start, decode steps from one to the other.
+            a running request's remaining output that admission reserves: its start (times
+            conservativeness), its floor as a share of the start, decode steps between the two.
         retract_decode_steps: decode steps of room wanted after a retraction.
         in_batch_prefix_check_threshold, in_batch_prefix_deprioritize_threshold: LPM's in-batch
             prefix rule, in tokens.

@@ -1,0 +1,1 @@
+"""Conformance suites and factories for implementations of the seams."""

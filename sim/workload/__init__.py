@@ -1,0 +1,1 @@
+"""Traffic: synthetic, sessions, recorded traces."""
