@@ -1,0 +1,61 @@
+"""Run logs made without a simulation: by hand from a few columns, or by a toy server."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from sim.core.request import Status
+from sim.runlog import NOT_YET_NS, RequestColumns, RunLog, StepColumns, TokenGaps
+
+_TIMES = ("arrival_ns", "scheduled_ns", "first_token_ns", "finish_ns")
+
+
+def request_columns(**columns: Sequence[object]) -> RequestColumns:
+    """Columns given, the rest made up.
+
+    Times left out never happened, other numbers are 0, requests are called r0, r1, ...; whoever
+    has a `finish_ns` is finished and whoever has not is waiting.
+    """
+    size = len(next(iter(columns.values()))) if columns else 0
+    made: dict[str, object] = {name: list(values) for name, values in columns.items()}
+    for column in fields(RequestColumns):
+        if column.type in {"Int64", np.ndarray} or column.name not in {"rid", "tenant", "status"}:
+            absent = NOT_YET_NS if column.name in _TIMES else 0
+            made[column.name] = np.array(made.get(column.name, [absent] * size), dtype=np.int64)
+    made.setdefault("rid", [f"r{row}" for row in range(size)])
+    made.setdefault("tenant", [""] * size)
+    finish_ns = np.asarray(made["finish_ns"])
+    made.setdefault(
+        "status",
+        [(Status.FINISHED if at >= 0 else Status.WAITING).value for at in finish_ns.tolist()],
+    )
+    return RequestColumns(**made)  # type: ignore[arg-type]
+
+
+def step_columns(**columns: ArrayLike) -> StepColumns:
+    """Columns given; the rest are 0, except `num_steps`, which is 1."""
+    made = {name: np.asarray(values, dtype=np.int64) for name, values in columns.items()}
+    size = len(next(iter(made.values()))) if made else 0
+    for column in fields(StepColumns):
+        fill = 1 if column.name == "num_steps" else 0
+        made.setdefault(column.name, np.full(size, fill, dtype=np.int64))
+    return StepColumns(**made)
+
+
+def run_log(
+    requests: RequestColumns,
+    steps: StepColumns | None = None,
+    *,
+    gaps: Sequence[tuple[int, int]] = (),
+    meta: Mapping[str, object] | None = None,
+) -> RunLog:
+    """A log of these columns; `gaps` are pairs of gap (ns) and count."""
+    pairs = np.array(gaps, dtype=np.int64).reshape(-1, 2)
+    return RunLog(
+        requests=requests,
+        steps=step_columns() if steps is None else steps,
+        token_gaps=TokenGaps(gap_ns=pairs[:, 0], count=pairs[:, 1]),
+        meta={} if meta is None else meta,
+    )
