@@ -1,4 +1,4 @@
-"""How long a step takes: the seam, and the linear model."""
+"""How long a step takes: the seam every latency model fits."""
 
 from typing import NamedTuple, Protocol
 
@@ -6,6 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.latency.features import StepFeatures
+
+Int64 = NDArray[np.int64]
 
 
 class StepTime(NamedTuple):
@@ -16,16 +18,33 @@ class StepTime(NamedTuple):
 
 
 class LatencyModel(Protocol):
-    """Maps a step's features to its duration. Returns whole ns, at least 1 of device time."""
+    """Maps a step's features to its duration. Returns whole ns, at least 1 of device time.
 
-    def step_ns(self, step: StepFeatures) -> StepTime: ...
+    `step_ns` and `decode_run_ns` are pure: asked twice they answer the same. The driver asks one
+    of them, and then calls `consume` with the number of steps that really ran, which is less than
+    it asked for when an arrival cuts a decode run short. One model serves one replica.
+    """
 
-    def decode_run_ns(
-        self, first: StepFeatures, num_steps: int
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Device and host time of `num_steps` decode steps of one composition.
+    def step_ns(self, step: StepFeatures) -> StepTime:
+        """Time of the next step.
+
+        Raises:
+            InputError: the model has no time for this step (a recording that ended).
+        """
+        ...
+
+    def decode_run_ns(self, first: StepFeatures, num_steps: int) -> tuple[Int64, Int64]:
+        """Device and host time of the next `num_steps` decode steps of one composition.
 
         Step i is `first` with every decode row's context grown by i tokens. Element i of each
-        array, shape [num_steps], equals what `step_ns` gives for step i, to the bit.
+        array equals what `step_ns` gives for step i, to the bit. Both have shape [k] with
+        1 <= k <= num_steps; k is less only where a recording ends.
+
+        Raises:
+            InputError: as `step_ns`, for the first step.
         """
+        ...
+
+    def consume(self, num_steps: int) -> None:
+        """Move past `num_steps` steps that ran. Only a recording has anything to do."""
         ...

@@ -1,0 +1,80 @@
+"""The `latency` section of a scenario, and the model it asks for."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from sim.core.errors import InputError
+from sim.latency.hardware import Hardware
+from sim.latency.linear import LinearLatency
+from sim.latency.model import LatencyModel
+from sim.latency.recorded import RecordedLatency
+from sim.latency.roofline import RooflineLatency
+from sim.latency.shapes import ModelShape
+from sim.strict_model import StrictModel
+
+# Measured on an H200: 790 TFLOP/s of a 989 peak, 4.3 TB/s of a 4.8 peak. See docs/latency.md.
+_DEFAULT_MFU = 790 / 989
+_DEFAULT_BANDWIDTH_EFFICIENCY = 4.3 / 4.8
+
+# A minute: far above any real cost, low enough that no step overflows 64-bit nanoseconds.
+Seconds = Annotated[float, Field(ge=0, le=60)]
+Efficiency = Annotated[float, Field(ge=0.001, le=1)]
+
+
+class LinearLatencyConfig(StrictModel):
+    """`kind: linear`, in seconds per step, token or request; see `LinearLatency`."""
+
+    kind: Literal["linear"]
+    step_s: Seconds
+    per_prefill_token_s: Seconds
+    per_decode_request_s: Seconds
+    per_context_token_s: Seconds
+    host_s: Seconds = 0.0
+
+
+class RooflineLatencyConfig(StrictModel):
+    """`kind: roofline`: shares of the hardware's peaks that are reached; see `RooflineLatency`."""
+
+    kind: Literal["roofline"]
+    mfu: Efficiency = _DEFAULT_MFU
+    bandwidth_efficiency: Efficiency = _DEFAULT_BANDWIDTH_EFFICIENCY
+    step_overhead_s: Seconds = 0.0
+    host_s: Seconds = 0.0
+
+
+class RecordedLatencyConfig(StrictModel):
+    """`kind: recorded`: a decision log, its path relative to the scenario's directory."""
+
+    kind: Literal["recorded"]
+    path: Annotated[str, Field(min_length=1)]
+
+
+LatencyConfig = Annotated[
+    LinearLatencyConfig | RooflineLatencyConfig | RecordedLatencyConfig,
+    Field(discriminator="kind"),
+]
+
+
+def build_latency(
+    config: LinearLatencyConfig | RooflineLatencyConfig | RecordedLatencyConfig,
+    *,
+    model: ModelShape | None,
+    hardware: Hardware | None,
+    base_dir: Path,
+) -> LatencyModel:
+    """The latency model a scenario asks for: one call for each replica, as a recording has state.
+
+    Raises:
+        InputError: a roofline without model or hardware, or an unusable recording.
+    """
+    if isinstance(config, LinearLatencyConfig):
+        return LinearLatency(**config.model_dump(exclude={"kind"}))
+    if isinstance(config, RecordedLatencyConfig):
+        return RecordedLatency.from_file(base_dir / config.path)
+    if model is None:
+        raise InputError("latency: kind roofline needs the scenario's model")
+    if hardware is None:
+        raise InputError("latency: kind roofline needs the scenario's hardware")
+    return RooflineLatency(model, hardware, **config.model_dump(exclude={"kind"}))

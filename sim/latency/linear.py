@@ -1,0 +1,55 @@
+"""Step time as a weighted sum of new tokens, decode rows and context."""
+
+import numpy as np
+
+from sim.core.units import NS_PER_S, seconds_to_ns
+from sim.latency.features import StepFeatures
+from sim.latency.model import Int64, StepTime
+
+
+class LinearLatency:
+    """A weighted sum of device seconds, plus constant host time.
+
+    step + per_prefill_token x (new prefill tokens) + per_decode_request x (decode rows)
+    + per_context_token x (context tokens), taken from left to right in double precision and rounded
+    half-even to ns, so that one step and a run of steps agree to the bit.
+    """
+
+    def __init__(
+        self,
+        *,
+        step_s: float,
+        per_prefill_token_s: float,
+        per_decode_request_s: float,
+        per_context_token_s: float,
+        host_s: float = 0.0,
+    ) -> None:
+        self._step_s = step_s
+        self._per_prefill_token_s = per_prefill_token_s
+        self._per_decode_request_s = per_decode_request_s
+        self._per_context_token_s = per_context_token_s
+        self._host_ns = seconds_to_ns(host_s)
+
+    def step_ns(self, step: StepFeatures) -> StepTime:
+        device_s = (
+            self._step_s
+            + self._per_prefill_token_s * step.num_prefill_tokens
+            + self._per_decode_request_s * step.num_decode_rows
+            + self._per_context_token_s * step.num_context_tokens
+        )
+        return StepTime(round(device_s * NS_PER_S) or 1, self._host_ns)
+
+    def decode_run_ns(self, first: StepFeatures, num_steps: int) -> tuple[Int64, Int64]:
+        rows = first.num_decode_rows
+        context = first.num_context_tokens + rows * np.arange(num_steps, dtype=np.int64)
+        constant_s = (
+            self._step_s
+            + self._per_prefill_token_s * first.num_prefill_tokens
+            + self._per_decode_request_s * rows
+        )
+        device_s = constant_s + self._per_context_token_s * context
+        device_ns = np.maximum(np.rint(device_s * NS_PER_S).astype(np.int64), 1)
+        return device_ns, np.full(num_steps, self._host_ns, dtype=np.int64)
+
+    def consume(self, num_steps: int) -> None:
+        """Nothing to do: the times depend on the features alone."""

@@ -1,0 +1,51 @@
+"""Step times replayed from the decision log of an earlier run, in order."""
+
+from pathlib import Path
+
+from sim.core.errors import InputError
+from sim.latency.features import StepFeatures
+from sim.latency.model import Int64, StepTime
+from sim.latency.step_log import read_step_times
+
+
+class RecordedLatency:
+    """Step i takes as long as step i of the log, whatever its features."""
+
+    def __init__(self, path: Path, device_ns: Int64, host_ns: Int64) -> None:
+        """Take times that were read from `path`, which only messages need; shape [num_steps]."""
+        self._path = path
+        self._device_ns = device_ns
+        self._host_ns = host_ns
+        self._next = 0
+
+    @classmethod
+    def from_file(cls, path: Path) -> "RecordedLatency":
+        """Read a decision log, plain or gzipped.
+
+        Raises:
+            InputError: see `read_step_times`.
+        """
+        return cls(path, *read_step_times(path))
+
+    def step_ns(self, step: StepFeatures) -> StepTime:  # noqa: ARG002 - a recording knows
+        self._check_left()
+        return StepTime(int(self._device_ns[self._next]), int(self._host_ns[self._next]))
+
+    def decode_run_ns(
+        self,
+        first: StepFeatures,  # noqa: ARG002 - a recording knows
+        num_steps: int,
+    ) -> tuple[Int64, Int64]:
+        self._check_left()
+        coming = slice(self._next, self._next + num_steps)
+        return self._device_ns[coming].copy(), self._host_ns[coming].copy()
+
+    def consume(self, num_steps: int) -> None:
+        self._next += num_steps
+
+    def _check_left(self) -> None:
+        if self._next >= len(self._device_ns):
+            num_steps = len(self._device_ns)
+            raise InputError(
+                f"{self._path}: the run needs more than its {num_steps} recorded steps"
+            )

@@ -1,0 +1,174 @@
+"""Where model shapes come from: the packaged table, or a Hugging Face config.json."""
+
+import json
+from collections.abc import Callable, Mapping
+from importlib.resources import files
+from pathlib import Path
+
+from sim.core.errors import InputError
+from sim.latency.names import unknown_name
+from sim.latency.shapes import ModelShape
+
+Config = Mapping[str, object]
+
+# Far beyond any model; keeps every duration within 64-bit nanoseconds.
+_MAX_PARAMETERS = 10**15
+
+
+def load_model_shape(name_or_path: str, base_dir: Path) -> ModelShape:
+    """A model of the packaged table, or of a config.json.
+
+    Args:
+        name_or_path: a table name; with a slash or the ending `.json`, the path of such a file or
+            of the directory that holds a config.json, relative to `base_dir` unless absolute.
+        base_dir: the directory of the file that names the model.
+
+    Raises:
+        InputError: unknown name, unreadable or malformed file, missing or impossible value, or an
+            architecture whose cost these shapes do not describe.
+    """
+    table = model_table()
+    if name_or_path in table:
+        return shape_of_config(name_or_path, table[name_or_path], where=f"model {name_or_path}")
+    if "/" not in name_or_path and not name_or_path.endswith(".json"):
+        raise InputError(f"model: {unknown_name('model', name_or_path, table)}")
+    path = base_dir / name_or_path
+    if path.suffix != ".json":
+        path /= "config.json"
+    name = path.parent.name if path.name == "config.json" else path.stem
+    return shape_of_config(name, _read_config(path), where=str(path))
+
+
+def model_table() -> Mapping[str, Config]:
+    """Published configurations by name, in config.json's own keys."""
+    text = (files("sim.latency") / "models.json").read_text(encoding="utf-8")
+    table: dict[str, Config] = json.loads(text)
+    return table
+
+
+def shape_of_config(name: str, config: Config, *, where: str) -> ModelShape:
+    """The shape a config.json describes; `where` opens the messages of its errors."""
+    model_type = config.get("model_type")
+    if not isinstance(model_type, str) or model_type not in _READERS:
+        reason = unknown_name("architecture", str(model_type), _READERS)
+        raise InputError(f"{where}: model_type: {reason}")
+    # Both change the bytes and FLOPs of a step in ways that no field of ModelShape tells.
+    for key in ("quantization_config", "use_sliding_window"):
+        if config.get(key):
+            raise InputError(f"{where}: {key}: such models are not supported")
+    shape = _READERS[model_type](name, config, where)
+    if shape.num_parameters > _MAX_PARAMETERS:
+        raise InputError(f"{where}: {shape.num_parameters} parameters are more than any model has")
+    return shape
+
+
+def _read_config(path: Path) -> Config:
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except json.JSONDecodeError as error:
+        raise InputError(f"{path}:{error.lineno}: not JSON: {error.msg}") from None
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}") from None
+    except (ValueError, RecursionError):
+        raise InputError(f"{path}: not JSON") from None
+    if not isinstance(config, dict):
+        raise InputError(f"{path}: not a JSON object")
+    return config
+
+
+def _count(config: Config, key: str, where: str, default: int | None = None) -> int:
+    """A positive integer; `default` stands in for an absent or null key."""
+    value = config.get(key)
+    if value is None:
+        value = default
+    if value is None:
+        raise InputError(f"{where}: {key}: missing")
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise InputError(f"{where}: {key}: must be a positive whole number, got {value!r}")
+    return value
+
+
+def _flag(config: Config, key: str, where: str, *, default: bool) -> bool:
+    value = config.get(key, default)
+    if not isinstance(value, bool):
+        raise InputError(f"{where}: {key}: must be true or false, got {value!r}")
+    return value
+
+
+def _head_dim(hidden_size: int, num_heads: int, where: str) -> int:
+    if hidden_size % num_heads:
+        raise InputError(f"{where}: {hidden_size} hidden units do not divide by {num_heads} heads")
+    return hidden_size // num_heads
+
+
+def _llama_like(name: str, config: Config, where: str) -> ModelShape:
+    """Llama, Qwen2 and Qwen3; absent optional keys mean what transformers takes them to mean."""
+    model_type = config["model_type"]
+    num_layers = _count(config, "num_hidden_layers", where)
+    hidden_size = _count(config, "hidden_size", where)
+    num_heads = _count(config, "num_attention_heads", where)
+    # Only Llama files from before grouped-query attention leave this out.
+    no_groups = num_heads if model_type == "llama" else None
+    num_kv_heads = _count(config, "num_key_value_heads", where, no_groups)
+    if num_heads % num_kv_heads:
+        raise InputError(f"{where}: {num_heads} heads do not divide by {num_kv_heads} KV heads")
+    if config.get("head_dim") is None:
+        head_dim = _head_dim(hidden_size, num_heads, where)
+    else:
+        head_dim = _count(config, "head_dim", where)
+    intermediate_size = _count(config, "intermediate_size", where)
+
+    per_layer = 2 * hidden_size
+    qkv_width = (num_heads + 2 * num_kv_heads) * head_dim
+    if model_type == "qwen2":
+        per_layer += qkv_width
+    elif _flag(config, "attention_bias", where, default=False):
+        per_layer += qkv_width + hidden_size
+    if _flag(config, "mlp_bias", where, default=False):
+        per_layer += 2 * intermediate_size + hidden_size
+    if model_type == "qwen3":
+        per_layer += 2 * head_dim
+    return ModelShape(
+        name=name,
+        num_layers=num_layers,
+        hidden_size=hidden_size,
+        num_heads=num_heads,
+        num_kv_heads=num_kv_heads,
+        head_dim=head_dim,
+        intermediate_size=intermediate_size,
+        vocab_size=_count(config, "vocab_size", where),
+        tie_word_embeddings=_flag(config, "tie_word_embeddings", where, default=False),
+        gated_mlp=True,
+        num_other_parameters=num_layers * per_layer + hidden_size,
+    )
+
+
+def _gpt2(name: str, config: Config, where: str) -> ModelShape:
+    num_layers = _count(config, "n_layer", where)
+    hidden_size = _count(config, "n_embd", where)
+    num_heads = _count(config, "n_head", where)
+    intermediate_size = _count(config, "n_inner", where, 4 * hidden_size)
+    # Two layer norms with bias; biases of q, k, v and the two output projections; the inner bias.
+    per_layer = 4 * hidden_size + 5 * hidden_size + intermediate_size
+    positions = _count(config, "n_positions", where) * hidden_size
+    return ModelShape(
+        name=name,
+        num_layers=num_layers,
+        hidden_size=hidden_size,
+        num_heads=num_heads,
+        num_kv_heads=num_heads,
+        head_dim=_head_dim(hidden_size, num_heads, where),
+        intermediate_size=intermediate_size,
+        vocab_size=_count(config, "vocab_size", where),
+        tie_word_embeddings=_flag(config, "tie_word_embeddings", where, default=True),
+        gated_mlp=False,
+        num_other_parameters=num_layers * per_layer + positions + 2 * hidden_size,
+    )
+
+
+_READERS: Mapping[str, Callable[[str, Config, str], ModelShape]] = {
+    "llama": _llama_like,
+    "qwen2": _llama_like,
+    "qwen3": _llama_like,
+    "gpt2": _gpt2,
+}

@@ -1,0 +1,106 @@
+"""The `latency` section of a scenario, hardware names, and the models they build."""
+
+from pathlib import Path
+
+import pytest
+from pydantic import TypeAdapter, ValidationError
+
+from sim.core.batch import ForwardMode
+from sim.core.errors import InputError
+from sim.latency.config import LatencyConfig, build_latency
+from sim.latency.features import StepFeatures
+from sim.latency.hardware import load_hardware
+from sim.latency.shape_files import load_model_shape
+
+ADAPTER = TypeAdapter(LatencyConfig)
+LINEAR = {
+    "kind": "linear",
+    "step_s": 0.005,
+    "per_prefill_token_s": 4e-5,
+    "per_decode_request_s": 5e-5,
+    "per_context_token_s": 2e-8,
+}
+STEP = StepFeatures(ForwardMode.MIXED, 100, 100 * 100, 1, 10, 4_900, 5_000)
+
+
+def build(section, model=None, hardware=None, base_dir=Path()):
+    return build_latency(
+        ADAPTER.validate_python(section), model=model, hardware=hardware, base_dir=base_dir
+    )
+
+
+def test_config_linear_section_builds_the_linear_model():
+    """5 ms + 100 x 40 us + 10 x 50 us + 5,000 x 20 ns = 9.6 ms of device, and the host's time."""
+    assert build(LINEAR | {"host_s": 0.001}).step_ns(STEP) == (9_600_000, 1_000_000)
+
+
+def test_config_whole_numbers_are_taken_as_seconds():
+    """`step_s: 1` is one second."""
+    zero = dict.fromkeys(LINEAR, 0) | {"kind": "linear", "step_s": 1}
+    assert build(zero).step_ns(STEP) == (1_000_000_000, 0)
+
+
+def test_config_recorded_path_is_relative_to_the_scenario(tmp_path):
+    """The log is looked for beside the scenario."""
+    (tmp_path / "run.jsonl").write_text('{"kind": "step", "device_ns": 7}\n', encoding="utf-8")
+    section = {"kind": "recorded", "path": "run.jsonl"}
+    assert build(section, base_dir=tmp_path).step_ns(STEP) == (7, 0)
+
+
+def test_config_roofline_without_model_or_hardware_is_bad_input():
+    """A roofline needs both; the message says which is missing."""
+    model, hardware = load_model_shape("tiny", Path()), load_hardware("h200-sxm")
+    with pytest.raises(InputError, match=r"latency: .* needs the scenario's model"):
+        build({"kind": "roofline"}, hardware=hardware)
+    with pytest.raises(InputError, match=r"latency: .* needs the scenario's hardware"):
+        build({"kind": "roofline"}, model=model)
+    assert build({"kind": "roofline"}, model=model, hardware=hardware).step_ns(STEP).device_ns > 0
+
+
+@pytest.mark.parametrize(
+    "section",
+    [
+        {},
+        {"kind": "quadratic"},
+        {"kind": "linear"},
+        LINEAR | {"steps": 1},
+        LINEAR | {"step_s": "0.005"},
+        LINEAR | {"step_s": True},
+        LINEAR | {"step_s": -0.1},
+        LINEAR | {"step_s": float("nan")},
+        LINEAR | {"step_s": float("inf")},
+        LINEAR | {"per_context_token_s": 61},
+        {"kind": "roofline", "mfu": 0},
+        {"kind": "roofline", "mfu": 1.01},
+        {"kind": "roofline", "bandwidth_efficiency": 1e-9},
+        {"kind": "recorded", "path": ""},
+        {"kind": "recorded"},
+    ],
+)
+def test_config_invalid_section_is_refused(section):
+    """Unknown kinds and keys, wrong types, NaN and values out of range do not pass."""
+    with pytest.raises(ValidationError):
+        ADAPTER.validate_python(section)
+
+
+@pytest.mark.parametrize(
+    ("name", "tflops", "gb_per_s", "gib"),
+    [
+        ("h200-sxm", 989, 4_800, 141),
+        ("h100-sxm", 989, 3_350, 80),
+        ("a100-80gb-sxm", 312, 2_039, 80),
+        ("rtx-4090", 165.2, 1_008, 24),
+    ],
+)
+def test_hardware_known_name_has_its_published_peaks(name, tflops, gb_per_s, gib):
+    """Dense bf16 arithmetic, memory bandwidth and memory size of the data sheets."""
+    hardware = load_hardware(name)
+    assert hardware.peak_flops_per_s == pytest.approx(tflops * 1e12)
+    assert hardware.peak_bytes_per_s == pytest.approx(gb_per_s * 1e9)
+    assert hardware.memory_bytes == gib * 2**30
+
+
+def test_hardware_unknown_name_offers_the_nearest():
+    """A typo is answered with the name that was meant."""
+    with pytest.raises(InputError, match=r"hardware: unknown hardware 'H200' \(did you mean h200"):
+        load_hardware("H200")
