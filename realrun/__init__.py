@@ -1,0 +1,1 @@
+"""The real runner: the same scheduler in front of a device. Not built yet."""

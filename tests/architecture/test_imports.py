@@ -1,0 +1,86 @@
+"""Who may import whom: .importlinter, and what it cannot say."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[2]
+CORE = ("core", "kvcache", "scheduler", "engine")
+# What would let a decision depend on the clock, on chance or on thread timing.
+UNFIT_FOR_CORE = {
+    "asyncio",
+    "concurrent",
+    "datetime",
+    "importlib",
+    "logging",
+    "multiprocessing",
+    "random",
+    "secrets",
+    "threading",
+    "time",
+}
+HEAVY = {"flashinfer", "matplotlib", "pandas", "pyarrow", "scipy", "torch", "transformers"}
+
+
+def imported_modules(path):
+    """Every module named by an import statement, at any depth of the file."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield "." * node.level + (node.module or "")
+
+
+def run_python(*arguments):
+    return subprocess.run(
+        [sys.executable, *arguments], cwd=REPOSITORY, capture_output=True, text=True, check=False
+    )
+
+
+def test_imports_whole_project_keeps_its_contracts():
+    """`lint-imports` finds every contract of .importlinter kept."""
+    code = "from importlinter.cli import lint_imports; import sys; sys.exit(lint_imports("
+    done = run_python("-c", code + "no_cache=True))")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("package", CORE)
+def test_imports_core_packages_use_numpy_and_the_standard_library(package):
+    """Nothing else, also inside functions: no clock, no randomness, no threads, no logging."""
+    below = {f"sim.{name}" for name in CORE[: CORE.index(package) + 1]}
+    for path in sorted((REPOSITORY / "sim" / package).rglob("*.py")):
+        for module in imported_modules(path):
+            top = module.partition(".")[0]
+            if top == "sim":
+                assert ".".join(module.split(".")[:2]) in below, f"{path}: {module}"
+            else:
+                assert top == "numpy" or top in sys.stdlib_module_names, f"{path}: {module}"
+                assert top not in UNFIT_FOR_CORE, f"{path}: {module}"
+                assert not module.startswith("numpy.random"), f"{path}: {module}"
+
+
+def test_imports_everywhere_are_absolute():
+    """A reader sees from the line alone which module is meant."""
+    for package in ("sim", "calibrate", "realrun"):
+        for path in sorted((REPOSITORY / package).rglob("*.py")):
+            relative = [module for module in imported_modules(path) if module.startswith(".")]
+            assert not relative, f"{path}: {relative}"
+
+
+@pytest.mark.parametrize(
+    "modules",
+    [
+        "sim, sim.core.batch, sim.runlog, sim.scheduler.config, sim.latency.config",
+        "calibrate.cli, realrun.cli",
+    ],
+)
+def test_imports_light_modules_load_no_heavy_library(modules):
+    """Plots, tables and tensors are loaded by what needs them, when it runs."""
+    done = run_python("-c", f"import {modules}, sys; print(*sys.modules, sep='\\n')")
+    assert done.returncode == 0, done.stderr
+    loaded = {module.partition(".")[0] for module in done.stdout.split()}
+    assert "sys" in loaded
+    assert not loaded & HEAVY

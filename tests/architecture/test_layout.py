@@ -1,0 +1,35 @@
+"""The shape of the source tree: small files that say what they are for."""
+
+import ast
+from pathlib import Path
+from statistics import median
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[2]
+PACKAGES = ("sim", "calibrate", "realrun")
+MODULES = sorted(path for package in PACKAGES for path in (REPOSITORY / package).rglob("*.py"))
+TESTS = sorted((REPOSITORY / "tests").rglob("*.py"))
+
+
+def num_lines(path):
+    return len(path.read_text(encoding="utf-8").splitlines())
+
+
+def test_layout_no_file_is_longer_than_400_lines():
+    """A file that grows past this has more than one job."""
+    long = {str(path): num_lines(path) for path in [*MODULES, *TESTS] if num_lines(path) > 400}
+    assert not long
+
+
+def test_layout_half_of_the_modules_are_within_150_lines():
+    """The usual file is read in one go; empty package files do not count."""
+    assert median(num_lines(path) for path in MODULES if path.name != "__init__.py") <= 150
+
+
+@pytest.mark.parametrize(
+    "path", [*MODULES, *TESTS], ids=lambda path: str(path.relative_to(REPOSITORY))
+)
+def test_layout_every_file_says_what_it_is_for(path):
+    """The first statement of a file is its docstring."""
+    assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
