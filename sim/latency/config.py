@@ -58,7 +58,7 @@ LatencyConfig = Annotated[
 
 
 def build_latency(
-    config: LinearLatencyConfig | RooflineLatencyConfig | RecordedLatencyConfig,
+    config: LatencyConfig,
     *,
     model: ModelShape | None,
     hardware: Hardware | None,

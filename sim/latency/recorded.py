@@ -27,13 +27,13 @@ class RecordedLatency:
         """
         return cls(path, *read_step_times(path))
 
-    def step_ns(self, step: StepFeatures) -> StepTime:  # noqa: ARG002 - a recording knows
+    def step_ns(self, step: StepFeatures) -> StepTime:
         self._check_left()
         return StepTime(int(self._device_ns[self._next]), int(self._host_ns[self._next]))
 
     def decode_run_ns(
         self,
-        first: StepFeatures,  # noqa: ARG002 - a recording knows
+        first: StepFeatures,
         num_steps: int,
     ) -> tuple[Int64, Int64]:
         self._check_left()
