@@ -1,0 +1,130 @@
+"""From a validated scenario to the objects a run needs."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from sim.core.errors import InputError
+from sim.latency.config import build_latency
+from sim.latency.hardware import Hardware, load_hardware
+from sim.latency.model import LatencyModel
+from sim.latency.shape_files import load_model_shape
+from sim.latency.shapes import ModelShape
+from sim.scenario.load import LoadedScenario
+from sim.scenario.schema import Scenario
+from sim.scheduler.config import SchedulerConfig
+from sim.workload.build import build_workload
+from sim.workload.workload import Workload
+
+# SGLang's own default depends on the GPU and the chunk size; 0.88 is what it gives one big GPU.
+DEFAULT_MEM_FRACTION_STATIC = 0.88
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltScenario:
+    """Everything a run needs.
+
+    Attributes:
+        loaded: where it came from.
+        workload: all traffic.
+        scheduler: settings of every replica.
+        latencies: one model a replica, as a model may have state.
+        model: shapes of the served model, if the scenario names one.
+        hardware: the accelerator, if the scenario names one.
+    """
+
+    loaded: LoadedScenario
+    workload: Workload
+    scheduler: SchedulerConfig
+    latencies: tuple[LatencyModel, ...]
+    model: ModelShape | None
+    hardware: Hardware | None
+
+
+def build(loaded: LoadedScenario) -> BuiltScenario:
+    """Read the files the scenario refers to and build what it describes.
+
+    Raises:
+        InputError: one line, about the scenario's key or about a line of the file it refers to.
+    """
+    scenario, base_dir = loaded.scenario, loaded.base_dir
+    with _placed(loaded):
+        model, hardware = load_shapes(scenario, base_dir)
+        scheduler = _scheduler_config(scenario, model, hardware)
+        latencies = tuple(
+            build_latency(scenario.latency, model=model, hardware=hardware, base_dir=base_dir)
+            for _ in range(scenario.replicas)
+        )
+        workload = build_workload(scenario.workload, seed=scenario.seed, base_dir=base_dir)
+    return BuiltScenario(loaded, workload, scheduler, latencies, model, hardware)
+
+
+def load_shapes(scenario: Scenario, base_dir: Path) -> tuple[ModelShape | None, Hardware | None]:
+    """The model and hardware a scenario names. Raises InputError where a name is unknown."""
+    model = None if scenario.model is None else load_model_shape(scenario.model, base_dir)
+    hardware = None if scenario.hardware is None else load_hardware(scenario.hardware)
+    return model, hardware
+
+
+def build_scheduler_config(scenario: Scenario, *, base_dir: Path = Path()) -> SchedulerConfig:
+    """The scheduler's settings, with the pool size derived where the scenario leaves it out.
+
+    Raises:
+        InputError: an unknown model or hardware, or no room for a single page beside the weights.
+    """
+    return _scheduler_config(scenario, *load_shapes(scenario, base_dir))
+
+
+def _scheduler_config(
+    scenario: Scenario, model: ModelShape | None, hardware: Hardware | None
+) -> SchedulerConfig:
+    section = scenario.scheduler
+    names = {field.name for field in fields(SchedulerConfig)} - {"max_total_tokens"}
+    settings = {name: getattr(section, name) for name in names}
+    max_total_tokens = section.max_total_tokens
+    if max_total_tokens is None:
+        max_total_tokens = _derive_pool_tokens(scenario, model, hardware)
+    return SchedulerConfig(**settings, max_total_tokens=max_total_tokens)
+
+
+def _derive_pool_tokens(
+    scenario: Scenario, model: ModelShape | None, hardware: Hardware | None
+) -> int:
+    """KV tokens, in whole pages, that fit beside the weights: the static share of memory."""
+    if model is None or hardware is None:
+        raise InputError("scheduler.max_total_tokens: is required without model and hardware")
+    section = scenario.scheduler
+    share = section.mem_fraction_static
+    share = DEFAULT_MEM_FRACTION_STATIC if share is None else share
+    room = int(hardware.memory_bytes * share) - model.weight_bytes
+    pages = room // (model.kv_bytes_per_token * section.page_size)
+    if pages < 1:
+        raise InputError(
+            f"model: {model.name} does not fit: its weights take {_gib(model.weight_bytes)} of the"
+            f" {_gib(hardware.memory_bytes * share)} that mem_fraction_static {share} leaves on"
+            f" {hardware.name}"
+        )
+    return pages * section.page_size
+
+
+def _gib(num_bytes: float) -> str:
+    return f"{num_bytes / 2**30:.1f} GiB"
+
+
+@contextmanager
+def _placed(loaded: LoadedScenario) -> Iterator[None]:
+    """Put the scenario's file and line before errors that begin with one of its keys.
+
+    Errors about another file name that file already.
+    """
+    try:
+        yield
+    except InputError as error:
+        key, _, reason = str(error).partition(": ")
+        parts = tuple(
+            int(part) if part.isascii() and part.isdigit() else part for part in key.split(".")
+        )
+        if parts[0] not in Scenario.model_fields:
+            raise
+        raise loaded.error(parts, reason) from None

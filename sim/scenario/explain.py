@@ -1,0 +1,175 @@
+"""Pydantic's many errors in, the one line a user needs out."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from sim.core.errors import InputError
+from sim.scenario.origins import Origins
+from sim.scenario.sections import Place, Sections
+from sim.scenario.wording import describe, did_you_mean, unknown_value
+from sim.scenario.yaml_loader import KeyPath, one_line
+
+_NOUNS = {
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "finite_number": "a finite number",
+    "string_type": "text",
+    "bool_type": "true or false",
+    "model_type": "a mapping",
+    "model_attributes_type": "a mapping",
+    "dict_type": "a mapping",
+    "list_type": "a list",
+    "tuple_type": "a list",
+}
+_FIXED = {
+    "missing": "is required",
+    "union_tag_not_found": "is required",
+    "string_too_short": "must not be empty",
+    "too_short": "must have {min_length} or more items, got {actual_length}",
+}
+_BOUNDS = {
+    "greater_than_equal": ("at least", "ge"),
+    "greater_than": ("greater than", "gt"),
+    "less_than_equal": ("at most", "le"),
+    "less_than": ("less than", "lt"),
+    "multiple_of": ("a multiple of", "multiple_of"),
+}
+
+
+_QUOTED = re.compile(r"'([^']*)'")
+
+
+@dataclass(frozen=True, slots=True)
+class _Problem:
+    """One pydantic error, placed in the user's data."""
+
+    place: Place
+    kind: str
+    value: Any
+    context: Mapping[str, Any]
+    text: str
+
+
+def explain(error: ValidationError, model: type[BaseModel], origins: Origins) -> InputError:
+    """The first problem in reading order, as `label: key.path: reason (did you mean x?)`.
+
+    Args:
+        error: what validating the scenario's data as `model` raised.
+        model: the model.
+        origins: where the data's keys were written.
+    """
+    sections = Sections.of(model)
+    problems = _without_noise(
+        [
+            _Problem(
+                place=sections.locate(item["loc"]),
+                kind=item["type"],
+                value=item["input"],
+                context=item.get("ctx", {}),
+                text=item["msg"],
+            )
+            for item in error.errors(include_url=False)
+        ]
+    )
+    messages = []
+    for problem in problems:
+        path, reason = _path_of(problem), _reason(problem, problems, sections)
+        blamed = _blamed(problem, path, reason, origins)
+        messages.append((origins.position(blamed), origins.message(path, reason, blamed=blamed)))
+    first = min(messages, key=lambda message: message[0])
+    return InputError(one_line(first[1]))
+
+
+def _path_of(problem: _Problem) -> KeyPath:
+    # Errors about a section's kind are placed at the section.
+    if problem.kind in {"union_tag_invalid", "union_tag_not_found"}:
+        return (*problem.place.path, _discriminator(problem))
+    return problem.place.path
+
+
+def _discriminator(problem: _Problem) -> str:
+    return str(problem.context["discriminator"]).strip("'")
+
+
+def _blamed(problem: _Problem, path: KeyPath, reason: str, origins: Origins) -> KeyPath:
+    """A contradiction is placed at its section: blame a key that the reason mentions."""
+    if problem.kind != "value_error" or not isinstance(problem.value, dict):
+        return path
+    words = re.findall(r"\w+", reason)
+    mentioned = [(*path, word) for word in words if word in problem.value]
+    return origins.culprit(mentioned) if mentioned else path
+
+
+def _without_noise(problems: list[_Problem]) -> list[_Problem]:
+    """Drop what follows from another problem.
+
+    That is a missing key beside an unknown one that looks like it; and of a value that may have
+    several types, "wrong type" for those that the user did not mean.
+    """
+    meant = {
+        (*p.place.path[:-1], did_you_mean(p.place.path[-1], p.place.siblings))
+        for p in problems
+        if p.kind == "extra_forbidden"
+    }
+    return [
+        p
+        for p in problems
+        if not (p.kind == "missing" and p.place.path in meant)
+        and not (_is_wrong_arm(p) and any(_is_right_arm(other, p) for other in problems))
+    ]
+
+
+def _is_wrong_arm(problem: _Problem) -> bool:
+    return problem.place.in_union and problem.kind in _NOUNS
+
+
+def _is_right_arm(other: _Problem, wrong: _Problem) -> bool:
+    path, union = other.place.path, wrong.place.path
+    return path[: len(union)] == union and (len(path) > len(union) or other.kind not in _NOUNS)
+
+
+def _reason(problem: _Problem, problems: list[_Problem], sections: Sections) -> str:
+    kind, context = problem.kind, problem.context
+    if kind in _FIXED:
+        return _FIXED[kind].format_map(context)
+    if kind in _BOUNDS:
+        words, key = _BOUNDS[kind]
+        return f"must be {words} {_plain(context[key])}, got {describe(problem.value)}"
+    if kind in _NOUNS:
+        # Of several types, each has its own problem at the same place.
+        same_place = [p for p in problems if p.place.path == problem.place.path]
+        nouns = dict.fromkeys(_NOUNS[p.kind] for p in same_place if p.kind in _NOUNS)
+        return f"must be {' or '.join(nouns)}, got {describe(problem.value)}"
+    if kind == "extra_forbidden":
+        return _unknown_key(problem.place, sections)
+    if kind in {"union_tag_invalid", "literal_error"}:
+        return _unknown_name(problem)
+    return problem.text.removeprefix("Value error, ")
+
+
+def _plain(bound: float) -> str:
+    return str(int(bound)) if bound == int(bound) else str(bound)
+
+
+def _unknown_key(place: Place, sections: Sections) -> str:
+    key = str(place.path[-1])
+    near = did_you_mean(key, place.siblings)
+    if near is None and len(elsewhere := sections.sections_with(key)) == 1:
+        near = f"{elsewhere[0]}.{key}"
+    if near is not None:
+        return f"unknown key (did you mean {near}?)"
+    return f"unknown key (known: {', '.join(place.siblings)})"
+
+
+def _unknown_name(problem: _Problem) -> str:
+    if problem.kind == "literal_error":
+        known = _QUOTED.findall(str(problem.context["expected"]))
+        return unknown_value("value", problem.value, known)
+    kind = _discriminator(problem)
+    known = _QUOTED.findall(str(problem.context["expected_tags"]))
+    return unknown_value(kind, problem.value[kind], known)

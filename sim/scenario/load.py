@@ -1,0 +1,80 @@
+"""From YAML text and `--set` options to a validated scenario, or one line that says why not."""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+from pydantic import ValidationError
+
+from sim.core.errors import InputError
+from sim.scenario.explain import explain
+from sim.scenario.origins import Origins
+from sim.scenario.overrides import Data, apply_overrides
+from sim.scenario.schema import Scenario
+from sim.scenario.yaml_loader import KeyPath, YamlValue, parse_yaml_mapping, read_yaml_file
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedScenario:
+    """A validated scenario and where it came from.
+
+    Attributes:
+        scenario: the scenario.
+        path: its file, as given; for embedded text, the name it was given.
+        base_dir: what paths in the scenario are relative to.
+        content_hash: SHA-256 of the validated scenario, in hex. Defaults count as written;
+            neither key order nor comments nor the file's place matter.
+        raw: the data before validation, options applied.
+        origins: where each key was written.
+    """
+
+    scenario: Scenario
+    path: Path
+    base_dir: Path
+    content_hash: str
+    raw: Mapping[str, YamlValue]
+    origins: Origins
+
+    def error(self, path: KeyPath, reason: str) -> InputError:
+        """An error about a key, in the one-line form: `file.yaml:3: hardware: reason`."""
+        return InputError(self.origins.message(path, reason))
+
+
+def load_scenario(path: Path | str, overrides: Sequence[str] = ()) -> LoadedScenario:
+    """Read and validate a scenario file. Files it refers to are not looked at.
+
+    Args:
+        path: a YAML file.
+        overrides: `key.path=value` options, applied in order.
+
+    Raises:
+        InputError: `file.yaml:LINE: key.path: reason`, the first problem in reading order.
+    """
+    path = Path(path)
+    text = read_yaml_file(path)
+    return load_scenario_text(text, overrides, name=str(path), base_dir=path.parent)
+
+
+def load_scenario_text(
+    text: str, overrides: Sequence[str] = (), *, name: str = "scenario", base_dir: Path = Path()
+) -> LoadedScenario:
+    """Like `load_scenario`, for YAML text that error messages call `name`."""
+    document = parse_yaml_mapping(text, name)
+    origins = Origins.of_lines(name, document.lines)
+    data, origins = apply_overrides(cast("Data", document.value), origins, overrides)
+    try:
+        scenario = Scenario.model_validate(data)
+    except ValidationError as error:
+        raise explain(error, Scenario, origins) from None
+    return LoadedScenario(scenario, Path(name), base_dir, content_hash(scenario), data, origins)
+
+
+def content_hash(scenario: Scenario) -> str:
+    """SHA-256, in hex, of the scenario as canonical JSON: sorted keys, defaults filled in."""
+    canonical = json.dumps(
+        scenario.model_dump(mode="json"), sort_keys=True, separators=(",", ":"), allow_nan=False
+    )
+    return hashlib.sha256(canonical.encode()).hexdigest()

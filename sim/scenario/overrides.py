@@ -1,0 +1,76 @@
+"""`--set key.path=value`: changes to a scenario's data before it is validated."""
+
+from collections.abc import Sequence
+from copy import deepcopy
+
+from sim.core.errors import InputError
+from sim.scenario.origins import Origins
+from sim.scenario.wording import describe, dotted, shorten
+from sim.scenario.yaml_loader import KeyPath, YamlValue, one_line, parse_yaml_value
+
+Data = dict[str, YamlValue]
+
+
+def apply_overrides(data: Data, origins: Origins, overrides: Sequence[str]) -> tuple[Data, Origins]:
+    """Apply options in order; the arguments are left as they are.
+
+    A path's parts are separated by dots; a whole number is an index where the data has a list.
+    Missing (or null) mappings on the way are created. The value is read like a YAML value.
+
+    Raises:
+        InputError: the option has no `=`, an empty key, a value that is not YAML, or a path that
+            leads through something other than a mapping or list.
+    """
+    changed = deepcopy(data)
+    for override in overrides:
+        label = f"--set {shorten(one_line(override))}"
+        path_text, equals, value_text = override.partition("=")
+        if not equals:
+            raise InputError(f"{label}: must have the form key.path=value")
+        value = parse_yaml_value(value_text, label)
+        path = _set(changed, path_text.strip().split("."), value, label)
+        origins = origins.with_override(path, label)
+    return changed, origins
+
+
+def _set(data: Data, parts: Sequence[str], value: YamlValue, label: str) -> KeyPath:
+    if not all(parts):
+        raise InputError(f"{label}: the key path has an empty part")
+    container: YamlValue = data
+    path: KeyPath = ()
+    for part in parts[:-1]:
+        container, step = _descend(container, part, path, label)
+        path = (*path, step)
+    if isinstance(container, dict):
+        container[parts[-1]] = value
+        return (*path, parts[-1])
+    if isinstance(container, list):
+        index = _index(container, parts[-1], path, label)
+        container[index] = value
+        return (*path, index)
+    raise _not_a_container(container, path, label)
+
+
+def _descend(
+    container: YamlValue, part: str, path: KeyPath, label: str
+) -> tuple[YamlValue, str | int]:
+    if isinstance(container, dict):
+        if container.get(part) is None:
+            container[part] = {}
+        return container[part], part
+    if isinstance(container, list):
+        index = _index(container, part, path, label)
+        return container[index], index
+    raise _not_a_container(container, path, label)
+
+
+def _index(items: list[YamlValue], part: str, path: KeyPath, label: str) -> int:
+    if part.isascii() and part.isdigit() and len(part) < 10 and int(part) < len(items):
+        return int(part)
+    raise InputError(
+        f"{label}: {dotted(path)} is a list of {len(items)}: {part!r} is no index of it"
+    )
+
+
+def _not_a_container(value: YamlValue, path: KeyPath, label: str) -> InputError:
+    return InputError(f"{label}: {dotted(path)} is {describe(value)}: no key can be set in it")

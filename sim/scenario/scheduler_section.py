@@ -1,0 +1,113 @@
+"""The `scheduler` section: SGLang's flags, bounds and combinations that make sense."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, Field, model_validator
+
+from sim.scenario.wording import unknown_value
+from sim.scheduler.config import SchedulerConfig
+from sim.strict_model import StrictModel
+
+POLICY_NAMES = (
+    "fcfs",
+    "lpm",
+    "dfs-weight",
+    "lof",
+    "sjf",
+    "random",
+    "priority",
+    "hrrn",
+    "shortest-prefill-first",
+)
+# SGLang's scheduler asserts the first two; `priority` is nothing but priority scheduling.
+_POLICIES_WITH_PRIORITY = ("fcfs", "lof", "priority")
+
+_DEFAULT = SchedulerConfig()
+_MAX_COUNT = 2**31 - 1
+_MAX_POOL_TOKENS = 2**40
+
+
+def _check_policy(name: str) -> str:
+    if name not in POLICY_NAMES:
+        raise ValueError(unknown_value("policy", name, POLICY_NAMES))
+    return name
+
+
+def _check_chunk(num_tokens: int) -> int:
+    if num_tokens != -1 and num_tokens < 1:
+        raise ValueError(f"must be -1 (off) or at least 1, got {num_tokens}")
+    return num_tokens
+
+
+Count = Annotated[int, Field(ge=1, le=_MAX_COUNT)]
+WholeNumber = Annotated[int, Field(ge=0, le=_MAX_COUNT)]
+Share = Annotated[float, Field(ge=0, le=1)]
+PolicyName = Annotated[str, AfterValidator(_check_policy)]
+ChunkSize = Annotated[int, Field(le=_MAX_COUNT), AfterValidator(_check_chunk)]
+
+
+class SchedulerSection(StrictModel):
+    """Keys of `SchedulerConfig` with its defaults; a pool size may be left to be derived.
+
+    `mem_fraction_static` is the share of the hardware's memory that weights and KV cache may take.
+    """
+
+    schedule_policy: PolicyName = _DEFAULT.schedule_policy
+    page_size: int = Field(default=_DEFAULT.page_size, ge=1, le=4096)
+    max_total_tokens: int | None = Field(default=None, ge=1, le=_MAX_POOL_TOKENS)
+    mem_fraction_static: float | None = Field(default=None, gt=0, le=1)
+    context_length: Count = _DEFAULT.context_length
+    chunked_prefill_size: ChunkSize = _DEFAULT.chunked_prefill_size
+    max_prefill_tokens: Count = _DEFAULT.max_prefill_tokens
+    max_running_requests: Count = _DEFAULT.max_running_requests
+    prefill_max_requests: Count | None = _DEFAULT.prefill_max_requests
+    schedule_conservativeness: float = Field(
+        default=_DEFAULT.schedule_conservativeness, ge=0, le=1000
+    )
+    clip_max_new_tokens: Count = _DEFAULT.clip_max_new_tokens
+    enable_mixed_chunk: bool = _DEFAULT.enable_mixed_chunk
+    disable_radix_cache: bool = _DEFAULT.disable_radix_cache
+    radix_eviction_policy: Literal["lru"] = "lru"
+    disable_overlap_schedule: bool = _DEFAULT.disable_overlap_schedule
+    enable_priority_scheduling: bool = _DEFAULT.enable_priority_scheduling
+    schedule_low_priority_values_first: bool = _DEFAULT.schedule_low_priority_values_first
+    priority_scheduling_preemption_threshold: WholeNumber = (
+        _DEFAULT.priority_scheduling_preemption_threshold
+    )
+    disable_priority_preemption: bool = _DEFAULT.disable_priority_preemption
+    retraction_policy: Literal["length", "priority"] = "length"
+    random_seed: int = Field(default=_DEFAULT.random_seed, ge=0)
+    init_new_token_ratio: Share = _DEFAULT.init_new_token_ratio
+    min_new_token_ratio_factor: Share = _DEFAULT.min_new_token_ratio_factor
+    new_token_ratio_decay_steps: Count = _DEFAULT.new_token_ratio_decay_steps
+    retract_decode_steps: WholeNumber = _DEFAULT.retract_decode_steps
+    in_batch_prefix_check_threshold: int = Field(
+        default=_DEFAULT.in_batch_prefix_check_threshold, ge=-1, le=_MAX_COUNT
+    )
+    in_batch_prefix_deprioritize_threshold: WholeNumber = (
+        _DEFAULT.in_batch_prefix_deprioritize_threshold
+    )
+
+    @model_validator(mode="after")
+    def _check_pages(self) -> Self:
+        chunk, page = self.chunked_prefill_size, self.page_size
+        if chunk != -1 and chunk % page:
+            raise ValueError(f"chunked_prefill_size {chunk} is not a multiple of page_size {page}")
+        for key in ("context_length", "max_total_tokens"):
+            num_tokens = getattr(self, key)
+            if num_tokens is not None and num_tokens < page:
+                raise ValueError(f"{key} {num_tokens} is less than page_size {page}")
+        return self
+
+    @model_validator(mode="after")
+    def _check_combinations(self) -> Self:
+        if self.max_total_tokens is not None and self.mem_fraction_static is not None:
+            raise ValueError(
+                "mem_fraction_static derives max_total_tokens: give one of them, not both"
+            )
+        if self.enable_priority_scheduling and self.schedule_policy not in _POLICIES_WITH_PRIORITY:
+            raise ValueError(
+                f"enable_priority_scheduling goes with schedule_policy"
+                f" {', '.join(_POLICIES_WITH_PRIORITY)}, not {self.schedule_policy}"
+            )
+        return self

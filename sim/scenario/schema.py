@@ -1,0 +1,58 @@
+"""What a scenario file may say. docs/scenario.md explains every key."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, Field, model_validator
+
+from sim.latency.config import LatencyConfig
+from sim.scenario.scheduler_section import SchedulerSection
+from sim.strict_model import StrictModel
+from sim.workload.config import WorkloadConfig
+
+_MAX_NAME = 100
+
+
+def _check_name(name: str) -> str:
+    if not name.isprintable() or "/" in name or "\\" in name:
+        raise ValueError("must be printable and without slashes: it names files")
+    if len(name) > _MAX_NAME:
+        raise ValueError(f"must have at most {_MAX_NAME} characters, got {len(name)}")
+    return name
+
+
+Name = Annotated[str, Field(min_length=1), AfterValidator(_check_name)]
+NonEmpty = Annotated[str, Field(min_length=1)]
+Milliseconds = Annotated[float, Field(gt=0)]
+
+
+class SloSection(StrictModel):
+    """What a request must meet to count as good; an absent limit is always met."""
+
+    ttft_ms: Milliseconds | None = None
+    tpot_ms: Milliseconds | None = None
+    e2e_latency_ms: Milliseconds | None = None
+
+
+class Scenario(StrictModel):
+    """A whole scenario. Paths in it are relative to the directory of its file."""
+
+    name: Name
+    seed: int = Field(default=0, ge=0)
+    model: NonEmpty | None = None
+    hardware: NonEmpty | None = None
+    latency: LatencyConfig
+    workload: WorkloadConfig
+    scheduler: SchedulerSection = SchedulerSection()
+    replicas: int = Field(default=1, ge=1, le=4096)
+    router: Literal["round-robin"] = "round-robin"
+    slo: SloSection = SloSection()
+
+    @model_validator(mode="after")
+    def _check_pool_is_known(self) -> Self:
+        derivable = self.model is not None and self.hardware is not None
+        if self.scheduler.max_total_tokens is None and not derivable:
+            raise ValueError(
+                "scheduler.max_total_tokens is required: it can be derived only from"
+                " model and hardware together"
+            )
+        return self

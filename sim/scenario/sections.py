@@ -1,0 +1,85 @@
+"""Finds its way in a model's JSON schema: from pydantic's error places to the user's key paths.
+
+Pydantic puts the chosen arm of a union into an error's place (`workload.synthetic.arrivals`,
+`max_new_tokens.constrained-int`); the file has no such key.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel
+
+from sim.scenario.yaml_loader import KeyPath
+
+_Schema = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where in the user's data an error is.
+
+    Attributes:
+        path: the key path as written.
+        siblings: the keys known where the path's last key stands.
+        in_union: the value may have one of several types, and the error is about one of them.
+    """
+
+    path: KeyPath
+    siblings: tuple[str, ...] = ()
+    in_union: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Sections:
+    """The keys a model knows, at every depth."""
+
+    root: _Schema
+
+    @staticmethod
+    def of(model: type[BaseModel]) -> "Sections":
+        return Sections(model.model_json_schema())
+
+    def locate(self, location: Sequence[str | int]) -> Place:
+        """Translate a pydantic error's `loc`."""
+        place = Place(())
+        schema = self._resolve(self.root)
+        for step in location:
+            if step in (kinds := schema.get("discriminator", {}).get("mapping", {})):
+                schema = self._resolve({"$ref": kinds[step]})
+            elif len(arms := self._arms(schema)) > 1:
+                schema = next((arm for arm in arms if arm.get("title") == step), {})
+                place = Place(place.path, place.siblings, in_union=True)
+            else:
+                place = Place((*place.path, step), tuple(schema.get("properties", {})))
+                schema = self._child(schema, step)
+        return place
+
+    def sections_with(self, key: str) -> list[str]:
+        """The top-level keys below which `key` is known, whatever their kind."""
+        top_level = self._resolve(self.root)["properties"]
+        return [
+            name
+            for name, schema in top_level.items()
+            if key in self._resolve(schema).get("properties", {})
+        ]
+
+    def _child(self, schema: _Schema, step: str | int) -> _Schema:
+        if isinstance(step, int):
+            return self._resolve(schema.get("items", {}))
+        return self._resolve(schema.get("properties", {}).get(step, {}))
+
+    def _resolve(self, schema: _Schema) -> _Schema:
+        """Follow references, and look through `null` as the other arm."""
+        while True:
+            if "$ref" in schema:
+                schema = self.root["$defs"][schema["$ref"].rpartition("/")[2]]
+            elif len(arms := self._arms(schema)) == 1:
+                schema = arms[0]
+            else:
+                return schema
+
+    def _arms(self, schema: _Schema) -> list[_Schema]:
+        """The arms of a union other than null; empty for anything else."""
+        arms = schema.get("anyOf", ())
+        return [self._resolve(arm) for arm in arms if arm.get("type") != "null"]
