@@ -1,0 +1,30 @@
+"""Whole files or none: everything is written beside its target, then renamed over it."""
+
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from sim.core.errors import InputError
+
+
+@contextmanager
+def atomic_path(target: Path) -> Iterator[Path]:
+    """A path in `target`'s directory to write to; it becomes `target` if the block succeeds.
+
+    Raises:
+        InputError: the directory does not exist, the target is a directory, or writing failed.
+    """
+    if target.is_dir():
+        raise InputError(f"{target}: is a directory, not a file to write")
+    if not target.parent.is_dir():
+        raise InputError(f"{target}: directory {target.parent} does not exist")
+    beside = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        yield beside
+        os.replace(beside, target)  # noqa: PTH105 - Path.replace hides that this is atomic
+    except OSError as error:
+        raise InputError(f"{target}: cannot write: {error.strerror or error}") from error
+    finally:
+        beside.unlink(missing_ok=True)

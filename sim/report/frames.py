@@ -1,0 +1,40 @@
+"""Run logs as pandas data frames, for notebooks."""
+
+from dataclasses import fields
+
+import pandas as pd
+
+from sim.core.batch import ForwardMode
+from sim.core.units import NS_PER_MS, NS_PER_S
+from sim.report.latencies import request_table
+from sim.runlog import RunLog, StepColumns
+
+
+def request_frame(log: RunLog) -> pd.DataFrame:
+    """One row a request in order of submission; times in the units of their names.
+
+    Columns: rid, arrival_s, ttft_ms, tpot_ms, e2e_latency_ms, queue_time_ms, prompt_tokens,
+    cached_tokens, output_tokens, retractions, preemptions, replica, tenant, status. Latencies that
+    are undefined are NaN.
+    """
+    return pd.DataFrame(request_table(log.requests))
+
+
+def step_frame(log: RunLog) -> pd.DataFrame:
+    """One row a run of steps, in the order of `StepColumns`.
+
+    Its columns, with `t_start_s` and `t_end_s` in seconds, `device_ms` and `host_ms` in
+    milliseconds and `mode` one of extend, decode, mixed.
+    """
+    columns: dict[str, object] = {}
+    for column in fields(StepColumns):
+        values = getattr(log.steps, column.name)
+        if column.name in {"t_start_ns", "t_end_ns"}:
+            columns[column.name.replace("_ns", "_s")] = values / NS_PER_S
+        elif column.name in {"device_ns", "host_ns"}:
+            columns[column.name.replace("_ns", "_ms")] = values / NS_PER_MS
+        elif column.name == "mode":
+            columns["mode"] = [ForwardMode(mode).name.lower() for mode in values.tolist()]
+        else:
+            columns[column.name] = values
+    return pd.DataFrame(columns)

@@ -1,0 +1,160 @@
+"""A run as Chrome trace events, for ui.perfetto.dev: steps, gauges, and the life of requests."""
+
+import gzip
+import heapq
+import io
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, NamedTuple, TextIO
+
+import numpy as np
+
+from sim.core.batch import ForwardMode
+from sim.core.request import Status
+from sim.report.atomic import atomic_path
+from sim.report.saturation import log_end_ns
+from sim.runlog import NOT_YET_NS, RunLog
+
+MAX_REQUESTS = 2_000
+
+_STEP_TRACK = 1
+_NS_PER_US = 1_000
+_STEP_COLUMNS = (
+    "replica", "t_start_ns", "t_end_ns", "mode", "num_steps", "num_prefill_tokens",
+    "num_cached_tokens", "num_prefill_rows", "num_decode_rows", "num_context_tokens", "queue",
+    "running", "used_tokens", "evictable_tokens", "free_tokens",
+)  # fmt: skip
+
+Event = dict[str, Any]
+
+
+class _Timed(NamedTuple):
+    ts_ns: int
+    event: Event
+
+
+def write_perfetto(log: RunLog, path: Path, *, max_requests: int = MAX_REQUESTS) -> None:
+    """Write a trace; compressed if the name ends in .gz.
+
+    A replica is a process: its steps are slices on one track (`num_steps` decode steps of one
+    composition are one slice), its queue, running requests and KV tokens are counters. The first
+    `max_requests` requests to arrive are async slices of queued, prefill and decode;
+    `otherData` says how many of how many that is. Events are ordered by `ts`.
+
+    Raises:
+        InputError: the file cannot be written.
+    """
+    order = np.argsort(log.requests.arrival_ns, kind="stable")[:max_requests]
+    other_data = {
+        "name": str(log.meta.get("name", "run")),
+        "requests_shown": len(order),
+        "requests_total": len(log.requests.rid),
+    }
+    streams = (_step_events(log), _request_events(log, order.tolist()))
+    with atomic_path(path) as beside, ExitStack() as stack:
+        file = _open(beside, stack, compressed=path.suffix == ".gz")
+        file.write(f'{{"displayTimeUnit":"ms","otherData":{json.dumps(other_data)},"traceEvents":[')
+        separator = "\n"
+        for event in _process_names(log):
+            file.write(separator + json.dumps(event, separators=(",", ":")))
+            separator = ",\n"
+        for ts_ns, event in heapq.merge(*streams, key=lambda timed: timed.ts_ns):
+            event["ts"] = ts_ns / _NS_PER_US
+            file.write(separator + json.dumps(event, separators=(",", ":")))
+            separator = ",\n"
+        file.write("\n]}\n")
+
+
+def _open(path: Path, stack: ExitStack, *, compressed: bool) -> TextIO:
+    raw = stack.enter_context(path.open("wb"))
+    if not compressed:
+        return stack.enter_context(io.TextIOWrapper(raw, encoding="utf-8", newline="\n"))
+    # No name and no time in the header: the same log gives the same bytes.
+    packed = stack.enter_context(gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0))
+    return stack.enter_context(io.TextIOWrapper(packed, encoding="utf-8", newline="\n"))
+
+
+def _process_names(log: RunLog) -> Iterator[Event]:
+    replicas = np.union1d(log.steps.replica, log.requests.replica)
+    for replica in replicas.tolist():
+        name = {"name": f"replica {replica}"}
+        yield {"ph": "M", "name": "process_name", "pid": replica, "tid": 0, "args": name}
+        track = {"name": "device steps"}
+        yield {"ph": "M", "name": "thread_name", "pid": replica, "tid": _STEP_TRACK, "args": track}
+
+
+def _step_events(log: RunLog) -> Iterator[_Timed]:
+    order = np.argsort(log.steps.t_start_ns, kind="stable")
+    columns = [getattr(log.steps, name)[order].tolist() for name in _STEP_COLUMNS]
+    for values in zip(*columns, strict=True):
+        run = dict(zip(_STEP_COLUMNS, values, strict=True))
+        at_ns, replica = run["t_start_ns"], run["replica"]
+        yield _Timed(at_ns, _step_slice(run))
+        for name in ("queue", "running"):
+            yield _Timed(at_ns, _counter(replica, name, {"requests": run[name]}))
+        kv = {name: run[f"{name}_tokens"] for name in ("used", "evictable", "free")}
+        yield _Timed(at_ns, _counter(replica, "KV tokens", kv))
+
+
+def _step_slice(run: dict[str, int]) -> Event:
+    return {
+        "ph": "X",
+        "name": ForwardMode(run["mode"]).name.lower(),
+        "cat": "step",
+        "pid": run["replica"],
+        "tid": _STEP_TRACK,
+        "dur": (run["t_end_ns"] - run["t_start_ns"]) / _NS_PER_US,
+        "args": {
+            "steps": run["num_steps"],
+            "prefill_rows": run["num_prefill_rows"],
+            "decode_rows": run["num_decode_rows"],
+            "prefill_tokens": run["num_prefill_tokens"],
+            "cached_tokens": run["num_cached_tokens"],
+            "ctx": run["num_context_tokens"],
+        },
+    }
+
+
+def _counter(replica: int, name: str, values: dict[str, int]) -> Event:
+    return {"ph": "C", "name": name, "pid": replica, "args": values}
+
+
+def _request_events(log: RunLog, rows: list[int]) -> list[_Timed]:
+    """Begin and end events of the requests' slices, each slice inside the request's own."""
+    end_ns = log_end_ns(log)
+    events = [timed for row in rows for timed in _one_request(log, row, end_ns)]
+    # Stable: events of one time keep the order in which slices nest.
+    return sorted(events, key=lambda timed: timed.ts_ns)
+
+
+def _one_request(log: RunLog, row: int, log_ends_ns: int) -> Iterator[_Timed]:
+    requests = log.requests
+    common = {"cat": "request", "id": str(row), "pid": int(requests.replica[row]), "tid": 0}
+    args = {
+        "status": requests.status[row],
+        "tenant": requests.tenant[row],
+        **{
+            name: int(getattr(requests, name)[row])
+            for name in ("prompt_tokens", "cached_tokens", "output_tokens", "retractions",
+                         "preemptions", "priority")
+        },
+    }  # fmt: skip
+    stamps = [
+        int(column[row])
+        for column in (requests.arrival_ns, requests.scheduled_ns, requests.first_token_ns)
+    ]
+    finish_ns = int(requests.finish_ns[row])
+    if finish_ns == NOT_YET_NS:
+        # Rejected on arrival, or cut off by the log's end.
+        finish_ns = stamps[0] if requests.status[row] == Status.REJECTED.value else log_ends_ns
+    yield _Timed(stamps[0], {"ph": "b", "name": requests.rid[row], "args": args, **common})
+    for phase, name in enumerate(("queued", "prefill", "decode")):
+        begin_ns, later = stamps[phase], stamps[phase + 1 :]
+        if begin_ns == NOT_YET_NS:
+            continue
+        done_ns = next((stamp for stamp in later if stamp != NOT_YET_NS), finish_ns)
+        yield _Timed(begin_ns, {"ph": "b", "name": name, **common})
+        yield _Timed(done_ns, {"ph": "e", "name": name, **common})
+    yield _Timed(finish_ns, {"ph": "e", "name": requests.rid[row], **common})

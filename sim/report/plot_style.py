@@ -1,0 +1,124 @@
+"""How pictures look: colours, type, axes, and how they are saved."""
+
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+
+import matplotlib.style
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.ticker import LogLocator
+
+from sim.core.errors import InputError
+from sim.core.units import NS_PER_S
+from sim.report.atomic import atomic_path
+
+# Okabe and Ito's palette, told apart by the colour-blind; strongest contrasts first.
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+GREY = "#6b6b6b"
+
+_DPI = 120
+_STYLE: dict[str, Any] = {
+    "axes.axisbelow": True,
+    "axes.edgecolor": GREY,
+    "axes.grid": True,
+    "axes.labelcolor": "#333333",
+    "axes.labelsize": 9.5,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlelocation": "left",
+    "axes.titlesize": 11,
+    "axes.titleweight": "bold",
+    "axes.titlepad": 8,
+    "font.size": 9.5,
+    "grid.color": "#e6e6e6",
+    "grid.linewidth": 0.7,
+    "legend.frameon": False,
+    "legend.fontsize": 9.5,
+    "lines.linewidth": 1.6,
+    "lines.solid_capstyle": "butt",
+    # Fixed, so that the same log gives the same SVG.
+    "svg.hashsalt": "servetwin",
+    "xtick.color": GREY,
+    "xtick.labelcolor": "#333333",
+    "ytick.color": GREY,
+    "ytick.labelcolor": "#333333",
+}
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+def styled(draw: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Run under this module's style, whatever the user's own matplotlib settings are."""
+
+    @wraps(draw)
+    def wrapper(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        with matplotlib.style.context(["default", _STYLE]):
+            return draw(*args, **kwargs)
+
+    return wrapper
+
+
+def new_figure(width_px: int = 1_200, height_px: int = 800) -> Figure:
+    """A figure of its own: pyplot's global list knows nothing of it."""
+    figure = Figure(
+        figsize=(width_px / _DPI, height_px / _DPI),
+        dpi=_DPI,
+        layout=ConstrainedLayoutEngine(h_pad=0.08, w_pad=0.08),
+    )
+    FigureCanvasAgg(figure)
+    return figure
+
+
+@styled
+def save_figure(figure: Figure, path: Path) -> None:
+    """Save as .png or .svg, by suffix; the same figure gives the same bytes.
+
+    Raises:
+        InputError: another suffix, or the file cannot be written.
+    """
+    metadata: dict[str, dict[str, Any]] = {".png": {"Software": None}, ".svg": {"Date": None}}
+    if path.suffix not in metadata:
+        known = " or ".join(metadata)
+        raise InputError(f"{path}: unknown suffix '{path.suffix}', expected {known}")
+    with atomic_path(path) as beside:
+        figure.savefig(beside, format=path.suffix[1:], metadata=metadata[path.suffix])
+
+
+def time_unit(duration_ns: int) -> tuple[int, str]:
+    """The unit of a time axis of this length: ns in it, and its name."""
+    if duration_ns < 600 * NS_PER_S:
+        return NS_PER_S, "s"
+    if duration_ns < 3 * 3_600 * NS_PER_S:
+        return 60 * NS_PER_S, "min"
+    return 3_600 * NS_PER_S, "h"
+
+
+def latency_text(milliseconds: float) -> str:
+    """A latency with its unit, to three digits."""
+    if milliseconds < 1_000:
+        return f"{milliseconds:.3g} ms"
+    if milliseconds < 999_500:
+        return f"{milliseconds / 1_000:.3g} s"
+    return f"{milliseconds / 1_000:,.0f} s"
+
+
+def plain_text(name: str) -> str:
+    """A user's name for matplotlib: `$` is no formula, a leading `_` no wish to be hidden."""
+    escaped = name.replace("$", r"\$")
+    return f" {escaped}" if escaped.startswith("_") else escaped
+
+
+def log_latency_axis(axes: Axes, label: str) -> None:
+    """A logarithmic x axis in ms, limits set before, whose ticks read 10 ms, 100 ms, 1 s, ..."""
+    axes.set_xscale("log")
+    low, high = axes.get_xlim()
+    if high < 50 * low:
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.xaxis.set_major_formatter(lambda value, _position: latency_text(value))
+    axes.xaxis.set_minor_formatter(lambda _value, _position: "")
+    axes.set_xlabel(label)

@@ -1,0 +1,116 @@
+"""Progress on stderr for runs of more than two seconds, with the time left."""
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, Self, TextIO
+
+from sim.core.units import NS_PER_S
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bar
+
+_QUIET_S = 2.0
+_BAR_EVERY_S = 0.1
+_LINE_EVERY_S = 10.0
+
+
+class Progress:
+    """Shows nothing for two seconds; then a bar in a terminal, elsewhere a line every 10 s.
+
+    Use as a context manager, so that the bar is cleared however the run ends.
+
+    Args:
+        total_requests: how many will finish.
+        stream: where to write; None: stderr.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        total_requests: int,
+        *,
+        stream: TextIO | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._total = total_requests
+        self._stream = sys.stderr if stream is None else stream
+        self._clock = clock
+        self._began_s = clock()
+        # A dumb terminal cannot redraw a line.
+        self._in_terminal = self._stream.isatty() and os.environ.get("TERM") != "dumb"
+        self._next_s = self._began_s + (_QUIET_S if self._in_terminal else _LINE_EVERY_S)
+        self._bar: Bar | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def update(self, done: int, now_ns: int) -> None:
+        """Say how many requests have finished by run time `now_ns`. Cheap: call it every step."""
+        clock_s = self._clock()
+        if clock_s < self._next_s:
+            return
+        if self._in_terminal:
+            self._next_s = clock_s + _BAR_EVERY_S
+            self._show_bar(done, self._describe(done, now_ns, clock_s))
+        else:
+            self._next_s = clock_s + _LINE_EVERY_S
+            self._stream.write(
+                f"{done:,}/{self._total:,} {self._describe(done, now_ns, clock_s)}\n"
+            )
+            self._stream.flush()
+
+    def close(self) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+
+    def _describe(self, done: int, now_ns: int, clock_s: float) -> str:
+        text = f"requests, {now_ns / NS_PER_S:,.1f} s served"
+        if 0 < done <= self._total:
+            left_s = (clock_s - self._began_s) * (self._total - done) / done
+            text += f", {_duration(left_s)} left"
+        return text
+
+    def _show_bar(self, done: int, text: str) -> None:
+        if self._bar is None:
+            self._bar = _new_bar(self._stream)
+            self._bar.add_task("", total=self._total)
+            self._bar.start()
+        self._bar.update(self._bar.task_ids[0], completed=done, description=text)
+        self._bar.refresh()
+
+
+def _new_bar(stream: TextIO) -> "Bar":
+    # Most runs end before anything is shown; they need not load this.
+    from rich.console import Console  # noqa: PLC0415
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn  # noqa: PLC0415
+    from rich.progress import Progress as Bar  # noqa: PLC0415
+
+    return Bar(
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.description}"),
+        console=Console(file=stream),
+        auto_refresh=False,
+        transient=True,
+    )
+
+
+def _duration(seconds: float) -> str:
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3_600:
+        return f"{whole // 60}:{whole % 60:02d} min"
+    return f"{whole // 3_600}:{whole % 3_600 // 60:02d} h"
