@@ -1,0 +1,143 @@
+"""The one door to KV memory: who holds which pages, and what the prefix cache keeps.
+
+Follows SGLang 0.5.23 (docs/sglang.md, rules 11, 12 and 14).
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from sim.core.errors import InvariantError
+from sim.kvcache.page_pool import PagePool
+from sim.kvcache.prefix_cache import PrefixCache
+from sim.kvcache.request_kv import RequestKV
+
+
+class KVCacheManager:
+    """Matches, extends, checkpoints and releases the KV of requests."""
+
+    def __init__(self, pool: PagePool[Any], cache: PrefixCache) -> None:
+        self.pool = pool
+        self.cache = cache
+        self.page_size = pool.page_size
+
+    # ---- sizes, in tokens ----------------------------------------------------------------------
+
+    @property
+    def pool_tokens(self) -> int:
+        return self.pool.num_pages * self.page_size
+
+    @property
+    def free_tokens(self) -> int:
+        return self.pool.num_free_pages * self.page_size
+
+    @property
+    def available_tokens(self) -> int:
+        """Tokens free now or after evicting everything that may be evicted."""
+        return self.pool.num_free_pages * self.page_size + self.cache.evictable_tokens
+
+    def ceil_page(self, num_tokens: int) -> int:
+        return -(-num_tokens // self.page_size) * self.page_size
+
+    def floor_page(self, num_tokens: int) -> int:
+        return num_tokens // self.page_size * self.page_size
+
+    # ---- prefixes ------------------------------------------------------------------------------
+
+    def find_prefix(self, kv: RequestKV, num_tokens: int, limit: int) -> int:
+        """Match the first `num_tokens` tokens up to `limit`, and mark what was found as used.
+
+        Returns:
+            Tokens found, a multiple of the page size.
+        """
+        if not self.cache.enabled:
+            return 0
+        match = self.cache.match(kv.token_ids(num_tokens), limit, kv.found)
+        kv.found = self.cache.touch(match)
+        return match.num_tokens
+
+    def lock_prefix(self, kv: RequestKV) -> None:
+        """Keep the prefix found last from eviction."""
+        kv.locked = kv.found or self.cache.root
+        kv.protected_len = kv.locked.end
+        self.cache.lock(kv.locked)
+
+    def unlock_prefix(self, kv: RequestKV) -> None:
+        if kv.locked is None:
+            raise InvariantError("a prefix was unlocked that was not locked")
+        self.cache.unlock(kv.locked)
+        kv.locked = None
+        kv.protected_len = 0
+
+    # ---- growth --------------------------------------------------------------------------------
+
+    def evict_until_free(self, num_tokens: int) -> bool:
+        """Evict until `num_tokens` are free; whole leaves, so often more. False: not enough."""
+        shortfall = num_tokens - self.free_tokens
+        if shortfall > 0:
+            self.cache.evict(shortfall)
+        return self.free_tokens >= num_tokens
+
+    def extend(self, rows: Iterable[tuple[RequestKV, int, int]]) -> None:
+        """Allocate pages for prefill rows `(kv, prefix_len, extend_len)`.
+
+        Evicts for the exact number of tokens at page size 1, and for one page more a row otherwise
+        (rule 12). Raises InvariantError if the pool is too small: admission must have seen to it.
+        """
+        rows = list(rows)
+        num_tokens = sum(extend_len for _, _, extend_len in rows)
+        slack = self.page_size * len(rows) if self.page_size > 1 else 0
+        self.evict_until_free(num_tokens + slack)
+        for kv, prefix_len, extend_len in rows:
+            end = self.ceil_page(prefix_len + extend_len)
+            num_pages = (end - self.ceil_page(prefix_len)) // self.page_size
+            self.pool.promise(num_pages)
+            kv.pages = kv.pages.concat(self.pool.redeem(num_pages))
+
+    def can_decode(self, num_new_pages: int) -> bool:
+        """Whether a decode step that starts so many pages fits; evicts to make it fit."""
+        return self.evict_until_free(num_new_pages * self.page_size)
+
+    def decode(self, num_rows: int, num_new_pages: int) -> None:
+        """Promise the new pages of a decode step of `num_rows` rows.
+
+        Evicts for one page a row whatever is needed (rule 12; at page size 1 that is exact).
+        """
+        self.evict_until_free(num_rows * self.page_size)
+        self.pool.promise(num_new_pages)
+
+    # ---- giving back ---------------------------------------------------------------------------
+
+    def checkpoint(self, kv: RequestKV, num_tokens: int, *, prompt_len: int, seq_len: int) -> None:
+        """Give the whole pages of the first `num_tokens` tokens to the prefix cache; stay on them.
+
+        The leaf is cut at the prompt's end, so that an output can be evicted without its prompt.
+        """
+        aligned = self.floor_page(num_tokens)
+        if not (self.cache.enabled and aligned):
+            return
+        self._redeem(kv, seq_len)
+        token_ids = kv.token_ids(num_tokens)[:aligned]
+        given, kept = kv.pages.split((aligned - kv.protected_len) // self.page_size)
+        node, _ = self.cache.insert(token_ids, kv.protected_len, given)
+        prompt_aligned = self.floor_page(prompt_len)
+        if 0 < prompt_aligned < aligned:
+            self.cache.insert(token_ids[:prompt_aligned], prompt_aligned, self.pool.empty)
+        if kv.locked is not None:
+            self.cache.unlock(kv.locked)
+        self.cache.lock(node)
+        kv.locked = kv.found = node
+        kv.pages = kept
+        kv.protected_len = aligned
+
+    def release(self, kv: RequestKV, seq_len: int) -> None:
+        """Free a request's own pages and let go of its prefix."""
+        self._redeem(kv, seq_len)
+        self.pool.free(kv.pages)
+        kv.pages = self.pool.empty
+        self.unlock_prefix(kv)
+
+    def _redeem(self, kv: RequestKV, seq_len: int) -> None:
+        """Collect the pages promised to a request by decode steps."""
+        due = (self.ceil_page(seq_len) - kv.protected_len) // self.page_size - len(kv.pages)
+        if due:
+            kv.pages = kv.pages.concat(self.pool.redeem(due))

@@ -1,0 +1,112 @@
+"""The prefix cache's seam, and the cache that never hits."""
+
+from typing import NamedTuple, Protocol
+
+from sim.core.errors import InvariantError
+from sim.core.tokens import TokenIds
+from sim.kvcache.page_pool import Span
+from sim.kvcache.radix_node import RadixNode
+
+
+class Match(NamedTuple):
+    """A cached prefix, as found.
+
+    Attributes:
+        node: deepest node that matches whole.
+        child: the node below it that matches in part, or None.
+        num_child_tokens: how many of the child's tokens match; whole pages.
+    """
+
+    node: RadixNode
+    child: RadixNode | None = None
+    num_child_tokens: int = 0
+
+    @property
+    def num_tokens(self) -> int:
+        return self.node.end + self.num_child_tokens
+
+
+class PrefixCache(Protocol):
+    """Pages of KV kept by their token ids. `match` is pure; every other verb mutates.
+
+    Token counts are multiples of the page size. `evictable_tokens` counts tokens no request holds;
+    all of them can be evicted.
+    """
+
+    evictable_tokens: int
+    protected_tokens: int
+
+    @property
+    def enabled(self) -> bool:
+        """False for a cache that never hits."""
+        ...
+
+    @property
+    def root(self) -> RadixNode: ...
+
+    def match(self, token_ids: TokenIds, limit: int, start: RadixNode | None = None) -> Match:
+        """Longest cached prefix of `token_ids[:limit]`. Pure.
+
+        `start` is a node an earlier match of the same tokens ended at: the search goes on there.
+        """
+        ...
+
+    def touch(self, match: Match) -> RadixNode:
+        """Mark a match as used now. Cuts its last node where the match ends; returns that end."""
+        ...
+
+    def lock(self, node: RadixNode) -> None:
+        """Protect a node and its ancestors from eviction, once more."""
+        ...
+
+    def unlock(self, node: RadixNode) -> None:
+        """Take back one `lock`."""
+        ...
+
+    def insert(self, token_ids: TokenIds, owned_from: int, pages: Span) -> tuple[RadixNode, int]:
+        """Give pages to the cache.
+
+        Args:
+            token_ids: whole pages of tokens.
+            owned_from: tokens before it belong to the cache already.
+            pages: the pages of `token_ids[owned_from:]`. Those cached already are freed.
+
+        Returns:
+            The node the tokens end at, and how many tokens were cached before.
+        """
+        ...
+
+    def evict(self, num_tokens: int) -> int:
+        """Evict whole leaves until at least `num_tokens` are freed or none is left.
+
+        Returns:
+            Tokens freed.
+        """
+        ...
+
+
+class NoPrefixCache:
+    """A prefix cache that never hits and keeps nothing."""
+
+    enabled = False
+
+    def __init__(self) -> None:
+        self.root = RadixNode.new_root()
+        self.evictable_tokens = 0
+        self.protected_tokens = 0
+
+    def match(self, token_ids: TokenIds, limit: int, start: RadixNode | None = None) -> Match:  # noqa: ARG002
+        return Match(self.root)
+
+    def touch(self, match: Match) -> RadixNode:
+        return match.node
+
+    def lock(self, node: RadixNode) -> None: ...
+
+    def unlock(self, node: RadixNode) -> None: ...
+
+    def insert(self, token_ids: TokenIds, owned_from: int, pages: Span) -> tuple[RadixNode, int]:
+        raise InvariantError(f"{len(token_ids)} tokens inserted into a cache that keeps nothing")
+
+    def evict(self, num_tokens: int) -> int:  # noqa: ARG002
+        return 0

@@ -1,0 +1,188 @@
+"""The radix cache: KV pages in a tree over token ids, at page granularity.
+
+Follows SGLang 0.5.23's unified radix cache: what is touched when, where leaves are cut and which
+leaf goes first (docs/sglang.md, rules 12 and 14). Deliberate difference: `match` itself changes
+nothing; SGLang's match also touches and cuts, which here is `touch`.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from sim.core.errors import InvariantError
+from sim.core.tokens import TokenIds
+from sim.kvcache.eviction import LruLeaves
+from sim.kvcache.page_pool import PagePool, Span
+from sim.kvcache.prefix_cache import Match
+from sim.kvcache.radix_node import RadixNode
+
+
+class RadixCache:
+    """A prefix cache that owns pages of `pool` and gives them back by evicting leaves."""
+
+    enabled = True
+
+    def __init__(self, pool: PagePool[Any]) -> None:
+        self._pool = pool
+        self._page_size = pool.page_size
+        self.root = RadixNode.new_root()
+        self.evictable_tokens = 0
+        self.protected_tokens = 0
+        self._leaves = LruLeaves()
+        self._tick = 0
+        self._num_ranks = 0
+
+    # ---- queries -------------------------------------------------------------------------------
+
+    def match(self, token_ids: TokenIds, limit: int, start: RadixNode | None = None) -> Match:
+        limit = limit // self._page_size * self._page_size
+        node = start or self.root
+        # An evicted node's ancestors may live on: leaves go first.
+        while not node.alive or node.end > limit:
+            if node.parent is None:
+                raise InvariantError("the root was evicted")
+            node = node.parent
+        while node.end < limit:
+            child = node.children.get(self._child_key(token_ids, node.end))
+            if child is None:
+                break
+            num_tokens = self._num_common_tokens(child.token_ids, token_ids[node.end : limit])
+            if num_tokens < len(child.token_ids):
+                return Match(node, child, num_tokens)
+            node = child
+        return Match(node)
+
+    def _child_key(self, token_ids: TokenIds, start: int) -> int | bytes:
+        if self._page_size == 1:
+            return int(token_ids[start])
+        return token_ids[start : start + self._page_size].tobytes()
+
+    def _num_common_tokens(self, a: TokenIds, b: TokenIds) -> int:
+        """Length of the common prefix, in whole pages."""
+        num_tokens = min(len(a), len(b))
+        differs = a[:num_tokens] != b[:num_tokens]
+        first = int(differs.argmax())
+        if differs[first]:
+            num_tokens = first
+        return num_tokens // self._page_size * self._page_size
+
+    # ---- use -----------------------------------------------------------------------------------
+
+    def touch(self, match: Match) -> RadixNode:
+        end = match.node
+        if match.child is not None:
+            end = self._split(match.child, match.num_child_tokens)
+        # Deeper counts as used later: a chain is evicted from its end.
+        self._tick += 1
+        path: list[RadixNode] = []
+        node: RadixNode | None = end
+        while node is not None:
+            path.append(node)
+            node = node.parent
+        for node in reversed(path):
+            self._tick += 1
+            node.last_used_tick = self._tick
+        return end
+
+    def lock(self, node: RadixNode) -> None:
+        current: RadixNode = node
+        while current.parent is not None:
+            if not current.num_locks:
+                self.evictable_tokens -= len(current.token_ids)
+                self.protected_tokens += len(current.token_ids)
+            current.num_locks += 1
+            current = current.parent
+
+    def unlock(self, node: RadixNode) -> None:
+        current: RadixNode = node
+        while current.parent is not None:
+            if not current.num_locks:
+                raise InvariantError("a node was unlocked more often than locked")
+            current.num_locks -= 1
+            if not current.num_locks:
+                self.evictable_tokens += len(current.token_ids)
+                self.protected_tokens -= len(current.token_ids)
+                self._leaves.offer(current)
+            current = current.parent
+
+    # ---- growth --------------------------------------------------------------------------------
+
+    def insert(self, token_ids: TokenIds, owned_from: int, pages: Span) -> tuple[RadixNode, int]:
+        node = self.root
+        rest = pages
+        while node.end < len(token_ids):
+            child = node.children.get(self._child_key(token_ids, node.end))
+            if child is None:
+                break
+            self._use(child)
+            num_tokens = self._num_common_tokens(child.token_ids, token_ids[node.end :])
+            node = child
+            if num_tokens < len(child.token_ids):
+                node = self._split(child, num_tokens)
+            num_duplicates = (node.end - max(owned_from, node.end - num_tokens)) // self._page_size
+            if num_duplicates > 0:
+                duplicates, rest = rest.split(num_duplicates)
+                self._pool.free(duplicates)
+        num_cached = node.end
+        if num_cached < len(token_ids):
+            node = self._add_leaf(node, token_ids[num_cached:], rest)
+        return node, num_cached
+
+    def _add_leaf(self, parent: RadixNode, token_ids: TokenIds, pages: Span) -> RadixNode:
+        # A copy: a view would keep the whole prompt in memory.
+        leaf = RadixNode(
+            token_ids.copy(), pages, parent.end + len(token_ids), parent, self._num_ranks
+        )
+        self._num_ranks += 1
+        self._use(leaf)
+        parent.children[self._child_key(token_ids, 0)] = leaf
+        self.evictable_tokens += len(token_ids)
+        self._leaves.offer(leaf)
+        return leaf
+
+    def _split(self, node: RadixNode, num_tokens: int) -> RadixNode:
+        """Cut a node; returns the new upper part. The lower part keeps its identity and its end."""
+        parent = node.parent
+        if parent is None:
+            raise InvariantError("the root was cut")
+        upper_pages, lower_pages = node.pages.split(num_tokens // self._page_size)
+        upper = RadixNode(
+            node.token_ids[:num_tokens].copy(),
+            upper_pages,
+            parent.end + num_tokens,
+            parent,
+            node.rank,
+        )
+        upper.num_locks = node.num_locks
+        parent.children[self._child_key(node.token_ids, 0)] = upper
+        node.token_ids = node.token_ids[num_tokens:].copy()
+        node.pages = lower_pages
+        node.parent = upper
+        upper.children[self._child_key(node.token_ids, 0)] = node
+        # A cut refreshes both parts, the lower one last (rule 12).
+        self._use(upper)
+        self._use(node)
+        return upper
+
+    def _use(self, node: RadixNode) -> None:
+        self._tick += 1
+        node.last_used_tick = self._tick
+
+    # ---- eviction ------------------------------------------------------------------------------
+
+    def evict(self, num_tokens: int) -> int:
+        num_evicted = 0
+        while num_evicted < num_tokens:
+            leaf = self._leaves.pop()
+            if leaf is None or leaf.parent is None:
+                break
+            parent = leaf.parent
+            del parent.children[self._child_key(leaf.token_ids, 0)]
+            leaf.alive = False
+            self._pool.free(leaf.pages)
+            num_evicted += len(leaf.token_ids)
+            self.evictable_tokens -= len(leaf.token_ids)
+            # Requests may remember the node; its tokens need not outlive it.
+            leaf.token_ids = np.empty(0, dtype=np.int64)
+            self._leaves.offer(parent)
+        return num_evicted

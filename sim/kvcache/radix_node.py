@@ -1,0 +1,56 @@
+"""A node of the radix tree: a run of whole pages of tokens below its parent."""
+
+import numpy as np
+
+from sim.core.tokens import TokenIds
+from sim.kvcache.page_pool import PageCount, Span
+
+
+class RadixNode:
+    """One edge and its end. Mutable; owned by its tree.
+
+    Attributes:
+        token_ids: tokens of this node alone, int64, a multiple of the page size.
+        pages: the pages that hold their KV.
+        end: tokens from the root to this node's end. A split never changes it.
+        parent: None for the root only. Kept after eviction, see `RadixCache.match`.
+        children: by the content of their first page.
+        rank: position among siblings in order of insertion; a split inherits it.
+        num_locks: requests that hold this node or one below it.
+        last_used_tick: logical time of the last use; no two equal.
+        alive: False once evicted.
+        queued: whether the eviction heap has an entry for this node.
+    """
+
+    __slots__ = (
+        "alive",
+        "children",
+        "end",
+        "last_used_tick",
+        "num_locks",
+        "pages",
+        "parent",
+        "queued",
+        "rank",
+        "token_ids",
+    )
+
+    def __init__(
+        self, token_ids: TokenIds, pages: Span, end: int, parent: "RadixNode | None", rank: int
+    ) -> None:
+        self.token_ids = token_ids
+        self.pages = pages
+        self.end = end
+        self.parent = parent
+        self.children: dict[int | bytes, RadixNode] = {}
+        self.rank = rank
+        self.num_locks = 0
+        self.last_used_tick = 0
+        self.alive = True
+        self.queued = False
+
+    @classmethod
+    def new_root(cls) -> "RadixNode":
+        root = cls(np.empty(0, dtype=np.int64), PageCount(0), 0, None, 0)
+        root.num_locks = 1
+        return root

@@ -1,0 +1,79 @@
+"""The scheduler's state of a request."""
+
+from sim.core.request import RequestSpec, Status
+from sim.kvcache.request_kv import RequestKV
+
+NEVER_NS = -1
+
+
+class Request:
+    """One request on one server. Mutable; owned by the scheduler and its engine.
+
+    While a request is in the running batch, `seq_len` and `num_generated` are kept there, relative
+    to its counters (see RunningBatch), and the attributes here are stale.
+
+    Attributes:
+        max_new_tokens: the client's limit, clipped to context and pool (rule 1).
+        entry: place in order of entering the queue; a new one after each retraction.
+        entry_tokens: prefill tokens the server had computed then.
+        num_generated: output tokens known.
+        seq_len: tokens whose KV is allocated.
+        prefix_len: tokens cached or computed before this prefill step.
+        extend_end: where this prefill step ends.
+        fill_len: tokens to prefill, as of the last try to admit the request; 0 before.
+        matched_len: cached tokens, as the policy last saw them.
+    """
+
+    __slots__ = (
+        "cached_tokens",
+        "clocked_ns",
+        "entry",
+        "entry_tokens",
+        "extend_end",
+        "fill_len",
+        "finish_ns",
+        "first_token_ns",
+        "generated_base",
+        "kv",
+        "length_due",
+        "matched_len",
+        "max_new_tokens",
+        "num_generated",
+        "preemptions",
+        "prefix_len",
+        "prompt_len",
+        "retractions",
+        "scheduled_ns",
+        "seq_base",
+        "seq_len",
+        "spec",
+        "status",
+    )
+
+    def __init__(self, spec: RequestSpec, kv: RequestKV, *, prompt_len: int, limit: int) -> None:
+        self.spec = spec
+        self.kv = kv
+        self.prompt_len = prompt_len
+        self.max_new_tokens = limit
+        self.status = Status.WAITING
+        self.entry = self.entry_tokens = 0
+        self.num_generated = self.seq_len = 0
+        self.prefix_len = self.extend_end = self.fill_len = self.matched_len = 0
+        self.seq_base = self.generated_base = self.length_due = 0
+        self.retractions = self.preemptions = 0
+        self.cached_tokens = 0
+        self.scheduled_ns = self.first_token_ns = self.finish_ns = NEVER_NS
+        self.clocked_ns = NEVER_NS
+
+    @property
+    def rid(self) -> str:
+        return self.spec.rid
+
+    @property
+    def num_tokens(self) -> int:
+        """Prompt and output tokens, of a request that is not in the running batch."""
+        return self.prompt_len + self.num_generated
+
+    @property
+    def extend_len(self) -> int:
+        return self.extend_end - self.prefix_len

@@ -1,0 +1,137 @@
+"""The running batch: requests that decode in lockstep, one token each a step.
+
+All rows advance together, so a row's lengths are kept relative to two counters of the batch: decode
+steps begun (their KV is allocated) and decode steps done (their tokens are known). k steps cost as
+much as one. Under overlap scheduling "done" lags "begun" by one.
+"""
+
+import heapq
+from collections.abc import Iterable, Sequence
+
+from sim.scheduler.request import Request
+
+
+class RunningBatch:
+    """Rows in batch order. `requests` is replaced, never changed, when the composition changes.
+
+    Attributes:
+        is_full: the batch_is_full flag of rule 7.
+        num_begun, num_done: decode steps begun and done.
+        num_tokens: tokens in KV, summed over the rows.
+    """
+
+    def __init__(self, page_size: int) -> None:
+        self._page_size = page_size
+        self.requests: list[Request] = []
+        self.is_full = False
+        self.num_begun = 0
+        self.num_done = 0
+        self.num_tokens = 0
+        self._num_rows_by_residue = [0] * page_size
+        self._length_heap: list[tuple[int, int, Request]] = []
+        self._num_pushed = 0
+        self._rids: tuple[str, ...] | None = None
+
+    def __len__(self) -> int:
+        return len(self.requests)
+
+    @property
+    def rids(self) -> Sequence[str]:
+        """Row names in batch order; the same object until the composition changes."""
+        if self._rids is None:
+            self._rids = tuple(request.spec.rid for request in self.requests)
+        return self._rids
+
+    # ---- one row -------------------------------------------------------------------------------
+
+    def seq_len(self, request: Request) -> int:
+        return request.seq_base + self.num_begun
+
+    def num_generated(self, request: Request) -> int:
+        return request.generated_base + self.num_done
+
+    # ---- composition ---------------------------------------------------------------------------
+
+    def append(self, requests: Sequence[Request]) -> None:
+        self._set([*self.requests, *requests], joining=requests)
+
+    def prepend(self, requests: Sequence[Request]) -> None:
+        self._set([*requests, *self.requests], joining=requests)
+
+    def remove(self, leaving: Iterable[Request]) -> None:
+        """Take rows out; their lengths are written back to them."""
+        gone = set(map(id, leaving))
+        if not gone:
+            return
+        kept = []
+        for request in self.requests:
+            if id(request) in gone:
+                self._leave(request)
+            else:
+                kept.append(request)
+        self._set(kept)
+
+    def reorder(self, requests: list[Request]) -> None:
+        """Put the same rows in another order."""
+        self._set(requests)
+
+    def _set(self, requests: list[Request], joining: Sequence[Request] = ()) -> None:
+        self.requests = requests
+        self._rids = None
+        for request in joining:
+            self._join(request)
+
+    def _join(self, request: Request) -> None:
+        self.num_tokens += request.seq_len
+        request.seq_base = request.seq_len - self.num_begun
+        self._num_rows_by_residue[request.seq_base % self._page_size] += 1
+        self._rebase(request, request.num_generated)
+
+    def _rebase(self, request: Request, num_generated: int) -> None:
+        request.generated_base = num_generated - self.num_done
+        request.length_due = request.max_new_tokens - request.generated_base
+        self._num_pushed += 1
+        heapq.heappush(self._length_heap, (request.length_due, self._num_pushed, request))
+
+    def _leave(self, request: Request) -> None:
+        request.seq_len = self.seq_len(request)
+        request.num_generated = self.num_generated(request)
+        self.num_tokens -= request.seq_len
+        self._num_rows_by_residue[request.seq_base % self._page_size] -= 1
+        request.length_due = -1
+
+    # ---- advancing -----------------------------------------------------------------------------
+
+    def num_new_pages(self, num_steps_ahead: int = 0) -> int:
+        """Pages that the next step, or one so many steps after it, starts."""
+        return self._num_rows_by_residue[-(self.num_begun + num_steps_ahead) % self._page_size]
+
+    def begin_steps(self, num_steps: int = 1) -> None:
+        self.num_begun += num_steps
+        self.num_tokens += num_steps * len(self.requests)
+
+    def finish_steps(self, num_steps: int = 1) -> None:
+        self.num_done += num_steps
+
+    def add_first_token(self, request: Request) -> None:
+        """A row that joined while its prefill was in flight has its first token now."""
+        self._rebase(request, self.num_generated(request) + 1)
+
+    def rows_at_limit(self, num_tokens_ahead: int = 0) -> list[Request]:
+        """Rows that have reached `max_new_tokens`, or will with so many tokens more."""
+        self._drop_stale()
+        due = self.num_done + num_tokens_ahead
+        if not self._length_heap or self._length_heap[0][0] > due:
+            return []
+        return [request for request in self.requests if request.length_due <= due]
+
+    @property
+    def num_steps_to_limit(self) -> int:
+        """Tokens until the first row reaches `max_new_tokens`. The batch must not be empty."""
+        self._drop_stale()
+        return self._length_heap[0][0] - self.num_done
+
+    def _drop_stale(self) -> None:
+        heap = self._length_heap
+        while heap and heap[0][2].length_due != heap[0][0]:
+            heapq.heappop(heap)

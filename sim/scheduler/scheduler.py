@@ -1,0 +1,326 @@
+"""Deciding the next batch: prefill if one can be formed, otherwise decode.
+
+Rules 7, 11, 13, 16, 17 and 18 of docs/sglang.md (SGLang 0.5.23's get_next_batch_to_run). Reads no
+clock, starts nothing: the engine calls it and says what came out.
+"""
+
+from dataclasses import dataclass, field
+
+from sim.core.batch import ForwardMode
+from sim.core.errors import InvariantError
+from sim.core.request import Status
+from sim.kvcache.manager import KVCacheManager
+from sim.scheduler.config import SchedulerConfig
+from sim.scheduler.policy import SchedulePolicy
+from sim.scheduler.preemption import preempt_for
+from sim.scheduler.prefill import PrefillAdder, Verdict
+from sim.scheduler.request import Request
+from sim.scheduler.retraction import retract
+from sim.scheduler.running import RunningBatch
+from sim.scheduler.token_ratio import NewTokenRatio
+from sim.scheduler.waiting import WaitingQueue
+
+
+@dataclass(slots=True, eq=False)
+class Launch:
+    """One batch that was launched, with its requests.
+
+    Attributes:
+        mode: extend, decode or mixed.
+        prefill: prefill rows in batch order.
+        decode: decode rows in batch order.
+        chunked: the prefill row whose prompt has more chunks to come, if any.
+        leaving: decode rows that reach their limit with this launch's result and were left out of
+            the next one, decided before it (rule 18).
+    """
+
+    mode: ForwardMode
+    prefill: list[Request]
+    decode: list[Request]
+    chunked: Request | None = None
+    leaving: list[Request] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Decisions:
+    """What one call decided besides the batch, for the log. Names in order."""
+
+    retracted: list[Request] = field(default_factory=list)
+    preempted: list[tuple[Request, list[Request]]] = field(default_factory=list)
+    aborted: list[Request] = field(default_factory=list)
+
+
+class Scheduler:
+    """One server's scheduler.
+
+    Attributes:
+        waiting, running: the two places a request can be in.
+        chunked: the request whose prompt is prefilled chunk by chunk; in neither place.
+        ratio: the new-token ratio.
+        decisions: of the last call of `next_launch`.
+        num_slots_used: request slots taken.
+        has_finished_rows: the running batch holds rows that are finished, until the next call.
+    """
+
+    def __init__(
+        self, config: SchedulerConfig, *, kv: KVCacheManager, policy: SchedulePolicy
+    ) -> None:
+        self._config = config
+        self._kv = kv
+        self.waiting = WaitingQueue(config, kv, policy)
+        self.running = RunningBatch(kv.page_size)
+        self.chunked: Request | None = None
+        self.ratio = NewTokenRatio(config)
+        self.decisions = Decisions()
+        self.num_slots_used = 0
+        self.has_finished_rows = False
+        self.preempts = config.enable_priority_scheduling and not config.disable_priority_preemption
+        self._last: Launch | None = None
+
+    # ---- the step ------------------------------------------------------------------------------
+
+    def next_launch(self, now_ns: int, in_flight: Launch | None) -> Launch | None:
+        """Decide the next batch and allocate its KV, or return None if nothing can run.
+
+        Args:
+            now_ns: time of the decision.
+            in_flight: the launch whose result is not known yet (overlap), or None.
+        """
+        self.decisions = Decisions()
+        self._checkpoint_chunk()
+        self._merge_last_prefill()
+        self._drop_finished()
+        launch = self._prefill(now_ns, in_flight) or self._decode(in_flight)
+        self._last = launch
+        return launch
+
+    def _checkpoint_chunk(self) -> None:
+        """The chunk computed last becomes the prefix of the next one (rule 14)."""
+        request = self.chunked
+        if request is not None and request.extend_end > request.prefix_len:
+            self._kv.checkpoint(
+                request.kv,
+                request.extend_end,
+                prompt_len=request.prompt_len,
+                seq_len=request.seq_len,
+            )
+            request.prefix_len = request.extend_end
+
+    def _merge_last_prefill(self) -> None:
+        last, running = self._last, self.running
+        if last is None or last.mode is ForwardMode.DECODE:
+            return
+        rows = [
+            request
+            for request in last.prefill
+            if request is not last.chunked
+            and request is not self.chunked
+            and request.status is Status.RUNNING
+        ]
+        if last.mode is ForwardMode.MIXED:
+            # The mixed batch replaces the running batch, and with it the full flag (rule 7).
+            running.prepend(rows)
+            running.is_full = False
+            return
+        if len(rows) < len(last.prefill) or not len(running):
+            running.is_full = False
+        running.append(rows)
+
+    def _drop_finished(self) -> None:
+        if self.has_finished_rows:
+            self.has_finished_rows = False
+            finished = [r for r in self.running.requests if r.status is not Status.RUNNING]
+            if finished:
+                self.running.remove(finished)
+                self.running.is_full = False
+
+    # ---- prefill -------------------------------------------------------------------------------
+
+    def _prefill(self, now_ns: int, in_flight: Launch | None) -> Launch | None:
+        running = self.running
+        if self.preempts or not len(running):
+            running.is_full = False
+        if self.chunked is None:
+            if running.is_full or not len(self.waiting):
+                return None
+            if self._num_free_slots(0) <= 0 and not self.preempts:
+                running.is_full = True
+                return None
+        self.waiting.order(now_ns)
+        adder = PrefillAdder(self._config, self._kv, running, self.ratio.current)
+        continued = self.chunked
+        if continued is not None:
+            self.chunked = self._continue_chunk(continued, adder)
+            if not adder.admitted:
+                return None
+        victims = self._admit_waiting(adder, continued)
+        if adder.admitted:
+            self.waiting.leave(adder.admitted)
+        for victim in victims:
+            self.waiting.enter(victim)
+        if not adder.admitted:
+            return None
+        if adder.new_chunked is not None:
+            self.chunked = adder.new_chunked
+        return self._launch_prefill(adder.admitted, continued, in_flight)
+
+    def _continue_chunk(self, request: Request, adder: PrefillAdder) -> Request | None:
+        request.fill_len = request.num_tokens
+        limit = None
+        if adder.budget.chunk_tokens is not None:
+            limit = self.waiting.chunk_limit(request, adder.budget.chunk_tokens)
+        return adder.continue_chunk(request, limit)
+
+    def _admit_waiting(self, adder: PrefillAdder, continued: Request | None) -> list[Request]:
+        """Offer the queue to the adder in order; returns the requests preempted on the way."""
+        running = self.running
+        num_held = 0 if continued is None else 1
+        all_victims: list[Request] = []
+        for request in self.waiting.requests:
+            if adder.budget.verdict() is Verdict.OTHER:
+                break
+            if len(adder.admitted) >= self._num_free_slots(num_held):
+                running.is_full = True
+            if running.is_full:
+                victims = self._preempt_for(request, adder) if self.preempts else []
+                if not victims:
+                    break
+                all_victims += victims
+            request.fill_len = request.num_tokens
+            request.prefix_len = self._kv.find_prefix(
+                request.kv, request.num_tokens, request.num_tokens - 1
+            )
+            request.matched_len = request.prefix_len
+            verdict = adder.add(request, has_chunked=self.chunked is not None)
+            if verdict is not Verdict.CONTINUE:
+                if verdict is Verdict.NO_TOKEN:
+                    running.is_full = bool(adder.admitted) or len(running) > 0
+                break
+        return all_victims
+
+    def _num_free_slots(self, num_held: int) -> int:
+        """How many requests one prefill batch may have; `num_held` of them hold slots already."""
+        limit = self._config.max_running_requests
+        return min(limit - len(self.running), max(limit - self.num_slots_used + num_held, 0))
+
+    def _preempt_for(self, request: Request, adder: PrefillAdder) -> list[Request]:
+        victims = preempt_for(
+            request,
+            config=self._config,
+            adder=adder,
+            running=self.running,
+            release=self._release_for_later,
+        )
+        if victims:
+            self.decisions.preempted.append((request, victims))
+            for victim in victims:
+                victim.preemptions += 1
+        return victims
+
+    def _launch_prefill(
+        self, admitted: list[Request], continued: Request | None, in_flight: Launch | None
+    ) -> Launch:
+        self._kv.extend((r.kv, r.prefix_len, r.extend_len) for r in admitted)
+        for request in admitted:
+            request.seq_len = request.extend_end
+            request.status = Status.RUNNING
+            self.waiting.processed_tokens += request.extend_len
+        self.num_slots_used += len(admitted) - (continued is not None)
+        launch = Launch(ForwardMode.EXTEND, admitted, [], self.chunked)
+        if self._config.enable_mixed_chunk and len(self.running):
+            self._mix_in_decode(launch, in_flight)
+        return launch
+
+    def _mix_in_decode(self, launch: Launch, in_flight: Launch | None) -> None:
+        """Let the decode rows ride along if their next tokens fit; else they sit out (rule 16)."""
+        running = self.running
+        if self._leave_out_finishing(in_flight):
+            running.is_full = False
+        if not len(running) or not self._kv.can_decode(running.num_new_pages()):
+            return
+        self._begin_decode()
+        launch.mode = ForwardMode.MIXED
+        launch.decode = running.requests
+        self.waiting.processed_tokens += len(running)
+        for request in running.requests:
+            request.fill_len = request.prompt_len + running.num_generated(request)
+
+    # ---- decode --------------------------------------------------------------------------------
+
+    def _decode(self, in_flight: Launch | None) -> Launch | None:
+        running = self.running
+        if not len(running):
+            return None
+        num_before = len(running)
+        finishing = self._leave_out_finishing(in_flight)
+        if not len(running):
+            running.is_full = False
+            return None
+        if self._kv.can_decode(running.num_new_pages()):
+            self.ratio.decay()
+        elif finishing:
+            # Their pages come back with the result in flight: wait for it (rule 18).
+            running.is_full = False
+            return None
+        else:
+            self._retract()
+        if len(running) < num_before:
+            running.is_full = False
+        if not len(running):
+            return None
+        self._begin_decode()
+        return Launch(ForwardMode.DECODE, [], running.requests)
+
+    def _begin_decode(self) -> None:
+        running = self.running
+        self._kv.decode(len(running), running.num_new_pages())
+        running.begin_steps()
+
+    def _leave_out_finishing(self, in_flight: Launch | None) -> list[Request]:
+        """Take out rows whose last token is in flight, known by their limit (rule 18)."""
+        if in_flight is None:
+            return []
+        if in_flight.mode is ForwardMode.EXTEND:
+            running = self.running
+            finishing = [
+                request
+                for request in in_flight.prefill
+                if request is not in_flight.chunked
+                and request.status is Status.RUNNING
+                and running.num_generated(request) + 1 >= request.max_new_tokens
+            ]
+        else:
+            finishing = self.running.rows_at_limit(1)
+        self.running.remove(finishing)
+        in_flight.leaving = finishing
+        return finishing
+
+    def _retract(self) -> None:
+        retraction = retract(self._config, self._kv, self.running, self._release_for_later)
+        self.ratio.after_retraction(
+            (self.running.num_generated(r), r.max_new_tokens) for r in self.running.requests
+        )
+        self.decisions.retracted = retraction.retracted
+        self.decisions.aborted = retraction.aborted
+        for request in retraction.aborted:
+            request.status = Status.ABORTED
+        for request in retraction.retracted:
+            request.retractions += 1
+            self.waiting.enter(request)
+
+    # ---- giving back ---------------------------------------------------------------------------
+
+    def _release_for_later(self, request: Request, num_remaining: int) -> None:
+        """Free the KV of a request that goes back to the queue, and evict a little (rule 11)."""
+        self.release(request)
+        self._kv.evict_until_free(num_remaining * self._config.retract_decode_steps)
+        request.status = Status.WAITING
+        request.prefix_len = request.extend_end = request.matched_len = 0
+
+    def release(self, request: Request) -> None:
+        """Free a request's KV and slot. It must not be in the running batch, or be finished."""
+        self._kv.release(request.kv, request.seq_len)
+        request.seq_len = 0
+        self.num_slots_used -= 1
+        if self.num_slots_used < 0:
+            raise InvariantError("a request slot was freed twice")
