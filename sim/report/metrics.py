@@ -44,7 +44,8 @@ def summarise(log: RunLog, slo: Slo | None = None) -> Summary:
       the requests that were admitted, finished or not; `total_cached_tokens` is its numerator.
     * `slo_attainment` is the share of all submitted requests that finished within the SLO.
     * `*_queue_time_ms` is the wait for the first batch of finished requests, `max_wait_ms` that
-      of anybody but the rejected, still waiting ones up to the log's end.
+      of anybody but the rejected, still waiting ones up to the log's end. `queue_time` holds the
+      same statistics as one object: `mean_ms`, ..., `max_ms`.
     * `saturated`: see `sim.report.saturation`.
     * `rejected_rids` names the first ten.
     """
@@ -55,7 +56,7 @@ def summarise(log: RunLog, slo: Slo | None = None) -> Summary:
         **_latencies(log, finished, latencies),
         **_goodput(log.requests, finished, latencies, slo),
         **_cache(log.requests),
-        **_named("queue_time", latencies.queue_time_ms[finished], _QUEUE_STATISTICS),
+        **_queue_time(latencies.queue_time_ms[finished]),
         "retractions": int(log.requests.retractions.sum()),
         "preemptions": int(log.requests.preemptions.sum()),
         "max_wait_ms": _max_wait_ms(log),
@@ -153,6 +154,12 @@ def _max_wait_ms(log: RunLog) -> float | None:
         if status != Status.REJECTED.value
     ]
     return max(waits_ns) / NS_PER_MS if waits_ns else None
+
+
+def _queue_time(values_ms: np.ndarray) -> Summary:
+    flat = _named("queue_time", values_ms, _QUEUE_STATISTICS)
+    nested = {f"{name}_ms": flat[f"{name}_queue_time_ms"] for name in _QUEUE_STATISTICS}
+    return {**flat, "queue_time": nested}
 
 
 def _named(

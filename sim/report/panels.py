@@ -142,7 +142,7 @@ def draw_kv_use(axes: Axes, log: RunLog, unit_ns: int) -> None:
     pool = np.maximum(np.sum(parts, axis=0), 1)
     shares = [100 * part / pool for part in parts]
     axes.stackplot(at / unit_ns, shares, labels=["used", "evictable", "free"], step="post",
-                   colors=["#0072B2", "#56B4E9", "#eeeeee"])  # fmt: skip
+                   colors=["#0072B2", "#56B4E9", "#dddddd"])  # fmt: skip
     axes.set_ylim(0, 100)
     axes.set_ylabel("KV tokens (%)")
 

@@ -48,6 +48,7 @@ def test_summary_of_small_log_equals_hand_computation():
     assert (summary["mean_itl_ms"], summary["std_itl_ms"]) == (95.0, 0.0)
     assert summary["mean_queue_time_ms"] == pytest.approx(25.0)
     assert summary["max_queue_time_ms"] == pytest.approx(40.0)
+    assert summary["queue_time"]["max_ms"] == summary["max_queue_time_ms"]
     assert summary["max_wait_ms"] == pytest.approx(600.0)
     assert summary["total_cached_tokens"] == 180
     assert summary["cache_hit_rate_pct"] == pytest.approx(100 * 180 / 600)
