@@ -95,7 +95,7 @@ class NoPrefixCache:
         self.evictable_tokens = 0
         self.protected_tokens = 0
 
-    def match(self, token_ids: TokenIds, limit: int, start: RadixNode | None = None) -> Match:  # noqa: ARG002
+    def match(self, token_ids: TokenIds, limit: int, start: RadixNode | None = None) -> Match:
         return Match(self.root)
 
     def touch(self, match: Match) -> RadixNode:
@@ -108,5 +108,5 @@ class NoPrefixCache:
     def insert(self, token_ids: TokenIds, owned_from: int, pages: Span) -> tuple[RadixNode, int]:
         raise InvariantError(f"{len(token_ids)} tokens inserted into a cache that keeps nothing")
 
-    def evict(self, num_tokens: int) -> int:  # noqa: ARG002
+    def evict(self, num_tokens: int) -> int:
         return 0

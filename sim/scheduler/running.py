@@ -8,6 +8,9 @@ much as one. Under overlap scheduling "done" lags "begun" by one.
 import heapq
 from collections.abc import Iterable, Sequence
 
+import numpy as np
+from numpy.typing import NDArray
+
 from sim.scheduler.request import Request
 
 
@@ -102,9 +105,15 @@ class RunningBatch:
 
     # ---- advancing -----------------------------------------------------------------------------
 
-    def num_new_pages(self, num_steps_ahead: int = 0) -> int:
-        """Pages that the next step, or one so many steps after it, starts."""
-        return self._num_rows_by_residue[-(self.num_begun + num_steps_ahead) % self._page_size]
+    @property
+    def num_new_pages(self) -> int:
+        """Pages that the next step starts: rows whose tokens fill their pages (rule 11)."""
+        return self._num_rows_by_residue[-self.num_begun % self._page_size]
+
+    def new_pages_ahead(self, num_steps: int) -> NDArray[np.int64]:
+        """Pages that each of the next steps starts; int64, shape [num_steps]."""
+        residues = -(self.num_begun + np.arange(num_steps)) % self._page_size
+        return np.array(self._num_rows_by_residue)[residues]
 
     def begin_steps(self, num_steps: int = 1) -> None:
         self.num_begun += num_steps

@@ -136,18 +136,25 @@ class Scheduler:
 
     # ---- prefill -------------------------------------------------------------------------------
 
-    def _prefill(self, now_ns: int, in_flight: Launch | None) -> Launch | None:
+    def _may_prefill(self) -> bool:
+        """Whether a prefill pass is worth trying; keeps the full flag (rule 7)."""
         running = self.running
         if self.preempts or not len(running):
             running.is_full = False
-        if self.chunked is None:
-            if running.is_full or not len(self.waiting):
-                return None
-            if self._num_free_slots(0) <= 0 and not self.preempts:
-                running.is_full = True
-                return None
+        if self.chunked is not None:
+            return True
+        if running.is_full or not len(self.waiting):
+            return False
+        if self._num_free_slots(0) <= 0 and not self.preempts:
+            running.is_full = True
+            return False
+        return True
+
+    def _prefill(self, now_ns: int, in_flight: Launch | None) -> Launch | None:
+        if not self._may_prefill():
+            return None
         self.waiting.order(now_ns)
-        adder = PrefillAdder(self._config, self._kv, running, self.ratio.current)
+        adder = PrefillAdder(self._config, self._kv, self.running, self.ratio.current)
         continued = self.chunked
         if continued is not None:
             self.chunked = self._continue_chunk(continued, adder)
@@ -236,7 +243,7 @@ class Scheduler:
         running = self.running
         if self._leave_out_finishing(in_flight):
             running.is_full = False
-        if not len(running) or not self._kv.can_decode(running.num_new_pages()):
+        if not len(running) or not self._kv.can_decode(running.num_new_pages):
             return
         self._begin_decode()
         launch.mode = ForwardMode.MIXED
@@ -256,7 +263,7 @@ class Scheduler:
         if not len(running):
             running.is_full = False
             return None
-        if self._kv.can_decode(running.num_new_pages()):
+        if self._kv.can_decode(running.num_new_pages):
             self.ratio.decay()
         elif finishing:
             # Their pages come back with the result in flight: wait for it (rule 18).
@@ -273,7 +280,7 @@ class Scheduler:
 
     def _begin_decode(self) -> None:
         running = self.running
-        self._kv.decode(len(running), running.num_new_pages())
+        self._kv.decode(len(running), running.num_new_pages)
         running.begin_steps()
 
     def _leave_out_finishing(self, in_flight: Launch | None) -> list[Request]:

@@ -1,0 +1,307 @@
+"""The engine core: one server's scheduling, stepped by whoever has a clock.
+
+    batch = core.begin_step(now_ns)          # decide; KV is allocated
+    ...                                      # run it, for as long as it takes
+    core.end_step(batch, output, now_ns)     # what came out
+
+Under overlap scheduling the next `begin_step` comes before this batch's `end_step`. Reads no clock
+and touches no tensor, so a simulator and a real runner drive the same object.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.core.batch import Batch, ForwardMode, PrefillRow, StepOutput
+from sim.core.errors import InvariantError
+from sim.core.request import RequestSpec, Status
+from sim.engine.admission import effective_limit
+from sim.engine.fast_forward import DecodeRun, decode_horizon, take_decode_steps
+from sim.engine.protocols import Executor
+from sim.engine.records import RequestRecord, StepState
+from sim.engine.token_clock import TokenClock
+from sim.kvcache.manager import KVCacheManager
+from sim.kvcache.request_kv import RequestKV
+from sim.scheduler.config import SchedulerConfig
+from sim.scheduler.request import NEVER_NS, Request
+from sim.scheduler.scheduler import Launch, Scheduler
+
+
+class EngineCore:
+    """Requests in, batches out, records back.
+
+    Attributes:
+        clock: inter-token latencies so far.
+        requests: requests that are not over, by rid.
+    """
+
+    def __init__(
+        self,
+        config: SchedulerConfig,
+        *,
+        kv: KVCacheManager,
+        scheduler: Scheduler,
+        executor: Executor,
+    ) -> None:
+        self._config = config
+        self._kv = kv
+        self._scheduler = scheduler
+        self._executor = executor
+        self._in_flight: deque[Launch] = deque()
+        self._stopped: list[str] = []
+        self._aborted: list[RequestRecord] = []
+        self.clock = TokenClock()
+        self.requests: dict[str, Request] = {}
+
+    # ---- arrivals ------------------------------------------------------------------------------
+
+    def submit(self, spec: RequestSpec) -> RequestRecord | None:
+        """Queue a request, or return the record of its rejection (rule 1).
+
+        Raises:
+            InvariantError: a request of that rid is not over yet.
+        """
+        if spec.rid in self.requests:
+            raise InvariantError(f"request {spec.rid} was submitted twice")
+        prompt_len = len(spec.prompt)
+        limit = effective_limit(self._config, prompt_len, spec.max_new_tokens)
+        output_ids = partial(self._executor.output_ids, spec.rid)
+        kv = RequestKV(spec.prompt, output_ids, no_pages=self._kv.pool.empty)
+        request = Request(spec, kv, prompt_len=prompt_len, limit=limit)
+        if limit <= 0:
+            request.status = Status.REJECTED
+            return _record(request)
+        self.requests[spec.rid] = request
+        self._scheduler.waiting.enter(request)
+        return None
+
+    # ---- one step ------------------------------------------------------------------------------
+
+    def begin_step(self, now_ns: int) -> Batch | None:
+        """Decide the next batch, or None if nothing can run before something changes.
+
+        Raises:
+            InvariantError: requests wait, nothing runs, and still nothing can be admitted.
+        """
+        scheduler = self._scheduler
+        in_flight = self._in_flight[-1] if self._in_flight else None
+        launch = scheduler.next_launch(now_ns, in_flight)
+        self._note_stopped()
+        if launch is None:
+            if in_flight is None:
+                self._check_idle()
+            return None
+        self._in_flight.append(launch)
+        for request in launch.prefill:
+            if request.scheduled_ns == NEVER_NS:
+                request.scheduled_ns = now_ns
+                request.cached_tokens = request.prefix_len
+        batch = self._describe(launch)
+        self._stopped = []
+        return batch
+
+    def _note_stopped(self) -> None:
+        decisions = self._scheduler.decisions
+        victims = [victim for _, group in decisions.preempted for victim in group]
+        for request in [*decisions.retracted, *victims, *decisions.aborted]:
+            self.clock.leave(request)
+            self._stopped.append(request.rid)
+        self._aborted.extend(self._forget(request) for request in decisions.aborted)
+
+    def _check_idle(self) -> None:
+        scheduler = self._scheduler
+        if scheduler.chunked is None and not len(scheduler.running):
+            if not len(scheduler.waiting):
+                scheduler.ratio.reset()
+            elif not scheduler.decisions.aborted:
+                raise InvariantError(
+                    f"{len(scheduler.waiting)} requests wait, none runs and none can be admitted"
+                )
+
+    def _describe(self, launch: Launch) -> Batch:
+        running = self._scheduler.running
+        rows = []
+        num_prefill_context = 0
+        for request in launch.prefill:
+            num_prior = request.num_tokens - request.prompt_len
+            samples = request is not launch.chunked
+            rows.append(
+                PrefillRow(request.rid, request.prefix_len, request.extend_len, num_prior, samples)
+            )
+            num_prefill_context += request.extend_end
+        decodes = launch.mode is not ForwardMode.EXTEND
+        num_decode_context = running.num_tokens if decodes else 0
+        return Batch(
+            mode=launch.mode,
+            prefill=tuple(rows),
+            decode_rids=running.rids if decodes else (),
+            num_context_tokens=num_prefill_context + num_decode_context,
+            num_decode_context_tokens=num_decode_context,
+            stopped_rids=tuple(self._stopped),
+        )
+
+    def end_step(self, batch: Batch, output: StepOutput, now_ns: int) -> Sequence[RequestRecord]:
+        """Take in what a batch produced, in order of launch; returns the requests now over."""
+        launch = self._in_flight.popleft()
+        if launch.mode is not batch.mode:
+            raise InvariantError(f"a {batch.mode.name} batch ended, {launch.mode.name} was next")
+        ended = frozenset(output.finished_rids)
+        records: list[RequestRecord] = []
+        decodes = launch.mode is not ForwardMode.EXTEND
+        if decodes:
+            self._scheduler.running.finish_steps()
+            self.clock.tick(now_ns)
+        for request in launch.prefill:
+            if request is not launch.chunked and request.status is Status.RUNNING:
+                self._add_first_token(request, now_ns, already_counted=decodes)
+                if request.rid in ended or self._generated(request) >= request.max_new_tokens:
+                    records.append(self._finish(request, now_ns))
+                else:
+                    self._checkpoint(request)
+        if decodes:
+            finishing = self._finishing_decode_rows(launch, ended)
+            records.extend([self._finish(request, now_ns) for request in finishing])
+        return records
+
+    def _add_first_token(self, request: Request, now_ns: int, *, already_counted: bool) -> None:
+        """A prefill gave its token: the first, or after a retraction the next one."""
+        if not request.in_running_batch:
+            request.num_generated += 1
+        elif not already_counted:
+            self._scheduler.running.add_first_token(request)
+        if request.first_token_ns == NEVER_NS:
+            request.first_token_ns = now_ns
+        self.clock.join(request, now_ns)
+
+    def _finishing_decode_rows(self, launch: Launch, ended: frozenset[str]) -> list[Request]:
+        """Decode rows whose last token this was, in batch order."""
+        running = self._scheduler.running
+        leaving = {id(r) for r in launch.leaving if r.status is Status.RUNNING}
+        for request in launch.leaving:
+            if request.status is Status.RUNNING:
+                request.num_generated += 1
+        if not (ended or leaving or running.rows_at_limit()):
+            return []
+        return [
+            request
+            for request in launch.decode
+            if request.status is Status.RUNNING
+            and (
+                request.rid in ended
+                or id(request) in leaving
+                or 0 < request.length_due <= running.num_done
+            )
+        ]
+
+    def _generated(self, request: Request) -> int:
+        if request.in_running_batch:
+            return self._scheduler.running.num_generated(request)
+        return request.num_generated
+
+    def _seq_len(self, request: Request) -> int:
+        if request.in_running_batch:
+            return self._scheduler.running.seq_len(request)
+        return request.seq_len
+
+    def _checkpoint(self, request: Request) -> None:
+        """A finished prefill goes into the prefix cache (rule 14)."""
+        self._kv.checkpoint(
+            request.kv,
+            request.extend_end,
+            prompt_len=request.prompt_len,
+            seq_len=self._seq_len(request),
+        )
+        request.prefix_len = request.extend_end
+
+    def _finish(self, request: Request, now_ns: int) -> RequestRecord:
+        request.seq_len = self._seq_len(request)
+        request.num_generated = self._generated(request)
+        request.status = Status.FINISHED
+        request.finish_ns = now_ns
+        # The last token has KV only if a step was decided before it was known to be the last.
+        num_tokens = min(request.seq_len, request.num_tokens)
+        self._kv.checkpoint(
+            request.kv, num_tokens, prompt_len=request.prompt_len, seq_len=request.seq_len
+        )
+        self._scheduler.release(request)
+        self._scheduler.has_finished_rows |= request.in_running_batch
+        self.clock.leave(request)
+        return self._forget(request)
+
+    def _forget(self, request: Request) -> RequestRecord:
+        del self.requests[request.rid]
+        self._executor.forget(request.rid)
+        return _record(request)
+
+    def take_aborted(self) -> Sequence[RequestRecord]:
+        """Requests given up by the last decision because they can never fit (rule 11)."""
+        aborted, self._aborted = self._aborted, []
+        return aborted
+
+    # ---- fast-forward --------------------------------------------------------------------------
+
+    def decode_horizon(self) -> int:
+        """How many further decode steps must follow the one in flight, unless a request arrives.
+
+        They have the same rows and need no eviction. The executor may end a request sooner.
+        """
+        if len(self._in_flight) != 1:
+            return 0
+        return decode_horizon(self._in_flight[0], self._scheduler, self._kv)
+
+    def fast_forward(self, ends_ns: NDArray[np.int64]) -> DecodeRun:
+        """Take `len(ends_ns)` steps at once, at most the horizon: each ends, the next begins.
+
+        Afterwards one step is in flight as before: the last of them.
+
+        Args:
+            ends_ns: when the steps that end here end; int64, shape [num_steps].
+        """
+        run = take_decode_steps(len(ends_ns), self._scheduler, self._kv)
+        self.clock.tick_many(ends_ns)
+        return run
+
+    # ---- what is going on ----------------------------------------------------------------------
+
+    @property
+    def num_waiting(self) -> int:
+        return len(self._scheduler.waiting)
+
+    def state(self) -> StepState:
+        """The server's state; meant to be read between `begin_step` and its `end_step`."""
+        scheduler, kv = self._scheduler, self._kv
+        mixed = bool(self._in_flight) and self._in_flight[-1].mode is ForwardMode.MIXED
+        free, evictable = kv.free_tokens, kv.cache.evictable_tokens
+        decisions = scheduler.decisions
+        return StepState(
+            free_tokens=free,
+            evictable_tokens=evictable,
+            used_tokens=kv.pool_tokens - free - evictable,
+            queue=len(scheduler.waiting),
+            running=0 if mixed else len(scheduler.running),
+            slots=scheduler.num_slots_used,
+            full=scheduler.running.is_full,
+            ratio=scheduler.ratio.current,
+            chunked=scheduler.chunked.rid if scheduler.chunked else None,
+            retracted=tuple(r.rid for r in decisions.retracted),
+            aborted=tuple(r.rid for r in decisions.aborted),
+            preempted=tuple((by.rid, tuple(v.rid for v in vs)) for by, vs in decisions.preempted),
+        )
+
+
+def _record(request: Request) -> RequestRecord:
+    return RequestRecord(
+        spec=request.spec,
+        status=request.status,
+        prompt_tokens=request.prompt_len,
+        output_tokens=request.num_generated,
+        cached_tokens=request.cached_tokens,
+        scheduled_ns=request.scheduled_ns,
+        first_token_ns=request.first_token_ns,
+        finish_ns=request.finish_ns,
+        retractions=request.retractions,
+        preemptions=request.preemptions,
+    )

@@ -1,0 +1,54 @@
+"""What an engine says of its steps and requests, as plain facts."""
+
+from typing import NamedTuple
+
+from sim.core.request import RequestSpec, Status
+
+
+class StepState(NamedTuple):
+    """State of a server right after a step was decided and its KV allocated; token counts.
+
+    Attributes:
+        free_tokens, evictable_tokens, used_tokens: their sum is the pool.
+        queue: waiting requests.
+        running: rows of the running batch; 0 in a mixed step, as in SGLang.
+        slots: request slots taken.
+        full: the batch_is_full flag.
+        ratio: the new-token ratio.
+        chunked: the request with more chunks to come, or None.
+        retracted, aborted: requests this decision put back or gave up.
+        preempted: `(by, victims)` pairs.
+    """
+
+    free_tokens: int
+    evictable_tokens: int
+    used_tokens: int
+    queue: int
+    running: int
+    slots: int
+    full: bool
+    ratio: float
+    chunked: str | None
+    retracted: tuple[str, ...]
+    aborted: tuple[str, ...]
+    preempted: tuple[tuple[str, tuple[str, ...]], ...]
+
+
+class RequestRecord(NamedTuple):
+    """A request that is over. Times in ns, -1 where the event never happened.
+
+    Attributes:
+        scheduled_ns: when the first batch it was in was decided.
+        cached_tokens: prompt tokens found in the cache then (rule 15).
+    """
+
+    spec: RequestSpec
+    status: Status
+    prompt_tokens: int
+    output_tokens: int
+    cached_tokens: int
+    scheduled_ns: int
+    first_token_ns: int
+    finish_ns: int
+    retractions: int
+    preemptions: int

@@ -1,0 +1,80 @@
+"""An executor that plays scripts: the simulator's stand-in for a model."""
+
+import heapq
+
+from sim.core.batch import Batch, ForwardMode, StepOutput
+from sim.core.tokens import TokenIds
+from sim.engine.script import OutputScript
+
+END_TOKEN = 2
+NEVER_STEPS = 1 << 62
+
+
+class ScriptedExecutor:
+    """Generates what each request's script says. The only reader of scripts.
+
+    Decode rows advance in lockstep, so a request's end is known as a count of decode steps; the
+    ends sit in a heap. Requests that ignore end tokens have no end of their own.
+    """
+
+    def __init__(self) -> None:
+        self._scripts: dict[str, OutputScript] = {}
+        self._endless: set[str] = set()
+        self._end_step: dict[str, int] = {}
+        self._heap: list[tuple[int, int, str]] = []
+        self._num_pushed = 0
+        self._num_steps = 0
+
+    def add(self, rid: str, script: OutputScript, *, ignore_eos: bool) -> None:
+        """Learn a request's script before it runs."""
+        self._scripts[rid] = script
+        if ignore_eos:
+            self._endless.add(rid)
+
+    def execute(self, batch: Batch, num_steps: int = 1) -> StepOutput:
+        for rid in batch.stopped_rids:
+            self._end_step.pop(rid, None)
+        decodes = batch.mode is not ForwardMode.EXTEND
+        if decodes:
+            self._num_steps += num_steps
+        finished = [
+            row.rid
+            for row in batch.prefill
+            if row.samples and self._first_token_ends(row.rid, row.num_prior_outputs + 1)
+        ]
+        while decodes and self.steps_to_finish() <= 0:
+            rid = heapq.heappop(self._heap)[2]
+            del self._end_step[rid]
+            finished.append(rid)
+        return StepOutput(tuple(finished))
+
+    def _first_token_ends(self, rid: str, num_outputs: int) -> bool:
+        """Note when a request that joins the decode rows ends; True if it just did."""
+        if rid in self._endless:
+            return False
+        num_left = self._scripts[rid].num_tokens - num_outputs
+        if num_left <= 0:
+            return True
+        end_step = self._num_steps + num_left
+        self._end_step[rid] = end_step
+        self._num_pushed += 1
+        heapq.heappush(self._heap, (end_step, self._num_pushed, rid))
+        return False
+
+    def steps_to_finish(self) -> int:
+        heap = self._heap
+        while heap and self._end_step.get(heap[0][2]) != heap[0][0]:
+            heapq.heappop(heap)
+        return heap[0][0] - self._num_steps if heap else NEVER_STEPS
+
+    def output_ids(self, rid: str, num_tokens: int) -> TokenIds:
+        script = self._scripts[rid]
+        ids = script.token_ids(num_tokens)
+        if num_tokens >= script.num_tokens and rid not in self._endless:
+            ids[script.num_tokens - 1] = END_TOKEN
+        return ids
+
+    def forget(self, rid: str) -> None:
+        self._end_step.pop(rid, None)
+        self._scripts.pop(rid, None)
+        self._endless.discard(rid)

@@ -1,0 +1,65 @@
+"""Inter-token latencies without visiting every request at every step.
+
+Requests that decode together get their tokens together: the gap between two steps counts once a
+request. Only a request's first gap after joining, or the one over a retraction, is its own.
+"""
+
+from array import array
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.scheduler.request import NEVER_NS, Request
+
+
+class TokenClock:
+    """Counts gaps between consecutive tokens of a request, grouped by length.
+
+    `gap_ns[i]` was seen `count[i]` times; both int64.
+    """
+
+    def __init__(self) -> None:
+        self.gap_ns = array("q")
+        self.count = array("q")
+        self._num_ticking = 0
+        self._last_tick_ns = 0
+        self._joined: dict[int, Request] = {}
+
+    def join(self, request: Request, now_ns: int) -> None:
+        """A request got a token from its prefill and decodes from here on."""
+        if request.clocked_ns != NEVER_NS:
+            self._add(now_ns - request.clocked_ns, 1)
+        request.clocked_ns = now_ns
+        request.is_clocked = True
+        self._joined[id(request)] = request
+
+    def leave(self, request: Request) -> None:
+        """A request decodes no more, for now or for good; nothing happens if it never did."""
+        if not request.is_clocked:
+            return
+        request.is_clocked = False
+        if self._joined.pop(id(request), None) is None:
+            self._num_ticking -= 1
+            request.clocked_ns = self._last_tick_ns
+
+    def tick(self, now_ns: int) -> None:
+        """Every request that decodes got a token."""
+        if self._num_ticking:
+            self._add(now_ns - self._last_tick_ns, self._num_ticking)
+        for request in self._joined.values():
+            self._add(now_ns - request.clocked_ns, 1)
+        self._num_ticking += len(self._joined)
+        self._joined.clear()
+        self._last_tick_ns = now_ns
+
+    def tick_many(self, ends_ns: NDArray[np.int64]) -> None:
+        """`tick` at each of these times, shape [num_steps]."""
+        self.tick(int(ends_ns[0]))
+        if self._num_ticking and len(ends_ns) > 1:
+            self.gap_ns.extend(np.diff(ends_ns).tolist())
+            self.count.extend([self._num_ticking] * (len(ends_ns) - 1))
+        self._last_tick_ns = int(ends_ns[-1])
+
+    def _add(self, gap_ns: int, count: int) -> None:
+        self.gap_ns.append(gap_ns)
+        self.count.append(count)
