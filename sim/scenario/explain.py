@@ -106,31 +106,29 @@ def _blamed(problem: _Problem, path: KeyPath, reason: str, origins: Origins) -> 
 
 
 def _without_noise(problems: list[_Problem]) -> list[_Problem]:
-    """Drop what follows from another problem.
-
-    That is a missing key beside an unknown one that looks like it; and of a value that may have
-    several types, "wrong type" for those that the user did not mean.
-    """
+    """Drop what only follows from another problem."""
     meant = {
-        (*p.place.path[:-1], did_you_mean(p.place.path[-1], p.place.siblings))
+        (*p.place.path[:-1], near)
         for p in problems
         if p.kind == "extra_forbidden"
+        and (near := did_you_mean(p.place.path[-1], p.place.siblings)) is not None
     }
-    return [
-        p
-        for p in problems
-        if not (p.kind == "missing" and p.place.path in meant)
-        and not (_is_wrong_arm(p) and any(_is_right_arm(other, p) for other in problems))
-    ]
+    return [p for p in problems if not _is_noise(p, problems, meant)]
 
 
-def _is_wrong_arm(problem: _Problem) -> bool:
-    return problem.place.in_union and problem.kind in _NOUNS
-
-
-def _is_right_arm(other: _Problem, wrong: _Problem) -> bool:
-    path, union = other.place.path, wrong.place.path
-    return path[: len(union)] == union and (len(path) > len(union) or other.kind not in _NOUNS)
+def _is_noise(problem: _Problem, problems: list[_Problem], meant: set[KeyPath]) -> bool:
+    path = problem.place.path
+    if problem.kind == "missing":
+        # An unknown key beside it looks like it.
+        return path in meant
+    below = any(p.place.path[: len(path)] == path != p.place.path for p in problems)
+    if problem.kind == "too_short":
+        # Pydantic counts valid items only.
+        return below
+    if problem.place.in_union and problem.kind in _NOUNS:
+        # Another type was meant: its problem is another one than the type.
+        return below or any(p.place.path == path and p.kind not in _NOUNS for p in problems)
+    return False
 
 
 def _reason(problem: _Problem, problems: list[_Problem], sections: Sections) -> str:

@@ -6,21 +6,8 @@ from pydantic import AfterValidator, Field, model_validator
 
 from sim.scenario.wording import unknown_value
 from sim.scheduler.config import SchedulerConfig
+from sim.scheduler.policy import POLICIES, PRIORITY_POLICIES
 from sim.strict_model import StrictModel
-
-POLICY_NAMES = (
-    "fcfs",
-    "lpm",
-    "dfs-weight",
-    "lof",
-    "sjf",
-    "random",
-    "priority",
-    "hrrn",
-    "shortest-prefill-first",
-)
-# SGLang's scheduler asserts the first two; `priority` is nothing but priority scheduling.
-_POLICIES_WITH_PRIORITY = ("fcfs", "lof", "priority")
 
 _DEFAULT = SchedulerConfig()
 _MAX_COUNT = 2**31 - 1
@@ -28,8 +15,8 @@ _MAX_POOL_TOKENS = 2**40
 
 
 def _check_policy(name: str) -> str:
-    if name not in POLICY_NAMES:
-        raise ValueError(unknown_value("policy", name, POLICY_NAMES))
+    if name not in POLICIES:
+        raise ValueError(unknown_value("policy", name, POLICIES))
     return name
 
 
@@ -105,9 +92,9 @@ class SchedulerSection(StrictModel):
             raise ValueError(
                 "mem_fraction_static derives max_total_tokens: give one of them, not both"
             )
-        if self.enable_priority_scheduling and self.schedule_policy not in _POLICIES_WITH_PRIORITY:
+        if self.enable_priority_scheduling and self.schedule_policy not in PRIORITY_POLICIES:
             raise ValueError(
                 f"enable_priority_scheduling goes with schedule_policy"
-                f" {', '.join(_POLICIES_WITH_PRIORITY)}, not {self.schedule_policy}"
+                f" {', '.join(PRIORITY_POLICIES)}, not {self.schedule_policy}"
             )
         return self

@@ -6,6 +6,7 @@ Pydantic puts the chosen arm of a union into an error's place (`workload.synthet
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from pydantic import BaseModel
@@ -37,6 +38,7 @@ class Sections:
     root: _Schema
 
     @staticmethod
+    @cache
     def of(model: type[BaseModel]) -> "Sections":
         return Sections(model.model_json_schema())
 

@@ -1,0 +1,142 @@
+"""Building: scheduler settings, derived pools, and errors about what a scenario refers to."""
+
+import json
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from sim.core.errors import InputError
+from sim.latency.hardware import load_hardware
+from sim.latency.linear import LinearLatency
+from sim.latency.shape_files import load_model_shape
+from sim.scenario.build import build, build_scheduler_config
+from sim.scenario.load import load_scenario, load_scenario_text
+
+DERIVED = ["scheduler.max_total_tokens=null", "model=llama-3.1-8b", "hardware=h200-sxm"]
+
+
+def built(text, *overrides, base_dir=Path()):
+    return build(load_scenario_text(text, overrides, name="study.yaml", base_dir=base_dir))
+
+
+def error_line(text, *overrides, base_dir=Path()):
+    with pytest.raises(InputError) as caught:
+        built(text, *overrides, base_dir=base_dir)
+    return str(caught.value)
+
+
+def test_built_scenario_has_everything_a_run_needs(valid_text):
+    """Workload, settings, and one latency model a replica."""
+    result = built(valid_text, "replicas=3")
+    assert result.workload.num_requests == 5
+    assert len(result.latencies) == 3
+    assert all(isinstance(latency, LinearLatency) for latency in result.latencies)
+    assert (result.model, result.hardware) == (None, None)
+
+
+def test_scheduler_config_has_every_written_key(valid_text):
+    """Each key reaches the setting of its name."""
+    written = {
+        "schedule_policy": "lof",
+        "page_size": 8,
+        "max_total_tokens": 8000,
+        "context_length": 900,
+        "chunked_prefill_size": -1,
+        "max_prefill_tokens": 11,
+        "max_running_requests": 12,
+        "prefill_max_requests": 13,
+        "schedule_conservativeness": 0.5,
+        "clip_max_new_tokens": 14,
+        "enable_mixed_chunk": True,
+        "disable_radix_cache": True,
+        "radix_eviction_policy": "lru",
+        "disable_overlap_schedule": True,
+        "enable_priority_scheduling": True,
+        "schedule_low_priority_values_first": True,
+        "priority_scheduling_preemption_threshold": 15,
+        "disable_priority_preemption": True,
+        "retraction_policy": "priority",
+        "random_seed": 16,
+        "init_new_token_ratio": 0.25,
+        "min_new_token_ratio_factor": 0.125,
+        "new_token_ratio_decay_steps": 17,
+        "retract_decode_steps": 18,
+        "in_batch_prefix_check_threshold": 19,
+        "in_batch_prefix_deprioritize_threshold": 20,
+    }
+    config = built(valid_text, f"scheduler={json.dumps(written)}").scheduler
+    assert {field.name: getattr(config, field.name) for field in fields(config)} == written
+
+
+@pytest.mark.parametrize(("share", "page"), [(0.88, 1), (0.5, 64), (1.0, 4096)])
+def test_pool_left_out_is_what_fits_beside_the_weights(valid_text, share, page):
+    """It holds as many whole pages as fit: one page more would not."""
+    model, hardware = load_model_shape("llama-3.1-8b", Path()), load_hardware("h200-sxm")
+    overrides = [f"scheduler.page_size={page}", "scheduler.chunked_prefill_size=-1"]
+    if share != 0.88:  # the default
+        overrides.append(f"scheduler.mem_fraction_static={share}")
+    tokens = built(valid_text, *DERIVED, *overrides).scheduler.max_total_tokens
+    room = hardware.memory_bytes * share - model.weight_bytes
+    assert tokens % page == 0
+    assert tokens * model.kv_bytes_per_token <= room < (tokens + page) * model.kv_bytes_per_token
+
+
+def test_scheduler_config_alone_equals_the_built_one(valid_text):
+    """The settings can be had without reading the workload."""
+    loaded = load_scenario_text(valid_text, DERIVED)
+    assert build_scheduler_config(loaded.scenario) == build(loaded).scheduler
+
+
+def test_paths_are_relative_to_the_scenario_file(valid_text, tmp_path, monkeypatch):
+    """The current directory does not matter."""
+    folder = tmp_path / "scenarios"
+    folder.mkdir()
+    (tmp_path / "trace.jsonl").write_text(
+        '{"timestamp": 0, "input_length": 5, "output_length": 2, "hash_ids": [1]}\n'
+    )
+    head, _, tail = valid_text.partition("workload:")
+    section = "workload: {kind: trace, format: mooncake, path: ../trace.jsonl}\nscheduler:"
+    (folder / "study.yaml").write_text(head + section + tail.partition("scheduler:")[2])
+    monkeypatch.chdir(tmp_path)
+    assert build(load_scenario("scenarios/study.yaml")).workload.num_requests == 1
+
+
+def test_names_that_are_unknown_are_placed_in_the_scenario(valid_text):
+    """Model and hardware are looked up when building, and errors still name the line."""
+    text = valid_text.replace("seed: 3", "model: lama-3.1-8b")
+    assert error_line(text).startswith(
+        "study.yaml:2: model: unknown model 'lama-3.1-8b' (did you mean llama-3.1-8b?"
+    )
+    assert error_line(valid_text, "hardware=h200").startswith(
+        "--set hardware=h200: unknown hardware 'h200' (did you mean h200-sxm?"
+    )
+
+
+def test_model_that_does_not_fit_is_an_error(valid_text):
+    """Without room for a page beside the weights there is nothing to derive."""
+    overrides = ["scheduler.max_total_tokens=null", "model=llama-3.1-70b", "hardware=rtx-4090"]
+    assert error_line(valid_text, *overrides) == (
+        "--set model=llama-3.1-70b: llama-3.1-70b does not fit: its weights take 131.4 GiB of the"
+        " 21.1 GiB that mem_fraction_static 0.88 leaves on rtx-4090"
+    )
+
+
+def test_roofline_without_model_is_an_error_of_its_section(valid_text):
+    """What a latency model lacks is said at the latency section."""
+    line = error_line(valid_text, "latency={kind: roofline}")
+    assert line == "--set latency={kind: roofline}: kind roofline needs the scenario's model"
+
+
+def test_draws_out_of_range_are_placed_in_the_scenario(valid_text):
+    """Errors found only while drawing name the key and its line."""
+    text = valid_text.replace("{kind: constant, value: 100}", "{kind: geometric, mean: 10000000}")
+    assert error_line(text).startswith("study.yaml:13: workload.prompt_tokens: drew ")
+
+
+def test_errors_of_other_files_name_those(valid_text, tmp_path):
+    """A bad trace is the trace's line, not the scenario's."""
+    trace = tmp_path / "trace.jsonl"
+    trace.write_text('{"timestamp": 0}\n')
+    section = "workload={kind: trace, format: mooncake, path: trace.jsonl}"
+    assert error_line(valid_text, section, base_dir=tmp_path).startswith(f"{trace}:1: ")

@@ -1,0 +1,237 @@
+"""Loading: round trips, content hashes, determinism, and nothing but one-line errors."""
+
+import json
+import os
+import random
+import re
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sim.core.errors import InputError
+from sim.scenario.load import load_scenario, load_scenario_text
+from sim.scenario.yaml_loader import parse_yaml_mapping
+from sim.scheduler.config import SchedulerConfig
+from sim.scheduler.policy import POLICIES
+
+LENGTHS = st.one_of(
+    st.builds(lambda n: {"kind": "constant", "value": n}, st.integers(1, 1000)),
+    st.builds(
+        lambda low, more: {"kind": "uniform", "min": low, "max": low + more},
+        st.integers(1, 100),
+        st.integers(0, 100),
+    ),
+    st.builds(
+        lambda mean, cv: {"kind": "lognormal", "mean": mean, "cv": cv},
+        st.floats(1, 1000),
+        st.floats(0, 3),
+    ),
+)
+SECONDS = st.floats(0, 10)
+# Words that YAML dialects read as something else, among others.
+NAMES = st.one_of(
+    st.sampled_from(["off", "12:30", "1e3", "0x1", "null", "~", "2026-01-31", "a: b", "#", "012"]),
+    st.text(st.characters(categories=["L", "N", "P", "S", "Zs"]), min_size=1, max_size=20),
+).filter(lambda name: name.isprintable() and not set(name) & set("/\\"))
+
+
+@st.composite
+def scenarios(draw):
+    """Data of valid scenarios."""
+    page = draw(st.integers(1, 4096))
+    return {
+        "name": draw(NAMES),
+        "seed": draw(st.integers(0, 2**63 - 1)),
+        "latency": {
+            "kind": "linear",
+            "step_s": draw(SECONDS),
+            "per_prefill_token_s": draw(SECONDS),
+            "per_decode_request_s": draw(SECONDS),
+            "per_context_token_s": draw(SECONDS),
+        },
+        "workload": {
+            "kind": "synthetic",
+            "num_requests": draw(st.integers(1, 100)),
+            "arrivals": {"kind": "poisson", "rate_rps": draw(st.floats(0.001, 1000))},
+            "prompt_tokens": draw(LENGTHS),
+            "output_tokens": draw(LENGTHS),
+            "max_new_tokens": draw(
+                st.sampled_from([None, 7, {"factor": 1.5}]),
+            ),
+        },
+        "scheduler": {
+            "schedule_policy": draw(st.sampled_from(sorted(POLICIES))),
+            "page_size": page,
+            "context_length": page * draw(st.integers(1, 100)),
+            "max_total_tokens": page * draw(st.integers(1, 100)),
+            "chunked_prefill_size": draw(st.sampled_from([-1, page, 3 * page])),
+        },
+        "slo": {"ttft_ms": draw(st.none() | st.floats(0.001, 1e6))},
+    }
+
+
+def as_yaml(data):
+    """JSON is YAML."""
+    return json.dumps(data, ensure_ascii=False)
+
+
+def error_line(text, *overrides):
+    """What loading says; None if the text is a valid scenario."""
+    try:
+        load_scenario_text(text, overrides, name="fuzzed.yaml")
+    except InputError as error:
+        return str(error)
+    return None
+
+
+def shuffled(data, rng):
+    """Equal data with every mapping's keys in another order."""
+    if isinstance(data, dict):
+        items = [(key, shuffled(value, rng)) for key, value in data.items()]
+        rng.shuffle(items)
+        return dict(items)
+    return data
+
+
+@given(scenarios())
+def test_scenario_written_out_and_read_again_is_equal(data):
+    """All values survive: a dump of the validated scenario loads as the same scenario."""
+    first = load_scenario_text(as_yaml(data))
+    written = first.scenario.model_dump(mode="json")
+    again = load_scenario_text(as_yaml(written))
+    assert again.scenario == first.scenario
+    assert again.content_hash == first.content_hash
+    assert first.scenario.name == data["name"]
+    assert first.scenario.workload.arrivals.rate_rps == data["workload"]["arrivals"]["rate_rps"]
+
+
+@given(scenarios(), st.randoms(use_true_random=False))
+def test_content_hash_with_keys_in_another_order_is_equal(data, rng):
+    """Key order is not content."""
+    first, second = (load_scenario_text(as_yaml(d)) for d in (data, shuffled(data, rng)))
+    assert first.content_hash == second.content_hash
+
+
+def test_content_hash_depends_on_meaning_only(valid_text):
+    """Comments, spelling of numbers and written defaults do not count; values do."""
+    plain = load_scenario_text(valid_text).content_hash
+    same = valid_text.replace("4e-5", "0.00004").replace("seed: 3", "seed: 3  # why\nreplicas: 1")
+    assert load_scenario_text(same, name="elsewhere").content_hash == plain
+    assert load_scenario_text(valid_text, ["seed=3"]).content_hash == plain
+    assert load_scenario_text(valid_text, ["seed=4"]).content_hash != plain
+
+
+def test_content_hash_is_the_same_in_every_process(valid_text, tmp_path):
+    """No hash randomisation reaches it."""
+    path = tmp_path / "study.yaml"
+    path.write_text(valid_text)
+    code = f"from sim.scenario.load import *; print(load_scenario({str(path)!r}).content_hash)"
+    hashes = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env=os.environ | {"PYTHONHASHSEED": seed},
+            capture_output=True,
+            check=True,
+            text=True,
+        ).stdout.strip()
+        for seed in ("0", "1")
+    }
+    assert hashes == {load_scenario(path).content_hash}
+
+
+def test_scheduler_keys_left_out_take_the_schedulers_defaults(valid_text):
+    """There is one home for defaults: the scheduler's own settings."""
+    scheduler = load_scenario_text(
+        "".join(valid_text.partition("scheduler:")[:2]) + " {}",
+        ["scheduler.max_total_tokens=32768"],
+    ).scenario.scheduler
+    for key, default in scheduler.model_dump(exclude={"mem_fraction_static"}).items():
+        assert default == getattr(SchedulerConfig(), key)
+
+
+PIECES = [
+    "kind", "workload", ": ", "\n", "  ", "- ", "[", "]", "{", "}", "null", "-1", "1e999", "0", "'",
+    '"', "#", "\t", "&a ", "*a", "!!int ", "<<", "---\n", "\x00", "\ud7ff", "\U0001f600", "true",
+    "999999999999999999999", "mix", "trace", "roofline", "max_new_tokens: {factor: 0}", "|\n", "? ",
+]  # fmt: skip
+
+
+@settings(max_examples=400)
+@given(st.data())
+def test_scenario_mutated_at_random_raises_only_input_errors(data):
+    """Whatever is deleted, inserted or doubled, the result loads or gives one line."""
+    text = FUZZED
+    for _ in range(data.draw(st.integers(1, 4))):
+        start = data.draw(st.integers(0, len(text)))
+        stop = data.draw(st.integers(start, min(len(text), start + 30)))
+        middle = data.draw(
+            st.sampled_from(PIECES) | st.just(text[start:stop] * 2) | st.text(max_size=5)
+        )
+        text = text[:start] + middle + text[stop:]
+    line = error_line(text)
+    assert line is None or re.fullmatch(r"fuzzed\.yaml:( |\d+: ).+", line)
+
+
+FUZZED = """\
+name: study
+model: tiny
+latency: {kind: linear, step_s: 0.005, per_prefill_token_s: 4e-5, per_decode_request_s: 5e-5,
+          per_context_token_s: 2e-8}
+workload:
+  kind: mix
+  parts:
+    - tenant: a
+      workload:
+        kind: sessions
+        sessions: 3
+        arrivals: {kind: gamma, rate_rps: 10, cv: 2}
+        turns: {kind: choice, values: [1, 2], weights: [0.5, 1]}
+        user_tokens: {kind: constant, value: 10}
+        output_tokens: {kind: geometric, mean: 10, max: 50}
+        think_s: {kind: exponential, mean: 2.0}
+        max_new_tokens: {factor: 1.5}
+        predicted_output: {kind: lognormal, sigma: 0.3}
+    - tenant: b
+      workload: {kind: trace, format: mooncake, path: x.jsonl, max_new_tokens: 5}
+scheduler: {page_size: 16, max_total_tokens: 4096, chunked_prefill_size: 512}
+slo: {ttft_ms: 500}
+"""
+
+
+def test_fuzzed_scenario_unchanged_is_valid():
+    """The text that mutations start from loads."""
+    assert load_scenario_text(FUZZED).scenario.workload.kind == "mix"
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_scenario_value_replaced_by_another_type_raises_only_input_errors(seed):
+    """Any value in the tree may become any other: it loads or gives one line."""
+    rng = random.Random(seed)
+    data = parse_yaml_mapping(FUZZED, "f").value
+    node = data
+    while True:
+        key = rng.choice(list(node) if isinstance(node, dict) else range(len(node)))
+        if not isinstance(node[key], dict | list) or not node[key] or rng.random() < 0.2:
+            break
+        node = node[key]
+    node[key] = rng.choice(
+        [None, True, 3, -1.5, "kind", [], [1], {}, {"kind": "x"}, {"kind": None}]
+    )
+    line = error_line(as_yaml(data))
+    assert line is None or re.fullmatch(r"fuzzed\.yaml:1: .+", line)
+
+
+@given(
+    st.lists(
+        st.sampled_from(["workload", "parts", "0", "slo", "ttft_ms", "x", "", " "]), max_size=4
+    ),
+    st.sampled_from(["", "=", "=="]),
+    st.sampled_from(PIECES) | st.text(max_size=8),
+)
+def test_override_of_random_parts_raises_only_input_errors(parts, equals, value):
+    """Any option at all loads or gives one line that names the option or the file."""
+    line = error_line(FUZZED, ".".join(parts) + equals + value)
+    assert line is None or re.fullmatch(r"(--set |fuzzed\.yaml:\d+: ).+", line)
