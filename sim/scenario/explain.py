@@ -41,6 +41,7 @@ _BOUNDS = {
 }
 
 
+_MAX_LISTED = 12
 _QUOTED = re.compile(r"'([^']*)'")
 
 
@@ -161,6 +162,8 @@ def _unknown_key(place: Place, sections: Sections) -> str:
         near = f"{elsewhere[0]}.{key}"
     if near is not None:
         return f"unknown key (did you mean {near}?)"
+    if len(place.siblings) > _MAX_LISTED:
+        return "unknown key"
     return f"unknown key (known: {', '.join(place.siblings)})"
 
 

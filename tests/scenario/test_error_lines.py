@@ -30,6 +30,7 @@ SPOILED = [
         "kind: poisson, zzzz: 1,",
         "study.yaml:12: workload.arrivals.zzzz: unknown key (known: kind, rate_rps)",
     ),
+    ("page_size: 16", "zzzz: 16", "study.yaml:16: scheduler.zzzz: unknown key"),
     ("name: study\n", "", "study.yaml:1: name: is required"),
     ("  num_requests: 5\n", "", "study.yaml:9: workload.num_requests: is required"),
     ("kind: poisson, ", "", "study.yaml:12: workload.arrivals.kind: is required"),
