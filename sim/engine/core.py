@@ -34,6 +34,8 @@ class EngineCore:
     """Requests in, batches out, records back.
 
     Attributes:
+        kv, scheduler: what it drives; for tests and checks, not for drivers.
+        in_flight: launches whose results are not known, oldest first.
         clock: inter-token latencies so far.
         requests: requests that are not over, by rid.
     """
@@ -47,10 +49,10 @@ class EngineCore:
         executor: Executor,
     ) -> None:
         self._config = config
-        self._kv = kv
-        self._scheduler = scheduler
+        self.kv = kv
+        self.scheduler = scheduler
         self._executor = executor
-        self._in_flight: deque[Launch] = deque()
+        self.in_flight: deque[Launch] = deque()
         self._stopped: list[str] = []
         self._aborted: list[RequestRecord] = []
         self.clock = TokenClock()
@@ -69,13 +71,13 @@ class EngineCore:
         prompt_len = len(spec.prompt)
         limit = effective_limit(self._config, prompt_len, spec.max_new_tokens)
         output_ids = partial(self._executor.output_ids, spec.rid)
-        kv = RequestKV(spec.prompt, output_ids, no_pages=self._kv.pool.empty)
+        kv = RequestKV(spec.prompt, output_ids, no_pages=self.kv.pool.empty)
         request = Request(spec, kv, prompt_len=prompt_len, limit=limit)
         if limit <= 0:
             request.status = Status.REJECTED
             return _record(request)
         self.requests[spec.rid] = request
-        self._scheduler.waiting.enter(request)
+        self.scheduler.waiting.enter(request)
         return None
 
     # ---- one step ------------------------------------------------------------------------------
@@ -86,15 +88,15 @@ class EngineCore:
         Raises:
             InvariantError: requests wait, nothing runs, and still nothing can be admitted.
         """
-        scheduler = self._scheduler
-        in_flight = self._in_flight[-1] if self._in_flight else None
+        scheduler = self.scheduler
+        in_flight = self.in_flight[-1] if self.in_flight else None
         launch = scheduler.next_launch(now_ns, in_flight)
         self._note_stopped()
         if launch is None:
             if in_flight is None:
                 self._check_idle()
             return None
-        self._in_flight.append(launch)
+        self.in_flight.append(launch)
         for request in launch.prefill:
             if request.scheduled_ns == NEVER_NS:
                 request.scheduled_ns = now_ns
@@ -104,7 +106,7 @@ class EngineCore:
         return batch
 
     def _note_stopped(self) -> None:
-        decisions = self._scheduler.decisions
+        decisions = self.scheduler.decisions
         victims = [victim for _, group in decisions.preempted for victim in group]
         for request in [*decisions.retracted, *victims, *decisions.aborted]:
             self.clock.leave(request)
@@ -112,7 +114,7 @@ class EngineCore:
         self._aborted.extend(self._forget(request) for request in decisions.aborted)
 
     def _check_idle(self) -> None:
-        scheduler = self._scheduler
+        scheduler = self.scheduler
         if scheduler.chunked is None and not len(scheduler.running):
             if not len(scheduler.waiting):
                 scheduler.ratio.reset()
@@ -122,7 +124,7 @@ class EngineCore:
                 )
 
     def _describe(self, launch: Launch) -> Batch:
-        running = self._scheduler.running
+        running = self.scheduler.running
         rows = []
         num_prefill_context = 0
         for request in launch.prefill:
@@ -145,14 +147,14 @@ class EngineCore:
 
     def end_step(self, batch: Batch, output: StepOutput, now_ns: int) -> Sequence[RequestRecord]:
         """Take in what a batch produced, in order of launch; returns the requests now over."""
-        launch = self._in_flight.popleft()
+        launch = self.in_flight.popleft()
         if launch.mode is not batch.mode:
             raise InvariantError(f"a {batch.mode.name} batch ended, {launch.mode.name} was next")
         ended = frozenset(output.finished_rids)
         records: list[RequestRecord] = []
         decodes = launch.mode is not ForwardMode.EXTEND
         if decodes:
-            self._scheduler.running.finish_steps()
+            self.scheduler.running.finish_steps()
             self.clock.tick(now_ns)
         for request in launch.prefill:
             if request is not launch.chunked and request.status is Status.RUNNING:
@@ -171,14 +173,14 @@ class EngineCore:
         if not request.in_running_batch:
             request.num_generated += 1
         elif not already_counted:
-            self._scheduler.running.add_first_token(request)
+            self.scheduler.running.add_first_token(request)
         if request.first_token_ns == NEVER_NS:
             request.first_token_ns = now_ns
         self.clock.join(request, now_ns)
 
     def _finishing_decode_rows(self, launch: Launch, ended: frozenset[str]) -> list[Request]:
         """Decode rows whose last token this was, in batch order."""
-        running = self._scheduler.running
+        running = self.scheduler.running
         leaving = {id(r) for r in launch.leaving if r.status is Status.RUNNING}
         for request in launch.leaving:
             if request.status is Status.RUNNING:
@@ -198,36 +200,37 @@ class EngineCore:
 
     def _generated(self, request: Request) -> int:
         if request.in_running_batch:
-            return self._scheduler.running.num_generated(request)
+            return self.scheduler.running.num_generated(request)
         return request.num_generated
 
-    def _seq_len(self, request: Request) -> int:
+    def seq_len(self, request: Request) -> int:
+        """Tokens of a request whose KV is allocated."""
         if request.in_running_batch:
-            return self._scheduler.running.seq_len(request)
+            return self.scheduler.running.seq_len(request)
         return request.seq_len
 
     def _checkpoint(self, request: Request) -> None:
         """A finished prefill goes into the prefix cache (rule 14)."""
-        self._kv.checkpoint(
+        self.kv.checkpoint(
             request.kv,
             request.extend_end,
             prompt_len=request.prompt_len,
-            seq_len=self._seq_len(request),
+            seq_len=self.seq_len(request),
         )
         request.prefix_len = request.extend_end
 
     def _finish(self, request: Request, now_ns: int) -> RequestRecord:
-        request.seq_len = self._seq_len(request)
+        request.seq_len = self.seq_len(request)
         request.num_generated = self._generated(request)
         request.status = Status.FINISHED
         request.finish_ns = now_ns
         # The last token has KV only if a step was decided before it was known to be the last.
         num_tokens = min(request.seq_len, request.num_tokens)
-        self._kv.checkpoint(
+        self.kv.checkpoint(
             request.kv, num_tokens, prompt_len=request.prompt_len, seq_len=request.seq_len
         )
-        self._scheduler.release(request)
-        self._scheduler.has_finished_rows |= request.in_running_batch
+        self.scheduler.release(request)
+        self.scheduler.has_finished_rows |= request.in_running_batch
         self.clock.leave(request)
         return self._forget(request)
 
@@ -248,9 +251,9 @@ class EngineCore:
 
         They have the same rows and need no eviction. The executor may end a request sooner.
         """
-        if len(self._in_flight) != 1:
+        if len(self.in_flight) != 1:
             return 0
-        return decode_horizon(self._in_flight[0], self._scheduler, self._kv)
+        return decode_horizon(self.in_flight[0], self.scheduler, self.kv)
 
     def fast_forward(self, ends_ns: NDArray[np.int64]) -> DecodeRun:
         """Take `len(ends_ns)` steps at once, at most the horizon: each ends, the next begins.
@@ -260,7 +263,7 @@ class EngineCore:
         Args:
             ends_ns: when the steps that end here end; int64, shape [num_steps].
         """
-        run = take_decode_steps(len(ends_ns), self._scheduler, self._kv)
+        run = take_decode_steps(len(ends_ns), self.scheduler, self.kv)
         self.clock.tick_many(ends_ns)
         return run
 
@@ -268,12 +271,12 @@ class EngineCore:
 
     @property
     def num_waiting(self) -> int:
-        return len(self._scheduler.waiting)
+        return len(self.scheduler.waiting)
 
     def state(self) -> StepState:
         """The server's state; meant to be read between `begin_step` and its `end_step`."""
-        scheduler, kv = self._scheduler, self._kv
-        mixed = bool(self._in_flight) and self._in_flight[-1].mode is ForwardMode.MIXED
+        scheduler, kv = self.scheduler, self.kv
+        mixed = bool(self.in_flight) and self.in_flight[-1].mode is ForwardMode.MIXED
         free, evictable = kv.free_tokens, kv.cache.evictable_tokens
         decisions = scheduler.decisions
         return StepState(

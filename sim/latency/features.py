@@ -27,6 +27,13 @@ class StepFeatures(NamedTuple):
     num_decode_context_tokens: int
     num_context_tokens: int
 
+    def next_decode(self) -> "StepFeatures":
+        """The same decode rows one step later: each attends to one token more."""
+        return self._replace(
+            num_decode_context_tokens=self.num_decode_context_tokens + self.num_decode_rows,
+            num_context_tokens=self.num_context_tokens + self.num_decode_rows,
+        )
+
 
 def step_features(batch: Batch) -> StepFeatures:
     num_prefill_tokens = prefill_attention = 0

@@ -20,7 +20,7 @@ class SchedulerConfig:
         prefill_max_requests: most requests of one prefill batch; None: no limit.
         schedule_conservativeness: scales the initial new-token ratio.
         clip_max_new_tokens: an output is never charged more than this at admission.
-        enable_mixed_chunk: decode rows ride along with a prefill batch.
+        enable_mixed_chunk: decode rows ride along with a prefill batch; needs chunking.
         disable_radix_cache: no prefix reuse.
         radix_eviction_policy: `lru`.
         disable_overlap_schedule: decide a step only when the previous one's result is known.
@@ -68,6 +68,11 @@ class SchedulerConfig:
     @property
     def chunking(self) -> bool:
         return self.chunked_prefill_size > 0
+
+    @property
+    def mixing(self) -> bool:
+        """Mixed batches come with chunked prefill only."""
+        return self.enable_mixed_chunk and self.chunking
 
     @property
     def pool_tokens(self) -> int:

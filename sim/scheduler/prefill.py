@@ -86,7 +86,7 @@ class PrefillAdder:
         self._kv = kv
         self._running = running
         self._ratio = ratio
-        num_mixed_rows = len(running) if config.enable_mixed_chunk else 0
+        num_mixed_rows = len(running) if config.mixing else 0
         self.budget = PrefillBudget(config, kv, num_mixed_rows)
         reserved = 0.0
         for request in running.requests:

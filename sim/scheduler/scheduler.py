@@ -77,6 +77,11 @@ class Scheduler:
         self.preempts = config.enable_priority_scheduling and not config.disable_priority_preemption
         self._last: Launch | None = None
 
+    @property
+    def last_prefill(self) -> list[Request]:
+        """Prefill rows of the last batch, which join the running batch at the next decision."""
+        return [] if self._last is None else self._last.prefill
+
     # ---- the step ------------------------------------------------------------------------------
 
     def next_launch(self, now_ns: int, in_flight: Launch | None) -> Launch | None:
@@ -234,7 +239,7 @@ class Scheduler:
             self.waiting.processed_tokens += request.extend_len
         self.num_slots_used += len(admitted) - (continued is not None)
         launch = Launch(ForwardMode.EXTEND, admitted, [], self.chunked)
-        if self._config.enable_mixed_chunk and len(self.running):
+        if self._config.mixing and len(self.running):
             self._mix_in_decode(launch, in_flight)
         return launch
 

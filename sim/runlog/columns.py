@@ -1,4 +1,4 @@
-"""The one log of a run, simulated or real: meta data, requests, steps and token gaps as columns."""
+"""A run as columns: small enough for a million requests, ready for numpy."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,0 +1,128 @@
+"""A whole simulation: servers, a router in front of them, traffic; out comes a run log."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sim.des.arrivals import closed_loop, open_loop
+from sim.des.boundary import Clock
+from sim.des.journal import Journal, Watcher
+from sim.des.router import ROUTERS
+from sim.des.server import Server
+from sim.engine.build import build_engine
+from sim.engine.check import check_engine
+from sim.engine.scripted import ScriptedExecutor
+from sim.kvcache.page_pool import PageCounts, PagePool
+from sim.latency.model import LatencyModel
+from sim.runlog import RunLog
+from sim.runlog.decisions import DecisionLog
+from sim.scheduler.config import SchedulerConfig
+from sim.workload.workload import ScriptedRequest, Workload
+
+PoolFactory = Callable[[int, int], PagePool[Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """How to simulate, none of which changes what comes out.
+
+    Attributes:
+        fast_forward: pass decode steps that decide nothing in one go.
+        check: verify every invariant after every step; slow.
+        decisions: write the decision log there.
+        watcher: told of progress.
+        pool: the page pool, made from `(num_pages, page_size)`.
+        meta: goes into the log's meta data.
+    """
+
+    fast_forward: bool = True
+    check: bool = False
+    decisions: Path | None = None
+    watcher: Watcher | None = None
+    pool: PoolFactory = PageCounts
+    meta: Mapping[str, object] = field(default_factory=dict)
+
+
+def simulate(
+    workload: Workload,
+    config: SchedulerConfig,
+    latency: Callable[[], LatencyModel],
+    *,
+    replicas: int = 1,
+    router: str = "round-robin",
+    options: RunOptions | None = None,
+) -> RunLog:
+    """Serve a workload to its end.
+
+    Args:
+        workload: traffic; open-loop, closed-loop or both.
+        config: of every server.
+        latency: makes the latency model of one server.
+        replicas: number of servers.
+        router: name in `sim.des.router.ROUTERS`.
+        options: see RunOptions.
+
+    Raises:
+        InputError: a recording is too short, or the decision log cannot be written.
+        InvariantError: our fault.
+    """
+    options = options or RunOptions()
+    decisions = DecisionLog(options.decisions, replicas) if options.decisions else None
+    journal = Journal(decisions, options.watcher)
+    env = Clock()
+    servers = [
+        _server(env, replica, config, latency(), journal, options) for replica in range(replicas)
+    ]
+    chooser = ROUTERS[router]()
+
+    def submit(request: ScriptedRequest) -> None:
+        chooser.choose(request.spec, servers).submit(request)
+
+    clients = workload.clients()
+    env.process(open_loop(env, workload.arrivals(), submit))
+    for turns in clients:
+        env.process(closed_loop(env, turns, submit, journal))
+    for server in servers:
+        server.start(
+            overlaps=not config.disable_overlap_schedule,
+            fast_forward=options.fast_forward,
+            clients_react=bool(clients),
+            check=check_engine if options.check else None,
+        )
+    try:
+        env.run()
+        meta = {
+            **options.meta,
+            "replicas": replicas,
+            "max_total_tokens": config.pool_tokens,
+            "page_size": config.page_size,
+            "simulated_steps": sum(server.num_steps for server in servers),
+        }
+        log = journal.builder.build((server.engine.clock for server in servers), meta)
+        if decisions is not None:
+            decisions.close(log)
+    finally:
+        if decisions is not None:
+            decisions.discard()
+    return log
+
+
+def _server(
+    env: Clock,
+    replica: int,
+    config: SchedulerConfig,
+    latency: LatencyModel,
+    journal: Journal,
+    options: RunOptions,
+) -> Server:
+    executor = ScriptedExecutor()
+    pool = options.pool(config.pool_tokens // config.page_size, config.page_size)
+    return Server(
+        env,
+        replica,
+        engine=build_engine(config, pool=pool, executor=executor),
+        executor=executor,
+        latency=latency,
+        journal=journal,
+    )

@@ -1,0 +1,218 @@
+"""A server as a SimPy process: decide a step, let its time pass, take in its result.
+
+The engine decides, the latency model says how long it takes, the executor what comes out. Where
+nothing can be decided for many steps they pass as one wait; an arrival cuts that wait at the next
+decision, just as if the steps had been taken one by one.
+"""
+
+from collections.abc import Callable, Generator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from simpy import Interrupt
+from simpy.events import Event
+
+from sim.core.batch import Batch
+from sim.des.boundary import Boundary, Clock, step_begin, step_end
+from sim.des.flight import Flight
+from sim.des.journal import Journal
+from sim.des.timeline import Steps, overlapped_steps, serial_steps
+from sim.engine.core import EngineCore
+from sim.engine.scripted import ScriptedExecutor
+from sim.latency.features import step_features
+from sim.latency.model import LatencyModel
+from sim.workload.workload import ScriptedRequest
+
+Wait = Generator[Event, Any, None]
+Check = Callable[[EngineCore], None]
+
+
+class Server:
+    """One replica. `submit` comes from outside; everything else happens in its process."""
+
+    def __init__(
+        self,
+        env: Clock,
+        replica: int,
+        *,
+        engine: EngineCore,
+        executor: ScriptedExecutor,
+        latency: LatencyModel,
+        journal: Journal,
+    ) -> None:
+        self.env = env
+        self.replica = replica
+        self.engine = engine
+        self.num_steps = 0
+        self._executor = executor
+        self._latency = latency
+        self._journal = journal
+        self._arrived = env.event()
+        self._cuttable = False
+        self._check: Check | None = None
+        self._fast_forward = True
+        self._clients_react = False
+        self._overlaps = False
+
+    def start(
+        self, *, overlaps: bool, fast_forward: bool, clients_react: bool, check: Check | None
+    ) -> None:
+        """Begin to serve.
+
+        Args:
+            overlaps: decide a step while the one before runs.
+            fast_forward: pass decode steps that decide nothing in one wait.
+            clients_react: a request's end may bring another one at the same instant.
+            check: called after every step.
+        """
+        self._overlaps = overlaps
+        self._fast_forward = fast_forward
+        self._clients_react = clients_react
+        self._check = check
+        self._process = self.env.process(self._overlap() if overlaps else self._serve())
+
+    def submit(self, request: ScriptedRequest) -> None:
+        """A request arrives now."""
+        spec = request.spec
+        self._executor.add(spec.rid, request.script, ignore_eos=spec.ignore_eos)
+        self._journal.submitted(spec, self.replica)
+        rejection = self.engine.submit(spec)
+        if rejection is not None:
+            self._executor.forget(spec.rid)
+            self._journal.over([rejection], self.env.now_ns)
+        elif self._cuttable:
+            self._cuttable = False
+            self._process.interrupt()
+        elif not self._arrived.triggered:
+            self._arrived.succeed()
+
+    # ---- the two ways to serve -----------------------------------------------------------------
+
+    def _serve(self) -> Wait:
+        """Normal: a step is decided when the result of the one before is known."""
+        while True:
+            batch = self._decide()
+            if batch is None:
+                yield from self._sleep()
+                continue
+            flight = self._launch(batch, device_free_ns=0)
+            yield from self._glide(flight, flight.end_ns)
+            self._finish(flight)
+            yield from self._settle()
+
+    def _overlap(self) -> Wait:
+        """Overlap: a step is decided while the one before runs, its result not yet known."""
+        flying: Flight | None = None
+        while True:
+            batch = self._decide()
+            flight = None
+            if batch is not None:
+                free_ns = flying.end_ns if flying is not None else 0
+                flight = self._launch(batch, device_free_ns=free_ns)
+            if flying is not None:
+                yield self._at(flight.start_ns if flight is not None else flying.end_ns)
+                self._finish(flying)
+                yield from self._settle()
+            elif flight is not None:
+                yield self._at(flight.ready_ns)
+            else:
+                yield from self._sleep()
+            flying = flight
+            if flying is not None:
+                yield from self._glide(flying, self.env.now_ns)
+
+    # ---- one step ------------------------------------------------------------------------------
+
+    def _decide(self) -> Batch | None:
+        batch = self.engine.begin_step(self.env.now_ns)
+        self._journal.over(self.engine.take_aborted(), self.env.now_ns)
+        return batch
+
+    def _launch(self, batch: Batch, device_free_ns: int) -> Flight:
+        features = step_features(batch)
+        time = self._latency.step_ns(features)
+        self._latency.consume(1)
+        return Flight(
+            batch,
+            features,
+            self.engine.state(),
+            ready_ns=self.env.now_ns + time.host_ns,
+            device_free_ns=device_free_ns,
+            time=time,
+        )
+
+    def _glide(self, flight: Flight, next_decision_ns: int) -> Wait:
+        """Wait for the next decision that may differ, taking the steps before it.
+
+        Args:
+            flight: the only launch in flight. Grows by the steps taken.
+            next_decision_ns: when the next step is decided.
+        """
+        steps = self._plan(flight, next_decision_ns)
+        if steps is None:
+            if next_decision_ns > self.env.now_ns:
+                yield self._at(next_decision_ns)
+            return
+        num_steps = yield from self._pass(steps.decided_ns)
+        if num_steps:
+            further = self.engine.fast_forward(steps.known_ns[:num_steps])
+            self._executor.execute(flight.batch, num_steps)
+            self._latency.consume(num_steps)
+            flight.extend(steps, further, num_steps)
+
+    def _plan(self, flight: Flight, next_decision_ns: int) -> Steps | None:
+        """The steps that must follow if no request arrives; None if the next may differ."""
+        if not self._fast_forward:
+            return None
+        num_steps = min(self.engine.decode_horizon(), self._executor.steps_to_finish() - 1)
+        if num_steps <= 0:
+            return None
+        times = self._latency.decode_run_ns(flight.features.next_decode(), num_steps)
+        if self._overlaps:
+            return overlapped_steps(next_decision_ns, flight.end_ns, *times)
+        return serial_steps(flight.end_ns, *times)
+
+    def _pass(self, decided_ns: NDArray[np.int64]) -> Generator[Event, Any, int]:
+        """Wait until the last of these decisions, or the first that sees an arrival.
+
+        Returns:
+            How many of the decisions before that one were made.
+        """
+        num_steps = len(decided_ns) - 1
+        self._cuttable = True
+        try:
+            yield self._at(int(decided_ns[-1]))
+        except Interrupt:
+            # A decision at the very time of the arrival sees it.
+            num_steps = int(np.searchsorted(decided_ns[:-1], self.env.now_ns, side="left"))
+            yield self._at(int(decided_ns[num_steps]))
+        self._cuttable = False
+        return num_steps
+
+    def _finish(self, flight: Flight) -> None:
+        run = flight.as_run(self.replica, self.num_steps)
+        self.num_steps += run.num_steps
+        self._journal.stepped(run)
+        output = self._executor.execute(flight.batch)
+        records = self.engine.end_step(flight.batch, output, self.env.now_ns)
+        self._journal.over(records, self.env.now_ns)
+        if self._check is not None:
+            self._check(self.engine)
+
+    # ---- waiting -------------------------------------------------------------------------------
+
+    def _at(self, time_ns: int) -> Boundary:
+        return Boundary(self.env, time_ns - self.env.now_ns, step_end(self.replica))
+
+    def _settle(self) -> Wait:
+        """Let everything else of this instant happen before the next decision."""
+        if self._clients_react:
+            yield Boundary(self.env, 0, step_begin(self.replica))
+
+    def _sleep(self) -> Wait:
+        """Wait for work, if there is none."""
+        if not self.engine.num_waiting:
+            self._arrived = self.env.event()
+            yield self._arrived
+            yield from self._settle()

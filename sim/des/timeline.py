@@ -1,0 +1,64 @@
+"""When decode steps that follow one another happen, all at once.
+
+Notation: step i is decided at t(i), needs host time h(i), runs on the device from s(i) to e(i).
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Int64 = NDArray[np.int64]
+
+
+class Steps(NamedTuple):
+    """Further steps after one in flight; int64 ns.
+
+    Attributes:
+        decided_ns: when each is decided, and the one after the last; shape [num_steps + 1].
+        starts_ns, ends_ns, host_ns: of each; shape [num_steps].
+        known_ns: when the result of the step before each is taken in; shape [num_steps].
+    """
+
+    decided_ns: Int64
+    starts_ns: Int64
+    ends_ns: Int64
+    host_ns: Int64
+    known_ns: Int64
+
+
+def serial_steps(end_ns: int, device_ns: Int64, host_ns: Int64) -> Steps:
+    """Normal scheduling: t(i) = e(i-1), s(i) = t(i) + h(i).
+
+    Args:
+        end_ns: end of the step in flight.
+        device_ns: device time of each further step; shape [num_steps].
+        host_ns: host time of each further step; shape [num_steps].
+    """
+    decided = end_ns + _cumulated(device_ns + host_ns)
+    return Steps(decided, decided[:-1] + host_ns, decided[1:], host_ns, decided[:-1])
+
+
+def overlapped_steps(decided_ns: int, end_ns: int, device_ns: Int64, host_ns: Int64) -> Steps:
+    """Overlap scheduling: s(i) = max(t(i) + h(i), e(i-1)), and t(i+1) = s(i).
+
+    The result of step i-1 is taken in, and the next decision made, once step i is launched and
+    step i-1 has ended.
+
+    Args:
+        decided_ns: when the first further step is decided.
+        end_ns: end of the step in flight.
+        device_ns: device time of each further step; shape [num_steps].
+        host_ns: host time of each further step; shape [num_steps].
+    """
+    first = max(decided_ns + int(host_ns[0]), end_ns)
+    starts = first + _cumulated(np.maximum(host_ns[1:], device_ns[:-1]))
+    decided = np.concatenate([[decided_ns], starts])
+    return Steps(decided, starts, starts + device_ns, host_ns, starts)
+
+
+def _cumulated(durations_ns: Int64) -> Int64:
+    """Sums of the first 0, 1, ... durations; shape [n + 1]."""
+    sums = np.zeros(len(durations_ns) + 1, dtype=np.int64)
+    np.cumsum(durations_ns, out=sums[1:])
+    return sums

@@ -1,0 +1,21 @@
+"""Putting an engine together from its settings."""
+
+from typing import Any
+
+from sim.engine.core import EngineCore
+from sim.engine.protocols import Executor
+from sim.kvcache.manager import KVCacheManager
+from sim.kvcache.page_pool import PagePool
+from sim.kvcache.prefix_cache import NoPrefixCache, PrefixCache
+from sim.kvcache.radix_cache import RadixCache
+from sim.scheduler.config import SchedulerConfig
+from sim.scheduler.policy import build_policy
+from sim.scheduler.scheduler import Scheduler
+
+
+def build_engine(config: SchedulerConfig, *, pool: PagePool[Any], executor: Executor) -> EngineCore:
+    """An engine whose KV lives in `pool` and whose batches `executor` runs."""
+    cache: PrefixCache = NoPrefixCache() if config.disable_radix_cache else RadixCache(pool)
+    kv = KVCacheManager(pool, cache)
+    scheduler = Scheduler(config, kv=kv, policy=build_policy(config))
+    return EngineCore(config, kv=kv, scheduler=scheduler, executor=executor)

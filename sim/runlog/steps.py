@@ -1,0 +1,45 @@
+"""One entry of the log: a run of steps of one composition."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.core.batch import Batch
+from sim.engine.fast_forward import DecodeRun
+from sim.engine.records import StepState
+
+Int64 = NDArray[np.int64]
+
+
+class StepRun(NamedTuple):
+    """One step, or several decode steps with the same rows one after the other.
+
+    Attributes:
+        replica: which server.
+        first_step: number of the first step on that server, from 0.
+        batch: the first step's batch; each further step has one token more a row.
+        state: the server's state after the first step was decided.
+        starts_ns, ends_ns: device start and end of each step; shape [num_steps].
+        host_ns: host time of each step; shape [num_steps].
+        further: state after each further step, shape [num_steps - 1]; None for a single step.
+    """
+
+    replica: int
+    first_step: int
+    batch: Batch
+    state: StepState
+    starts_ns: Int64
+    ends_ns: Int64
+    host_ns: Int64
+    further: DecodeRun | None
+
+    @property
+    def num_steps(self) -> int:
+        return len(self.ends_ns)
+
+    @property
+    def last_free_tokens(self) -> int:
+        if self.further is None:
+            return self.state.free_tokens
+        return int(self.further.free_tokens[-1])
