@@ -44,9 +44,11 @@ class Flight:
         self._host_ns = time.host_ns
         self._steps: Steps | None = None
         self._further: DecodeRun | None = None
+        self._further_state = state
 
-    def extend(self, steps: Steps, further: DecodeRun, num_steps: int) -> None:
-        """The first `num_steps` of these steps have been launched too."""
+    def extend(self, steps: Steps, further: DecodeRun, num_steps: int, state: StepState) -> None:
+        """The first `num_steps` of these steps were launched too; `state` is that before them."""
+        self._further_state = state
         self._steps = Steps(*(times[:num_steps] for times in steps))
         self._further = further
         self.end_ns = int(steps.ends_ns[num_steps - 1])
@@ -62,6 +64,7 @@ class Flight:
             ends_ns=self._with(self._first_end_ns, "ends_ns"),
             host_ns=self._with(self._host_ns, "host_ns"),
             further=self._further,
+            further_state=self._further_state,
         )
 
     def _with(self, first: int, name: str) -> Int64:

@@ -154,12 +154,13 @@ class Server:
             if next_decision_ns > self.env.now_ns:
                 yield self._at(next_decision_ns)
             return
+        state = self.engine.state()
         num_steps = yield from self._pass(steps.decided_ns)
         if num_steps:
             further = self.engine.fast_forward(steps.known_ns[:num_steps])
             self._executor.execute(flight.batch, num_steps)
             self._latency.consume(num_steps)
-            flight.extend(steps, further, num_steps)
+            flight.extend(steps, further, num_steps, state)
 
     def _plan(self, flight: Flight, next_decision_ns: int) -> Steps | None:
         """The steps that must follow if no request arrives; None if the next may differ."""

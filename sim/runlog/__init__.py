@@ -2,10 +2,11 @@
 
 from sim.runlog.columns import (
     NOT_YET_NS,
+    Int64,
     RequestColumns,
     RunLog,
     StepColumns,
     TokenGaps,
 )
 
-__all__ = ["NOT_YET_NS", "RequestColumns", "RunLog", "StepColumns", "TokenGaps"]
+__all__ = ["NOT_YET_NS", "Int64", "RequestColumns", "RunLog", "StepColumns", "TokenGaps"]

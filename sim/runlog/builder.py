@@ -67,7 +67,7 @@ class RunLogBuilder:
 
     def stepped(self, run: StepRun) -> None:
         """A run of steps was launched."""
-        batch, state, num_steps = run.batch, run.state, run.num_steps
+        batch, state, num_steps = run.batch, run.further_state, run.num_steps
         free = run.last_free_tokens
         num_prefill_tokens = num_cached_tokens = 0
         for prefill_row in batch.prefill:

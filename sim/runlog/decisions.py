@@ -11,7 +11,7 @@ import json
 import tempfile
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import TextIO, cast
 
@@ -36,10 +36,7 @@ class DecisionLog:
             raise InputError(f"{path}: is a folder")
         self._path = path
         self._open = ExitStack()
-        self._parts = [
-            self._open.enter_context(tempfile.TemporaryFile("w+", encoding="utf-8"))
-            for _ in range(num_replicas)
-        ]
+        self._parts = [self._open.enter_context(_scratch_file()) for _ in range(num_replicas)]
         self._crc: list[tuple[Sequence[str], int]] = [((), 0)] * num_replicas
 
     def stepped(self, run: StepRun) -> None:
@@ -80,6 +77,10 @@ class DecisionLog:
         self._open.close()
 
 
+def _scratch_file() -> AbstractContextManager[TextIO]:
+    return cast("TextIO", tempfile.TemporaryFile("w+", encoding="utf-8"))
+
+
 def _order(line: str) -> tuple[int, int]:
     step = json.loads(line)
     return step["t_start_ns"], step["replica"]
@@ -97,7 +98,6 @@ def step_lines(run: StepRun, decode_crc: int) -> Iterator[dict[str, object]]:
     """One mapping a step of the run."""
     batch, state = run.batch, run.state
     num_decode = len(batch.decode_rids)
-    pool_tokens = state.free_tokens + state.evictable_tokens + state.used_tokens
     free_tokens, ratios = [state.free_tokens], [state.ratio]
     if run.further is not None:
         free_tokens += run.further.free_tokens.tolist()
@@ -105,7 +105,7 @@ def step_lines(run: StepRun, decode_crc: int) -> Iterator[dict[str, object]]:
     columns = (run.starts_ns.tolist(), run.ends_ns.tolist(), run.host_ns.tolist())
     rows = zip(*columns, free_tokens, ratios, strict=True)
     for i, (start_ns, end_ns, host_ns, free, ratio) in enumerate(rows):
-        first = i == 0
+        now = run.further_state if i else state
         yield {
             "kind": "step",
             "replica": run.replica,
@@ -119,16 +119,16 @@ def step_lines(run: StepRun, decode_crc: int) -> Iterator[dict[str, object]]:
             "decode_crc": decode_crc,
             "ctx": batch.num_context_tokens + i * num_decode,
             "free": free,
-            "evictable": state.evictable_tokens,
-            "used": pool_tokens - state.evictable_tokens - free,
-            "retracted": list(state.retracted) if first else [],
-            "preempted": [[by, list(victims)] for by, victims in state.preempted] if first else [],
-            "aborted": list(state.aborted) if first else [],
-            "queue": state.queue,
-            "running": state.running,
-            "full": state.full,
+            "evictable": now.evictable_tokens,
+            "used": now.free_tokens + now.used_tokens - free,
+            "retracted": [] if i else list(state.retracted),
+            "preempted": [] if i else [[by, list(victims)] for by, victims in state.preempted],
+            "aborted": [] if i else list(state.aborted),
+            "queue": now.queue,
+            "running": now.running,
+            "full": now.full,
             "ratio": ratio,
-            "chunked": state.chunked,
+            "chunked": now.chunked,
         }
 
 

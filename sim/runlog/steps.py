@@ -23,6 +23,8 @@ class StepRun(NamedTuple):
         starts_ns, ends_ns: device start and end of each step; shape [num_steps].
         host_ns: host time of each step; shape [num_steps].
         further: state after each further step, shape [num_steps - 1]; None for a single step.
+        further_state: the server's state before the further steps; under overlap a request may
+            have arrived or finished since the first was decided. Equals `state` for a single step.
     """
 
     replica: int
@@ -33,6 +35,7 @@ class StepRun(NamedTuple):
     ends_ns: Int64
     host_ns: Int64
     further: DecodeRun | None
+    further_state: StepState
 
     @property
     def num_steps(self) -> int:
@@ -41,5 +44,5 @@ class StepRun(NamedTuple):
     @property
     def last_free_tokens(self) -> int:
         if self.further is None:
-            return self.state.free_tokens
+            return self.further_state.free_tokens
         return int(self.further.free_tokens[-1])
