@@ -1,6 +1,6 @@
 """A whole simulation: servers, a router in front of them, traffic; out comes a run log."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -47,9 +47,8 @@ class RunOptions:
 def simulate(
     workload: Workload,
     config: SchedulerConfig,
-    latency: Callable[[], LatencyModel],
+    latencies: Sequence[LatencyModel],
     *,
-    replicas: int = 1,
     router: str = "round-robin",
     options: RunOptions | None = None,
 ) -> RunLog:
@@ -58,8 +57,7 @@ def simulate(
     Args:
         workload: traffic; open-loop, closed-loop or both.
         config: of every server.
-        latency: makes the latency model of one server.
-        replicas: number of servers.
+        latencies: one model for each server; a model may have state.
         router: name in `sim.des.router.ROUTERS`.
         options: see RunOptions.
 
@@ -68,11 +66,13 @@ def simulate(
         InvariantError: our fault.
     """
     options = options or RunOptions()
+    replicas = len(latencies)
     decisions = DecisionLog(options.decisions, replicas) if options.decisions else None
     journal = Journal(decisions, options.watcher)
     env = Clock()
     servers = [
-        _server(env, replica, config, latency(), journal, options) for replica in range(replicas)
+        _server(env, replica, config, latency, journal, options)
+        for replica, latency in enumerate(latencies)
     ]
     chooser = ROUTERS[router]()
 

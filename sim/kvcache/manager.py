@@ -118,10 +118,10 @@ class KVCacheManager:
         self._redeem(kv, seq_len)
         token_ids = kv.token_ids(num_tokens)[:aligned]
         given, kept = kv.pages.split((aligned - kv.protected_len) // self.page_size)
-        node, _ = self.cache.insert(token_ids, kv.protected_len, given)
+        node, _ = self.cache.insert(token_ids, kv.protected_len, given, kv.locked)
         prompt_aligned = self.floor_page(prompt_len)
         if 0 < prompt_aligned < aligned:
-            self.cache.insert(token_ids[:prompt_aligned], prompt_aligned, self.pool.empty)
+            self.cache.insert(token_ids[:prompt_aligned], prompt_aligned, self.pool.empty, node)
         if kv.locked is not None:
             self.cache.unlock(kv.locked)
         self.cache.lock(node)

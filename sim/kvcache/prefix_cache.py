@@ -63,13 +63,17 @@ class PrefixCache(Protocol):
         """Take back one `lock`."""
         ...
 
-    def insert(self, token_ids: TokenIds, owned_from: int, pages: Span) -> tuple[RadixNode, int]:
+    def insert(
+        self, token_ids: TokenIds, owned_from: int, pages: Span, start: RadixNode | None = None
+    ) -> tuple[RadixNode, int]:
         """Give pages to the cache.
 
         Args:
             token_ids: whole pages of tokens.
             owned_from: tokens before it belong to the cache already.
             pages: the pages of `token_ids[owned_from:]`. Those cached already are freed.
+            start: a locked node on the way of these tokens; what is above it is not compared.
+                Its end is at most `owned_from`, or `pages` is empty.
 
         Returns:
             The node the tokens end at, and how many tokens were cached before.
@@ -105,7 +109,9 @@ class NoPrefixCache:
 
     def unlock(self, node: RadixNode) -> None: ...
 
-    def insert(self, token_ids: TokenIds, owned_from: int, pages: Span) -> tuple[RadixNode, int]:
+    def insert(
+        self, token_ids: TokenIds, owned_from: int, pages: Span, start: RadixNode | None = None
+    ) -> tuple[RadixNode, int]:
         raise InvariantError(f"{len(token_ids)} tokens inserted into a cache that keeps nothing")
 
     def evict(self, num_tokens: int) -> int:

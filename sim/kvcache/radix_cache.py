@@ -16,6 +16,9 @@ from sim.kvcache.page_pool import PagePool, Span
 from sim.kvcache.prefix_cache import Match
 from sim.kvcache.radix_node import RadixNode
 
+# No path has as many nodes: ticks are handed out from the end upwards.
+_DEEPEST_PATH = 1 << 24
+
 
 class RadixCache:
     """A prefix cache that owns pages of `pool` and gives them back by evicting leaves."""
@@ -72,16 +75,7 @@ class RadixCache:
         end = match.node
         if match.child is not None:
             end = self._split(match.child, match.num_child_tokens)
-        # Deeper counts as used later: a chain is evicted from its end.
-        self._tick += 1
-        path: list[RadixNode] = []
-        node: RadixNode | None = end
-        while node is not None:
-            path.append(node)
-            node = node.parent
-        for node in reversed(path):
-            self._tick += 1
-            node.last_used_tick = self._tick
+        self._use_path(end)
         return end
 
     def lock(self, node: RadixNode) -> None:
@@ -107,8 +101,13 @@ class RadixCache:
 
     # ---- growth --------------------------------------------------------------------------------
 
-    def insert(self, token_ids: TokenIds, owned_from: int, pages: Span) -> tuple[RadixNode, int]:
-        node = self.root
+    def insert(
+        self, token_ids: TokenIds, owned_from: int, pages: Span, start: RadixNode | None = None
+    ) -> tuple[RadixNode, int]:
+        node = start or self.root
+        while node.parent is not None and node.end > len(token_ids):
+            node = node.parent
+        self._use_path(node)
         rest = pages
         while node.end < len(token_ids):
             child = node.children.get(self._child_key(token_ids, node.end))
@@ -163,6 +162,15 @@ class RadixCache:
         self._use(upper)
         self._use(node)
         return upper
+
+    def _use_path(self, end: RadixNode) -> None:
+        """Deeper counts as used later: a chain is evicted from its end."""
+        tick = self._tick = self._tick + _DEEPEST_PATH
+        node: RadixNode | None = end
+        while node is not None:
+            node.last_used_tick = tick
+            tick -= 1
+            node = node.parent
 
     def _use(self, node: RadixNode) -> None:
         self._tick += 1

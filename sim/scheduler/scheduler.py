@@ -166,8 +166,7 @@ class Scheduler:
             if not adder.admitted:
                 return None
         victims = self._admit_waiting(adder, continued)
-        if adder.admitted:
-            self.waiting.leave(adder.admitted)
+        self.waiting.leave([r for r in adder.admitted if r is not continued])
         for victim in victims:
             self.waiting.enter(victim)
         if not adder.admitted:

@@ -1,7 +1,5 @@
 """The waiting queue: entering it, ordering it, keeping its prefixes warm."""
 
-from collections.abc import Iterable
-
 from sim.kvcache.manager import KVCacheManager
 from sim.scheduler.config import SchedulerConfig
 from sim.scheduler.policy import (
@@ -43,7 +41,10 @@ class WaitingQueue:
         request.entry_tokens = self.processed_tokens
         self.requests.append(request)
 
-    def leave(self, requests: Iterable[Request]) -> None:
+    def leave(self, requests: list[Request]) -> None:
+        if self.requests[: len(requests)] == requests:
+            del self.requests[: len(requests)]
+            return
         gone = set(map(id, requests))
         self.requests = [request for request in self.requests if id(request) not in gone]
 
