@@ -14,6 +14,7 @@ from simpy import Interrupt
 from simpy.events import Event
 
 from sim.core.batch import Batch
+from sim.core.request import RequestSpec
 from sim.des.boundary import Boundary, Clock, step_begin, step_end
 from sim.des.flight import Flight
 from sim.des.journal import Journal
@@ -49,7 +50,8 @@ class Server:
         self._latency = latency
         self._journal = journal
         self._arrived = env.event()
-        self._cuttable = False
+        self._gliding = False
+        self._at_the_door: list[RequestSpec] = []
         self._check: Check | None = None
         self._fast_forward = True
         self._clients_react = False
@@ -77,13 +79,18 @@ class Server:
         spec = request.spec
         self._executor.add(spec.rid, request.script, ignore_eos=spec.ignore_eos)
         self._journal.submitted(spec, self.replica)
+        if self._gliding:
+            self._at_the_door.append(spec)
+            if len(self._at_the_door) == 1:
+                self._process.interrupt()
+        else:
+            self._enter(spec)
+
+    def _enter(self, spec: RequestSpec) -> None:
         rejection = self.engine.submit(spec)
         if rejection is not None:
             self._executor.forget(spec.rid)
             self._journal.over([rejection], self.env.now_ns)
-        elif self._cuttable:
-            self._cuttable = False
-            self._process.interrupt()
         elif not self._arrived.triggered:
             self._arrived.succeed()
 
@@ -155,12 +162,16 @@ class Server:
                 yield self._at(next_decision_ns)
             return
         state = self.engine.state()
+        self._gliding = True
         num_steps = yield from self._pass(steps.decided_ns)
+        self._gliding = False
         if num_steps:
             further = self.engine.fast_forward(steps.known_ns[:num_steps])
             self._executor.execute(flight.batch, num_steps)
             self._latency.consume(num_steps)
             flight.extend(steps, further, num_steps, state)
+        while self._at_the_door:
+            self._enter(self._at_the_door.pop(0))
 
     def _plan(self, flight: Flight, next_decision_ns: int) -> Steps | None:
         """The steps that must follow if no request arrives; None if the next may differ."""
@@ -181,14 +192,12 @@ class Server:
             How many of the decisions before that one were made.
         """
         num_steps = len(decided_ns) - 1
-        self._cuttable = True
         try:
             yield self._at(int(decided_ns[-1]))
         except Interrupt:
             # A decision at the very time of the arrival sees it.
             num_steps = int(np.searchsorted(decided_ns[:-1], self.env.now_ns, side="left"))
             yield self._at(int(decided_ns[num_steps]))
-        self._cuttable = False
         return num_steps
 
     def _finish(self, flight: Flight) -> None:

@@ -59,4 +59,5 @@ def take_decode_steps(num_steps: int, scheduler: Scheduler, kv: KVCacheManager) 
     kv.pool.promise(int(new_pages.sum()))
     running.begin_steps(num_steps)
     running.finish_steps(num_steps)
+    scheduler.waiting.processed_tokens += num_steps * running.founding_tokens
     return DecodeRun(free_pages * kv.page_size, scheduler.ratio.decay_steps(num_steps))

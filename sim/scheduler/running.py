@@ -21,6 +21,8 @@ class RunningBatch:
         is_full: the batch_is_full flag of rule 7.
         num_begun, num_done: decode steps begun and done.
         num_tokens: tokens in KV, summed over the rows.
+        founding_tokens: prefill tokens of the batch this one grew from. SGLang's counter of
+            processed tokens adds them again at every decode step; so does ours (policy hrrn).
     """
 
     def __init__(self, page_size: int) -> None:
@@ -30,6 +32,7 @@ class RunningBatch:
         self.num_begun = 0
         self.num_done = 0
         self.num_tokens = 0
+        self.founding_tokens = 0
         self._num_rows_by_residue = [0] * page_size
         self._length_heap: list[tuple[int, int, Request]] = []
         self._num_pushed = 0

@@ -30,6 +30,7 @@ class Launch:
         prefill: prefill rows in batch order.
         decode: decode rows in batch order.
         chunked: the prefill row whose prompt has more chunks to come, if any.
+        num_new_tokens: tokens computed by a batch with prefill rows, decode rows' included.
         leaving: decode rows that reach their limit with this launch's result and were left out of
             the next one, decided before it (rule 18).
     """
@@ -38,6 +39,7 @@ class Launch:
     prefill: list[Request]
     decode: list[Request]
     chunked: Request | None = None
+    num_new_tokens: int = 0
     leaving: list[Request] = field(default_factory=list)
 
 
@@ -126,7 +128,10 @@ class Scheduler:
             # The mixed batch replaces the running batch, and with it the full flag (rule 7).
             running.prepend(rows)
             running.is_full = False
+            running.founding_tokens = last.num_new_tokens
             return
+        if rows and not len(running):
+            running.founding_tokens = last.num_new_tokens
         if len(rows) < len(last.prefill) or not len(running):
             running.is_full = False
         running.append(rows)
@@ -235,11 +240,12 @@ class Scheduler:
         for request in admitted:
             request.seq_len = request.extend_end
             request.status = Status.RUNNING
-            self.waiting.processed_tokens += request.extend_len
         self.num_slots_used += len(admitted) - (continued is not None)
         launch = Launch(ForwardMode.EXTEND, admitted, [], self.chunked)
+        launch.num_new_tokens = sum(request.extend_len for request in admitted)
         if self._config.mixing and len(self.running):
             self._mix_in_decode(launch, in_flight)
+        self.waiting.processed_tokens += launch.num_new_tokens
         return launch
 
     def _mix_in_decode(self, launch: Launch, in_flight: Launch | None) -> None:
@@ -252,7 +258,7 @@ class Scheduler:
         self._begin_decode()
         launch.mode = ForwardMode.MIXED
         launch.decode = running.requests
-        self.waiting.processed_tokens += len(running)
+        launch.num_new_tokens += len(running)
         for request in running.requests:
             request.fill_len = request.prompt_len + running.num_generated(request)
 
@@ -280,6 +286,7 @@ class Scheduler:
         if not len(running):
             return None
         self._begin_decode()
+        self.waiting.processed_tokens += running.founding_tokens
         return Launch(ForwardMode.DECODE, [], running.requests)
 
     def _begin_decode(self) -> None:

@@ -20,7 +20,7 @@ class WaitingQueue:
 
     Attributes:
         requests: first to be considered first.
-        processed_tokens: prefill tokens the server has computed; the scheduler counts them here.
+        processed_tokens: the axis on which policy hrrn ages requests; the scheduler counts it here.
     """
 
     def __init__(self, config: SchedulerConfig, kv: KVCacheManager, policy: SchedulePolicy) -> None:
