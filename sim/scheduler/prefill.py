@@ -1,7 +1,8 @@
 """Admission: what one prefill pass takes from the queue, and the budgets it spends.
 
-Rules 2 to 5 of docs/sglang.md (SGLang 0.5.23's PrefillAdder). Deliberate difference: a continued
-chunk that does not fit the pages that can be had waits for the next step; SGLang raises there.
+Rules 2 to 6 of docs/sglang.md (SGLang 0.5.23's PrefillAdder). Deliberate differences, both where
+SGLang stops serving (docs/adr/0003): a continued chunk that does not fit the pages that can be had
+waits for the next step, and a request that ignores its end is admitted when it is alone.
 """
 
 from enum import Enum, auto
@@ -192,7 +193,11 @@ class PrefillAdder:
         self.budget.spend(extend_len, output_tokens)
 
     def _add_ignoring_eos(self, request: Request) -> Verdict:
-        """Admit a request of known length when nothing is cached (rule 6)."""
+        """Admit a request of known length when nothing is cached (rule 6).
+
+        One that is alone fits (rule 1) and is admitted; SGLang's reserve of a token may refuse it,
+        and then for ever.
+        """
         budget = self.budget
         extend_len = request.num_tokens
         paged = self._kv.ceil_page(extend_len) + self._kv.page_size
@@ -202,7 +207,8 @@ class PrefillAdder:
             self._future = FutureMemory(self._running, self._ratio, request, self.admitted)
         else:
             self._future.add(request)
-        if not self._future.fits(budget.current_tokens - paged):
+        alone = not (self._running.requests or self.admitted)
+        if not alone and not self._future.fits(budget.current_tokens - paged):
             return Verdict.NO_TOKEN
         if budget.chunk_tokens is None or extend_len <= budget.chunk_tokens:
             self._kv.lock_prefix(request.kv)

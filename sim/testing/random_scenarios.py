@@ -1,0 +1,109 @@
+"""Hypothesis strategies for whole scenarios: every policy and mode, pools close to exhaustion."""
+
+from dataclasses import dataclass
+
+from hypothesis import strategies as st
+
+from sim.latency.linear import LinearLatency
+from sim.scheduler.config import SchedulerConfig
+from sim.scheduler.policy import POLICIES, PRIORITY_POLICIES
+from sim.testing.workloads import ListWorkload, scripted
+from sim.workload.workload import ScriptedRequest, Turn
+
+_PAGE_SIZES = (1, 1, 2, 4, 16, 64)
+
+
+@dataclass(frozen=True)
+class RandomScenario:
+    """Traffic, settings and speed of a small deployment."""
+
+    workload: ListWorkload
+    config: SchedulerConfig
+    replicas: int
+    step_s: float
+    host_s: float
+
+    def latencies(self) -> list[LinearLatency]:
+        return [
+            LinearLatency(
+                step_s=self.step_s,
+                per_prefill_token_s=2e-5,
+                per_decode_request_s=1e-4,
+                per_context_token_s=1e-8,
+                host_s=self.host_s,
+            )
+            for _ in range(self.replicas)
+        ]
+
+
+@st.composite
+def scheduler_configs(draw: st.DrawFn) -> SchedulerConfig:
+    """Settings that a scenario file could have, with room for at least a few pages."""
+    page_size = draw(st.sampled_from(_PAGE_SIZES))
+    by_priority = draw(st.booleans()) and draw(st.booleans())
+    no_cache = draw(st.integers(0, 4)) == 0
+    chunk_pages = draw(st.sampled_from((0, 0, 1, 2, 8, 64)))
+    return SchedulerConfig(
+        schedule_policy=draw(
+            st.sampled_from(sorted(PRIORITY_POLICIES if by_priority else POLICIES))
+        ),
+        page_size=page_size,
+        max_total_tokens=max(draw(st.integers(60, 600)), 4 * page_size),
+        context_length=draw(st.sampled_from((10_000, 200))),
+        chunked_prefill_size=max(chunk_pages * page_size, 16) // page_size * page_size
+        if chunk_pages
+        else -1,
+        max_prefill_tokens=draw(st.sampled_from((32, 256, 16_384))),
+        max_running_requests=draw(st.sampled_from((1, 2, 5, 64))),
+        prefill_max_requests=draw(st.sampled_from((None, None, 2))),
+        schedule_conservativeness=draw(st.sampled_from((0.05, 0.5, 1.0))),
+        clip_max_new_tokens=draw(st.sampled_from((4, 32, 4096))),
+        enable_mixed_chunk=draw(st.booleans()),
+        disable_radix_cache=no_cache,
+        disable_overlap_schedule=draw(st.booleans()),
+        enable_priority_scheduling=by_priority,
+        schedule_low_priority_values_first=draw(st.booleans()),
+        priority_scheduling_preemption_threshold=draw(st.integers(0, 3)),
+        disable_priority_preemption=draw(st.booleans()),
+        retraction_policy=draw(st.sampled_from(("length", "priority"))),
+    )
+
+
+@st.composite
+def _requests(draw: st.DrawFn, name: str, arrival_ns: int) -> ScriptedRequest:
+    """A request; it may share a prefix, or quote an earlier request's prompt and answer."""
+    shared = draw(st.integers(0, 2))
+    segments = [(1 + shared, draw(st.integers(1, 60)))] if draw(st.booleans()) else []
+    segments.append((draw(st.integers(100, 10_000)), draw(st.integers(1, 60))))
+    output = draw(st.integers(1, 40))
+    return scripted(
+        name,
+        *segments,
+        output=output,
+        limit=draw(st.sampled_from((output, output + 3, output * 4, max(output // 2, 1)))),
+        arrival_ns=arrival_ns,
+        priority=draw(st.integers(0, 6)),
+        ignore_eos=draw(st.integers(0, 5)) == 0,
+        output_seed=1 << 20 | draw(st.integers(0, 3)),
+    )
+
+
+@st.composite
+def random_scenarios(draw: st.DrawFn) -> RandomScenario:
+    """Up to 25 requests on up to three servers, some sent by clients that wait for answers."""
+    arrival_ns, requests = 0, []
+    for i in range(draw(st.integers(1, 18))):
+        arrival_ns += draw(st.sampled_from((0, 0, 1, 1_000_000, 7_500_000, 60_000_000)))
+        requests.append(draw(_requests(f"r{i}", arrival_ns)))
+    clients = []
+    for c in range(draw(st.sampled_from((0, 0, 0, 1, 3)))):
+        think_ns = draw(st.sampled_from((0, 5_000_000)))
+        turns = [Turn(think_ns, draw(_requests(f"c{c}.{i}", 0))) for i in range(2)]
+        clients.append(turns)
+    return RandomScenario(
+        workload=ListWorkload(requests, clients),
+        config=draw(scheduler_configs()),
+        replicas=draw(st.sampled_from((1, 1, 2, 3))),
+        step_s=draw(st.sampled_from((0.001, 0.005))),
+        host_s=draw(st.sampled_from((0.0, 0.0, 0.0005, 0.02))),
+    )

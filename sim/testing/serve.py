@@ -1,0 +1,77 @@
+"""Running a small workload and looking at what was decided."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from sim.des.run import PoolFactory, RunOptions, simulate
+from sim.kvcache.page_pool import PageCounts
+from sim.latency.linear import LinearLatency
+from sim.latency.model import LatencyModel
+from sim.runlog import RunLog
+from sim.scheduler.config import SchedulerConfig
+from sim.workload.workload import Workload
+
+
+@dataclass(frozen=True)
+class Served:
+    """A finished run.
+
+    Attributes:
+        log: the run log.
+        text: the decision log, as written.
+    """
+
+    log: RunLog
+    text: str
+
+    @property
+    def steps(self) -> list[dict[str, Any]]:
+        """The decision log's steps."""
+        lines = (json.loads(line) for line in self.text.splitlines())
+        return [line for line in lines if line["kind"] == "step"]
+
+    def request(self, rid: str) -> dict[str, Any]:
+        """One request's row of the run log."""
+        row = self.log.requests.rid.index(rid)
+        return {
+            name: getattr(self.log.requests, name)[row]
+            for name in self.log.requests.__dataclass_fields__
+        }
+
+    @property
+    def cache_hit_rate_pct(self) -> float:
+        """Cached prompt tokens at first admission over prompt tokens."""
+        requests = self.log.requests
+        return float(100 * requests.cached_tokens.sum() / requests.prompt_tokens.sum())
+
+
+def linear_latency(**seconds: float) -> LinearLatency:
+    """A linear model; what is not given is that of the tests' usual server."""
+    usual = {
+        "step_s": 0.005,
+        "per_prefill_token_s": 4e-5,
+        "per_decode_request_s": 5e-5,
+        "per_context_token_s": 2e-8,
+    }
+    return LinearLatency(**(usual | seconds))
+
+
+def serve(
+    workload: Workload,
+    config: SchedulerConfig,
+    latencies: Sequence[LatencyModel] | None = None,
+    *,
+    fast_forward: bool = True,
+    check: bool = True,
+    pool: PoolFactory = PageCounts,
+) -> Served:
+    """Simulate with the decision log on and, unless told otherwise, every invariant checked."""
+    with TemporaryDirectory() as folder:
+        decisions = Path(folder) / "decisions.jsonl"
+        options = RunOptions(fast_forward=fast_forward, check=check, decisions=decisions, pool=pool)
+        log = simulate(workload, config, latencies or [linear_latency()], options=options)
+        return Served(log, decisions.read_text(encoding="utf-8"))
