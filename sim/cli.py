@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from click.exceptions import Abort, ClickException, Exit
+from typer.exceptions import TyperException
 
 from sim.core.errors import InputError
 
 app = typer.Typer(
     help="Simulate an LLM serving scheduler: scenarios in, latencies and decisions out.",
-    no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -105,15 +104,17 @@ def demo_command(
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
+    if not (sys.argv[1:] if argv is None else argv):
+        argv = ["--help"]
     try:
         code = app(args=argv, prog_name="simulate", standalone_mode=False)
     except InputError as error:
         return _complain(str(error), 2)
-    except ClickException as error:
-        return _complain(error.format_message(), 2)
-    except Exit as error:
+    except TyperException as error:
+        return _complain(f"{str(error).splitlines()[0]}; see simulate --help", 2)
+    except typer.Exit as error:
         return error.exit_code
-    except (KeyboardInterrupt, Abort):
+    except (KeyboardInterrupt, typer.Abort):
         return _complain("interrupted", 130)
     except BrokenPipeError:
         # The reader of stdout has gone; nobody is left to tell.

@@ -1,9 +1,10 @@
 """`simulate workload`: statistics of a scenario's traffic."""
 
 import json as jsonlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
@@ -35,6 +36,16 @@ def _table(stats: WorkloadStats) -> Table:
     table = Table(box=SIMPLE_HEAD, show_header=False)
     table.add_column()
     table.add_column(justify="right")
-    for name, value in asdict(stats).items():
-        table.add_row(name.replace("_", " "), "-" if value is None else number(value))
+    for name, value in _flat(asdict(stats)):
+        table.add_row(name, "-" if value is None else number(value))
     return table
+
+
+def _flat(values: dict[str, Any]) -> Iterator[tuple[str, float | None]]:
+    for name, value in values.items():
+        words = name.replace("_pct", " %").replace("_s", " s").replace("_", " ")
+        if isinstance(value, dict):
+            for statistic, part in value.items():
+                yield f"{words} {statistic}", part
+        else:
+            yield words, value

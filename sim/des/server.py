@@ -77,21 +77,22 @@ class Server:
     def submit(self, request: ScriptedRequest) -> None:
         """A request arrives now."""
         spec = request.spec
-        self._executor.add(spec.rid, request.script, ignore_eos=spec.ignore_eos)
         self._journal.submitted(spec, self.replica)
-        if self._gliding:
-            self._at_the_door.append(spec)
-            if len(self._at_the_door) == 1:
-                self._process.interrupt()
-        else:
+        rejection = self.engine.rejection(spec)
+        if rejection is not None:
+            self._journal.over([rejection], self.env.now_ns)
+            return
+        self._executor.add(spec.rid, request.script, ignore_eos=spec.ignore_eos)
+        if not self._gliding:
             self._enter(spec)
+            return
+        self._at_the_door.append(spec)
+        if len(self._at_the_door) == 1:
+            self._process.interrupt()
 
     def _enter(self, spec: RequestSpec) -> None:
-        rejection = self.engine.submit(spec)
-        if rejection is not None:
-            self._executor.forget(spec.rid)
-            self._journal.over([rejection], self.env.now_ns)
-        elif not self._arrived.triggered:
+        self.engine.submit(spec)
+        if not self._arrived.triggered:
             self._arrived.succeed()
 
     # ---- the two ways to serve -----------------------------------------------------------------

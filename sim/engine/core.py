@@ -60,25 +60,32 @@ class EngineCore:
 
     # ---- arrivals ------------------------------------------------------------------------------
 
-    def submit(self, spec: RequestSpec) -> RequestRecord | None:
-        """Queue a request, or return the record of its rejection (rule 1).
+    def rejection(self, spec: RequestSpec) -> RequestRecord | None:
+        """The record of a request this server will never take (rule 1); None if it will."""
+        request = self._new_request(spec)
+        if request.max_new_tokens > 0:
+            return None
+        request.status = Status.REJECTED
+        return _record(request)
+
+    def submit(self, spec: RequestSpec) -> None:
+        """Queue a request that is not rejected.
 
         Raises:
-            InvariantError: a request of that rid is not over yet.
+            InvariantError: it is, or a request of that rid is not over yet.
         """
-        if spec.rid in self.requests:
-            raise InvariantError(f"request {spec.rid} was submitted twice")
+        request = self._new_request(spec)
+        if spec.rid in self.requests or request.max_new_tokens <= 0:
+            raise InvariantError(f"request {spec.rid} was submitted twice, or rejected before")
+        self.requests[spec.rid] = request
+        self.scheduler.waiting.enter(request)
+
+    def _new_request(self, spec: RequestSpec) -> Request:
         prompt_len = len(spec.prompt)
         limit = effective_limit(self._config, prompt_len, spec.max_new_tokens)
         output_ids = partial(self._executor.output_ids, spec.rid)
         kv = RequestKV(spec.prompt, output_ids, no_pages=self.kv.pool.empty)
-        request = Request(spec, kv, prompt_len=prompt_len, limit=limit)
-        if limit <= 0:
-            request.status = Status.REJECTED
-            return _record(request)
-        self.requests[spec.rid] = request
-        self.scheduler.waiting.enter(request)
-        return None
+        return Request(spec, kv, prompt_len=prompt_len, limit=limit)
 
     # ---- one step ------------------------------------------------------------------------------
 
