@@ -4,7 +4,9 @@ stdout carries results, stderr diagnostics. Exit codes: 0 done, 2 bad input (one
 1 our fault, 130 interrupted. Commands import what they need when they run: help is quick.
 """
 
+import os
 import sys
+import traceback
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
@@ -21,6 +23,8 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
+
+_INTERRUPTED = 130
 
 Scenario = Annotated[Path, typer.Argument(metavar="FILE", help="scenario file (YAML)")]
 Set = Annotated[
@@ -59,9 +63,10 @@ def run_command(
     ] = False,
 ) -> None:
     """Run one scenario and print its summary."""
-    from sim.commands.run import Outputs, run
+    from sim.commands.result_files import ResultFiles
+    from sim.commands.run import run
 
-    outputs = Outputs(directory=out, decisions=decisions, requests=requests, perfetto=perfetto)
+    outputs = ResultFiles(directory=out, decisions=decisions, requests=requests, perfetto=perfetto)
     run(
         file,
         overrides=set_ or (),
@@ -108,19 +113,30 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv = ["--help"]
     try:
         code = app(args=argv, prog_name="simulate", standalone_mode=False)
+        # Here, not at the interpreter's exit, where a closed pipe would be reported.
+        sys.stdout.flush()
+        if code == _INTERRUPTED:
+            # Typer makes an exit code of Ctrl-C, and says nothing.
+            _complain("interrupted", _INTERRUPTED)
     except InputError as error:
-        return _complain(str(error), 2)
+        code = _complain(str(error), 2)
     except TyperException as error:
-        return _complain(f"{str(error).splitlines()[0]}; see simulate --help", 2)
-    except typer.Exit as error:
-        return error.exit_code
-    except (KeyboardInterrupt, typer.Abort):
-        return _complain("interrupted", 130)
+        code = _complain(f"{_usage_fault(error)}; see simulate --help", 2)
+    except KeyboardInterrupt:
+        code = _complain("interrupted", _INTERRUPTED)
     except BrokenPipeError:
-        # The reader of stdout has gone; nobody is left to tell.
-        sys.stderr.close()
-        return 1
+        # The reader of stdout has gone; nobody is left to tell, now or at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 1
+    except Exception as error:
+        traceback.print_exc()
+        code = _complain(f"internal error, not your input: {type(error).__name__}: {error}", 1)
     return code if isinstance(code, int) else 0
+
+
+def _usage_fault(error: TyperException) -> str:
+    """Which option or argument is wrong, without the full stop and the library's own words."""
+    return error.format_message().replace("Value error, ", "").strip().removesuffix(".")
 
 
 def _complain(message: str, code: int) -> int:

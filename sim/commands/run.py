@@ -2,11 +2,12 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from sim import __version__
 from sim.commands.output import print_line, print_table
+from sim.commands.result_files import ResultFiles
 from sim.core.errors import InputError
 from sim.des.run import RunOptions, simulate
 from sim.report.files import summary_json, write_out_dir, write_requests
@@ -18,30 +19,6 @@ from sim.scenario.build import BuiltScenario, build
 from sim.scenario.load import load_scenario
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outputs:
-    """Where results go, besides the summary on stdout; None: nowhere."""
-
-    directory: Path | None = None
-    decisions: Path | None = None
-    requests: Path | None = None
-    perfetto: Path | None = None
-
-    def check(self) -> None:
-        """Find out before the run that a file cannot be written. Raises InputError."""
-        for path in (self.decisions, self.requests, self.perfetto):
-            if path is None:
-                continue
-            if not path.parent.is_dir():
-                raise InputError(f"{path}: its folder {path.parent} does not exist")
-            if path.is_dir():
-                raise InputError(f"{path}: is a folder, expected a file to write")
-        if self.requests is not None and self.requests.suffix not in {".csv", ".parquet"}:
-            raise InputError(f"{self.requests}: expected a name that ends in .csv or .parquet")
-        if self.directory is not None and self.directory.exists() and not self.directory.is_dir():
-            raise InputError(f"{self.directory}: is a file, expected a folder")
-
-
 def run_built(
     built: BuiltScenario,
     *,
@@ -49,7 +26,11 @@ def run_built(
     check: bool = False,
     decisions: Path | None = None,
 ) -> RunLog:
-    """Simulate a built scenario, with progress on stderr."""
+    """Simulate a built scenario, with progress on stderr.
+
+    Raises:
+        InputError: the decision log cannot be written, or a recording is too short.
+    """
     scenario = built.loaded.scenario
     meta = {
         "name": scenario.name,
@@ -67,13 +48,17 @@ def run_built(
             watcher=progress.update,
             meta=meta,
         )
-        log = simulate(
-            built.workload,
-            built.scheduler,
-            built.latencies,
-            router=scenario.router,
-            options=options,
-        )
+        try:
+            log = simulate(
+                built.workload,
+                built.scheduler,
+                built.latencies,
+                router=scenario.router,
+                options=options,
+            )
+        except OSError as error:
+            # The decision log is all that a simulation writes.
+            raise InputError(f"{decisions}: cannot be written: {error.strerror}") from error
     wall_seconds = time.perf_counter() - begin_s
     return replace(log, meta={**log.meta, "wall_seconds": wall_seconds})
 
@@ -88,7 +73,7 @@ def run(
     path: Path,
     *,
     overrides: Sequence[str],
-    outputs: Outputs,
+    outputs: ResultFiles,
     json: bool,
     fast_forward: bool,
     check: bool,
@@ -98,7 +83,7 @@ def run(
     Raises:
         InputError: the scenario, a file it names, or an output path.
     """
-    outputs.check()
+    outputs.check(path)
     built = build(load_scenario(path, overrides))
     log = run_built(built, fast_forward=fast_forward, check=check, decisions=outputs.decisions)
     summary = summarise(log, slo_of(built))
