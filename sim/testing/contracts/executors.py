@@ -1,0 +1,101 @@
+"""What every executor promises."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from sim.core.batch import Batch, ForwardMode, PrefillRow
+from sim.engine.protocols import Executor
+from sim.testing.workloads import scripted
+from sim.workload.workload import ScriptedRequest
+
+MakeExecutor = Callable[[Sequence[ScriptedRequest]], Executor]
+
+_PROMPT_TOKENS = 6
+_OUTPUTS = {"a": 3, "b": 5, "c": 9}
+
+
+def requests_served() -> list[ScriptedRequest]:
+    """The requests the suite runs; one that knows no scripts may end them when it likes."""
+    return [
+        scripted(rid, (seed, _PROMPT_TOKENS), output=output, limit=20)
+        for seed, (rid, output) in enumerate(_OUTPUTS.items())
+    ]
+
+
+def prefill_batch(*rids: str, samples: bool = True) -> Batch:
+    """A prefill of whole prompts, or of their first tokens."""
+    extend_len = _PROMPT_TOKENS if samples else _PROMPT_TOKENS - 2
+    prefill = tuple(PrefillRow(rid, 0, extend_len, 0, samples) for rid in rids)
+    return Batch(ForwardMode.EXTEND, prefill, (), extend_len * len(rids), 0)
+
+
+def decode_batch(*rids: str, num_generated: int) -> Batch:
+    """A decode step of requests that have so many output tokens each."""
+    num_tokens = (_PROMPT_TOKENS + num_generated) * len(rids)
+    return Batch(ForwardMode.DECODE, (), rids, num_tokens, num_tokens)
+
+
+def run_to_end(executor: Executor, most: int = 20) -> dict[str, int]:
+    """Output tokens of each request when it was said to be finished, `most` if it never was."""
+    finished = dict.fromkeys(executor.execute(prefill_batch(*_OUTPUTS)).finished_rids, 1)
+    for num_generated in range(1, most):
+        rids = tuple(rid for rid in _OUTPUTS if rid not in finished)
+        if rids:
+            output = executor.execute(decode_batch(*rids, num_generated=num_generated))
+            finished |= dict.fromkeys(output.finished_rids, num_generated + 1)
+    return {rid: finished.get(rid, most) for rid in _OUTPUTS}
+
+
+class ExecutorContract:
+    """Fixture `make_executor`, given the requests it will run."""
+
+    def test_executor_finishes_only_rows_that_run_and_once(
+        self, make_executor: MakeExecutor
+    ) -> None:
+        """Who is named finished was in the batch; two executors made alike agree."""
+        executor = make_executor(requests_served())
+        alive = set(_OUTPUTS)
+        named = executor.execute(prefill_batch(*_OUTPUTS)).finished_rids
+        for num_generated in range(1, 20):
+            assert set(named) <= alive
+            assert len(set(named)) == len(named)
+            alive -= set(named)
+            if not alive:
+                break
+            rids = tuple(rid for rid in _OUTPUTS if rid in alive)
+            named = executor.execute(decode_batch(*rids, num_generated=num_generated)).finished_rids
+        ends = run_to_end(make_executor(requests_served()))
+        assert run_to_end(make_executor(requests_served())) == ends
+
+    def test_executor_unfinished_chunk_gives_no_token(self, make_executor: MakeExecutor) -> None:
+        """A row that does not sample cannot finish."""
+        executor = make_executor(requests_served())
+        assert executor.execute(prefill_batch("a", samples=False)).finished_rids == ()
+
+    def test_executor_several_steps_equal_single_ones(self, make_executor: MakeExecutor) -> None:
+        """`execute(batch, n)` leaves what n calls leave, if nobody finishes before the last."""
+        one, many = make_executor(requests_served()), make_executor(requests_served())
+        for executor in (one, many):
+            executor.execute(prefill_batch(*_OUTPUTS))
+        num_steps = min(one.steps_to_finish(), 10)
+        outputs = [
+            one.execute(decode_batch(*_OUTPUTS, num_generated=1 + i)).finished_rids
+            for i in range(num_steps)
+        ]
+        assert not any(outputs[:-1])
+        batch = decode_batch(*_OUTPUTS, num_generated=1)
+        assert many.execute(batch, num_steps).finished_rids == outputs[-1]
+        for rid in _OUTPUTS:
+            same = one.output_ids(rid, num_steps + 1) == many.output_ids(rid, num_steps + 1)
+            assert same.all()
+
+    def test_executor_output_ids_grow_by_appending(self, make_executor: MakeExecutor) -> None:
+        """Fewer tokens are the first of more; int64, one a token."""
+        executor = make_executor(requests_served())
+        for rid, num_tokens in run_to_end(executor).items():
+            ids = executor.output_ids(rid, num_tokens)
+            assert ids.dtype == np.int64
+            for n in range(num_tokens):
+                assert executor.output_ids(rid, n).tolist() == ids[:n].tolist()
+            executor.forget(rid)

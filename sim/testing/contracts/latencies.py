@@ -1,0 +1,70 @@
+"""What every latency model promises."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from sim.core.batch import ForwardMode
+from sim.latency.features import StepFeatures
+from sim.latency.model import LatencyModel
+
+
+def _decode_step(num_rows: int, num_context_tokens: int) -> StepFeatures:
+    return StepFeatures(
+        ForwardMode.DECODE, 0, 0, 0, num_rows, num_context_tokens, num_context_tokens
+    )
+
+
+_DECODE_STEPS = tuple(
+    _decode_step(rows, rows * context)
+    for rows in (1, 3, 64, 257)
+    for context in (1, 17, 1_000, 99_999)
+)
+_OTHER_STEPS = (
+    StepFeatures(ForwardMode.EXTEND, 1, 1, 1, 0, 0, 1),
+    StepFeatures(ForwardMode.EXTEND, 8_192, 8_192 * 8_192, 4, 0, 0, 8_192),
+    StepFeatures(ForwardMode.MIXED, 500, 500 * 700, 1, 30, 40_000, 40_600),
+)
+
+
+class LatencyModelContract:
+    """Fixture `make_model: Callable[[], LatencyModel]`; a recording needs some 40 steps."""
+
+    num_steps = 37
+
+    def test_latency_decode_run_equals_its_steps(
+        self, make_model: Callable[[], LatencyModel]
+    ) -> None:
+        """Element i of a run is what `step_ns` says of step i, to the bit."""
+        for first in _DECODE_STEPS:
+            device_ns, host_ns = make_model().decode_run_ns(first, self.num_steps)
+            assert device_ns.dtype == host_ns.dtype == np.int64
+            assert 1 <= len(device_ns) == len(host_ns) <= self.num_steps
+            model, step = make_model(), first
+            for i in range(len(device_ns)):
+                assert model.step_ns(step) == (int(device_ns[i]), int(host_ns[i]))
+                model.consume(1)
+                step = step.next_decode()
+
+    def test_latency_any_step_takes_whole_positive_time(
+        self, make_model: Callable[[], LatencyModel]
+    ) -> None:
+        """Device time is an int of at least 1 ns, host time one of at least 0."""
+        for step in _DECODE_STEPS + _OTHER_STEPS:
+            device_ns, host_ns = make_model().step_ns(step)
+            assert type(device_ns) is type(host_ns) is int
+            assert device_ns >= 1
+            assert host_ns >= 0
+
+    def test_latency_asking_changes_nothing(self, make_model: Callable[[], LatencyModel]) -> None:
+        """Asked twice, a model answers the same; a run's arrays are the caller's to change."""
+        model = make_model()
+        for step in _DECODE_STEPS + _OTHER_STEPS:
+            assert model.step_ns(step) == model.step_ns(step)
+        for first in _DECODE_STEPS:
+            run = model.decode_run_ns(first, self.num_steps)
+            before = [times.tolist() for times in run]
+            for times in run:
+                times[:] = -1
+            again = model.decode_run_ns(first, self.num_steps)
+            assert [times.tolist() for times in again] == before

@@ -1,0 +1,82 @@
+"""What every page pool promises."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from sim.core.errors import InvariantError
+from sim.kvcache.page_pool import PagePool, Span
+
+
+def raises_invariant(action: Callable[[], object]) -> bool:
+    """Whether the call raises InvariantError."""
+    try:
+        action()
+    except InvariantError:
+        return True
+    return False
+
+
+def page_ids(span: Span) -> list[int] | None:
+    """The pages' ids, if spans of this kind have any."""
+    ids = getattr(span, "ids", None)
+    return None if ids is None else ids.tolist()
+
+
+class PagePoolContract:
+    """Fixture `make_pool: Callable[[int, int], PagePool]`, of `(num_pages, page_size)`."""
+
+    def test_pool_promise_redeem_free_conserves_pages(
+        self, make_pool: Callable[[int, int], PagePool[Any]]
+    ) -> None:
+        """Free + promised + handed out is the pool, whatever the order of calls."""
+        rng = np.random.default_rng(1)
+        pool = make_pool(40, 4)
+        num_promised, spans = 0, [pool.empty]
+        for _ in range(400):
+            num_pages = int(rng.integers(0, 9))
+            action = rng.integers(0, 3)
+            if action == 0 and num_pages <= pool.num_free_pages:
+                pool.promise(num_pages)
+                num_promised += num_pages
+            elif action == 1 and num_pages <= num_promised:
+                spans.append(pool.redeem(num_pages))
+                assert len(spans[-1]) == num_pages
+                num_promised -= num_pages
+            elif action == 2 and spans:
+                pool.free(spans.pop(int(rng.integers(0, len(spans)))))
+            assert pool.num_free_pages + num_promised + sum(map(len, spans)) == 40
+            ids = [page for span in spans for page in page_ids(span) or ()]
+            assert len(set(ids)) == len(ids)
+        assert (pool.num_pages, pool.page_size) == (40, 4)
+
+    def test_pool_too_much_asked_raises(
+        self, make_pool: Callable[[int, int], PagePool[Any]]
+    ) -> None:
+        """No more is promised than free, redeemed than promised, or freed than out."""
+        pool = make_pool(5, 1)
+        assert raises_invariant(lambda: pool.promise(6))
+        pool.promise(2)
+        assert raises_invariant(lambda: pool.promise(4))
+        assert raises_invariant(lambda: pool.redeem(3))
+        span = pool.redeem(2)
+        assert raises_invariant(lambda: pool.redeem(1))
+        assert pool.num_free_pages == 3
+        pool.free(span)
+        assert raises_invariant(lambda: pool.free(span))
+
+    def test_span_cut_anywhere_joins_to_the_same(
+        self, make_pool: Callable[[int, int], PagePool[Any]]
+    ) -> None:
+        """`split` then `concat` restores length, and order of ids where there are any."""
+        pool = make_pool(7, 1)
+        pool.promise(7)
+        span = pool.redeem(7)
+        for cut in range(8):
+            head, tail = span.split(cut)
+            assert (len(head), len(tail)) == (cut, 7 - cut)
+            assert len(head.concat(tail)) == 7
+            assert page_ids(head.concat(tail)) == page_ids(span)
+        assert len(pool.empty) == 0
+        assert page_ids(pool.empty.concat(span)) == page_ids(span)

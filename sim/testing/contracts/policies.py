@@ -1,0 +1,134 @@
+"""What every schedule policy promises."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from sim.core.request import RequestSpec
+from sim.core.tokens import SegmentPrompt, stream_token_ids
+from sim.kvcache.page_pool import PageCounts
+from sim.kvcache.prefix_cache import PrefixCache
+from sim.kvcache.radix_cache import RadixCache
+from sim.kvcache.radix_node import RadixNode
+from sim.kvcache.request_kv import RequestKV
+from sim.scheduler.policy import QueueView, SchedulePolicy
+from sim.scheduler.request import Request
+
+
+def waiting_request(
+    rid: str,
+    *segments: tuple[int, int],
+    limit: int = 10,
+    priority: int = 0,
+    predicted: int | None = None,
+    entry: int = 0,
+) -> Request:
+    """A request as it waits, outside any scheduler."""
+    spec = RequestSpec(
+        rid=rid,
+        arrival_ns=0,
+        prompt=SegmentPrompt(segments),
+        max_new_tokens=limit,
+        priority=priority,
+        predicted_output_tokens=predicted,
+    )
+    kv = RequestKV(
+        spec.prompt, lambda n: stream_token_ids(0, 0, n), no_pages=PageCounts(0, 1).empty
+    )
+    request = Request(spec, kv, prompt_len=len(spec.prompt), limit=limit)
+    request.entry = entry
+    return request
+
+
+def matched(request: Request, cache: PrefixCache) -> Request:
+    """The request, its prefix looked up as the waiting queue does before it asks a policy."""
+    match = cache.match(request.kv.token_ids(request.num_tokens), request.num_tokens)
+    request.kv.found = cache.touch(match)
+    request.matched_len = min(match.num_tokens, request.num_tokens - 1)
+    return request
+
+
+def _varied_queue(seed: int, cache: PrefixCache) -> list[Request]:
+    rng = np.random.default_rng(seed)
+    queue = []
+    for i in range(int(rng.integers(1, 30))):
+        shared = (int(rng.integers(1, 4)), int(rng.integers(1, 60)))
+        request = waiting_request(
+            f"r{rng.integers(0, 1000)}-{i}",
+            shared,
+            (100 + i, int(rng.integers(1, 40))),
+            limit=int(rng.integers(1, 5)),
+            priority=int(rng.integers(0, 3)),
+            predicted=int(rng.integers(1, 5)) if i % 2 else None,
+            entry=int(rng.integers(0, 10)) * 100 + i,
+        )
+        request.entry_tokens = int(rng.integers(0, 500))
+        queue.append(matched(request, cache))
+    return queue
+
+
+def _warm_cache() -> RadixCache:
+    pool = PageCounts(1000, 1)
+    cache = RadixCache(pool)
+    for seed, num_tokens in ((1, 50), (2, 30), (2, 10)):
+        pool.promise(num_tokens)
+        cache.insert(stream_token_ids(seed, 0, num_tokens), 0, pool.redeem(num_tokens))
+    return cache
+
+
+def _facts(request: Request) -> list[object]:
+    state = [getattr(request, name) for name in Request.__slots__ if hasattr(request, name)]
+    return [*state, request.kv.found, request.kv.locked, request.kv.protected_len]
+
+
+class SchedulePolicyContract:
+    """Fixture `make_policy: Callable[[], SchedulePolicy]`."""
+
+    keeps_ties = True
+
+    def _cases(self) -> Sequence[tuple[list[Request], QueueView]]:
+        cases = []
+        for seed in range(12):
+            cache = _warm_cache()
+            queue = _varied_queue(seed, cache)
+            deferred = frozenset(id(request) for request in queue[3::4])
+            cases.append((queue, QueueView(0, cache.root, deferred, 500)))
+        return cases
+
+    def test_order_any_queue_has_the_same_requests(
+        self, make_policy: Callable[[], SchedulePolicy]
+    ) -> None:
+        """Each request comes out exactly once; an empty queue stays empty."""
+        for queue, view in self._cases():
+            order = make_policy().order(queue, view)
+            assert sorted(map(id, order)) == sorted(map(id, queue))
+            assert make_policy().order([], view) == []
+
+    def test_order_any_queue_changes_nothing(
+        self, make_policy: Callable[[], SchedulePolicy]
+    ) -> None:
+        """Neither the list that came in nor its requests are touched."""
+        for queue, view in self._cases():
+            before = list(queue), [_facts(request) for request in queue]
+            order = make_policy().order(queue, view)
+            order.clear()
+            assert (queue, [_facts(request) for request in queue]) == before
+
+    def test_order_same_calls_give_the_same_orders(
+        self, make_policy: Callable[[], SchedulePolicy]
+    ) -> None:
+        """Two policies made alike agree call by call."""
+        one, other = make_policy(), make_policy()
+        for queue, view in self._cases():
+            for _ in range(2):
+                assert one.order(queue, view) == other.order(queue, view)
+
+    def test_order_equal_requests_stay_as_they_stood(
+        self, make_policy: Callable[[], SchedulePolicy]
+    ) -> None:
+        """Requests that differ in nothing but their turn keep it."""
+        if not self.keeps_ties:
+            return
+        view = QueueView(0, RadixNode.new_root(), frozenset(), 100)
+        queue = [waiting_request(f"r{i:02}", (1, 20), entry=i) for i in range(20)]
+        assert make_policy().order(queue, view) == queue

@@ -1,0 +1,32 @@
+"""Every page pool and prefix cache keeps the contract of its seam."""
+
+import pytest
+
+from sim.kvcache.page_pool import PageCounts, PageIds
+from sim.kvcache.prefix_cache import NoPrefixCache
+from sim.kvcache.radix_cache import RadixCache
+from sim.testing.contracts import PagePoolContract, PrefixCacheContract
+
+
+class TestPagePools(PagePoolContract):
+    """Pages counted, and pages named."""
+
+    @pytest.fixture(params=[PageCounts, PageIds])
+    def make_pool(self, request):
+        return request.param
+
+
+class TestRadixCache(PrefixCacheContract):
+    """The radix tree."""
+
+    @pytest.fixture
+    def make_cache(self):
+        return RadixCache
+
+
+class TestNoPrefixCache(PrefixCacheContract):
+    """The cache that keeps nothing."""
+
+    @pytest.fixture
+    def make_cache(self):
+        return lambda pool: NoPrefixCache()
