@@ -121,7 +121,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except InputError as error:
         code = _complain(str(error), 2)
     except TyperException as error:
-        code = _complain(f"{_usage_fault(error)}; see simulate --help", 2)
+        code = _complain(f"{_usage_fault(error)} (see simulate --help)", 2)
     except KeyboardInterrupt:
         code = _complain("interrupted", _INTERRUPTED)
     except BrokenPipeError:
