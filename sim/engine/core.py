@@ -201,7 +201,7 @@ class EngineCore:
             and (
                 request.rid in ended
                 or id(request) in leaving
-                or 0 < request.length_due <= running.num_done
+                or (request.in_running_batch and request.length_due <= running.num_done)
             )
         ]
 

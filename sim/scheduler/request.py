@@ -22,7 +22,7 @@ class Request:
         extend_end: where this prefill step ends.
         fill_len: tokens to prefill, as of the last try to admit the request; 0 before.
         matched_len: cached tokens, as the policy last saw them.
-        length_due: kept by the running batch: when the limit is reached; > 0 while in it.
+        length_due: kept by the running batch: its steps done when the limit is reached, -1 outside.
     """
 
     __slots__ = (
@@ -35,6 +35,7 @@ class Request:
         "finish_ns",
         "first_token_ns",
         "generated_base",
+        "in_running_batch",
         "is_clocked",
         "kv",
         "length_due",
@@ -67,14 +68,11 @@ class Request:
         self.scheduled_ns = self.first_token_ns = self.finish_ns = NEVER_NS
         self.clocked_ns = NEVER_NS
         self.is_clocked = False
+        self.in_running_batch = False
 
     @property
     def rid(self) -> str:
         return self.spec.rid
-
-    @property
-    def in_running_batch(self) -> bool:
-        return self.length_due > 0
 
     @property
     def num_tokens(self) -> int:

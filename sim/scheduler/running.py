@@ -88,6 +88,7 @@ class RunningBatch:
             self._join(request)
 
     def _join(self, request: Request) -> None:
+        request.in_running_batch = True
         self.num_tokens += request.seq_len
         request.seq_base = request.seq_len - self.num_begun
         self._num_rows_by_residue[request.seq_base % self._page_size] += 1
@@ -105,6 +106,7 @@ class RunningBatch:
         self.num_tokens -= request.seq_len
         self._num_rows_by_residue[request.seq_base % self._page_size] -= 1
         request.length_due = -1
+        request.in_running_batch = False
 
     # ---- advancing -----------------------------------------------------------------------------
 

@@ -1,0 +1,116 @@
+"""The invariants of docs/invariants.md over random scenarios, pools near exhaustion included."""
+
+import itertools
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sim.scheduler.config import SchedulerConfig
+from sim.testing.random_scenarios import random_scenarios
+from sim.testing.serve import serve
+from sim.testing.workloads import ListWorkload, scripted
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+@settings(max_examples=120)
+@given(random_scenarios())
+def test_invariants_any_scenario_hold_at_every_step(scenario):
+    """INV-1, 2, 4, 8, 10, 11: `check` finds nothing, and every request comes to an end."""
+    served = serve(
+        scenario.workload, scenario.config, scenario.latencies(), fast_forward=False, check=True
+    )
+    statuses = Counter(served.log.requests.status)
+    assert sum(statuses.values()) == scenario.workload.num_requests
+    assert set(statuses) <= {"finished", "rejected", "aborted"}
+
+
+@settings(max_examples=100)
+@given(random_scenarios())
+def test_causality_any_scenario_keeps_the_order_of_a_request_s_life(scenario):
+    """INV-5: arrival <= scheduled <= first token <= finish, and outputs within their limits."""
+    served = serve(scenario.workload, scenario.config, scenario.latencies(), check=False)
+    requests = served.log.requests
+    done = np.array([status == "finished" for status in requests.status], dtype=bool)
+    assert (requests.arrival_ns[done] <= requests.scheduled_ns[done]).all()
+    assert (requests.scheduled_ns[done] < requests.first_token_ns[done]).all()
+    assert (requests.first_token_ns[done] <= requests.finish_ns[done]).all()
+    assert (requests.output_tokens[done] >= 1).all()
+    assert (requests.cached_tokens[done] < requests.prompt_tokens[done]).all()
+
+
+@settings(max_examples=100)
+@given(random_scenarios())
+def test_time_any_scenario_never_runs_backwards(scenario):
+    """INV-3: on each server steps follow one another; one device runs one step at a time."""
+    served = serve(scenario.workload, scenario.config, scenario.latencies(), check=False)
+    for replica in range(scenario.replicas):
+        steps = [step for step in served.steps if step["replica"] == replica]
+        assert [step["step"] for step in steps] == list(range(len(steps)))
+        for before, after in itertools.pairwise(steps):
+            assert before["t_start_ns"] < before["t_end_ns"] <= after["t_start_ns"]
+
+
+@settings(max_examples=60)
+@given(random_scenarios())
+def test_tokens_any_scenario_are_accounted_for(scenario):
+    """Every generated token is a gap or a first token; pages sum to the pool in every line."""
+    served = serve(scenario.workload, scenario.config, scenario.latencies(), check=False)
+    requests = served.log.requests
+    num_first = int((requests.first_token_ns >= 0).sum())
+    num_gaps = int(served.log.token_gaps.count.sum())
+    assert num_first + num_gaps == int(requests.output_tokens.sum())
+    pool = scenario.config.pool_tokens
+    assert all(step["free"] + step["evictable"] + step["used"] == pool for step in served.steps)
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.tuples(st.integers(1, 50), st.integers(1, 60)), min_size=1, max_size=12),
+    st.sampled_from((1, 4, 16)),
+    st.booleans(),
+    st.booleans(),
+)
+def test_progress_pool_for_one_request_serves_them_all(lengths, page_size, overlap, no_cache):
+    """INV-8: a pool in which only the longest request fits alone still serves everybody."""
+    longest = max(prompt + output for prompt, output in lengths)
+    config = SchedulerConfig(
+        page_size=page_size,
+        max_total_tokens=max(longest + 2 * page_size + 8, 4 * page_size),
+        chunked_prefill_size=16,
+        disable_overlap_schedule=not overlap,
+        disable_radix_cache=no_cache,
+    )
+    requests = [
+        scripted(f"r{i}", (i, prompt), output=output) for i, (prompt, output) in enumerate(lengths)
+    ]
+    served = serve(ListWorkload(requests), config)
+    assert served.log.requests.status == ["finished"] * len(lengths)
+    assert served.log.requests.output_tokens.tolist() == [output for _, output in lengths]
+
+
+def test_determinism_other_hash_seed_leaves_the_same_bytes(tmp_path):
+    """INV-6: the decision log of the smoke scenario does not depend on PYTHONHASHSEED."""
+    logs = []
+    for seed in ("0", "1"):
+        log = tmp_path / f"{seed}.jsonl"
+        command = ["-m", "sim", "run", "scenarios/smoke.yaml", "--format", "json"]
+        done = subprocess.run(
+            [sys.executable, *command, "--decisions", str(log)],
+            cwd=REPOSITORY,
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        summary = json.loads(done.stdout)
+        del summary["wall_seconds"]
+        logs.append((log.read_bytes(), summary))
+    assert logs[0] == logs[1]
