@@ -11,7 +11,7 @@ import json
 import tempfile
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import TextIO, cast
 
@@ -86,12 +86,15 @@ def _order(line: str) -> tuple[int, int]:
     return step["t_start_ns"], step["replica"]
 
 
-def _open_text(path: Path, *, compressed: bool) -> TextIO:
-    if not compressed:
-        return path.open("w", encoding="utf-8")
-    # No name and no time inside: the same log gives the same bytes.
-    raw = gzip.GzipFile(filename="", mode="wb", fileobj=path.open("wb"), mtime=0)
-    return io.TextIOWrapper(cast("io.BufferedWriter", raw), encoding="utf-8")
+@contextmanager
+def _open_text(path: Path, *, compressed: bool) -> Iterator[TextIO]:
+    with ExitStack() as stack:
+        file = stack.enter_context(path.open("wb"))
+        if compressed:
+            # No name and no time inside: the same log gives the same bytes.
+            packed = gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0)
+            file = cast("io.BufferedWriter", stack.enter_context(packed))
+        yield stack.enter_context(io.TextIOWrapper(file, encoding="utf-8", newline="\n"))
 
 
 def step_lines(run: StepRun, decode_crc: int) -> Iterator[dict[str, object]]:
