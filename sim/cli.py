@@ -4,6 +4,7 @@ stdout carries results, stderr diagnostics. Exit codes: 0 done, 2 bad input (one
 1 our fault, 130 interrupted. Commands import what they need when they run: help is quick.
 """
 
+import io
 import os
 import sys
 import traceback
@@ -111,6 +112,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
     if not (sys.argv[1:] if argv is None else argv):
         argv = ["--help"]
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A terminal without the characters of a table or a name is no failure.
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         code = app(args=argv, prog_name="simulate", standalone_mode=False)
         # Here, not at the interpreter's exit, where a closed pipe would be reported.

@@ -11,5 +11,9 @@ from sim.scenario.load import load_scenario
 def validate(path: Path, overrides: Sequence[str]) -> None:
     """Load and build the scenario. Raises InputError with the first thing that is wrong."""
     built = build(load_scenario(path, overrides))
-    num_requests = built.workload.num_requests
-    print_line(f"{path}: in order; {num_requests:,} requests, {len(built.latencies)} replicas")
+    requests = _counted(built.workload.num_requests, "request")
+    print_line(f"{path}: in order; {requests}, {_counted(len(built.latencies), 'replica')}")
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
