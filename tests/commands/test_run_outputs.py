@@ -1,0 +1,162 @@
+"""What `simulate run` writes: every file parses, has the documented names, agrees with the rest."""
+
+import csv
+import gzip
+import json
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+REPOSITORY = Path(__file__).parents[2]
+STATISTICS = ("mean", "median", "std", "p90", "p95", "p99")
+SUMMARY_NAMES = {
+    *("duration", "completed", "total_input_tokens", "total_output_tokens", "request_throughput"),
+    *("input_throughput", "output_throughput", "total_throughput", "concurrency"),
+    *(f"{s}_{m}_ms" for s in STATISTICS for m in ("ttft", "tpot", "itl", "e2e_latency")),
+    *("goodput_slos_ms", "request_goodput", "slo_attainment", "total_cached_tokens"),
+    *("cache_hit_rate_pct", "queue_time", "retractions", "preemptions", "max_wait_ms"),
+    *("saturated", "simulated_steps", "wall_seconds"),
+}
+REQUEST_COLUMNS = (
+    *("rid", "arrival_s", "ttft_ms", "tpot_ms", "e2e_latency_ms", "queue_time_ms"),
+    *("prompt_tokens", "cached_tokens", "output_tokens", "retractions", "preemptions"),
+    *("replica", "tenant", "status"),
+)
+STEP_KEYS = {
+    *("kind", "replica", "step", "t_start_ns", "t_end_ns", "host_ns", "mode", "prefill"),
+    *("n_decode", "decode_crc", "ctx", "free", "evictable", "used", "retracted", "preempted"),
+    *("aborted", "queue", "running", "full", "ratio", "chunked"),
+}
+REQUEST_KEYS = {
+    *("kind", "rid", "replica", "arrival_ns", "ttft_ns", "finish_ns", "cached_at_admit"),
+    *("retractions", "preemptions", "status"),
+}
+
+
+def read_csv(path):
+    with Path(path).open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def read_log(path):
+    with Path(path).open(encoding="utf-8") as file:
+        return [json.loads(line) for line in file]
+
+
+def without_wall_seconds(text):
+    return {**json.loads(text), "wall_seconds": None}
+
+
+@pytest.fixture
+def served(simulate, scenario):
+    """A run with every output; returns its summary."""
+    ended = simulate(
+        *("run", scenario, "--format", "json", "--out", "out", "--decisions", "d.jsonl"),
+        *("--requests", "r.csv", "--perfetto", "p.json"),
+    )
+    assert (ended.code, ended.err) == (0, "")
+    return json.loads(ended.out)
+
+
+def test_run_summary_has_every_documented_name(served):
+    """The names of SGLang's serving benchmark, and ours beside them."""
+    assert set(served) >= SUMMARY_NAMES
+    assert served["completed"] == served["submitted"] == 40
+    assert served["duration"] > 0
+    assert served["goodput_slos_ms"] == {"ttft": 500.0, "tpot": 50.0}
+
+
+def test_run_out_folder_has_summary_tables_and_plots(served):
+    """The same summary as on stdout, the same table as --requests."""
+    out = Path("out")
+    assert json.loads((out / "summary.json").read_text(encoding="utf-8")) == served
+    assert (out / "requests.csv").read_bytes() == Path("r.csv").read_bytes()
+    for name in ("ttft_cdf.png", "timeline.png"):
+        assert (out / "plots" / name).read_bytes().startswith(b"\x89PNG")
+    assert not list(Path().rglob("*.tmp"))
+
+
+def test_run_request_tables_agree_in_both_formats(served):
+    """CSV and Parquet have the documented columns and equal cells; empty is null."""
+    rows = read_csv("r.csv")
+    assert [name for name in rows[0] if name != "aged"] == list(REQUEST_COLUMNS)
+    table = pq.read_table("out/requests.parquet")
+    assert table.column_names == list(rows[0])
+    for row, packed in zip(rows, table.to_pylist(), strict=True):
+        for name, cell in row.items():
+            value = packed[name]
+            assert cell == ("" if value is None else str(value)), f"{row['rid']}: {name}"
+
+
+def test_run_request_table_adds_up_to_the_summary(served):
+    """Totals and the mean time to first token can be had from the table."""
+    rows = read_csv("r.csv")
+    assert sum(int(row["prompt_tokens"]) for row in rows) == served["total_input_tokens"]
+    assert sum(int(row["output_tokens"]) for row in rows) == served["total_output_tokens"]
+    assert sum(int(row["cached_tokens"]) for row in rows) == served["total_cached_tokens"]
+    mean_ttft_ms = sum(float(row["ttft_ms"]) for row in rows) / len(rows)
+    assert mean_ttft_ms == pytest.approx(served["mean_ttft_ms"])
+
+
+def test_run_decision_log_has_a_line_a_step_and_a_line_a_request(served):
+    """Every key is there, steps first and numbered, and the pages add up on every line."""
+    lines = read_log("d.jsonl")
+    steps = [line for line in lines if line["kind"] == "step"]
+    requests = [line for line in lines if line["kind"] == "req"]
+    assert lines == steps + requests
+    assert [step["step"] for step in steps] == list(range(served["simulated_steps"]))
+    assert [line["rid"] for line in requests] == [row["rid"] for row in read_csv("r.csv")]
+    assert all(set(step) == STEP_KEYS for step in steps)
+    assert all(set(line) == REQUEST_KEYS for line in requests)
+    assert {step["free"] + step["evictable"] + step["used"] for step in steps} == {4096}
+    num_prefilled = sum(row[2] for step in steps for row in step["prefill"])
+    assert num_prefilled >= served["total_input_tokens"] - served["total_cached_tokens"]
+
+
+def test_run_packed_decision_log_is_the_plain_one(served, simulate, scenario):
+    """A name that ends in .gz compresses, nothing else."""
+    assert simulate("run", scenario, "--decisions", "d.jsonl.gz").code == 0
+    packed = Path("d.jsonl.gz").read_bytes()
+    assert gzip.decompress(packed) == Path("d.jsonl").read_bytes()
+
+
+def test_run_perfetto_has_slices_that_close(served):
+    """Chrome trace events in order of time; every request that begins ends."""
+    trace = json.loads(Path("p.json").read_text(encoding="utf-8"))
+    events = [event for event in trace["traceEvents"] if "ts" in event]
+    assert [event["ts"] for event in events] == sorted(event["ts"] for event in events)
+    begun = [event["id"] for event in events if event["ph"] == "b"]
+    assert sorted(begun) == sorted(event["id"] for event in events if event["ph"] == "e")
+    assert len(set(begun)) == served["submitted"]
+    num_steps = sum(event["args"]["steps"] for event in events if event["ph"] == "X")
+    assert num_steps == served["simulated_steps"]
+
+
+def test_run_table_shows_the_summary(simulate, scenario, served):
+    """Plain text where stdout is no terminal, nothing on stderr."""
+    ended = simulate("run", scenario)
+    assert (ended.code, ended.err) == (0, "")
+    assert "TTFT" in ended.out
+    assert f"{served['mean_ttft_ms']:.2f}" in ended.out
+    assert "\x1b" not in ended.out
+
+
+def test_run_step_by_step_gives_the_same_summary_and_log(served, simulate, scenario):
+    """--no-fast-forward changes nothing but the time it takes."""
+    ended = simulate(
+        *("run", scenario, "--format", "json", "--no-fast-forward", "--decisions", "slow.jsonl")
+    )
+    assert ended.code == 0
+    assert without_wall_seconds(ended.out) == {**served, "wall_seconds": None}
+    assert Path("slow.jsonl").read_bytes() == Path("d.jsonl").read_bytes()
+
+
+def test_run_smoke_scenario_passes_every_check(simulate):
+    """--check looks at every invariant after every step, and changes nothing."""
+    smoke = REPOSITORY / "scenarios" / "smoke.yaml"
+    checked = simulate("run", smoke, "--check", "--format", "json")
+    assert (checked.code, checked.err) == (0, "")
+    plain = simulate("run", smoke, "--format", "json")
+    assert without_wall_seconds(checked.out) == without_wall_seconds(plain.out)
+    assert json.loads(plain.out)["completed"] == 200
