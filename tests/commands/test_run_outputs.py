@@ -50,9 +50,9 @@ def without_wall_seconds(text):
 
 @pytest.fixture
 def served(simulate, scenario):
-    """A run with every output; returns its summary."""
+    """A run with a file of each kind; returns its summary."""
     ended = simulate(
-        *("run", scenario, "--format", "json", "--out", "out", "--decisions", "d.jsonl"),
+        *("run", scenario, "--format", "json", "--decisions", "d.jsonl"),
         *("--requests", "r.csv", "--perfetto", "p.json"),
     )
     assert (ended.code, ended.err) == (0, "")
@@ -67,21 +67,24 @@ def test_run_summary_has_every_documented_name(served):
     assert served["goodput_slos_ms"] == {"ttft": 500.0, "tpot": 50.0}
 
 
-def test_run_out_folder_has_summary_tables_and_plots(served):
+def test_run_out_folder_has_summary_tables_and_plots(simulate, scenario, served):
     """The same summary as on stdout, the same table as --requests."""
     out = Path("out")
-    assert json.loads((out / "summary.json").read_text(encoding="utf-8")) == served
+    ended = simulate("run", scenario, "--format", "json", "--out", out)
+    assert (out / "summary.json").read_text(encoding="utf-8") == ended.out
+    assert without_wall_seconds(ended.out) == {**served, "wall_seconds": None}
     assert (out / "requests.csv").read_bytes() == Path("r.csv").read_bytes()
     for name in ("ttft_cdf.png", "timeline.png"):
         assert (out / "plots" / name).read_bytes().startswith(b"\x89PNG")
     assert not list(Path().rglob("*.tmp"))
 
 
-def test_run_request_tables_agree_in_both_formats(served):
+def test_run_request_tables_agree_in_both_formats(simulate, scenario, served):
     """CSV and Parquet have the documented columns and equal cells; empty is null."""
     rows = read_csv("r.csv")
     assert [name for name in rows[0] if name != "aged"] == list(REQUEST_COLUMNS)
-    table = pq.read_table("out/requests.parquet")
+    assert simulate("run", scenario, "--requests", "r.parquet").code == 0
+    table = pq.read_table("r.parquet")
     assert table.column_names == list(rows[0])
     for row, packed in zip(rows, table.to_pylist(), strict=True):
         for name, cell in row.items():

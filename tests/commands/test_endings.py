@@ -1,0 +1,131 @@
+"""How a command ends that does not reach its end: interrupted, at fault, or unheard."""
+
+import os
+import signal
+import subprocess
+import sys
+from itertools import count
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+import sim.commands.run
+from sim.core.errors import InvariantError
+from sim.report.progress import Progress
+
+OUTPUTS = (
+    *("--out", "out", "--decisions", "d.jsonl", "--requests", "r.csv"),
+    *("--perfetto", "p.json"),
+)
+
+
+def test_run_interrupted_half_way_leaves_nothing(simulate, scenario, listing, monkeypatch):
+    """Ctrl-C while requests are served: one line, 130, no half-written file."""
+    calls = count()
+
+    def interrupt_the_twentieth(self, done, now_ns):
+        if next(calls) == 20:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Progress, "update", interrupt_the_twentieth)
+    before = listing()
+    ended = simulate("run", scenario, *OUTPUTS)
+    assert ended == (130, "", "simulate: interrupted\n")
+    assert next(calls) > 20
+    assert listing() == before
+
+
+def test_run_interrupted_while_writing_leaves_no_half_file(
+    simulate, scenario, listing, monkeypatch
+):
+    """Ctrl-C while a table is written: what is there is whole, and nothing is temporary."""
+
+    def interrupt(*arguments, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("sim.report.files.csv.writer", interrupt)
+    before = listing()
+    assert simulate("run", scenario, "--requests", "r.csv").code == 130
+    assert listing() == before
+
+
+def opened_by_both(path):
+    """Our end of a named pipe, once somebody has opened the other one; fails after a minute."""
+    ends = []
+    opener = Thread(target=lambda: ends.append(os.open(path, os.O_WRONLY)), daemon=True)
+    opener.start()
+    opener.join(timeout=60)
+    assert ends, "nobody reads the pipe"
+    return ends[0]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_run_process_that_gets_a_signal_ends_with_130(trace_scenario, listing):
+    """A real SIGINT, sent while the process reads its trace from a pipe that stays silent."""
+    Path("trace.jsonl").unlink()
+    os.mkfifo("trace.jsonl")
+    # A shell may have started the tests with SIGINT ignored, and children would inherit that.
+    code = (
+        "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler);"
+        "from sim.cli import main; sys.exit(main())"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code, "run", "study.yaml", *OUTPUTS],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        pipe = opened_by_both("trace.jsonl")
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+        os.close(pipe)
+    assert (process.returncode, out, err) == (130, "", "simulate: interrupted\n")
+    assert sorted(path.name for path in Path().iterdir()) == ["study.yaml", "trace.jsonl"]
+
+
+@pytest.mark.parametrize("error", [InvariantError("page 3 freed twice"), KeyError("page 3")])
+def test_run_internal_fault_is_owned_up_to(simulate, scenario, listing, monkeypatch, error):
+    """Exit code 1, a traceback for the report, and a last line that does not blame the user."""
+
+    def fail(*arguments, **options):
+        raise error
+
+    monkeypatch.setattr(sim.commands.run, "simulate", fail)
+    before = listing()
+    ended = simulate("run", scenario, *OUTPUTS)
+    assert (ended.code, ended.out) == (1, "")
+    assert ended.err.startswith("Traceback (most recent call last):\n")
+    last = ended.err.splitlines()[-1]
+    assert last == f"simulate: internal error, not your input: {type(error).__name__}: {error}"
+    assert listing() == before
+
+
+def test_run_whose_reader_has_gone_says_nothing(scenario):
+    """`simulate run | head -0`: no traceback, and not a success."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "sim", "run", scenario],
+            stdout=writing,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    finally:
+        os.close(writing)
+    assert (done.returncode, done.stderr) == (1, "")
+
+
+def test_run_on_a_terminal_without_the_characters_still_prints(scenario):
+    """A table's lines are no reason to fail."""
+    done = subprocess.run(
+        [sys.executable, "-m", "sim", "run", scenario],
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "TTFT" in done.stdout

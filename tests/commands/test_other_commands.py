@@ -1,0 +1,102 @@
+"""`simulate validate`, `workload`, `demo` and help."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from sim.cli import main
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+def test_validate_good_scenario_says_what_it_holds(simulate, trace_scenario, listing):
+    """One line on stdout; nothing is run and nothing written."""
+    before = listing()
+    ended = simulate("validate", "study.yaml", "--set", "replicas=2")
+    assert ended == (0, "study.yaml: in order; 3 requests, 2 replicas\n", "")
+    assert listing() == before
+
+
+def test_validate_looks_into_the_trace(refused_bare, trace_scenario):
+    """A scenario whose trace is bad is not in order."""
+    Path("trace.jsonl").write_text('{"timestamp": 0}\n', encoding="utf-8")
+    assert refused_bare("validate", "study.yaml") == "trace.jsonl:1: input_length: missing"
+
+
+def test_workload_describes_the_traffic(simulate, trace_scenario):
+    """Counts, lengths, and what an endless cache of whole prompts would hit."""
+    ended = simulate("workload", "study.yaml", "--format", "json")
+    assert (ended.code, ended.err) == (0, "")
+    stats = json.loads(ended.out)
+    assert stats["num_requests"] == 3
+    assert stats["span_s"] == 0.09
+    assert stats["input_tokens"]["total"] == 1400
+    assert stats["input_tokens"]["max"] == 700
+    assert stats["output_tokens"]["total"] == 18
+    # Only the second prompt begins like an earlier one: one block of five, 512 tokens of 1400.
+    assert stats["block_hit_pct"] == 20.0
+    assert abs(stats["token_hit_pct"] - 100 * 512 / 1400) < 1e-9
+
+
+def test_workload_table_shows_the_same(simulate, trace_scenario):
+    """Names in words, one line each."""
+    ended = simulate("workload", "study.yaml")
+    assert (ended.code, ended.err) == (0, "")
+    lines = [line.split() for line in ended.out.splitlines()]
+    assert ["num", "requests", "3"] in lines
+    assert ["input", "tokens", "total", "1,400"] in lines
+
+
+def test_demo_compares_two_policies_and_draws(capsys, folder):
+    """Longest prefix match finds more in the cache than first come, first served."""
+    assert main(["demo", "--out", str(folder / "pictures")]) == 0
+    shown = capsys.readouterr()
+    assert "FCFS" in shown.out
+    assert "LPM" in shown.out
+    [picture] = (folder / "pictures").iterdir()
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert shown.out.endswith(f"picture: {picture}\n")
+    [hit_rates] = [line for line in shown.out.splitlines() if "hit rate" in line]
+    fcfs_pct, lpm_pct = [float(word) for word in hit_rates.split() if word[0].isdigit()][:2]
+    assert lpm_pct > fcfs_pct
+
+
+def test_help_answers_at_once():
+    """Under half a second, the best of three; its own process each time."""
+    seconds = []
+    for _ in range(3):
+        begin_s = time.perf_counter()
+        done = subprocess.run(
+            [sys.executable, "-m", "sim", "--help"],
+            cwd=REPOSITORY,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        seconds.append(time.perf_counter() - begin_s)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert "Usage: simulate" in done.stdout
+    assert min(seconds) < 0.5
+
+
+def test_command_line_loads_no_heavy_library():
+    """What a command needs is loaded when it runs, also on the way to its help."""
+    code = (
+        "import sys; from sim.cli import main; main(['run', '--help']);"
+        "print(*sorted({'pandas', 'matplotlib', 'pyarrow', 'torch'} & set(sys.modules)),"
+        " file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=REPOSITORY,
+        env={**os.environ, "COLUMNS": "100"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "\n")
+    for option in ("--set", "--out", "--decisions", "--requests", "--perfetto", "--check"):
+        assert option in done.stdout
