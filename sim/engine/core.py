@@ -125,7 +125,8 @@ class EngineCore:
         if scheduler.chunked is None and not len(scheduler.running):
             if not len(scheduler.waiting):
                 scheduler.ratio.reset()
-            elif not scheduler.decisions.aborted:
+            elif not (scheduler.decisions.aborted or scheduler.decisions.preempted):
+                # Whoever was just taken out has changed what the next pass sees; else nothing will.
                 raise InvariantError(
                     f"{len(scheduler.waiting)} requests wait, none runs and none can be admitted"
                 )
