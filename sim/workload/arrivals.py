@@ -1,0 +1,111 @@
+"""When requests, sessions and next turns come: arrival processes and think times."""
+
+from typing import Annotated, Literal
+
+import numpy as np
+from pydantic import Field
+
+from sim.core.errors import InputError
+from sim.core.units import NS_PER_S
+from sim.strict_model import StrictModel
+from sim.workload.limits import MAX_CV, MAX_RATE_RPS, MAX_REQUESTS, MAX_TIME_NS, Float64, Int64
+
+_Rate = Annotated[float, Field(gt=0, le=MAX_RATE_RPS)]
+_Seconds = Annotated[float, Field(ge=0, le=1e9)]
+
+
+class PoissonArrivals(StrictModel):
+    """Independent exponential gaps; the first request comes one gap after time 0."""
+
+    kind: Literal["poisson"]
+    rate_rps: _Rate
+
+
+class GammaArrivals(StrictModel):
+    """Gamma gaps with this coefficient of variation (1 is Poisson); first one gap after 0."""
+
+    kind: Literal["gamma"]
+    rate_rps: _Rate
+    cv: Annotated[float, Field(gt=0, le=MAX_CV)]
+
+
+class ConstantArrivals(StrictModel):
+    """Equal gaps; the first request comes at time 0."""
+
+    kind: Literal["constant"]
+    rate_rps: _Rate
+
+
+class BurstArrivals(StrictModel):
+    """`size` at once, every `every_s`; the first burst comes at time 0."""
+
+    kind: Literal["burst"]
+    size: Annotated[int, Field(ge=1, le=MAX_REQUESTS)]
+    every_s: _Seconds
+
+
+Arrivals = Annotated[
+    PoissonArrivals | GammaArrivals | ConstantArrivals | BurstArrivals, Field(discriminator="kind")
+]
+
+
+class ConstantThink(StrictModel):
+    """Always as long."""
+
+    kind: Literal["constant"]
+    value: _Seconds
+
+
+class ExponentialThink(StrictModel):
+    """Exponential with this mean."""
+
+    kind: Literal["exponential"]
+    mean: Annotated[float, Field(gt=0, le=1e9)]
+
+
+ThinkTime = Annotated[ConstantThink | ExponentialThink, Field(discriminator="kind")]
+
+
+def draw_arrivals_ns(
+    arrivals: Arrivals, num_arrivals: int, rng: np.random.Generator, *, key: str
+) -> Int64:
+    """Draw arrival times in ns from time 0, never decreasing, shape [num_arrivals].
+
+    Raises:
+        InputError: the last of them does not fit the clock; names `key`.
+    """
+    index = np.arange(num_arrivals, dtype=np.float64)
+    at_s: Float64
+    match arrivals:
+        case PoissonArrivals():
+            at_s = np.cumsum(rng.exponential(1 / arrivals.rate_rps, num_arrivals))
+        case GammaArrivals():
+            shape = arrivals.cv**-2
+            at_s = np.cumsum(rng.gamma(shape, 1 / (shape * arrivals.rate_rps), num_arrivals))
+        case ConstantArrivals():
+            at_s = index / arrivals.rate_rps
+        case BurstArrivals():
+            at_s = index // arrivals.size * arrivals.every_s
+    return _to_ns(at_s, key=key)
+
+
+def draw_think_ns(think: ThinkTime, num_draws: int, rng: np.random.Generator, *, key: str) -> Int64:
+    """Draw think times in ns, shape [num_draws].
+
+    Raises:
+        InputError: one of them does not fit the clock; names `key`.
+    """
+    match think:
+        case ConstantThink():
+            seconds = np.full(num_draws, float(think.value))
+        case ExponentialThink():
+            seconds = rng.exponential(think.mean, num_draws)
+    return _to_ns(seconds, key=key)
+
+
+def _to_ns(seconds: Float64, *, key: str) -> Int64:
+    times: Float64 = np.rint(seconds * NS_PER_S)
+    if times.max(initial=0) > MAX_TIME_NS:
+        years = float(times.max()) / NS_PER_S / 31_557_600
+        raise InputError(f"{key}: reaches {years:.3g} years, beyond the clock")
+    return times.astype(np.int64)

@@ -1,0 +1,65 @@
+"""From a scenario's `workload:` section to the workload it describes."""
+
+from pathlib import Path
+
+from sim.workload.config import (
+    ClientsConfig,
+    MixConfig,
+    SessionsConfig,
+    SyntheticConfig,
+    TraceConfig,
+    WorkloadConfig,
+)
+from sim.workload.context import BuildContext
+from sim.workload.mix import MixedWorkload, TenantWorkload
+from sim.workload.rng import RandomStreams
+from sim.workload.sessions import build_sessions
+from sim.workload.synthetic import build_clients, build_synthetic
+from sim.workload.token_streams import TokenStreams
+from sim.workload.traces.build import build_trace
+from sim.workload.workload import Workload
+
+
+def build_workload(config: WorkloadConfig, *, seed: int, base_dir: Path) -> Workload:
+    """Build the workload; everything is read, drawn and checked before the first request.
+
+    Args:
+        config: the validated section.
+        seed: of all random draws, >= 0; named streams, so one draw never shifts another.
+        base_dir: the scenario file's directory, which trace paths are relative to.
+
+    Raises:
+        InputError: a trace file or a drawn size is bad; names the file and line, or the key.
+    """
+    context = BuildContext("workload", base_dir, RandomStreams(seed), TokenStreams())
+    if isinstance(config, MixConfig):
+        return MixedWorkload(tuple(_build_parts(config, context)))
+    return _build(config, context)
+
+
+def _build_parts(config: MixConfig, context: BuildContext) -> list[Workload]:
+    parts: list[Workload] = []
+    for index, part in enumerate(config.parts):
+        part_context = BuildContext(
+            key=f"{context.key}.parts.{index}.workload",
+            base_dir=context.base_dir,
+            random=context.random.scoped(f"tenant {part.tenant}"),
+            streams=context.streams,
+            mixed=True,
+        )
+        parts.append(TenantWorkload(part.tenant, _build(part.workload, part_context)))
+    return parts
+
+
+def _build(
+    config: TraceConfig | SyntheticConfig | SessionsConfig | ClientsConfig, context: BuildContext
+) -> Workload:
+    match config:
+        case TraceConfig():
+            return build_trace(config, context)
+        case SyntheticConfig():
+            return build_synthetic(config, context)
+        case SessionsConfig():
+            return build_sessions(config, context)
+        case ClientsConfig():
+            return build_clients(config, context)

@@ -1,0 +1,132 @@
+"""Distributions of whole numbers: tokens of a prompt, tokens of an answer, turns of a session."""
+
+from typing import Annotated, Literal, Self
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from sim.core.errors import InputError
+from sim.strict_model import StrictModel
+from sim.workload.limits import MAX_CV, MAX_TOKENS, Int64
+
+Length = Annotated[int, Field(ge=1, le=MAX_TOKENS)]
+_Mean = Annotated[float, Field(ge=1, le=MAX_TOKENS)]
+
+
+class ConstantLength(StrictModel):
+    """Always the same."""
+
+    kind: Literal["constant"]
+    value: Length
+
+
+class UniformLength(StrictModel):
+    """Every whole number from `min` to `max`, both included, equally often."""
+
+    kind: Literal["uniform"]
+    min: Length
+    max: Length
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        _require_ordered(self.min, self.max)
+        return self
+
+
+class LognormalLength(StrictModel):
+    """Log-normal with this mean and coefficient of variation (before clipping and rounding)."""
+
+    kind: Literal["lognormal"]
+    mean: _Mean
+    cv: Annotated[float, Field(ge=0, le=MAX_CV)]
+    min: Length | None = None
+    max: Length | None = None
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        _require_ordered(self.min, self.max)
+        return self
+
+
+class GeometricLength(StrictModel):
+    """1, 2, 3, ... with falling probability and this mean (before clipping)."""
+
+    kind: Literal["geometric"]
+    mean: _Mean
+    min: Length | None = None
+    max: Length | None = None
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        _require_ordered(self.min, self.max)
+        return self
+
+
+class ChoiceLength(StrictModel):
+    """One of `values`, as often as its weight says; equally often without weights."""
+
+    kind: Literal["choice"]
+    values: Annotated[tuple[Length, ...], Field(strict=False, min_length=1)]
+    weights: Annotated[tuple[Annotated[float, Field(ge=0)], ...], Field(strict=False)] | None = None
+
+    @model_validator(mode="after")
+    def _weights_match(self) -> Self:
+        if self.weights is None:
+            return self
+        if len(self.weights) != len(self.values):
+            raise ValueError(f"{len(self.values)} values but {len(self.weights)} weights")
+        if not 0 < sum(self.weights) < float("inf"):
+            raise ValueError("the weights must add up to a positive, finite number")
+        return self
+
+
+LengthDistribution = Annotated[
+    ConstantLength | UniformLength | LognormalLength | GeometricLength | ChoiceLength,
+    Field(discriminator="kind"),
+]
+
+
+def draw_lengths(
+    distribution: LengthDistribution, num_draws: int, rng: np.random.Generator, *, key: str
+) -> Int64:
+    """Draw whole numbers >= 1, shape [num_draws].
+
+    Raises:
+        InputError: a draw is above the limit on tokens; names `key`.
+    """
+    drawn = _draw(distribution, num_draws, rng)
+    if isinstance(distribution, LognormalLength | GeometricLength):
+        drawn = np.clip(drawn, distribution.min or 1, distribution.max)
+    longest = drawn.max(initial=1)
+    if longest > MAX_TOKENS:
+        raise InputError(
+            f"{key}: drew {longest:.0f}, above {MAX_TOKENS}: lower the mean or set max"
+        )
+    return drawn.astype(np.int64)
+
+
+def _draw(
+    distribution: LengthDistribution, num_draws: int, rng: np.random.Generator
+) -> np.ndarray[tuple[int], np.dtype[np.int64 | np.float64]]:
+    match distribution:
+        case ConstantLength():
+            return np.full(num_draws, distribution.value, dtype=np.int64)
+        case UniformLength():
+            return rng.integers(distribution.min, distribution.max, num_draws, endpoint=True)
+        case LognormalLength():
+            variance = np.log1p(distribution.cv**2)
+            mu = np.log(distribution.mean) - variance / 2
+            return np.rint(rng.lognormal(mu, np.sqrt(variance), num_draws))
+        case GeometricLength():
+            return rng.geometric(1 / distribution.mean, num_draws)
+        case ChoiceLength():
+            values = np.array(distribution.values, dtype=np.int64)
+            if distribution.weights is None:
+                return rng.choice(values, num_draws)
+            weights = np.array(distribution.weights)
+            return rng.choice(values, num_draws, p=weights / weights.sum())
+
+
+def _require_ordered(low: int | None, high: int | None) -> None:
+    if low is not None and high is not None and low > high:
+        raise ValueError(f"min {low} is above max {high}")

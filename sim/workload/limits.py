@@ -1,0 +1,14 @@
+"""Sizes above which an input is a mistake rather than a workload, and the words for arrays."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+Int64 = NDArray[np.int64]
+Float64 = NDArray[np.float64]
+
+MAX_REQUESTS = 10**8
+MAX_TOKENS = 10**7
+MAX_RATE_RPS = 10**6
+MAX_CV = 100
+# int64 nanoseconds hold 292 years; half of that leaves room for the run after the last arrival.
+MAX_TIME_NS = 1 << 62

@@ -1,0 +1,64 @@
+"""Several tenants' workloads as one."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from heapq import merge
+from itertools import accumulate
+
+from sim.workload.table import LazySequence
+from sim.workload.workload import ScriptedRequest, Turn, Workload
+
+
+@dataclass(frozen=True, slots=True)
+class TenantWorkload:
+    """A workload whose requests carry a tenant, and whose request ids begin with it."""
+
+    tenant: str
+    workload: Workload
+
+    @property
+    def num_requests(self) -> int:
+        return self.workload.num_requests
+
+    def arrivals(self) -> Iterator[ScriptedRequest]:
+        return map(self._labelled, self.workload.arrivals())
+
+    def clients(self) -> Sequence[Sequence[Turn]]:
+        clients = self.workload.clients()
+        return LazySequence(len(clients), lambda client: self._labelled_turns(clients[client]))
+
+    def _labelled(self, request: ScriptedRequest) -> ScriptedRequest:
+        rid = f"{self.tenant}-{request.spec.rid}"
+        return replace(request, spec=replace(request.spec, rid=rid, tenant=self.tenant))
+
+    def _labelled_turns(self, turns: Sequence[Turn]) -> tuple[Turn, ...]:
+        return tuple(Turn(turn.think_ns, self._labelled(turn.request)) for turn in turns)
+
+
+@dataclass(frozen=True, slots=True)
+class MixedWorkload:
+    """All parts at once: arrivals merged by time (ties: part order), clients one after another."""
+
+    parts: tuple[Workload, ...]
+
+    @property
+    def num_requests(self) -> int:
+        return sum(part.num_requests for part in self.parts)
+
+    def arrivals(self) -> Iterator[ScriptedRequest]:
+        # heapq.merge keeps the order of its inputs where keys are equal.
+        return merge(*(part.arrivals() for part in self.parts), key=_arrival_ns)
+
+    def clients(self) -> Sequence[Sequence[Turn]]:
+        groups = [part.clients() for part in self.parts]
+        ends = list(accumulate(len(group) for group in groups))
+
+        def client(index: int) -> Sequence[Turn]:
+            part = next(i for i, end in enumerate(ends) if index < end)
+            return groups[part][index - ends[part]]
+
+        return LazySequence(ends[-1] if ends else 0, client)
+
+
+def _arrival_ns(request: ScriptedRequest) -> int:
+    return request.spec.arrival_ns

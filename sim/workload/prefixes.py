@@ -1,0 +1,116 @@
+"""Prompts that begin alike: a system prompt for all, a prefix for the members of a group."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+from pydantic import Field
+
+from sim.core.tokens import SegmentPrompt
+from sim.strict_model import StrictModel
+from sim.workload.lengths import LengthDistribution, draw_lengths
+from sim.workload.limits import Int64
+from sim.workload.rng import RandomStreams
+from sim.workload.token_streams import TokenStreams
+
+NO_GROUP = -1
+
+
+class Prefixes(StrictModel):
+    """With `share_probability` a request begins with the prefix of a group.
+
+    The group is drawn by Zipf's law: group g is as likely as `1 / (g + 1) ** zipf`. A prefix's
+    length is drawn once for its group.
+    """
+
+    groups: Annotated[int, Field(ge=1, le=10**6)]
+    tokens: LengthDistribution
+    share_probability: Annotated[float, Field(ge=0, le=1)]
+    zipf: Annotated[float, Field(ge=0, le=100)] = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixedPrompts:
+    """System prompt, then the group's prefix, then text of the row's own.
+
+    `group` has shape [num_rows], `NO_GROUP` where there is no prefix; `group_tokens` has shape
+    [num_groups]. The three `_seed`s are the first token streams of system, groups and rows.
+    """
+
+    system_tokens: int
+    group: Int64
+    group_tokens: Int64
+    own_tokens: Int64
+    system_seed: int
+    group_seed: int
+    own_seed: int
+
+    @property
+    def num_tokens(self) -> Int64:
+        # Appended last so that NO_GROUP, which is -1, finds it.
+        prefix_tokens = np.append(self.group_tokens, 0)[self.group]
+        return self.system_tokens + prefix_tokens + self.own_tokens
+
+    def prompt(self, row: int) -> SegmentPrompt:
+        segments = [(self.own_seed + row, int(self.own_tokens[row]))]
+        group = int(self.group[row])
+        if group != NO_GROUP:
+            segments.insert(0, (self.group_seed + group, int(self.group_tokens[group])))
+        if self.system_tokens:
+            segments.insert(0, (self.system_seed, self.system_tokens))
+        return SegmentPrompt(tuple(segments))
+
+
+def unshared_prompts(own_tokens: Int64, streams: TokenStreams) -> PrefixedPrompts:
+    """Prompts of these lengths that have nothing in common."""
+    return PrefixedPrompts(
+        system_tokens=0,
+        group=np.full(len(own_tokens), NO_GROUP, dtype=np.int64),
+        group_tokens=np.zeros(0, dtype=np.int64),
+        own_tokens=own_tokens,
+        system_seed=0,
+        group_seed=0,
+        own_seed=streams.take(len(own_tokens)),
+    )
+
+
+def prefixed_prompts(
+    own_tokens: Int64,
+    *,
+    system_tokens: int,
+    prefixes: Prefixes | None,
+    random: RandomStreams,
+    streams: TokenStreams,
+    key: str,
+) -> PrefixedPrompts:
+    """Put a system prompt and group prefixes before prompts of these lengths."""
+    num_rows = len(own_tokens)
+    group = np.full(num_rows, NO_GROUP, dtype=np.int64)
+    group_tokens = np.zeros(0, dtype=np.int64)
+    if prefixes is not None:
+        drawn = _draw_groups(prefixes, num_rows, random.stream("prefix_group"))
+        shares = random.stream("prefix_share").random(num_rows) < prefixes.share_probability
+        group = np.where(shares, drawn, NO_GROUP)
+        group_tokens = draw_lengths(
+            prefixes.tokens,
+            prefixes.groups,
+            random.stream("prefix_tokens"),
+            key=f"{key}.prefixes.tokens",
+        )
+    return PrefixedPrompts(
+        system_tokens=system_tokens,
+        group=group,
+        group_tokens=group_tokens,
+        own_tokens=own_tokens,
+        system_seed=streams.take(1),
+        group_seed=streams.take(len(group_tokens)),
+        own_seed=streams.take(num_rows),
+    )
+
+
+def _draw_groups(prefixes: Prefixes, num_rows: int, rng: np.random.Generator) -> Int64:
+    popularity = np.arange(1, prefixes.groups + 1, dtype=np.float64) ** -prefixes.zipf
+    cumulative = np.cumsum(popularity)
+    places = rng.random(num_rows) * cumulative[-1]
+    groups: Int64 = np.searchsorted(cumulative, places, side="right").astype(np.int64)
+    return groups

@@ -1,0 +1,82 @@
+"""Many prompts as a few numpy columns; one becomes an object only when it is asked for."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from sim.core.tokens import ArrayPrompt, BlockPrompt, Prompt, SegmentPrompt
+from sim.workload.limits import Int64
+
+
+class PromptColumn(Protocol):
+    """The prompts of a workload by row. `num_tokens` has shape [num_rows]."""
+
+    @property
+    def num_tokens(self) -> Int64: ...
+
+    def prompt(self, row: int) -> Prompt: ...
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentPrompts:
+    """Row i is made of segments `offsets[i]` to `offsets[i + 1]`."""
+
+    seeds: Int64
+    lengths: Int64
+    offsets: Int64
+
+    @property
+    def num_tokens(self) -> Int64:
+        ends = np.concatenate(([0], np.cumsum(self.lengths)))
+        return np.diff(ends[self.offsets])
+
+    def prompt(self, row: int) -> SegmentPrompt:
+        part = slice(self.offsets[row], self.offsets[row + 1])
+        pairs = zip(self.seeds[part].tolist(), self.lengths[part].tolist(), strict=True)
+        return SegmentPrompt(tuple(pairs))
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayPrompts:
+    """Row i is made of token ids `offsets[i]` to `offsets[i + 1]`."""
+
+    ids: Int64
+    offsets: Int64
+
+    @property
+    def num_tokens(self) -> Int64:
+        return np.diff(self.offsets)
+
+    def prompt(self, row: int) -> ArrayPrompt:
+        return ArrayPrompt(self.ids[self.offsets[row] : self.offsets[row + 1]])
+
+
+@dataclass(frozen=True, slots=True)
+class EitherPrompts:
+    """Rows given by token ids, and rows given by segments where there are no token ids."""
+
+    segments: SegmentPrompts
+    arrays: ArrayPrompts
+
+    @property
+    def num_tokens(self) -> Int64:
+        return self.segments.num_tokens + self.arrays.num_tokens
+
+    def prompt(self, row: int) -> Prompt:
+        given_by_ids = self.arrays.offsets[row] < self.arrays.offsets[row + 1]
+        return self.arrays.prompt(row) if given_by_ids else self.segments.prompt(row)
+
+
+@dataclass(frozen=True, slots=True)
+class BlockPrompts:
+    """Row i is made of blocks `offsets[i]` to `offsets[i + 1]`, the last one perhaps partial."""
+
+    block_ids: Int64
+    offsets: Int64
+    num_tokens: Int64
+    block_size: int
+
+    def prompt(self, row: int) -> BlockPrompt:
+        block_ids = self.block_ids[self.offsets[row] : self.offsets[row + 1]]
+        return BlockPrompt(block_ids, self.block_size, int(self.num_tokens[row]))

@@ -1,0 +1,34 @@
+"""Independent random streams, found by name: a new one changes none of the others."""
+
+from dataclasses import dataclass
+from hashlib import blake2b
+
+import numpy as np
+
+from sim.core.errors import InputError
+
+
+@dataclass(frozen=True, slots=True)
+class RandomStreams:
+    """Named generators of one seed. Equal seed, scope and name give equal draws on any machine.
+
+    Raises:
+        InputError: the seed is negative.
+    """
+
+    seed: int
+    scope: str = ""
+
+    def __post_init__(self) -> None:
+        if self.seed < 0:
+            raise InputError(f"seed: must be at least 0, not {self.seed}")
+
+    def stream(self, name: str) -> np.random.Generator:
+        """A fresh generator, at its beginning each time it is asked for."""
+        digest = blake2b(f"{self.scope}/{name}".encode(), digest_size=16).digest()
+        entropy = (self.seed, int.from_bytes(digest, "little"))
+        return np.random.Generator(np.random.PCG64(np.random.SeedSequence(entropy)))
+
+    def scoped(self, scope: str) -> "RandomStreams":
+        """Streams of the same seed that share no name with these."""
+        return RandomStreams(self.seed, f"{self.scope}/{scope}")

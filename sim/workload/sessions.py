@@ -1,0 +1,143 @@
+"""Conversations: every turn's prompt contains the whole conversation before it."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from sim.core.errors import InputError
+from sim.core.tokens import SegmentPrompt
+from sim.workload.arrivals import draw_arrivals_ns, draw_think_ns
+from sim.workload.config import SessionsConfig
+from sim.workload.context import BuildContext
+from sim.workload.lengths import draw_lengths
+from sim.workload.limits import MAX_REQUESTS, MAX_TIME_NS, Int64
+from sim.workload.outputs import limit_outputs
+from sim.workload.table import ClosedLoopWorkload, LazySequence, OpenLoopWorkload
+
+
+@dataclass(frozen=True, slots=True)
+class SessionPrompts:
+    """Row i is a turn of session `session[i]`, whose turns begin at row `offsets[session[i]]`.
+
+    A prompt is the session's system prompt, then user text and quoted answer of every earlier
+    turn, then the turn's user text. The `_seed`s are the token streams of row 0.
+    """
+
+    session: Int64
+    offsets: Int64
+    system_tokens: int
+    system_seeds: Int64
+    user_tokens: Int64
+    user_seed: int
+    quoted_tokens: Int64
+    output_seed: int
+
+    @property
+    def num_tokens(self) -> Int64:
+        user_ends = np.cumsum(self.user_tokens)
+        before = user_ends - self.user_tokens + np.cumsum(self.quoted_tokens) - self.quoted_tokens
+        in_session = before - before[self.offsets[self.session]]
+        return self.system_tokens + in_session + self.user_tokens
+
+    def prompt(self, row: int) -> SegmentPrompt:
+        session = int(self.session[row])
+        segments = []
+        if self.system_tokens:
+            segments.append((int(self.system_seeds[session]), self.system_tokens))
+        for turn in range(int(self.offsets[session]), row):
+            segments.append((self.user_seed + turn, int(self.user_tokens[turn])))
+            if self.quoted_tokens[turn]:
+                segments.append((self.output_seed + turn, int(self.quoted_tokens[turn])))
+        segments.append((self.user_seed + row, int(self.user_tokens[row])))
+        return SegmentPrompt(tuple(segments))
+
+
+def build_sessions(
+    config: SessionsConfig, context: BuildContext
+) -> OpenLoopWorkload | ClosedLoopWorkload:
+    """Draw the sessions.
+
+    Raises:
+        InputError: the drawn turns are too many, or a conversation grows too long.
+    """
+    random, key = context.random, context.key
+    turns = draw_lengths(config.turns, config.sessions, random.stream("turns"), key=f"{key}.turns")
+    offsets = np.concatenate(([0], np.cumsum(turns)))
+    num_turns = int(offsets[-1])
+    if num_turns > MAX_REQUESTS:
+        raise InputError(f"{key}.turns: drew {num_turns} turns in all, above {MAX_REQUESTS}")
+    session = np.repeat(np.arange(config.sessions), turns)
+    output_tokens = draw_lengths(
+        config.output_tokens,
+        num_turns,
+        random.stream("output_tokens"),
+        key=f"{key}.output_tokens",
+    )
+    prompts = _draw_prompts(config, context, session, offsets, output_tokens)
+    first_rows = offsets[:-1]
+
+    def turn_rid(row: int) -> str:
+        return f"{session[row]}-{row - offsets[session[row]]}"
+
+    table = context.generated_table(
+        config,
+        rids=LazySequence(num_turns, turn_rid),
+        prompts=prompts,
+        output_tokens=output_tokens,
+        output_seed=prompts.output_seed,
+    )
+    delay_ns = draw_think_ns(
+        config.think_s, num_turns, random.stream("think"), key=f"{key}.think_s"
+    )
+    delay_ns[first_rows] = draw_arrivals_ns(
+        config.arrivals, config.sessions, random.stream("arrivals"), key=f"{key}.arrivals"
+    )
+    if config.closed_loop:
+        return ClosedLoopWorkload(table, delay_ns, offsets)
+    return OpenLoopWorkload(table, _sum_within_sessions(delay_ns, turns, first_rows, key))
+
+
+def _draw_prompts(
+    config: SessionsConfig,
+    context: BuildContext,
+    session: Int64,
+    offsets: Int64,
+    output_tokens: Int64,
+) -> SessionPrompts:
+    random, streams = context.random, context.streams
+    num_turns = len(session)
+    system = config.system_prompts
+    num_system = 0 if system is None else system.count
+    first_system_seed = streams.take(num_system)
+    drawn = random.stream("system_prompt").integers(0, max(num_system, 1), config.sessions)
+    limits = limit_outputs(config.max_new_tokens, output_tokens, own=None)
+    return SessionPrompts(
+        session=session,
+        offsets=offsets,
+        system_tokens=0 if system is None else system.tokens,
+        system_seeds=first_system_seed + drawn,
+        user_tokens=draw_lengths(
+            config.user_tokens,
+            num_turns,
+            random.stream("user_tokens"),
+            key=f"{context.key}.user_tokens",
+        ),
+        user_seed=streams.take(num_turns),
+        # A finished answer's last token is the end token, which nobody quotes; an answer cut off
+        # by the client's limit has none.
+        quoted_tokens=np.where(limits < output_tokens, limits, output_tokens - 1),
+        output_seed=streams.take(num_turns),
+    )
+
+
+def _sum_within_sessions(delay_ns: Int64, turns: Int64, first_rows: Int64, key: str) -> Int64:
+    """Cumulative sums that begin anew in every session.
+
+    The running sum over all sessions may wrap around; a session's own part of it is right all the
+    same as long as that part fits, which the sum in floats tells.
+    """
+    longest_ns = np.add.reduceat(delay_ns.astype(np.float64), first_rows).max()
+    if longest_ns > MAX_TIME_NS:
+        raise InputError(f"{key}: a session's think times add up to more than the clock can hold")
+    sums = np.cumsum(delay_ns)
+    return sums - np.repeat(sums[first_rows] - delay_ns[first_rows], turns)

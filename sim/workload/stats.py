@@ -1,0 +1,133 @@
+"""What a workload is like: rates, lengths, and how much of it an unbounded prefix cache finds."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from sim.core.tokens import BlockPrompt
+from sim.core.units import NS_PER_S
+from sim.workload.infinite_cache import InfiniteCache
+from sim.workload.limits import Int64
+from sim.workload.traces.rows import IntColumn
+from sim.workload.workload import ScriptedRequest, Workload
+
+_DEFAULT_BLOCK_SIZE = 512
+
+
+@dataclass(frozen=True, slots=True)
+class LengthStats:
+    """Token counts over all requests. Percentiles interpolate linearly."""
+
+    total: int
+    mean: float
+    p50: float
+    p90: float
+    p99: float
+    max: int
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadStats:
+    """Statistics of a workload.
+
+    Attributes:
+        span_s: from the first arrival to the last; None with closed-loop clients.
+        rate_rps: requests over span; None where there is no span.
+        gap_cv: coefficient of variation of the gaps between arrivals; None likewise.
+        output_tokens: of what will be generated: no longer than the clients' limits.
+        block_hit_pct: share of the prompts' blocks that an unbounded prefix cache finds, counting
+            the unbroken run from the first block. A last, partial block counts as one.
+        token_hit_pct: the same in tokens.
+    """
+
+    num_requests: int
+    num_clients: int
+    span_s: float | None
+    rate_rps: float | None
+    gap_cv: float | None
+    input_tokens: LengthStats
+    output_tokens: LengthStats
+    block_size: int
+    block_hit_pct: float
+    token_hit_pct: float
+
+
+class _Columns:
+    """What is counted, request by request."""
+
+    def __init__(self, block_size: int | None) -> None:
+        self.arrivals, self.inputs, self.outputs = IntColumn(), IntColumn(), IntColumn()
+        self.block_size = block_size
+        self._cache: InfiniteCache | None = None
+
+    def add(self, request: ScriptedRequest) -> None:
+        spec = request.spec
+        self.arrivals.append(spec.arrival_ns)
+        self.inputs.append(len(spec.prompt))
+        limit = spec.max_new_tokens
+        self.outputs.append(limit if spec.ignore_eos else min(limit, request.script.num_tokens))
+        self._cache_of(request).add(spec.prompt)
+
+    def hit_pcts(self) -> tuple[float, float]:
+        return (0.0, 0.0) if self._cache is None else self._cache.hit_pcts()
+
+    def _cache_of(self, request: ScriptedRequest) -> InfiniteCache:
+        if self._cache is None:
+            prompt = request.spec.prompt
+            own = prompt.block_size if isinstance(prompt, BlockPrompt) else _DEFAULT_BLOCK_SIZE
+            self.block_size = self.block_size or own
+            self._cache = InfiniteCache(self.block_size)
+        return self._cache
+
+
+def workload_stats(workload: Workload, block_size: int | None = None) -> WorkloadStats:
+    """Go through the whole workload once.
+
+    Closed-loop turns come after the open-loop requests: all first turns, all second ones, ...
+
+    Args:
+        workload: left as it is.
+        block_size: of the cache, in tokens; None: that of the first request if it is given by
+            block ids, else 512.
+    """
+    columns = _Columns(block_size)
+    for request in workload.arrivals():
+        columns.add(request)
+    turns = list(workload.clients())
+    for turn in range(max(map(len, turns), default=0)):
+        for client in turns:
+            if turn < len(client):
+                columns.add(client[turn].request)
+    span_s, rate_rps, gap_cv = _timing(columns.arrivals.to_numpy(), closed_loop=bool(turns))
+    block_hit_pct, token_hit_pct = columns.hit_pcts()
+    return WorkloadStats(
+        num_requests=len(columns.inputs),
+        num_clients=len(turns),
+        span_s=span_s,
+        rate_rps=rate_rps,
+        gap_cv=gap_cv,
+        input_tokens=_lengths(columns.inputs.to_numpy()),
+        output_tokens=_lengths(columns.outputs.to_numpy()),
+        block_size=columns.block_size or _DEFAULT_BLOCK_SIZE,
+        block_hit_pct=block_hit_pct,
+        token_hit_pct=token_hit_pct,
+    )
+
+
+def _timing(
+    arrival_ns: Int64, *, closed_loop: bool
+) -> tuple[float | None, float | None, float | None]:
+    if closed_loop or not len(arrival_ns):
+        return None, None, None
+    span_s = int(arrival_ns[-1] - arrival_ns[0]) / NS_PER_S
+    if not span_s:
+        return span_s, None, None
+    gaps = np.diff(arrival_ns)
+    return span_s, len(arrival_ns) / span_s, float(gaps.std() / gaps.mean())
+
+
+def _lengths(tokens: Int64) -> LengthStats:
+    if not len(tokens):
+        return LengthStats(0, 0.0, 0.0, 0.0, 0.0, 0)
+    p50, p90, p99 = np.percentile(tokens, [50, 90, 99]).tolist()
+    return LengthStats(int(tokens.sum()), float(tokens.mean()), p50, p90, p99, int(tokens.max()))

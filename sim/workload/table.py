@@ -1,0 +1,113 @@
+"""Requests as columns, and the open-loop and closed-loop workloads made of them."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeVar, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.core.request import RequestSpec
+from sim.engine.script import OutputScript
+from sim.workload.limits import Int64
+from sim.workload.prompts import PromptColumn
+from sim.workload.workload import ScriptedRequest, Turn
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class LazySequence(Sequence[T]):
+    """A sequence whose items are made anew each time they are asked for."""
+
+    num_items: int
+    make: Callable[[int], T]
+
+    def __len__(self) -> int:
+        return self.num_items
+
+    @overload
+    def __getitem__(self, index: int) -> T: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[T]: ...
+    def __getitem__(self, index: int | slice) -> T | list[T]:
+        chosen = range(self.num_items)[index]
+        return self.make(chosen) if isinstance(chosen, int) else [self.make(i) for i in chosen]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestTable:
+    """Requests by row. Arrays have shape [num_rows]; None where no request says anything."""
+
+    rids: Sequence[str]
+    prompts: PromptColumn
+    output_tokens: Int64
+    output_seeds: Int64
+    max_new_tokens: Int64
+    predicted_tokens: Int64 | None = None
+    priorities: Int64 | None = None
+    ignore_eos: NDArray[np.bool_] | None = None
+    tenants: str | Sequence[str] = ""
+
+    def request(self, row: int, arrival_ns: int) -> ScriptedRequest:
+        predicted, priorities, ignore_eos = self.predicted_tokens, self.priorities, self.ignore_eos
+        spec = RequestSpec(
+            rid=self.rids[row],
+            arrival_ns=arrival_ns,
+            prompt=self.prompts.prompt(row),
+            max_new_tokens=int(self.max_new_tokens[row]),
+            priority=0 if priorities is None else int(priorities[row]),
+            ignore_eos=False if ignore_eos is None else bool(ignore_eos[row]),
+            predicted_output_tokens=None if predicted is None else int(predicted[row]),
+            tenant=self.tenants if isinstance(self.tenants, str) else self.tenants[row],
+        )
+        return ScriptedRequest(
+            spec, OutputScript(int(self.output_tokens[row]), int(self.output_seeds[row]))
+        )
+
+
+class OpenLoopWorkload:
+    """Requests sent at given times, whatever becomes of them. Equal times keep the row order."""
+
+    def __init__(self, table: RequestTable, arrival_ns: Int64) -> None:
+        self._table = table
+        self._arrival_ns = arrival_ns
+        in_order = bool(np.all(arrival_ns[1:] >= arrival_ns[:-1]))
+        self._order = None if in_order else np.argsort(arrival_ns, kind="stable")
+
+    @property
+    def num_requests(self) -> int:
+        return len(self._arrival_ns)
+
+    def arrivals(self) -> Iterator[ScriptedRequest]:
+        for place in range(self.num_requests):
+            row = place if self._order is None else int(self._order[place])
+            yield self._table.request(row, int(self._arrival_ns[row]))
+
+    def clients(self) -> Sequence[Sequence[Turn]]:
+        return ()
+
+
+class ClosedLoopWorkload:
+    """Clients that think, send, and wait. Client c takes rows `offsets[c]` to `offsets[c + 1]`."""
+
+    def __init__(self, table: RequestTable, think_ns: Int64, offsets: Int64) -> None:
+        self._table = table
+        self._think_ns = think_ns
+        self._offsets = offsets
+
+    @property
+    def num_requests(self) -> int:
+        return len(self._think_ns)
+
+    def arrivals(self) -> Iterator[ScriptedRequest]:
+        return iter(())
+
+    def clients(self) -> Sequence[Sequence[Turn]]:
+        return LazySequence(len(self._offsets) - 1, self._client)
+
+    def _client(self, client: int) -> tuple[Turn, ...]:
+        rows = range(int(self._offsets[client]), int(self._offsets[client + 1]))
+        return tuple(
+            Turn(int(self._think_ns[row]), self._table.request(row, arrival_ns=0)) for row in rows
+        )

@@ -1,0 +1,47 @@
+"""Allots names of token streams and of blocks, so that nothing is shared by accident."""
+
+import numpy as np
+
+from sim.core.errors import InputError
+from sim.workload.limits import Int64
+
+MAX_STREAMS = 1 << 32  # a stream's seed has 32 bits
+_MAX_BLOCKS = 1 << 41  # a block prompt's ids have 41
+
+
+class TokenStreams:
+    """Hands out disjoint ranges of stream seeds and of block ids to the parts of a scenario."""
+
+    def __init__(self) -> None:
+        self._next_stream = 0
+        self._next_block = 0
+
+    def take(self, num_streams: int) -> int:
+        """Reserve `num_streams` seeds; returns the first of them.
+
+        Raises:
+            InputError: all 32-bit seeds are in use.
+        """
+        first = self._next_stream
+        self._next_stream += num_streams
+        if self._next_stream > MAX_STREAMS:
+            raise InputError("workload: needs more than 2**32 different texts")
+        return first
+
+    def rename_streams(self, seeds: Int64) -> Int64:
+        """Give every distinct seed a new one of its own. Equal seeds stay equal."""
+        distinct, places = np.unique(seeds, return_inverse=True)
+        return places.astype(np.int64) + self.take(len(distinct))
+
+    def rename_blocks(self, block_ids: Int64) -> Int64:
+        """Give every distinct block id a new one of its own. Equal ids stay equal.
+
+        Raises:
+            InputError: all 41-bit block ids are in use.
+        """
+        distinct, places = np.unique(block_ids, return_inverse=True)
+        first = self._next_block
+        self._next_block += len(distinct)
+        if self._next_block > _MAX_BLOCKS:
+            raise InputError("workload: needs more than 2**41 different blocks")
+        return places.astype(np.int64) + first

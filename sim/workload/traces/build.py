@@ -1,0 +1,92 @@
+"""From a trace's configuration to a workload."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from sim.core.errors import InputError
+from sim.workload.config import DEFAULT_BLOCK_SIZE, TraceConfig
+from sim.workload.context import BuildContext
+from sim.workload.limits import MAX_TIME_NS, Float64, Int64
+from sim.workload.outputs import limit_outputs
+from sim.workload.prefixes import unshared_prompts
+from sim.workload.prompts import BlockPrompts, EitherPrompts, PromptColumn
+from sim.workload.table import LazySequence, OpenLoopWorkload, RequestTable
+from sim.workload.traces.autobench import read_autobench
+from sim.workload.traces.azure import read_azure
+from sim.workload.traces.mooncake import read_mooncake
+from sim.workload.traces.rows import TraceRows
+from sim.workload.traces.servetwin import read_servetwin
+
+
+def build_trace(config: TraceConfig, context: BuildContext) -> OpenLoopWorkload:
+    """Read and check the file, then make a workload of it.
+
+    Raises:
+        InputError: the file is bad, or `time_scale` moves arrivals out of the clock's range.
+    """
+    rows = _read(config, context)
+    num_rows = len(rows.arrival_ns)
+    prompts, output_seeds = _contents(rows, context)
+    limits = limit_outputs(config.max_new_tokens, rows.output_tokens, rows.max_new_tokens)
+    generated = np.minimum(rows.output_tokens, limits)
+    if rows.ignore_eos is not None:
+        generated = np.where(rows.ignore_eos, limits, generated)
+    table = RequestTable(
+        rids=rows.rids or LazySequence(num_rows, str),
+        prompts=prompts,
+        output_tokens=rows.output_tokens,
+        output_seeds=output_seeds,
+        max_new_tokens=limits,
+        predicted_tokens=context.predict(config, generated),
+        priorities=rows.priorities,
+        ignore_eos=rows.ignore_eos,
+        tenants=_tenants(rows.tenants, config.tenant),
+    )
+    return OpenLoopWorkload(table, _scaled(rows.arrival_ns, config.time_scale, context.key))
+
+
+def _read(config: TraceConfig, context: BuildContext) -> TraceRows:
+    path = context.base_dir / config.path
+    match config.format:
+        case "mooncake":
+            block_size = config.block_size or DEFAULT_BLOCK_SIZE
+            return read_mooncake(path, limit=config.limit, block_size=block_size)
+        case "azure":
+            return read_azure(path, limit=config.limit)
+        case "servetwin":
+            return read_servetwin(path, limit=config.limit)
+        case "autobench":
+            return read_autobench(path, limit=config.limit)
+
+
+def _contents(rows: TraceRows, context: BuildContext) -> tuple[PromptColumn, Int64]:
+    """Prompts and output streams, kept apart from those of a mix's other parts."""
+    streams, prompts, output_seeds = context.streams, rows.prompts, rows.output_seeds
+    if output_seeds is None:
+        first = streams.take(len(rows.output_tokens))
+        output_seeds = np.arange(first, first + len(rows.output_tokens))
+    if isinstance(prompts, np.ndarray):
+        return unshared_prompts(prompts, streams), output_seeds
+    if context.mixed and isinstance(prompts, BlockPrompts):
+        return replace(prompts, block_ids=streams.rename_blocks(prompts.block_ids)), output_seeds
+    if context.mixed and isinstance(prompts, EitherPrompts):
+        segments = prompts.segments
+        renamed = streams.rename_streams(np.concatenate((segments.seeds, output_seeds)))
+        seeds, output_seeds = np.split(renamed, [len(segments.seeds)])
+        return replace(prompts, segments=replace(segments, seeds=seeds)), output_seeds
+    return prompts, output_seeds
+
+
+def _tenants(own: Sequence[str] | None, configured: str) -> str | Sequence[str]:
+    return configured if own is None else [tenant or configured for tenant in own]
+
+
+def _scaled(arrival_ns: Int64, time_scale: float, key: str) -> Int64:
+    if time_scale == 1:
+        return arrival_ns
+    scaled: Float64 = np.rint(arrival_ns * time_scale)
+    if scaled.max() > MAX_TIME_NS:
+        raise InputError(f"{key}.time_scale: moves the last arrival out of the clock's range")
+    return scaled.astype(np.int64)

@@ -1,0 +1,75 @@
+"""Checks of one field of one line, each with an error that names file, line and key."""
+
+import json
+from collections.abc import Iterable
+from decimal import Decimal
+from difflib import get_close_matches
+
+from sim.core.units import NS_PER_MS
+from sim.workload.limits import MAX_TIME_NS, MAX_TOKENS
+from sim.workload.traces.lines import JsonObject, Line
+
+_MISSING = object()
+_MAX_SHOWN = 40
+
+
+def whole(line: Line, row: JsonObject, key: str, *, low: int = 1, high: int = MAX_TOKENS) -> int:
+    """A field that must be a whole number from `low` to `high`, both included."""
+    value = row.get(key, _MISSING)
+    # `type`, not isinstance: true is no number.
+    if type(value) is int and low <= value <= high:
+        return value
+    raise line.error(key, why_not_whole(value, low, high))
+
+
+def why_not_whole(value: object, low: int, high: int) -> str:
+    if value is _MISSING:
+        return "missing"
+    if type(value) is not int:
+        return f"{shown(value)} is not a whole number"
+    return f"{shown(value)} is below {low}" if value < low else f"{shown(value)} is above {high}"
+
+
+def time_ns(line: Line, row: JsonObject, key: str, *, unit_ns: int = NS_PER_MS) -> int:
+    """A field that must be a time >= 0 in units of `unit_ns`, exact to the rounded ns."""
+    value = row.get(key, _MISSING)
+    if value is _MISSING:
+        raise line.error(key, "missing")
+    # NaN and Infinity are the only floats: fractions come as Decimal.
+    if type(value) is not int and not isinstance(value, Decimal):
+        raise line.error(key, f"{shown(value)} is not a finite number")
+    if value < 0:
+        raise line.error(key, f"{shown(value)} is below 0")
+    if value > MAX_TIME_NS // unit_ns:
+        raise line.error(key, f"{shown(value)} is above {MAX_TIME_NS // unit_ns}")
+    return round(value * unit_ns)
+
+
+def in_order(line: Line, key: str, arrival_ns: int, previous_ns: int) -> int:
+    """`arrival_ns`, which must not be before the previous row's."""
+    if arrival_ns < previous_ns:
+        raise line.error(key, "is before the previous row's; rows must be in order of time")
+    return arrival_ns
+
+
+def flag(line: Line, row: JsonObject, key: str) -> bool:
+    value = row.get(key, False)
+    if not isinstance(value, bool):
+        raise line.error(key, f"{shown(value)} is not true or false")
+    return value
+
+
+def refuse_unknown(line: Line, row: JsonObject, known: Iterable[str]) -> None:
+    """Every field must be a known one."""
+    names = tuple(known)
+    for key in row:
+        if key not in names:
+            close = get_close_matches(key, names, n=1)
+            hint = f" (did you mean {close[0]}?)" if close else f"; known: {', '.join(names)}"
+            raise line.error(json.dumps(key), f"unknown field{hint}")
+
+
+def shown(value: object) -> str:
+    """A value as JSON, on one line and not too long."""
+    text = str(value) if isinstance(value, Decimal) else json.dumps(value, default=str)
+    return text if len(text) <= _MAX_SHOWN else f"{text[: _MAX_SHOWN - 3]}..."

@@ -1,0 +1,97 @@
+"""Reads a text file line by line, gzip-compressed or not, and says where in it something is bad."""
+
+import gzip
+import json
+import zlib
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import BinaryIO, NamedTuple, cast
+
+from sim.core.errors import InputError
+
+_GZIP_MAGIC = b"\x1f\x8b"
+_BOM = b"\xef\xbb\xbf"
+
+JsonObject = dict[str, object]
+
+
+class Line(NamedTuple):
+    """One line and its place, counted from 1."""
+
+    path: str
+    number: int
+    text: str
+
+    def error(self, key: str, reason: str) -> InputError:
+        return InputError(f"{self.path}:{self.number}: {key}: {reason}")
+
+
+def read_lines(path: Path) -> Iterator[Line]:
+    """Yield the lines without their ends; blank ones are left out but counted.
+
+    Raises:
+        InputError: the file cannot be read, is cut off, or is not UTF-8.
+    """
+    with _open(path) as stream:
+        for number, data in enumerate(_whole_lines(stream, path), start=1):
+            try:
+                text = data.removeprefix(_BOM if number == 1 else b"").decode().rstrip("\r\n")
+            except UnicodeDecodeError as error:
+                reason = f"byte {error.start + 1} is not UTF-8"
+                raise InputError(f"{path}:{number}: {reason}") from error
+            if text.strip():
+                yield Line(str(path), number, text)
+
+
+def read_json_lines(path: Path) -> Iterator[tuple[Line, JsonObject]]:
+    """Yield every line with the JSON object on it. Fractions come as Decimal, to stay exact.
+
+    Raises:
+        InputError: as `read_lines`; or a line is not one JSON object with distinct keys.
+    """
+    for line in read_lines(path):
+        yield line, _parse_object(line)
+
+
+def _open(path: Path) -> BinaryIO:
+    try:
+        with path.open("rb") as start:
+            packed = start.read(len(_GZIP_MAGIC)) == _GZIP_MAGIC
+        return cast("BinaryIO", gzip.open(path)) if packed else path.open("rb")
+    except IsADirectoryError as error:
+        raise InputError(f"{path}: is a directory, not a file") from error
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise InputError(f"{path}: cannot be read: {reason}") from error
+
+
+def _whole_lines(stream: BinaryIO, path: Path) -> Iterator[bytes]:
+    number = 0
+    try:
+        for number, data in enumerate(stream, start=1):  # noqa: B007 - told in the error
+            yield data
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        reason = "gzip data are cut off or corrupt"
+        raise InputError(f"{path}:{number + 1}: {reason}") from error
+    except OSError as error:
+        raise InputError(f"{path}:{number + 1}: cannot be read: {error.strerror}") from error
+
+
+def _parse_object(line: Line) -> JsonObject:
+    def distinct_keys(pairs: list[tuple[str, object]]) -> JsonObject:
+        row = dict(pairs)
+        if len(row) < len(pairs):
+            keys = [key for key, _ in pairs]
+            twice = next(key for key in keys if keys.count(key) > 1)
+            raise line.error(json.dumps(twice), "is there twice")
+        return row
+
+    try:
+        row = json.loads(line.text, parse_float=Decimal, object_pairs_hook=distinct_keys)
+    except (ValueError, RecursionError) as error:
+        reason = str(error) if isinstance(error, ValueError) else "nested too deep"
+        raise InputError(f"{line.path}:{line.number}: malformed JSON: {reason}") from error
+    if not isinstance(row, dict):
+        raise InputError(f"{line.path}:{line.number}: not a JSON object")
+    return row

@@ -1,0 +1,157 @@
+"""Our own trace format: JSON lines with segments of token streams, or with token ids."""
+
+from itertools import islice
+from pathlib import Path
+
+from sim.core.units import NS_PER_S
+from sim.workload.limits import MAX_TOKENS
+from sim.workload.prompts import ArrayPrompts, EitherPrompts, SegmentPrompts
+from sim.workload.token_streams import MAX_STREAMS
+from sim.workload.traces.fields import flag, refuse_unknown, shown, time_ns, whole, why_not_whole
+from sim.workload.traces.lines import JsonObject, Line, read_json_lines
+from sim.workload.traces.rows import IntColumn, TraceRows, require_rows
+
+FIELDS = (
+    "rid",
+    "arrival",
+    "segments",
+    "input_ids",
+    "output_len",
+    "max_new_tokens",
+    "priority",
+    "output_seed",
+    "ignore_eos",
+    "tenant",
+)
+_FIRST_OUTPUT_SEED = 1 << 20
+_MAX_PRIORITY = (1 << 31) - 1
+_MAX_TOKEN_ID = (1 << 63) - 1
+
+
+class _Columns:
+    """The columns of a file while it is read."""
+
+    def __init__(self) -> None:
+        self.arrivals, self.outputs, self.limits = IntColumn(), IntColumn(), IntColumn()
+        self.output_seeds, self.priorities, self.ignore_eos = IntColumn(), IntColumn(), IntColumn()
+        self.seeds, self.lengths, self.segment_ends = IntColumn(), IntColumn(), IntColumn([0])
+        self.ids, self.id_ends = IntColumn(), IntColumn([0])
+        self.rid_lines: dict[str, int] = {}
+        self.tenants: list[str] = []
+
+    def add(self, line: Line, row: JsonObject) -> None:
+        refuse_unknown(line, row, FIELDS)
+        place = len(self.arrivals)
+        rid = _rid(line, row, default=str(place))
+        if rid in self.rid_lines:
+            first = self.rid_lines[rid]
+            raise line.error("rid", f"{shown(rid)} is used already on line {first}")
+        self.rid_lines[rid] = line.number
+        self.arrivals.append(time_ns(line, row, "arrival", unit_ns=NS_PER_S))
+        self._add_prompt(line, row)
+        output_len = whole(line, row, "output_len")
+        self.outputs.append(output_len)
+        self.limits.append(
+            whole(line, row, "max_new_tokens") if "max_new_tokens" in row else output_len
+        )
+        self.output_seeds.append(
+            _optional(line, row, "output_seed", _FIRST_OUTPUT_SEED + place, 0, MAX_STREAMS - 1)
+        )
+        self.priorities.append(_optional(line, row, "priority", 0, -_MAX_PRIORITY, _MAX_PRIORITY))
+        self.ignore_eos.append(flag(line, row, "ignore_eos"))
+        self.tenants.append(_tenant(line, row))
+
+    def _add_prompt(self, line: Line, row: JsonObject) -> None:
+        if ("segments" in row) == ("input_ids" in row):
+            both = "are both there" if "segments" in row else "are both missing"
+            raise line.error("segments", f"segments and input_ids {both}; one of them is needed")
+        if "segments" in row:
+            for seed, num_tokens in _segments(line, row["segments"]):
+                self.seeds.append(seed)
+                self.lengths.append(num_tokens)
+        else:
+            self.ids.extend(_token_ids(line, row["input_ids"]))
+        self.segment_ends.append(len(self.seeds))
+        self.id_ends.append(len(self.ids))
+
+
+def read_servetwin(path: Path, *, limit: int | None) -> TraceRows:
+    """Read the rows; they need not be in order of time.
+
+    `arrival` is in seconds; `rid` defaults to the row number from 0, `output_seed` to 2**20 plus
+    it, `max_new_tokens` to `output_len`.
+
+    Raises:
+        InputError: the file or a line is bad.
+    """
+    columns = _Columns()
+    for line, row in islice(read_json_lines(path), limit):
+        columns.add(line, row)
+    require_rows(len(columns.arrivals), path)
+    return TraceRows(
+        arrival_ns=columns.arrivals.to_numpy(),
+        prompts=EitherPrompts(
+            SegmentPrompts(
+                columns.seeds.to_numpy(),
+                columns.lengths.to_numpy(),
+                columns.segment_ends.to_numpy(),
+            ),
+            ArrayPrompts(columns.ids.to_numpy(), columns.id_ends.to_numpy()),
+        ),
+        output_tokens=columns.outputs.to_numpy(),
+        output_seeds=columns.output_seeds.to_numpy(),
+        max_new_tokens=columns.limits.to_numpy(),
+        priorities=columns.priorities.to_numpy(),
+        ignore_eos=columns.ignore_eos.to_numpy().astype(bool),
+        rids=list(columns.rid_lines),
+        tenants=columns.tenants,
+    )
+
+
+def _rid(line: Line, row: JsonObject, default: str) -> str:
+    rid = row.get("rid", default)
+    if type(rid) is int:
+        return str(rid)
+    if not isinstance(rid, str) or not rid:
+        raise line.error("rid", f"{shown(rid)} is neither text nor a whole number")
+    return rid
+
+
+def _tenant(line: Line, row: JsonObject) -> str:
+    tenant = row.get("tenant", "")
+    if not isinstance(tenant, str):
+        raise line.error("tenant", f"{shown(tenant)} is not text")
+    return tenant
+
+
+def _optional(line: Line, row: JsonObject, key: str, default: int, low: int, high: int) -> int:
+    return whole(line, row, key, low=low, high=high) if key in row else default
+
+
+def _segments(line: Line, segments: object) -> list[list[int]]:
+    if not isinstance(segments, list) or not segments:
+        raise line.error("segments", f"{shown(segments)} is not a list of [seed, length] pairs")
+    total = 0
+    for segment in segments:
+        if not isinstance(segment, list) or len(segment) != 2:
+            raise line.error("segments", f"{shown(segment)} is not a [seed, length] pair")
+        seed, num_tokens = segment
+        if type(seed) is not int or not 0 <= seed < MAX_STREAMS:
+            raise line.error("segments", f"seed {why_not_whole(seed, 0, MAX_STREAMS - 1)}")
+        if type(num_tokens) is not int or not 1 <= num_tokens <= MAX_TOKENS:
+            raise line.error("segments", f"length {why_not_whole(num_tokens, 1, MAX_TOKENS)}")
+        total += num_tokens
+    if total > MAX_TOKENS:
+        raise line.error("segments", f"{total} tokens, above {MAX_TOKENS}")
+    return segments
+
+
+def _token_ids(line: Line, ids: object) -> list[int]:
+    if not isinstance(ids, list) or not ids:
+        raise line.error("input_ids", f"{shown(ids)} is not a list of token ids")
+    if len(ids) > MAX_TOKENS:
+        raise line.error("input_ids", f"{len(ids)} tokens, above {MAX_TOKENS}")
+    if not all(type(i) is int and 0 <= i <= _MAX_TOKEN_ID for i in ids):
+        bad = next(i for i in ids if type(i) is not int or not 0 <= i <= _MAX_TOKEN_ID)
+        raise line.error("input_ids", why_not_whole(bad, 0, _MAX_TOKEN_ID))
+    return ids

@@ -1,0 +1,63 @@
+"""Saves a workload in our own trace format."""
+
+import json
+import os
+from decimal import Decimal
+from pathlib import Path
+
+from sim.core.errors import InputError
+from sim.core.tokens import ArrayPrompt, SegmentPrompt
+from sim.core.units import NS_PER_S
+from sim.workload.workload import ScriptedRequest, Workload
+
+
+def write_servetwin(workload: Workload, path: Path) -> None:
+    """Write the requests so that reading them back gives equal ones; all of the file or nothing.
+
+    Raises:
+        InputError: the file cannot be written, or the workload is one that the format cannot
+            hold: closed-loop clients, prompts given by block ids, or predicted output lengths.
+    """
+    if len(workload.clients()):
+        raise InputError(f"{path}: closed-loop clients have no arrival times to write")
+    try:
+        _write_lines(workload, path)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written: {error.strerror}") from error
+
+
+def _write_lines(workload: Workload, path: Path) -> None:
+    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with beside.open("w", encoding="utf-8") as file:
+            for request in workload.arrivals():
+                file.write(_line(request, path))
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def _line(request: ScriptedRequest, path: Path) -> str:
+    spec, script = request.spec, request.script
+    if spec.predicted_output_tokens is not None:
+        raise InputError(f"{path}: request {spec.rid}: predicted output lengths cannot be written")
+    row: dict[str, object] = {"rid": spec.rid}
+    match spec.prompt:
+        case SegmentPrompt(segments):
+            row["segments"] = segments
+        case ArrayPrompt(ids):
+            row["input_ids"] = ids.tolist()
+        case _:
+            raise InputError(f"{path}: request {spec.rid}: block ids cannot be written")
+    row |= {
+        "output_len": script.num_tokens,
+        "max_new_tokens": spec.max_new_tokens,
+        "priority": spec.priority,
+        "output_seed": script.seed,
+        "ignore_eos": spec.ignore_eos,
+    }
+    if spec.tenant:
+        row["tenant"] = spec.tenant
+    # Written digit by digit: a float would round times beyond 26 days.
+    arrival_s = Decimal(spec.arrival_ns) / NS_PER_S
+    return f'{{"arrival": {arrival_s:f}, {json.dumps(row)[1:]}\n'
