@@ -22,6 +22,7 @@ def waiting_request(
     priority: int = 0,
     predicted: int | None = None,
     entry: int = 0,
+    ignore_eos: bool = False,
 ) -> Request:
     """A request as it waits, outside any scheduler."""
     spec = RequestSpec(
@@ -31,6 +32,7 @@ def waiting_request(
         max_new_tokens=limit,
         priority=priority,
         predicted_output_tokens=predicted,
+        ignore_eos=ignore_eos,
     )
     kv = RequestKV(
         spec.prompt, lambda n: stream_token_ids(0, 0, n), no_pages=PageCounts(0, 1).empty
