@@ -1,0 +1,83 @@
+"""Documents that can be held against the program are."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def decision_log_text():
+    return (DOCS / "decision-log.md").read_text(encoding="utf-8")
+
+
+def documented_keys(heading):
+    """First column of the table below a heading."""
+    section = decision_log_text().split(f"## {heading}\n")[1].split("\n## ")[0]
+    return re.findall(r"^\| `(\w+)` \|", section, flags=re.MULTILINE)
+
+
+@pytest.mark.parametrize(("heading", "kind"), [("Steps", "step"), ("Requests", "req")])
+def test_decision_log_document_shows_what_a_run_writes(simulate, heading, kind):
+    """The table has the keys in their order; the example is the smoke scenario's first line."""
+    smoke = DOCS.parent / "scenarios" / "smoke.yaml"
+    assert simulate("run", smoke, "--decisions", "d.jsonl").code == 0
+    lines = Path("d.jsonl").read_text(encoding="utf-8").splitlines()
+    first = next(line for line in lines if line.startswith(f'{{"kind":"{kind}"'))
+    assert documented_keys(heading) == list(json.loads(first))
+    assert first in decision_log_text().splitlines()
+
+
+def test_decision_log_comparison_finds_the_first_difference(simulate, scenario, folder):
+    """The document's program says at which step, and says nothing of equal decisions."""
+    [program] = re.findall(r"```python\n(.*?)```", decision_log_text(), flags=re.DOTALL)
+    simulate("run", scenario, "--decisions", "a.jsonl")
+
+    def compared():
+        done = subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, check=True
+        )
+        return done.stdout
+
+    # Other step times, the same decisions: nothing to report.
+    lines = Path("a.jsonl").read_text(encoding="utf-8").splitlines()
+    later = [re.sub(r'"t_end_ns":\d+', '"t_end_ns":7', line) for line in lines]
+    Path("b.jsonl").write_text("\n".join(later), encoding="utf-8")
+    assert compared() == ""
+    later[3] = re.sub(r'"queue":\d+', '"queue":-1', later[3])
+    later[5] = re.sub(r'"queue":\d+', '"queue":-1', later[5])
+    Path("b.jsonl").write_text("\n".join(later), encoding="utf-8")
+    assert compared().startswith("3 {'queue': (")
+
+
+def test_sglang_rules_cited_in_code_are_documented():
+    """Every `rule N` of a docstring or comment is one of the document's."""
+    numbers = re.findall(
+        r"^\*\*(\d+)\. ", (DOCS / "sglang.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    assert numbers == [str(number) for number in range(1, 19)]
+    for path in (DOCS.parent / "sim").rglob("*.py"):
+        for cited in re.findall(r"\brules? (\d+)", path.read_text(encoding="utf-8")):
+            assert cited in numbers, f"{path}: rule {cited}"
+
+
+def test_documents_are_all_reachable_from_their_index():
+    """docs/README.md leads to every document, and no link leads nowhere."""
+    links = re.compile(r"\]\(([^)#]+\.md)(?:#[^)]*)?\)")
+    seen, to_read = set(), [DOCS / "README.md"]
+    while to_read:
+        path = to_read.pop()
+        assert path.is_file(), f"no {os.path.relpath(path, DOCS)}"
+        if path in seen:
+            continue
+        seen.add(path)
+        to_read += [
+            (path.parent / link).resolve()
+            for link in links.findall(path.read_text(encoding="utf-8"))
+        ]
+    assert set(DOCS.rglob("*.md")) <= seen
