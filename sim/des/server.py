@@ -103,6 +103,7 @@ class Server:
             batch = self._decide()
             if batch is None:
                 yield from self._sleep()
+                yield from self._settle()
                 continue
             flight = self._launch(batch, device_free_ns=0)
             yield from self._glide(flight, flight.end_ns)
@@ -121,14 +122,14 @@ class Server:
             if flying is not None:
                 yield self._at(flight.start_ns if flight is not None else flying.end_ns)
                 self._finish(flying)
-                yield from self._settle()
             elif flight is not None:
                 yield self._at(flight.ready_ns)
             else:
                 yield from self._sleep()
+            yield from self._settle()
             flying = flight
-            if flying is not None:
-                yield from self._glide(flying, self.env.now_ns)
+            if flying is not None and (yield from self._glide(flying, self.env.now_ns)):
+                yield from self._settle()
 
     # ---- one step ------------------------------------------------------------------------------
 
@@ -150,18 +151,22 @@ class Server:
             time=time,
         )
 
-    def _glide(self, flight: Flight, next_decision_ns: int) -> Wait:
+    def _glide(self, flight: Flight, next_decision_ns: int) -> Generator[Event, Any, bool]:
         """Wait for the next decision that may differ, taking the steps before it.
 
         Args:
             flight: the only launch in flight. Grows by the steps taken.
             next_decision_ns: when the next step is decided.
+
+        Returns:
+            Whether time passed.
         """
         steps = self._plan(flight, next_decision_ns)
         if steps is None:
-            if next_decision_ns > self.env.now_ns:
-                yield self._at(next_decision_ns)
-            return
+            if next_decision_ns <= self.env.now_ns:
+                return False
+            yield self._at(next_decision_ns)
+            return True
         state = self.engine.state()
         self._gliding = True
         num_steps = yield from self._pass(steps.decided_ns)
@@ -173,6 +178,7 @@ class Server:
             flight.extend(steps, further, num_steps, state)
         while self._at_the_door:
             self._enter(self._at_the_door.pop(0))
+        return True
 
     def _plan(self, flight: Flight, next_decision_ns: int) -> Steps | None:
         """The steps that must follow if no request arrives; None if the next may differ."""
@@ -226,4 +232,3 @@ class Server:
         if not self.engine.num_waiting:
             self._arrived = self.env.event()
             yield self._arrived
-            yield from self._settle()

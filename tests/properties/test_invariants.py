@@ -80,10 +80,10 @@ def test_tokens_any_scenario_are_accounted_for(scenario):
 )
 def test_progress_pool_for_one_request_serves_them_all(lengths, page_size, overlap, no_cache):
     """INV-8: a pool in which only the longest request fits alone still serves everybody."""
-    longest = max(prompt + output for prompt, output in lengths)
+    longest = max(-(-prompt // page_size) * page_size + output for prompt, output in lengths)
     config = SchedulerConfig(
         page_size=page_size,
-        max_total_tokens=max(longest + 2 * page_size + 8, 4 * page_size),
+        max_total_tokens=longest + 2 * page_size + 6,
         chunked_prefill_size=16,
         disable_overlap_schedule=not overlap,
         disable_radix_cache=no_cache,
