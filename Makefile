@@ -29,7 +29,7 @@ test: lint
 	$(BIN)/python -m pytest -n auto
 
 bench: $(VENV)/.dev
-	$(BIN)/python -m pytest tests/benchmarks -m benchmark_suite -p no:xdist
+	$(BIN)/python -m pytest tests/benchmarks -m benchmark_suite -p no:xdist --benchmark-columns=median,min,rounds --benchmark-group-by=group
 
 clean:
 	rm -rf $(VENV) build *.egg-info

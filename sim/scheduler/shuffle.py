@@ -1,6 +1,6 @@
 """Python's `random.shuffle`, drawn from an explicitly seeded generator of our own."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -20,6 +20,7 @@ class Shuffle:
         while seed := seed >> 32:
             words.append(seed & 0xFFFFFFFF)
         self._twister = np.random.RandomState(words)
+        self._words = self._draw_words()
 
     def __call__(self, items: Sequence[T]) -> list[T]:
         shuffled = list(items)
@@ -28,8 +29,12 @@ class Shuffle:
             shuffled[i], shuffled[j] = shuffled[j], shuffled[i]
         return shuffled
 
+    def _draw_words(self) -> Iterator[int]:
+        while True:
+            yield from self._twister.randint(0, 1 << 32, size=1024, dtype=np.uint32).tolist()
+
     def _below(self, bound: int) -> int:
         shift = 32 - bound.bit_length()
-        while (drawn := int(self._twister.randint(0, 1 << 32, dtype=np.uint32)) >> shift) >= bound:
+        while (drawn := next(self._words) >> shift) >= bound:
             pass
         return drawn

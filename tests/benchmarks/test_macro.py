@@ -1,0 +1,54 @@
+"""Speed of whole simulations, as ratios within one run: `make bench`."""
+
+import pytest
+
+from sim.des.run import RunOptions, simulate
+from sim.scenario.build import build
+from sim.scenario.load import load_scenario_text
+
+pytestmark = pytest.mark.benchmark_suite
+
+SCENARIO = """
+name: bench
+latency: {kind: linear, step_s: 0.005, per_prefill_token_s: 4e-5, per_decode_request_s: 5e-5,
+          per_context_token_s: 2e-8}
+workload:
+  kind: synthetic
+  num_requests: 1500
+  arrivals: {kind: poisson, rate_rps: 4}
+  prompt_tokens: {kind: lognormal, mean: 2000, cv: 1.0, max: 30000}
+  output_tokens: {kind: lognormal, mean: 340, cv: 0.7, max: 2000}
+  prefixes: {groups: 40, tokens: {kind: uniform, min: 1000, max: 8000}, share_probability: 0.6}
+scheduler: {page_size: 64, max_total_tokens: 400000, chunked_prefill_size: 8192}
+"""
+
+
+def run(overrides, options):
+    built = build(load_scenario_text(SCENARIO, overrides))
+    return simulate(built.workload, built.scheduler, built.latencies, options=options)
+
+
+@pytest.mark.benchmark(group="1,500 requests")
+@pytest.mark.parametrize("policy", ["fcfs", "lpm"])
+@pytest.mark.parametrize("fast_forward", [True, False], ids=["fast-forward", "step by step"])
+def test_synthetic(benchmark, policy, fast_forward):
+    """The gain of passing decode steps at once is the ratio within this group."""
+    log = benchmark.pedantic(
+        run,
+        ([f"scheduler.schedule_policy={policy}"], RunOptions(fast_forward=fast_forward)),
+        rounds=3,
+    )
+    assert log.requests.status.count("finished") == 1_500
+
+
+@pytest.mark.benchmark(group="1,500 requests a server")
+@pytest.mark.parametrize("replicas", [1, 4])
+def test_replicas(benchmark, replicas):
+    """Four servers with four times the traffic should cost four times as much, not more."""
+    overrides = [
+        f"replicas={replicas}",
+        f"workload.num_requests={1_500 * replicas}",
+        f"workload.arrivals.rate_rps={4 * replicas}",
+    ]
+    log = benchmark.pedantic(run, (overrides, RunOptions()), rounds=3)
+    assert log.requests.status.count("finished") == 1_500 * replicas

@@ -1,0 +1,79 @@
+"""Speed of what a scheduling pass does most: `make bench`."""
+
+import numpy as np
+import pytest
+
+from sim.core.request import RequestSpec
+from sim.core.tokens import SegmentPrompt, stream_token_ids
+from sim.kvcache.manager import KVCacheManager
+from sim.kvcache.page_pool import PageCounts, PageIds
+from sim.kvcache.radix_cache import RadixCache
+from sim.kvcache.request_kv import RequestKV
+from sim.scheduler.config import SchedulerConfig
+from sim.scheduler.policy import POLICIES, build_policy
+from sim.scheduler.request import Request
+from sim.scheduler.waiting import WaitingQueue
+
+pytestmark = pytest.mark.benchmark_suite
+
+PAGE_SIZE = 64
+PROMPT_TOKENS = 12_032
+
+
+def filled_cache(pool, num_prompts=40):
+    """A cache of prompts that share their first half by fours."""
+    cache = RadixCache(pool)
+    prompts = [
+        np.concatenate(
+            [stream_token_ids(i // 4, 0, PROMPT_TOKENS // 2), stream_token_ids(100 + i, 0, 6_016)]
+        )
+        for i in range(num_prompts)
+    ]
+    for prompt in prompts:
+        num_pages = PROMPT_TOKENS // PAGE_SIZE
+        pool.promise(num_pages)
+        cache.insert(prompt, 0, pool.redeem(num_pages))
+    return cache, prompts
+
+
+@pytest.mark.benchmark(group="match 12,032 tokens")
+@pytest.mark.parametrize("again", [False, True], ids=["from the root", "where it ended last time"])
+def test_match(benchmark, again):
+    """A prompt found whole: compared token by token, or remembered."""
+    cache, prompts = filled_cache(PageCounts(20_000, PAGE_SIZE))
+    start = cache.match(prompts[7], PROMPT_TOKENS).node if again else None
+    match = benchmark(cache.match, prompts[7], PROMPT_TOKENS, start)
+    assert match.num_tokens == PROMPT_TOKENS
+
+
+@pytest.mark.benchmark(group="insert and evict 12,032 tokens")
+@pytest.mark.parametrize("pool_class", [PageCounts, PageIds])
+def test_insert_and_evict(benchmark, pool_class):
+    """A prompt goes in, the least recently used leaf comes out."""
+    pool = pool_class(20_000, PAGE_SIZE)
+    cache, _ = filled_cache(pool)
+    prompt = stream_token_ids(999, 0, PROMPT_TOKENS)
+
+    def insert_and_evict():
+        pool.promise(PROMPT_TOKENS // PAGE_SIZE)
+        cache.insert(prompt, 0, pool.redeem(PROMPT_TOKENS // PAGE_SIZE))
+        cache.evict(PROMPT_TOKENS // 2)
+
+    benchmark(insert_and_evict)
+
+
+@pytest.mark.benchmark(group="order 1,000 waiting requests")
+@pytest.mark.parametrize("policy", sorted(POLICIES))
+def test_order(benchmark, policy):
+    """One pass over a long queue; LPM and HRRN leave more than 128 as they are."""
+    config = SchedulerConfig(schedule_policy=policy, page_size=PAGE_SIZE)
+    pool = PageCounts(20_000, PAGE_SIZE)
+    kv = KVCacheManager(pool, RadixCache(pool))
+    queue = WaitingQueue(config, kv, build_policy(config))
+    for i in range(1_000):
+        prompt = SegmentPrompt(((i % 50, 400), (1_000 + i, 200)))
+        spec = RequestSpec(f"r{i}", 0, prompt, max_new_tokens=1 + i % 97)
+        request_kv = RequestKV(prompt, lambda n: np.empty(n, np.int64), no_pages=pool.empty)
+        queue.enter(Request(spec, request_kv, prompt_len=600, limit=spec.max_new_tokens))
+    benchmark(queue.order, 0)
+    assert len(queue) == 1_000
