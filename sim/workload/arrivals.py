@@ -104,7 +104,8 @@ def draw_think_ns(think: ThinkTime, num_draws: int, rng: np.random.Generator, *,
 
 
 def _to_ns(seconds: Float64, *, key: str) -> Int64:
-    times: Float64 = np.rint(seconds * NS_PER_S)
+    with np.errstate(over="ignore"):  # infinity is beyond the clock too
+        times: Float64 = np.rint(seconds * NS_PER_S)
     if times.max(initial=0) > MAX_TIME_NS:
         years = float(times.max()) / NS_PER_S / 31_557_600
         raise InputError(f"{key}: reaches {years:.3g} years, beyond the clock")

@@ -24,6 +24,11 @@ FAULTS = [
         "study.yaml:12: workload.arrivals.rate_rps: must be greater than 0, got -20",
     ),
     (
+        "rate_rps: 20",
+        "rate_rps: 1e-300",
+        "study.yaml:12: workload.arrivals: reaches inf years, beyond the clock",
+    ),
+    (
         "max_total_tokens: 4096",
         "max_total_tokens: -4096",
         "study.yaml:19: scheduler.max_total_tokens: must be at least 1, got -4096",
