@@ -14,6 +14,7 @@ TokenIds = NDArray[np.int64]
 
 _FIRST_STREAM_TOKEN = 1000
 _INDEX_BITS = 32
+_UINT64_MAX = (1 << 64) - 1
 _BLOCK_TOKEN_BASE = 1 << 62
 _BLOCK_INDEX_BITS = 20
 
@@ -33,7 +34,8 @@ def stream_token_ids(seed: int, start: int, stop: int) -> TokenIds:
         int64, shape [stop - start], values 1000 to 1000 + 2**30 - 1.
     """
     x = np.arange(start, stop, dtype=np.uint64)
-    x += np.uint64((seed & 0xFFFFFFFF) << _INDEX_BITS) + np.uint64(0x9E3779B97F4A7C15)
+    # Summed as Python integers: numpy warns when two scalars wrap around, arrays just do.
+    x += np.uint64((((seed & 0xFFFFFFFF) << _INDEX_BITS) + 0x9E3779B97F4A7C15) & _UINT64_MAX)
     x ^= x >> np.uint64(30)
     x *= np.uint64(0xBF58476D1CE4E5B9)
     x ^= x >> np.uint64(27)
