@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable
 from pathlib import Path
 
+from sim.core.atomic import atomic_path
 from sim.core.errors import InputError
-from sim.report.atomic import atomic_path
 from sim.report.latencies import request_table
 from sim.report.metrics import Summary
 from sim.runlog import RunLog

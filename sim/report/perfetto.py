@@ -11,9 +11,9 @@ from typing import Any, NamedTuple, TextIO
 
 import numpy as np
 
+from sim.core.atomic import atomic_path
 from sim.core.batch import ForwardMode
 from sim.core.request import Status
-from sim.report.atomic import atomic_path
 from sim.report.saturation import log_end_ns
 from sim.runlog import NOT_YET_NS, RunLog
 

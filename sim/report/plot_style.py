@@ -12,9 +12,9 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import LogLocator
 
+from sim.core.atomic import atomic_path
 from sim.core.errors import InputError
 from sim.core.units import NS_PER_S
-from sim.report.atomic import atomic_path
 
 # Okabe and Ito's palette, told apart by the colour-blind; strongest contrasts first.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")

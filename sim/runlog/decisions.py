@@ -15,6 +15,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import TextIO, cast
 
+from sim.core.atomic import atomic_path
 from sim.core.batch import ForwardMode
 from sim.core.errors import InputError
 from sim.runlog.columns import RunLog
@@ -34,6 +35,9 @@ class DecisionLog:
             raise InputError(f"{path}: its folder does not exist")
         if path.is_dir():
             raise InputError(f"{path}: is a folder")
+        # The file is renamed over its target, which would put an end to a pipe or a device.
+        if path.exists() and not path.is_file():
+            raise InputError(f"{path}: is not a regular file")
         self._path = path
         self._open = ExitStack()
         self._parts = [self._open.enter_context(_scratch_file()) for _ in range(num_replicas)]
@@ -60,17 +64,13 @@ class DecisionLog:
         steps: Iterable[str] = self._parts[0]
         if len(self._parts) > 1:
             steps = heapq.merge(*self._parts, key=_order)
-        temporary = self._path.with_name(self._path.name + ".tmp")
-        try:
-            with _open_text(temporary, compressed=self._path.suffix == ".gz") as file:
-                file.writelines(steps)
-                file.writelines(
-                    json.dumps(line, separators=(",", ":")) + "\n" for line in request_lines(log)
-                )
-            temporary.replace(self._path)
-        finally:
-            temporary.unlink(missing_ok=True)
-            self.discard()
+        compressed = self._path.suffix == ".gz"
+        with atomic_path(self._path) as beside, _open_text(beside, compressed=compressed) as file:
+            file.writelines(steps)
+            file.writelines(
+                json.dumps(line, separators=(",", ":")) + "\n" for line in request_lines(log)
+            )
+        self.discard()
 
     def discard(self) -> None:
         """Forget what was noted."""

@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from sim.core.atomic import atomic_path
 from sim.core.errors import InputError
-from sim.report.atomic import atomic_path
 from sim.report.files import write_out_dir, write_requests, write_summary
 from sim.report.metrics import summarise
 from sim.testing.run_logs import request_columns, run_log

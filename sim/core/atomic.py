@@ -1,7 +1,6 @@
 """Whole files or none: everything is written beside its target, then renamed over it."""
 
 import os
-import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,7 +19,7 @@ def atomic_path(target: Path) -> Iterator[Path]:
         raise InputError(f"{target}: is a directory, not a file to write")
     if not target.parent.is_dir():
         raise InputError(f"{target}: directory {target.parent} does not exist")
-    beside = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
+    beside = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
         yield beside
         os.replace(beside, target)  # noqa: PTH105 - Path.replace hides that this is atomic
