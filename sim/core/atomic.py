@@ -13,10 +13,13 @@ def atomic_path(target: Path) -> Iterator[Path]:
     """A path in `target`'s directory to write to; it becomes `target` if the block succeeds.
 
     Raises:
-        InputError: the directory does not exist, the target is a directory, or writing failed.
+        InputError: the directory does not exist, the target is no regular file, or writing failed.
     """
     if target.is_dir():
         raise InputError(f"{target}: is a directory, not a file to write")
+    # Renaming over a pipe or a device would put an end to it.
+    if target.exists() and not target.is_file():
+        raise InputError(f"{target}: is not a regular file")
     if not target.parent.is_dir():
         raise InputError(f"{target}: directory {target.parent} does not exist")
     beside = target.with_name(f".{target.name}.{os.getpid()}.tmp")

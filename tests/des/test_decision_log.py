@@ -3,6 +3,7 @@
 import gzip
 import itertools
 import json
+import os
 import zlib
 from dataclasses import replace
 from pathlib import Path
@@ -142,6 +143,15 @@ def test_log_that_cannot_be_written_fails_before_the_run(tmp_path, name, reason)
     assert "\n" not in str(error.value)
     assert told == []
     assert list(tmp_path.iterdir()) == []
+
+
+def test_log_never_takes_the_place_of_a_pipe_or_a_device(tmp_path):
+    """Renaming over it would destroy it: `--decisions /dev/null` as root, for one."""
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    with pytest.raises(InputError, match="not a regular file"):
+        write(path)
+    assert path.is_fifo()
 
 
 def test_log_of_a_run_that_fails_is_not_written(tmp_path):

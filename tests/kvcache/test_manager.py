@@ -103,6 +103,17 @@ def test_finish_cuts_the_leaf_at_the_prompts_end(kv):
     assert kv.find_prefix(request_kv(kv, (1, 10), (99, 9)), 19, 19) == prompt
 
 
+def test_prefill_after_a_retraction_cuts_the_leaf_at_the_prompts_end_too(kv):
+    """Prompt and outputs are computed in one go, yet the outputs can be evicted alone."""
+    one = request_kv(kv, (1, 12))
+    kv.lock_prefix(one)
+    kv.extend([(one, 0, 20)])
+    kv.checkpoint(one, 20, prompt_len=12, seq_len=20)
+    kv.release(one, 20)
+    assert kv.cache.evict(1) == 8
+    assert kv.cache.evict(1) == 12
+
+
 def test_finish_of_a_conversation_lets_the_next_turn_hit_the_answer(kv):
     """A prompt that quotes prompt and answer finds both."""
     one = request_kv(kv, (1, 10))

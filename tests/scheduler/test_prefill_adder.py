@@ -41,12 +41,12 @@ def test_admission_charges_no_output_beyond_the_clip(make_pass):
 
 def test_admission_after_retraction_needs_what_is_left_but_charges_the_whole_limit(make_pass):
     """Generated tokens count in the check, and not in the charge."""
-    one = make_pass(max_total_tokens=200)
+    one = make_pass(max_total_tokens=180)
     request = waiting_request("a", (1, 100), limit=60)
     request.num_generated = 30
-    assert one.adder.add(request, has_chunked=False) is CONTINUE
+    assert one.adder.add(request, has_chunked=False) is NO_TOKEN
     assert request.extend_len == 130
-    assert one.adder.budget.total_tokens == 200 - 130 - 1 - 60
+    assert one.adder.budget.total_tokens == 180 - 130 - 1 - 60
 
 
 def test_admitted_request_can_stop_the_pass(make_pass):
@@ -154,6 +154,13 @@ def test_chunk_prompt_whose_pages_overflow_is_split(make_pass):
     assert again.continue_chunk(request) is None
     assert request.extend_len == 8
     assert again.budget.total_offset == 64 + 64 + 50
+
+
+def test_chunk_counts_whole_pages_even_if_the_tokens_would_fit(make_pass):
+    """195 tokens are fewer than 200, but four pages are more."""
+    one = make_pass(page_size=64, chunked_prefill_size=200)
+    assert one.offer("a", 195, 50) is CONTINUE
+    assert one.admitted == [("a", 192)]
 
 
 def test_chunk_that_fits_exactly_is_not_split(make_pass):

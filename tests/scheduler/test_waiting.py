@@ -115,6 +115,28 @@ def test_fcfs_every_32nd_pass_keeps_waiting_prefixes_warm(kv):
     assert [found(kv, (seed, 10)) for seed in (1, 4, 5)] == [10, 0, 0]
 
 
+def test_fcfs_refresh_keeps_the_head_of_the_queue_longest(kv):
+    """It is touched last."""
+    queue = queue_of(kv, "fcfs", *[waiting_request(f"r{i}", (i, 10), (9, 5)) for i in (1, 2)])
+    put(kv, (1, 10))
+    put(kv, (2, 10))
+    queue.order(0)
+    kv.cache.evict(1)
+    assert (found(kv, (1, 10)), found(kv, (2, 10))) == (10, 0)
+
+
+def test_fcfs_refresh_reaches_the_first_128(kv):
+    """The next one's prefix gets cold."""
+    queue = queue_of(
+        kv, "fcfs", *[waiting_request(f"r{i}", (i, 10), (0, 5)) for i in range(1, 130)]
+    )
+    put(kv, (128, 10))
+    put(kv, (129, 10))
+    queue.order(0)
+    kv.cache.evict(1)
+    assert (found(kv, (128, 10)), found(kv, (129, 10))) == (10, 0)
+
+
 def test_fcfs_pass_without_waiting_requests_does_not_count(kv):
     """Empty passes leave the count of passes alone."""
     queue = queue_of(kv, "fcfs")

@@ -20,6 +20,9 @@ def write_servetwin(workload: Workload, path: Path) -> None:
     """
     if len(workload.clients()):
         raise InputError(f"{path}: closed-loop clients have no arrival times to write")
+    # Renaming over a pipe or a device would put an end to it.
+    if path.exists() and not path.is_file():
+        raise InputError(f"{path}: is not a regular file")
     try:
         _write_lines(workload, path)
     except OSError as error:
