@@ -25,7 +25,7 @@ class RequestSpec:
         arrival_ns: when it reaches the server.
         prompt: expanded on demand.
         max_new_tokens: the client's limit on generated tokens, >= 1.
-        priority: larger goes first unless the scheduler is told otherwise.
+        priority: larger goes first unless the scheduler is told otherwise; None: goes last.
         ignore_eos: run to `max_new_tokens` whatever is generated.
         predicted_output_tokens: a guess of the output length for `sjf`; None: `max_new_tokens`.
         tenant: whose request it is, for per-tenant metrics.
@@ -35,7 +35,7 @@ class RequestSpec:
     arrival_ns: int
     prompt: Prompt
     max_new_tokens: int
-    priority: int = 0
+    priority: int | None = None
     ignore_eos: bool = False
     predicted_output_tokens: int | None = None
     tenant: str = ""

@@ -85,7 +85,10 @@ class EngineCore:
         limit = effective_limit(self._config, prompt_len, spec.max_new_tokens)
         output_ids = partial(self._executor.output_ids, spec.rid)
         kv = RequestKV(spec.prompt, output_ids, no_pages=self.kv.pool.empty)
-        return Request(spec, kv, prompt_len=prompt_len, limit=limit)
+        request = Request(spec, kv, prompt_len=prompt_len, limit=limit)
+        if spec.priority is None:
+            request.priority = self._config.least_priority
+        return request
 
     # ---- one step ------------------------------------------------------------------------------
 

@@ -47,7 +47,7 @@ class RunLogBuilder:
         self._tenants.append(spec.tenant)
         self._status.append(Status.WAITING.value)
         row = {"arrival_ns": spec.arrival_ns, "prompt_tokens": prompt_tokens}
-        row |= {"priority": spec.priority, "replica": replica}
+        row |= {"priority": spec.priority or 0, "replica": replica}
         for name, column in self._requests.items():
             column.append(row.get(name, NOT_YET_NS if name.endswith("_ns") else 0))
 

@@ -1,5 +1,6 @@
 """Settings of a scheduler, under SGLang's flag names."""
 
+import sys
 from dataclasses import dataclass
 
 
@@ -73,6 +74,11 @@ class SchedulerConfig:
     def mixing(self) -> bool:
         """Mixed batches come with chunked prefill only."""
         return self.enable_mixed_chunk and self.chunking
+
+    @property
+    def least_priority(self) -> int:
+        """What a request without a priority counts as, when priorities are on (rule 9)."""
+        return sys.maxsize if self.schedule_low_priority_values_first else -sys.maxsize - 1
 
     @property
     def pool_tokens(self) -> int:

@@ -109,7 +109,7 @@ class Priority(CacheBlind):
 
     def order(self, waiting: Sequence[Request], view: QueueView) -> list[Request]:
         sign = 1 if self.config.schedule_low_priority_values_first else -1
-        return sorted(waiting, key=lambda r: (sign * r.spec.priority, r.entry))
+        return sorted(waiting, key=lambda r: (sign * r.priority, r.entry))
 
 
 class PriorityLongestOutputFirst(CacheBlind):
@@ -117,7 +117,7 @@ class PriorityLongestOutputFirst(CacheBlind):
 
     def order(self, waiting: Sequence[Request], view: QueueView) -> list[Request]:
         sign = 1 if self.config.schedule_low_priority_values_first else -1
-        return sorted(waiting, key=lambda r: (sign * r.spec.priority, -r.max_new_tokens))
+        return sorted(waiting, key=lambda r: (sign * r.priority, -r.max_new_tokens))
 
 
 class LongestPrefixMatch(CacheAware):

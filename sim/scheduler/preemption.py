@@ -57,9 +57,9 @@ def _choose(
         - adder.budget.total_tokens
     )
     victims: list[Request] = []
-    least_first = sorted(running.requests, key=lambda r: (-sign * r.spec.priority, -r.entry))
+    least_first = sorted(running.requests, key=lambda r: (-sign * r.priority, -r.entry))
     for request in least_first:
-        gap = (request.spec.priority - candidate.spec.priority) * sign
+        gap = (request.priority - candidate.priority) * sign
         if gap <= config.priority_scheduling_preemption_threshold:
             break
         victims.append(request)

@@ -14,6 +14,7 @@ class Request:
 
     Attributes:
         max_new_tokens: the client's limit, clipped to context and pool (rule 1).
+        priority: the client's, or the least of all (rule 9).
         entry: place in order of entering the queue; a new one after each retraction.
         entry_tokens: prefill tokens the server had computed then.
         num_generated: output tokens known.
@@ -44,6 +45,7 @@ class Request:
         "num_generated",
         "preemptions",
         "prefix_len",
+        "priority",
         "prompt_len",
         "retractions",
         "scheduled_ns",
@@ -58,6 +60,7 @@ class Request:
         self.kv = kv
         self.prompt_len = prompt_len
         self.max_new_tokens = limit
+        self.priority = 0 if spec.priority is None else spec.priority
         self.status = Status.WAITING
         self.entry = self.entry_tokens = 0
         self.num_generated = self.seq_len = 0

@@ -46,7 +46,7 @@ def _preference(
     by_priority = config.retraction_policy == "priority"
 
     def key(request: Request) -> tuple[int, int, int]:
-        priority = -sign * request.spec.priority if by_priority else 0
+        priority = -sign * request.priority if by_priority else 0
         return priority, running.num_generated(request), -request.prompt_len
 
     return key
