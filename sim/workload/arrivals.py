@@ -11,6 +11,8 @@ from sim.strict_model import StrictModel
 from sim.workload.limits import MAX_CV, MAX_RATE_RPS, MAX_REQUESTS, MAX_TIME_NS, Float64, Int64
 
 _Rate = Annotated[float, Field(gt=0, le=MAX_RATE_RPS)]
+# Gaps that vary less are equal in floating point, and the square of `cv` may be no float.
+_MIN_CV = 1e-15
 _Seconds = Annotated[float, Field(ge=0, le=1e9)]
 
 
@@ -80,10 +82,10 @@ def draw_arrivals_ns(
         case PoissonArrivals():
             at_s = np.cumsum(rng.exponential(1 / arrivals.rate_rps, num_arrivals))
         case GammaArrivals():
-            shape = arrivals.cv**-2
-            at_s = np.cumsum(rng.gamma(shape, 1 / (shape * arrivals.rate_rps), num_arrivals))
+            shape = max(arrivals.cv, _MIN_CV) ** -2
+            at_s = _slowed(np.cumsum(rng.gamma(shape, 1 / shape, num_arrivals)), arrivals.rate_rps)
         case ConstantArrivals():
-            at_s = index / arrivals.rate_rps
+            at_s = _slowed(index, arrivals.rate_rps)
         case BurstArrivals():
             at_s = index // arrivals.size * arrivals.every_s
     return _to_ns(at_s, key=key)
@@ -101,6 +103,12 @@ def draw_think_ns(think: ThinkTime, num_draws: int, rng: np.random.Generator, *,
         case ExponentialThink():
             seconds = rng.exponential(think.mean, num_draws)
     return _to_ns(seconds, key=key)
+
+
+def _slowed(at_s: Float64, rate_rps: float) -> Float64:
+    """Times at one a second, at this rate instead; infinite where they are beyond all floats."""
+    with np.errstate(over="ignore"):
+        return at_s / rate_rps
 
 
 def _to_ns(seconds: Float64, *, key: str) -> Int64:

@@ -78,6 +78,15 @@ def _whole_lines(stream: BinaryIO, path: Path) -> Iterator[bytes]:
         raise InputError(f"{path}:{number + 1}: cannot be read: {error.strerror}") from error
 
 
+def _why(error: Exception) -> str:
+    match error:
+        case json.JSONDecodeError():
+            return f"{error.msg} at column {error.colno}"
+        case RecursionError():
+            return "nested too deep"
+    return "a number is too long or too large"
+
+
 def _parse_object(line: Line) -> JsonObject:
     def distinct_keys(pairs: list[tuple[str, object]]) -> JsonObject:
         row = dict(pairs)
@@ -89,9 +98,8 @@ def _parse_object(line: Line) -> JsonObject:
 
     try:
         row = json.loads(line.text, parse_float=Decimal, object_pairs_hook=distinct_keys)
-    except (ValueError, RecursionError) as error:
-        reason = str(error) if isinstance(error, ValueError) else "nested too deep"
-        raise InputError(f"{line.path}:{line.number}: malformed JSON: {reason}") from error
+    except (ValueError, ArithmeticError, RecursionError) as error:
+        raise InputError(f"{line.path}:{line.number}: malformed JSON: {_why(error)}") from error
     if not isinstance(row, dict):
         raise InputError(f"{line.path}:{line.number}: not a JSON object")
     return row
