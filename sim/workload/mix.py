@@ -31,8 +31,11 @@ class TenantWorkload:
         rid = f"{self.tenant}-{request.spec.rid}"
         return replace(request, spec=replace(request.spec, rid=rid, tenant=self.tenant))
 
-    def _labelled_turns(self, turns: Sequence[Turn]) -> tuple[Turn, ...]:
-        return tuple(Turn(turn.think_ns, self._labelled(turn.request)) for turn in turns)
+    def _labelled_turns(self, turns: Sequence[Turn]) -> Sequence[Turn]:
+        return LazySequence(len(turns), lambda index: self._labelled_turn(turns[index]))
+
+    def _labelled_turn(self, turn: Turn) -> Turn:
+        return Turn(turn.think_ns, self._labelled(turn.request))
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,8 +106,9 @@ class ClosedLoopWorkload:
     def clients(self) -> Sequence[Sequence[Turn]]:
         return LazySequence(len(self._offsets) - 1, self._client)
 
-    def _client(self, client: int) -> tuple[Turn, ...]:
-        rows = range(int(self._offsets[client]), int(self._offsets[client + 1]))
-        return tuple(
-            Turn(int(self._think_ns[row]), self._table.request(row, arrival_ns=0)) for row in rows
-        )
+    def _client(self, client: int) -> Sequence[Turn]:
+        first, end = int(self._offsets[client]), int(self._offsets[client + 1])
+        return LazySequence(end - first, lambda turn: self._turn(first + turn))
+
+    def _turn(self, row: int) -> Turn:
+        return Turn(int(self._think_ns[row]), self._table.request(row, arrival_ns=0))
