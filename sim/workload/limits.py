@@ -8,6 +8,7 @@ Float64 = NDArray[np.float64]
 
 MAX_REQUESTS = 10**8
 MAX_TOKENS = 10**7
+MAX_OUTPUT_FACTOR = 1000
 MAX_RATE_RPS = 10**6
 MAX_CV = 100
 # int64 nanoseconds hold 292 years; half of that leaves room for the run after the last arrival.

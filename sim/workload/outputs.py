@@ -6,7 +6,7 @@ import numpy as np
 from pydantic import Field
 
 from sim.strict_model import StrictModel
-from sim.workload.limits import MAX_TOKENS, Int64
+from sim.workload.limits import MAX_OUTPUT_FACTOR, MAX_TOKENS, Int64
 
 _MAX_GUESS = 1 << 40
 
@@ -14,7 +14,7 @@ _MAX_GUESS = 1 << 40
 class OutputFactor(StrictModel):
     """The limit is the output length times `factor`, rounded up."""
 
-    factor: Annotated[float, Field(gt=0, le=1000)]
+    factor: Annotated[float, Field(gt=0, le=MAX_OUTPUT_FACTOR)]
 
 
 MaxNewTokens = Annotated[int, Field(ge=1, le=MAX_TOKENS)] | OutputFactor

@@ -4,7 +4,7 @@ from itertools import islice
 from pathlib import Path
 
 from sim.core.units import NS_PER_S
-from sim.workload.limits import MAX_TOKENS
+from sim.workload.limits import MAX_OUTPUT_FACTOR, MAX_TOKENS
 from sim.workload.prompts import ArrayPrompts, EitherPrompts, SegmentPrompts
 from sim.workload.token_streams import MAX_STREAMS
 from sim.workload.traces.fields import flag, refuse_unknown, shown, time_ns, whole, why_not_whole
@@ -24,6 +24,8 @@ FIELDS = (
     "tenant",
 )
 _FIRST_OUTPUT_SEED = 1 << 20
+# As large as a scenario's `max_new_tokens: {factor: ...}` can make it.
+_MAX_LIMIT = MAX_OUTPUT_FACTOR * MAX_TOKENS
 _MAX_PRIORITY = (1 << 31) - 1
 _MAX_TOKEN_ID = (1 << 63) - 1
 
@@ -51,9 +53,7 @@ class _Columns:
         self._add_prompt(line, row)
         output_len = whole(line, row, "output_len")
         self.outputs.append(output_len)
-        self.limits.append(
-            whole(line, row, "max_new_tokens") if "max_new_tokens" in row else output_len
-        )
+        self.limits.append(_optional(line, row, "max_new_tokens", output_len, 1, _MAX_LIMIT))
         self.output_seeds.append(
             _optional(line, row, "output_seed", _FIRST_OUTPUT_SEED + place, 0, MAX_STREAMS - 1)
         )
@@ -114,6 +114,7 @@ def _rid(line: Line, row: JsonObject, default: str) -> str:
         return str(rid)
     if not isinstance(rid, str) or not rid:
         raise line.error("rid", f"{shown(rid)} is neither text nor a whole number")
+    _require_printable(line, "rid", rid)
     return rid
 
 
@@ -121,7 +122,14 @@ def _tenant(line: Line, row: JsonObject) -> str:
     tenant = row.get("tenant", "")
     if not isinstance(tenant, str):
         raise line.error("tenant", f"{shown(tenant)} is not text")
+    _require_printable(line, "tenant", tenant)
     return tenant
+
+
+def _require_printable(line: Line, key: str, text: str) -> None:
+    # Names end up in tables and files; half a surrogate pair fits in none.
+    if not text.isprintable():
+        raise line.error(key, f"{shown(text)} has characters that cannot be printed")
 
 
 def _optional(line: Line, row: JsonObject, key: str, default: int, low: int, high: int) -> int:
