@@ -144,3 +144,10 @@ def test_slots_limit_bounds_requests_at_any_time():
     served = serve(ListWorkload(requests), config)
     assert served.log.steps.running.max() == 3
     assert set(served.log.requests.status) == {"finished"}
+
+
+def test_retraction_in_a_run_evicts_for_20_tokens_a_remaining_row(crowded):
+    """The 15 tokens that came back are not enough for one row: b's cached prompt goes too."""
+    step = next(step for step in crowded.steps if step["retracted"])
+    assert step["free"] == 15 + 40 - 1
+    assert step["evictable"] == 0
