@@ -11,5 +11,7 @@ MAX_TOKENS = 10**7
 MAX_OUTPUT_FACTOR = 1000
 MAX_RATE_RPS = 10**6
 MAX_CV = 100
+# Stands for none in a column of priorities.
+NO_PRIORITY = -(1 << 63)
 # int64 nanoseconds hold 292 years; half of that leaves room for the run after the last arrival.
 MAX_TIME_NS = 1 << 62

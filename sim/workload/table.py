@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from sim.core.request import RequestSpec
 from sim.engine.script import OutputScript
-from sim.workload.limits import Int64
+from sim.workload.limits import NO_PRIORITY, Int64
 from sim.workload.prompts import PromptColumn
 from sim.workload.workload import ScriptedRequest, Turn
 
@@ -37,7 +37,10 @@ class LazySequence(Sequence[T]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestTable:
-    """Requests by row. Arrays have shape [num_rows]; None where no request says anything."""
+    """Requests by row. Arrays have shape [num_rows]; None where no request says anything.
+
+    `priorities` holds `NO_PRIORITY` where a single request has none.
+    """
 
     rids: Sequence[str]
     prompts: PromptColumn
@@ -56,7 +59,7 @@ class RequestTable:
             arrival_ns=arrival_ns,
             prompt=self.prompts.prompt(row),
             max_new_tokens=int(self.max_new_tokens[row]),
-            priority=0 if priorities is None else int(priorities[row]),
+            priority=None if priorities is None else _priority(int(priorities[row])),
             ignore_eos=False if ignore_eos is None else bool(ignore_eos[row]),
             predicted_output_tokens=None if predicted is None else int(predicted[row]),
             tenant=self.tenants if isinstance(self.tenants, str) else self.tenants[row],
@@ -64,6 +67,10 @@ class RequestTable:
         return ScriptedRequest(
             spec, OutputScript(int(self.output_tokens[row]), int(self.output_seeds[row]))
         )
+
+
+def _priority(value: int) -> int | None:
+    return None if value == NO_PRIORITY else value
 
 
 class OpenLoopWorkload:

@@ -4,7 +4,7 @@ from itertools import islice
 from pathlib import Path
 
 from sim.core.units import NS_PER_S
-from sim.workload.limits import MAX_OUTPUT_FACTOR, MAX_TOKENS
+from sim.workload.limits import MAX_OUTPUT_FACTOR, MAX_TOKENS, NO_PRIORITY
 from sim.workload.prompts import ArrayPrompts, EitherPrompts, SegmentPrompts
 from sim.workload.token_streams import MAX_STREAMS
 from sim.workload.traces.fields import flag, refuse_unknown, shown, time_ns, whole, why_not_whole
@@ -57,7 +57,7 @@ class _Columns:
         self.output_seeds.append(
             _optional(line, row, "output_seed", _FIRST_OUTPUT_SEED + place, 0, MAX_STREAMS - 1)
         )
-        self.priorities.append(_optional(line, row, "priority", 0, -_MAX_PRIORITY, _MAX_PRIORITY))
+        self.priorities.append(_priority(line, row))
         self.ignore_eos.append(flag(line, row, "ignore_eos"))
         self.tenants.append(_tenant(line, row))
 
@@ -79,7 +79,7 @@ def read_servetwin(path: Path, *, limit: int | None) -> TraceRows:
     """Read the rows; they need not be in order of time.
 
     `arrival` is in seconds; `rid` defaults to the row number from 0, `output_seed` to 2**20 plus
-    it, `max_new_tokens` to `output_len`.
+    it, `max_new_tokens` to `output_len`; without a `priority`, or with null, there is none.
 
     Raises:
         InputError: the file or a line is bad.
@@ -116,6 +116,12 @@ def _rid(line: Line, row: JsonObject, default: str) -> str:
         raise line.error("rid", f"{shown(rid)} is neither text nor a whole number")
     _require_printable(line, "rid", rid)
     return rid
+
+
+def _priority(line: Line, row: JsonObject) -> int:
+    if row.get("priority") is None:
+        return NO_PRIORITY
+    return whole(line, row, "priority", low=-_MAX_PRIORITY, high=_MAX_PRIORITY)
 
 
 def _tenant(line: Line, row: JsonObject) -> str:

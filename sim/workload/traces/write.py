@@ -55,10 +55,11 @@ def _line(request: ScriptedRequest, path: Path) -> str:
     row |= {
         "output_len": script.num_tokens,
         "max_new_tokens": spec.max_new_tokens,
-        "priority": spec.priority,
         "output_seed": script.seed,
         "ignore_eos": spec.ignore_eos,
     }
+    if spec.priority is not None:
+        row["priority"] = spec.priority
     if spec.tenant:
         row["tenant"] = spec.tenant
     # Written digit by digit: a float would round times beyond 26 days.
