@@ -1,0 +1,206 @@
+"""Comparing our decisions with SGLang's own, step by step.
+
+A reference case is three files: `NN.config.json` (SGLang's settings and the step time's
+coefficients), `NN.workload.jsonl[.gz]` (format servetwin) and `NN.decisions.jsonl[.gz]` (what
+SGLang's scheduler classes decided). They were made by `make oracle`'s harness.
+"""
+
+import gzip
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from sim.des.run import PoolFactory, RunOptions, simulate
+from sim.kvcache.page_pool import PageCounts
+from sim.scenario.build import build
+from sim.scenario.load import load_scenario_text
+
+Line = dict[str, Any]
+
+# Of a step, equal to the last bit; ratios agree to their printed digits, times to a microsecond.
+EXACT_FIELDS = (
+    "mode", "prefill", "n_decode", "decode_crc", "ctx", "free", "evictable", "used", "retracted",
+    "preempted", "queue", "running", "full", "chunked",
+)  # fmt: skip
+_RATIO_TOLERANCE = 2e-9
+_TIME_TOLERANCE_S = 1e-6
+_SAME_NAME = (
+    "page_size", "max_prefill_tokens", "max_running_requests", "prefill_max_requests",
+    "schedule_conservativeness", "clip_max_new_tokens", "enable_mixed_chunk",
+    "disable_radix_cache", "enable_priority_scheduling", "schedule_low_priority_values_first",
+    "disable_priority_preemption", "retraction_policy", "random_seed", "init_new_token_ratio",
+    "min_new_token_ratio_factor", "new_token_ratio_decay_steps", "retract_decode_steps",
+)  # fmt: skip
+_OTHER_NAME = {
+    "policy": "schedule_policy",
+    "kv_pool_tokens": "max_total_tokens",
+    "context_len": "context_length",
+    "priority_preemption_threshold": "priority_scheduling_preemption_threshold",
+    "eviction_policy": "radix_eviction_policy",
+    "in_batch_check_threshold": "in_batch_prefix_check_threshold",
+    "in_batch_deprioritize_threshold": "in_batch_prefix_deprioritize_threshold",
+}
+_DEFAULT_LATENCY = {"a": 0.005, "b": 2e-5, "c": 1e-4, "d": 1e-8}
+
+
+@dataclass(frozen=True)
+class Divergence:
+    """The first place where two logs disagree.
+
+    Attributes:
+        where: step number or request.
+        fields: names that differ.
+        ours, theirs: the two lines; None where one log has ended.
+        before: the step before, as SGLang logged it.
+    """
+
+    where: str
+    fields: tuple[str, ...]
+    ours: Line | None
+    theirs: Line | None
+    before: Line | None = None
+
+    def __str__(self) -> str:
+        """Side by side: what differs first, then the state around it."""
+        names = list(dict.fromkeys([*self.fields, "t_start_ns", *EXACT_FIELDS, "ratio"]))
+        rows = [f"{self.where}: {', '.join(self.fields)}", f"{'':12} ours | SGLang | step before"]
+        for name in names:
+            cells = (_cell(line, name) for line in (self.ours, self.theirs, self.before))
+            mark = "*" if name in self.fields else " "
+            rows.append(f"{mark}{name:11} " + " | ".join(cells))
+        return "\n".join(rows)
+
+
+def _cell(line: Line | None, name: str) -> str:
+    return "-" if line is None else str(line.get(name, "-"))
+
+
+@dataclass(frozen=True)
+class ReferenceCase:
+    """One case on disk: `folder` and the files' common `name`."""
+
+    folder: Path
+    name: str
+
+    def read_lines(self, part: str) -> Iterator[Line]:
+        """Lines of the `workload` or `decisions` file."""
+        path = self.folder / f"{self.name}.{part}.jsonl"
+        if path.exists():
+            text = path.read_text(encoding="utf-8")
+        else:
+            text = gzip.decompress(Path(f"{path}.gz").read_bytes()).decode()
+        return (json.loads(line) for line in text.splitlines() if line)
+
+    def config(self) -> Line:
+        text = (self.folder / f"{self.name}.config.json").read_text(encoding="utf-8")
+        config: Line = json.loads(text)
+        return config
+
+
+def find_cases(folder: Path) -> list[ReferenceCase]:
+    """All cases of a folder, by name."""
+    names = sorted(path.name.split(".")[0] for path in folder.glob("*.config.json"))
+    return [ReferenceCase(folder, name) for name in names]
+
+
+def scenario_of(config: Line) -> Line:
+    """The scenario that says what a case's configuration says; its trace is `workload.jsonl`."""
+    scheduler = {name: config[name] for name in _SAME_NAME if name in config}
+    scheduler |= {ours: config[theirs] for theirs, ours in _OTHER_NAME.items() if theirs in config}
+    chunk = config.get("chunked_prefill_size", 8192)
+    scheduler["chunked_prefill_size"] = chunk if chunk and chunk > 0 else -1
+    scheduler["disable_overlap_schedule"] = not config.get("enable_overlap", False)
+    scheduler.setdefault("max_total_tokens", 32768)
+    latency = config.get("latency", _DEFAULT_LATENCY)
+    return {
+        "name": "reference-case",
+        "latency": {
+            "kind": "linear",
+            "step_s": latency["a"],
+            "per_prefill_token_s": latency["b"],
+            "per_decode_request_s": latency["c"],
+            "per_context_token_s": latency["d"],
+        },
+        "workload": {"kind": "trace", "format": "servetwin", "path": "workload.jsonl"},
+        "scheduler": scheduler,
+    }
+
+
+def serve_case(
+    case: ReferenceCase, *, fast_forward: bool = True, pool: PoolFactory = PageCounts
+) -> list[Line]:
+    """Run a case the way any scenario is run; returns our decision log."""
+    config = case.config()
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        ignore_eos = bool(config.get("ignore_eos", False))
+        rows = ({"ignore_eos": ignore_eos, **row} for row in case.read_lines("workload"))
+        trace = "".join(json.dumps(row) + "\n" for row in rows)
+        (folder / "workload.jsonl").write_text(trace, encoding="utf-8")
+        # JSON is YAML.
+        loaded = load_scenario_text(json.dumps(scenario_of(config), indent=1), base_dir=folder)
+        built = build(loaded)
+        log = folder / "decisions.jsonl"
+        options = RunOptions(fast_forward=fast_forward, pool=pool, decisions=log)
+        simulate(built.workload, built.scheduler, built.latencies, options=options)
+        return [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+
+
+def first_divergence(ours: Sequence[Line], theirs: Sequence[Line]) -> Divergence | None:
+    """Compare our decision log with SGLang's: every step, then every request."""
+    before: Line | None = None
+    our_steps = [line for line in ours if line["kind"] == "step"]
+    their_steps = [_in_ns(line) for line in theirs if line["kind"] == "step"]
+    for number, (a, b) in enumerate(zip_longest(our_steps, their_steps)):
+        if a is None or b is None:
+            return Divergence(f"step {number}", ("number of steps",), a, b, before)
+        if differing := _differing_fields(a, b):
+            return Divergence(f"step {number}", differing, a, b, before)
+        before = b
+    ours_by_rid = {line["rid"]: line for line in ours if line["kind"] == "req"}
+    for line in theirs:
+        if line["kind"] == "req":
+            mine = ours_by_rid[line["rid"]]
+            if differing := _differing_results(mine, line):
+                return Divergence(f"request {line['rid']}", differing, mine, line)
+    return None
+
+
+def _in_ns(step: Line) -> Line:
+    return step | {
+        "t_start_ns": round(step["t_start"] * 1e9),
+        "t_end_ns": round(step["t_end"] * 1e9),
+    }
+
+
+def _differing_fields(ours: Line, theirs: Line) -> tuple[str, ...]:
+    differing = [name for name in EXACT_FIELDS if ours[name] != theirs[name]]
+    if abs(ours["ratio"] - theirs["ratio"]) > _RATIO_TOLERANCE:
+        differing.append("ratio")
+    differing += [
+        name
+        for name in ("t_start_ns", "t_end_ns")
+        if abs(ours[name] - theirs[name]) > _TIME_TOLERANCE_S * 1e9
+    ]
+    return tuple(differing)
+
+
+def _differing_results(ours: Line, theirs: Line) -> tuple[str, ...]:
+    names = ("status", "retractions", "preemptions")
+    differing = [name for name in names if ours[name] != theirs[name]]
+    if ours["cached_at_admit"] != (theirs["cached_at_admit"] or 0):
+        differing.append("cached_at_admit")
+    differing += [
+        name for name in ("ttft", "finish") if not _same_time(ours[f"{name}_ns"], theirs[name])
+    ]
+    return tuple(differing)
+
+
+def _same_time(ours_ns: int | None, theirs_s: float | None) -> bool:
+    if ours_ns is None or theirs_s is None:
+        return ours_ns is theirs_s
+    return abs(ours_ns / 1e9 - theirs_s) <= _TIME_TOLERANCE_S
