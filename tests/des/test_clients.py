@@ -76,6 +76,18 @@ def test_client_without_think_time_is_served_by_the_very_next_step():
 
 
 @pytest.mark.parametrize("fast_forward", [True, False])
+def test_client_without_think_time_joins_others_at_once(fast_forward):
+    """While another request decodes on, the next turn is in the batch decided at that instant."""
+    long = scripted("long", (1, 20), output=40)
+    config = SchedulerConfig(disable_overlap_schedule=True)
+    workload = ListWorkload([long], [client("a", 3, 0, output=2)])
+    served = serve(workload, config, [constant_latency()], fast_forward=fast_forward)
+    for turn in (1, 2):
+        _, ended_ns = arrival_and_end(served, f"a.{turn - 1}")
+        assert served.request(f"a.{turn}")["scheduled_ns"] == ended_ns
+
+
+@pytest.mark.parametrize("fast_forward", [True, False])
 @pytest.mark.parametrize(("late_ns", "num_steps_later"), [(-1, 0), (0, 0), (1, 1)])
 def test_arrival_at_a_decision_is_seen_by_it(late_ns, num_steps_later, fast_forward):
     """At the instant of the decision or before: in its batch. A nanosecond later: in the next."""

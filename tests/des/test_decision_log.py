@@ -45,9 +45,8 @@ def lines_of(served, kind):
     return [line for line in lines if line["kind"] == kind]
 
 
-def write(path, *, num_servers=1, **how):
-    latencies = [linear_latency() for _ in range(num_servers)]
-    simulate(workload(), _CONFIG, latencies, options=RunOptions(decisions=path, **how))
+def write(path, **how):
+    simulate(workload(), _CONFIG, [linear_latency()], options=RunOptions(decisions=path, **how))
     return path.read_bytes()
 
 
@@ -101,10 +100,12 @@ def test_log_requests_agree_with_the_run_log(served):
     assert lines[6]["ttft_ns"] is lines[6]["finish_ns"] is None
 
 
-def test_log_of_several_servers_is_merged_by_start(tmp_path):
+def test_log_of_several_servers_is_merged_by_start():
     """Equal starts go by server; each server's steps are numbered by themselves."""
-    text = write(tmp_path / "d.jsonl", num_servers=3).decode()
-    steps = [line for line in map(json.loads, text.splitlines()) if line["kind"] == "step"]
+    requests = [scripted(f"r{i}", (i, 20), output=3 + i) for i in range(6)]
+    latencies = [linear_latency() for _ in range(3)]
+    steps = serve(ListWorkload(requests), _CONFIG, latencies).steps
+    assert [step["t_start_ns"] for step in steps[:3]] == [0, 0, 0]
     order = [(step["t_start_ns"], step["replica"]) for step in steps]
     assert order == sorted(order)
     for replica in range(3):
@@ -120,6 +121,8 @@ def test_log_compressed_has_the_same_bytes_each_time(tmp_path):
     packed = write(tmp_path / "a.jsonl.gz")
     assert packed == write(tmp_path / "other" / "b.jsonl.gz")
     assert gzip.decompress(packed) == plain
+    flags, time = packed[3], packed[4:8]
+    assert (flags, time) == (0, bytes(4))
 
 
 def test_log_replaces_an_older_file_whole(tmp_path):
