@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint bench oracle clean
 
 # The lock file pins every version; the extras say which of them are needed.
 $(VENV)/.base: pyproject.toml requirements.lock
@@ -33,3 +33,22 @@ bench: $(VENV)/.dev
 
 clean:
 	rm -rf $(VENV) build *.egg-info
+
+# SGLang's own scheduler, in an environment of its own, on random cases (oracle/README.md).
+N ?= 200
+SEED ?= 1
+HARNESS ?= ../shared/oracle
+ORACLE_VENV ?= .oracle-venv
+CASES := out/oracle/$(SEED)
+
+$(ORACLE_VENV)/.done: requirements.lock
+	$(PYTHON) -m venv $(ORACLE_VENV)
+	$(ORACLE_VENV)/bin/python -m pip install -q $$(grep '^torch==' requirements.lock)
+	$(ORACLE_VENV)/bin/python -m pip install -q --no-deps sglang==0.5.23
+	$(ORACLE_VENV)/bin/python -m pip install -q -r $(HARNESS)/requirements.txt
+	touch $@
+
+oracle: $(VENV)/.base $(ORACLE_VENV)/.done
+	$(BIN)/python oracle/generate.py $(CASES) $(N) $(SEED)
+	$(ORACLE_VENV)/bin/python oracle/drive_sglang.py $(HARNESS) $(CASES)
+	$(BIN)/python oracle/report.py $(CASES)

@@ -1,0 +1,110 @@
+"""Draws random reference cases from a seed: `python oracle/generate.py FOLDER N SEED`."""
+
+import json
+import random
+import sys
+from pathlib import Path
+from typing import Any
+
+Config = dict[str, Any]
+Row = dict[str, Any]
+
+_AT_ONCE = 1e9
+
+
+def draw_config(rng: random.Random) -> Config:
+    """Settings of one server, often close to what it cannot do."""
+    page_size = rng.choice([1, 1, 1, 4, 16, 32, 64, 128])
+    pool_tokens = rng.choice([1024, 2048, 3072, 4608, 6400, 12800, 32000])
+    if page_size * 16 > pool_tokens:
+        pool_tokens = page_size * rng.randint(16, 60)
+    chunk = rng.choice([None, 256, 512, 1024, 2048, 8192])
+    if chunk and chunk % page_size:
+        chunk = page_size * 4
+    by_priority = rng.random() < 0.25
+    no_cache = rng.random() < 0.15
+    policies = ["fcfs", "lpm", "lpm", "lof", "dfs-weight", "random", "hrrn"]
+    if by_priority:
+        policies = ["fcfs", "lof"]
+    elif not no_cache:
+        policies.append("shortest-prefill-first")
+    return {
+        "policy": rng.choice(policies),
+        "random_seed": rng.randrange(1 << 16),
+        "page_size": page_size,
+        "kv_pool_tokens": pool_tokens,
+        "chunked_prefill_size": chunk,
+        "max_prefill_tokens": rng.choice([512, 1024, 4096, 16384]),
+        "max_running_requests": rng.choice([2, 4, 8, 16, 32, 128]),
+        "prefill_max_requests": rng.choice([None, None, None, 3]),
+        "schedule_conservativeness": rng.choice([0.1, 0.3, 0.6, 0.7, 1.0, 1.3]),
+        "clip_max_new_tokens": rng.choice([16, 64, 256, 4096]),
+        "enable_mixed_chunk": rng.random() < 0.4,
+        "disable_radix_cache": no_cache,
+        "enable_overlap": rng.random() < 0.45,
+        "enable_priority_scheduling": by_priority,
+        "schedule_low_priority_values_first": rng.random() < 0.4,
+        "priority_preemption_threshold": rng.choice([0, 2, 4, 10]),
+        "disable_priority_preemption": rng.random() < 0.2,
+        "retraction_policy": rng.choice(["length", "length", "priority"])
+        if by_priority
+        else "length",
+        "ignore_eos": no_cache and rng.random() < 0.7,
+        "latency": {
+            "a": rng.choice([0.002, 0.005]),
+            "b": rng.choice([1e-5, 4e-5]),
+            "c": rng.choice([5e-5, 2e-4]),
+            "d": rng.choice([0, 2e-8]),
+        },
+    }
+
+
+def draw_workload(rng: random.Random, config: Config) -> list[Row]:
+    """Requests that share prefixes; some quote an earlier request's prompt and answer."""
+    longest = max(8, min(config["kv_pool_tokens"] // rng.choice([3, 6, 12]), 1500))
+    longest_output = rng.choice([20, 80, 300])
+    rate_rps = rng.choice([5, 20, 100, _AT_ONCE])
+    arrival_s = 0.0
+    answered: list[list[list[int]]] = []
+    rows: list[Row] = []
+    for i in range(rng.choice([30, 60, 150])):
+        if rate_rps < _AT_ONCE:
+            arrival_s += rng.expovariate(rate_rps)
+        segments: list[list[int]] = []
+        if answered and rng.random() < 0.3:
+            segments = [list(segment) for segment in rng.choice(answered)]
+        elif rng.random() < 0.5:
+            segments = [[800 + rng.randint(0, 4), rng.randint(1, longest)]]
+        segments.append([5000 + i, rng.randint(1, max(2, longest // 2))])
+        output = rng.randint(1, longest_output)
+        limit = rng.choice([output, output, output * 4, rng.randint(1, longest_output), output + 7])
+        row: Row = {
+            "rid": f"c{i:03d}",
+            "arrival": round(arrival_s, 6),
+            "segments": segments,
+            "output_len": limit if config["ignore_eos"] else output,
+            "max_new_tokens": limit,
+            "output_seed": 70000 + i,
+        }
+        if config["enable_priority_scheduling"]:
+            row["priority"] = rng.randint(0, 12)
+        if output > 2:
+            answered.append([*segments, [70000 + i, output - 1]])
+        rows.append(row)
+    return rows
+
+
+def write_cases(folder: Path, num_cases: int, seed: int) -> None:
+    """Write `NNNN.config.json` and `NNNN.workload.jsonl` for each case not there yet."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for number in range(num_cases):
+        rng = random.Random(f"{seed}/{number}")
+        config = draw_config(rng)
+        rows = draw_workload(rng, config)
+        (folder / f"{number:04d}.config.json").write_text(json.dumps(config, indent=1))
+        text = "".join(json.dumps(row) + "\n" for row in rows)
+        (folder / f"{number:04d}.workload.jsonl").write_text(text)
+
+
+if __name__ == "__main__":
+    write_cases(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
