@@ -38,7 +38,7 @@ class RadixCache:
     # ---- queries -------------------------------------------------------------------------------
 
     def match(self, token_ids: TokenIds, limit: int, start: RadixNode | None = None) -> Match:
-        limit = limit // self._page_size * self._page_size
+        limit = min(limit, len(token_ids)) // self._page_size * self._page_size
         node = start or self.root
         # An evicted node's ancestors may live on: leaves go first.
         while not node.alive or node.end > limit:

@@ -46,7 +46,10 @@ class SchedulePolicy(Protocol):
     defers_shared_prefixes: bool
 
     def order(self, waiting: Sequence[Request], view: QueueView) -> list[Request]:
-        """The queue's new order: the same requests, ties as they stood. Changes nothing."""
+        """The queue's new order: the same requests. Changes nothing.
+
+        Ties stay as they stood, but for hrrn (by rid, as in SGLang) and random.
+        """
         ...
 
 
