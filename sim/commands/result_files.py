@@ -4,6 +4,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from sim.core.atomic import check_target
 from sim.core.errors import InputError
 
 _REQUEST_SUFFIXES = (".csv", ".parquet")
@@ -45,10 +46,7 @@ class ResultFiles:
 
 
 def _check_file(path: Path) -> None:
-    if not path.parent.is_dir():
-        raise InputError(f"{path}: its folder {path.parent} does not exist")
-    if path.is_dir():
-        raise InputError(f"{path}: is a folder, expected a file to write")
+    check_target(path)
     _check_writable(path, path.parent)
 
 

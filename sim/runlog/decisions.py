@@ -15,9 +15,8 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import TextIO, cast
 
-from sim.core.atomic import atomic_path
+from sim.core.atomic import atomic_path, check_target
 from sim.core.batch import ForwardMode
-from sim.core.errors import InputError
 from sim.runlog.columns import RunLog
 from sim.runlog.steps import StepRun
 
@@ -31,13 +30,7 @@ class DecisionLog:
     """
 
     def __init__(self, path: Path, num_replicas: int) -> None:
-        if not path.parent.is_dir():
-            raise InputError(f"{path}: its folder does not exist")
-        if path.is_dir():
-            raise InputError(f"{path}: is a folder")
-        # The file is renamed over its target, which would put an end to a pipe or a device.
-        if path.exists() and not path.is_file():
-            raise InputError(f"{path}: is not a regular file")
+        check_target(path)
         self._path = path
         self._open = ExitStack()
         self._parts = [self._open.enter_context(_scratch_file()) for _ in range(num_replicas)]

@@ -99,8 +99,8 @@ def test_summary_file_is_the_summary(tmp_path):
     [
         ("r.xlsx", r"r\.xlsx: unknown suffix '\.xlsx', expected \.csv or \.parquet"),
         ("none", "none: unknown suffix ''"),
-        ("gone/r.csv", r"r\.csv: directory .*gone does not exist"),
-        ("dir.csv", r"dir\.csv: is a directory"),
+        ("gone/r.csv", r"r\.csv: its folder .*gone does not exist"),
+        ("dir.csv", r"dir\.csv: is a folder"),
     ],
 )
 def test_file_that_cannot_be_written_is_refused_in_one_line(tmp_path, name, reason):

@@ -104,5 +104,5 @@ def test_trace_compressed_twice_has_equal_bytes(tmp_path):
 
 def test_trace_into_missing_directory_is_refused(tmp_path):
     """One line, no traceback."""
-    with pytest.raises(InputError, match=r"directory .*nowhere does not exist"):
+    with pytest.raises(InputError, match=r"its folder .*nowhere does not exist"):
         write_perfetto(small_log(), tmp_path / "nowhere" / "t.json")
