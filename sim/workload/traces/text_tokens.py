@@ -21,21 +21,24 @@ def text_token_ids(texts: Sequence[str], num_tokens: Int64) -> Iterator[Int64]:
     equal ids, equal texts of equal length always do.
     """
     num_characters = sum(len(text) for text in texts)
-    width = max(1, -(-num_characters // max(1, int(num_tokens.sum()))))
+    # At least one character a token.
+    total = min(int(num_tokens.sum()), num_characters)
     for text, count in zip(texts, num_tokens.tolist(), strict=True):
-        yield _token_ids(text, count, width)
+        num_shared = min(len(text) * total // num_characters, count - 1)
+        ends = np.arange(1, num_shared + 1) * num_characters // total
+        yield np.concatenate((_shared_ids(text, ends), np.full(count - num_shared, _own_id(text))))
 
 
-def _token_ids(text: str, num_tokens: int, width: int) -> Int64:
-    num_shared = min(len(text) // width, num_tokens - 1)
-    characters = np.frombuffer(
-        text[: num_shared * width].encode("utf-32-le", "surrogatepass"), "<u4"
-    )
-    mixed = np.zeros(num_shared, dtype=np.uint64)
-    for column in characters.reshape(num_shared, width).astype(np.uint64).T:
-        mixed = (mixed + column + np.uint64(1)) * np.uint64(_ODD)
-        mixed ^= mixed >> np.uint64(29)
-    shared = (mixed >> np.uint64(4)).astype(np.int64) + _FIRST_ID
+def _shared_ids(text: str, ends: Int64) -> Int64:
+    """An id for each end: a hash of the text up to there, which is all that a prefix cache asks."""
+    characters = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4").astype(np.uint64)
+    weights = np.cumprod(np.full(len(characters), _ODD, dtype=np.uint64))
+    mixed = np.cumsum((characters + np.uint64(1)) * weights)[ends - 1]
+    mixed ^= mixed >> np.uint64(29)
+    mixed *= np.uint64(_ODD)
+    return (mixed >> np.uint64(4)).astype(np.int64) + _FIRST_ID
+
+
+def _own_id(text: str) -> int:
     digest = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=7).digest()
-    own = _FIRST_ID + (1 << 60) + int.from_bytes(digest, "little")
-    return np.concatenate((shared, np.full(num_tokens - num_shared, own)))
+    return _FIRST_ID + (1 << 60) + int.from_bytes(digest, "little")
