@@ -12,7 +12,8 @@ class InfiniteCache:
     """Counts blocks found, the unbroken run from a prompt's first block only.
 
     A block is known by what it holds and by all that is before it. Segments and block ids are
-    compared by name, without expanding them, so they never equal a prompt given by token ids.
+    compared by name, without expanding them, so they never equal a prompt given by token ids. A
+    trace's own blocks are one where their ids are, as publishers count, however full they are.
     """
 
     def __init__(self, block_size: int) -> None:

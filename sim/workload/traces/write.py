@@ -1,10 +1,10 @@
 """Saves a workload in our own trace format."""
 
 import json
-import os
 from decimal import Decimal
 from pathlib import Path
 
+from sim.core.atomic import atomic_path
 from sim.core.errors import InputError
 from sim.core.tokens import ArrayPrompt, SegmentPrompt
 from sim.core.units import NS_PER_S
@@ -20,24 +20,9 @@ def write_servetwin(workload: Workload, path: Path) -> None:
     """
     if len(workload.clients()):
         raise InputError(f"{path}: closed-loop clients have no arrival times to write")
-    # Renaming over a pipe or a device would put an end to it.
-    if path.exists() and not path.is_file():
-        raise InputError(f"{path}: is not a regular file")
-    try:
-        _write_lines(workload, path)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written: {error.strerror}") from error
-
-
-def _write_lines(workload: Workload, path: Path) -> None:
-    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with beside.open("w", encoding="utf-8") as file:
-            for request in workload.arrivals():
-                file.write(_line(request, path))
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
+    with atomic_path(path) as beside, beside.open("w", encoding="utf-8") as file:
+        for request in workload.arrivals():
+            file.write(_line(request, path))
 
 
 def _line(request: ScriptedRequest, path: Path) -> str:
