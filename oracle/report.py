@@ -14,14 +14,18 @@ from sim.testing.conformance import (
 
 def disagreement(case: ReferenceCase, theirs: list[Line]) -> str:
     """What differs first, with and without fast-forward; empty if nothing does."""
+    expected = _steps(theirs) if stopped_serving(theirs) else theirs
     for fast_forward in (True, False):
         ours = serve_case(case, fast_forward=fast_forward)
         if stopped_serving(theirs):
-            theirs = [line for line in theirs if line["kind"] == "step"]
-            ours = [line for line in ours if line["kind"] == "step"][: len(theirs)]
-        if divergence := first_divergence(ours, theirs):
+            ours = _steps(ours)[: len(expected)]
+        if divergence := first_divergence(ours, expected):
             return str(divergence)
     return ""
+
+
+def _steps(lines: list[Line]) -> list[Line]:
+    return [line for line in lines if line["kind"] == "step"]
 
 
 def stopped_serving(theirs: list[Line]) -> bool:
