@@ -25,11 +25,11 @@ class InfiniteCache:
         """Look the prompt up, then keep it."""
         keys = self._block_keys(prompt)
         node, hits = _ROOT, 0
-        for place, key in enumerate(keys):
+        for key in keys:
             new_node = len(self._nodes) + 1
             node = self._nodes.setdefault((node, key), new_node)
-            if node != new_node and hits == place:
-                hits += 1
+            # What follows a new block is new as well, so found ones make an unbroken run.
+            hits += node != new_node
         self._blocks += len(keys)
         self._hit_blocks += hits
         self._tokens += len(prompt)

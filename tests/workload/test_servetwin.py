@@ -50,6 +50,13 @@ def test_servetwin_rows_need_not_be_in_order_of_time(trace):
     assert [r.script.seed - 2**20 for r in requests] == [3, 1, 4, 0, 2]
 
 
+def test_servetwin_many_rows_at_a_time_keep_their_order(trace):
+    """A hundred rows at two times: a sort that is not stable would shuffle them."""
+    rows = [LEAST | {"arrival": 1 - i % 2} for i in range(100)]
+    rids = [int(request.spec.rid) for request in trace("servetwin", rows).arrivals()]
+    assert rids == [*range(1, 100, 2), *range(0, 100, 2)]
+
+
 def test_servetwin_prompt_may_be_token_ids(trace):
     """Rows of both kinds may stand in one file."""
     by_ids = {"arrival": 2, "input_ids": [5, 0, 2**40], "output_len": 1}
