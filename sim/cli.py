@@ -98,6 +98,20 @@ def workload_command(
     describe_workload(file, set_ or (), json=format_ is Format.JSON)
 
 
+@app.command("compare")
+def compare_command(
+    log: Annotated[Path, typer.Argument(metavar="LOG", help="decision log")],
+    other: Annotated[
+        Path, typer.Argument(metavar="OTHER", help="decision log, or scenario (YAML) to replay on")
+    ],
+    set_: Set = None,
+) -> None:
+    """Find the first step at which two logs, or a log and a scenario, decide otherwise."""
+    from sim.commands.compare import compare
+
+    compare(log, other, set_ or ())
+
+
 @app.command("demo")
 def demo_command(
     out: Annotated[Path, typer.Option(help="folder for the picture")] = Path("demo-out"),

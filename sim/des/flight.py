@@ -19,6 +19,7 @@ class Flight:
 
     Attributes:
         batch, features: of the first step.
+        decided_ns: when the first step was decided.
         ready_ns: when the host has prepared the first step.
         start_ns: when the device starts it.
         end_ns: when the device ends the last step.
@@ -30,14 +31,15 @@ class Flight:
         features: StepFeatures,
         state: StepState,
         *,
-        ready_ns: int,
+        decided_ns: int,
         device_free_ns: int,
         time: StepTime,
     ) -> None:
         self.batch = batch
         self.features = features
-        self.ready_ns = ready_ns
-        self.start_ns = max(ready_ns, device_free_ns)
+        self.decided_ns = decided_ns
+        self.ready_ns = decided_ns + time.host_ns
+        self.start_ns = max(self.ready_ns, device_free_ns)
         self.end_ns = self.start_ns + time.device_ns
         self._first_end_ns = self.end_ns
         self._state = state
@@ -60,6 +62,7 @@ class Flight:
             first_step=first_step,
             batch=self.batch,
             state=self._state,
+            decided_ns=self._with(self.decided_ns, "decided_ns"),
             starts_ns=self._with(self.start_ns, "starts_ns"),
             ends_ns=self._with(self._first_end_ns, "ends_ns"),
             host_ns=self._with(self._host_ns, "host_ns"),

@@ -146,7 +146,7 @@ class Server:
             batch,
             features,
             self.engine.state(),
-            ready_ns=self.env.now_ns + time.host_ns,
+            decided_ns=self.env.now_ns,
             device_free_ns=device_free_ns,
             time=time,
         )

@@ -1,9 +1,6 @@
 """Reads the step times of a decision log: JSON lines, plain or gzipped."""
 
-import gzip
-import json
-import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +9,8 @@ import numpy as np
 from sim.core.errors import InputError
 from sim.core.units import NS_PER_S, seconds_to_ns
 from sim.latency.model import Int64, StepTime
+from sim.runlog.read import numbered_lines
 
-_GZIP_MAGIC = b"\x1f\x8b"
 _MAX_NS = 2**62
 _MAX_S = _MAX_NS // NS_PER_S
 
@@ -21,9 +18,9 @@ _MAX_S = _MAX_NS // NS_PER_S
 def read_step_times(path: Path) -> tuple[Int64, Int64]:
     """Device and host ns of every `"kind": "step"` line, in the file's order.
 
-    A line gives `device_ns` (and `host_ns`, else 0), or `t_start_ns` and `t_end_ns`, or `t_start`
-    and `t_end` in seconds; the first that it has is taken. Seconds are rounded to ns before the
-    difference is taken, so that consecutive steps add up to the log's own times.
+    A line gives `device_ns`, or `t_start_ns` and `t_end_ns`, both with `host_ns` (else 0), or
+    `t_start` and `t_end` in seconds; the first that it has is taken. Seconds are rounded to ns
+    before the difference is taken, so that consecutive steps add up to the log's own times.
 
     Returns:
         Two int64 arrays of shape [num_steps], num_steps >= 1.
@@ -34,7 +31,7 @@ def read_step_times(path: Path) -> tuple[Int64, Int64]:
     """
     times = [
         _step_time(record, f"{path}:{line_number}")
-        for line_number, record in _records(path)
+        for line_number, record in numbered_lines(path)
         if record.get("kind") == "step"
     ]
     if not times:
@@ -43,37 +40,13 @@ def read_step_times(path: Path) -> tuple[Int64, Int64]:
     return columns[:, 0].copy(), columns[:, 1].copy()
 
 
-def _records(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    for line_number, line in enumerate(_lines(path), start=1):
-        if not line.strip():
-            continue
-        try:
-            record = json.loads(line)
-        except (ValueError, RecursionError):
-            raise InputError(f"{path}:{line_number}: not JSON") from None
-        if not isinstance(record, dict):
-            raise InputError(f"{path}:{line_number}: not a JSON object")
-        yield line_number, record
-
-
-def _lines(path: Path) -> Iterator[bytes]:
-    try:
-        with path.open("rb") as raw:
-            zipped = raw.peek(2)[:2] == _GZIP_MAGIC
-            yield from gzip.GzipFile(fileobj=raw) if zipped else raw
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise InputError(f"{path}: damaged gzip file ({error})") from None
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
-
-
 def _step_time(record: Mapping[str, Any], where: str) -> StepTime:
     if "device_ns" in record:
         device_ns = _whole_ns(record, "device_ns", where)
         host_ns = _whole_ns(record, "host_ns", where) if "host_ns" in record else 0
     elif "t_start_ns" in record:
         device_ns = _whole_ns(record, "t_end_ns", where) - _whole_ns(record, "t_start_ns", where)
-        host_ns = 0
+        host_ns = _whole_ns(record, "host_ns", where) if "host_ns" in record else 0
     else:
         device_ns = _rounded_ns(record, "t_end", where) - _rounded_ns(record, "t_start", where)
         host_ns = 0

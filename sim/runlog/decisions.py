@@ -9,18 +9,15 @@ import heapq
 import io
 import json
 import tempfile
-import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
-from typing import TextIO, cast
+from typing import Any, TextIO, cast
 
 from sim.core.atomic import atomic_path, check_target
-from sim.core.batch import ForwardMode
+from sim.engine.decision import decode_crc, describe_decision
 from sim.runlog.columns import RunLog
 from sim.runlog.steps import StepRun
-
-_MODES = {ForwardMode.EXTEND: "extend", ForwardMode.DECODE: "decode", ForwardMode.MIXED: "mixed"}
 
 
 class DecisionLog:
@@ -46,7 +43,7 @@ class DecisionLog:
         rids, crc = self._crc[run.replica]
         if rids is not run.batch.decode_rids:
             rids = run.batch.decode_rids
-            crc = zlib.crc32(",".join(rids).encode())
+            crc = decode_crc(run.batch)
             self._crc[run.replica] = (rids, crc)
         return crc
 
@@ -90,42 +87,33 @@ def _open_text(path: Path, *, compressed: bool) -> Iterator[TextIO]:
         yield stack.enter_context(io.TextIOWrapper(file, encoding="utf-8", newline="\n"))
 
 
-def step_lines(run: StepRun, decode_crc: int) -> Iterator[dict[str, object]]:
+def step_lines(run: StepRun, crc: int) -> Iterator[dict[str, Any]]:
     """One mapping a step of the run."""
-    batch, state = run.batch, run.state
-    num_decode = len(batch.decode_rids)
-    free_tokens, ratios = [state.free_tokens], [state.ratio]
-    if run.further is not None:
-        free_tokens += run.further.free_tokens.tolist()
-        ratios += run.further.ratio
-    columns = (run.starts_ns.tolist(), run.ends_ns.tolist(), run.host_ns.tolist())
-    rows = zip(*columns, free_tokens, ratios, strict=True)
-    for i, (start_ns, end_ns, host_ns, free, ratio) in enumerate(rows):
-        now = run.further_state if i else state
-        yield {
-            "kind": "step",
-            "replica": run.replica,
-            "step": run.first_step + i,
-            "t_start_ns": start_ns,
-            "t_end_ns": end_ns,
-            "host_ns": host_ns,
-            "mode": _MODES[batch.mode],
-            "prefill": [[row.rid, row.prefix_len, row.extend_len] for row in batch.prefill],
-            "n_decode": num_decode,
-            "decode_crc": decode_crc,
-            "ctx": batch.num_context_tokens + i * num_decode,
-            "free": free,
-            "evictable": now.evictable_tokens,
-            "used": now.free_tokens + now.used_tokens - free,
-            "retracted": [] if i else list(state.retracted),
-            "preempted": [] if i else [[by, list(victims)] for by, victims in state.preempted],
-            "aborted": [] if i else list(state.aborted),
-            "queue": now.queue,
-            "running": now.running,
-            "full": now.full,
-            "ratio": ratio,
-            "chunked": now.chunked,
-        }
+    decided = describe_decision(run.batch, run.state, crc)
+    yield _step_line(run, 0, decided)
+    if run.further is None:
+        return
+    decided = describe_decision(run.batch, run.further_state, crc)
+    decided |= {"retracted": [], "preempted": [], "aborted": []}
+    not_evictable = run.further_state.free_tokens + run.further_state.used_tokens
+    further = zip(run.further.free_tokens.tolist(), run.further.ratio, strict=True)
+    for i, (free, ratio) in enumerate(further, start=1):
+        decided["ctx"] += decided["n_decode"]
+        decided |= {"free": free, "used": not_evictable - free, "ratio": ratio}
+        yield _step_line(run, i, decided)
+
+
+def _step_line(run: StepRun, i: int, decided: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "kind": "step",
+        "replica": run.replica,
+        "step": run.first_step + i,
+        "t_decided_ns": int(run.decided_ns[i]),
+        "t_start_ns": int(run.starts_ns[i]),
+        "t_end_ns": int(run.ends_ns[i]),
+        "host_ns": int(run.host_ns[i]),
+        **decided,
+    }
 
 
 def request_lines(log: RunLog) -> Iterator[dict[str, object]]:

@@ -20,6 +20,7 @@ class StepRun(NamedTuple):
         first_step: number of the first step on that server, from 0.
         batch: the first step's batch; each further step has one token more a row.
         state: the server's state after the first step was decided.
+        decided_ns: when each step was decided; shape [num_steps].
         starts_ns, ends_ns: device start and end of each step; shape [num_steps].
         host_ns: host time of each step; shape [num_steps].
         further: state after each further step, shape [num_steps - 1]; None for a single step.
@@ -31,6 +32,7 @@ class StepRun(NamedTuple):
     first_step: int
     batch: Batch
     state: StepState
+    decided_ns: Int64
     starts_ns: Int64
     ends_ns: Int64
     host_ns: Int64

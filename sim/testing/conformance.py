@@ -15,6 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from sim.des.run import PoolFactory, RunOptions, simulate
+from sim.engine.decision import DECIDED_FIELDS, Divergence
 from sim.kvcache.page_pool import PageCounts
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario_text
@@ -22,10 +23,7 @@ from sim.scenario.load import load_scenario_text
 Line = dict[str, Any]
 
 # Of a step, equal to the last bit; ratios agree to their printed digits, times to a microsecond.
-EXACT_FIELDS = (
-    "mode", "prefill", "n_decode", "decode_crc", "ctx", "free", "evictable", "used", "retracted",
-    "preempted", "queue", "running", "full", "chunked",
-)  # fmt: skip
+EXACT_FIELDS = tuple(name for name in DECIDED_FIELDS if name != "ratio")
 _RATIO_TOLERANCE = 2e-9
 _TIME_TOLERANCE_S = 1e-6
 _SAME_NAME = (
@@ -45,38 +43,6 @@ _OTHER_NAME = {
     "in_batch_deprioritize_threshold": "in_batch_prefix_deprioritize_threshold",
 }
 _DEFAULT_LATENCY = {"a": 0.005, "b": 2e-5, "c": 1e-4, "d": 1e-8}
-
-
-@dataclass(frozen=True)
-class Divergence:
-    """The first place where two logs disagree.
-
-    Attributes:
-        where: step number or request.
-        fields: names that differ.
-        ours, theirs: the two lines; None where one log has ended.
-        before: the step before, as SGLang logged it.
-    """
-
-    where: str
-    fields: tuple[str, ...]
-    ours: Line | None
-    theirs: Line | None
-    before: Line | None = None
-
-    def __str__(self) -> str:
-        """Side by side: what differs first, then the state around it."""
-        names = list(dict.fromkeys([*self.fields, "t_start_ns", *EXACT_FIELDS, "ratio"]))
-        rows = [f"{self.where}: {', '.join(self.fields)}", f"{'':12} ours | SGLang | step before"]
-        for name in names:
-            cells = (_cell(line, name) for line in (self.ours, self.theirs, self.before))
-            mark = "*" if name in self.fields else " "
-            rows.append(f"{mark}{name:11} " + " | ".join(cells))
-        return "\n".join(rows)
-
-
-def _cell(line: Line | None, name: str) -> str:
-    return "-" if line is None else str(line.get(name, "-"))
 
 
 @dataclass(frozen=True)

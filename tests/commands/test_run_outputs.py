@@ -24,7 +24,17 @@ REQUEST_COLUMNS = (
     *("replica", "tenant", "status"),
 )
 STEP_KEYS = {
-    *("kind", "replica", "step", "t_start_ns", "t_end_ns", "host_ns", "mode", "prefill"),
+    *(
+        "kind",
+        "replica",
+        "step",
+        "t_decided_ns",
+        "t_start_ns",
+        "t_end_ns",
+        "host_ns",
+        "mode",
+        "prefill",
+    ),
     *("n_decode", "decode_crc", "ctx", "free", "evictable", "used", "retracted", "preempted"),
     *("aborted", "queue", "running", "full", "ratio", "chunked"),
 }

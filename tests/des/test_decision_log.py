@@ -18,8 +18,8 @@ from sim.scheduler.config import SchedulerConfig
 from sim.testing.serve import linear_latency, serve
 from sim.testing.workloads import ListWorkload, scripted
 
-_STEP_KEYS = """kind replica step t_start_ns t_end_ns host_ns mode prefill n_decode decode_crc ctx
-free evictable used retracted preempted aborted queue running full ratio chunked"""
+_STEP_KEYS = """kind replica step t_decided_ns t_start_ns t_end_ns host_ns mode prefill n_decode
+decode_crc ctx free evictable used retracted preempted aborted queue running full ratio chunked"""
 _REQUEST_KEYS = """kind rid replica arrival_ns ttft_ns finish_ns cached_at_admit retractions
 preemptions status"""
 

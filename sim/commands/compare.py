@@ -1,0 +1,92 @@
+"""`simulate compare`: do two decision logs agree, or a log and what a scenario decides?"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import zip_longest
+from pathlib import Path
+
+from sim.commands.output import print_line
+from sim.core.errors import InputError
+from sim.engine.build import build_engine
+from sim.engine.decision import DECIDED_FIELDS, Divergence
+from sim.engine.replay import Replay, replay
+from sim.engine.scripted import ScriptedExecutor
+from sim.kvcache.page_pool import PageCounts
+from sim.runlog.read import Line, read_decisions
+from sim.scenario.build import BuiltScenario, build
+from sim.scenario.load import load_scenario
+from sim.workload.workload import ScriptedRequest
+
+_SCENARIO_SUFFIXES = (".yaml", ".yml")
+
+
+def compare(log: Path, other: Path, overrides: Sequence[str]) -> None:
+    """Compare a decision log with another, or replay it on a scenario; print the first difference.
+
+    Two logs agree if the same was decided at every step, whatever their clocks say. A replay feeds
+    the log's arrivals and times to a fresh engine.
+
+    Raises:
+        InputError: an unreadable log or scenario, or a log whose requests the scenario lacks.
+    """
+    steps, requests = read_decisions(log)
+    if other.suffix in _SCENARIO_SUFFIXES:
+        built = build(load_scenario(other, overrides))
+        divergence = _replay_all(log, steps, requests, built)
+        how = "decided again"
+    else:
+        if overrides:
+            raise InputError(f"--set {overrides[0]}: {other} is a log, not a scenario")
+        divergence = _first_difference(steps, read_decisions(other)[0])
+        how = "the same"
+    print_line(str(divergence) if divergence else f"all {len(steps):,} steps are {how}")
+
+
+def _first_difference(ours: list[Line], theirs: list[Line]) -> Divergence | None:
+    before: Line | None = None
+    for number, (a, b) in enumerate(zip_longest(ours, theirs)):
+        if a is None or b is None:
+            return Divergence(f"step {number}", ("number of steps",), a, b, before)
+        fields = tuple(name for name in ("replica", *DECIDED_FIELDS) if a.get(name) != b.get(name))
+        if fields:
+            return Divergence(f"step {number}", fields, a, b, before)
+        before = b
+    return None
+
+
+def _replay_all(
+    log: Path, steps: list[Line], requests: list[Line], built: BuiltScenario
+) -> Divergence | None:
+    """Replay each server of the log by itself."""
+    known = _requests_of(built)
+    for number in sorted({step["replica"] for step in steps}):
+        executor = ScriptedExecutor()
+        config = built.scheduler
+        pool = PageCounts(config.pool_tokens // config.page_size, config.page_size)
+        arrivals = []
+        for line in requests:
+            if line["replica"] != number:
+                continue
+            if line["rid"] not in known:
+                raise InputError(f"{log}: request {line['rid']} is not one of the scenario's")
+            request = known[line["rid"]]
+            spec = replace(request.spec, arrival_ns=line["arrival_ns"])
+            executor.add(spec.rid, request.script, ignore_eos=spec.ignore_eos)
+            arrivals.append(spec)
+        recorded = Replay(
+            arrivals=arrivals,
+            steps=[step for step in steps if step["replica"] == number],
+            overlaps=not config.disable_overlap_schedule,
+        )
+        engine = build_engine(config, pool=pool, executor=executor)
+        if divergence := replay(engine, executor, recorded):
+            return replace(divergence, where=f"replica {number}, {divergence.where}")
+    return None
+
+
+def _requests_of(built: BuiltScenario) -> dict[str, ScriptedRequest]:
+    """All requests of a scenario by name, those of closed-loop clients included."""
+    known = {request.spec.rid: request for request in built.workload.arrivals()}
+    for turns in built.workload.clients():
+        known |= {turn.request.spec.rid: turn.request for turn in turns}
+    return known

@@ -1,0 +1,82 @@
+"""A step's decision as plain values, under the names of the decision log."""
+
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sim.core.batch import Batch, ForwardMode
+from sim.engine.records import StepState
+
+Line = Mapping[str, Any]
+
+MODE_NAMES = {
+    ForwardMode.EXTEND: "extend",
+    ForwardMode.DECODE: "decode",
+    ForwardMode.MIXED: "mixed",
+}
+# What two logs of the same decisions have in common, whatever their clocks say.
+DECIDED_FIELDS = (
+    "mode", "prefill", "n_decode", "decode_crc", "ctx", "free", "evictable", "used", "retracted",
+    "preempted", "aborted", "queue", "running", "full", "ratio", "chunked",
+)  # fmt: skip
+
+
+def decode_crc(batch: Batch) -> int:
+    """CRC-32 of the decode rows' rids in batch order, joined by commas."""
+    return zlib.crc32(",".join(batch.decode_rids).encode())
+
+
+def describe_decision(batch: Batch, state: StepState, crc: int) -> dict[str, Any]:
+    """The decided fields of one step; `crc` is `decode_crc(batch)`."""
+    return {
+        "mode": MODE_NAMES[batch.mode],
+        "prefill": [[row.rid, row.prefix_len, row.extend_len] for row in batch.prefill],
+        "n_decode": len(batch.decode_rids),
+        "decode_crc": crc,
+        "ctx": batch.num_context_tokens,
+        "free": state.free_tokens,
+        "evictable": state.evictable_tokens,
+        "used": state.used_tokens,
+        "retracted": list(state.retracted),
+        "preempted": [[by, list(victims)] for by, victims in state.preempted],
+        "aborted": list(state.aborted),
+        "queue": state.queue,
+        "running": state.running,
+        "full": state.full,
+        "ratio": state.ratio,
+        "chunked": state.chunked,
+    }
+
+
+@dataclass(frozen=True)
+class Divergence:
+    """The first place where two logs disagree.
+
+    Attributes:
+        where: step number or request.
+        fields: names that differ.
+        ours, theirs: the two lines; None where one log has ended.
+        before: the step before, as the other log has it.
+    """
+
+    where: str
+    fields: tuple[str, ...]
+    ours: Line | None
+    theirs: Line | None
+    before: Line | None = None
+
+    def __str__(self) -> str:
+        """Side by side: what differs first, then the state around it."""
+        names = dict.fromkeys([*self.fields, *DECIDED_FIELDS])
+        rows = [f"{self.where}: {', '.join(self.fields)}"]
+        rows.append(f"{'':12} here | there | there, one step before")
+        for name in names:
+            cells = (_cell(line, name) for line in (self.ours, self.theirs, self.before))
+            mark = "*" if name in self.fields else " "
+            rows.append(f"{mark}{name:11} " + " | ".join(cells))
+        return "\n".join(rows)
+
+
+def _cell(line: Line | None, name: str) -> str:
+    return "-" if line is None else str(line.get(name, "-"))
