@@ -24,9 +24,9 @@ def test_compare_logs_of_the_same_run_are_the_same(simulate, scenario, log):
     assert simulate("compare", log, "b.jsonl") == (0, f"all {total:,} steps are the same\n", "")
 
 
-def test_compare_logs_of_two_policies_shows_the_first_difference(simulate, scenario, log):
+def test_compare_logs_of_two_settings_shows_the_first_difference(simulate, scenario, log):
     """Side by side, what differs marked."""
-    override = ("--set", "scheduler.schedule_policy=lof")
+    override = ("--set", "scheduler.max_running_requests=2")
     simulate("run", scenario, *override, "--decisions", "b.jsonl")
     ended = simulate("compare", log, "b.jsonl")
     assert ended.code == 0
@@ -44,9 +44,9 @@ def test_compare_log_with_its_scenario_is_decided_again(simulate, scenario, mode
     assert ended.out.endswith(" steps are decided again\n")
 
 
-def test_compare_log_with_another_policy_diverges(simulate, scenario, log):
-    """The replay stops where the other policy would have decided otherwise."""
-    ended = simulate("compare", log, scenario, "--set", "scheduler.schedule_policy=lof")
+def test_compare_log_with_another_setting_diverges(simulate, scenario, log):
+    """The replay stops where a server with two slots would have decided otherwise."""
+    ended = simulate("compare", log, scenario, "--set", "scheduler.max_running_requests=2")
     assert ended.out.startswith("replica 0, step ")
 
 
