@@ -72,7 +72,7 @@ class Server:
         self._fast_forward = fast_forward
         self._clients_react = clients_react
         self._check = check
-        self._process = self.env.process(self._overlap() if overlaps else self._serve())
+        self._process = self.env.process(self._run())
 
     def submit(self, request: ScriptedRequest) -> None:
         """A request arrives now."""
@@ -94,6 +94,10 @@ class Server:
         self.engine.submit(spec)
         if not self._arrived.triggered:
             self._arrived.succeed()
+
+    def _run(self) -> Wait:
+        yield from self._settle()
+        yield from self._overlap() if self._overlaps else self._serve()
 
     # ---- the two ways to serve -----------------------------------------------------------------
 

@@ -46,8 +46,10 @@ class _Replayer:
         self._engine = engine
         self._executor = executor
         self._recorded = recorded
-        self._arrivals = deque(recorded.arrivals)
+        taken = (spec for spec in recorded.arrivals if engine.rejection(spec) is None)
+        self._arrivals = deque(taken)
         self._flying: tuple[Batch, Line] | None = None
+        self._free_ns = 0
 
     def run(self) -> Divergence | None:
         before: Line | None = None
@@ -78,14 +80,13 @@ class _Replayer:
         if self._flying is not None and self._flying[1]["t_end_ns"] <= decided_ns:
             self._decide(self._flying[1]["t_start_ns"])
             self._land()
-        if not self._engine.requests:
+        idle = not self._arrivals or self._arrivals[0].arrival_ns > self._free_ns
+        if idle and not self._engine.requests:
             self._engine.begin_step(decided_ns)
 
     def _decide(self, now_ns: int) -> Batch | None:
         while self._arrivals and self._arrivals[0].arrival_ns <= now_ns:
-            spec = self._arrivals.popleft()
-            if self._engine.rejection(spec) is None:
-                self._engine.submit(spec)
+            self._engine.submit(self._arrivals.popleft())
         batch = self._engine.begin_step(now_ns)
         self._engine.take_aborted()
         return batch
@@ -94,6 +95,7 @@ class _Replayer:
         if self._flying is not None:
             batch, step = self._flying
             self._engine.end_step(batch, self._executor.execute(batch), step["t_end_ns"])
+            self._free_ns = step["t_end_ns"]
             self._flying = None
 
 
