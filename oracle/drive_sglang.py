@@ -33,7 +33,7 @@ def exact_oracle(harness: ModuleType) -> type:
     chunks got its end token one step late.
     """
 
-    class ExactOracle(harness.Oracle):  # type: ignore[misc, name-defined]
+    class ExactOracle(harness.Oracle):
         sampled_last: tuple[str, ...] = ()
 
         def launch(self, batch: Any) -> Any:

@@ -7,12 +7,8 @@ from sim.testing.serve import serve
 from sim.testing.workloads import ListWorkload, scripted
 
 
-def prefill_steps(*, mixed):
-    """Prompt a (5,000 tokens) arrives alone; b (3,000) while a decodes. Chunks of 1,024."""
-    requests = [
-        scripted("a", (1, 5_000), output=40),
-        scripted("b", (2, 3_000), output=5, arrival_ns=300_000_000),
-    ]
+def serve_prefills(requests, *, mixed):
+    """The steps with prefill rows; chunks of 1,024 tokens."""
     config = SchedulerConfig(
         max_total_tokens=32_000,
         page_size=16,
@@ -20,8 +16,20 @@ def prefill_steps(*, mixed):
         enable_mixed_chunk=mixed,
         disable_overlap_schedule=True,
     )
-    steps = serve(ListWorkload(requests), config).steps
-    return [step for step in steps if step["prefill"]]
+    return [step for step in serve(ListWorkload(requests), config).steps if step["prefill"]]
+
+
+def prefill_steps(*, mixed):
+    """Prompt a (5,000 tokens) arrives alone; b (3,000) while a decodes."""
+    requests = [
+        scripted("a", (1, 5_000), output=40),
+        scripted("b", (2, 3_000), output=5, arrival_ns=300_000_000),
+    ]
+    return serve_prefills(requests, mixed=mixed)
+
+
+def chunks_of(rid, steps):
+    return [row[2] for step in steps for row in step["prefill"] if row[0] == rid]
 
 
 @pytest.mark.parametrize("mixed", [False, True])
@@ -60,3 +68,19 @@ def test_chunked_prefill_mixed_carries_decode_rows_in_the_same_pass():
         [["b", 1_008, 1_023]],
         [["b", 2_031, 969]],
     ]
+
+
+@pytest.mark.parametrize("short", [1, 16])
+def test_chunk_behind_a_short_prompt_is_what_the_budget_leaves(short):
+    """A page of the first step is spent: 1,008, then whole chunks, then the rest of 5,000."""
+    requests = [scripted("short", (1, short), output=60), scripted("long", (2, 5_000), output=3)]
+    steps = serve_prefills(requests, mixed=False)
+    assert chunks_of("long", steps) == [1_008, 1_024, 1_024, 1_024, 920]
+
+
+def test_chunk_beside_five_decode_rows_leaves_them_their_tokens():
+    """Mixed: five rows take five tokens of every step; continuations are not cut to pages."""
+    requests = [scripted(f"d{i}", (10 + i, 40), output=60) for i in range(5)]
+    requests.append(scripted("long", (2, 5_000), output=3, arrival_ns=100_000_000))
+    steps = serve_prefills(requests, mixed=True)
+    assert chunks_of("long", steps) == [1_008, 1_019, 1_019, 1_019, 935]

@@ -1,12 +1,15 @@
 """When memory or slots run out: retraction one at a time, preemption under a slot limit only."""
 
+import pytest
+
 from sim.scheduler.config import SchedulerConfig
 from sim.testing.serve import serve
 from sim.testing.workloads import ListWorkload, scripted
 
 
-def test_retraction_twelve_growing_requests_go_back_one_at_a_time():
-    """Admission charges 16 of 200 output tokens, so all twelve start; decode then runs out."""
+@pytest.fixture(scope="module")
+def twelve():
+    """Twelve requests of 100 + 200 tokens: admission charges 16 outputs each, so all start."""
     requests = [scripted(f"r{i}", (10 + i, 100), output=200) for i in range(12)]
     config = SchedulerConfig(
         max_total_tokens=1_750,
@@ -14,26 +17,22 @@ def test_retraction_twelve_growing_requests_go_back_one_at_a_time():
         clip_max_new_tokens=16,
         disable_overlap_schedule=True,
     )
-    served = serve(ListWorkload(requests), config)
-    retracted = [step["retracted"] for step in served.steps if step["retracted"]]
-    # Equal progress and prompts: the last in batch order goes first.
+    return serve(ListWorkload(requests), config)
+
+
+def test_retraction_growing_requests_go_back_one_at_a_time(twelve):
+    """Seven times; equal progress and prompts, so the last in batch order goes first."""
+    retracted = [step["retracted"] for step in twelve.steps if step["retracted"]]
     assert retracted == [[f"r{i}"] for i in range(11, 4, -1)]
-    assert served.log.requests.status == ["finished"] * 12
+    assert twelve.log.requests.status == ["finished"] * 12
 
 
-def test_retraction_raises_the_new_token_ratio():
+def test_retraction_raises_the_new_token_ratio(twelve):
     """After a retraction more is reserved: tokens generated + 20 a row over limits + 1."""
-    requests = [scripted(f"r{i}", (10 + i, 100), output=200) for i in range(12)]
-    config = SchedulerConfig(
-        max_total_tokens=1_750,
-        schedule_conservativeness=0.1,
-        clip_max_new_tokens=16,
-        disable_overlap_schedule=True,
-    )
-    steps = serve(ListWorkload(requests), config).steps
+    steps = twelve.steps
     number = next(i for i, step in enumerate(steps) if step["retracted"])
-    num_rows, num_generated = steps[number]["n_decode"], steps[number]["ctx"] - 11 * 100
-    assert num_rows == 11
+    num_generated = steps[number]["ctx"] - 11 * 100
+    assert steps[number]["n_decode"] == 11
     assert steps[number - 1]["ratio"] < 0.07
     assert steps[number]["ratio"] == (num_generated + 20 * 11) / (11 * 200 + 1)
 
