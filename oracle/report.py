@@ -35,19 +35,23 @@ def stopped_serving(theirs: list[Line]) -> bool:
 
 def main() -> int:
     cases = find_cases(Path(sys.argv[1]))
-    num_equal = num_stopped = 0
+    num_equal = num_stopped = num_steps = 0
     for case in cases:
         try:
             theirs = list(case.read_lines("decisions"))
         except FileNotFoundError:
-            print(f"case {case.name}: SGLang's side failed\n")
+            print(f"{case.name}: SGLang's side failed")
             continue
         if verdict := disagreement(case, theirs):
-            print(f"case {case.name}: {verdict}\n")
+            print(f"{case.name}: differs at {verdict}\n")
             continue
+        stopped = stopped_serving(theirs)
+        remark = "; SGLang stops serving there (docs/adr/0003)" if stopped else ""
+        print(f"{case.name}: {len(_steps(theirs)):,} steps agree{remark}", flush=True)
         num_equal += 1
-        num_stopped += stopped_serving(theirs)
-    print(f"{num_equal} of {len(cases)} cases agree in every field", end="")
+        num_stopped += stopped
+        num_steps += len(_steps(theirs))
+    print(f"{num_equal} of {len(cases)} cases agree in every field of {num_steps:,} steps", end="")
     print(f"; in {num_stopped} of them SGLang stops serving half-way" if num_stopped else "")
     return 0 if num_equal == len(cases) else 1
 
