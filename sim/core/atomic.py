@@ -40,7 +40,7 @@ def atomic_path(target: Path) -> Iterator[Path]:
     beside = target.with_name(f".{os.getpid()}-{next(_serial)}.tmp")
     try:
         yield beside
-        os.replace(beside, target)  # noqa: PTH105 - Path.replace hides that this is atomic
+        beside.replace(target)
     except OSError as error:
         raise _refusal(target, error) from error
     finally:

@@ -75,7 +75,7 @@ def _make_directory(path: Path) -> None:
 
 def _write_plots(log: RunLog, directory: Path) -> None:
     # matplotlib takes half a second to load; only those who want pictures wait for it.
-    from sim.report.plots import plot_timeline, plot_ttft_cdf, save_figure  # noqa: PLC0415
+    from sim.report.plots import plot_timeline, plot_ttft_cdf, save_figure
 
     name = str(log.meta.get("name", "run"))
     save_figure(plot_ttft_cdf({name: log}), directory / "ttft_cdf.png")
@@ -97,8 +97,8 @@ def _write_csv(log: RunLog, path: Path) -> None:
 
 
 def _write_parquet(log: RunLog, path: Path) -> None:
-    import pyarrow as pa  # noqa: PLC0415
-    import pyarrow.parquet as pq  # noqa: PLC0415
+    import pyarrow as pa
+    import pyarrow.parquet as pq
 
     table = request_table(log.requests)
     arrays = {

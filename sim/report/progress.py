@@ -93,9 +93,9 @@ class Progress:
 
 def _new_bar(stream: TextIO) -> "Bar":
     # Most runs end before anything is shown; they need not load this.
-    from rich.console import Console  # noqa: PLC0415
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn  # noqa: PLC0415
-    from rich.progress import Progress as Bar  # noqa: PLC0415
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+    from rich.progress import Progress as Bar
 
     return Bar(
         BarColumn(),

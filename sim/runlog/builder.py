@@ -25,7 +25,7 @@ _REQUEST_FIELDS = (
     "preemptions",
     "replica",
 )
-_STEP_FIELDS = tuple(name for name in StepColumns.__slots__)
+_STEP_FIELDS = tuple(StepColumns.__slots__)
 
 
 class RunLogBuilder:

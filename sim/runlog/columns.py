@@ -16,7 +16,7 @@ class RequestColumns:
     """One row a request, in order of submission. Arrays have shape [num_requests].
 
     Times are ns since the run's start, `NOT_YET_NS` where the event never happened. `scheduled_ns`
-    is the start of the first batch the request was in, `cached_tokens` the prefix found then.
+    is when the first batch the request was in was decided, `cached_tokens` the prefix found then.
     `status` holds `core.request.Status` values.
     """
 

@@ -33,33 +33,31 @@ class UniformLength(StrictModel):
         return self
 
 
-class LognormalLength(StrictModel):
+class Clipped(StrictModel):
+    """Lengths below `min` or above `max` become `min` or `max`."""
+
+    min: Length | None = None
+    max: Length | None = None
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        _require_ordered(self.min, self.max)
+        return self
+
+
+class LognormalLength(Clipped):
     """Log-normal with this mean and coefficient of variation (before clipping and rounding)."""
 
     kind: Literal["lognormal"]
     mean: _Mean
     cv: Annotated[float, Field(ge=0, le=MAX_CV)]
-    min: Length | None = None
-    max: Length | None = None
-
-    @model_validator(mode="after")
-    def _ordered(self) -> Self:
-        _require_ordered(self.min, self.max)
-        return self
 
 
-class GeometricLength(StrictModel):
+class GeometricLength(Clipped):
     """1, 2, 3, ... with falling probability and this mean (before clipping)."""
 
     kind: Literal["geometric"]
     mean: _Mean
-    min: Length | None = None
-    max: Length | None = None
-
-    @model_validator(mode="after")
-    def _ordered(self) -> Self:
-        _require_ordered(self.min, self.max)
-        return self
 
 
 class ChoiceLength(StrictModel):
