@@ -1,17 +1,17 @@
-"""The `calibrate` command. Nothing behind it is built yet: it says so and exits with code 2."""
+"""The `calibrate` command line. Commands import what they need when they run: help is quick."""
 
-import argparse
 import sys
 from collections.abc import Sequence
 
+from sim.command_line import new_app, run_app
+
+app = new_app("From measured runs to latency profiles, and how far to trust them.")
+
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Answer `--help`; anything else is refused with exit code 2."""
-    parser = argparse.ArgumentParser(
-        prog="calibrate",
-        description="Fit latency profiles to logs of real runs, and check them. Not built yet.",
-        allow_abbrev=False,
-    )
-    parser.parse_known_args(argv)
-    sys.stderr.write("calibrate: not built yet; only --help answers\n")
-    return 2
+    """Run the command line; returns the exit code."""
+    return run_app(app, "calibrate", argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,17 +1,17 @@
-"""The `realrun` command. Nothing behind it is built yet: it says so and exits with code 2."""
+"""The `realrun` command line. Commands import what they need when they run: help is quick."""
 
-import argparse
 import sys
 from collections.abc import Sequence
 
+from sim.command_line import new_app, run_app
+
+app = new_app("Serve scenarios on a real paged-attention runner, with the simulator's scheduler.")
+
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Answer `--help`; anything else is refused with exit code 2."""
-    parser = argparse.ArgumentParser(
-        prog="realrun",
-        description="Serve a scenario on a real device with the same scheduler. Not built yet.",
-        allow_abbrev=False,
-    )
-    parser.parse_known_args(argv)
-    sys.stderr.write("realrun: not built yet; only --help answers\n")
-    return 2
+    """Run the command line; returns the exit code."""
+    return run_app(app, "realrun", argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,31 +1,16 @@
-"""The `simulate` command line: what it takes, and how it ends.
+"""The `simulate` command line. Commands import what they need when they run: help is quick."""
 
-stdout carries results, stderr diagnostics. Exit codes: 0 done, 2 bad input (one line on stderr),
-1 our fault, 130 interrupted. Commands import what they need when they run: help is quick.
-"""
-
-import io
-import os
 import sys
-import traceback
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from typer.exceptions import TyperException
 
-from sim.core.errors import InputError
+from sim.command_line import new_app, run_app
 
-app = typer.Typer(
-    help="Simulate an LLM serving scheduler: scenarios in, latencies and decisions out.",
-    add_completion=False,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-)
-
-_INTERRUPTED = 130
+app = new_app("Simulate an LLM serving scheduler: scenarios in, latencies and decisions out.")
 
 Scenario = Annotated[Path, typer.Argument(metavar="FILE", help="scenario file (YAML)")]
 Set = Annotated[
@@ -124,43 +109,7 @@ def demo_command(
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
-    if not (sys.argv[1:] if argv is None else argv):
-        argv = ["--help"]
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        # A terminal without the characters of a table or a name is no failure.
-        sys.stdout.reconfigure(errors="backslashreplace")
-    try:
-        code = app(args=argv, prog_name="simulate", standalone_mode=False)
-        # Here, not at the interpreter's exit, where a closed pipe would be reported.
-        sys.stdout.flush()
-        if code == _INTERRUPTED:
-            # Typer makes an exit code of Ctrl-C, and says nothing.
-            _complain("interrupted", _INTERRUPTED)
-    except InputError as error:
-        code = _complain(str(error), 2)
-    except TyperException as error:
-        code = _complain(f"{_usage_fault(error)} (see simulate --help)", 2)
-    except KeyboardInterrupt:
-        code = _complain("interrupted", _INTERRUPTED)
-    except BrokenPipeError:
-        # The reader of stdout has gone; nobody is left to tell, now or at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 1
-    except Exception as error:
-        traceback.print_exc()
-        code = _complain(f"internal error, not your input: {type(error).__name__}: {error}", 1)
-    return code if isinstance(code, int) else 0
-
-
-def _usage_fault(error: TyperException) -> str:
-    """Which option or argument is wrong, without the full stop and the library's own words."""
-    return error.format_message().replace("Value error, ", "").strip().removesuffix(".")
-
-
-def _complain(message: str, code: int) -> int:
-    line = " ".join(message.split())
-    sys.stderr.write(f"simulate: {line}\n")
-    return code
+    return run_app(app, "simulate", argv)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,1 @@
+"""What `calibrate` does, one file a command. Imports heavy libraries only when it runs."""

@@ -1,0 +1,71 @@
+"""How every command line of the project ends: exit codes, and one line for what went wrong.
+
+stdout carries results, stderr diagnostics. Exit codes: 0 done, 2 bad input, 1 our fault,
+130 interrupted.
+"""
+
+import io
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+
+import typer
+from typer.exceptions import TyperException
+
+from sim.core.errors import InputError
+
+_INTERRUPTED = 130
+
+
+def new_app(description: str) -> typer.Typer:
+    """A command line to add commands to."""
+    return typer.Typer(
+        help=description,
+        add_completion=False,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+    )
+
+
+def run_app(app: typer.Typer, program: str, argv: Sequence[str] | None) -> int:
+    """Run the command line of `program`; returns the exit code. Without arguments: its help."""
+    if not (sys.argv[1:] if argv is None else argv):
+        argv = ["--help"]
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A terminal without the characters of a table or a name is no failure.
+        sys.stdout.reconfigure(errors="backslashreplace")
+    try:
+        code = app(args=argv, prog_name=program, standalone_mode=False)
+        # Here, not at the interpreter's exit, where a closed pipe would be reported.
+        sys.stdout.flush()
+        if code == _INTERRUPTED:
+            # Typer makes an exit code of Ctrl-C, and says nothing.
+            _complain(program, "interrupted")
+    except InputError as error:
+        code = 2
+        _complain(program, str(error))
+    except TyperException as error:
+        code = 2
+        _complain(program, f"{_usage_fault(error)} (see {program} --help)")
+    except KeyboardInterrupt:
+        code = _INTERRUPTED
+        _complain(program, "interrupted")
+    except BrokenPipeError:
+        # The reader of stdout has gone; nobody is left to tell, now or at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 1
+    except Exception as error:
+        traceback.print_exc()
+        code = 1
+        _complain(program, f"internal error, not your input: {type(error).__name__}: {error}")
+    return code if isinstance(code, int) else 0
+
+
+def _usage_fault(error: TyperException) -> str:
+    """Which option or argument is wrong, without the full stop and the library's own words."""
+    return error.format_message().replace("Value error, ", "").strip().removesuffix(".")
+
+
+def _complain(program: str, message: str) -> None:
+    sys.stderr.write(f"{program}: {' '.join(message.split())}\n")
