@@ -12,7 +12,8 @@ from sim.engine.decision import DECIDED_FIELDS, Divergence
 from sim.engine.replay import Replay, replay
 from sim.engine.scripted import ScriptedExecutor
 from sim.kvcache.page_pool import PageCounts
-from sim.runlog.read import Line, read_decisions
+from sim.runlog.json_lines import Line
+from sim.runlog.read import read_decisions
 from sim.scenario.build import BuiltScenario, build
 from sim.scenario.load import load_scenario
 from sim.workload.workload import ScriptedRequest

@@ -54,7 +54,8 @@ class _Replayer:
     def run(self) -> Divergence | None:
         before: Line | None = None
         for number, step in enumerate(self._recorded.steps):
-            self._catch_up(step["t_decided_ns"])
+            if not self._catch_up(step):
+                return Divergence(f"step {number}", ("looked and found",), None, step, before)
             batch = self._decide(step["t_decided_ns"])
             ours = None
             if batch is not None:
@@ -71,18 +72,29 @@ class _Replayer:
             before = step
         return None
 
-    def _catch_up(self, decided_ns: int) -> None:
+    def _catch_up(self, step: Line) -> bool:
         """What the log's server did since its last step without launching one.
 
-        Under overlap it looked once more while the last step ran, found nothing to launch, and
-        took in the result. A server with nothing left to do looked once and found that, too.
+        Returns:
+            False if the log's server found nothing to launch where this one does.
         """
+        if "looks_ns" in step:
+            return all(self._look(look_ns) for look_ns in step["looks_ns"])
+        # A simulated server: under overlap it looked once more while the last step ran, found
+        # nothing, and took in the result; with nothing left to do it looked once and found that.
+        decided_ns = step["t_decided_ns"]
         if self._flying is not None and self._flying[1]["t_end_ns"] <= decided_ns:
-            self._decide(self._flying[1]["t_start_ns"])
-            self._land()
+            self._look(self._flying[1]["t_start_ns"])
         idle = not self._arrivals or self._arrivals[0].arrival_ns > self._free_ns
         if idle and not self._engine.requests:
             self._engine.begin_step(decided_ns)
+        return True
+
+    def _look(self, now_ns: int) -> bool:
+        """Look for a step, find none, take in the result of the one that runs."""
+        batch = self._decide(now_ns)
+        self._land()
+        return batch is None
 
     def _decide(self, now_ns: int) -> Batch | None:
         while self._arrivals and self._arrivals[0].arrival_ns <= now_ns:

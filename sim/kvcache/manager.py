@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from sim.core.errors import InvariantError
-from sim.kvcache.page_pool import PagePool
+from sim.kvcache.page_pool import PagePool, Span
 from sim.kvcache.prefix_cache import PrefixCache
 from sim.kvcache.request_kv import RequestKV
 
@@ -135,6 +135,21 @@ class KVCacheManager:
         self.pool.free(kv.pages)
         kv.pages = self.pool.empty
         self.unlock_prefix(kv)
+
+    # ---- where it is, for who computes with it ---------------------------------------------------
+
+    def spans(self, kv: RequestKV, seq_len: int) -> list[Span]:
+        """The pages of a request's first `seq_len` tokens, allocated all, in order of its tokens.
+
+        Those of the prefix cache come first. Pages promised to decode steps are redeemed.
+        """
+        self._redeem(kv, seq_len)
+        spans = [kv.pages]
+        node = kv.locked
+        while node is not None and node.parent is not None:
+            spans.append(node.pages)
+            node = node.parent
+        return spans[::-1]
 
     def _redeem(self, kv: RequestKV, seq_len: int) -> None:
         """Collect the pages promised to a request by decode steps."""

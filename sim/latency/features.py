@@ -1,6 +1,7 @@
 """The numbers of a step that its duration depends on. The only place that computes them."""
 
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
 from sim.core.batch import Batch, ForwardMode
 
@@ -36,16 +37,44 @@ class StepFeatures(NamedTuple):
 
 
 def step_features(batch: Batch) -> StepFeatures:
-    num_prefill_tokens = prefill_attention = 0
-    for row in batch.prefill:
-        num_prefill_tokens += row.extend_len
-        prefill_attention += row.extend_len * (2 * row.prefix_len + row.extend_len)
+    """Features of a step that is about to run."""
+    return _features(
+        batch.mode,
+        ((row.prefix_len, row.extend_len) for row in batch.prefill),
+        num_decode_rows=len(batch.decode_rids),
+        num_context_tokens=batch.num_context_tokens,
+    )
+
+
+def line_features(line: Mapping[str, Any]) -> StepFeatures:
+    """Features of a step or point of a run log."""
+    return _features(
+        ForwardMode[line["mode"].upper()],
+        ((prefix_len, extend_len) for _, prefix_len, extend_len in line["prefill"]),
+        num_decode_rows=line["n_decode"],
+        num_context_tokens=line["ctx"],
+    )
+
+
+def _features(
+    mode: ForwardMode,
+    prefill: Iterable[tuple[int, int]],
+    *,
+    num_decode_rows: int,
+    num_context_tokens: int,
+) -> StepFeatures:
+    num_rows = num_prefill_tokens = num_cached_tokens = prefill_attention = 0
+    for prefix_len, extend_len in prefill:
+        num_rows += 1
+        num_prefill_tokens += extend_len
+        num_cached_tokens += prefix_len
+        prefill_attention += extend_len * (2 * prefix_len + extend_len)
     return StepFeatures(
-        mode=batch.mode,
+        mode=mode,
         num_prefill_tokens=num_prefill_tokens,
         prefill_attention=prefill_attention,
-        num_prefill_rows=len(batch.prefill),
-        num_decode_rows=len(batch.decode_rids),
-        num_decode_context_tokens=batch.num_decode_context_tokens,
-        num_context_tokens=batch.num_context_tokens,
+        num_prefill_rows=num_rows,
+        num_decode_rows=num_decode_rows,
+        num_decode_context_tokens=num_context_tokens - num_prefill_tokens - num_cached_tokens,
+        num_context_tokens=num_context_tokens,
     )

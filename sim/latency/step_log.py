@@ -9,7 +9,7 @@ import numpy as np
 from sim.core.errors import InputError
 from sim.core.units import NS_PER_S, seconds_to_ns
 from sim.latency.model import Int64, StepTime
-from sim.runlog.read import numbered_lines
+from sim.runlog.json_lines import numbered_lines
 
 _MAX_NS = 2**62
 _MAX_S = _MAX_NS // NS_PER_S

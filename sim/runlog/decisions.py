@@ -4,19 +4,18 @@ Written as the run goes, so a long run needs no memory for it. Meanings of the k
 SGLang's side of the comparison (docs/decision-log.md).
 """
 
-import gzip
 import heapq
-import io
 import json
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any, TextIO, cast
 
 from sim.core.atomic import atomic_path, check_target
 from sim.engine.decision import decode_crc, describe_decision
 from sim.runlog.columns import RunLog
+from sim.runlog.json_lines import open_text, to_json_line
 from sim.runlog.steps import StepRun
 
 
@@ -37,7 +36,7 @@ class DecisionLog:
         """Note a run of steps, one line each."""
         part = self._parts[run.replica]
         for line in step_lines(run, self._decode_crc(run)):
-            part.write(json.dumps(line, separators=(",", ":")) + "\n")
+            part.write(to_json_line(line))
 
     def _decode_crc(self, run: StepRun) -> int:
         rids, crc = self._crc[run.replica]
@@ -55,11 +54,9 @@ class DecisionLog:
         if len(self._parts) > 1:
             steps = heapq.merge(*self._parts, key=_order)
         compressed = self._path.suffix == ".gz"
-        with atomic_path(self._path) as beside, _open_text(beside, compressed=compressed) as file:
+        with atomic_path(self._path) as beside, open_text(beside, compressed=compressed) as file:
             file.writelines(steps)
-            file.writelines(
-                json.dumps(line, separators=(",", ":")) + "\n" for line in request_lines(log)
-            )
+            file.writelines(to_json_line(line) for line in request_lines(log))
         self.discard()
 
     def discard(self) -> None:
@@ -74,17 +71,6 @@ def _scratch_file() -> AbstractContextManager[TextIO]:
 def _order(line: str) -> tuple[int, int]:
     step = json.loads(line)
     return step["t_start_ns"], step["replica"]
-
-
-@contextmanager
-def _open_text(path: Path, *, compressed: bool) -> Iterator[TextIO]:
-    with ExitStack() as stack:
-        file = stack.enter_context(path.open("wb"))
-        if compressed:
-            # No name and no time inside: the same log gives the same bytes.
-            packed = gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0)
-            file = cast("io.BufferedWriter", stack.enter_context(packed))
-        yield stack.enter_context(io.TextIOWrapper(file, encoding="utf-8", newline="\n"))
 
 
 def step_lines(run: StepRun, crc: int) -> Iterator[dict[str, Any]]:
