@@ -1,0 +1,1 @@
+"""Paged attention: one seam, and the backends behind it."""

@@ -1,0 +1,142 @@
+"""What attention needs to know of one step's batch: positions, slots to write, pages to read."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.core.errors import InvariantError
+
+Int32s = NDArray[np.int32]
+Int64s = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BatchPlan:
+    """One forward pass over rows of different lengths, their new tokens laid end to end.
+
+    Rows are in batch order: prefill rows, then decode rows. `indptr` arrays are offsets: row i
+    owns the entries from indptr[i] up to indptr[i + 1].
+
+    Attributes:
+        page_size: tokens of a page.
+        query_lens: int32 [num_rows], new tokens of each row (1 for a decode row).
+        kv_lens: int32 [num_rows], tokens attended to, the new ones included.
+        positions: int64 [num_tokens], of each new token in its request.
+        write_slots: int64 [num_tokens], page id * page_size + offset: where its K and V go.
+        qo_indptr: int32 [num_rows + 1], offsets into the new tokens.
+        kv_indptr: int32 [num_rows + 1], offsets into `kv_indices`.
+        kv_indices: int32 [num_pages_used], page ids, row by row.
+        last_page_len: int32 [num_rows], tokens in each row's last page, 1 to page_size.
+        sample_tokens: int64 [num_samples], among the new tokens the last one of each row that
+            samples.
+        decode_only: every row has one new token and samples.
+    """
+
+    page_size: int
+    query_lens: Int32s
+    kv_lens: Int32s
+    positions: Int64s
+    write_slots: Int64s
+    qo_indptr: Int32s
+    kv_indptr: Int32s
+    kv_indices: Int32s
+    last_page_len: Int32s
+    sample_tokens: Int64s
+    decode_only: bool
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of the batch."""
+        return len(self.query_lens)
+
+    @property
+    def num_tokens(self) -> int:
+        """New tokens of all rows."""
+        return len(self.positions)
+
+
+def plan_batch(
+    *, page_table: Int32s, query_lens: Int32s, kv_lens: Int32s, samples: Bools, page_size: int
+) -> BatchPlan:
+    """Lay out one step.
+
+    Args:
+        page_table: int32 [num_rows, at least the pages of the longest row], page ids in order.
+        query_lens: int32 [num_rows], new tokens of each row, at least 1.
+        kv_lens: int32 [num_rows], tokens of each row after the step.
+        samples: bool [num_rows], whether the row's last token is sampled from.
+        page_size: tokens of a page.
+
+    Raises:
+        InvariantError: a row without new tokens, with more new tokens than tokens, or with more
+            tokens than its pages hold.
+    """
+    _check_lengths(page_table, query_lens, kv_lens, page_size)
+    qo_indptr = _offsets(query_lens)
+    rows = np.repeat(np.arange(len(query_lens)), query_lens)
+    # Position = tokens before the step + index among the row's new tokens.
+    first_positions = kv_lens.astype(np.int64) - query_lens - qo_indptr[:-1]
+    positions = first_positions[rows] + np.arange(len(rows))
+    pages_of_tokens = page_table[rows, positions // page_size].astype(np.int64)
+    num_pages = -(-kv_lens // page_size)
+    return BatchPlan(
+        page_size=page_size,
+        query_lens=query_lens,
+        kv_lens=kv_lens,
+        positions=positions,
+        write_slots=pages_of_tokens * page_size + positions % page_size,
+        qo_indptr=qo_indptr,
+        kv_indptr=_offsets(num_pages),
+        # A copy per row: pages of size 1 make rows long, and a mask over the table slow.
+        kv_indices=np.concatenate(
+            [pages[:count] for pages, count in zip(page_table, num_pages.tolist(), strict=True)]
+        ),
+        last_page_len=(kv_lens - 1) % page_size + 1,
+        sample_tokens=(qo_indptr[1:][samples] - 1).astype(np.int64),
+        decode_only=len(rows) == len(query_lens) and bool(samples.all()),
+    )
+
+
+def pad_decodes(plan: BatchPlan, num_rows: int, scratch_page: int) -> BatchPlan:
+    """Fill a decode-only plan up to `num_rows` rows with rows of one token on the scratch page.
+
+    Raises:
+        InvariantError: the plan is not decode-only, or has more rows already.
+    """
+    num_pads = num_rows - plan.num_rows
+    if not plan.decode_only or num_pads < 0:
+        raise InvariantError(f"{plan.num_rows} rows cannot be padded to {num_rows} decodes")
+    if not num_pads:
+        return plan
+    ones = np.ones(num_pads, dtype=np.int32)
+    slots = np.full(num_pads, scratch_page * plan.page_size, dtype=np.int64)
+    pages = np.full(num_pads, scratch_page, dtype=np.int32)
+    more_pages = np.arange(1, num_pads + 1, dtype=np.int32) + plan.kv_indptr[-1]
+    return BatchPlan(
+        page_size=plan.page_size,
+        query_lens=np.concatenate([plan.query_lens, ones]),
+        kv_lens=np.concatenate([plan.kv_lens, ones]),
+        positions=np.concatenate([plan.positions, np.zeros(num_pads, dtype=np.int64)]),
+        write_slots=np.concatenate([plan.write_slots, slots]),
+        qo_indptr=np.arange(num_rows + 1, dtype=np.int32),
+        kv_indptr=np.concatenate([plan.kv_indptr, more_pages]),
+        kv_indices=np.concatenate([plan.kv_indices, pages]),
+        last_page_len=np.concatenate([plan.last_page_len, ones]),
+        sample_tokens=np.arange(num_rows, dtype=np.int64),
+        decode_only=True,
+    )
+
+
+def _check_lengths(page_table: Int32s, query_lens: Int32s, kv_lens: Int32s, page_size: int) -> None:
+    if query_lens.min(initial=1) < 1 or (query_lens > kv_lens).any():
+        raise InvariantError("a row has no new tokens, or more new tokens than tokens")
+    if kv_lens.max(initial=0) > page_table.shape[1] * page_size:
+        raise InvariantError("a row has more tokens than its pages hold")
+
+
+def _offsets(counts: Int32s) -> Int32s:
+    offsets = np.zeros(len(counts) + 1, dtype=np.int32)
+    np.cumsum(counts, out=offsets[1:])
+    return offsets

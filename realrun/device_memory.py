@@ -1,0 +1,61 @@
+"""Devices by name, and how much of their memory a KV cache may take."""
+
+import os
+
+import torch
+
+from sim.core.errors import InputError
+
+GIB = 2**30
+
+# On a CPU the KV cache shares the memory with everything else on the machine: 4 GiB are more than
+# any model that a CPU serves in reasonable time can fill.
+_MAX_CPU_POOL_BYTES = 4 * GIB
+
+
+def find_device(name: str) -> torch.device:
+    """The device of a name like `cpu`, `cuda` or `cuda:1`.
+
+    Raises:
+        InputError: no such device here.
+    """
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise InputError(f"device {name}: not one of cpu, cuda, cuda:N") from None
+    if device.type == "cpu":
+        return torch.device("cpu")
+    if device.type != "cuda":
+        raise InputError(f"device {name}: not one of cpu, cuda, cuda:N")
+    num_devices = torch.cuda.device_count()
+    if not num_devices:
+        raise InputError(f"device {name}: torch finds no CUDA device")
+    index = torch.cuda.current_device() if device.index is None else device.index
+    if index >= num_devices:
+        raise InputError(f"device {name}: torch finds {num_devices} CUDA devices, counted from 0")
+    return torch.device("cuda", index)
+
+
+def free_bytes(device: torch.device) -> int:
+    """Bytes that can be allocated on the device now."""
+    if device.type == "cuda":
+        # What torch keeps for later allocations is not free in the driver's eyes.
+        torch.cuda.empty_cache()
+        return int(torch.cuda.mem_get_info(device)[0])
+    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def pool_bytes(device: torch.device, mem_fraction_static: float) -> int:
+    """Bytes for a KV cache, so that with the weights loaded it fills a share of the memory.
+
+    Args:
+        device: the weights are on it already.
+        mem_fraction_static: that share. On a CPU it is of the memory that is still free, and at
+            most 4 GiB.
+    """
+    if device.type == "cuda":
+        num_free_bytes = free_bytes(device)
+        num_total_bytes = int(torch.cuda.mem_get_info(device)[1])
+        in_use = num_total_bytes - num_free_bytes
+        return max(0, int(num_total_bytes * mem_fraction_static) - in_use)
+    return min(int(free_bytes(device) * mem_fraction_static), _MAX_CPU_POOL_BYTES)

@@ -1,0 +1,75 @@
+"""How transformers' models reach paged attention: an attention function under a name of ours.
+
+No mask function is registered under that name, so transformers builds no mask.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+from transformers import AttentionInterface
+
+from realrun.attention.backend import AttentionBackend
+from realrun.plan_tensors import PlanTensors
+
+ATTENTION_NAME = "servetwin_paged"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PagedPass:
+    """What one forward pass hands down to its attention layers.
+
+    Attributes:
+        inputs: the batch plan on the device.
+        attention: planned for the same batch.
+        kv_layers: a tensor of pages for each layer.
+    """
+
+    inputs: PlanTensors
+    attention: AttentionBackend
+    kv_layers: Sequence[Tensor]
+
+
+def paged_attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    *,
+    scaling: float,
+    paged: PagedPass,
+    **_unused: object,
+) -> tuple[Tensor, None]:
+    """Write the new K and V into their pages, then attend; in the form transformers calls.
+
+    Args:
+        module: the layer's attention, which knows its index.
+        query: [1, num_heads, num_tokens, head_dim].
+        key: [1, num_kv_heads, num_tokens, head_dim].
+        value: as `key`.
+        attention_mask: always None.
+        scaling: factor of the products of queries and keys.
+        paged: the forward pass this belongs to.
+
+    Returns:
+        [1, num_tokens, num_heads, head_dim], and no attention weights.
+    """
+    layer = int(module.layer_idx)
+    kv = paged.kv_layers[layer]
+    rows = kv.view(-1, *kv.shape[-2:])
+    rows.index_copy_(0, paged.inputs.key_rows, key[0].transpose(0, 1))
+    rows.index_copy_(0, paged.inputs.value_rows, value[0].transpose(0, 1))
+    queries = _rescaled(query[0].transpose(0, 1), scaling)
+    return paged.attention.run(layer, queries, kv, paged.inputs).unsqueeze(0), None
+
+
+def register_paged_attention() -> None:
+    """Make the attention function known to transformers. Doing it twice changes nothing."""
+    AttentionInterface.register(ATTENTION_NAME, paged_attention)
+
+
+def _rescaled(query: Tensor, scaling: float) -> Tensor:
+    """Backends scale by 1 / sqrt(head_dim); whatever else a model asks for goes into the query."""
+    factor = scaling * query.shape[-1] ** 0.5
+    return query if abs(factor - 1) < 1e-6 else query * factor

@@ -1,0 +1,83 @@
+"""The KV cache on the device: one tensor of pages a layer."""
+
+import torch
+from torch import Tensor
+
+from realrun.device_memory import GIB, free_bytes, pool_bytes
+from realrun.model import PagedModel
+from sim.core.errors import InputError
+
+MAX_PAGE_SIZE = 128
+
+
+class KVTensors:
+    """K and V of every page, in one tensor a layer.
+
+    Attributes:
+        layers: a tensor [num_pages + 1, 2, page_size, num_kv_heads, head_dim] for each layer:
+            K is index 0, V index 1; within a page tokens come before heads.
+        num_pages: pages that requests may own.
+        page_size: tokens of a page.
+        scratch_page: id of the last page, where rows that only fill a batch up read and write.
+    """
+
+    def __init__(self, model: PagedModel, *, num_pages: int, page_size: int) -> None:
+        """Allocate, zeroed: masked attention multiplies what was never written by 0.
+
+        Raises:
+            InputError: a page size out of range, or more pages than the device has memory for.
+        """
+        check_page_size(page_size)
+        self.num_pages = num_pages
+        self.page_size = page_size
+        self.scratch_page = num_pages
+        shape = (num_pages + 1, 2, page_size, model.num_kv_heads, model.head_dim)
+        num_bytes = (num_pages + 1) * page_bytes(model, page_size)
+        num_free_bytes = free_bytes(model.device)
+        too_large = InputError(
+            f"max_total_tokens {num_pages * page_size}: their KV takes {num_bytes / GIB:.2f} GiB,"
+            f" {model.device} has {num_free_bytes / GIB:.2f} GiB free"
+        )
+        if num_bytes > num_free_bytes:
+            raise too_large
+        try:
+            self.layers: list[Tensor] = [
+                torch.zeros(shape, dtype=model.dtype, device=model.device)
+                for _ in range(model.num_layers)
+            ]
+        except torch.OutOfMemoryError:
+            raise too_large from None
+
+
+def check_page_size(page_size: int) -> None:
+    """Raises InputError unless a page holds 1 to 128 tokens."""
+    if not 1 <= page_size <= MAX_PAGE_SIZE:
+        raise InputError(f"page_size {page_size}: the runner takes 1 to {MAX_PAGE_SIZE}")
+
+
+def page_bytes(model: PagedModel, page_size: int) -> int:
+    """Bytes of one page over all layers."""
+    num_elements = 2 * model.num_layers * page_size * model.num_kv_heads * model.head_dim
+    return num_elements * model.dtype.itemsize
+
+
+def num_pages_that_fit(model: PagedModel, page_size: int, mem_fraction_static: float) -> int:
+    """Pages that fit beside the loaded weights, the scratch page not counted.
+
+    Args:
+        model: loaded already: what it occupies is not free any more.
+        page_size: tokens of a page.
+        mem_fraction_static: share of the device's memory for weights and KV cache together.
+
+    Raises:
+        InputError: a page size out of range, or no room for a single page.
+    """
+    check_page_size(page_size)
+    num_bytes = pool_bytes(model.device, mem_fraction_static)
+    num_pages = num_bytes // page_bytes(model, page_size) - 1
+    if num_pages < 1:
+        raise InputError(
+            f"mem_fraction_static {mem_fraction_static}: leaves {num_bytes / GIB:.2f} GiB of"
+            f" {model.device} for the KV cache, not enough for one page of {page_size} tokens"
+        )
+    return num_pages

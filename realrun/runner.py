@@ -1,0 +1,85 @@
+"""Runs batch plans through the model: eagerly, or as a recorded decode pass."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from realrun.attention.backend import AttentionBackend
+from realrun.batch_plan import BatchPlan, pad_decodes
+from realrun.graph_protocol import RecordedDecodes
+from realrun.kv_tensors import KVTensors
+from realrun.model import PagedModel
+from realrun.plan_tensors import PlanTensors, plan_tensors
+from sim.core.errors import InvariantError
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Prepared:
+    """A plan whose host work is done.
+
+    Attributes:
+        plan: the plan, padded if it goes through a recorded pass.
+        inputs: the plan on the device; None where the recorded pass holds its own.
+        num_samples: rows of logits that were asked for, padding not counted.
+    """
+
+    plan: BatchPlan
+    inputs: PlanTensors | None
+    num_samples: int
+
+
+class ModelRunner:
+    """A model, its KV tensors and an attention backend; with `graphs`, decode passes replayed.
+
+    Steps are prepared and run in turn: `forward` takes what the last `prepare` returned.
+    """
+
+    def __init__(
+        self,
+        model: PagedModel,
+        kv: KVTensors,
+        attention: AttentionBackend,
+        *,
+        graphs: RecordedDecodes | None = None,
+    ) -> None:
+        self.model = model
+        self.kv = kv
+        self.attention = attention
+        self.graphs = graphs
+
+    def padded_rows(self, plan: BatchPlan) -> int:
+        """Rows of the recorded pass that would run the plan; 0 if it runs eagerly."""
+        if self.graphs is None or not plan.decode_only:
+            return 0
+        return self.graphs.padded_rows(plan.num_rows)
+
+    def prepare(self, plan: BatchPlan) -> Prepared:
+        """Do the host work of a step and enqueue the copies of its inputs."""
+        num_samples = len(plan.sample_tokens)
+        num_padded = self.padded_rows(plan)
+        if self.graphs is not None and num_padded:
+            padded = pad_decodes(plan, num_padded, self.kv.scratch_page)
+            self.graphs.prepare(padded)
+            return Prepared(padded, None, num_samples)
+        self.attention.plan(plan)
+        return Prepared(plan, plan_tensors(plan, self.model.device), num_samples)
+
+    @torch.inference_mode()
+    def forward(self, prepared: Prepared, token_ids: Tensor) -> Tensor:
+        """Run a prepared step. Enqueues work, waits for nothing.
+
+        Args:
+            prepared: what the last `prepare` returned.
+            token_ids: int64 [num_tokens] on the device, the rows' new tokens end to end.
+
+        Returns:
+            Logits [num_samples, vocab_size]; those of a recorded pass are overwritten by its next
+            replay.
+        """
+        if prepared.inputs is not None:
+            return self.model.forward(token_ids, prepared.inputs, self.attention, self.kv.layers)
+        if self.graphs is None:
+            raise InvariantError("a step was prepared for a recorded pass that does not exist")
+        logits = self.graphs.replay(prepared.plan.num_rows, token_ids)
+        return logits[: prepared.num_samples]
