@@ -5,14 +5,21 @@ No mask function is registered under that name, so transformers builds no mask.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import AttentionInterface
 
 from realrun.attention.backend import AttentionBackend
 from realrun.plan_tensors import PlanTensors
 
 ATTENTION_NAME = "servetwin_paged"
+
+
+class HasLayerIndex(Protocol):
+    """What the attention modules of transformers have in common here."""
+
+    layer_idx: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,11 +38,11 @@ class PagedPass:
 
 
 def paged_attention(
-    module: nn.Module,
+    module: HasLayerIndex,
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    attention_mask: Tensor | None,
+    _attention_mask: None,
     *,
     scaling: float,
     paged: PagedPass,
@@ -48,20 +55,19 @@ def paged_attention(
         query: [1, num_heads, num_tokens, head_dim].
         key: [1, num_kv_heads, num_tokens, head_dim].
         value: as `key`.
-        attention_mask: always None.
+        _attention_mask: transformers builds none.
         scaling: factor of the products of queries and keys.
         paged: the forward pass this belongs to.
 
     Returns:
         [1, num_tokens, num_heads, head_dim], and no attention weights.
     """
-    layer = int(module.layer_idx)
-    kv = paged.kv_layers[layer]
+    kv = paged.kv_layers[module.layer_idx]
     rows = kv.view(-1, *kv.shape[-2:])
     rows.index_copy_(0, paged.inputs.key_rows, key[0].transpose(0, 1))
     rows.index_copy_(0, paged.inputs.value_rows, value[0].transpose(0, 1))
     queries = _rescaled(query[0].transpose(0, 1), scaling)
-    return paged.attention.run(layer, queries, kv, paged.inputs).unsqueeze(0), None
+    return paged.attention.run(module.layer_idx, queries, kv, paged.inputs).unsqueeze(0), None
 
 
 def register_paged_attention() -> None:

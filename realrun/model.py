@@ -1,18 +1,21 @@
 """A causal language model whose attention reads and writes pages."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
+from transformers import PreTrainedModel
 
 from realrun.attention.backend import AttentionBackend
 from realrun.device_memory import find_device
-from realrun.hook import ATTENTION_NAME, PagedPass, register_paged_attention
+from realrun.hook import PagedPass
 from realrun.model_config import find_model
 from realrun.plan_tensors import PlanTensors
 from realrun.weights import build_random, load_checkpoint
 from sim.core.errors import InputError
+from sim.latency.names import unknown_name
 from sim.latency.shapes import ModelShape
 
 DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
@@ -29,7 +32,7 @@ class PagedModel:
         max_positions: longest request it takes, in tokens.
     """
 
-    def __init__(self, model: nn.Module, shape: ModelShape, max_positions: int) -> None:
+    def __init__(self, model: PreTrainedModel, shape: ModelShape, max_positions: int) -> None:
         self.model = model
         self.shape = shape
         self.max_positions = max_positions
@@ -42,7 +45,28 @@ class PagedModel:
 
     @property
     def num_layers(self) -> int:
+        """Transformer layers."""
         return self.shape.num_layers
+
+    @property
+    def num_heads(self) -> int:
+        """Query heads."""
+        return self.shape.num_heads
+
+    @property
+    def num_kv_heads(self) -> int:
+        """Key and value heads."""
+        return self.shape.num_kv_heads
+
+    @property
+    def head_dim(self) -> int:
+        """Width of a head."""
+        return self.shape.head_dim
+
+    @property
+    def vocab_size(self) -> int:
+        """Token ids are below this."""
+        return self.shape.vocab_size
 
     @torch.inference_mode()
     def forward(
@@ -77,4 +101,27 @@ class PagedModel:
 def load_model(
     name_or_path: str, *, device: str, dtype: str, seed: int = 0, base_dir: Path = Path()
 ) -> PagedModel:
-    raise NotImplementedError
+    """Load a model onto a device.
+
+    Args:
+        name_or_path: a packaged name or a `.json` configuration (random weights), or a directory
+            with config.json and weights.
+        device: `cpu`, `cuda` or `cuda:N`.
+        dtype: `bfloat16`, `float16` or `float32`.
+        seed: of random weights.
+        base_dir: what a relative path starts from.
+
+    Raises:
+        InputError: no such model, device or dtype, an architecture or feature that is not
+            supported, missing or unreadable weights, or too little memory.
+    """
+    if dtype not in DTYPES:
+        raise InputError(f"dtype: {unknown_name('dtype', dtype, DTYPES)}")
+    found = find_device(device)
+    source = find_model(name_or_path, base_dir)
+    if source.checkpoint is None:
+        model = build_random(source, found, DTYPES[dtype], seed)
+    else:
+        model = load_checkpoint(source, found, DTYPES[dtype])
+    shape = replace(source.shape, dtype_bytes=DTYPES[dtype].itemsize)
+    return PagedModel(model.eval(), shape, int(source.config.max_position_embeddings))

@@ -1,0 +1,138 @@
+"""Weights of a model: read from a checkpoint, or made up."""
+
+from zlib import crc32
+
+import torch
+from safetensors import SafetensorError
+from torch import Tensor, nn
+from transformers import AutoModelForCausalLM, PreTrainedModel
+from transformers.pytorch_utils import Conv1D
+
+from realrun.device_memory import GIB
+from realrun.hook import ATTENTION_NAME, register_paged_attention
+from realrun.model_config import ModelSource, one_line
+from realrun.quiet import quiet_transformers
+from sim.core.errors import InputError
+
+# Embeddings start far below what a layer adds, so that the next token depends on the layers, and
+# a head tied to the embedding does not just repeat its input.
+_EMBEDDING_STD = 0.02
+
+# Few launches on a device, and still within the caches of a CPU.
+_CHUNK_ELEMENTS = 1 << 20
+
+
+def build_random(
+    source: ModelSource, device: torch.device, dtype: torch.dtype, seed: int
+) -> PreTrainedModel:
+    """A model with random matrices; norms and biases as transformers starts them.
+
+    Every element is a hash of the seed, its matrix's name and its index, computed in integers:
+    the same on any device of any machine.
+
+    Raises:
+        InputError: transformers cannot build the model, or the device has no room for it.
+    """
+    register_paged_attention()
+    try:
+        with torch.device(device), quiet_transformers():
+            model = AutoModelForCausalLM.from_config(
+                source.config, dtype=dtype, attn_implementation=ATTENTION_NAME
+            )
+    except torch.OutOfMemoryError:
+        raise _no_room(source, device) from None
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise InputError(f"{source.where}: no model can be built: {one_line(error)}") from None
+    embedding, head = model.get_input_embeddings(), model.get_output_embeddings()
+    for name, module in model.named_modules():
+        std = _matrix_std(module)
+        if std is not None and (module is not head or head.weight is not embedding.weight):
+            fill_random(module.weight.data, key=crc32(name.encode(), seed), std=std)
+    return model
+
+
+def load_checkpoint(
+    source: ModelSource, device: torch.device, dtype: torch.dtype
+) -> PreTrainedModel:
+    """A model with the weights of its directory, in any form that transformers reads.
+
+    Raises:
+        InputError: no weights, unreadable or incomplete ones, weights of other sizes than the
+            configuration's, or no room for them on the device.
+    """
+    register_paged_attention()
+    try:
+        with quiet_transformers():
+            model, report = AutoModelForCausalLM.from_pretrained(
+                source.checkpoint,
+                config=source.config,
+                dtype=dtype,
+                attn_implementation=ATTENTION_NAME,
+                local_files_only=True,
+                # Reported like missing ones, and refused below.
+                ignore_mismatched_sizes=True,
+                output_loading_info=True,
+            )
+    except (OSError, SafetensorError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        raise InputError(f"{source.where}: no weights can be read: {one_line(error)}") from None
+    misfits = sorted(report["missing_keys"]) + sorted(key for key, *_ in report["mismatched_keys"])
+    if misfits:
+        raise InputError(
+            f"{source.where}: {misfits[0]}: missing from the weights, or of another size than"
+            f" config.json says ({len(misfits)} such)"
+        )
+    try:
+        return model.to(device)
+    except torch.OutOfMemoryError:
+        raise _no_room(source, device) from None
+
+
+def fill_random(matrix: Tensor, *, key: int, std: float) -> None:
+    """Overwrite a contiguous matrix with hashes of its indices, uniform around 0.
+
+    Args:
+        matrix: any float dtype, on any device.
+        key: 32 bits; another key gives other numbers.
+        std: their standard deviation.
+    """
+    flat = matrix.view(-1)
+    scale = std * 3**0.5 / 2**23
+    indices = torch.arange(_CHUNK_ELEMENTS, dtype=torch.int32, device=matrix.device)
+    for start in range(0, len(flat), _CHUNK_ELEMENTS):
+        part = flat[start : start + _CHUNK_ELEMENTS]
+        # 24 bits of a hash: float32 holds them exactly on every device.
+        numbers = _hash(indices[: len(part)] + start, key).bitwise_right_shift_(8)
+        part.copy_(numbers.to(torch.float32).mul_(scale))
+
+
+def _hash(numbers: Tensor, key: int) -> Tensor:
+    """Mix 32-bit integers in place: shifts without sign, products that wrap around."""
+    numbers.mul_(_signed(0x9E3779B1)).add_(_signed(key))
+    for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B)):
+        low_bits = (1 << (32 - shift)) - 1
+        numbers.bitwise_xor_((numbers >> shift).bitwise_and_(low_bits)).mul_(_signed(factor))
+    return numbers
+
+
+def _signed(number: int) -> int:
+    """The int32 with the bits of an unsigned 32-bit number."""
+    return number - (1 << 32) if number >> 31 else number
+
+
+def _matrix_std(module: nn.Module) -> float | None:
+    """The standard deviation for a module's weight; None for what is no matrix.
+
+    Products keep the size of what they multiply, whatever the width.
+    """
+    if isinstance(module, nn.Embedding):
+        return _EMBEDDING_STD
+    if isinstance(module, nn.Linear):
+        return float(module.in_features**-0.5)
+    if isinstance(module, Conv1D):
+        return float(module.weight.shape[0] ** -0.5)
+    return None
+
+
+def _no_room(source: ModelSource, device: torch.device) -> InputError:
+    gib = source.shape.weight_bytes / GIB
+    return InputError(f"{source.where}: {device} has no room for {gib:.2f} GiB of weights")
