@@ -6,6 +6,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from sim.core.errors import InputError
+from sim.latency.aiconfigurator import AiconfiguratorLatency
+from sim.latency.aiconfigurator_package import open_database
 from sim.latency.hardware import Hardware
 from sim.latency.linear import LinearLatency
 from sim.latency.model import LatencyModel
@@ -51,8 +53,22 @@ class RecordedLatencyConfig(StrictModel):
     path: Annotated[str, Field(min_length=1)]
 
 
+class AiconfiguratorLatencyConfig(StrictModel):
+    """`kind: aiconfigurator`: a measured system, by its names there; see `open_database`."""
+
+    kind: Literal["aiconfigurator"]
+    system: Annotated[str, Field(min_length=1)]
+    backend: Annotated[str, Field(min_length=1)] = "sglang"
+    version: Annotated[str, Field(min_length=1)] | None = None
+    tp: Literal[1, 2, 4, 8] = 1
+    host_s: Seconds = 0.0
+
+
 LatencyConfig = Annotated[
-    LinearLatencyConfig | RooflineLatencyConfig | RecordedLatencyConfig,
+    LinearLatencyConfig
+    | RooflineLatencyConfig
+    | RecordedLatencyConfig
+    | AiconfiguratorLatencyConfig,
     Field(discriminator="kind"),
 ]
 
@@ -74,7 +90,10 @@ def build_latency(
     if isinstance(config, RecordedLatencyConfig):
         return RecordedLatency.from_file(base_dir / config.path)
     if model is None:
-        raise InputError("latency: kind roofline needs the scenario's model")
+        raise InputError(f"latency: kind {config.kind} needs the scenario's model")
+    if isinstance(config, AiconfiguratorLatencyConfig):
+        database = open_database(config.system, config.backend, config.version)
+        return AiconfiguratorLatency(model, database, tp=config.tp, host_s=config.host_s)
     if hardware is None:
         raise InputError("latency: kind roofline needs the scenario's hardware")
     return RooflineLatency(model, hardware, **config.model_dump(exclude={"kind"}))

@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from sim.core.errors import InputError
-from sim.latency.config import build_latency
+from sim.latency.config import AiconfiguratorLatencyConfig, build_latency
 from sim.latency.hardware import Hardware, load_hardware
 from sim.latency.model import LatencyModel
 from sim.latency.shape_files import load_model_shape
@@ -94,6 +94,8 @@ def _derive_pool_tokens(
     """KV tokens, in whole pages, that fit beside the weights: the static share of memory."""
     if model is None or hardware is None:
         raise InputError("scheduler.max_total_tokens: is required without model and hardware")
+    if isinstance(scenario.latency, AiconfiguratorLatencyConfig) and scenario.latency.tp > 1:
+        raise InputError("scheduler.max_total_tokens: is required with latency.tp above 1")
     section = scenario.scheduler
     share = section.mem_fraction_static
     share = DEFAULT_MEM_FRACTION_STATIC if share is None else share

@@ -1,0 +1,117 @@
+"""What one step of a model runs on each device, operator by operator.
+
+Only sizes: how long an operator takes is `aiconfigurator_database`'s business. Widths are numbers
+of activations a token, in 16 bits each.
+"""
+
+from typing import NamedTuple
+
+from sim.core.errors import InputError
+from sim.latency.shapes import ModelShape
+
+
+class Product(NamedTuple):
+    """`repeats` products of each token's `width_in` activations with a weight matrix."""
+
+    name: str
+    repeats: int
+    width_out: int
+    width_in: int
+
+
+class Elementwise(NamedTuple):
+    """`repeats` passes that read and write activations and hardly compute: norms, activations."""
+
+    name: str
+    repeats: int
+    width_read: int
+    width_written: int
+
+
+class Lookup(NamedTuple):
+    """Each token's row of the embedding table."""
+
+    name: str
+    num_rows: int
+    width: int
+
+
+class AllReduce(NamedTuple):
+    """`repeats` sums of every token's activations over `num_devices` devices."""
+
+    name: str
+    repeats: int
+    width: int
+    num_devices: int
+
+
+class Attention(NamedTuple):
+    """`repeats` attentions of one device's share of the heads."""
+
+    repeats: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+
+
+TokenOperator = Product | Elementwise | Lookup | AllReduce
+
+
+class StepOperators(NamedTuple):
+    """A step on one device.
+
+    Attributes:
+        tokens: run on every new token of the step, prefill and decode rows together.
+        head: run on every row that gets logits.
+        attention: run apart on prefill rows and on decode rows.
+    """
+
+    tokens: tuple[TokenOperator, ...]
+    head: tuple[TokenOperator, ...]
+    attention: Attention
+
+
+def step_operators(model: ModelShape, tp: int) -> StepOperators:
+    """Split a model over `tp` devices: heads, inner width and vocabulary.
+
+    KV heads are repeated where there are fewer of them than devices.
+
+    Raises:
+        InputError: the heads or the inner width do not divide by `tp`.
+    """
+    _check_divides(model, tp)
+    layers, hidden = model.num_layers, model.hidden_size
+    num_heads, num_kv_heads = model.num_heads // tp, -(-model.num_kv_heads // tp)
+    attention_width = num_heads * model.head_dim
+    qkv_width = attention_width + 2 * num_kv_heads * model.head_dim
+    inner_width = model.intermediate_size // tp
+    up_width = 2 * inner_width if model.gated_mlp else inner_width
+    tokens: list[TokenOperator] = [
+        Lookup("embedding", model.vocab_size // tp, hidden),
+        Product("query, key and value", layers, qkv_width, hidden),
+        Product("attention output", layers, hidden, attention_width),
+        Product("MLP up", layers, up_width, hidden),
+        Product("MLP down", layers, hidden, inner_width),
+        # Two a layer, each fused with the residual sum: both are read and both written.
+        Elementwise("norms", 2 * layers, 2 * hidden, 2 * hidden),
+        Elementwise("activation", layers, up_width, inner_width),
+    ]
+    if tp > 1:
+        # After the attention and the MLP of every layer, and after the split embedding.
+        tokens.append(AllReduce("all-reduce", 2 * layers + 1, hidden, tp))
+    return StepOperators(
+        tokens=tuple(tokens),
+        head=(Product("output head", 1, model.vocab_size // tp, hidden),),
+        attention=Attention(layers, num_heads, num_kv_heads, model.head_dim),
+    )
+
+
+def _check_divides(model: ModelShape, tp: int) -> None:
+    for what, size in (("heads", model.num_heads), ("MLP units", model.intermediate_size)):
+        if size % tp:
+            raise InputError(f"latency.tp: {size} {what} of {model.name} do not divide by {tp}")
+    if model.num_kv_heads % tp and tp % model.num_kv_heads:
+        raise InputError(
+            f"latency.tp: {model.num_kv_heads} KV heads of {model.name} can neither be split nor"
+            f" repeated over {tp}"
+        )
