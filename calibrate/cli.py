@@ -2,10 +2,39 @@
 
 import sys
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from sim.command_line import new_app, run_app
 
 app = new_app("From measured runs to latency profiles, and how far to trust them.")
+
+
+@app.command("fit")
+def fit_command(
+    logs: Annotated[list[Path], typer.Argument(metavar="LOG...", help="run logs")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="the profile to write (.json)")],
+    name: Annotated[str | None, typer.Option(help="of the profile; default: of its file")] = None,
+    label: Annotated[str, typer.Option(help="what a reader should know about it")] = "",
+    folds: Annotated[int, typer.Option(min=2, help="parts held out in turn, for the errors")] = 5,
+    seed: Annotated[int, typer.Option(min=0, help="draws the parts")] = 0,
+) -> None:
+    """Fit a latency profile to run logs."""
+    from calibrate.commands.fit import fit
+
+    fit(logs, output, name=name, label=label, num_folds=folds, seed=seed)
+
+
+@app.command("show")
+def show_command(
+    profile: Annotated[str, typer.Argument(metavar="PROFILE", help="file, or shipped name")],
+) -> None:
+    """Show what a profile was measured on, where it holds and how wrong it is."""
+    from calibrate.commands.show import show
+
+    show(profile)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

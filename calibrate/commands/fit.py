@@ -1,0 +1,47 @@
+"""`calibrate fit`: run logs in, a latency profile and how far to trust it out."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from sim.commands.output import print_line, print_table
+from sim.core.atomic import atomic_path, check_target
+from sim.core.errors import InputError
+
+
+def fit(
+    logs: Sequence[Path],
+    output: Path,
+    *,
+    name: str | None,
+    label: str,
+    num_folds: int,
+    seed: int,
+) -> None:
+    """Fit a profile to the logs, write it, and print its errors and terms.
+
+    Raises:
+        InputError: the logs (see `load_dataset` and `fit_profile`), or the file to write.
+    """
+    from calibrate.dataset import load_dataset
+    from calibrate.fit import fit_profile
+    from calibrate.tables import error_table, remarks, term_table
+    from sim.latency.profile_format import profile_text
+
+    # Simulations tell files from shipped names by this.
+    if output.suffix != ".json":
+        raise InputError(f"{output}: expected a name that ends in .json")
+    check_target(output)
+    profile = fit_profile(
+        load_dataset(logs),
+        name=name or output.stem,
+        label=label,
+        num_folds=num_folds,
+        seed=seed,
+    )
+    with atomic_path(output) as beside:
+        beside.write_text(profile_text(profile), encoding="utf-8")
+    print_table(error_table(profile))
+    print_table(term_table(profile))
+    for remark in remarks(profile):
+        print_line(remark)
+    print_line(f"profile: {output}")

@@ -1,0 +1,27 @@
+"""`calibrate show`: what a profile was measured on, where it holds, and how wrong it is."""
+
+from pathlib import Path
+
+from sim.commands.output import print_line, print_table
+
+
+def show(name_or_path: str) -> None:
+    """Print a profile: a shipped one by name, or a file.
+
+    Raises:
+        InputError: no such profile, or not one this version reads.
+    """
+    from calibrate.tables import (
+        error_table,
+        fingerprint_table,
+        range_table,
+        remarks,
+        term_table,
+    )
+    from sim.latency.profile_files import load_profile
+
+    profile = load_profile(name_or_path, Path())
+    for table in (fingerprint_table, range_table, term_table, error_table):
+        print_table(table(profile))
+    for remark in remarks(profile):
+        print_line(remark)

@@ -1,0 +1,159 @@
+"""Run logs as samples to fit: what ran, and how long device and host took."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from sim.core.batch import ForwardMode
+from sim.core.errors import InputError
+from sim.latency.features import StepFeatures, line_features
+from sim.latency.profile_format import Scheduling, Source
+from sim.runlog.run_log_file import RecordedRun, read_run_log
+
+Line = Mapping[str, Any]
+
+# Says which run it was, not what it ran on.
+_OF_THE_RUN = ("scenario_hash",)
+# Decode steps whose mean contexts differ by less than this much count as one composition.
+_LIKENESS = 0.05
+
+
+class Sample(NamedTuple):
+    """One measured step, or the median of one measured point.
+
+    Attributes:
+        step: its features.
+        graph: rows of the decode graph it went through; 0: eager.
+        device_ns: time of the forward pass.
+        host_ns: host time, None if unknown.
+        scheduling: how its host time came about: normal, overlap or not measured.
+        max_decode_context: longest context among its decode rows, None if unknown.
+    """
+
+    step: StepFeatures
+    graph: int
+    device_ns: float
+    host_ns: float | None
+    scheduling: Scheduling
+    max_decode_context: int | None
+
+    def composition(self) -> tuple[float, ...]:
+        """The same for samples so alike that one of them gives the other away."""
+        step = self.step
+        if step.mode is not ForwardMode.DECODE:
+            return tuple(step)
+        mean = step.num_decode_context_tokens / step.num_decode_rows
+        return step.mode, step.num_decode_rows, int(math.log(max(mean, 1)) / _LIKENESS)
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """All samples of some logs of one and the same device, libraries and model.
+
+    Attributes:
+        fingerprint: what the logs agree on.
+        sources: the logs.
+        samples: by mode, in the logs' order; only modes that occur.
+        graph_sizes: rows of the decode graphs, rising.
+    """
+
+    fingerprint: Mapping[str, Any]
+    sources: tuple[Source, ...]
+    samples: Mapping[ForwardMode, tuple[Sample, ...]]
+    graph_sizes: tuple[int, ...]
+
+
+def load_dataset(paths: Sequence[Path]) -> Dataset:
+    """Read run logs and take out everything that can be fitted.
+
+    Raises:
+        InputError: an unreadable log, a time that is none, nothing measured at all, or logs of
+            different fingerprints.
+    """
+    logs = [read_run_log(path) for path in paths]
+    for log in logs[1:]:
+        _check_same_fingerprint(logs[0], log)
+    samples: dict[ForwardMode, list[Sample]] = {}
+    for log in logs:
+        for sample in _samples(log):
+            samples.setdefault(sample.step.mode, []).append(sample)
+    if not samples:
+        names = ", ".join(str(path) for path in paths)
+        raise InputError(f"{names}: neither steps nor points to fit")
+    return Dataset(
+        fingerprint={k: v for k, v in logs[0].fingerprint.items() if k not in _OF_THE_RUN},
+        sources=tuple(
+            Source(
+                file=log.path.name,
+                source=log.meta["source"],
+                points=len(log.points),
+                steps=len(log.steps),
+            )
+            for log in logs
+        ),
+        samples={mode: tuple(samples[mode]) for mode in sorted(samples)},
+        graph_sizes=_graph_sizes(samples.get(ForwardMode.DECODE, ())),
+    )
+
+
+def _check_same_fingerprint(first: RecordedRun, other: RecordedRun) -> None:
+    for key in dict.fromkeys((*first.fingerprint, *other.fingerprint)):
+        a, b = first.fingerprint.get(key), other.fingerprint.get(key)
+        if a != b and key not in _OF_THE_RUN:
+            raise InputError(
+                f"{other.path}: fingerprint.{key}: {b!r} is not the {a!r} of {first.path}:"
+                " one profile describes one device, its libraries and one model"
+            )
+
+
+def _samples(log: RecordedRun) -> Iterator[Sample]:
+    disabled = log.meta.get("scheduler", {}).get("disable_overlap_schedule", False)
+    for number, line in enumerate(log.steps):
+        where = f"{log.path}: step {number}"
+        host_ns = _time_ns(line, "host_ns", where, least=0)
+        yield _sample(line, where, host_ns, "normal" if disabled else "overlap")
+    computes = log.fingerprint.get("num_threads") is not None
+    for number, line in enumerate(log.points):
+        where = f"{log.path}: point {number}"
+        yield _sample(line, where, _host_ns(line, where, computes=computes), "not measured")
+
+
+def _sample(line: Line, where: str, host_ns: float | None, scheduling: Scheduling) -> Sample:
+    try:
+        step = line_features(line)
+    except (KeyError, TypeError, ValueError):
+        raise InputError(f"{where}: mode, prefill, n_decode or ctx: not those of a step") from None
+    if min(step[1:]) < 0 or (step.num_prefill_rows, step.num_decode_rows) == (0, 0):
+        raise InputError(f"{where}: prefill, n_decode, ctx: no step has such numbers")
+    return Sample(
+        step=step,
+        graph=line.get("padded_rows") or 0,
+        device_ns=_time_ns(line, "forward_ns", where, least=1),
+        host_ns=host_ns,
+        scheduling=scheduling,
+        max_decode_context=line.get("max_decode_ctx") or None,
+    )
+
+
+def _host_ns(point: Line, where: str, *, computes: bool) -> float | None:
+    """What a profile measured of the host's work.
+
+    Where the host itself computes, on a CPU, to launch is to run the forward pass.
+    """
+    parts = ["plan_ns", "read_back_ns", *(() if computes else ("launch_ns",))]
+    if any(part not in point for part in parts):
+        return None
+    return sum(_time_ns(point, part, where, least=0) for part in parts)
+
+
+def _time_ns(line: Line, key: str, where: str, *, least: int) -> float:
+    value = line.get(key)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= least:
+        raise InputError(f"{where}: {key}: must be a time of at least {least} ns, got {value!r}")
+    return float(value)
+
+
+def _graph_sizes(decodes: Sequence[Sample]) -> tuple[int, ...]:
+    return tuple(sorted({sample.graph for sample in decodes if sample.graph}))

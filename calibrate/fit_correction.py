@@ -1,0 +1,143 @@
+"""The table of factors on what the terms give: smooth, and only as far as the data say so."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrate.dataset import Sample
+from calibrate.fit_terms import huber_weights, rounded, values_of
+from sim.latency.profile_format import Axis, Correction
+
+Float64 = NDArray[np.float64]
+Int64 = NDArray[np.int64]
+
+_MAX_KNOTS = 14
+_KNOT_DIGITS = 3
+_NUM_ROUNDS = 3
+# What no measurement says anything about stays at a factor of 1.
+_TO_ONE = 1e-4
+_LEAST_FACTOR, _MOST_FACTOR = 0.1, 10.0
+
+
+class Grid(NamedTuple):
+    """Knots of the two axes."""
+
+    quantities: tuple[str, str]
+    first: Float64
+    second: Float64
+
+    @property
+    def size(self) -> int:
+        return len(self.first) * len(self.second)
+
+
+def choose_grid(samples: Sequence[Sample], quantities: tuple[str, str]) -> Grid:
+    """The values that were measured; where they are many, some of them, evenly spread."""
+    first, second = (_knots(values_of(name, samples)) for name in quantities)
+    return Grid(quantities, first, second)
+
+
+def fit_correction(
+    grid: Grid, samples: Sequence[Sample], ratios: Float64, *, stiffness: float
+) -> Correction:
+    """Factors that bring the ratios measured / predicted to 1.
+
+    Args:
+        grid: where the factors are.
+        samples: what ran.
+        ratios: measured over what the terms give; shape [num_samples].
+        stiffness: how hard neighbouring factors are held together, against what the samples
+            between them say.
+    """
+    corners, shares = place(grid, samples)
+    per_knot = len(samples) / grid.size
+    held = per_knot * (stiffness * _differences(grid) + _TO_ONE * np.eye(grid.size))
+    weights = np.ones(len(samples))
+    factors = np.ones(grid.size)
+    for _ in range(_NUM_ROUNDS):
+        factors = 1 + _solve(corners, shares, ratios - 1, weights, held)
+        weights = huber_weights(ratios - (factors[corners] * shares).sum(axis=1))
+    table = np.clip(factors, _LEAST_FACTOR, _MOST_FACTOR)
+    return Correction(
+        axes=(_axis(grid.quantities[0], grid.first), _axis(grid.quantities[1], grid.second)),
+        factors=tuple(
+            tuple(rounded(factor) for factor in row)
+            for row in table.reshape(len(grid.first), len(grid.second))
+        ),
+    )
+
+
+def evaluate_correction(correction: Correction, grid: Grid, samples: Sequence[Sample]) -> Float64:
+    """The factor of every sample; shape [num_samples]."""
+    corners, shares = place(grid, samples)
+    factors: Float64 = np.array(correction.factors).ravel()
+    result: Float64 = (factors[corners] * shares).sum(axis=1)
+    return result
+
+
+def place(grid: Grid, samples: Sequence[Sample]) -> tuple[Int64, Float64]:
+    """The four knots around each sample, and how much each of them counts; both [n, 4]."""
+    low_a, high_a, share_a = _between(grid.first, values_of(grid.quantities[0], samples))
+    low_b, high_b, share_b = _between(grid.second, values_of(grid.quantities[1], samples))
+    width = len(grid.second)
+    corners = np.stack([a * width + b for a in (low_a, high_a) for b in (low_b, high_b)], axis=1)
+    shares = np.stack(
+        [a * b for a in (1 - share_a, share_a) for b in (1 - share_b, share_b)], axis=1
+    )
+    return corners, shares
+
+
+def _between(knots: Float64, values: Float64) -> tuple[Int64, Int64, Float64]:
+    """The knots around each value and the share of the upper one; held at the edges."""
+    if len(knots) == 1:
+        zeros = np.zeros(len(values), dtype=np.int64)
+        return zeros, zeros, np.zeros(len(values))
+    clipped = np.clip(values, knots[0], knots[-1])
+    low = np.clip(np.searchsorted(knots, clipped, side="right") - 1, 0, len(knots) - 2)
+    share = (clipped - knots[low]) / (knots[low + 1] - knots[low])
+    return low, low + 1, share
+
+
+def _knots(values: Float64) -> Float64:
+    distinct = np.unique(np.round(values, _KNOT_DIGITS))
+    if len(distinct) <= _MAX_KNOTS:
+        return distinct
+    smallest = distinct[distinct > 0][0]
+    wanted = np.geomspace(smallest, distinct[-1], _MAX_KNOTS)
+    nearest = np.abs(distinct[None, :] - wanted[:, None]).argmin(axis=1)
+    return np.unique(np.concatenate([distinct[:1], distinct[nearest]]))
+
+
+def _differences(grid: Grid) -> Float64:
+    """The sum of squared differences between neighbours, as a quadratic form."""
+    numbers = np.arange(grid.size).reshape(len(grid.first), len(grid.second))
+    pairs = np.concatenate(
+        [
+            np.stack([numbers[:-1].ravel(), numbers[1:].ravel()], axis=1),
+            np.stack([numbers[:, :-1].ravel(), numbers[:, 1:].ravel()], axis=1),
+        ]
+    )
+    rows = np.zeros((len(pairs), grid.size))
+    rows[np.arange(len(pairs)), pairs[:, 0]] = 1
+    rows[np.arange(len(pairs)), pairs[:, 1]] = -1
+    return rows.T @ rows
+
+
+def _solve(
+    corners: Int64, shares: Float64, target: Float64, weights: Float64, held: Float64
+) -> Float64:
+    size = len(held)
+    right = np.bincount(
+        corners.ravel(), (shares * (weights * target)[:, None]).ravel(), minlength=size
+    )
+    cells = corners[:, :, None] * size + corners[:, None, :]
+    products = shares[:, :, None] * shares[:, None, :] * weights[:, None, None]
+    gram = np.bincount(cells.ravel(), products.ravel(), minlength=size * size)
+    solution = np.linalg.solve(gram.reshape(size, size) + held, right)
+    return np.asarray(solution, dtype=np.float64)
+
+
+def _axis(quantity: str, knots: Float64) -> Axis:
+    return Axis(quantity=quantity, knots=tuple(knots.tolist()))

@@ -1,0 +1,121 @@
+"""Device time of one mode: terms, and a correction as stiff as held-out samples want it."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrate.dataset import Sample
+from calibrate.errors_by_mode import errors_of, predict_held_out
+from calibrate.fit_correction import choose_grid, evaluate_correction, fit_correction
+from calibrate.fit_terms import evaluate, fit_terms, rounded, values_of
+from calibrate.folds import held_out, num_compositions, part
+from sim.core.batch import ForwardMode
+from sim.latency.profile_format import DeviceModel, Range, Term
+from sim.latency.profile_mode import ModeTime
+from sim.latency.profile_terms import MODE_TERMS, graph_rows
+
+Float64 = NDArray[np.float64]
+
+# From bending to every sample to nearly flat; without a table if none of them helps.
+_STIFFNESS = (0.01, 0.1, 1.0)
+_INNER_FOLDS = 4
+# A table has to earn its place.
+_WORTH_IT = 0.98
+_FEWEST_FOR_TABLE = 24
+
+
+class ModeFit(NamedTuple):
+    """A fitted mode.
+
+    Attributes:
+        model: goes into the profile.
+        held_out_ns: every sample predicted without having been seen; shape [num_samples].
+    """
+
+    model: DeviceModel
+    held_out_ns: Float64
+
+
+def fit_mode(
+    samples: Sequence[Sample], graph_sizes: Sequence[int], *, num_folds: int, seed: int
+) -> ModeFit:
+    """Fit all samples of one mode, and find out how wrong such a fit is.
+
+    The errors are those of a fit repeated, with all its choices, without the samples judged.
+    """
+    mode = samples[0].step.mode
+
+    def fit_and_predict(known: Sequence[Sample], unknown: Sequence[Sample]) -> Float64:
+        return predict(_fit(mode, known, seed), unknown, graph_sizes)
+
+    device_ns = _device_ns(samples)
+    held_out_ns = predict_held_out(samples, fit_and_predict, num_folds=num_folds, seed=seed)
+    model = _fit(mode, samples, seed)
+    return ModeFit(
+        model.model_copy(update={"errors": errors_of(device_ns, held_out_ns)}), held_out_ns
+    )
+
+
+def predict(model: DeviceModel, samples: Sequence[Sample], graph_sizes: Sequence[int]) -> Float64:
+    """What the simulator will take for these steps; shape [num_samples]."""
+    time = ModeTime(model)
+    steps = (sample.step for sample in samples)
+    return np.array(
+        [max(time.at(step, graph_rows(step.num_decode_rows, graph_sizes)), 1.0) for step in steps]
+    )
+
+
+def _fit(mode: ForwardMode, samples: Sequence[Sample], seed: int) -> DeviceModel:
+    device_ns = _device_ns(samples)
+    terms = _terms(mode, samples)
+    correction = None
+    stiffness = _choose_stiffness(mode, samples, seed)
+    if stiffness is not None:
+        ratios = device_ns / np.maximum(evaluate(terms, samples), 1)
+        grid = choose_grid(samples, MODE_TERMS[mode].axes)
+        correction = fit_correction(grid, samples, ratios, stiffness=stiffness)
+    return DeviceModel(
+        range={name: _range(name, samples) for name in MODE_TERMS[mode].ranges},
+        terms=terms,
+        correction=correction,
+        errors=errors_of(device_ns, device_ns),
+    )
+
+
+def _terms(mode: ForwardMode, samples: Sequence[Sample]) -> tuple[Term, ...]:
+    allowed = MODE_TERMS[mode]
+    return fit_terms(samples, _device_ns(samples), allowed.device, knee=allowed.knee)
+
+
+def _choose_stiffness(mode: ForwardMode, samples: Sequence[Sample], seed: int) -> float | None:
+    """The stiffness whose table is least wrong on samples it has not seen; None: no table."""
+    if num_compositions(samples) < _FEWEST_FOR_TABLE:
+        return None
+    wrong: dict[float | None, float] = dict.fromkeys((None, *_STIFFNESS), 0.0)
+    for mask in held_out(samples, _INNER_FOLDS, seed + 1):
+        known, unknown = part(samples, ~mask), part(samples, mask)
+        terms = _terms(mode, known)
+        ratios = _device_ns(known) / np.maximum(evaluate(terms, known), 1)
+        left = _device_ns(unknown) / np.maximum(evaluate(terms, unknown), 1)
+        grid = choose_grid(known, MODE_TERMS[mode].axes)
+        wrong[None] += _wrongness(left, np.ones(len(unknown)))
+        for stiffness in _STIFFNESS:
+            table = fit_correction(grid, known, ratios, stiffness=stiffness)
+            wrong[stiffness] += _wrongness(left, evaluate_correction(table, grid, unknown))
+    best = min(_STIFFNESS, key=lambda stiffness: wrong[stiffness])
+    return best if wrong[best] < _WORTH_IT * wrong[None] else None
+
+
+def _wrongness(ratios: Float64, factors: Float64) -> float:
+    return float(np.abs(factors / ratios - 1).sum())
+
+
+def _range(name: str, samples: Sequence[Sample]) -> Range:
+    values = values_of(name, samples)
+    return Range(low=rounded(values.min()), high=rounded(values.max()))
+
+
+def _device_ns(samples: Sequence[Sample]) -> Float64:
+    return np.array([sample.device_ns for sample in samples])

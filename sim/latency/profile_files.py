@@ -1,0 +1,63 @@
+"""Where latency profiles come from: those that ship with servetwin, or a file."""
+
+from collections.abc import Iterator, Mapping
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+
+from sim.core.errors import InputError
+from sim.latency.names import unknown_name
+from sim.latency.profile_format import LatencyProfile, parse_profile
+
+_SUFFIX = ".json"
+
+
+def load_profile(name_or_path: str, base_dir: Path) -> LatencyProfile:
+    """A shipped profile, or one of a file.
+
+    Args:
+        name_or_path: with the ending `.json` the path of a file, relative to `base_dir` unless
+            absolute; without it the name of a shipped profile, such as `h200/llama-3.1-8b`.
+        base_dir: the directory of the file that names the profile.
+
+    Raises:
+        InputError: no such name or file, or not a profile this version reads.
+    """
+    if name_or_path.endswith(_SUFFIX):
+        return read_profile(base_dir / name_or_path)
+    shipped = shipped_profiles()
+    if name_or_path not in shipped:
+        reason = unknown_name("profile", name_or_path, shipped)
+        raise InputError(f"latency.path: {reason}; the path of a file ends in {_SUFFIX}")
+    text = shipped[name_or_path].read_text(encoding="utf-8")
+    return parse_profile(text, f"profile {name_or_path}")
+
+
+def read_profile(path: Path) -> LatencyProfile:
+    """Read a profile file.
+
+    Raises:
+        InputError: unreadable, or see `parse_profile`.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}") from None
+    except ValueError:
+        raise InputError(f"{path}: not JSON") from None
+    return parse_profile(text, str(path))
+
+
+def shipped_profiles() -> Mapping[str, Traversable]:
+    """Every profile that ships with servetwin, by name: its path below the folder of profiles."""
+    # Data beside the code that made it; no code of that package is used.
+    folder = files("calibrate") / "profiles"
+    return dict(sorted(_below(folder, ""))) if folder.is_dir() else {}
+
+
+def _below(folder: Traversable, prefix: str) -> Iterator[tuple[str, Traversable]]:
+    for entry in folder.iterdir():
+        if entry.is_dir():
+            yield from _below(entry, f"{prefix}{entry.name}/")
+        elif entry.name.endswith(_SUFFIX):
+            yield prefix + entry.name.removesuffix(_SUFFIX), entry

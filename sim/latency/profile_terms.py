@@ -1,0 +1,136 @@
+"""What a profile's times are made of: the quantities of a step that cost something.
+
+The fit and the prediction both take them from here.
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from sim.core.batch import ForwardMode
+from sim.latency.features import StepFeatures
+
+Reading = Callable[[StepFeatures, int], float]
+
+
+class Quantity(NamedTuple):
+    """A number of a step.
+
+    Attributes:
+        words: how tables and warnings call it.
+        unit: what a coefficient is given per; empty for a constant.
+        read: its value, from the features and the rows of the decode graph (0: runs eagerly).
+    """
+
+    words: str
+    unit: str
+    read: Reading
+
+
+def _num_cached(step: StepFeatures) -> int:
+    return step.num_context_tokens - step.num_decode_context_tokens - step.num_prefill_tokens
+
+
+def _mean(total: int, rows: int) -> float:
+    return total / rows if rows else 0.0
+
+
+QUANTITIES: Mapping[str, Quantity] = {
+    "constant": Quantity("constant", "", lambda _step, _graph: 1),
+    "eager": Quantity("without a graph", "", lambda _step, graph: int(graph == 0)),
+    "padded_rows": Quantity(
+        "padded decode rows", "row", lambda step, graph: graph or step.num_decode_rows
+    ),
+    "decode_rows": Quantity("decode rows", "row", lambda step, _graph: step.num_decode_rows),
+    "decode_context": Quantity(
+        "decode context", "token", lambda step, _graph: step.num_decode_context_tokens
+    ),
+    "mean_context": Quantity(
+        "mean decode context",
+        "token",
+        lambda step, _graph: _mean(step.num_decode_context_tokens, step.num_decode_rows),
+    ),
+    "tokens": Quantity("prefill tokens", "token", lambda step, _graph: step.num_prefill_tokens),
+    "new_tokens": Quantity(
+        "prefill tokens and decode rows",
+        "token",
+        lambda step, _graph: step.num_prefill_tokens + step.num_decode_rows,
+    ),
+    # The feature counts pairs twice, to stay whole.
+    "attention": Quantity(
+        "prefill attention", "query-key pair", lambda step, _graph: step.prefill_attention / 2
+    ),
+    "prefill_rows": Quantity("prefill rows", "row", lambda step, _graph: step.num_prefill_rows),
+    "cached_tokens": Quantity(
+        "cached tokens read", "token", lambda step, _graph: _num_cached(step)
+    ),
+    "mean_cached": Quantity(
+        "mean cached prefix",
+        "token",
+        lambda step, _graph: _mean(_num_cached(step), step.num_prefill_rows),
+    ),
+    "context": Quantity("context", "token", lambda step, _graph: step.num_context_tokens),
+}
+
+
+class ModeTerms(NamedTuple):
+    """What the model of one mode is made of, as names of quantities.
+
+    Attributes:
+        device: terms of the device time.
+        knee: the one of them that may also count only from a knee on: below it a step is bound by
+            reading the weights, above it by arithmetic.
+        axes: the two axes of the correction table.
+        host: terms of the host time.
+        ranges: what has a measured range.
+    """
+
+    device: tuple[str, ...]
+    knee: str
+    axes: tuple[str, str]
+    host: tuple[str, ...]
+    ranges: tuple[str, ...]
+
+
+MODE_TERMS: Mapping[ForwardMode, ModeTerms] = {
+    ForwardMode.EXTEND: ModeTerms(
+        device=("constant", "tokens", "attention", "prefill_rows", "cached_tokens"),
+        knee="tokens",
+        axes=("tokens", "mean_cached"),
+        host=("constant", "tokens", "prefill_rows", "context"),
+        ranges=("tokens", "mean_cached", "prefill_rows"),
+    ),
+    ForwardMode.DECODE: ModeTerms(
+        device=("constant", "eager", "padded_rows", "decode_rows", "decode_context"),
+        knee="padded_rows",
+        axes=("padded_rows", "mean_context"),
+        host=("constant", "decode_rows", "decode_context"),
+        ranges=("decode_rows", "mean_context"),
+    ),
+    ForwardMode.MIXED: ModeTerms(
+        device=(
+            "constant",
+            "new_tokens",
+            "attention",
+            "prefill_rows",
+            "cached_tokens",
+            "decode_rows",
+            "decode_context",
+        ),
+        knee="new_tokens",
+        axes=("tokens", "decode_rows"),
+        host=("constant", "tokens", "prefill_rows", "decode_rows", "context"),
+        ranges=("tokens", "mean_cached", "decode_rows", "mean_context"),
+    ),
+}
+
+
+def graph_rows(num_rows: int, graph_sizes: Sequence[int]) -> int:
+    """Rows of the smallest decode graph that takes `num_rows`; 0 if none does: eager."""
+    index = bisect_left(graph_sizes, num_rows)
+    return graph_sizes[index] if index < len(graph_sizes) else 0
+
+
+def above(value: float, knee: float) -> float:
+    """How far a quantity exceeds a knee; the whole quantity at knee 0."""
+    return value - knee if value > knee else 0.0
