@@ -1,5 +1,6 @@
 """`simulate run`: one scenario, its summary, and the files asked for."""
 
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,6 +11,8 @@ from sim.commands.output import print_line, print_table
 from sim.commands.result_files import ResultFiles
 from sim.core.errors import InputError
 from sim.des.run import RunOptions, simulate
+from sim.latency.model import Ranged, latency_source
+from sim.latency.ranges import RangeReport
 from sim.report.files import summary_json, write_out_dir, write_requests
 from sim.report.metrics import Slo, summarise
 from sim.report.progress import Progress
@@ -17,6 +20,7 @@ from sim.report.tables import summary_table
 from sim.runlog import RunLog
 from sim.scenario.build import BuiltScenario, build
 from sim.scenario.load import load_scenario
+from sim.scenario.schema import Scenario
 
 
 def run_built(
@@ -39,6 +43,8 @@ def run_built(
         "servetwin_version": __version__,
         "source": "simulation",
     }
+    if (source := latency_source(built.latencies[0])) is not None:
+        meta["latency_source"] = source
     begin_s = time.perf_counter()
     with Progress(built.workload.num_requests) as progress:
         options = RunOptions(
@@ -59,14 +65,21 @@ def run_built(
         except OSError as error:
             # The decision log is all that a simulation writes.
             raise InputError(f"{decisions}: cannot be written: {error.strerror}") from error
-    wall_seconds = time.perf_counter() - begin_s
-    return replace(log, meta={**log.meta, "wall_seconds": wall_seconds})
+    measured: dict[str, object] = {"wall_seconds": time.perf_counter() - begin_s}
+    if left := str(left_range(built)):
+        measured["left_range"] = left
+    return replace(log, meta={**log.meta, **measured})
 
 
-def slo_of(built: BuiltScenario) -> Slo:
+def left_range(built: BuiltScenario) -> RangeReport:
+    """What a run left of the range its latency models were measured in, over all servers."""
+    ranged = [latency for latency in built.latencies if isinstance(latency, Ranged)]
+    return RangeReport.merged(latency.left_range() for latency in ranged)
+
+
+def slo_of(scenario: Scenario) -> Slo:
     """The scenario's service level objectives."""
-    slo = built.loaded.scenario.slo
-    return Slo() if slo is None else Slo(slo.ttft_ms, slo.tpot_ms, slo.e2e_latency_ms)
+    return Slo(scenario.slo.ttft_ms, scenario.slo.tpot_ms, scenario.slo.e2e_latency_ms)
 
 
 def run(
@@ -86,7 +99,7 @@ def run(
     outputs.check(path)
     built = build(load_scenario(path, overrides))
     log = run_built(built, fast_forward=fast_forward, check=check, decisions=outputs.decisions)
-    summary = summarise(log, slo_of(built))
+    summary = summarise(log, slo_of(built.loaded.scenario))
     if outputs.requests is not None:
         write_requests(log, outputs.requests)
     if outputs.perfetto is not None:
@@ -99,3 +112,5 @@ def run(
         print_line(summary_json(summary).rstrip())
     else:
         print_table(summary_table(summary))
+    if "left_range" in log.meta:
+        sys.stderr.write(f"servetwin: warning: {log.meta['left_range']}\n")

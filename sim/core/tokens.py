@@ -15,6 +15,7 @@ TokenIds = NDArray[np.int64]
 _FIRST_STREAM_TOKEN = 1000
 _INDEX_BITS = 32
 _UINT64_MAX = (1 << 64) - 1
+_GOLDEN_RATIO = 0x9E3779B97F4A7C15
 _BLOCK_TOKEN_BASE = 1 << 62
 _BLOCK_INDEX_BITS = 20
 
@@ -35,7 +36,20 @@ def stream_token_ids(seed: int, start: int, stop: int) -> TokenIds:
     """
     x = np.arange(start, stop, dtype=np.uint64)
     # Summed as Python integers: numpy warns when two scalars wrap around, arrays just do.
-    x += np.uint64((((seed & 0xFFFFFFFF) << _INDEX_BITS) + 0x9E3779B97F4A7C15) & _UINT64_MAX)
+    x += np.uint64((((seed & 0xFFFFFFFF) << _INDEX_BITS) + _GOLDEN_RATIO) & _UINT64_MAX)
+    return _mix(x)
+
+
+def stream_tokens_at(seeds: NDArray[np.int64], indices: NDArray[np.int64]) -> TokenIds:
+    """Token `indices[i]` of stream `seeds[i]`; int64, shape [len(seeds)]."""
+    x = seeds.astype(np.uint64) << np.uint64(_INDEX_BITS)
+    x += indices.astype(np.uint64)
+    x += np.uint64(_GOLDEN_RATIO)
+    return _mix(x)
+
+
+def _mix(x: NDArray[np.uint64]) -> TokenIds:
+    """Token ids out of counters, by splitmix64's finaliser; in place."""
     x ^= x >> np.uint64(30)
     x *= np.uint64(0xBF58476D1CE4E5B9)
     x ^= x >> np.uint64(27)

@@ -33,7 +33,7 @@ class RecordedRun:
     """A run log as read: lines are mappings with the keys of docs/run-log.md.
 
     Attributes:
-        path: where it was read from.
+        path: where it was read from; empty for a run that was not.
         meta: the first line.
         steps: in order of launch.
         points: measured compositions of a profile, in order of measurement.
@@ -45,6 +45,14 @@ class RecordedRun:
     steps: list[Line]
     points: list[Line]
     requests: list[Line]
+
+    @classmethod
+    def of_lines(cls, meta: Mapping[str, object], lines: Iterable[Line]) -> "RecordedRun":
+        """A run that has just been measured and is on no disk yet."""
+        by_kind: dict[str, list[Line]] = {kind: [] for kind in _KEYS}
+        for line in lines:
+            by_kind[line["kind"]].append(line)
+        return cls(Path(), dict(meta), by_kind["step"], by_kind["point"], by_kind["req"])
 
     @property
     def fingerprint(self) -> Mapping[str, Any]:

@@ -49,11 +49,17 @@ def build(loaded: LoadedScenario) -> BuiltScenario:
         InputError: one line, about the scenario's key or about a line of the file it refers to.
     """
     scenario, base_dir = loaded.scenario, loaded.base_dir
-    with _placed(loaded):
+    with placed(loaded):
         model, hardware = load_shapes(scenario, base_dir)
         scheduler = _scheduler_config(scenario, model, hardware)
         latencies = tuple(
-            build_latency(scenario.latency, model=model, hardware=hardware, base_dir=base_dir)
+            build_latency(
+                scenario.latency,
+                model=model,
+                hardware=hardware,
+                base_dir=base_dir,
+                overlaps=not scheduler.disable_overlap_schedule,
+            )
             for _ in range(scenario.replicas)
         )
         workload = build_workload(scenario.workload, seed=scenario.seed, base_dir=base_dir)
@@ -79,12 +85,16 @@ def build_scheduler_config(scenario: Scenario, *, base_dir: Path = Path()) -> Sc
 def _scheduler_config(
     scenario: Scenario, model: ModelShape | None, hardware: Hardware | None
 ) -> SchedulerConfig:
-    section = scenario.scheduler
-    names = {field.name for field in fields(SchedulerConfig)} - {"max_total_tokens"}
-    settings = {name: getattr(section, name) for name in names}
-    max_total_tokens = section.max_total_tokens
+    max_total_tokens = scenario.scheduler.max_total_tokens
     if max_total_tokens is None:
         max_total_tokens = _derive_pool_tokens(scenario, model, hardware)
+    return scheduler_config_with_pool(scenario, max_total_tokens)
+
+
+def scheduler_config_with_pool(scenario: Scenario, max_total_tokens: int) -> SchedulerConfig:
+    """The scheduler's settings on a server whose pool size is known."""
+    names = {field.name for field in fields(SchedulerConfig)} - {"max_total_tokens"}
+    settings = {name: getattr(scenario.scheduler, name) for name in names}
     return SchedulerConfig(**settings, max_total_tokens=max_total_tokens)
 
 
@@ -115,7 +125,7 @@ def _gib(num_bytes: float) -> str:
 
 
 @contextmanager
-def _placed(loaded: LoadedScenario) -> Iterator[None]:
+def placed(loaded: LoadedScenario) -> Iterator[None]:
     """Put the scenario's file and line before errors that begin with one of its keys.
 
     Errors about another file name that file already.

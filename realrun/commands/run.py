@@ -1,0 +1,52 @@
+"""`realrun run`: serve one scenario in real time; its summary, and its run log."""
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from realrun.rig import RunnerOptions
+from realrun.serve import Sampling, Watcher, serve_scenario
+from sim.commands.output import print_line, print_table
+from sim.commands.run import slo_of
+from sim.core.atomic import check_target
+from sim.report.files import summary_json
+from sim.report.metrics import summarise
+from sim.report.progress import Progress
+from sim.report.tables import summary_table
+from sim.runlog.load import load_run_log
+from sim.runlog.run_log_file import RecordedRun, write_run_log
+from sim.scenario.load import load_scenario
+from sim.workload.workload import Workload
+
+
+def run(
+    path: Path,
+    *,
+    overrides: Sequence[str],
+    options: RunnerOptions,
+    sampling: Sampling,
+    log: Path | None,
+    json: bool,
+) -> None:
+    """Serve the scenario file for real and print its summary.
+
+    Raises:
+        InputError: the scenario, a file it names, the device, or the log's path.
+    """
+    if log is not None:
+        check_target(log)
+    loaded = load_scenario(path, overrides)
+    with ExitStack() as stack:
+
+        def watch(workload: Workload) -> Watcher:
+            return stack.enter_context(Progress(workload.num_requests)).update
+
+        done = serve_scenario(loaded, options, sampling, watch)
+    if log is not None:
+        write_run_log(log, done.meta, done.lines)
+    recorded = RecordedRun.of_lines(done.meta, done.lines)
+    summary = summarise(load_run_log(recorded), slo_of(loaded.scenario))
+    if json:
+        print_line(summary_json(summary).rstrip())
+    else:
+        print_table(summary_table(summary))

@@ -1,0 +1,177 @@
+"""The server's loop in real time: the same engine as in the simulator, a real device under it.
+
+Normal scheduling decides a step when the result of the one before is known. Overlap scheduling
+prepares and launches a step while the one before runs, and takes results in one step late.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from realrun.clock import WallClock
+from realrun.executor import Flight, TorchExecutor
+from realrun.recorder import Recorder, StepRecord, StepTimes
+from realrun.traffic import Traffic
+from sim.core.batch import Batch
+from sim.core.request import Status
+from sim.engine.core import EngineCore
+from sim.engine.records import RequestRecord, StepState
+
+Watcher = Callable[[int, int], None]
+
+
+class _Launched(NamedTuple):
+    """A flight, and what was noted when it took off."""
+
+    flight: Flight
+    state: StepState
+    looks_ns: tuple[int, ...]
+    decided_ns: int
+    launched_ns: int
+    schedule_ns: int
+    free_ns: int
+
+
+class Server:
+    """Serves traffic to its end. Everything happens in the caller's thread.
+
+    Attributes:
+        recorder: what happened.
+    """
+
+    def __init__(
+        self,
+        engine: EngineCore,
+        executor: TorchExecutor,
+        traffic: Traffic,
+        clock: WallClock,
+        *,
+        overlaps: bool,
+        watcher: Watcher | None = None,
+    ) -> None:
+        self.recorder = Recorder()
+        self._engine = engine
+        self._executor = executor
+        self._traffic = traffic
+        self._clock = clock
+        self._overlaps = overlaps
+        self._watcher = watcher
+        self._looks_ns: list[int] = []
+        # When the host was free to think of the next step: a result was known, or it woke up.
+        self._free_ns = 0
+        self._device_free_ns = 0
+
+    def serve(self) -> None:
+        """Return when every request is over."""
+        flying: _Launched | None = None
+        while flying is not None or self._engine.requests or self._traffic.next_ns is not None:
+            launched = self._launch()
+            landing = flying if self._overlaps else launched
+            if landing is not None:
+                self._land(landing)
+            elif launched is None:
+                self._sleep()
+            flying = launched if self._overlaps else None
+
+    # ---- one step ------------------------------------------------------------------------------
+
+    def _launch(self) -> _Launched | None:
+        now_ns = self._clock.now_ns()
+        self._take_arrivals(now_ns)
+        batch = self._engine.begin_step(now_ns)
+        self._over(self._engine.take_aborted(), now_ns)
+        if batch is None:
+            self._looks_ns.append(now_ns)
+            return None
+        state = self._engine.state()
+        scheduled_ns = self._clock.now_ns()
+        flight = self._executor.launch(batch)
+        looks_ns, self._looks_ns = tuple(self._looks_ns), []
+        return _Launched(
+            flight=flight,
+            state=state,
+            looks_ns=looks_ns,
+            decided_ns=now_ns,
+            launched_ns=self._clock.now_ns(),
+            schedule_ns=scheduled_ns - self._free_ns,
+            free_ns=self._free_ns,
+        )
+
+    def _land(self, launched: _Launched) -> None:
+        batch = launched.flight.batch
+        output = self._executor.land(launched.flight)
+        known_ns = self._clock.now_ns()
+        self._note_tokens(batch, known_ns)
+        self._record(launched, known_ns)
+        records = self._engine.end_step(batch, output, known_ns)
+        self._executor.settle(batch)
+        self._over(records, known_ns)
+        self._free_ns = known_ns
+
+    def _note_tokens(self, batch: Batch, known_ns: int) -> None:
+        """Tokens of requests that have ended or were put back meanwhile reach nobody."""
+        requests = self._engine.requests
+        sampling = [row.rid for row in batch.prefill if row.samples]
+        for rid in [*sampling, *batch.decode_rids]:
+            request = requests.get(rid)
+            if request is not None and request.status is Status.RUNNING:
+                self.recorder.token(rid, known_ns)
+
+    def _record(self, launched: _Launched, known_ns: int) -> None:
+        flight, ticket = launched.flight, launched.flight.ticket
+        device_start_ns = self._clock.of_counter_ns(ticket.start_ns)
+        device_end_ns = self._clock.of_counter_ns(ticket.end_ns)
+        forward_ns = max(ticket.forward_ns, 1)
+        # What a simulator needs to come out at the same times: see docs/run-log.md.
+        ended_ns = device_end_ns if self._overlaps else known_ns
+        ready_ns = launched.launched_ns if self._overlaps else ended_ns - forward_ns
+        times = StepTimes(
+            decided_ns=launched.decided_ns,
+            started_ns=ended_ns - forward_ns,
+            ended_ns=ended_ns,
+            known_ns=known_ns,
+            host_ns=max(ready_ns - launched.free_ns, 0),
+            forward_ns=forward_ns,
+            idle_ns=max(device_start_ns - self._device_free_ns, 0),
+            schedule_ns=launched.schedule_ns,
+            plan_ns=flight.plan_ns,
+            launch_ns=flight.launch_ns,
+            sample_ns=flight.work.sample_ns,
+            read_back_ns=max(known_ns - max(device_end_ns, launched.launched_ns), 0),
+        )
+        self._device_free_ns = device_end_ns
+        self.recorder.stepped(
+            StepRecord(
+                flight.batch,
+                launched.state,
+                times,
+                launched.looks_ns,
+                flight.padded_rows,
+                flight.max_decode_ctx,
+            )
+        )
+
+    # ---- requests ------------------------------------------------------------------------------
+
+    def _take_arrivals(self, now_ns: int) -> None:
+        for request in self._traffic.arrived(now_ns):
+            admitted = self._executor.tokens.admit(request)
+            self.recorder.submitted(admitted.spec)
+            rejection = self._engine.rejection(admitted.spec)
+            if rejection is None:
+                self._engine.submit(admitted.spec)
+            else:
+                self._executor.tokens.forget(admitted.spec.rid)
+                self._over([rejection], now_ns)
+
+    def _over(self, records: Sequence[RequestRecord], now_ns: int) -> None:
+        for record in records:
+            self.recorder.over(record)
+            self._traffic.over(record.spec.rid, now_ns)
+            if self._watcher is not None:
+                self._watcher(self.recorder.num_over, now_ns)
+
+    def _sleep(self) -> None:
+        """Wait for work, if there is none."""
+        if not self._engine.num_waiting and self._traffic.next_ns is not None:
+            self._clock.sleep_until(self._traffic.next_ns)
+        self._free_ns = self._clock.now_ns()

@@ -1,0 +1,154 @@
+"""Which pages hold the tokens of each running request: host tables that follow the engine."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from realrun.batch_plan import BatchPlan, Bools, Int32s, Int64s, plan_batch
+from sim.core.batch import Batch, ForwardMode
+from sim.core.errors import InvariantError
+from sim.engine.core import EngineCore
+from sim.kvcache.page_pool import PageIdSpan, Span
+
+_FIRST_COLUMNS = 64
+
+
+class BatchRows(NamedTuple):
+    """One row a sequence in batch order, prefill rows first; arrays have shape [num_rows].
+
+    Attributes:
+        slots: int64, each request's row in the tables.
+        query_lens: int32, new tokens.
+        kv_lens: int32, tokens after the step.
+        samples: whether the last token is sampled from.
+    """
+
+    slots: Int64s
+    query_lens: Int32s
+    kv_lens: Int32s
+    samples: Bools
+
+
+class PageTables:
+    """A slot for each running request: its tokens and the pages that hold them.
+
+    Lengths are kept here, in arrays, because the engine's are relative to counters. Decode rows
+    get a page when they need one; a row is read anew from the engine when it is prefilled, and
+    when its finished prefill has gone into the prefix cache, which may know its pages already.
+    """
+
+    def __init__(self, engine: EngineCore, num_slots: int) -> None:
+        self._engine = engine
+        self._page_size = engine.kv.page_size
+        self._slot_of: dict[str, int] = {}
+        self._free_slots = list(range(num_slots - 1, -1, -1))
+        self._pages = np.zeros((num_slots, _FIRST_COLUMNS), dtype=np.int32)
+        self._num_tokens = np.zeros(num_slots, dtype=np.int32)
+        self._outdated: set[str] = set()
+        self._decode_rids: object = None
+        self._decode_slots = np.empty(0, dtype=np.int64)
+
+    # ---- what the engine tells -----------------------------------------------------------------
+
+    def slot(self, rid: str) -> int:
+        """A request's slot, a new one if it has none."""
+        if rid not in self._slot_of:
+            if not self._free_slots:
+                raise InvariantError("more requests run than there are slots")
+            self._slot_of[rid] = self._free_slots.pop()
+            self._decode_rids = None
+        return self._slot_of[rid]
+
+    def leave(self, rid: str) -> None:
+        """A request runs no more, for now or for good."""
+        slot = self._slot_of.pop(rid, None)
+        if slot is not None:
+            self._free_slots.append(slot)
+            self._outdated.discard(rid)
+            self._decode_rids = None
+
+    def cached(self, rid: str) -> None:
+        """A request's pages went into the prefix cache: it may be on others now."""
+        if rid in self._slot_of:
+            self._outdated.add(rid)
+
+    # ---- one batch -----------------------------------------------------------------------------
+
+    def advance(self, batch: Batch) -> BatchRows:
+        """Bring the tables to where they are after the batch, which was just decided."""
+        for rid in batch.stopped_rids:
+            self.leave(rid)
+        prefill = [self._prefill(row.rid, row.prefix_len + row.extend_len) for row in batch.prefill]
+        decode = self._decode(batch)
+        slots = np.concatenate([np.array(prefill, dtype=np.int64), decode])
+        query_lens = np.ones(len(slots), dtype=np.int32)
+        query_lens[: len(prefill)] = [row.extend_len for row in batch.prefill]
+        samples = np.ones(len(slots), dtype=np.bool_)
+        samples[: len(prefill)] = [row.samples for row in batch.prefill]
+        rows = BatchRows(slots, query_lens, self._num_tokens[slots], samples)
+        if int(rows.kv_lens.sum()) != batch.num_context_tokens:
+            raise InvariantError("the page tables have lost count of a batch's tokens")
+        return rows
+
+    def plan(self, rows: BatchRows) -> BatchPlan:
+        """Positions, slots and pages of a batch."""
+        num_columns = -(-int(rows.kv_lens.max()) // self._page_size)
+        return plan_batch(
+            page_table=self._pages[rows.slots, :num_columns],
+            query_lens=rows.query_lens,
+            kv_lens=rows.kv_lens,
+            samples=rows.samples,
+            page_size=self._page_size,
+        )
+
+    def _prefill(self, rid: str, num_tokens: int) -> int:
+        slot = self.slot(rid)
+        self._num_tokens[slot] = num_tokens
+        self._read_pages(rid, slot)
+        return slot
+
+    def _decode(self, batch: Batch) -> Int64s:
+        if batch.mode is ForwardMode.EXTEND:
+            return np.empty(0, dtype=np.int64)
+        if batch.decode_rids is not self._decode_rids:
+            self._decode_rids = batch.decode_rids
+            self._decode_slots = np.array(
+                [self._slot_of[rid] for rid in batch.decode_rids], dtype=np.int64
+            )
+        slots = self._decode_slots
+        needs_page = self._num_tokens[slots] % self._page_size == 0
+        self._num_tokens[slots] += 1
+        for row in np.flatnonzero(needs_page).tolist():
+            self._append_page(batch.decode_rids[row], int(slots[row]))
+        for rid in self._outdated:
+            self._read_pages(rid, self._slot_of[rid])
+        self._outdated.clear()
+        return slots
+
+    def _append_page(self, rid: str, slot: int) -> None:
+        num_tokens = int(self._num_tokens[slot])
+        last = self._engine.kv.spans(self._engine.requests[rid].kv, num_tokens)[-1]
+        column = (num_tokens - 1) // self._page_size
+        self._make_room(column + 1)
+        self._pages[slot, column] = _ids(last)[-1]
+
+    def _read_pages(self, rid: str, slot: int) -> None:
+        num_tokens = int(self._num_tokens[slot])
+        spans = self._engine.kv.spans(self._engine.requests[rid].kv, num_tokens)
+        ids = np.concatenate([_ids(span) for span in spans])
+        if len(ids) != -(-num_tokens // self._page_size):
+            raise InvariantError(f"request {rid} has {len(ids)} pages for {num_tokens} tokens")
+        self._make_room(len(ids))
+        self._pages[slot, : len(ids)] = ids
+
+    def _make_room(self, num_columns: int) -> None:
+        if num_columns > self._pages.shape[1]:
+            wider = np.zeros((len(self._pages), 2 * num_columns), dtype=np.int32)
+            wider[:, : self._pages.shape[1]] = self._pages
+            self._pages = wider
+
+
+def _ids(span: Span) -> Int32s:
+    if not isinstance(span, PageIdSpan):
+        raise InvariantError("a real runner needs a pool that names its pages")
+    return span.ids

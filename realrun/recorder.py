@@ -1,0 +1,147 @@
+"""What a real run did, kept as it happens and turned into a run log's lines afterwards."""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from sim.core.batch import Batch
+from sim.core.request import RequestSpec
+from sim.engine.decision import decode_crc, describe_decision
+from sim.engine.records import RequestRecord, StepState
+from sim.runlog.json_lines import Line
+
+
+class StepTimes(NamedTuple):
+    """When things happened in one step, on the run's clock, and what they cost the host.
+
+    Attributes:
+        decided_ns: when the step was decided.
+        started_ns, ended_ns: when the device began and ended it.
+        known_ns: when the host had its tokens.
+        host_ns: host time that nothing hides; see docs/run-log.md.
+        forward_ns: device time between start and end.
+        idle_ns: how long the device had nothing to do before it.
+        schedule_ns: to take in the last result and to decide.
+        plan_ns: page tables, inputs and the attention's plan.
+        launch_ns: to enqueue the work.
+        sample_ns: to enqueue the sampling, a part of `launch_ns`; on a CPU to do it.
+        read_back_ns: from the device's end to the host's knowledge.
+    """
+
+    decided_ns: int
+    started_ns: int
+    ended_ns: int
+    known_ns: int
+    host_ns: int
+    forward_ns: int
+    idle_ns: int
+    schedule_ns: int
+    plan_ns: int
+    launch_ns: int
+    sample_ns: int
+    read_back_ns: int
+
+
+class StepRecord(NamedTuple):
+    """One launched step.
+
+    Attributes:
+        batch, state: what was decided.
+        times: see StepTimes.
+        looks_ns: looks since the last step that found nothing to launch.
+        padded_rows: rows of the recorded pass it ran through, 0 if eager.
+        max_decode_ctx: longest context among the decode rows.
+    """
+
+    batch: Batch
+    state: StepState
+    times: StepTimes
+    looks_ns: tuple[int, ...]
+    padded_rows: int
+    max_decode_ctx: int
+
+
+class Recorder:
+    """Collects steps, requests and token times of one server."""
+
+    def __init__(self) -> None:
+        self._steps: list[StepRecord] = []
+        self._specs: dict[str, RequestSpec] = {}
+        self._records: dict[str, RequestRecord] = {}
+        self._token_ns: dict[str, list[int]] = {}
+
+    @property
+    def num_over(self) -> int:
+        """Requests that finished, were rejected or aborted."""
+        return len(self._records)
+
+    def submitted(self, spec: RequestSpec) -> None:
+        self._specs[spec.rid] = spec
+        self._token_ns[spec.rid] = []
+
+    def over(self, record: RequestRecord) -> None:
+        self._records[record.spec.rid] = record
+
+    def stepped(self, step: StepRecord) -> None:
+        self._steps.append(step)
+
+    def token(self, rid: str, known_ns: int) -> None:
+        """A request's next token reached its client."""
+        self._token_ns[rid].append(known_ns)
+
+    def lines(self) -> Iterator[Line]:
+        """Steps in order of launch, then requests in order of arrival."""
+        for number, step in enumerate(self._steps):
+            yield _step_line(number, step)
+        for rid in self._specs:
+            yield _request_line(self._records[rid], self._token_ns[rid])
+
+
+def _step_line(number: int, step: StepRecord) -> Line:
+    times = step.times
+    return {
+        "kind": "step",
+        "replica": 0,
+        "step": number,
+        "t_decided_ns": times.decided_ns,
+        "t_start_ns": times.started_ns,
+        "t_end_ns": times.ended_ns,
+        "t_known_ns": times.known_ns,
+        "host_ns": times.host_ns,
+        "forward_ns": times.forward_ns,
+        "idle_ns": times.idle_ns,
+        "schedule_ns": times.schedule_ns,
+        "plan_ns": times.plan_ns,
+        "launch_ns": times.launch_ns,
+        "sample_ns": times.sample_ns,
+        "read_back_ns": times.read_back_ns,
+        "looks_ns": list(step.looks_ns),
+        "padded_rows": step.padded_rows,
+        "max_decode_ctx": step.max_decode_ctx,
+        "slots": step.state.slots,
+        **describe_decision(step.batch, step.state, decode_crc(step.batch)),
+    }
+
+
+def _request_line(record: RequestRecord, token_ns: list[int]) -> dict[str, Any]:
+    return {
+        "kind": "req",
+        "rid": record.spec.rid,
+        "replica": 0,
+        "tenant": record.spec.tenant,
+        "priority": record.spec.priority or 0,
+        "arrival_ns": record.spec.arrival_ns,
+        "scheduled_ns": _time(record.scheduled_ns),
+        "ttft_ns": token_ns[0] - record.spec.arrival_ns if token_ns else None,
+        "finish_ns": _time(record.finish_ns),
+        "prompt_tokens": record.prompt_tokens,
+        "cached_at_admit": record.cached_tokens,
+        "output_tokens": record.output_tokens,
+        "retractions": record.retractions,
+        "preemptions": record.preemptions,
+        "status": record.status.value,
+        "token_ns": token_ns,
+    }
+
+
+def _time(time_ns: int) -> int | None:
+    return time_ns if time_ns >= 0 else None

@@ -1,0 +1,125 @@
+"""A runner, warm: model, KV tensors, attention, and the queue of the device they are on."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from realrun.attention.choose import AttentionName, build_attention
+from realrun.fingerprint import fingerprint
+from realrun.kv_tensors import KVTensors
+from realrun.model import PagedModel, load_model
+from realrun.runner import ModelRunner
+from realrun.streams import CpuStream, DeviceStream
+from realrun.warm_up import warm_up
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunnerOptions:
+    """How to run a model, none of which changes what is decided.
+
+    Attributes:
+        device: `cpu`, `cuda`, `cuda:N`, or `auto`: a GPU if there is one.
+        dtype: `float32`, `bfloat16`, `float16`, or `auto`: bfloat16 on a GPU, float32 on a CPU.
+        attention: `reference`, `flashinfer`, or `auto`.
+        graphs: replay decode steps as recorded CUDA graphs where that is possible.
+        seed: of random weights.
+    """
+
+    device: str = "auto"
+    dtype: str = "auto"
+    attention: AttentionName = "auto"
+    graphs: bool = True
+    seed: int = 0
+
+    @property
+    def device_name(self) -> str:
+        if self.device != "auto":
+            return self.device
+        return "cuda" if torch.cuda.is_available() else "cpu"
+
+    @property
+    def dtype_name(self) -> str:
+        if self.dtype != "auto":
+            return self.dtype
+        return "bfloat16" if self.device_name.startswith("cuda") else "float32"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rig:
+    """A warm runner and the queue of the device it runs on.
+
+    Attributes:
+        runner: model, KV tensors, attention.
+        stream: the device's queue.
+        fingerprint: what runs where.
+    """
+
+    runner: ModelRunner
+    stream: DeviceStream
+    fingerprint: dict[str, object]
+
+
+def load(name_or_path: str, options: RunnerOptions, base_dir: Path = Path()) -> PagedModel:
+    """Load a model as the options say.
+
+    Raises:
+        InputError: see `load_model`.
+    """
+    return load_model(
+        name_or_path,
+        device=options.device_name,
+        dtype=options.dtype_name,
+        seed=options.seed,
+        base_dir=base_dir,
+    )
+
+
+@contextmanager
+def rig(
+    model: PagedModel,
+    options: RunnerOptions,
+    *,
+    num_pages: int,
+    page_size: int,
+    max_rows: int,
+    cpu_threads: int | None = None,
+) -> Iterator[Rig]:
+    """A warm runner; its queue is closed at the end.
+
+    Args:
+        model: loaded.
+        options: as it was loaded with.
+        num_pages: pages that requests may own.
+        page_size: tokens of a page.
+        max_rows: most rows of a decode step.
+        cpu_threads: threads of a CPU's forward pass; None: all cores but one, for the host.
+
+    Raises:
+        InputError: the pool does not fit, or the backend cannot do what is asked.
+    """
+    is_cuda = model.device.type == "cuda"
+    if not is_cuda:
+        torch.set_num_threads(cpu_threads or max((os.cpu_count() or 2) - 1, 1))
+    kv = KVTensors(model, num_pages=num_pages, page_size=page_size)
+    attention = build_attention(options.attention, model, kv, model.device)
+    stream = _stream(model.device)
+    try:
+        runner = ModelRunner(model, kv, attention)
+        name = type(attention).__name__.removesuffix("Attention").lower()
+        warm_up(runner, stream, max_rows)
+        yield Rig(runner, stream, fingerprint(model, name))
+    finally:
+        stream.close()
+
+
+def _stream(device: torch.device) -> DeviceStream:
+    if device.type == "cuda":
+        # Only here: its module makes use of torch's CUDA types.
+        from realrun.cuda_stream import CudaStream
+
+        return CudaStream(device)
+    return CpuStream()

@@ -1,0 +1,129 @@
+"""Which tokens go in, and what is made of those that come out: forced to a script, or greedy."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.core.batch import Batch, StepOutput
+from sim.core.tokens import ArrayPrompt, TokenIds, stream_tokens_at
+from sim.engine.scripted import END_TOKEN, ScriptedExecutor
+from sim.workload.workload import ScriptedRequest
+
+Int64s = NDArray[np.int64]
+
+# Stands for "the token sampled last", which only the device knows while the host runs ahead.
+SAMPLED_LAST = -1
+_NO_END = -1
+
+
+class Tokens(Protocol):
+    """The tokens of all requests, and when an output ends."""
+
+    def admit(self, request: ScriptedRequest) -> ScriptedRequest:
+        """Learn of a request before it is submitted; returns it as it is to be submitted."""
+        ...
+
+    def decode_inputs(self, rids: Sequence[str], kv_lens: Int64s) -> Int64s:
+        """The token that each decode row computes next, shape [num_rows], or SAMPLED_LAST.
+
+        Args:
+            rids: rows in batch order; the same object while they stay the same.
+            kv_lens: tokens of each row after the step.
+        """
+        ...
+
+    def take(self, batch: Batch, sampled: Int64s) -> StepOutput:
+        """Results of a batch: one token for each row that samples, in batch order."""
+        ...
+
+    def output_ids(self, rid: str, num_tokens: int) -> TokenIds: ...
+
+    def forget(self, rid: str) -> None: ...
+
+
+class ForcedTokens:
+    """Outputs are the workload's scripts, whatever the model says: tokens, lengths and ends.
+
+    The cache holds the same tokens as in a simulation of the same scenario, so both can be
+    compared step by step.
+    """
+
+    def __init__(self) -> None:
+        self._script = ScriptedExecutor()
+        self._requests: dict[str, tuple[int, int, int]] = {}
+        self._rids: Sequence[str] = ()
+        self._rows = np.empty((0, 3), dtype=np.int64)
+
+    def admit(self, request: ScriptedRequest) -> ScriptedRequest:
+        spec, script = request.spec, request.script
+        self._script.add(spec.rid, script, ignore_eos=spec.ignore_eos)
+        last = _NO_END if spec.ignore_eos else script.num_tokens - 1
+        self._requests[spec.rid] = (script.seed, len(spec.prompt), last)
+        return request
+
+    def decode_inputs(self, rids: Sequence[str], kv_lens: Int64s) -> Int64s:
+        if rids is not self._rids:
+            self._rids = rids
+            self._rows = np.array([self._requests[rid] for rid in rids], dtype=np.int64)
+        seeds, prompt_lens, lasts = self._rows.T
+        indices = kv_lens - 1 - prompt_lens
+        return np.where(indices == lasts, END_TOKEN, stream_tokens_at(seeds, indices))
+
+    def take(self, batch: Batch, sampled: Int64s) -> StepOutput:
+        return self._script.execute(batch)
+
+    def output_ids(self, rid: str, num_tokens: int) -> TokenIds:
+        return self._script.output_ids(rid, num_tokens)
+
+    def forget(self, rid: str) -> None:
+        self._script.forget(rid)
+        self._requests.pop(rid, None)
+
+
+class GreedyTokens:
+    """Outputs are what the model finds most likely, up to an end token or `max_new_tokens`.
+
+    Prompts are taken modulo the vocabulary first, so that the cache holds what the model saw.
+    """
+
+    def __init__(self, vocab_size: int, end_ids: frozenset[int]) -> None:
+        self._vocab_size = vocab_size
+        self._end_ids = end_ids
+        self._outputs: dict[str, list[int]] = {}
+        self._endless: set[str] = set()
+
+    def admit(self, request: ScriptedRequest) -> ScriptedRequest:
+        spec = request.spec
+        self._outputs[spec.rid] = []
+        if spec.ignore_eos:
+            self._endless.add(spec.rid)
+        prompt = ArrayPrompt(spec.prompt.token_ids() % self._vocab_size)
+        return replace(request, spec=replace(spec, prompt=prompt))
+
+    def decode_inputs(self, rids: Sequence[str], kv_lens: Int64s) -> Int64s:
+        return np.full(len(rids), SAMPLED_LAST, dtype=np.int64)
+
+    def take(self, batch: Batch, sampled: Int64s) -> StepOutput:
+        prefill = [row for row in batch.prefill if row.samples]
+        for row in prefill:
+            # A token in flight when the request was put back has been computed again.
+            del self._outputs[row.rid][row.num_prior_outputs :]
+        rids = [*(row.rid for row in prefill), *batch.decode_rids]
+        ended = []
+        for rid, token in zip(rids, sampled.tolist(), strict=True):
+            # Under overlap a request may have ended while this step ran.
+            if rid in self._outputs:
+                self._outputs[rid].append(token)
+                if token in self._end_ids and rid not in self._endless:
+                    ended.append(rid)
+        return StepOutput(tuple(ended))
+
+    def output_ids(self, rid: str, num_tokens: int) -> TokenIds:
+        return np.array(self._outputs[rid][:num_tokens], dtype=np.int64)
+
+    def forget(self, rid: str) -> None:
+        self._outputs.pop(rid, None)
+        self._endless.discard(rid)

@@ -1,0 +1,61 @@
+"""When requests reach a real server: at their own times, or when a client's last one is over."""
+
+import heapq
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import count
+
+from sim.workload.workload import ScriptedRequest, Turn, Workload
+
+
+class Traffic:
+    """A workload's requests by arrival; at equal times open-loop ones first, in their order.
+
+    Nothing is sent by another thread: the server asks what has arrived, so what a decision saw is
+    exactly what had arrived by its time.
+    """
+
+    def __init__(self, workload: Workload) -> None:
+        self._arrivals = workload.arrivals()
+        self._due: list[tuple[int, int, int, ScriptedRequest]] = []
+        self._serial = count()
+        self._clients: dict[str, Iterator[Turn]] = {}
+        self._take_next_arrival()
+        for turns in workload.clients():
+            self._send_next_turn(iter(turns), 0)
+
+    @property
+    def next_ns(self) -> int | None:
+        """When the next request arrives; None if that depends on running ones, or on nothing."""
+        return self._due[0][0] if self._due else None
+
+    def arrived(self, now_ns: int) -> Iterator[ScriptedRequest]:
+        """Requests that have arrived by now and were not taken yet."""
+        while self._due and self._due[0][0] <= now_ns:
+            _, is_turn, _, request = heapq.heappop(self._due)
+            if not is_turn:
+                self._take_next_arrival()
+            yield request
+
+    def over(self, rid: str, now_ns: int) -> None:
+        """A request finished, was rejected or aborted: its client, if any, goes on."""
+        turns = self._clients.pop(rid, None)
+        if turns is not None:
+            self._send_next_turn(turns, now_ns)
+
+    def _take_next_arrival(self) -> None:
+        request = next(self._arrivals, None)
+        if request is not None:
+            self._push(request, is_turn=False)
+
+    def _send_next_turn(self, turns: Iterator[Turn], now_ns: int) -> None:
+        turn = next(turns, None)
+        if turn is None:
+            return
+        spec = replace(turn.request.spec, arrival_ns=now_ns + turn.think_ns)
+        self._clients[spec.rid] = turns
+        self._push(replace(turn.request, spec=spec), is_turn=True)
+
+    def _push(self, request: ScriptedRequest, *, is_turn: bool) -> None:
+        entry = (request.spec.arrival_ns, int(is_turn), next(self._serial), request)
+        heapq.heappush(self._due, entry)

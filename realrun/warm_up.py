@@ -1,0 +1,50 @@
+"""First steps take longer: libraries load, buffers are made. Take them before anybody counts."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from realrun.batch_plan import plan_batch
+from realrun.runner import ModelRunner
+from realrun.streams import DeviceStream
+
+_ROUNDS = 3
+_PREFILL_TOKENS = (1, 64, 512)
+
+
+def warm_up(runner: ModelRunner, stream: DeviceStream, max_rows: int) -> None:
+    """Run prefill and decode steps on the scratch page, so that no request's KV is touched.
+
+    Args:
+        runner: what to warm up.
+        stream: the device's queue.
+        max_rows: most rows of a decode step.
+    """
+    longest = min(max(_PREFILL_TOKENS), runner.model.max_positions)
+    for _ in range(_ROUNDS):
+        for num_tokens in _PREFILL_TOKENS:
+            _run(runner, stream, [min(num_tokens, longest)])
+        for num_rows in {1, min(8, max_rows), max_rows}:
+            _run(runner, stream, [1] * num_rows)
+    stream.synchronise()
+
+
+def _run(runner: ModelRunner, stream: DeviceStream, query_lens: Sequence[int]) -> None:
+    lens = np.array(query_lens, dtype=np.int32)
+    page_size = runner.kv.page_size
+    num_columns = -(-int(lens.max()) // page_size)
+    table = np.full((len(lens), num_columns), runner.kv.scratch_page, dtype=np.int32)
+    plan = plan_batch(
+        page_table=table,
+        query_lens=lens,
+        kv_lens=lens,
+        samples=np.ones(len(lens), dtype=np.bool_),
+        page_size=page_size,
+    )
+    prepared = stream.prepare(lambda: runner.prepare(plan))
+    device = runner.model.device
+    token_ids = stream.prepare(
+        lambda: torch.zeros(plan.num_tokens, dtype=torch.int64, device=device)
+    )
+    stream.submit(lambda: runner.forward(prepared, token_ids).argmax(dim=-1)).result()
