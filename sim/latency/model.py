@@ -1,11 +1,12 @@
 """How long a step takes: the seam every latency model fits."""
 
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sim.latency.features import StepFeatures
+from sim.latency.ranges import RangeReport
 
 Int64 = NDArray[np.int64]
 
@@ -46,5 +47,23 @@ class LatencyModel(Protocol):
         ...
 
     def consume(self, num_steps: int) -> None:
-        """Move past `num_steps` steps that ran. Only a recording has anything to do."""
+        """Move past `num_steps` steps that ran; a recording moves on, a profile counts."""
         ...
+
+
+@runtime_checkable
+class Ranged(Protocol):
+    """A latency model that knows where it was measured."""
+
+    def left_range(self) -> RangeReport:
+        """How many of the steps consumed so far lay outside, and in what."""
+        ...
+
+
+def latency_source(model: LatencyModel) -> str | None:
+    """Where a model's times were measured, if it is not this project that answers for them.
+
+    Such a model has an attribute `source` of one line, which results are to name.
+    """
+    source = getattr(model, "source", None)
+    return None if source is None else str(source)

@@ -48,7 +48,9 @@ def summarise(log: RunLog, slo: Slo | None = None) -> Summary:
       same statistics as one object: `mean_ms`, ..., `max_ms`.
     * `saturated`: see `sim.report.saturation`.
     * `rejected_rids` names the first ten.
+    * `latency_source`, only where step times come from others' measurements, names those.
     """
+    named = {key: log.meta[key] for key in ("latency_source",) if key in log.meta}
     finished = finished_mask(log.requests)
     latencies = request_latencies(log.requests)
     return {
@@ -64,6 +66,7 @@ def summarise(log: RunLog, slo: Slo | None = None) -> Summary:
         **_counts(log.requests),
         "simulated_steps": int(log.steps.num_steps.sum()),
         "wall_seconds": log.meta.get("wall_seconds"),
+        **named,
     }
 
 

@@ -55,6 +55,8 @@ def summary_table(summary: Summary) -> Table:
         rest = summary["rejected"] - len(summary["rejected_rids"])
         more = f" and {rest} more" if rest else ""
         outer.add_row(escape(f"rejected: {', '.join(summary['rejected_rids'])}{more}"))
+    if "latency_source" in summary:
+        outer.add_row(escape(f"step times: {summary['latency_source']}"))
     return outer
 
 

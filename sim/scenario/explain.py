@@ -169,7 +169,9 @@ def _unknown_key(place: Place, sections: Sections) -> str:
 
 def _unknown_name(problem: _Problem) -> str:
     if problem.kind == "literal_error":
-        known = _QUOTED.findall(str(problem.context["expected"]))
+        expected = str(problem.context["expected"])
+        # Only names come in quotes: '1, 2 or 4' is a list of numbers.
+        known = _QUOTED.findall(expected) or expected.replace(" or ", ", ").split(", ")
         return unknown_value("value", problem.value, known)
     kind = _discriminator(problem)
     known = _QUOTED.findall(str(problem.context["expected_tags"]))
