@@ -1,0 +1,88 @@
+"""Capturing work on a GPU, and the decode graphs of a model on one."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from realrun.attention.flashinfer import GraphDecodeAttention
+from realrun.attention.flashinfer_shape import attention_shape, workspace_bytes
+from realrun.attention.flashinfer_wrappers import FlashInferWrappers
+from realrun.graphs import DecodeGraphs, graph_sizes, max_pages_of_rows
+from realrun.kv_tensors import KVTensors
+from realrun.model import PagedModel
+
+# Kernels are loaded and libraries take their workspaces when they first run, which a capture
+# cannot record. The second run finds everything as the capture will.
+_NUM_WARM_UPS = 2
+
+# Torch gives these no types.
+_new_stream: Callable[..., Any] = torch.cuda.Stream
+_new_graph: Callable[..., Any] = torch.cuda.CUDAGraph
+_capturing: Callable[..., Any] = torch.cuda.graph
+
+
+class CudaRecording:
+    """A captured graph and its output."""
+
+    def __init__(self, graph: Any, output: Tensor) -> None:
+        self._graph = graph
+        self.output = output
+
+    def replay(self) -> None:
+        self._graph.replay()
+
+
+class CudaRecorder:
+    """Captures work as CUDA graphs that share one pool of memory.
+
+    Graphs of one pool may overwrite each other's memory, outputs of earlier captures excepted:
+    they have to be replayed one after the other, and read before the next.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._stream = _new_stream(device)
+        self._pool = torch.cuda.graph_pool_handle()
+
+    def record(self, work: Callable[[], Tensor]) -> CudaRecording:
+        """Warm up and capture on a stream of its own: the default stream cannot be captured."""
+        current = torch.cuda.current_stream(self._stream.device)
+        self._stream.wait_stream(current)
+        with torch.cuda.stream(self._stream):
+            for _ in range(_NUM_WARM_UPS):
+                work()
+        current.wait_stream(self._stream)
+        graph = _new_graph()
+        with _capturing(graph, pool=self._pool, stream=self._stream):
+            output = work()
+        return CudaRecording(graph, output)
+
+
+def capture_decodes(model: PagedModel, kv: KVTensors, max_rows: int) -> DecodeGraphs:
+    """Capture decode passes of up to `max_rows` rows, on a device that is otherwise idle.
+
+    Raises:
+        InputError: FlashInfer does not serve the model: its attention is what can be captured.
+    """
+    shape = attention_shape(model, kv)
+    wrappers = FlashInferWrappers(shape)
+    num_bytes = workspace_bytes(shape, num_sms=wrappers.num_sms(), num_graph_rows=max_rows)
+    workspace = wrappers.workspace(num_bytes)
+    num_indices = max_pages_of_rows(max_rows, model, kv)
+    indices = torch.zeros(num_indices, dtype=torch.int32, device=model.device)
+
+    def make_attention(num_rows: int) -> GraphDecodeAttention:
+        return GraphDecodeAttention(
+            shape, num_rows, wrappers=wrappers, workspace=workspace, indices=indices
+        )
+
+    graphs = DecodeGraphs(
+        model,
+        kv,
+        sizes=graph_sizes(max_rows),
+        make_attention=make_attention,
+        recorder=CudaRecorder(model.device),
+    )
+    torch.cuda.synchronize(model.device)
+    return graphs
