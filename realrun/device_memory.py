@@ -1,6 +1,6 @@
 """Devices by name, and how much of their memory a KV cache may take."""
 
-import os
+from pathlib import Path
 
 import torch
 
@@ -42,7 +42,7 @@ def free_bytes(device: torch.device) -> int:
         # What torch keeps for later allocations is not free in the driver's eyes.
         torch.cuda.empty_cache()
         return int(torch.cuda.mem_get_info(device)[0])
-    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return _available_ram_bytes()
 
 
 def pool_bytes(device: torch.device, mem_fraction_static: float) -> int:
@@ -59,3 +59,12 @@ def pool_bytes(device: torch.device, mem_fraction_static: float) -> int:
         in_use = num_total_bytes - num_free_bytes
         return max(0, int(num_total_bytes * mem_fraction_static) - in_use)
     return min(int(free_bytes(device) * mem_fraction_static), _MAX_CPU_POOL_BYTES)
+
+
+def _available_ram_bytes() -> int:
+    """What Linux says a new program could use without swapping."""
+    for line in Path("/proc/meminfo").read_text(encoding="utf-8").splitlines():
+        key, _, rest = line.partition(":")
+        if key == "MemAvailable":
+            return int(rest.split()[0]) * 1024
+    raise InputError("/proc/meminfo: MemAvailable: missing")

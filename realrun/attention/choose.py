@@ -30,7 +30,7 @@ def build_attention(
         InputError: the backend asked for cannot run here, or not this model.
     """
     if name == "reference" or (name == "auto" and not _has_flashinfer(device)):
-        return ReferenceAttention(device)
+        return ReferenceAttention(kv.layers[0], model.num_heads)
     if device.type != "cuda":
         raise InputError(f"attention flashinfer: needs a CUDA device, the model is on {device}")
     if find_spec("flashinfer") is None:

@@ -1,0 +1,146 @@
+"""Tiny models of every architecture, plain and paged, and requests on scrambled pages."""
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from transformers import AutoModelForCausalLM
+
+from realrun.attention.choose import build_attention
+from realrun.batch_plan import BatchPlan, plan_batch
+from realrun.kv_tensors import KVTensors
+from realrun.model import PagedModel, load_model
+from realrun.runner import ModelRunner
+
+_LLAMA = {
+    "model_type": "llama",
+    "num_hidden_layers": 2,
+    "hidden_size": 64,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "intermediate_size": 96,
+    "vocab_size": 97,
+    "max_position_embeddings": 512,
+}
+ARCHITECTURES = {
+    "llama": {**_LLAMA, "rope_theta": 500000.0},
+    # Three query heads a KV head: not a power of two.
+    "qwen2": {**_LLAMA, "model_type": "qwen2", "hidden_size": 96, "num_attention_heads": 6},
+    # Heads wider than hidden_size / num_attention_heads.
+    "qwen3": {**_LLAMA, "model_type": "qwen3", "head_dim": 32, "tie_word_embeddings": True},
+    "gpt2": {
+        "model_type": "gpt2",
+        "n_layer": 2,
+        "n_embd": 64,
+        "n_head": 4,
+        "n_positions": 512,
+        "vocab_size": 97,
+        "scale_attn_by_inverse_layer_idx": True,
+    },
+}
+
+torch.set_num_threads(1)
+
+
+class PagedRequests:
+    """Requests by name, whose tokens a runner computes over pages in no order at all.
+
+    What no step has written is NaN: attending to it would show in every logit.
+    """
+
+    def __init__(self, model: PagedModel, page_size: int, num_tokens: int = 2048) -> None:
+        num_pages = num_tokens // page_size
+        self.model = model
+        self.page_size = page_size
+        self.kv = KVTensors(model, num_pages=num_pages, page_size=page_size)
+        for layer in self.kv.layers:
+            layer.fill_(float("nan"))
+        self.runner = ModelRunner(
+            model, self.kv, build_attention("reference", model, self.kv, model.device)
+        )
+        self._free = np.random.default_rng(5).permutation(num_pages).tolist()
+        self._tokens: dict[str, list[int]] = {}
+        self._pages: dict[str, list[int]] = {}
+        self._num_computed: dict[str, int] = {}
+
+    def add(self, rid: str, tokens: Sequence[int], shared: tuple[str, int] = ("", 0)) -> None:
+        """A request; `shared` names another one and how many whole pages of it this one reads."""
+        donor, num_pages = shared
+        self._tokens[rid] = list(tokens)
+        self._pages[rid] = self._pages[donor][:num_pages] if donor else []
+        self._num_computed[rid] = num_pages * self.page_size
+
+    def plan(self, rows: dict[str, int], silent: Sequence[str] = ()) -> BatchPlan:
+        """A step that computes so many tokens of each request; `silent` rows do not sample."""
+        kv_lens = [self._num_computed[rid] + count for rid, count in rows.items()]
+        for rid, length in zip(rows, kv_lens, strict=True):
+            while len(self._pages[rid]) * self.page_size < length:
+                self._pages[rid].append(self._free.pop())
+        table = np.full((len(rows), max(len(self._pages[rid]) for rid in rows)), -1, np.int32)
+        for row, rid in enumerate(rows):
+            table[row, : len(self._pages[rid])] = self._pages[rid]
+        return plan_batch(
+            page_table=table,
+            query_lens=np.array(list(rows.values()), dtype=np.int32),
+            kv_lens=np.array(kv_lens, dtype=np.int32),
+            samples=np.array([rid not in silent for rid in rows]),
+            page_size=self.page_size,
+        )
+
+    def step(self, rows: dict[str, int], silent: Sequence[str] = ()) -> dict[str, Tensor]:
+        """Run such a step; returns the logits of the requests that sample."""
+        plan = self.plan(rows, silent)
+        token_ids: list[int] = []
+        for rid, count in rows.items():
+            start = self._num_computed[rid]
+            token_ids += self._tokens[rid][start : start + count]
+            self._num_computed[rid] += count
+        logits = self.runner.forward(self.runner.prepare(plan), torch.tensor(token_ids))
+        sampling = [rid for rid in rows if rid not in silent]
+        return dict(zip(sampling, logits, strict=True))
+
+
+@pytest.fixture(scope="session")
+def config_paths(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A configuration file for each architecture."""
+    directory = tmp_path_factory.mktemp("configs")
+    paths = {name: directory / f"{name}.json" for name in ARCHITECTURES}
+    for name, path in paths.items():
+        path.write_text(json.dumps(ARCHITECTURES[name]))
+    return paths
+
+
+@pytest.fixture(scope="session")
+def paged_models(config_paths: dict[str, Path]) -> dict[str, PagedModel]:
+    """A paged model with random weights for each architecture, in float32 on the CPU."""
+    return {
+        name: load_model(str(path), device="cpu", dtype="float32")
+        for name, path in config_paths.items()
+    }
+
+
+@pytest.fixture(scope="session")
+def plain_logits(paged_models: dict[str, PagedModel]) -> Callable[[str, Sequence[int]], Tensor]:
+    """What transformers alone makes of tokens: logits [num_tokens, vocab_size]."""
+    plain = {}
+    for name, paged in paged_models.items():
+        config = type(paged.model.config).from_dict(ARCHITECTURES[name])
+        model = AutoModelForCausalLM.from_config(config, attn_implementation="sdpa").eval()
+        model.load_state_dict(paged.model.state_dict())
+        plain[name] = model
+
+    def logits(name: str, tokens: Sequence[int]) -> Tensor:
+        with torch.inference_mode():
+            return plain[name](torch.tensor([list(tokens)])).logits[0]
+
+    return logits
+
+
+@pytest.fixture(scope="session")
+def paged_requests() -> type[PagedRequests]:
+    """The class of requests on scrambled pages."""
+    return PagedRequests
