@@ -11,6 +11,7 @@ from sim.latency.aiconfigurator_package import open_database
 from sim.latency.hardware import Hardware
 from sim.latency.linear import LinearLatency
 from sim.latency.model import LatencyModel
+from sim.latency.profile import ProfileLatency
 from sim.latency.recorded import RecordedLatency
 from sim.latency.roofline import RooflineLatency
 from sim.latency.shapes import ModelShape
@@ -64,11 +65,19 @@ class AiconfiguratorLatencyConfig(StrictModel):
     host_s: Seconds = 0.0
 
 
+class ProfileLatencyConfig(StrictModel):
+    """`kind: profile`: the name of a shipped profile, or the path of a file; see `load_profile`."""
+
+    kind: Literal["profile"]
+    path: Annotated[str, Field(min_length=1)]
+
+
 LatencyConfig = Annotated[
     LinearLatencyConfig
     | RooflineLatencyConfig
     | RecordedLatencyConfig
-    | AiconfiguratorLatencyConfig,
+    | AiconfiguratorLatencyConfig
+    | ProfileLatencyConfig,
     Field(discriminator="kind"),
 ]
 
@@ -79,16 +88,26 @@ def build_latency(
     model: ModelShape | None,
     hardware: Hardware | None,
     base_dir: Path,
+    overlaps: bool = True,
 ) -> LatencyModel:
     """The latency model a scenario asks for: one call for each replica, as a recording has state.
 
+    Args:
+        config: the scenario's section.
+        model: shapes of the served model, if known.
+        hardware: the accelerator, if known.
+        base_dir: what paths are relative to.
+        overlaps: the scheduler overlaps; profiles have host times for either way.
+
     Raises:
-        InputError: a roofline without model or hardware, or an unusable recording.
+        InputError: a roofline without model or hardware, or an unusable recording or profile.
     """
     if isinstance(config, LinearLatencyConfig):
         return LinearLatency(**config.model_dump(exclude={"kind"}))
     if isinstance(config, RecordedLatencyConfig):
         return RecordedLatency.from_file(base_dir / config.path)
+    if isinstance(config, ProfileLatencyConfig):
+        return ProfileLatency.from_file(config.path, base_dir=base_dir, overlaps=overlaps)
     if model is None:
         raise InputError(f"latency: kind {config.kind} needs the scenario's model")
     if isinstance(config, AiconfiguratorLatencyConfig):
