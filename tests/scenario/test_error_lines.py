@@ -51,14 +51,18 @@ SPOILED = [
     (
         "kind: linear",
         "kind: none",
-        "study.yaml:4: latency.kind: unknown kind 'none'"
-        " (one of: linear, roofline, recorded, aiconfigurator, profile)",
+        (
+            "study.yaml:4: latency.kind: unknown kind 'none'"
+            " (one of: linear, roofline, recorded, aiconfigurator, profile)"
+        ),
     ),
     (
         "kind: linear",
         "kind: 3",
-        "study.yaml:4: latency.kind: must be one of linear, roofline, recorded, aiconfigurator,"
-        " profile, got 3",
+        (
+            "study.yaml:4: latency.kind: must be one of linear, roofline, recorded, aiconfigurator,"
+            " profile, got 3"
+        ),
     ),
     (
         "page_size: 16",
