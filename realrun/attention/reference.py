@@ -29,6 +29,44 @@ class _Group:
     mask: Tensor
 
 
+class _ReferenceStep:
+    """A `StepAttention`.
+
+    `gathered`, [2, at least num_rows * kv_len of each group, num_kv_heads, head_dim], takes K and
+    V of one group. Other steps write there too: steps run one after the other.
+    """
+
+    def __init__(self, groups: list[_Group], gathered: Tensor) -> None:
+        self._groups = groups
+        self._gathered = gathered
+
+    def run(self, layer: int, query: Tensor, kv: Tensor, inputs: PlanTensors) -> Tensor:
+        """Attend group by group."""
+        kv_rows = kv.view(-1, *kv.shape[-2:])
+        output = torch.empty_like(query, memory_format=torch.contiguous_format)
+        for group in self._groups:
+            output[group.tokens] = self._attend(group, query[group.tokens], kv_rows)
+        return output
+
+    def _attend(self, group: _Group, query: Tensor, kv_rows: Tensor) -> Tensor:
+        """[num_rows, query_len, num_heads, head_dim], of a query of the same shape.
+
+        Query heads that share a KV head go along the query axis: K and V need no copies for them.
+        """
+        num_rows, query_len, num_heads, head_dim = query.shape
+        keys = self._gather(0, kv_rows, group.key_rows, num_rows)
+        values = self._gather(1, kv_rows, group.value_rows, num_rows)
+        queries = query.transpose(1, 2).reshape(num_rows, keys.shape[1], -1, head_dim)
+        attended = scaled_dot_product_attention(queries, keys, values, attn_mask=group.mask)
+        return attended.reshape(num_rows, num_heads, query_len, head_dim).transpose(1, 2)
+
+    def _gather(self, k_or_v: int, kv_rows: Tensor, indices: Tensor, num_rows: int) -> Tensor:
+        """[num_rows, num_kv_heads, kv_len, head_dim]."""
+        gathered = self._gathered[k_or_v, : len(indices)]
+        torch.index_select(kv_rows, 0, indices, out=gathered)
+        return gathered.view(num_rows, -1, *kv_rows.shape[1:]).transpose(1, 2)
+
+
 class ReferenceAttention:
     """An `AttentionBackend` without kernels of its own.
 
@@ -39,31 +77,23 @@ class ReferenceAttention:
     def __init__(self, kv_layer: Tensor, num_heads: int) -> None:
         """Serve layers like `kv_layer`, [num_pages + 1, 2, page_size, num_kv_heads, head_dim]."""
         self._heads_per_kv_head = num_heads // kv_layer.shape[-2]
-        self._groups: list[_Group] = []
         # K and V of a group, gathered. Kept: fresh memory costs a CPU more than the copy.
         self._gathered = kv_layer.new_empty((2, 0, *kv_layer.shape[-2:]))
 
-    def plan(self, plan: BatchPlan) -> None:
+    def plan(self, plan: BatchPlan) -> _ReferenceStep:
         """Group the rows, and find where their K and V lie."""
         # From one group to the next, the tokens attended to double.
         doublings = [(length - 1).bit_length() for length in plan.kv_lens.tolist()]
         sizes = list(zip(plan.query_lens.tolist(), doublings, strict=True))
         order = sorted(range(plan.num_rows), key=sizes.__getitem__)
-        self._groups = [
+        groups = [
             self._group(plan, np.array(list(rows))) for _, rows in groupby(order, sizes.__getitem__)
         ]
-        num_gathered = max(len(group.key_rows) for group in self._groups)
+        num_gathered = max(len(group.key_rows) for group in groups)
         if num_gathered > self._gathered.shape[1]:
             shape = (2, num_gathered, *self._gathered.shape[2:])
             self._gathered = self._gathered.new_empty(shape)
-
-    def run(self, layer: int, query: Tensor, kv: Tensor, inputs: PlanTensors) -> Tensor:
-        """Attend group by group."""
-        kv_rows = kv.view(-1, *kv.shape[-2:])
-        output = torch.empty_like(query, memory_format=torch.contiguous_format)
-        for group in self._groups:
-            output[group.tokens] = self._attend(group, query[group.tokens], kv_rows)
-        return output
+        return _ReferenceStep(groups, self._gathered)
 
     def _group(self, plan: BatchPlan, rows: Int64s) -> _Group:
         device = self._gathered.device
@@ -84,21 +114,3 @@ class ReferenceAttention:
             value_rows=key_rows.view(-1) + plan.page_size,
             mask=mask.repeat(1, 1, self._heads_per_kv_head, 1),
         )
-
-    def _attend(self, group: _Group, query: Tensor, kv_rows: Tensor) -> Tensor:
-        """[num_rows, query_len, num_heads, head_dim], of a query of the same shape.
-
-        Query heads that share a KV head go along the query axis: K and V need no copies for them.
-        """
-        num_rows, query_len, num_heads, head_dim = query.shape
-        keys = self._gather(0, kv_rows, group.key_rows, num_rows)
-        values = self._gather(1, kv_rows, group.value_rows, num_rows)
-        queries = query.transpose(1, 2).reshape(num_rows, keys.shape[1], -1, head_dim)
-        attended = scaled_dot_product_attention(queries, keys, values, attn_mask=group.mask)
-        return attended.reshape(num_rows, num_heads, query_len, head_dim).transpose(1, 2)
-
-    def _gather(self, k_or_v: int, kv_rows: Tensor, indices: Tensor, num_rows: int) -> Tensor:
-        """[num_rows, num_kv_heads, kv_len, head_dim]."""
-        gathered = self._gathered[k_or_v, : len(indices)]
-        torch.index_select(kv_rows, 0, indices, out=gathered)
-        return gathered.view(num_rows, -1, *kv_rows.shape[1:]).transpose(1, 2)
