@@ -10,7 +10,7 @@ from typing import Protocol
 from torch import Tensor
 from transformers import AttentionInterface
 
-from realrun.attention.backend import AttentionBackend
+from realrun.attention.backend import StepAttention
 from realrun.plan_tensors import PlanTensors
 
 ATTENTION_NAME = "servetwin_paged"
@@ -33,7 +33,7 @@ class PagedPass:
     """
 
     inputs: PlanTensors
-    attention: AttentionBackend
+    attention: StepAttention
     kv_layers: Sequence[Tensor]
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from realrun.attention.backend import AttentionBackend
+from realrun.attention.backend import StepAttention
 from realrun.device_memory import find_device
 from realrun.hook import PagedPass
 from realrun.model_config import find_model
@@ -73,7 +73,7 @@ class PagedModel:
         self,
         token_ids: Tensor,
         inputs: PlanTensors,
-        attention: AttentionBackend,
+        attention: StepAttention,
         kv_layers: Sequence[Tensor],
     ) -> Tensor:
         """Run one step. Enqueues work, waits for nothing.

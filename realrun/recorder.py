@@ -61,9 +61,14 @@ class StepRecord(NamedTuple):
 
 
 class Recorder:
-    """Collects steps, requests and token times of one server."""
+    """Collects steps, requests and token times of one server.
+
+    Attributes:
+        output_ids: what each request generated, of a run whose outputs are no scripts.
+    """
 
     def __init__(self) -> None:
+        self.output_ids: dict[str, list[int]] = {}
         self._steps: list[StepRecord] = []
         self._specs: dict[str, RequestSpec] = {}
         self._records: dict[str, RequestRecord] = {}
@@ -93,7 +98,10 @@ class Recorder:
         for number, step in enumerate(self._steps):
             yield _step_line(number, step)
         for rid in self._specs:
-            yield _request_line(self._records[rid], self._token_ns[rid])
+            line = _request_line(self._records[rid], self._token_ns[rid])
+            if rid in self.output_ids:
+                line["output_ids"] = self.output_ids[rid]
+            yield line
 
 
 def _step_line(number: int, step: StepRecord) -> Line:

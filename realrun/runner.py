@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from realrun.attention.backend import AttentionBackend
+from realrun.attention.backend import AttentionBackend, StepAttention
 from realrun.batch_plan import BatchPlan, pad_decodes
 from realrun.graph_protocol import RecordedDecodes
 from realrun.kv_tensors import KVTensors
@@ -21,18 +21,21 @@ class Prepared:
     Attributes:
         plan: the plan, padded if it goes through a recorded pass.
         inputs: the plan on the device; None where the recorded pass holds its own.
+        attention: planned for it; None likewise.
         num_samples: rows of logits that were asked for, padding not counted.
     """
 
     plan: BatchPlan
     inputs: PlanTensors | None
+    attention: StepAttention | None
     num_samples: int
 
 
 class ModelRunner:
     """A model, its KV tensors and an attention backend; with `graphs`, decode passes replayed.
 
-    Steps are prepared and run in turn: `forward` takes what the last `prepare` returned.
+    Steps are prepared and run in the same order. On a GPU a step's `forward` comes before the
+    next one's `prepare`, as both only enqueue; on a CPU it may come after it.
     """
 
     def __init__(
@@ -61,24 +64,25 @@ class ModelRunner:
         if self.graphs is not None and num_padded:
             padded = pad_decodes(plan, num_padded, self.kv.scratch_page)
             self.graphs.prepare(padded)
-            return Prepared(padded, None, num_samples)
-        self.attention.plan(plan)
-        return Prepared(plan, plan_tensors(plan, self.model.device), num_samples)
+            return Prepared(padded, None, None, num_samples)
+        attention = self.attention.plan(plan)
+        return Prepared(plan, plan_tensors(plan, self.model.device), attention, num_samples)
 
     @torch.inference_mode()
     def forward(self, prepared: Prepared, token_ids: Tensor) -> Tensor:
         """Run a prepared step. Enqueues work, waits for nothing.
 
         Args:
-            prepared: what the last `prepare` returned.
+            prepared: what `prepare` returned.
             token_ids: int64 [num_tokens] on the device, the rows' new tokens end to end.
 
         Returns:
             Logits [num_samples, vocab_size]; those of a recorded pass are overwritten by its next
             replay.
         """
-        if prepared.inputs is not None:
-            return self.model.forward(token_ids, prepared.inputs, self.attention, self.kv.layers)
+        inputs, attention = prepared.inputs, prepared.attention
+        if inputs is not None and attention is not None:
+            return self.model.forward(token_ids, inputs, attention, self.kv.layers)
         if self.graphs is None:
             raise InvariantError("a step was prepared for a recorded pass that does not exist")
         logits = self.graphs.replay(prepared.plan.num_rows, token_ids)

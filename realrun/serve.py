@@ -116,6 +116,7 @@ def serve(
     finally:
         kit.stream.synchronise()
         gc.unfreeze()
+    server.recorder.output_ids.update(executor.tokens.final_outputs)
     return server.recorder
 
 

@@ -20,7 +20,12 @@ _NO_END = -1
 
 
 class Tokens(Protocol):
-    """The tokens of all requests, and when an output ends."""
+    """The tokens of all requests, and when an output ends.
+
+    `final_outputs` has what requests that are over have generated, where no script says it.
+    """
+
+    final_outputs: dict[str, list[int]]
 
     def admit(self, request: ScriptedRequest) -> ScriptedRequest:
         """Learn of a request before it is submitted; returns it as it is to be submitted."""
@@ -52,6 +57,7 @@ class ForcedTokens:
     """
 
     def __init__(self) -> None:
+        self.final_outputs: dict[str, list[int]] = {}
         self._script = ScriptedExecutor()
         self._requests: dict[str, tuple[int, int, int]] = {}
         self._rids: Sequence[str] = ()
@@ -94,6 +100,7 @@ class GreedyTokens:
         self._end_ids = end_ids
         self._outputs: dict[str, list[int]] = {}
         self._endless: set[str] = set()
+        self.final_outputs: dict[str, list[int]] = {}
 
     def admit(self, request: ScriptedRequest) -> ScriptedRequest:
         spec = request.spec
@@ -125,5 +132,7 @@ class GreedyTokens:
         return np.array(self._outputs[rid][:num_tokens], dtype=np.int64)
 
     def forget(self, rid: str) -> None:
-        self._outputs.pop(rid, None)
+        outputs = self._outputs.pop(rid, None)
+        if outputs is not None:
+            self.final_outputs[rid] = outputs
         self._endless.discard(rid)

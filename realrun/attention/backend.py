@@ -8,21 +8,11 @@ from realrun.batch_plan import BatchPlan
 from realrun.plan_tensors import PlanTensors
 
 
-class AttentionBackend(Protocol):
-    """Causal attention over paged K and V. A step calls `plan` once, then `run` for each layer.
-
-    The softmax scale is 1 / sqrt(head_dim); a model that scales otherwise scales its queries.
-    """
-
-    def plan(self, plan: BatchPlan) -> None:
-        """Host work of a step, before its forward pass.
-
-        The passes planned before may still run on the device: what they read must stay as it is.
-        """
-        ...
+class StepAttention(Protocol):
+    """Attention with the rows of one plan; called for each layer in turn."""
 
     def run(self, layer: int, query: Tensor, kv: Tensor, inputs: PlanTensors) -> Tensor:
-        """Attend with the rows of the last plan. Enqueues work, waits for nothing.
+        """Attend. Enqueues work, waits for nothing.
 
         Args:
             layer: index of the layer.
@@ -33,5 +23,20 @@ class AttentionBackend(Protocol):
 
         Returns:
             [num_tokens, num_heads, head_dim].
+        """
+        ...
+
+
+class AttentionBackend(Protocol):
+    """Causal attention over paged K and V.
+
+    The softmax scale is 1 / sqrt(head_dim); a model that scales otherwise scales its queries.
+    """
+
+    def plan(self, plan: BatchPlan) -> StepAttention:
+        """Host work of a step, before its forward pass.
+
+        The passes planned before may still run on the device, or on a CPU have yet to run: what
+        they read must stay as it is.
         """
         ...

@@ -1,0 +1,86 @@
+"""Requests served together, cut up, shared and put back get the tokens they get alone."""
+
+from dataclasses import replace
+
+import pytest
+
+from realrun.rig import RunnerOptions, rig
+from realrun.serve import serve
+from sim.scheduler.config import SchedulerConfig
+from sim.testing.workloads import ListWorkload, scripted
+
+ROOMY = SchedulerConfig(
+    page_size=16,
+    max_total_tokens=4096,
+    context_length=512,
+    chunked_prefill_size=32,
+    max_running_requests=8,
+)
+SETTINGS = {
+    "pages of 16": ROOMY,
+    "pages of 1": replace(ROOMY, page_size=1),
+    "mixed batches": replace(ROOMY, enable_mixed_chunk=True),
+    "no overlap": replace(ROOMY, disable_overlap_schedule=True),
+    "no cache": replace(ROOMY, disable_radix_cache=True, page_size=1),
+    "too small a pool": replace(
+        ROOMY, page_size=1, max_total_tokens=230, schedule_conservativeness=0.1
+    ),
+    "too small a pool, mixed": replace(
+        ROOMY, max_total_tokens=256, schedule_conservativeness=0.1, enable_mixed_chunk=True
+    ),
+}
+# Prompts share 40 tokens, two of them all; some are longer than a chunk.
+WORKLOAD = ListWorkload(
+    [
+        scripted("a", (7, 40), (1, 30), output=24),
+        scripted("b", (7, 40), (2, 5), output=40),
+        scripted("c", (3, 9), output=30),
+        scripted("d", (7, 40), (2, 5), output=16),
+        scripted("e", (4, 75), output=12),
+        scripted("f", (7, 40), (1, 30), (5, 3), output=20),
+        scripted("g", (6, 17), output=1),
+    ]
+)
+
+
+def served_outputs(model, config):
+    """Greedy outputs by rid, and how often requests were put back."""
+    with rig(
+        model,
+        RunnerOptions(device="cpu"),
+        num_pages=config.pool_tokens // config.page_size,
+        page_size=config.page_size,
+        max_rows=config.max_running_requests,
+        cpu_threads=1,
+    ) as kit:
+        recorder = serve(kit, config, WORKLOAD, "greedy")
+    lines = [line for line in recorder.lines() if line["kind"] == "req"]
+    assert [line["status"] for line in lines] == ["finished"] * len(WORKLOAD.requests)
+    return {line["rid"]: line["output_ids"] for line in lines}, sum(
+        line["retractions"] for line in lines
+    )
+
+
+def check_outputs(outputs, architecture, plain_logits, end_ids):
+    """Each token is the one plain transformers finds most likely after those before it."""
+    for request in WORKLOAD.requests:
+        output = outputs[request.spec.rid]
+        prompt = (request.spec.prompt.token_ids() % 97).tolist()
+        logits = plain_logits(architecture, [*prompt, *output])[len(prompt) - 1 : -1]
+        best = logits.max(dim=-1).values
+        chosen = logits[range(len(output)), output]
+        assert (best - chosen).max() < 1e-4, request.spec.rid
+        ended = [token for token in output if token in end_ids]
+        assert output[-1] in end_ids or len(output) == request.spec.max_new_tokens
+        assert ended == [] or (len(ended) == 1 and output[-1] in end_ids)
+
+
+@pytest.mark.parametrize("settings", SETTINGS)
+@pytest.mark.parametrize("architecture", ["llama", "qwen2", "qwen3", "gpt2"])
+def test_greedy_served_together_equals_alone(paged_models, plain_logits, architecture, settings):
+    """Chunked, mixed, shared and retracted requests: every token is transformers' own choice."""
+    model, config = paged_models[architecture], SETTINGS[settings]
+    end_id = model.model.config.eos_token_id
+    outputs, num_retractions = served_outputs(model, config)
+    check_outputs(outputs, architecture, plain_logits, {end_id})
+    assert (num_retractions > 0) == settings.startswith("too small")
