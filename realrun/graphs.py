@@ -18,12 +18,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from realrun.attention.backend import AttentionBackend
+from realrun.attention.backend import AttentionBackend, StepAttention
 from realrun.batch_plan import BatchPlan, plan_batch
 from realrun.kv_tensors import KVTensors
 from realrun.model import PagedModel
 from realrun.plan_tensors import PlanTensors, pack_plan, unpack_plan
-from sim.core.errors import InvariantError
 
 _SMALLEST_SIZES = (1, 2, 4)
 _STEP = 8
@@ -59,37 +58,39 @@ class _Pass:
     """A decode pass with a fixed number of rows, and the inputs it reads."""
 
     def __init__(
-        self, num_rows: int, model: PagedModel, kv: KVTensors, attention: AttentionBackend
+        self,
+        model: PagedModel,
+        kv: KVTensors,
+        attention: AttentionBackend,
+        recorder: Recorder,
+        plan: BatchPlan,
     ) -> None:
+        """Record the pass with inputs of `plan`, whose number of rows it keeps."""
         self._model = model
         self._kv = kv
         self._attention = attention
         device = model.device
-        self._token_ids = torch.zeros(num_rows, dtype=torch.int64, device=device)
+        self._token_ids = torch.zeros(plan.num_rows, dtype=torch.int64, device=device)
         # As PlanTensors.packed: positions, rows of K, rows of V, sampling tokens.
-        packed = torch.zeros(4 * num_rows, dtype=torch.int64, device=device)
-        self._inputs: PlanTensors = unpack_plan(packed, num_rows)
-        self._recording: Recording | None = None
-
-    def record(self, recorder: Recorder, plan: BatchPlan) -> None:
-        self.prepare(plan)
+        packed = torch.zeros(4 * plan.num_rows, dtype=torch.int64, device=device)
+        self._inputs: PlanTensors = unpack_plan(packed, plan.num_rows)
+        self._planned = self.prepare(plan)
         self._recording = recorder.record(self._forward)
 
-    def prepare(self, plan: BatchPlan) -> None:
-        self._attention.plan(plan)
+    def prepare(self, plan: BatchPlan) -> StepAttention:
+        self._planned = self._attention.plan(plan)
         packed = pack_plan(plan, pinned=self._model.device.type == "cuda")
         self._inputs.packed.copy_(packed, non_blocking=True)
+        return self._planned
 
     def replay(self, token_ids: Tensor) -> Tensor:
-        if self._recording is None:
-            raise InvariantError("a pass was replayed before it was recorded")
         # Rows that fill up keep the tokens of an earlier batch: any will do.
         self._token_ids[: len(token_ids)].copy_(token_ids)
         self._recording.replay()
         return self._recording.output
 
     def _forward(self) -> Tensor:
-        return self._model.forward(self._token_ids, self._inputs, self._attention, self._kv.layers)
+        return self._model.forward(self._token_ids, self._inputs, self._planned, self._kv.layers)
 
 
 class DecodeGraphs:
@@ -116,9 +117,9 @@ class DecodeGraphs:
         """
         self._passes: dict[int, _Pass] = {}
         for num_rows in sorted(sizes, reverse=True):
-            decode = _Pass(num_rows, model, kv, make_attention(num_rows))
-            decode.record(recorder, _scratch_plan(num_rows, kv))
-            self._passes[num_rows] = decode
+            plan = _scratch_plan(num_rows, kv)
+            attention = make_attention(num_rows)
+            self._passes[num_rows] = _Pass(model, kv, attention, recorder, plan)
         self._sizes = sorted(sizes)
 
     def padded_rows(self, num_rows: int) -> int:

@@ -26,17 +26,16 @@ from realrun.attention.flashinfer_shape import AttentionShape, attention_shape, 
 from realrun.attention.flashinfer_wrappers import (
     FlashInferWrappers,
     PagedWrapper,
+    PlannedWrapper,
     PrefillKernel,
     Wrappers,
     plan_decode,
     plan_prefill,
-    run,
 )
 from realrun.batch_plan import BatchPlan
 from realrun.kv_tensors import KVTensors
 from realrun.model import PagedModel
-from realrun.plan_tensors import PlanTensors
-from sim.core.errors import InputError, InvariantError
+from sim.core.errors import InputError
 
 PrefillBackend = Literal["auto", "fa2", "fa3"]
 
@@ -72,17 +71,17 @@ class _WrapperSet:
         }
         self._mark = wrappers.mark()
 
-    def plan_decode(self, plan: BatchPlan) -> PagedWrapper:
+    def plan_decode(self, plan: BatchPlan) -> PlannedWrapper:
         self._mark.synchronize()
         plan_decode(self._decode, plan, self._shape)
         self._mark.record()
-        return self._decode
+        return PlannedWrapper(self._decode)
 
-    def plan_prefill(self, plan: BatchPlan, kernel: PrefillKernel) -> PagedWrapper:
+    def plan_prefill(self, plan: BatchPlan, kernel: PrefillKernel) -> PlannedWrapper:
         self._mark.synchronize()
         plan_prefill(self._prefills[kernel], plan, self._shape)
         self._mark.record()
-        return self._prefills[kernel]
+        return PlannedWrapper(self._prefills[kernel])
 
 
 class FlashInferAttention:
@@ -118,26 +117,21 @@ class FlashInferAttention:
         workspace = wrappers.workspace(workspace_bytes(shape, num_sms=wrappers.num_sms()))
         self._sets = [_WrapperSet(shape, wrappers, workspace) for _ in range(2)]
         self._turn = 0
-        self._planned: PagedWrapper | None = None
 
     @torch.inference_mode()
-    def plan(self, plan: BatchPlan) -> None:
-        """Plan with the set of wrappers that the last plan did not use."""
+    def plan(self, plan: BatchPlan) -> PlannedWrapper:
+        """Plan with the set of wrappers that the last plan did not use.
+
+        What it returns has to run before the next plan but one; on a GPU, running only enqueues.
+        """
         self._turn = 1 - self._turn
         wrappers = self._sets[self._turn]
         if plan.num_tokens == plan.num_rows:
-            self._planned = wrappers.plan_decode(plan)
-            return
+            return wrappers.plan_decode(plan)
         kernel = self._prefill_backend
         if kernel == "auto":
             kernel = choose_prefill_kernel(plan)
-        self._planned = wrappers.plan_prefill(plan, kernel)
-
-    def run(self, layer: int, query: Tensor, kv: Tensor, inputs: PlanTensors) -> Tensor:
-        """Attend with the wrapper planned last, which is the same for all layers."""
-        if self._planned is None:
-            raise InvariantError("attention ran before it was planned")
-        return run(self._planned, query, kv)
+        return wrappers.plan_prefill(plan, kernel)
 
 
 class GraphDecodeAttention:
@@ -173,15 +167,15 @@ class GraphDecodeAttention:
         self._mark = wrappers.mark()
 
     @torch.inference_mode()
-    def plan(self, plan: BatchPlan) -> None:
-        """Plan the next replay. Not to be called while a graph is captured."""
+    def plan(self, plan: BatchPlan) -> PlannedWrapper:
+        """Plan the next replay. Not to be called while a graph is captured.
+
+        What it returns attends as planned last; once captured, as planned last before the replay.
+        """
         self._mark.synchronize()
         plan_decode(self._wrapper, plan, self._shape)
         self._mark.record()
-
-    def run(self, layer: int, query: Tensor, kv: Tensor, inputs: PlanTensors) -> Tensor:
-        """Attend as planned last; in a graph, as planned last before its replay."""
-        return run(self._wrapper, query, kv)
+        return PlannedWrapper(self._wrapper)
 
 
 def _resolve(prefill_backend: PrefillBackend, device: torch.device) -> PrefillBackend:

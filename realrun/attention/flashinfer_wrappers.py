@@ -15,6 +15,7 @@ from torch import Tensor
 
 from realrun.attention.flashinfer_shape import AttentionShape, flashinfer_problem
 from realrun.batch_plan import BatchPlan
+from realrun.plan_tensors import PlanTensors
 from sim.core.errors import InputError
 
 PrefillKernel = Literal["fa2", "fa3"]
@@ -30,6 +31,18 @@ class PagedWrapper(Protocol):
     plan: Callable[..., None]
 
     def run(self, q: Tensor, paged_kv_cache: Tensor, *, out: Tensor) -> Tensor: ...
+
+
+class PlannedWrapper:
+    """A wrapper with the plan of a step: `StepAttention`, the same for all layers."""
+
+    def __init__(self, wrapper: PagedWrapper) -> None:
+        self._wrapper = wrapper
+
+    def run(self, layer: int, query: Tensor, kv: Tensor, inputs: PlanTensors) -> Tensor:
+        """Attend, into a fresh tensor: kernels follow the strides of queries but not of outputs."""
+        out = torch.empty_like(query, memory_format=torch.contiguous_format)
+        return self._wrapper.run(query, kv, out=out)
 
 
 class QueueMark(Protocol):
@@ -157,12 +170,6 @@ def plan_prefill(wrapper: PagedWrapper, plan: BatchPlan, shape: AttentionShape) 
         q_data_type=shape.dtype,
         kv_data_type=shape.dtype,
     )
-
-
-def run(wrapper: PagedWrapper, query: Tensor, kv: Tensor) -> Tensor:
-    """Attend, into a fresh tensor: kernels follow the strides of queries but not of outputs."""
-    out = torch.empty_like(query, memory_format=torch.contiguous_format)
-    return wrapper.run(query, kv, out=out)
 
 
 def _sizes(shape: AttentionShape) -> tuple[int, int, int, int]:
