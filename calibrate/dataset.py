@@ -16,6 +16,8 @@ Line = Mapping[str, Any]
 
 # Says which run it was, not what it ran on.
 _OF_THE_RUN = ("scenario_hash",)
+# Some 73 years, and exact as a double.
+_MOST_NS = 2**61
 # Decode steps whose mean contexts differ by less than this much count as one composition.
 _LIKENESS = 0.05
 
@@ -125,8 +127,10 @@ def _sample(line: Line, where: str, host_ns: float | None, scheduling: Schedulin
         step = line_features(line)
     except (KeyError, TypeError, ValueError):
         raise InputError(f"{where}: mode, prefill, n_decode or ctx: not those of a step") from None
-    if min(step[1:]) < 0 or (step.num_prefill_rows, step.num_decode_rows) == (0, 0):
-        raise InputError(f"{where}: prefill, n_decode, ctx: no step has such numbers")
+    if any(type(number) is not int for number in step[1:]) or min(step[1:]) < 0:
+        raise InputError(f"{where}: prefill, n_decode, ctx: must be whole numbers from 0 on")
+    if (step.num_prefill_rows, step.num_decode_rows) == (0, 0):
+        raise InputError(f"{where}: prefill, n_decode: a step has rows")
     return Sample(
         step=step,
         graph=line.get("padded_rows") or 0,
@@ -150,9 +154,9 @@ def _host_ns(point: Line, where: str, *, computes: bool) -> float | None:
 
 def _time_ns(line: Line, key: str, where: str, *, least: int) -> float:
     value = line.get(key)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= least:
-        raise InputError(f"{where}: {key}: must be a time of at least {least} ns, got {value!r}")
-    return float(value)
+    if isinstance(value, int | float) and not isinstance(value, bool) and least <= value < _MOST_NS:
+        return float(value)
+    raise InputError(f"{where}: {key}: must be a time of at least {least} ns, got {value!r}")
 
 
 def _graph_sizes(decodes: Sequence[Sample]) -> tuple[int, ...]:

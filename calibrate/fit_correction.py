@@ -13,7 +13,9 @@ from sim.latency.profile_format import Axis, Correction
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
 
-_MAX_KNOTS = 14
+# So many different values are a grid that somebody chose; more are what a run came across.
+_MOST_OF_A_GRID = 24
+_KNOTS_OF_A_RUN = 12
 _KNOT_DIGITS = 3
 _NUM_ROUNDS = 3
 # What no measurement says anything about stays at a factor of 1.
@@ -102,10 +104,10 @@ def _between(knots: Float64, values: Float64) -> tuple[Int64, Int64, Float64]:
 
 def _knots(values: Float64) -> Float64:
     distinct = np.unique(np.round(values, _KNOT_DIGITS))
-    if len(distinct) <= _MAX_KNOTS:
+    if len(distinct) <= _MOST_OF_A_GRID:
         return distinct
     smallest = distinct[distinct > 0][0]
-    wanted = np.geomspace(smallest, distinct[-1], _MAX_KNOTS)
+    wanted = np.geomspace(smallest, distinct[-1], _KNOTS_OF_A_RUN)
     nearest = np.abs(distinct[None, :] - wanted[:, None]).argmin(axis=1)
     return np.unique(np.concatenate([distinct[:1], distinct[nearest]]))
 

@@ -1,0 +1,72 @@
+"""What is taken from run logs, and what is refused."""
+
+import pytest
+
+from calibrate.dataset import load_dataset
+from calibrate.fit import fit_profile
+from sim.core.batch import ForwardMode
+from sim.core.errors import InputError
+
+
+def test_dataset_takes_points_and_steps_of_all_logs(linear, write_log, step_line):
+    """Each log's counts are kept with its name, and samples by mode."""
+    step = step_line(0, "extend", [(0, 64)], 0, 0, forward_ns=500_000, host_ns=7)
+    logs = [write_log(linear().decodes(), "p.jsonl.gz"), write_log([step], "r.jsonl")]
+    dataset = load_dataset(logs)
+    assert [(s.file, s.points, s.steps) for s in dataset.sources] == [
+        ("p.jsonl.gz", 161, 0),
+        ("r.jsonl", 0, 1),
+    ]
+    assert list(dataset.samples) == [ForwardMode.EXTEND, ForwardMode.DECODE]
+    (sample,) = dataset.samples[ForwardMode.EXTEND]
+    assert (sample.device_ns, sample.host_ns, sample.scheduling) == (500_000, 7, "overlap")
+
+
+def test_dataset_different_fingerprints_are_refused(linear, write_log):
+    """The first key that differs is named, with both values; a run's own name may differ."""
+    logs = [
+        write_log(linear().decodes(), "a.jsonl", fingerprint={"scenario_hash": "1"}),
+        write_log(linear().decodes(), "b.jsonl", fingerprint={"scenario_hash": "2"}),
+    ]
+    assert "scenario_hash" not in load_dataset(logs).fingerprint
+    other = write_log(linear().decodes(), "c.jsonl", fingerprint={"driver": "2.0", "dtype": "f32"})
+    with pytest.raises(
+        InputError, match=r"c\.jsonl: fingerprint\.driver: '2\.0' is not the '1\.0' of a\.jsonl"
+    ):
+        load_dataset([*logs, other])
+
+
+@pytest.mark.parametrize("wrong", [0, -5, None, "7", True, 10**30])
+def test_dataset_time_that_is_none_is_refused(linear, write_log, wrong):
+    """File, line and key are named."""
+    lines = list(linear().decodes())
+    lines[3]["forward_ns"] = wrong
+    with pytest.raises(InputError, match=r"a\.jsonl: point 3: forward_ns: must be a time"):
+        load_dataset([write_log(lines)])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"mode": "verify"}, {"prefill": [[1, 2]]}, {"n_decode": 0}, {"ctx": -1}, {"n_decode": "4"}],
+)
+def test_dataset_step_that_is_none_is_refused(linear, write_log, change):
+    """Unknown modes, malformed rows, and steps of nothing."""
+    lines = list(linear().decodes())
+    lines[3].update(change)
+    with pytest.raises(InputError, match=r"a\.jsonl: point 3: "):
+        load_dataset([write_log(lines)])
+
+
+def test_dataset_of_nothing_is_refused(write_log):
+    """A log may hold no steps; a profile cannot."""
+    with pytest.raises(InputError, match=r"a\.jsonl: neither steps nor points to fit"):
+        load_dataset([write_log([])])
+
+
+def test_dataset_points_without_host_times_need_a_run(linear, write_log):
+    """Device times alone are no profile."""
+    lines = list(linear().decodes())
+    for line in lines:
+        del line["plan_ns"]
+    with pytest.raises(InputError, match=r"a\.jsonl: no host times of decode steps"):
+        fit_profile(load_dataset([write_log(lines)]), name="hostless")

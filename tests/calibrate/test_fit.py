@@ -1,0 +1,143 @@
+"""Fits find the times that made-up devices were given."""
+
+import numpy as np
+import pytest
+
+from calibrate.dataset import load_dataset
+from calibrate.fit import fit_profile
+from calibrate.fit_mode import predict
+from sim.core.batch import ForwardMode
+from sim.core.errors import InputError
+from sim.latency.features import line_features
+from sim.latency.profile import ProfileLatency
+from sim.latency.profile_format import profile_text
+
+
+@pytest.fixture
+def fitted(write_log):
+    """The profile of some lines."""
+
+    def fit(lines, **options):
+        return fit_profile(load_dataset([write_log(lines)]), name="fitted", **options)
+
+    return fit
+
+
+def coefficient(profile, mode, term):
+    return sum(t.ns for t in profile.modes[mode].terms if (t.term, t.knee) == (term, 0))
+
+
+def test_fit_linear_truth_is_recovered(linear, fitted):
+    """Coefficients are those that made the times, and held-out errors are of the noise's size."""
+    device = linear()
+    profile = fitted([*device.decodes(), *device.extends(), *device.mixed()])
+    for errors in (section.errors for section in profile.modes.values()):
+        assert errors.mape_pct < 1
+        assert abs(errors.total_pct) < 0.2
+    assert coefficient(profile, "decode", "constant") == pytest.approx(200_000, rel=0.03)
+    assert coefficient(profile, "decode", "decode_context") == pytest.approx(8, rel=0.01)
+    assert coefficient(profile, "decode", "eager") == pytest.approx(300_000, rel=0.1)
+    assert coefficient(profile, "extend", "attention") == pytest.approx(0.05, rel=0.05)
+    assert profile.graph_sizes == (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256)
+
+
+def test_fit_bent_truth_is_followed(bent, fitted):
+    """Stairs of padding and two knees, one of them along no term: below 2 % held out."""
+    device = bent()
+    profile = fitted([*device.decodes(), *device.extends(), *device.mixed()])
+    for section in profile.modes.values():
+        assert section.errors.mape_pct < 2
+    assert profile.modes["decode"].correction is not None
+
+
+def test_fit_table_is_left_out_where_it_does_not_help(linear, fitted):
+    """Linear times need no correction."""
+    assert fitted(linear().decodes()).modes["decode"].correction is None
+
+
+def test_fit_errors_are_those_of_steps_not_seen(bent, fitted):
+    """Errors in the profile are worse than those of the whole fit on its own points."""
+    lines = list(bent(noise=0.02).decodes())
+    profile = fitted(lines)
+    section = profile.modes["decode"]
+    model = ProfileLatency(profile)
+    predicted = np.array([model.step_ns(line_features(line)).device_ns for line in lines])
+    measured = np.array([line["forward_ns"] for line in lines])
+    assert section.errors.points == len(lines)
+    assert 100 * np.abs(predicted / measured - 1).mean() < section.errors.mape_pct
+
+
+def test_fit_judges_what_the_simulator_will_predict(bent, write_log):
+    """The vector that errors come from is that of the shipped model, to its rounding to ns."""
+    dataset = load_dataset([write_log(bent().decodes())])
+    profile = fit_profile(dataset, name="fitted")
+    samples = dataset.samples[ForwardMode.DECODE]
+    fast = predict(profile.modes["decode"], samples, profile.graph_sizes)
+    model = ProfileLatency(profile)
+    assert [model.step_ns(sample.step).device_ns for sample in samples] == pytest.approx(
+        fast, abs=1
+    )
+
+
+def test_fit_hiccups_are_counted_and_do_not_mislead(linear, fitted):
+    """Every 25th time ten times too long: the terms hold, and the profile says how many."""
+    device = linear(hiccup_every=25)
+    lines = list(device.decodes())
+    profile = fitted(lines)
+    assert coefficient(profile, "decode", "decode_context") == pytest.approx(8, rel=0.02)
+    errors = profile.modes["decode"].errors
+    assert errors.outliers == len(lines) // 25
+    assert errors.p50_pct < 1
+    assert errors.max_pct > 80
+
+
+def test_fit_same_logs_give_the_same_bytes(bent, fitted):
+    """Nothing depends on the clock, and the seed draws nothing but the held-out parts."""
+    lines = [*bent().decodes()]
+    first, again, other = fitted(lines), fitted(lines), fitted(lines, seed=5)
+    assert profile_text(first) == profile_text(again)
+    assert first.modes["decode"].errors != other.modes["decode"].errors
+
+
+def test_fit_absent_modes_stay_absent(linear, fitted):
+    """Mixed steps are then put together: on this device, rightly."""
+    device = linear(noise=0.0)
+    profile = fitted([*device.decodes(), *device.extends()])
+    assert list(profile.modes) == ["extend", "decode"]
+    model = ProfileLatency(profile)
+    lines = list(device.mixed())
+    predicted = [model.step_ns(line_features(line)).device_ns for line in lines]
+    assert predicted == pytest.approx([line["forward_ns"] for line in lines], rel=0.02)
+
+
+def test_fit_too_few_points_are_refused(linear, fitted):
+    """The message says how many there are and how many are needed; twins count once."""
+    lines = [line for line in linear().decodes() if line["n_decode"] in (1, 2)][:9]
+    with pytest.raises(
+        InputError, match=r"decode: 9 different points are too few to fit, at least 10 are needed"
+    ):
+        fitted(lines * 5)
+
+
+def test_fit_spread_of_contexts_is_related_to_what_is_left_over(linear, fitted):
+    """Where a long row makes a step longer, the profile says how much of the rest that is."""
+    device = linear(noise=0.0)
+    rng = np.random.default_rng(0)
+    lines = []
+    for line in device.decodes():
+        extra = rng.uniform(0, 1)
+        mean = line["ctx"] / line["n_decode"]
+        longer = int(line["forward_ns"] * (1 + 0.02 * extra))
+        lines.append(
+            line | {"forward_ns": longer, "max_decode_ctx": round(mean * 100 * (1 + extra))}
+        )
+    spread = fitted(lines).decode_spread
+    assert spread.correlation > 0.9
+    assert spread.variance_pct == pytest.approx(100 * spread.correlation**2, abs=0.1)
+    assert spread.points == len(lines)
+
+
+def test_fit_without_known_spread_says_nothing_of_it(linear, fitted):
+    """Logs that lack the longest context are fine."""
+    lines = [line | {"max_decode_ctx": 0} for line in linear().decodes()]
+    assert fitted(lines).decode_spread is None
