@@ -13,7 +13,7 @@ from realrun.device_memory import find_device
 from realrun.hook import PagedPass
 from realrun.model_config import find_model
 from realrun.plan_tensors import PlanTensors
-from realrun.weights import build_random, load_checkpoint
+from realrun.weights import build_random, check_room, load_checkpoint
 from sim.core.errors import InputError
 from sim.latency.names import unknown_name
 from sim.latency.shapes import ModelShape
@@ -119,9 +119,21 @@ def load_model(
         raise InputError(f"dtype: {unknown_name('dtype', dtype, DTYPES)}")
     found = find_device(device)
     source = find_model(name_or_path, base_dir)
+    shape = replace(source.shape, dtype_bytes=DTYPES[dtype].itemsize)
+    check_room(source.where, shape, found)
     if source.checkpoint is None:
         model = build_random(source, found, DTYPES[dtype], seed)
     else:
         model = load_checkpoint(source, found, DTYPES[dtype])
-    shape = replace(source.shape, dtype_bytes=DTYPES[dtype].itemsize)
+    _check_sizes(source.where, model, shape)
     return PagedModel(model.eval(), shape, int(source.config.max_position_embeddings))
+
+
+def _check_sizes(where: str, model: PreTrainedModel, shape: ModelShape) -> None:
+    """Refuse configurations that transformers reads otherwise than the simulator."""
+    num_parameters = sum(weight.numel() for weight in model.parameters())
+    if num_parameters != shape.num_parameters:
+        raise InputError(
+            f"{where}: config.json: makes {num_parameters} parameters in transformers, but its"
+            f" sizes say {shape.num_parameters}: such models are not supported"
+        )

@@ -45,7 +45,7 @@ def find_model(name_or_path: str, base_dir: Path) -> ModelSource:
 
     Raises:
         InputError: whatever `load_model_shape` raises, a configuration that transformers does not
-            take, or rotary frequencies that depend on the batch.
+            take, rotary frequencies that depend on the batch, or sliding attention.
     """
     shape = load_model_shape(name_or_path, base_dir)
     packaged = model_table().get(name_or_path)
@@ -71,6 +71,8 @@ def _read_keys(keys: Mapping[str, object], where: str) -> PretrainedConfig:
     rope = getattr(config, "rope_parameters", None) or {}
     if rope.get("rope_type") in _UNSTEADY_ROPE_TYPES:
         raise InputError(f"{where}: rope_type {rope['rope_type']}: such models are not supported")
+    if "sliding_attention" in (getattr(config, "layer_types", None) or ()):
+        raise InputError(f"{where}: layer_types: sliding attention is not supported")
     return config
 
 

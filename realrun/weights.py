@@ -8,11 +8,12 @@ from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
-from realrun.device_memory import GIB
+from realrun.device_memory import GIB, free_bytes
 from realrun.hook import ATTENTION_NAME, register_paged_attention
 from realrun.model_config import ModelSource, one_line
 from realrun.quiet import quiet_transformers
 from sim.core.errors import InputError
+from sim.latency.shapes import ModelShape
 
 # Embeddings start far below what a layer adds, so that the next token depends on the layers, and
 # a head tied to the embedding does not just repeat its input.
@@ -20,6 +21,16 @@ _EMBEDDING_STD = 0.02
 
 # Few launches on a device, and still within the caches of a CPU.
 _CHUNK_ELEMENTS = 1 << 20
+
+
+def check_room(where: str, shape: ModelShape, device: torch.device) -> None:
+    """Raises InputError if a model's weights are more than the device's free memory."""
+    num_free_bytes = free_bytes(device)
+    if shape.weight_bytes > num_free_bytes:
+        raise InputError(
+            f"{where}: its weights take {shape.weight_bytes / GIB:.2f} GiB,"
+            f" {device} has {num_free_bytes / GIB:.2f} GiB free"
+        )
 
 
 def build_random(
@@ -39,9 +50,9 @@ def build_random(
             model = AutoModelForCausalLM.from_config(
                 source.config, dtype=dtype, attn_implementation=ATTENTION_NAME
             )
-    except torch.OutOfMemoryError:
-        raise _no_room(source, device) from None
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except torch.OutOfMemoryError as error:
+        raise InputError(f"{source.where}: {one_line(error)}") from None
+    except (AssertionError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise InputError(f"{source.where}: no model can be built: {one_line(error)}") from None
     embedding, head = model.get_input_embeddings(), model.get_output_embeddings()
     for name, module in model.named_modules():
@@ -83,8 +94,8 @@ def load_checkpoint(
         )
     try:
         return model.to(device)
-    except torch.OutOfMemoryError:
-        raise _no_room(source, device) from None
+    except torch.OutOfMemoryError as error:
+        raise InputError(f"{source.where}: {one_line(error)}") from None
 
 
 def fill_random(matrix: Tensor, *, key: int, std: float) -> None:
@@ -131,8 +142,3 @@ def _matrix_std(module: nn.Module) -> float | None:
     if isinstance(module, Conv1D):
         return float(module.weight.shape[0] ** -0.5)
     return None
-
-
-def _no_room(source: ModelSource, device: torch.device) -> InputError:
-    gib = source.shape.weight_bytes / GIB
-    return InputError(f"{source.where}: {device} has no room for {gib:.2f} GiB of weights")

@@ -1,6 +1,7 @@
 """Where weights come from: checkpoints on disk, or hashes; and what is said when neither works."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -121,6 +122,7 @@ def test_weights_of_another_size_are_refused(checkpoint):
         ({"rope_parameters": {"rope_type": "nope", "rope_theta": 1e4}}, "nope"),
         ({"rope_parameters": {"rope_type": "dynamic", "factor": 2.0}}, "rope_type dynamic"),
         ({"num_hidden_layers": "two"}, "num_hidden_layers"),
+        ({"layer_types": ["sliding_attention", "full_attention"]}, "layer_types"),
     ],
 )
 @pytest.mark.parametrize("has_weights", [True, False])
@@ -134,6 +136,30 @@ def test_configurations_that_cannot_be_served_are_refused(
     with pytest.raises(InputError, match=f"^{directory}.*{message}") as caught:
         load(path)
     assert "\n" not in str(caught.value)
+
+
+def test_padding_token_outside_the_vocabulary_is_refused(tmp_path, config_paths):
+    """Found only when the model is built."""
+    shutil.copy(config_paths["llama"], tmp_path / "config.json")
+    edit_config(tmp_path, pad_token_id=500)
+    with pytest.raises(InputError, match=r"no model can be built: .*num_embeddings"):
+        load(tmp_path / "config.json")
+
+
+def test_sizes_that_transformers_reads_otherwise_are_refused(tmp_path, config_paths):
+    """GPT-2 with cross attention has weights that the simulator does not count."""
+    shutil.copy(config_paths["gpt2"], tmp_path / "config.json")
+    edit_config(tmp_path, add_cross_attention=True)
+    with pytest.raises(InputError, match=r"config\.json: makes \d+ parameters in transformers"):
+        load(tmp_path / "config.json")
+
+
+def test_model_larger_than_memory_is_refused_with_figures(tmp_path, config_paths):
+    """Before anything is allocated."""
+    shutil.copy(config_paths["llama"], tmp_path / "config.json")
+    edit_config(tmp_path, hidden_size=2**16, intermediate_size=2**20, num_hidden_layers=100)
+    with pytest.raises(InputError, match=r"weights take \d+\.\d\d GiB, cpu has \d+\.\d\d GiB free"):
+        load(tmp_path / "config.json")
 
 
 def test_unknown_dtype_is_refused():
