@@ -22,12 +22,13 @@ SETTINGS = {
     "mixed batches": replace(ROOMY, enable_mixed_chunk=True),
     "no overlap": replace(ROOMY, disable_overlap_schedule=True),
     "no cache": replace(ROOMY, disable_radix_cache=True, page_size=1),
-    "too small a pool": replace(
-        ROOMY, page_size=1, max_total_tokens=230, schedule_conservativeness=0.1
-    ),
-    "too small a pool, mixed": replace(
-        ROOMY, max_total_tokens=256, schedule_conservativeness=0.1, enable_mixed_chunk=True
-    ),
+}
+TIGHT = replace(ROOMY, max_total_tokens=224, schedule_conservativeness=0.0, clip_max_new_tokens=8)
+TIGHT_SETTINGS = {
+    "pages of 16": TIGHT,
+    "pages of 1": replace(TIGHT, page_size=1),
+    "mixed batches": replace(TIGHT, enable_mixed_chunk=True),
+    "no overlap": replace(TIGHT, disable_overlap_schedule=True, page_size=1),
 }
 # Prompts share 40 tokens, two of them all; some are longer than a chunk.
 WORKLOAD = ListWorkload(
@@ -41,9 +42,11 @@ WORKLOAD = ListWorkload(
         scripted("g", (6, 17), output=1),
     ]
 )
+# Short prompts and long outputs: the pool fills up while they decode.
+GROWING = ListWorkload([scripted(f"r{i}", (7, 16), (i, 5), output=60) for i in range(6)])
 
 
-def served_outputs(model, config):
+def served_outputs(model, config, workload):
     """Greedy outputs by rid, and how often requests were put back."""
     with rig(
         model,
@@ -53,17 +56,17 @@ def served_outputs(model, config):
         max_rows=config.max_running_requests,
         cpu_threads=1,
     ) as kit:
-        recorder = serve(kit, config, WORKLOAD, "greedy")
+        recorder = serve(kit, config, workload, "greedy")
     lines = [line for line in recorder.lines() if line["kind"] == "req"]
-    assert [line["status"] for line in lines] == ["finished"] * len(WORKLOAD.requests)
+    assert [line["status"] for line in lines] == ["finished"] * len(workload.requests)
     return {line["rid"]: line["output_ids"] for line in lines}, sum(
         line["retractions"] for line in lines
     )
 
 
-def check_outputs(outputs, architecture, plain_logits, end_ids):
+def check_outputs(outputs, workload, architecture, plain_logits, end_ids):
     """Each token is the one plain transformers finds most likely after those before it."""
-    for request in WORKLOAD.requests:
+    for request in workload.requests:
         output = outputs[request.spec.rid]
         prompt = (request.spec.prompt.token_ids() % 97).tolist()
         logits = plain_logits(architecture, [*prompt, *output])[len(prompt) - 1 : -1]
@@ -78,9 +81,17 @@ def check_outputs(outputs, architecture, plain_logits, end_ids):
 @pytest.mark.parametrize("settings", SETTINGS)
 @pytest.mark.parametrize("architecture", ["llama", "qwen2", "qwen3", "gpt2"])
 def test_greedy_served_together_equals_alone(paged_models, plain_logits, architecture, settings):
-    """Chunked, mixed, shared and retracted requests: every token is transformers' own choice."""
-    model, config = paged_models[architecture], SETTINGS[settings]
-    end_id = model.model.config.eos_token_id
-    outputs, num_retractions = served_outputs(model, config)
-    check_outputs(outputs, architecture, plain_logits, {end_id})
-    assert (num_retractions > 0) == settings.startswith("too small")
+    """Chunked, mixed and shared prompts: every token is transformers' own choice."""
+    model = paged_models[architecture]
+    outputs, _ = served_outputs(model, SETTINGS[settings], WORKLOAD)
+    check_outputs(outputs, WORKLOAD, architecture, plain_logits, {model.model.config.eos_token_id})
+
+
+@pytest.mark.parametrize("settings", TIGHT_SETTINGS)
+@pytest.mark.parametrize("architecture", ["llama", "qwen2", "qwen3", "gpt2"])
+def test_greedy_put_back_goes_on_where_it_was(paged_models, plain_logits, architecture, settings):
+    """Retracted in the middle of their outputs, requests end up with the same tokens."""
+    model = paged_models[architecture]
+    outputs, num_retractions = served_outputs(model, TIGHT_SETTINGS[settings], GROWING)
+    assert num_retractions > 0
+    check_outputs(outputs, GROWING, architecture, plain_logits, {model.model.config.eos_token_id})
