@@ -1,0 +1,167 @@
+"""INV-9 on real runs: what a real server decided, a simulated engine decides again."""
+
+from dataclasses import replace
+from itertools import product
+
+import pytest
+
+from realrun.rig import RunnerOptions, rig
+from realrun.serve import serve
+from sim.engine.build import build_engine
+from sim.engine.replay import Replay, replay
+from sim.engine.scripted import ScriptedExecutor
+from sim.kvcache.page_pool import PageCounts
+from sim.runlog.load import load_run_log
+from sim.runlog.run_log_file import RecordedRun
+from sim.scheduler.config import SchedulerConfig
+from sim.scheduler.policy import POLICIES, PRIORITY_POLICIES
+from sim.testing.workloads import ListWorkload, scripted
+from sim.workload.workload import Turn
+
+MS = 1_000_000
+# Groups of shared prefixes, a few long prompts, arrivals spread over a tenth of a second.
+REQUESTS = [
+    scripted(
+        f"r{i}",
+        (100 + i % 3, 20 + 16 * (i % 3)),
+        (i, 5 + 40 * (i % 7 == 0)),
+        output=2 + 5 * i % 17,
+        limit=20,
+        arrival_ns=i * 5 * MS,
+        priority=i % 4,
+    )
+    for i in range(20)
+]
+CHUNKING = {"whole": (-1, False), "chunked": (32, False), "mixed": (32, True)}
+
+
+@pytest.fixture(scope="module")
+def kit(paged_models):
+    """One warm runner for all settings: 25 pages of 16 tokens."""
+    options = RunnerOptions(device="cpu")
+    model = paged_models["llama"]
+    with rig(model, options, num_pages=25, page_size=16, max_rows=8, cpu_threads=1) as kit:
+        yield kit
+
+
+def config_of(policy, chunking, overlap, **settings):
+    chunked_prefill_size, enable_mixed_chunk = CHUNKING[chunking]
+    return SchedulerConfig(
+        schedule_policy=policy,
+        page_size=16,
+        max_total_tokens=400,
+        context_length=512,
+        chunked_prefill_size=chunked_prefill_size,
+        enable_mixed_chunk=enable_mixed_chunk,
+        max_running_requests=8,
+        schedule_conservativeness=0.3,
+        disable_overlap_schedule=not overlap,
+        **settings,
+    )
+
+
+def record(kit, config, workload):
+    lines = serve(kit, config, workload).lines()
+    return RecordedRun.of_lines({"source": "realrun", "fingerprint": {}}, lines)
+
+
+def replayed(run, config, requests):
+    """The first decision that a simulated engine makes otherwise; None if there is none."""
+    executor, arrivals = ScriptedExecutor(), []
+    by_rid = {request.spec.rid: request for request in requests}
+    for line in run.requests:
+        request = by_rid[line["rid"]]
+        spec = replace(request.spec, arrival_ns=line["arrival_ns"])
+        executor.add(spec.rid, request.script, ignore_eos=spec.ignore_eos)
+        arrivals.append(spec)
+    pool = PageCounts(config.pool_tokens // config.page_size, config.page_size)
+    engine = build_engine(config, pool=pool, executor=executor)
+    overlaps = not config.disable_overlap_schedule
+    return replay(engine, executor, Replay(arrivals, run.steps, overlaps))
+
+
+def check_log(run, requests):
+    """Everybody finished with the scripted lengths; times are in order."""
+    log = load_run_log(run)
+    lengths = {request.spec.rid: request.script.num_tokens for request in requests}
+    for line in run.requests:
+        assert line["status"] == "finished"
+        assert line["output_tokens"] == len(line["token_ns"]) == min(lengths[line["rid"]], 20)
+        times = [line["arrival_ns"], line["scheduled_ns"], *line["token_ns"]]
+        assert times == sorted(times)
+        assert line["finish_ns"] == line["token_ns"][-1]
+    assert (log.steps.device_ns > 0).all()
+    assert (log.steps.host_ns >= 0).all()
+    for step in run.steps:
+        assert step["t_decided_ns"] <= step["t_known_ns"]
+        assert step["t_start_ns"] < step["t_end_ns"] <= step["t_known_ns"]
+
+
+@pytest.mark.parametrize("overlap", [True, False], ids=["overlap", "normal"])
+@pytest.mark.parametrize("chunking", CHUNKING)
+@pytest.mark.parametrize("policy", sorted(POLICIES))
+def test_parity_real_decisions_are_made_again(kit, policy, chunking, overlap):
+    """Every policy, with and without chunks, mixed batches and overlap: step for step the same."""
+    config = config_of(policy, chunking, overlap)
+    run = record(kit, config, ListWorkload(REQUESTS))
+    divergence = replayed(run, config, REQUESTS)
+    assert divergence is None, f"\n{divergence}"
+    check_log(run, REQUESTS)
+
+
+@pytest.mark.parametrize("overlap", [True, False], ids=["overlap", "normal"])
+@pytest.mark.parametrize("policy", PRIORITY_POLICIES)
+def test_parity_with_preemption(kit, policy, overlap):
+    """Requests that make room for more important ones are put back in both worlds."""
+    config = config_of(
+        policy,
+        "chunked",
+        overlap,
+        enable_priority_scheduling=True,
+        priority_scheduling_preemption_threshold=1,
+    )
+    run = record(kit, config, ListWorkload(REQUESTS))
+    divergence = replayed(run, config, REQUESTS)
+    assert divergence is None, f"\n{divergence}"
+    check_log(run, REQUESTS)
+    assert sum(line["preemptions"] for line in run.requests) > 0
+
+
+@pytest.mark.parametrize("overlap", [True, False], ids=["overlap", "normal"])
+def test_parity_clients_that_wait_for_their_answers(kit, overlap):
+    """Closed-loop clients: each turn arrives a think time after the one before was over."""
+    config = config_of("lpm", "mixed", overlap)
+    clients = [
+        [Turn(i * MS, scripted(f"c{c}t{i}", (c, 30 + i), output=4, limit=20)) for i in range(3)]
+        for c in range(4)
+    ]
+    run = record(kit, config, ListWorkload(turns=clients))
+    requests = [turn.request for turns in clients for turn in turns]
+    divergence = replayed(run, config, requests)
+    assert divergence is None, f"\n{divergence}"
+    check_log(run, requests)
+    finish = {line["rid"]: line["finish_ns"] for line in run.requests}
+    arrival = {line["rid"]: line["arrival_ns"] for line in run.requests}
+    for c, i in product(range(4), (1, 2)):
+        assert arrival[f"c{c}t{i}"] == finish[f"c{c}t{i - 1}"] + i * MS
+
+
+def test_parity_changed_decision_is_found(kit):
+    """A log that says one waiting request more than there was does not replay."""
+    config = config_of("lpm", "mixed", overlap=True)
+    run = record(kit, config, ListWorkload(REQUESTS))
+    run.steps[7]["queue"] += 1
+    divergence = replayed(run, config, REQUESTS)
+    assert divergence is not None
+    assert (divergence.where, divergence.fields) == ("step 7", ("queue",))
+
+
+def test_parity_look_that_would_have_found_work_is_noticed(kit):
+    """A log that says its server found nothing to do when there was something does not replay."""
+    config = config_of("fcfs", "whole", overlap=False)
+    run = record(kit, config, ListWorkload(REQUESTS))
+    step = run.steps[3]
+    step["looks_ns"] = [step["t_decided_ns"]]
+    divergence = replayed(run, config, REQUESTS)
+    assert divergence is not None
+    assert divergence.where == "step 3"
