@@ -1,1 +1,1 @@
-"""From logs of real runs to latency profiles, and how far to trust them. Not built yet."""
+"""From logs of real runs to latency profiles, and how far to trust them."""

@@ -16,6 +16,7 @@ Line = Mapping[str, Any]
 
 # Says which run it was, not what it ran on.
 _OF_THE_RUN = ("scenario_hash",)
+_HOST_PARTS = ("plan_ns", "launch_ns", "read_back_ns")
 # Some 73 years, and exact as a double.
 _MOST_NS = 2**61
 # Decode steps whose mean contexts differ by less than this much count as one composition.
@@ -116,10 +117,9 @@ def _samples(log: RecordedRun) -> Iterator[Sample]:
         where = f"{log.path}: step {number}"
         host_ns = _time_ns(line, "host_ns", where, least=0)
         yield _sample(line, where, host_ns, "normal" if disabled else "overlap")
-    computes = log.fingerprint.get("num_threads") is not None
     for number, line in enumerate(log.points):
         where = f"{log.path}: point {number}"
-        yield _sample(line, where, _host_ns(line, where, computes=computes), "not measured")
+        yield _sample(line, where, _host_ns(line, where), "not measured")
 
 
 def _sample(line: Line, where: str, host_ns: float | None, scheduling: Scheduling) -> Sample:
@@ -141,15 +141,11 @@ def _sample(line: Line, where: str, host_ns: float | None, scheduling: Schedulin
     )
 
 
-def _host_ns(point: Line, where: str, *, computes: bool) -> float | None:
-    """What a profile measured of the host's work.
-
-    Where the host itself computes, on a CPU, to launch is to run the forward pass.
-    """
-    parts = ["plan_ns", "read_back_ns", *(() if computes else ("launch_ns",))]
-    if any(part not in point for part in parts):
+def _host_ns(point: Line, where: str) -> float | None:
+    """What a profile measured of the host's work."""
+    if any(part not in point for part in _HOST_PARTS):
         return None
-    return sum(_time_ns(point, part, where, least=0) for part in parts)
+    return sum(_time_ns(point, part, where, least=0) for part in _HOST_PARTS)
 
 
 def _time_ns(line: Line, key: str, where: str, *, least: int) -> float:

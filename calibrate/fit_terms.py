@@ -9,7 +9,7 @@ from scipy.optimize import nnls
 
 from calibrate.dataset import Sample
 from sim.latency.profile_format import Term
-from sim.latency.profile_terms import QUANTITIES, above
+from sim.latency.profile_terms import QUANTITIES
 
 Float64 = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -122,7 +122,7 @@ def _distinct(keys: list[TermKey], columns: dict[str, Float64]) -> tuple[list[Te
     matrix: list[Float64] = []
     directions: list[Float64] = []
     for key in keys:
-        column = np.array([above(value, key.knee) for value in columns[key.name]])
+        column = np.maximum(columns[key.name] - key.knee, 0)
         length = float(np.linalg.norm(column))
         if not length:
             continue

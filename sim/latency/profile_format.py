@@ -189,8 +189,8 @@ def parse_profile(text: str, where: str) -> LatencyProfile:
 def profile_text(profile: LatencyProfile) -> str:
     """The text of a profile: the same profile always gives the same bytes."""
     text = json.dumps(profile.model_dump(), indent=2, allow_nan=False, ensure_ascii=False)
-    # Lists of numbers on one line each: a table reads as a table.
-    numbers = re.compile(r"\[\s+([-+0-9.e]+(?:,\s+[-+0-9.e]+)*)\s+\]")
+    # Lists of numbers on one line each: a table reads as a table. Texts hold no line breaks.
+    numbers = re.compile(r"\[\n\s+([-+0-9.e]+(?:,\n\s+[-+0-9.e]+)*)\n\s+\]")
     return numbers.sub(lambda found: "[" + " ".join(found[1].split()) + "]", text) + "\n"
 
 

@@ -49,8 +49,10 @@ def summarise(log: RunLog, slo: Slo | None = None) -> Summary:
     * `saturated`: see `sim.report.saturation`.
     * `rejected_rids` names the first ten.
     * `latency_source`, only where step times come from others' measurements, names those.
+    * `left_range`, only where steps lie outside of what their times were fitted to, says how many.
     """
-    named = {key: log.meta[key] for key in ("latency_source",) if key in log.meta}
+    said = ("latency_source", "left_range")
+    named = {key: log.meta[key] for key in said if key in log.meta}
     finished = finished_mask(log.requests)
     latencies = request_latencies(log.requests)
     return {

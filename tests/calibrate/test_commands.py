@@ -67,7 +67,7 @@ def test_fit_command_same_input_same_file(calibrate, log):
 
 
 def test_fitted_profile_drives_a_scenario_and_warns_outside_its_range(calibrate, log, capsys):
-    """A path beside the scenario; one warning line on stderr, and the same in the summary file."""
+    """A path beside the scenario; one warning line on stderr, and the same in the summary."""
     calibrate("fit", log, "-o", "made.json")
     Path("study.yaml").write_text(SCENARIO, encoding="utf-8")
     assert simulate(["run", "study.yaml", "--format", "json"]) == 0
@@ -75,11 +75,11 @@ def test_fitted_profile_drives_a_scenario_and_warns_outside_its_range(calibrate,
     assert json.loads(out)["completed"] == 30
     assert err == ""
     far = ["--set", "workload.prompt_tokens={kind: constant, value: 9}"]
-    assert simulate(["run", "study.yaml", *far]) == 0
-    err = capsys.readouterr().err
+    assert simulate(["run", "study.yaml", "--format", "json", *far]) == 0
+    out, err = capsys.readouterr()
     assert err.startswith("servetwin: warning: ")
     assert "prefill tokens from 9, measured from 16" in err
-    assert len(err.splitlines()) == 1
+    assert err == f"servetwin: warning: {json.loads(out)['left_range']}\n"
 
 
 @pytest.mark.parametrize(

@@ -52,13 +52,10 @@ def test_host_normal_and_overlap_have_their_own_times(decode_run, write_log):
 
 
 def test_host_of_a_profile_alone_is_put_together_and_says_so(linear, write_log):
-    """Plan, launch and read-back; where the host itself computes, launching is computing."""
+    """Plan, launch and read-back; how a scheduler would hide them is not known."""
     profile = fit_profile(load_dataset([write_log(linear().decodes())]), name="gpu")
     assert [host.scheduling for host in profile.host] == ["not measured"]
     assert host_ns_of(profile, 8, overlaps=True) == pytest.approx(70_000, rel=0.001)
-    log = write_log(linear().decodes(), fingerprint={"num_threads": 2})
-    profile = fit_profile(load_dataset([log]), name="cpu")
-    assert host_ns_of(profile, 8, overlaps=True) == pytest.approx(50_000, rel=0.001)
 
 
 def test_host_few_compositions_get_a_constant(decode_run, write_log, linear):

@@ -13,6 +13,7 @@ from sim.latency.profile_format import parse_profile, profile_text
 
 def test_profile_text_reads_back_the_same(profile_data, write):
     """Writing what was read, and reading it again, changes nothing; tables have a row a line."""
+    profile_data["label"] = "one [ 1 ] of [ 2, 3 ]\nin two lines"
     profile = read_profile(write(profile_data))
     text = profile_text(profile)
     assert parse_profile(text, "again") == profile
