@@ -88,6 +88,32 @@ def run_command(
     )
 
 
+@app.command("check")
+def check_command(
+    model: Annotated[
+        str, typer.Option(help="a packaged model (random weights), or a checkpoint's folder")
+    ] = "tiny",
+    device: Device = "auto",
+    dtype: DType = "auto",
+    attention: AttentionOption = Attention.AUTO,
+    page_size: Annotated[int, typer.Option(help="tokens of a page, 1 to 128")] = 16,
+    seed: Annotated[int, typer.Option(help="of random weights")] = 0,
+    format_: Annotated[Format, typer.Option("--format", help="of the comparisons")] = Format.TABLE,
+) -> None:
+    """Compare paged logits with plain transformers'; exit code 1 if any differ too much."""
+    from realrun.commands.check import check
+    from realrun.rig import RunnerOptions
+
+    agrees = check(
+        model,
+        options=RunnerOptions(device=device, dtype=dtype, attention=attention.value, seed=seed),
+        page_size=page_size,
+        as_json=format_ is Format.JSON,
+    )
+    if not agrees:
+        raise typer.Exit(1)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
     return run_app(app, "realrun", argv)

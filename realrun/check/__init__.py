@@ -1,0 +1,1 @@
+"""Does the paged runner compute what transformers computes? Comparisons by logits."""

@@ -1,0 +1,39 @@
+"""What transformers alone makes of tokens: attention over whole sequences, without pages."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from copy import deepcopy
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from realrun.hook import ATTENTION_NAME
+from realrun.model import PagedModel
+
+_PLAIN_ATTENTION = "sdpa"
+
+
+@contextmanager
+def plain_attention(model: PagedModel) -> Iterator[PreTrainedModel]:
+    """The model itself, for a while with transformers' own attention: no second set of weights."""
+    model.model.set_attn_implementation(_PLAIN_ATTENTION)
+    try:
+        yield model.model
+    finally:
+        model.model.set_attn_implementation(ATTENTION_NAME)
+
+
+def in_higher_precision(model: PreTrainedModel) -> PreTrainedModel:
+    """A copy with the same weights that computes in float64 if they are float32, else float32."""
+    dtype = torch.float64 if model.dtype is torch.float32 else torch.float32
+    return deepcopy(model).to(dtype)
+
+
+@torch.inference_mode()
+def last_logits(model: PreTrainedModel, tokens: Sequence[int], count: int = 1) -> Tensor:
+    """Logits [count, vocab_size] after each of the last tokens of a sequence."""
+    token_ids = torch.tensor([list(tokens)], device=model.device)
+    output = model(input_ids=token_ids, use_cache=False, logits_to_keep=count)
+    logits: Tensor = output.logits[0]
+    return logits

@@ -1,0 +1,70 @@
+"""All comparisons that a model and its device allow."""
+
+from collections.abc import Iterator
+from importlib.util import find_spec
+
+from realrun.attention.choose import AttentionName, build_attention
+from realrun.attention.flashinfer import FlashInferAttention
+from realrun.attention.flashinfer_shape import attention_shape, flashinfer_problem
+from realrun.attention.flashinfer_wrappers import PrefillKernel
+from realrun.check.bench import Bench, make_bench
+from realrun.check.comparison import Comparison
+from realrun.check.comparisons import EVERYWHERE, runners_agree
+from realrun.cuda_graph import capture_decodes
+from realrun.model import PagedModel
+from realrun.runner import ModelRunner
+from sim.core.errors import InputError
+
+_KERNELS: tuple[PrefillKernel, ...] = ("fa2", "fa3")
+_FLASHINFER = {kernel: f"flashinfer {kernel} = reference attention" for kernel in _KERNELS}
+_GRAPHS = "graphs = eager"
+_MAX_GRAPH_ROWS = 8
+
+
+def run_checks(
+    model: PagedModel, *, page_size: int, attention: AttentionName = "auto"
+) -> Iterator[Comparison]:
+    """Make every comparison; those that cannot be made here say why.
+
+    Args:
+        model: loaded.
+        page_size: tokens of a page.
+        attention: backend of the comparisons that work with any.
+
+    Raises:
+        InputError: the backend cannot do what is asked, a page size out of range, or no memory.
+    """
+    bench = make_bench(model, page_size)
+    runner = _runner(bench, attention)
+    for compare in EVERYWHERE:
+        yield compare(bench, runner)
+    problem = flashinfer_problem(attention_shape(model, bench.kv))
+    if problem is None and find_spec("flashinfer") is None:
+        problem = "not installed"
+    if problem is None:
+        yield from _flashinfer_checks(bench)
+    else:
+        for name in (*_FLASHINFER.values(), _GRAPHS):
+            yield Comparison(name, None, bench.tolerance, f"not made: {problem}")
+
+
+def _flashinfer_checks(bench: Bench) -> Iterator[Comparison]:
+    """FlashInfer's prefill kernels, and decode steps as CUDA graphs of its decode kernel."""
+    model, kv = bench.model, bench.kv
+    reference = _runner(bench, "reference")
+    for kernel, name in _FLASHINFER.items():
+        try:
+            backend = FlashInferAttention(model, kv, prefill_backend=kernel)
+        except InputError as error:
+            yield Comparison(name, None, bench.tolerance, f"not made: {error}")
+        else:
+            yield runners_agree(bench, name, ModelRunner(model, kv, backend), reference)
+    eager = FlashInferAttention(model, kv)
+    graphs = capture_decodes(model, kv, _MAX_GRAPH_ROWS)
+    replaying = ModelRunner(model, kv, eager, graphs=graphs)
+    yield runners_agree(bench, _GRAPHS, replaying, ModelRunner(model, kv, eager))
+
+
+def _runner(bench: Bench, attention: AttentionName) -> ModelRunner:
+    backend = build_attention(attention, bench.model, bench.kv, bench.model.device)
+    return ModelRunner(bench.model, bench.kv, backend)

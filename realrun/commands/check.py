@@ -1,0 +1,68 @@
+"""`realrun check`: does the paged runner compute what plain transformers computes?"""
+
+import json
+from dataclasses import asdict
+
+from rich.box import SIMPLE_HEAD
+from rich.markup import escape
+from rich.table import Table
+
+from realrun.check.comparison import Comparison
+from realrun.check.run_checks import run_checks
+from realrun.fingerprint import fingerprint
+from realrun.rig import RunnerOptions, load
+from sim.commands.output import print_line, print_table
+
+
+def check(name_or_path: str, *, options: RunnerOptions, page_size: int, as_json: bool) -> bool:
+    """Compare, and print a row for each comparison; returns whether all agree.
+
+    Args:
+        name_or_path: a packaged model, whose weights are then random, or a checkpoint's folder.
+        options: device, dtype and attention backend.
+        page_size: tokens of a page.
+        as_json: print JSON instead of a table.
+
+    Raises:
+        InputError: no such model or device, or a backend that cannot do what is asked.
+    """
+    model = load(name_or_path, options)
+    comparisons = list(run_checks(model, page_size=page_size, attention=options.attention))
+    agrees = all(comparison.ok for comparison in comparisons)
+    if as_json:
+        where = fingerprint(model, options.attention)
+        rows = [_row(comparison) for comparison in comparisons]
+        print_line(json.dumps({"ok": agrees, "page_size": page_size} | where | {"checks": rows}))
+    else:
+        print_table(_table(comparisons))
+    return agrees
+
+
+def _row(comparison: Comparison) -> dict[str, object]:
+    """`ok` is null for a comparison that was not made."""
+    made = comparison.error is not None
+    return asdict(comparison) | {"ok": comparison.ok if made else None}
+
+
+def _table(comparisons: list[Comparison]) -> Table:
+    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    table.add_column("check")
+    table.add_column("max abs error", justify="right")
+    table.add_column("tolerance", justify="right")
+    table.add_column("")
+    table.add_column("")
+    for comparison in comparisons:
+        table.add_row(
+            escape(comparison.name),
+            "-" if comparison.error is None else f"{comparison.error:.2e}",
+            f"{comparison.tolerance:.2e}",
+            _verdict(comparison),
+            escape(comparison.note),
+        )
+    return table
+
+
+def _verdict(comparison: Comparison) -> str:
+    if comparison.error is None:
+        return "-"
+    return "ok" if comparison.ok else "FAIL"
