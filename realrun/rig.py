@@ -10,6 +10,7 @@ import torch
 
 from realrun.attention.choose import AttentionName, build_attention
 from realrun.fingerprint import fingerprint
+from realrun.graph_protocol import RecordedDecodes
 from realrun.kv_tensors import KVTensors
 from realrun.model import PagedModel, load_model
 from realrun.runner import ModelRunner
@@ -108,12 +109,24 @@ def rig(
     attention = build_attention(options.attention, model, kv, model.device)
     stream = _stream(model.device)
     try:
-        runner = ModelRunner(model, kv, attention)
         name = type(attention).__name__.removesuffix("Attention").lower()
+        graphs = None
+        if options.graphs and is_cuda and name == "flashinfer":
+            graphs = _capture(model, kv, stream, max_rows)
+        runner = ModelRunner(model, kv, attention, graphs=graphs)
         warm_up(runner, stream, max_rows)
         yield Rig(runner, stream, fingerprint(model, name))
     finally:
         stream.close()
+
+
+def _capture(
+    model: PagedModel, kv: KVTensors, stream: DeviceStream, max_rows: int
+) -> RecordedDecodes:
+    # Only here: its module makes use of torch's CUDA types.
+    from realrun.cuda_graph import capture_decodes
+
+    return stream.prepare(lambda: capture_decodes(model, kv, max_rows))
 
 
 def _stream(device: torch.device) -> DeviceStream:
