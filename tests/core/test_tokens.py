@@ -5,7 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.core.tokens import ArrayPrompt, BlockPrompt, SegmentPrompt, stream_token_ids
+from sim.core.tokens import (
+    ArrayPrompt,
+    BlockPrompt,
+    SegmentPrompt,
+    stream_token_ids,
+    stream_tokens_at,
+)
 
 _MASK = (1 << 64) - 1
 
@@ -93,3 +99,14 @@ def test_array_prompt_is_what_it_was_given():
     """Token ids as they are."""
     prompt = ArrayPrompt(np.array([3, 1, 2]))
     assert (len(prompt), prompt.token_ids().tolist()) == (3, [3, 1, 2])
+
+
+@given(st.lists(st.tuples(seeds, st.integers(0, 10**6)), max_size=20))
+def test_stream_single_tokens_of_many_streams_are_those_of_each(places):
+    """One call for many streams, at the price of none of them whole."""
+    wanted = [int(stream_token_ids(seed, index, index + 1)[0]) for seed, index in places]
+    found = stream_tokens_at(
+        np.array([seed for seed, _ in places], dtype=np.int64),
+        np.array([index for _, index in places], dtype=np.int64),
+    )
+    assert found.tolist() == wanted
