@@ -1,6 +1,7 @@
 """The `realrun` command line. Commands import what they need when they run: help is quick."""
 
 import sys
+import time
 from collections.abc import Sequence
 from enum import StrEnum
 from importlib.util import find_spec
@@ -112,6 +113,51 @@ def check_command(
     )
     if not agrees:
         raise typer.Exit(1)
+
+
+@app.command("profile")
+def profile_command(
+    model: Annotated[
+        str, typer.Option(help="a packaged model (random weights), or a checkpoint's folder")
+    ],
+    out: Annotated[Path, typer.Option(help="write the log there (.jsonl or .jsonl.gz)")],
+    budget_s: Annotated[
+        float | None, typer.Option(min=0, help="stop after so many seconds, loading included")
+    ] = None,
+    device: Device = "auto",
+    dtype: DType = "auto",
+    attention: AttentionOption = Attention.AUTO,
+    graphs: Graphs = True,
+    page_size: Annotated[int, typer.Option(help="tokens of a page, 1 to 128")] = 16,
+    max_context: Annotated[
+        int | None, typer.Option(min=1, help="longest context; default: all the model's positions")
+    ] = None,
+    max_rows: Annotated[int, typer.Option(min=1, help="most rows of a step")] = 256,
+    repeats: Annotated[int, typer.Option(min=1, help="measured steps of each point")] = 5,
+    seed: Annotated[int, typer.Option(min=0, help="of weights, tokens, pages and order")] = 0,
+) -> None:
+    """Measure steps of many compositions, the coarse grid first; Ctrl-C keeps what there is."""
+    # Loading torch counts.
+    began_s = time.monotonic()
+    from realrun.commands.profile import GridOptions, profile
+    from realrun.profiling.grid_run import Budget
+    from realrun.rig import RunnerOptions
+
+    profile(
+        model,
+        out,
+        options=RunnerOptions(
+            device=device, dtype=dtype, attention=attention.value, graphs=graphs, seed=seed
+        ),
+        points=GridOptions(
+            page_size=page_size,
+            max_context=max_context,
+            max_rows=max_rows,
+            repeats=repeats,
+            seed=seed,
+        ),
+        budget=Budget(budget_s, began_s=began_s),
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> int:

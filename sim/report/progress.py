@@ -17,25 +17,32 @@ _BAR_EVERY_S = 0.1
 _LINE_EVERY_S = 10.0
 
 
+def _requests_served(now_ns: int) -> str:
+    return f"requests, {now_ns / NS_PER_S:,.1f} s served"
+
+
 class Progress:
     """Shows nothing for two seconds; then a bar in a terminal, elsewhere a line every 10 s.
 
     Use as a context manager, so that the bar is cleared however the run ends.
 
     Args:
-        total_requests: how many will finish.
+        total: how many there will be.
+        text: what they are, and what else to say at a given run time.
         stream: where to write; None: stderr.
         clock: monotonic seconds.
     """
 
     def __init__(
         self,
-        total_requests: int,
+        total: int,
         *,
+        text: Callable[[int], str] = _requests_served,
         stream: TextIO | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._total = total_requests
+        self._total = total
+        self._text = text
         self._stream = sys.stderr if stream is None else stream
         self._clock = clock
         self._began_s = clock()
@@ -56,7 +63,7 @@ class Progress:
         self.close()
 
     def update(self, done: int, now_ns: int) -> None:
-        """Say how many requests have finished by run time `now_ns`. Cheap: call it every step."""
+        """Say how many are done by run time `now_ns`. Cheap: call it every step."""
         clock_s = self._clock()
         if clock_s < self._next_s:
             return
@@ -76,7 +83,7 @@ class Progress:
             self._bar = None
 
     def _describe(self, done: int, now_ns: int, clock_s: float) -> str:
-        text = f"requests, {now_ns / NS_PER_S:,.1f} s served"
+        text = self._text(now_ns)
         if 0 < done <= self._total:
             left_s = (clock_s - self._began_s) * (self._total - done) / done
             text += f", {_duration(left_s)} left"

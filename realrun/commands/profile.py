@@ -1,0 +1,135 @@
+"""`realrun profile`: how long steps take, over a grid of compositions, as a run log."""
+
+import gc
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from realrun.fingerprint import git_revision
+from realrun.kv_tensors import num_pages_that_fit
+from realrun.model import PagedModel
+from realrun.profiling.composition import Limits
+from realrun.profiling.grid import MAX_NEW_TOKENS, grid
+from realrun.profiling.grid_run import Budget, Measured, measure_grid
+from realrun.profiling.measure import StepMeter
+from realrun.profiling.points import grid_counts, in_words, point_lines
+from realrun.rig import Rig, RunnerOptions, load, rig
+from sim import __version__
+from sim.commands.output import print_line
+from sim.core.atomic import check_target
+from sim.core.errors import InputError
+from sim.report.progress import Progress
+from sim.runlog.run_log_file import write_run_log
+from sim.scenario.build import DEFAULT_MEM_FRACTION_STATIC
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GridOptions:
+    """What to measure.
+
+    Attributes:
+        page_size: tokens of a page.
+        max_context: most tokens of a row; None: as many as the model takes.
+        max_rows: most rows of a step.
+        repeats: measured steps of each composition.
+        seed: of order, tokens and pages.
+    """
+
+    page_size: int = 16
+    max_context: int | None = None
+    max_rows: int = 256
+    repeats: int = 5
+    seed: int = 0
+
+
+def profile(
+    model_name: str, out: Path, *, options: RunnerOptions, points: GridOptions, budget: Budget
+) -> None:
+    """Measure the grid, or what the budget allows of it, write the log, and say what it holds.
+
+    Each step is measured alone, see `StepMeter`.
+
+    Raises:
+        InputError: the model, the device, an option out of range, the log's path, or nothing
+            could be measured.
+        KeyboardInterrupt: Ctrl-C, after what was measured has been written.
+    """
+    check_target(out)
+    model = load(model_name, options)
+    limits = _limits(model, points)
+    with rig(
+        model,
+        options,
+        num_pages=limits.num_pages,
+        page_size=limits.page_size,
+        max_rows=limits.max_rows,
+    ) as kit:
+        rounds = grid(limits)
+        num_points = sum(map(len, rounds))
+        measured = _measure(kit, limits, points, budget)
+        if measured.points:
+            meta = {
+                "source": "profile",
+                "model": model_name,
+                "page_size": limits.page_size,
+                "seed": points.seed,
+                "options": asdict(options),
+                "limits": asdict(limits),
+                "repeats": points.repeats,
+                "grid": grid_counts(measured, num_points),
+                "servetwin_version": __version__,
+                "git_revision": git_revision(),
+                "fingerprint": kit.fingerprint,
+            }
+            write_run_log(out, meta, point_lines(measured))
+    for line in in_words(measured, num_points):
+        print_line(line)
+    if measured.stopped == "interrupted":
+        raise KeyboardInterrupt
+    if not measured.points:
+        raise InputError(f"{out}: not written: nothing could be measured")
+    print_line(f"log: {out}")
+
+
+def _limits(model: PagedModel, points: GridOptions) -> Limits:
+    max_context = points.max_context or model.max_positions
+    if max_context > model.max_positions:
+        raise InputError(
+            f"--max-context {max_context}: {model.shape.name} has {model.max_positions} positions"
+        )
+    num_pages = num_pages_that_fit(model, points.page_size, DEFAULT_MEM_FRACTION_STATIC)
+    return Limits(
+        page_size=points.page_size,
+        num_pages=min(num_pages, points.max_rows * -(-max_context // points.page_size)),
+        max_rows=points.max_rows,
+        max_context=max_context,
+        max_new_tokens=MAX_NEW_TOKENS,
+    )
+
+
+def _measure(kit: Rig, limits: Limits, points: GridOptions, budget: Budget) -> Measured:
+    meter = StepMeter(kit, max_rows=limits.max_rows, seed=points.seed)
+    rounds = grid(limits)
+    shape = kit.runner.model.shape
+
+    def text(_now_ns: int) -> str:
+        if budget.total_s == float("inf"):
+            return "steps"
+        return f"steps, {max(budget.left_s(), 0):,.0f} s of the budget left"
+
+    # As in a run: nothing that exists now needs looking at again.
+    gc.collect()
+    gc.freeze()
+    num_visits = points.repeats * sum(map(len, rounds))
+    try:
+        with Progress(num_visits, text=text) as progress:
+            return measure_grid(
+                rounds,
+                meter,
+                flops=lambda composition: composition.flops(shape),
+                budget=budget,
+                repeats=points.repeats,
+                seed=points.seed,
+                watcher=lambda visits: progress.update(visits, 0),
+            )
+    finally:
+        gc.unfreeze()

@@ -1,0 +1,1 @@
+"""Measuring how long steps of many compositions take, one at a time."""

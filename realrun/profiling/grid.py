@@ -1,0 +1,153 @@
+"""Which compositions a profile measures, the coarse grid first, then what lies between.
+
+Four families: decode rows x context; the same with unequal contexts; prefill tokens x cached
+prefix, in one row and in several; and a prefill with decode rows beside it. Each is a lattice over
+the axes below. Round 0 takes the ends of every axis, and each round after it halves the steps, so
+that wherever a profile is cut off, what was measured covers everything evenly.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import pairwise
+
+from realrun.profiling.composition import Composition, Limits
+
+Build = Callable[..., Composition]
+Leveled = tuple[int, Composition]
+
+# At the sizes of recorded decode passes (1, 2, 4, 8, 16, 24, ...) and between them.
+_DECODE_ROWS = (1, 2, 3, 4, 6, 8, 12, 16, 20, 24, 32, 48, 64, 96, 128, 192, 256)
+_UNEVEN_ROWS = (4, 16, 64, 256)
+_UNEVEN_CONTEXTS = (64, 256, 1024, 4096, 16384)
+# Whole tiles of a kernel, and sizes that fill none: most real ones do not.
+_NEW_TOKENS = (
+    1, 8, 16, 32, 45, 64, 90, 128, 181, 256, 362, 512, 724, 1024, 1448, 2048, 2896, 4096, 5793, 8192
+)  # fmt: skip
+_ROUND_TOKENS = (64, 256, 512, 1024, 2048, 4096, 8192)
+_PREFIXES = (0, 64, 256, 1024, 4096)
+_FEW_PREFIXES = (0, 512)
+_PREFILL_ROWS = (2, 4, 8, 16, 32)
+_MIXED_TOKENS = (16, 90, 512, 1024, 2048, 8192)
+_MIXED_DECODE_ROWS = (1, 8, 64)
+_MIXED_CONTEXTS = (64, 512, 2048)
+# Several prefill rows beside decode rows: a few points show what they add.
+_MIXED_PREFILL_ROWS = 4
+_MIXED_FEW = ((256, 1024, 4096), (8, 64), _FEW_PREFIXES, (512, 2048))
+_CONTEXTS = tuple(16 << doublings for doublings in range(16))
+
+MAX_NEW_TOKENS = _NEW_TOKENS[-1]
+
+
+def grid(limits: Limits) -> list[list[Composition]]:
+    """All compositions within the limits by round, no two alike."""
+    level_of: dict[Composition, int] = {}
+    for level, composition in _families(limits):
+        level_of[composition] = min(level, level_of.get(composition, level))
+    rounds: list[list[Composition]] = [[] for _ in range(max(level_of.values(), default=-1) + 1)]
+    for composition, level in level_of.items():
+        rounds[level].append(composition)
+    return rounds
+
+
+def decode(num_rows: int, context: int) -> Composition:
+    """Decode rows of equal contexts."""
+    return Composition(decode_contexts=(context,) * num_rows)
+
+
+def spread(num_rows: int, mean: int) -> Composition:
+    """Decode rows whose contexts rise evenly from an eighth of their mean."""
+    offset = mean - max(mean // 8, 1)
+    rows = range(num_rows)
+    contexts = [mean + offset * (2 * row - num_rows + 1) // (num_rows - 1) for row in rows]
+    contexts[-1] += num_rows * mean - sum(contexts)
+    return Composition(decode_contexts=tuple(contexts))
+
+
+def straggler(num_rows: int, mean: int) -> Composition:
+    """Decode rows of which one attends to as much as all others together."""
+    total = num_rows * mean
+    return Composition(decode_contexts=(*_shares(total // 2, num_rows - 1), total - total // 2))
+
+
+def extend(num_rows: int, num_tokens: int, prefix: int) -> Composition:
+    """Prefill rows that share out new tokens, each behind a cached prefix."""
+    return Composition(prefill=tuple((prefix, new) for new in _shares(num_tokens, num_rows)))
+
+
+def mixed(
+    prefill_rows: int, num_tokens: int, decode_rows: int, prefix: int, context: int
+) -> Composition:
+    """Prefill rows, and decode rows of equal contexts."""
+    return Composition(
+        extend(prefill_rows, num_tokens, prefix).prefill,
+        decode(decode_rows, context).decode_contexts,
+    )
+
+
+def _families(limits: Limits) -> Iterator[Leveled]:
+    contexts = _up_to(limits.max_context, _CONTEXTS)
+    decode_rows = _up_to(limits.max_rows, _DECODE_ROWS)
+    yield from _lattice(decode, (decode_rows, contexts), limits)
+    for uneven in (spread, straggler):
+        yield from _lattice(uneven, (_UNEVEN_ROWS, _UNEVEN_CONTEXTS), limits)
+    tokens = _up_to(limits.max_context, _NEW_TOKENS)
+    # Whole pages, and room behind them for new tokens.
+    longest_prefix = limits.max_context * 3 // 4 // limits.page_size * limits.page_size
+    prefixes = _up_to(longest_prefix, _PREFIXES)
+    few_prefixes = _up_to(longest_prefix, _FEW_PREFIXES)
+    yield from _lattice(partial(extend, 1), (tokens, prefixes), limits)
+    for num_rows in _PREFILL_ROWS:
+        axes = (_at_least(num_rows, _ROUND_TOKENS), few_prefixes)
+        yield from _lattice(partial(extend, num_rows), axes, limits)
+    mixed_contexts = _up_to(limits.max_context, _MIXED_CONTEXTS)
+    # The prefill row takes one of them.
+    decode_rows = _up_to(max(limits.max_rows - 1, 1), _MIXED_DECODE_ROWS)
+    mixed_axes = (_MIXED_TOKENS, decode_rows, few_prefixes, mixed_contexts)
+    yield from _lattice(partial(mixed, 1), mixed_axes, limits)
+    yield from _lattice(partial(mixed, _MIXED_PREFILL_ROWS), _MIXED_FEW, limits)
+
+
+def _lattice(
+    build: Build, axes: Sequence[Sequence[int]], limits: Limits, chosen: tuple[int, ...] = ()
+) -> Iterator[Leveled]:
+    """All values of the axes that the limits allow, with the round each belongs to.
+
+    What is allowed for the values chosen so far counts as the whole axis: the largest context that
+    fits is an end, whatever the number of rows.
+    """
+    if not axes:
+        yield 0, build(*chosen)
+        return
+    least = tuple(axis[0] for axis in axes[1:])
+    values = [value for value in axes[0] if limits.allow(build(*chosen, value, *least))]
+    for value, level in zip(values, levels(len(values)), strict=True):
+        for inner_level, composition in _lattice(build, axes[1:], limits, (*chosen, value)):
+            yield max(level, inner_level), composition
+
+
+def levels(num_values: int) -> list[int]:
+    """The round of each place of an axis: its ends 0, the middle 1, the middles between them 2."""
+    known = dict.fromkeys({0, num_values - 1}, 0) if num_values else {}
+    level = 0
+    while len(known) < num_values:
+        level += 1
+        for low, high in pairwise(sorted(known)):
+            if high - low > 1:
+                known[(low + high) // 2] = level
+    return [known[place] for place in range(num_values)]
+
+
+def _shares(total: int, num_parts: int) -> list[int]:
+    """A total in parts that differ by at most 1."""
+    return [
+        total * (part + 1) // num_parts - total * part // num_parts for part in range(num_parts)
+    ]
+
+
+def _up_to(last: int, values: Sequence[int]) -> list[int]:
+    """The values below the last, and the last."""
+    return [*(value for value in values if value < last), last]
+
+
+def _at_least(smallest: int, values: Sequence[int]) -> list[int]:
+    return [value for value in values if value >= smallest]
