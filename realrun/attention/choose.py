@@ -1,12 +1,13 @@
 """Which attention backend serves a model on a device."""
 
-from importlib import import_module
-from importlib.util import find_spec
-from typing import Literal, cast
+from dataclasses import replace
+from typing import Literal
 
 import torch
 
 from realrun.attention.backend import AttentionBackend
+from realrun.attention.flashinfer import FlashInferAttention
+from realrun.attention.flashinfer_shape import attention_shape, flashinfer_problem
 from realrun.attention.reference import ReferenceAttention
 from realrun.kv_tensors import KVTensors
 from realrun.model import PagedModel
@@ -21,7 +22,7 @@ def build_attention(
     """An attention backend for a model and its KV tensors.
 
     Args:
-        name: `auto` is flashinfer on a CUDA device if the library is installed, else reference.
+        name: `auto` is flashinfer where it is installed and serves the model, else reference.
         model: the model it serves.
         kv: its KV tensors.
         device: where both are.
@@ -29,16 +30,9 @@ def build_attention(
     Raises:
         InputError: the backend asked for cannot run here, or not this model.
     """
-    if name == "reference" or (name == "auto" and not _has_flashinfer(device)):
+    problem = flashinfer_problem(replace(attention_shape(model, kv), device=device))
+    if name == "reference" or (name == "auto" and problem is not None):
         return ReferenceAttention(kv.layers[0], model.num_heads)
-    if device.type != "cuda":
-        raise InputError(f"attention flashinfer: needs a CUDA device, the model is on {device}")
-    if find_spec("flashinfer") is None:
-        raise InputError("attention flashinfer: not installed (servetwin's extra `gpu`)")
-    # Only here: the library takes seconds to load, and is not there on most machines.
-    backend = import_module("realrun.attention.flashinfer").FlashInferAttention(model, kv)
-    return cast("AttentionBackend", backend)
-
-
-def _has_flashinfer(device: torch.device) -> bool:
-    return device.type == "cuda" and find_spec("flashinfer") is not None
+    if problem is not None:
+        raise InputError(f"attention flashinfer: {problem}")
+    return FlashInferAttention(model, kv)

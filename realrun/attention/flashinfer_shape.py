@@ -1,6 +1,7 @@
 """What FlashInfer plans by, what of it is served here, and how much workspace it needs."""
 
 from dataclasses import dataclass
+from importlib.util import find_spec
 
 import torch
 
@@ -90,7 +91,15 @@ def attention_shape(model: PagedModel, kv: KVTensors) -> AttentionShape:
 
 
 def flashinfer_problem(shape: AttentionShape) -> str | None:
-    """Why FlashInfer does not serve a shape, in a few words; None if it does."""
+    """Why FlashInfer does not serve a shape here, in a few words; None if it does."""
+    problem = shape_problem(shape)
+    if problem is None and find_spec("flashinfer") is None:
+        return "not installed (servetwin's extra `gpu`)"
+    return problem
+
+
+def shape_problem(shape: AttentionShape) -> str | None:
+    """Why FlashInfer does not serve a shape, installed or not."""
     if shape.device.type != "cuda":
         return f"needs a CUDA device, the model is on {shape.device}"
     if shape.dtype is not torch.bfloat16:

@@ -1,7 +1,6 @@
 """All comparisons that a model and its device allow."""
 
 from collections.abc import Iterator
-from importlib.util import find_spec
 
 from realrun.attention.choose import AttentionName, build_attention
 from realrun.attention.flashinfer import FlashInferAttention
@@ -39,8 +38,6 @@ def run_checks(
     for compare in EVERYWHERE:
         yield compare(bench, runner)
     problem = flashinfer_problem(attention_shape(model, bench.kv))
-    if problem is None and find_spec("flashinfer") is None:
-        problem = "not installed"
     if problem is None:
         yield from _flashinfer_checks(bench)
     else:
