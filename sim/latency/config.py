@@ -107,7 +107,13 @@ def build_latency(
     if isinstance(config, RecordedLatencyConfig):
         return RecordedLatency.from_file(base_dir / config.path)
     if isinstance(config, ProfileLatencyConfig):
-        return ProfileLatency.from_file(config.path, base_dir=base_dir, overlaps=overlaps)
+        latency = ProfileLatency.from_file(config.path, base_dir=base_dir, overlaps=overlaps)
+        if model is not None and latency.profile.model != model.name:
+            raise InputError(
+                f"latency: profile {config.path} was measured on {latency.profile.model}, the scenario's"
+                f" model is {model.name}"
+            )
+        return latency
     if model is None:
         raise InputError(f"latency: kind {config.kind} needs the scenario's model")
     if isinstance(config, AiconfiguratorLatencyConfig):

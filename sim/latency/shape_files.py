@@ -14,6 +14,9 @@ Config = Mapping[str, object]
 # Far beyond any model; keeps every duration within 64-bit nanoseconds.
 _MAX_PARAMETERS = 10**15
 
+# Qwen3's heads are this wide unless its file says otherwise, whatever hidden_size is.
+_QWEN3_HEAD_DIM = 128
+
 
 def load_model_shape(name_or_path: str, base_dir: Path) -> ModelShape:
     """A model of the packaged table, or of a config.json.
@@ -112,10 +115,10 @@ def _llama_like(name: str, config: Config, where: str) -> ModelShape:
     num_kv_heads = _count(config, "num_key_value_heads", where, no_groups)
     if num_heads % num_kv_heads:
         raise InputError(f"{where}: {num_heads} heads do not divide by {num_kv_heads} KV heads")
-    if config.get("head_dim") is None:
-        head_dim = _head_dim(hidden_size, num_heads, where)
+    if model_type == "qwen3" or config.get("head_dim") is not None:
+        head_dim = _count(config, "head_dim", where, _QWEN3_HEAD_DIM)
     else:
-        head_dim = _count(config, "head_dim", where)
+        head_dim = _head_dim(hidden_size, num_heads, where)
     intermediate_size = _count(config, "intermediate_size", where)
 
     per_layer = 2 * hidden_size

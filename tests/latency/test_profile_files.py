@@ -9,6 +9,7 @@ from sim.core.errors import InputError
 from sim.latency.config import ProfileLatencyConfig, build_latency
 from sim.latency.profile_files import load_profile, read_profile, shipped_profiles
 from sim.latency.profile_format import parse_profile, profile_text
+from sim.latency.shape_files import load_model_shape
 
 
 def test_profile_text_reads_back_the_same(profile_data, write):
@@ -159,3 +160,13 @@ def test_profile_bytes_that_are_no_text_are_refused(tmp_path):
     path.write_bytes(b"\x1f\x8b\xff")
     with pytest.raises(InputError, match=r"packed\.json: not JSON"):
         read_profile(path)
+
+
+def test_profile_of_another_model_is_refused(profile_data, write, tmp_path):
+    """What was measured on one model says nothing of another."""
+    write(profile_data)
+    config = ProfileLatencyConfig(kind="profile", path="example.json")
+    tiny, gpt2 = load_model_shape("tiny", tmp_path), load_model_shape("gpt2", tmp_path)
+    build_latency(config, model=tiny, hardware=None, base_dir=tmp_path)
+    with pytest.raises(InputError, match="was measured on tiny, the scenario's model is gpt2"):
+        build_latency(config, model=gpt2, hardware=None, base_dir=tmp_path)

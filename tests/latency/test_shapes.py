@@ -147,3 +147,11 @@ def test_shape_missing_path_and_unknown_name_are_bad_input(tmp_path):
         load_model_shape("./no", tmp_path)
     with pytest.raises(InputError, match=r"'llama-3\.1-8B' \(did you mean llama-3\.1-8b\?"):
         load_model_shape("llama-3.1-8B", tmp_path)
+
+
+def test_shape_qwen3_without_head_dim_has_heads_of_128(tmp_path):
+    """transformers' default for this architecture does not follow from hidden_size."""
+    config = model_table()["qwen3-0.6b"]
+    without = {key: value for key, value in config.items() if key != "head_dim"}
+    (tmp_path / "m.json").write_text(json.dumps(without | {"hidden_size": 512}))
+    assert load_model_shape("m.json", tmp_path).head_dim == 128
