@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +11,13 @@ import typer
 from sim.command_line import new_app, run_app
 
 app = new_app("From measured runs to latency profiles, and how far to trust them.")
+
+
+class Format(StrEnum):
+    """How results are printed."""
+
+    TABLE = "table"
+    JSON = "json"
 
 
 @app.command("fit")
@@ -35,6 +43,39 @@ def show_command(
     from calibrate.commands.show import show
 
     show(profile)
+
+
+@app.command("validate")
+def validate_command(
+    profile: Annotated[str, typer.Argument(metavar="PROFILE", help="file, or shipped name")],
+    logs: Annotated[list[Path], typer.Argument(metavar="RUNLOG...", help="logs of real runs")],
+    out: Annotated[
+        Path | None, typer.Option(help="write validation.json and pictures there")
+    ] = None,
+    format_: Annotated[Format, typer.Option("--format", help="of the results")] = Format.TABLE,
+    base_dir: Annotated[
+        Path | None,
+        typer.Option(
+            help="what traces in the scenarios are relative to; default: the log's folder"
+        ),
+    ] = None,
+    any_fingerprint: Annotated[
+        bool, typer.Option("--any-fingerprint", help="also compare runs of another device or model")
+    ] = False,
+) -> None:
+    """Simulate real runs again, and say how far simulation and reality are apart."""
+    from calibrate.commands.validate import validate
+
+    agrees = validate(
+        profile,
+        logs,
+        directory=out,
+        base_dir=base_dir,
+        any_fingerprint=any_fingerprint,
+        as_json=format_ is Format.JSON,
+    )
+    if not agrees:
+        raise typer.Exit(code=1)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -10,23 +10,23 @@ from sim.latency.profile_format import Errors, LatencyProfile, Term, mode_of
 from sim.latency.profile_terms import MODE_TERMS, QUANTITIES
 from sim.report.tables import number
 
-_ERROR_COLUMNS = ("points", "MAPE %", "p50 %", "p95 %", "max %", "total %", "outliers")
+ERROR_COLUMNS = ("points", "MAPE %", "p50 %", "p95 %", "max %", "total %", "outliers")
 
 
 def error_table(profile: LatencyProfile) -> Table:
     """Errors of held-out steps, device times first, then host times by way of scheduling."""
-    table = _table(("held-out error of", "mode"), _ERROR_COLUMNS)
+    table = new_table(("held-out error of", "mode"), ERROR_COLUMNS)
     for mode, device in profile.modes.items():
-        table.add_row("device", mode, *_error_cells(device.errors))
+        table.add_row("device", mode, *error_cells(device.errors))
     for host in profile.host:
         for mode, section in host.modes.items():
-            table.add_row(f"host, {host.scheduling}", mode, *_error_cells(section.errors))
+            table.add_row(f"host, {host.scheduling}", mode, *error_cells(section.errors))
     return table
 
 
 def term_table(profile: LatencyProfile) -> Table:
     """What the times are made of."""
-    table = _table(("time", "mode", "term"), ("ns",), ("per",))
+    table = new_table(("time", "mode", "term"), ("ns",), ("per",))
     for mode, device in profile.modes.items():
         _add_terms(table, "device", mode, device.terms)
         if device.correction is not None:
@@ -42,7 +42,7 @@ def term_table(profile: LatencyProfile) -> Table:
 
 def range_table(profile: LatencyProfile) -> Table:
     """What was measured, mode by mode."""
-    table = _table(("mode", "measured"), ("from", "to"))
+    table = new_table(("mode", "measured"), ("from", "to"))
     for mode, device in profile.modes.items():
         for name in MODE_TERMS[mode_of(mode)].ranges:
             span = device.range[name]
@@ -86,7 +86,8 @@ def remarks(profile: LatencyProfile) -> list[str]:
     return lines
 
 
-def _table(left: Iterable[str], right: Iterable[str], after: Iterable[str] = ()) -> Table:
+def new_table(left: Iterable[str], right: Iterable[str], after: Iterable[str] = ()) -> Table:
+    """A table with these columns: to the left, to the right, and to the left again."""
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for name in left:
         table.add_column(name)
@@ -97,7 +98,8 @@ def _table(left: Iterable[str], right: Iterable[str], after: Iterable[str] = ())
     return table
 
 
-def _error_cells(errors: Errors) -> tuple[str, ...]:
+def error_cells(errors: Errors) -> tuple[str, ...]:
+    """A row for `ERROR_COLUMNS`."""
     values = (errors.mape_pct, errors.p50_pct, errors.p95_pct, errors.max_pct)
     sizes = (f"{value:.2f}" for value in values)
     return f"{errors.points:,}", *sizes, f"{errors.total_pct:+.2f}", f"{errors.outliers:,}"

@@ -49,7 +49,7 @@ def write_out_dir(log: RunLog, summary: Summary, path: Path) -> None:
     Raises:
         InputError: `path` is a file, its parent does not exist, or writing failed.
     """
-    _make_directory(path)
+    make_directory(path)
     marker = path / "summary.json"
     try:
         marker.unlink(missing_ok=True)
@@ -57,12 +57,13 @@ def write_out_dir(log: RunLog, summary: Summary, path: Path) -> None:
         raise InputError(f"{marker}: cannot replace: {error.strerror}") from error
     write_requests(log, path / "requests.parquet")
     write_requests(log, path / "requests.csv")
-    _make_directory(path / "plots")
+    make_directory(path / "plots")
     _write_plots(log, path / "plots")
     write_summary(summary, marker)
 
 
-def _make_directory(path: Path) -> None:
+def make_directory(path: Path) -> None:
+    """Make a folder unless it exists. Raises InputError if it cannot be made."""
     try:
         path.mkdir(exist_ok=True)
     except FileExistsError:

@@ -1,0 +1,69 @@
+"""Step times looked up in a recording by what a step computes, not by its number."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.latency.features import StepFeatures, line_features
+from sim.latency.model import Int64, StepTime
+from sim.runlog.json_lines import Line
+
+# Farther than any two steps of one mode.
+_OTHER_MODE = 1e6
+
+
+class AlikeLatency:
+    """Every step takes as long as the recorded step most like it.
+
+    As long as a run decides what the recorded one did, that is the recorded step of the same
+    number. A decision made otherwise shifts all numbers after it; what was measured of a step
+    of the same composition still holds. Most alike is: of the same mode if there is one, then the
+    smallest sum of differences, each quantity measured by the largest recorded, then the one
+    nearest to where the run is in the recording. So a recording never runs out.
+    """
+
+    def __init__(self, steps: Sequence[Line]) -> None:
+        """Take the steps of a run log, at least one."""
+        self._steps = [line_features(line) for line in steps]
+        self._times = [
+            StepTime(max(line["t_end_ns"] - line["t_start_ns"], 1), line["host_ns"])
+            for line in steps
+        ]
+        table = np.array(self._steps, dtype=np.float64)
+        self._mode, self._quantities = table[:, 0], table[:, 1:]
+        self._unit = np.maximum(self._quantities.max(axis=0), 1)
+        self._next = 0
+        self._asked: list[int] = []
+
+    def step_ns(self, step: StepFeatures) -> StepTime:
+        self._asked = [self._most_alike(step, self._next)]
+        return self._times[self._asked[0]]
+
+    def decode_run_ns(self, first: StepFeatures, num_steps: int) -> tuple[Int64, Int64]:
+        step, here = first, self._next
+        self._asked = []
+        for _ in range(num_steps):
+            self._asked.append(self._most_alike(step, here))
+            step, here = step.next_decode(), self._asked[-1] + 1
+        times = np.array([self._times[number] for number in self._asked], dtype=np.int64)
+        return times[:, 0].copy(), times[:, 1].copy()
+
+    def consume(self, num_steps: int) -> None:
+        """Go on behind the last of the recorded steps whose times were taken."""
+        if num_steps:
+            self._next = self._asked[num_steps - 1] + 1
+
+    def _most_alike(self, step: StepFeatures, here: int) -> int:
+        if here < len(self._steps) and self._steps[here] == step:
+            return here
+        distance = self._distance(step)
+        nearest = np.flatnonzero(distance == distance.min()).tolist()
+        # Of two equally near in the recording, the one that has not been passed.
+        return min(nearest, key=lambda number: (abs(number - here), number < here))
+
+    def _distance(self, step: StepFeatures) -> NDArray[np.float64]:
+        away = np.abs(self._quantities - np.array(step[1:], dtype=np.float64)) / self._unit
+        distance: NDArray[np.float64] = away.sum(axis=1)
+        distance[self._mode != step.mode] += _OTHER_MODE
+        return distance

@@ -1,0 +1,69 @@
+"""`calibrate validate`: a profile, and the simulator itself, against real runs."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from sim.commands.output import print_line, print_table
+from sim.commands.result_files import ResultFiles
+
+
+def validate(
+    name_or_path: str,
+    logs: Sequence[Path],
+    *,
+    directory: Path | None,
+    base_dir: Path | None,
+    any_fingerprint: bool,
+    as_json: bool,
+) -> bool:
+    """Replay the runs, simulate them twice, and print how far the simulations are off.
+
+    Args:
+        name_or_path: a shipped profile by name, or a file.
+        logs: run logs of real runs.
+        directory: also write validation.json and pictures there.
+        base_dir: what paths in the runs' scenarios are relative to; None: each log's folder.
+        any_fingerprint: also compare runs of another device, software or model.
+        as_json: print JSON, no tables.
+
+    Returns:
+        False if a run's decisions did not come out the same; then nothing else is done.
+
+    Raises:
+        InputError: the profile, a log, or the folder to write to.
+    """
+    from calibrate.rebuild import rebuild
+    from calibrate.stages import replay_decisions
+    from calibrate.validate import validate as compare
+    from calibrate.validate_document import document
+    from calibrate.validate_tables import tables
+    from sim.latency.profile_files import load_profile
+
+    if directory is not None:
+        ResultFiles(directory=directory).check(logs[0])
+    profile = load_profile(name_or_path, Path())
+    runs = [rebuild(path, base_dir) for path in logs]
+    diverged = [(run, where) for run in runs if (where := replay_decisions(run))]
+    for run, divergence in diverged:
+        print_line(f"{run.recorded.path}: decided otherwise when replayed")
+        print_line(str(divergence))
+    if diverged:
+        return False
+    validation = compare(profile, runs, any_fingerprint=any_fingerprint)
+    if directory is not None:
+        # matplotlib takes half a second to load; only those who want pictures wait for it.
+        from calibrate.validate_files import write_validation
+
+        write_validation(validation, directory)
+    if as_json:
+        print_line(json.dumps(document(validation), indent=2, allow_nan=False, ensure_ascii=False))
+        return True
+    num_steps = sum(len(run.recorded.steps) for run in runs)
+    print_line(f"replay: all {num_steps:,} steps of {len(runs)} logs are decided again\n")
+    for table in tables(validation):
+        print_table(table)
+        print_line("")
+    for remark in validation.remarks:
+        print_line(remark)
+    return True

@@ -1,0 +1,161 @@
+"""How far simulated runs are from real ones, next to how far real ones are from each other."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.report.latencies import request_latencies
+from sim.report.metrics import summarise
+from sim.runlog import RunLog
+
+Float64 = NDArray[np.float64]
+Values = Mapping[str, float | None]
+
+_LATENCIES = {"ttft": "TTFT", "tpot": "TPOT", "itl": "ITL", "e2e_latency": "end to end"}
+_STATISTICS = {"mean": "mean", "median": "p50", "p90": "p90", "p99": "p99"}
+# Names of the summary, and what tables call them.
+METRICS: Mapping[str, str] = {
+    **{
+        f"{statistic}_{latency}_ms": f"{words} {short} ms"
+        for latency, words in _LATENCIES.items()
+        for statistic, short in _STATISTICS.items()
+    },
+    "output_throughput": "output tokens/s",
+    "cache_hit_rate_pct": "cache hit rate %",
+}
+# Latencies that every request has for itself.
+OF_A_REQUEST: Mapping[str, str] = {
+    "ttft": "TTFT of a request",
+    "tpot": "TPOT of a request",
+    "e2e_latency": "end to end of a request",
+}
+_DIGITS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class RealRuns:
+    """Repeats of one scenario; a metric is None where a run leaves it undefined.
+
+    Attributes:
+        mean: of each metric over the repeats.
+        spread: largest minus smallest value over the repeats; None: there is but one.
+        request_spread_pct: how far the same request's latencies are apart in two repeats, mean
+            over requests and pairs of repeats, in percent; None: there is but one.
+    """
+
+    mean: Values
+    spread: Values
+    request_spread_pct: Values
+
+    def spread_pct(self, metric: str) -> float | None:
+        """The spread in percent of the mean."""
+        return _percent(self.spread[metric], self.mean[metric])
+
+
+@dataclass(frozen=True, slots=True)
+class StageErrors:
+    """Simulated against real runs of one scenario.
+
+    Attributes:
+        mean: of each metric over the simulated runs.
+        error_pct: of that against the mean of the real runs, in percent; positive: too large.
+        ratio: simulated / real.
+        within: the error is no larger than the spread of the repeats; None: there is no spread.
+        request_error_pct: mean over requests of the absolute error, in percent.
+    """
+
+    mean: Values
+    error_pct: Values
+    ratio: Values
+    within: Mapping[str, bool | None]
+    request_error_pct: Values
+
+
+def real_runs(logs: Sequence[RunLog]) -> RealRuns:
+    """What repeats of one scenario have in common, and what not."""
+    columns = _metric_columns(logs)
+    pairs = [_request_errors(a, b) for a, b in combinations(logs, 2)]
+    return RealRuns(
+        mean={name: _mean(values) for name, values in columns.items()},
+        spread={name: _spread(values) for name, values in columns.items()},
+        request_spread_pct={name: _mean([pair[name] for pair in pairs]) for name in OF_A_REQUEST},
+    )
+
+
+def stage_errors(
+    real: RealRuns, real_logs: Sequence[RunLog], simulated: Sequence[RunLog]
+) -> StageErrors:
+    """Errors of one stage.
+
+    Args:
+        real: of `real_logs`.
+        real_logs: repeats of one scenario.
+        simulated: a simulation of each of them.
+    """
+    mean = {name: _mean(values) for name, values in _metric_columns(simulated).items()}
+    error = {name: _difference(mean[name], real.mean[name]) for name in METRICS}
+    requests = [_request_errors(a, b) for a, b in zip(real_logs, simulated, strict=True)]
+    return StageErrors(
+        mean=mean,
+        error_pct={name: _percent(error[name], real.mean[name]) for name in METRICS},
+        ratio={name: _ratio(mean[name], real.mean[name]) for name in METRICS},
+        within={name: _within(error[name], real.spread[name]) for name in METRICS},
+        request_error_pct={name: _mean([one[name] for one in requests]) for name in OF_A_REQUEST},
+    )
+
+
+def _metric_columns(logs: Sequence[RunLog]) -> dict[str, list[float | None]]:
+    summaries = [summarise(log) for log in logs]
+    return {name: [summary[name] for summary in summaries] for name in METRICS}
+
+
+def _request_errors(real: RunLog, simulated: RunLog) -> dict[str, float | None]:
+    """Mean absolute error over the requests for which both know the latency, in percent."""
+    row_of = {rid: row for row, rid in enumerate(simulated.requests.rid)}
+    rows = [(i, row_of[rid]) for i, rid in enumerate(real.requests.rid) if rid in row_of]
+    ours, theirs = (np.array(column, dtype=np.int64) for column in zip(*rows, strict=True))
+    a, b = request_latencies(real.requests), request_latencies(simulated.requests)
+    return {
+        name: _mean_error_pct(getattr(a, f"{name}_ms")[ours], getattr(b, f"{name}_ms")[theirs])
+        for name in OF_A_REQUEST
+    }
+
+
+def _mean_error_pct(real: Float64, simulated: Float64) -> float | None:
+    known = ~np.isnan(real) & ~np.isnan(simulated) & (real > 0)
+    if not known.any():
+        return None
+    return _short(100 * float(np.mean(np.abs(simulated[known] / real[known] - 1))))
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return float(np.mean(known)) if known and len(known) == len(values) else None
+
+
+def _spread(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return max(known) - min(known) if len(known) == len(values) > 1 else None
+
+
+def _difference(a: float | None, b: float | None) -> float | None:
+    return None if a is None or b is None else a - b
+
+
+def _within(error: float | None, spread: float | None) -> bool | None:
+    return None if error is None or spread is None else abs(error) <= spread
+
+
+def _ratio(a: float | None, b: float | None) -> float | None:
+    return _short(a / b) if a is not None and b else None
+
+
+def _percent(part: float | None, whole: float | None) -> float | None:
+    return _short(100 * part / whole) if part is not None and whole else None
+
+
+def _short(value: float) -> float:
+    return round(value, _DIGITS)

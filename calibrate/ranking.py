@@ -1,0 +1,110 @@
+"""Does the simulation put settings in the order reality does?"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from math import sqrt
+
+import numpy as np
+
+from calibrate.errors import RealRuns, Values
+
+# What settings are chosen by.
+RANKED = ("mean_ttft_ms", "p99_ttft_ms", "output_throughput", "cache_hit_rate_pct")
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """One metric, simulated in one stage.
+
+    Attributes:
+        tau: Kendall's tau-b of simulated against real; None where it is undefined.
+        clear_pairs: pairs of settings that differ in reality by more than the larger of their
+            repeats' spreads; all pairs that differ, where there are no repeats.
+        discordant: those of them which the simulation puts the other way round.
+    """
+
+    tau: float | None
+    clear_pairs: int
+    discordant: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """Settings that served one load.
+
+    Attributes:
+        labels: the settings.
+        agreements: by stage and metric; metrics that a setting leaves undefined are left out.
+    """
+
+    labels: tuple[str, ...]
+    agreements: Mapping[str, Mapping[str, Agreement]]
+
+
+def rank(
+    labels: Sequence[str], real: Sequence[RealRuns], simulated: Mapping[str, Sequence[Values]]
+) -> Ranking:
+    """Compare the orders in which reality and each stage put the settings.
+
+    Args:
+        labels: one a setting.
+        real: the same.
+        simulated: by stage, the same.
+    """
+    agreements = {
+        stage: {
+            metric: agreement
+            for metric in RANKED
+            if (agreement := _agreement(metric, labels, real, values)) is not None
+        }
+        for stage, values in simulated.items()
+    }
+    return Ranking(tuple(labels), agreements)
+
+
+def _agreement(
+    metric: str, labels: Sequence[str], real: Sequence[RealRuns], simulated: Sequence[Values]
+) -> Agreement | None:
+    a = [runs.mean[metric] for runs in real]
+    b = [values[metric] for values in simulated]
+    known_a, known_b = [x for x in a if x is not None], [x for x in b if x is not None]
+    if len(known_a) < len(a) or len(known_b) < len(b):
+        return None
+    clear = clear_pairs(known_a, [runs.spread[metric] or 0.0 for runs in real])
+    return Agreement(
+        tau=kendall_tau(known_a, known_b),
+        clear_pairs=len(clear),
+        discordant=tuple((labels[i], labels[j]) for i, j in discordant(clear, known_a, known_b)),
+    )
+
+
+def kendall_tau(a: Sequence[float], b: Sequence[float]) -> float | None:
+    """Kendall's tau-b of two rankings of the same items: 1 the same order, -1 the reverse.
+
+    Pairs tied in either count for neither order; None where one of them ties all pairs.
+    """
+    pairs = list(combinations(range(len(a)), 2))
+    signs_a = [np.sign(a[i] - a[j]) for i, j in pairs]
+    signs_b = [np.sign(b[i] - b[j]) for i, j in pairs]
+    untied_a, untied_b = np.count_nonzero(signs_a), np.count_nonzero(signs_b)
+    if not untied_a or not untied_b:
+        return None
+    agreement = sum(x * y for x, y in zip(signs_a, signs_b, strict=True))
+    return round(float(agreement / sqrt(untied_a * untied_b)), 4)
+
+
+def clear_pairs(values: Sequence[float], spread: Sequence[float]) -> list[tuple[int, int]]:
+    """Pairs of items that are farther apart than the larger of their spreads."""
+    return [
+        (i, j)
+        for i, j in combinations(range(len(values)), 2)
+        if abs(values[i] - values[j]) > max(spread[i], spread[j])
+    ]
+
+
+def discordant(
+    pairs: Sequence[tuple[int, int]], a: Sequence[float], b: Sequence[float]
+) -> list[tuple[int, int]]:
+    """Those of the pairs which `a` and `b` put in opposite orders."""
+    return [(i, j) for i, j in pairs if (a[i] - a[j]) * (b[i] - b[j]) < 0]

@@ -1,0 +1,160 @@
+"""From a run log back to what ran: the server's settings, its requests and when they arrived."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from sim.core.errors import InputError
+from sim.engine.decision import DECIDED_FIELDS
+from sim.runlog import RunLog
+from sim.runlog.load import load_run_log
+from sim.runlog.run_log_file import RecordedRun, read_run_log
+from sim.scenario.build import scheduler_config_with_pool
+from sim.scenario.schema import Scenario
+from sim.scheduler.config import SchedulerConfig
+from sim.workload.build import build_workload
+from sim.workload.workload import ScriptedRequest, Turn, Workload
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedWorkload:
+    """The requests of a log at their times of arrival there, in the log's order.
+
+    Closed-loop clients are gone: when they sent their requests is known.
+    """
+
+    requests: tuple[ScriptedRequest, ...]
+
+    @property
+    def num_requests(self) -> int:
+        return len(self.requests)
+
+    def arrivals(self) -> Iterator[ScriptedRequest]:
+        return iter(self.requests)
+
+    def clients(self) -> Sequence[Sequence[Turn]]:
+        return ()
+
+
+@dataclass(frozen=True, slots=True)
+class RebuiltRun:
+    """A real run, ready to be made again.
+
+    Attributes:
+        recorded: its log.
+        log: the same as columns.
+        scenario: what it served.
+        config: settings of its server.
+        workload: its requests, rejected ones included.
+    """
+
+    recorded: RecordedRun
+    log: RunLog
+    scenario: Scenario
+    config: SchedulerConfig
+    workload: LoggedWorkload
+
+    @property
+    def name(self) -> str:
+        """The log's file name."""
+        return self.recorded.path.name
+
+    @property
+    def scenario_hash(self) -> str:
+        """Equal for repeats of one scenario."""
+        return str(self.recorded.meta["scenario_hash"])
+
+    @property
+    def overlaps(self) -> bool:
+        return not self.config.disable_overlap_schedule
+
+
+def rebuild(path: Path, base_dir: Path | None = None) -> RebuiltRun:
+    """Read a run log and build what it served.
+
+    Args:
+        path: the log of a real run.
+        base_dir: what paths in its scenario are relative to; None: the log's folder.
+
+    Raises:
+        InputError: an unreadable log, one that is not of a real run with forced outputs, or a
+            workload that cannot be built again or lacks a request of the log.
+    """
+    recorded = read_run_log(path)
+    _check_source(recorded)
+    _check_steps(recorded)
+    scenario = _scenario(recorded)
+    pool_tokens = recorded.meta.get("max_total_tokens")
+    if type(pool_tokens) is not int or pool_tokens < 1:
+        raise InputError(f"{path}: meta.max_total_tokens: must be the pool's size in tokens")
+    return RebuiltRun(
+        recorded=recorded,
+        log=load_run_log(recorded),
+        scenario=scenario,
+        config=scheduler_config_with_pool(scenario, pool_tokens),
+        workload=_workload(recorded, scenario, base_dir or path.parent),
+    )
+
+
+def _check_source(recorded: RecordedRun) -> None:
+    path, meta = recorded.path, recorded.meta
+    source = meta["source"]
+    if source != "realrun":
+        raise InputError(f"{path}: meta.source: is the log of a {source}, not of a real run")
+    if meta.get("sampling") != "forced":
+        raise InputError(
+            f"{path}: meta.sampling: {meta.get('sampling')!r}: only outputs forced to the scripts"
+            " of the scenario are the same in a simulation"
+        )
+    for key, kind in (("scenario", dict), ("scenario_hash", str)):
+        if not isinstance(meta.get(key), kind):
+            raise InputError(f"{path}: meta.{key}: missing or not of its type")
+
+
+def _check_steps(recorded: RecordedRun) -> None:
+    if not recorded.steps:
+        raise InputError(f"{recorded.path}: has no steps")
+    for number, step in enumerate(recorded.steps):
+        for key in DECIDED_FIELDS:
+            if key not in step:
+                raise InputError(f"{recorded.path}: step {number}: {key}: missing")
+
+
+def _scenario(recorded: RecordedRun) -> Scenario:
+    text = json.dumps(recorded.meta["scenario"])
+    try:
+        return Scenario.model_validate_json(text)
+    except ValidationError as error:
+        problem: Any = error.errors(include_url=False, include_context=False)[0]
+        key = ".".join(["meta.scenario", *map(str, problem["loc"])])
+        raise InputError(f"{recorded.path}: {key}: {problem['msg']}") from None
+
+
+def _workload(recorded: RecordedRun, scenario: Scenario, base_dir: Path) -> LoggedWorkload:
+    path = recorded.path
+    try:
+        built = build_workload(scenario.workload, seed=scenario.seed, base_dir=base_dir)
+    except InputError as error:
+        raise InputError(f"{path}: its workload: {error}") from None
+    known = _requests(built)
+    requests = []
+    for line in recorded.requests:
+        rid = line["rid"]
+        if rid not in known:
+            raise InputError(f"{path}: request {rid!r} is not one of its scenario's")
+        request = known[rid]
+        spec = replace(request.spec, arrival_ns=line["arrival_ns"])
+        requests.append(replace(request, spec=spec))
+    return LoggedWorkload(tuple(requests))
+
+
+def _requests(workload: Workload) -> dict[str, ScriptedRequest]:
+    """All requests by name, those of closed-loop clients included."""
+    known = {request.spec.rid: request for request in workload.arrivals()}
+    for turns in workload.clients():
+        known |= {turn.request.spec.rid: turn.request for turn in turns}
+    return known

@@ -1,0 +1,93 @@
+"""A real run made again, three ways: its decisions, its clockwork, and its step times as well.
+
+1. Replay: a fresh engine decides from what the real one knew, look by look.
+2. Recorded: the simulator serves the same arrivals; steps take what the real ones took. What
+   remains is the driver's error: a simulated server decides in no time, so a request that arrives
+   while a real one decides is seen one step later.
+3. Profile: the same with predicted step times. What comes on top is the model's error.
+"""
+
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from calibrate.alike import AlikeLatency
+from calibrate.rebuild import RebuiltRun
+from sim.des.run import RunOptions, simulate
+from sim.engine.build import build_engine
+from sim.engine.decision import Divergence
+from sim.engine.replay import Replay, replay
+from sim.engine.scripted import ScriptedExecutor
+from sim.kvcache.page_pool import PageCounts
+from sim.latency.model import LatencyModel
+from sim.latency.profile import ProfileLatency
+from sim.latency.profile_format import LatencyProfile
+from sim.runlog import RunLog
+from sim.runlog.json_lines import Line
+from sim.runlog.read import read_decisions
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedRun:
+    """A real run's arrivals, served by the simulator.
+
+    Attributes:
+        log: what came out.
+        parted_at: number of the first step that was decided otherwise; None if none was.
+        same_steps_pct: real steps that the simulation has too, anywhere, in percent.
+    """
+
+    log: RunLog
+    parted_at: int | None
+    same_steps_pct: float
+
+
+def replay_decisions(run: RebuiltRun) -> Divergence | None:
+    """Stage 1; returns the first decision that comes out otherwise."""
+    executor = ScriptedExecutor()
+    for request in run.workload.requests:
+        spec = request.spec
+        executor.add(spec.rid, request.script, ignore_eos=spec.ignore_eos)
+    pool = PageCounts(run.config.pool_tokens // run.config.page_size, run.config.page_size)
+    engine = build_engine(run.config, pool=pool, executor=executor)
+    arrivals = [request.spec for request in run.workload.requests]
+    return replay(engine, executor, Replay(arrivals, run.recorded.steps, run.overlaps))
+
+
+def simulate_recorded(run: RebuiltRun) -> SimulatedRun:
+    """Stage 2: with the real run's own step times."""
+    # Nearly every step is looked up by itself: to plan many ahead would be in vain.
+    return _simulate(run, AlikeLatency(run.recorded.steps), fast_forward=False)
+
+
+def simulate_profile(run: RebuiltRun, profile: LatencyProfile) -> SimulatedRun:
+    """Stage 3: with a profile's step times.
+
+    Raises:
+        InputError: the profile has no times for a step the run needs.
+    """
+    return _simulate(run, ProfileLatency(profile, overlaps=run.overlaps), fast_forward=True)
+
+
+def _simulate(run: RebuiltRun, latency: LatencyModel, *, fast_forward: bool) -> SimulatedRun:
+    with TemporaryDirectory() as folder:
+        decisions = Path(folder) / "decisions.jsonl"
+        options = RunOptions(fast_forward=fast_forward, decisions=decisions)
+        log = simulate(run.workload, run.config, [latency], options=options)
+        steps, _ = read_decisions(decisions)
+    ours, theirs = [_composition(s) for s in steps], [_composition(s) for s in run.recorded.steps]
+    shared = (Counter(ours) & Counter(theirs)).total()
+    return SimulatedRun(log, _parted_at(ours, theirs), round(100 * shared / len(theirs), 4))
+
+
+def _composition(step: Line) -> tuple[object, ...]:
+    """What a step computes, and for whom."""
+    prefill = tuple(tuple(row) for row in step["prefill"])
+    return step["mode"], prefill, step["n_decode"], step["decode_crc"], step["ctx"]
+
+
+def _parted_at(ours: list[tuple[object, ...]], theirs: list[tuple[object, ...]]) -> int | None:
+    both = min(len(ours), len(theirs))
+    first = next((i for i in range(both) if ours[i] != theirs[i]), both)
+    return None if first == len(ours) == len(theirs) else first

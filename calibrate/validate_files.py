@@ -1,0 +1,56 @@
+"""What `calibrate validate --out` leaves behind. Loads matplotlib."""
+
+import json
+import re
+from pathlib import Path
+
+from calibrate.validate import Case, Validation
+from calibrate.validate_document import document
+from sim.core.atomic import atomic_path
+from sim.report.files import make_directory
+from sim.report.plots import plot_ttft_cdf, save_figure
+from sim.report.validation_plots import plot_step_times
+from sim.runlog import RunLog
+
+
+def write_validation(validation: Validation, directory: Path) -> list[Path]:
+    """Write validation.json, steps.png and one ttft-SCENARIO.png each; returns their paths.
+
+    The folder is made if its parent exists; other files in it are left alone.
+
+    Raises:
+        InputError: a file cannot be written.
+    """
+    make_directory(directory)
+    times = {name: (s.measured_ns, s.predicted_ns) for name, s in validation.steps.items()}
+    written = [directory / "steps.png"]
+    save_figure(plot_step_times(times), written[0])
+    for name, case in zip(_file_names(validation), validation.cases, strict=True):
+        written.append(directory / f"ttft-{name}.png")
+        save_figure(plot_ttft_cdf(_curves(case)), written[-1])
+    # Last: where it exists, the pictures do.
+    written.append(directory / "validation.json")
+    with atomic_path(written[-1]) as beside:
+        text = json.dumps(document(validation), indent=2, allow_nan=False, ensure_ascii=False)
+        beside.write_text(text + "\n", encoding="utf-8")
+    return written
+
+
+def _curves(case: Case) -> dict[str, RunLog]:
+    """Every real run; simulations of repeats are alike, so those of the first one stand for all."""
+    several = len(case.runs) > 1
+    real = {
+        f"real, run {number}" if several else "real": run.log
+        for number, run in enumerate(case.runs, start=1)
+    }
+    recorded, profile = (case.simulated[stage][0].log for stage in ("recorded", "profile"))
+    return {**real, "simulated, recorded steps": recorded, "simulated, profile": profile}
+
+
+def _file_names(validation: Validation) -> list[str]:
+    """The labels as parts of file names, each another."""
+    names: list[str] = []
+    for case in validation.cases:
+        name = re.sub(r"[^\w.=-]+", "-", case.label).strip("-")
+        names.append(f"{name}-{len(names)}" if name in names else name)
+    return names

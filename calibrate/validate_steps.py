@@ -1,0 +1,65 @@
+"""Predicted against measured times of the steps of real runs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrate.errors_by_mode import errors_of
+from calibrate.rebuild import RebuiltRun
+from sim.latency.features import line_features
+from sim.latency.profile import ProfileLatency
+from sim.latency.profile_format import Errors, LatencyProfile, ModeName
+from sim.latency.ranges import RangeReport
+
+Float64 = NDArray[np.float64]
+
+# Clocks and interrupts decide what is shorter.
+_LEAST_HOST_NS = 1_000.0
+
+
+@dataclass(frozen=True, slots=True)
+class StepErrors:
+    """Steps of one mode.
+
+    Attributes:
+        measured_ns, predicted_ns: device times, shape [num_steps].
+        device, host: errors of the two kinds of time.
+    """
+
+    measured_ns: Float64
+    predicted_ns: Float64
+    device: Errors
+    host: Errors
+
+
+def step_errors(
+    runs: Sequence[RebuiltRun], profile: LatencyProfile
+) -> tuple[dict[str, StepErrors], RangeReport]:
+    """Errors by mode over all steps of the runs, and how many lay outside the profile's range.
+
+    Raises:
+        InputError: the profile has no times for a mode that occurs.
+    """
+    times: dict[str, list[tuple[int, int, int, int]]] = {}
+    models = [ProfileLatency(profile, overlaps=run.overlaps) for run in runs]
+    for run, model in zip(runs, models, strict=True):
+        for line in run.recorded.steps:
+            predicted = model.step_ns(line_features(line))
+            model.consume(1)
+            measured = line["forward_ns"], line["host_ns"]
+            times.setdefault(line["mode"], []).append((*measured, *predicted))
+    by_mode = {mode: _errors(times[mode]) for mode in get_args(ModeName) if mode in times}
+    return by_mode, RangeReport.merged(model.left_range() for model in models)
+
+
+def _errors(times: list[tuple[int, int, int, int]]) -> StepErrors:
+    device_ns, host_ns, predicted_device_ns, predicted_host_ns = np.array(times, dtype=np.float64).T
+    return StepErrors(
+        measured_ns=device_ns,
+        predicted_ns=predicted_device_ns,
+        device=errors_of(device_ns, predicted_device_ns),
+        host=errors_of(host_ns, predicted_host_ns, least_ns=_LEAST_HOST_NS),
+    )

@@ -1,0 +1,225 @@
+"""Run logs as a real server leaves them, of a device whose step times are known.
+
+The loop is a real server's, on a clock that jumps. Unlike a simulator's server, it may need time
+between a result and the next decision: a request that arrives within it is seen one step earlier.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from sim.core.batch import Batch
+from sim.core.request import RequestSpec, Status
+from sim.engine.build import build_engine
+from sim.engine.decision import decode_crc, describe_decision
+from sim.engine.records import RequestRecord
+from sim.engine.scripted import ScriptedExecutor
+from sim.kvcache.page_pool import PageIds
+from sim.latency.features import step_features
+from sim.latency.model import LatencyModel
+from sim.runlog.json_lines import Line
+from sim.runlog.run_log_file import RecordedRun
+from sim.scenario.build import build_scheduler_config
+from sim.scenario.load import LoadedScenario
+from sim.scheduler.config import SchedulerConfig
+from sim.workload.build import build_workload
+from sim.workload.workload import ScriptedRequest
+
+MADE_UP = {"device": "made up", "torch": "0", "num_threads": None, "model": "tiny"}
+
+
+class Disturbance(NamedTuple):
+    """What sets a measured run apart from a simulated one.
+
+    Attributes:
+        noise: standard deviation of step times, as a share of them.
+        lag_ns: from a result to the next decision.
+        seed: draws the noise.
+    """
+
+    noise: float = 0.0
+    lag_ns: int = 0
+    seed: int = 0
+
+
+def measured_run(
+    loaded: LoadedScenario,
+    latency: LatencyModel,
+    disturbance: Disturbance | None = None,
+    arrivals: Iterable[ScriptedRequest] | None = None,
+) -> RecordedRun:
+    """Serve a scenario on a device with these step times.
+
+    Args:
+        loaded: the scenario; its pool size is given.
+        latency: true times of the steps.
+        disturbance: None: as in a simulation.
+        arrivals: requests by time of arrival; None: the scenario's open-loop ones.
+    """
+    config = build_scheduler_config(loaded.scenario, base_dir=loaded.base_dir)
+    if arrivals is None:
+        workload = loaded.scenario.workload
+        built = build_workload(workload, seed=loaded.scenario.seed, base_dir=loaded.base_dir)
+        arrivals = built.arrivals()
+    server = _TimedServer(config, latency, disturbance or Disturbance(), arrivals)
+    server.serve()
+    return RecordedRun.of_lines(_meta(loaded, config), server.lines())
+
+
+class _Flight(NamedTuple):
+    batch: Batch
+    ready_ns: int
+    end_ns: int
+    line: Line
+
+
+class _TimedServer:
+    def __init__(
+        self,
+        config: SchedulerConfig,
+        latency: LatencyModel,
+        disturbance: Disturbance,
+        arrivals: Iterable[ScriptedRequest],
+    ) -> None:
+        self._overlaps = not config.disable_overlap_schedule
+        self._executor = ScriptedExecutor()
+        pool = PageIds(config.pool_tokens // config.page_size, config.page_size)
+        self._engine = build_engine(config, pool=pool, executor=self._executor)
+        self._latency = latency
+        self._disturbance = disturbance
+        self._rng = np.random.default_rng(disturbance.seed)
+        self._arrivals = deque(arrivals)
+        self._free_ns = self._device_free_ns = 0
+        self._looks_ns: list[int] = []
+        self._steps: list[Line] = []
+        self._specs: dict[str, RequestSpec] = {}
+        self._records: dict[str, RequestRecord] = {}
+        self._token_ns: dict[str, list[int]] = {}
+
+    def lines(self) -> Iterator[Line]:
+        """Steps in order of launch, then requests in order of arrival."""
+        yield from self._steps
+        for rid in self._specs:
+            yield _request_line(self._records[rid], self._token_ns[rid])
+
+    def serve(self) -> None:
+        flying: _Flight | None = None
+        while flying is not None or self._engine.requests or self._arrivals:
+            launched = self._launch()
+            landing = flying if self._overlaps else launched
+            if landing is not None:
+                self._land(landing)
+            elif launched is None and self._arrivals:
+                self._free_ns = max(self._free_ns, self._arrivals[0].spec.arrival_ns)
+            flying = launched if self._overlaps else None
+
+    def _launch(self) -> _Flight | None:
+        decided_ns = self._free_ns + self._disturbance.lag_ns
+        while self._arrivals and self._arrivals[0].spec.arrival_ns <= decided_ns:
+            self._take(self._arrivals.popleft())
+        batch = self._engine.begin_step(decided_ns)
+        self._over(self._engine.take_aborted())
+        if batch is None:
+            self._looks_ns.append(decided_ns)
+            self._free_ns = decided_ns
+            return None
+        return self._fly(batch, decided_ns)
+
+    def _fly(self, batch: Batch, decided_ns: int) -> _Flight:
+        times = self._latency.step_ns(step_features(batch))
+        device_ns, host_ns = self._disturbed(times.device_ns), self._disturbed(times.host_ns)
+        self._latency.consume(1)
+        ready_ns = decided_ns + host_ns
+        start_ns = max(ready_ns, self._device_free_ns)
+        end_ns = self._device_free_ns = start_ns + max(device_ns, 1)
+        line = {
+            "kind": "step",
+            "replica": 0,
+            "step": len(self._steps),
+            "t_decided_ns": decided_ns,
+            "t_start_ns": start_ns,
+            "t_end_ns": end_ns,
+            "host_ns": ready_ns - self._free_ns,
+            "forward_ns": end_ns - start_ns,
+            "looks_ns": self._looks_ns,
+            "padded_rows": 0,
+            **describe_decision(batch, self._engine.state(), decode_crc(batch)),
+        }
+        self._looks_ns = []
+        self._steps.append(line)
+        self._free_ns = ready_ns
+        return _Flight(batch, ready_ns, end_ns, line)
+
+    def _land(self, flight: _Flight) -> None:
+        known_ns = self._free_ns = max(self._free_ns, flight.end_ns)
+        flight.line["t_known_ns"] = known_ns
+        self._note_tokens(flight.batch, known_ns)
+        output = self._executor.execute(flight.batch)
+        self._over(self._engine.end_step(flight.batch, output, known_ns))
+
+    def _note_tokens(self, batch: Batch, known_ns: int) -> None:
+        sampling = [row.rid for row in batch.prefill if row.samples]
+        for rid in [*sampling, *batch.decode_rids]:
+            request = self._engine.requests.get(rid)
+            if request is not None and request.status is Status.RUNNING:
+                self._token_ns[rid].append(known_ns)
+
+    def _take(self, request: ScriptedRequest) -> None:
+        spec = request.spec
+        self._specs[spec.rid] = spec
+        self._token_ns[spec.rid] = []
+        rejection = self._engine.rejection(spec)
+        if rejection is not None:
+            self._over([rejection])
+            return
+        self._executor.add(spec.rid, request.script, ignore_eos=spec.ignore_eos)
+        self._engine.submit(spec)
+
+    def _over(self, records: Iterable[RequestRecord]) -> None:
+        self._records |= {record.spec.rid: record for record in records}
+
+    def _disturbed(self, time_ns: int) -> int:
+        share = self._disturbance.noise * float(self._rng.standard_normal())
+        return round(time_ns * max(1 + share, 0.0))
+
+
+def _request_line(record: RequestRecord, token_ns: list[int]) -> Line:
+    spec = record.spec
+    return {
+        "kind": "req",
+        "rid": spec.rid,
+        "replica": 0,
+        "tenant": spec.tenant,
+        "priority": spec.priority or 0,
+        "arrival_ns": spec.arrival_ns,
+        "scheduled_ns": _time(record.scheduled_ns),
+        "ttft_ns": token_ns[0] - spec.arrival_ns if token_ns else None,
+        "finish_ns": _time(record.finish_ns),
+        "prompt_tokens": record.prompt_tokens,
+        "cached_at_admit": record.cached_tokens,
+        "output_tokens": record.output_tokens,
+        "retractions": record.retractions,
+        "preemptions": record.preemptions,
+        "status": record.status.value,
+        "token_ns": token_ns,
+    }
+
+
+def _time(time_ns: int) -> int | None:
+    return time_ns if time_ns >= 0 else None
+
+
+def _meta(loaded: LoadedScenario, config: SchedulerConfig) -> dict[str, Any]:
+    return {
+        "source": "realrun",
+        "name": loaded.scenario.name,
+        "scenario_hash": loaded.content_hash,
+        "scenario": loaded.scenario.model_dump(mode="json"),
+        "scheduler": asdict(config),
+        "sampling": "forced",
+        "max_total_tokens": config.pool_tokens,
+        "fingerprint": dict(MADE_UP),
+    }
