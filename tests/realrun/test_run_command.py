@@ -1,0 +1,164 @@
+"""`realrun run`: a scenario served for real, and what is refused in one line."""
+
+import json
+
+import pytest
+import torch
+import yaml
+
+from realrun.cli import main
+from sim.cli import main as simulate
+from sim.runlog.run_log_file import read_run_log
+
+SCENARIO = {
+    "name": "real",
+    "model": "m.json",
+    "latency": {
+        "kind": "linear",
+        "step_s": 0.001,
+        "per_prefill_token_s": 0.0,
+        "per_decode_request_s": 0.0,
+        "per_context_token_s": 0.0,
+    },
+    "workload": {
+        "kind": "synthetic",
+        "num_requests": 8,
+        "arrivals": {"kind": "constant", "rate_rps": 200.0},
+        "prompt_tokens": {"kind": "uniform", "min": 4, "max": 40},
+        "output_tokens": {"kind": "uniform", "min": 2, "max": 9},
+        "prefixes": {
+            "groups": 1,
+            "tokens": {"kind": "constant", "value": 24},
+            "share_probability": 1.0,
+        },
+    },
+    "scheduler": {"page_size": 8, "max_total_tokens": 640, "max_running_requests": 4},
+}
+
+
+@pytest.fixture
+def write(tmp_path, config_paths):
+    """Writes the scenario with changes, the tiny model's configuration beside it."""
+    (tmp_path / "m.json").write_text(config_paths["llama"].read_text())
+
+    def to_disk(**sections):
+        scenario = SCENARIO | sections
+        scenario["scheduler"] = {"context_length": 512, **scenario["scheduler"]}
+        path = tmp_path / "s.yaml"
+        path.write_text(yaml.safe_dump(scenario))
+        return path
+
+    return to_disk
+
+
+def run(path, *arguments):
+    return main(["run", str(path), "--device", "cpu", *arguments])
+
+
+def test_run_serves_and_logs(write, tmp_path, capsys):
+    """A summary on stdout, a log that names what ran, and whose decisions replay."""
+    path, log = write(), tmp_path / "log.jsonl.gz"
+    assert run(path, "--log", str(log), "--format", "json") == 0
+    summary = json.loads(capsys.readouterr().out)
+    assert (summary["completed"], summary["submitted"]) == (8, 8)
+    assert summary["total_cached_tokens"] > 0
+    recorded = read_run_log(log)
+    assert recorded.meta["source"] == "realrun"
+    assert recorded.meta["scheduler"]["max_total_tokens"] == 640
+    assert recorded.fingerprint["attention"] == "reference"
+    assert recorded.fingerprint["dtype"] == "float32"
+    assert len(recorded.steps) == summary["simulated_steps"]
+    assert simulate(["compare", str(log), str(path)]) == 0
+    assert "are decided again" in capsys.readouterr().out
+
+
+def test_run_without_pool_size_takes_what_the_device_has(write, tmp_path):
+    """`mem_fraction_static` of the memory there is, as the log says."""
+    path, log = write(), tmp_path / "log.jsonl"
+    text = path.read_text().replace("  max_total_tokens: 640\n", "  mem_fraction_static: 0.001\n")
+    path.write_text(text + "hardware: h200-sxm\n")
+    assert run(path, "--log", str(log)) == 0
+    assert read_run_log(log).meta["max_total_tokens"] > 640
+
+
+def test_run_greedy_logs_what_the_model_said(write, tmp_path, config_paths):
+    """Outputs are in the log, within the vocabulary, as long as they were allowed to be."""
+    log = tmp_path / "log.jsonl"
+    assert run(write(), "--log", str(log), "--sampling", "greedy") == 0
+    recorded = read_run_log(log)
+    vocab_size = json.loads(config_paths["llama"].read_text())["vocab_size"]
+    for line in recorded.requests:
+        assert len(line["output_ids"]) == line["output_tokens"]
+        assert all(0 <= token < vocab_size for token in line["output_ids"])
+
+
+def refused(capsys, *arguments):
+    """The one line that `realrun run` answers with."""
+    assert run(*arguments) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.count("\n") == 1
+    return printed.err
+
+
+@pytest.mark.parametrize(
+    ("sections", "reason"),
+    [
+        ({"model": None}, r"model: is required to run for real"),
+        ({"replicas": 2}, r"replicas: a real run serves 1, not 2"),
+        ({"model": "no.json"}, r"no.json: No such file"),
+        ({"model": "mistral"}, r"unknown model 'mistral'"),
+        (
+            {"scheduler": {"page_size": 256, "max_total_tokens": 512}},
+            "page_size 256: the runner takes 1 to 128",
+        ),
+        (
+            {"scheduler": {"max_total_tokens": 640, "context_length": 4096}},
+            "context_length: 4096 is more than the 512 positions of m",
+        ),
+        (
+            {"scheduler": {"max_total_tokens": 10**11}},
+            "max_total_tokens 100000000000: their KV takes",
+        ),
+    ],
+)
+def test_run_bad_scenario_is_one_line(write, capsys, sections, reason):
+    """What a simulation does not need, and what no device has."""
+    assert reason in refused(capsys, write(**sections))
+
+
+def test_run_missing_weights_is_one_line(write, tmp_path, capsys, config_paths):
+    """A checkpoint's directory without weights."""
+    folder = tmp_path / "empty"
+    folder.mkdir()
+    (folder / "config.json").write_text(config_paths["llama"].read_text())
+    message = refused(capsys, write(model="./empty"))
+    assert "empty" in message
+    assert "weights" in message
+
+
+def test_run_unsupported_architecture_is_one_line(write, tmp_path, capsys, config_paths):
+    """Another model_type."""
+    config = json.loads(config_paths["llama"].read_text()) | {"model_type": "mistral"}
+    (tmp_path / "other.json").write_text(json.dumps(config))
+    assert "model_type" in refused(capsys, write(model="other.json"))
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")
+def test_run_without_cuda_is_one_line(write, capsys):
+    """Asked for what is not there."""
+    path = write()
+    assert main(["run", str(path), "--device", "cuda"]) == 2
+    assert "torch finds no CUDA device" in capsys.readouterr().err
+    assert "needs a CUDA device" in refused(capsys, path, "--attention", "flashinfer")
+
+
+def test_run_log_that_cannot_be_written_is_found_out_first(write, tmp_path, capsys):
+    """Before anything is served."""
+    message = refused(capsys, write(), "--log", str(tmp_path / "no" / "log.jsonl"))
+    assert "does not exist" in message
+
+
+def test_run_unknown_dtype_is_one_line(write, capsys):
+    """With the nearest name."""
+    assert "did you mean float32?" in refused(capsys, write(), "--dtype", "float31")
