@@ -1,7 +1,8 @@
 """Serving a scenario for real, from its file to a run log."""
 
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -64,6 +65,17 @@ def serve_scenario(
         InputError: the scenario does not say what a real run needs, or the model, the device or
             the pool cannot be had.
     """
+    workload = servable_workload(loaded)
+    with warm_server(loaded, options) as server:
+        return server.serve(loaded, workload, sampling, watcher)
+
+
+def servable_workload(loaded: LoadedScenario) -> Workload:
+    """What the scenario asks of a server, once it is clear that a real one could serve it.
+
+    Raises:
+        InputError: it names no model, several replicas, or a page size that the runner has not.
+    """
     scenario = loaded.scenario
     if scenario.model is None:
         raise loaded.error(("model",), "is required to run for real")
@@ -71,19 +83,56 @@ def serve_scenario(
         raise loaded.error(("replicas",), f"a real run serves 1, not {scenario.replicas}")
     check_page_size(scenario.scheduler.page_size)
     with placed(loaded):
-        workload = build_workload(scenario.workload, seed=scenario.seed, base_dir=loaded.base_dir)
-    model = load(scenario.model, options, loaded.base_dir)
-    config = _scheduler_config(loaded, model)
+        return build_workload(scenario.workload, seed=scenario.seed, base_dir=loaded.base_dir)
+
+
+class WarmServer:
+    """Serves scenarios one after the other on one runner. Made by `warm_server`."""
+
+    def __init__(self, kit: Rig, first: LoadedScenario, pool_tokens: int) -> None:
+        self._kit = kit
+        self._first = first
+        self._pool_tokens = pool_tokens
+
+    def serve(
+        self,
+        loaded: LoadedScenario,
+        workload: Workload,
+        sampling: Sampling = "forced",
+        watcher: Callable[[Workload], Watcher] | None = None,
+    ) -> RealRun:
+        """Serve a scenario's workload in real time, to its end.
+
+        Raises:
+            InputError: the scenario needs another runner than the one that is warm.
+        """
+        _check_same_runner(self._first, loaded)
+        _check_context_length(loaded, self._kit.runner.model)
+        config = scheduler_config_with_pool(loaded.scenario, self._pool_tokens)
+        watch = watcher(workload) if watcher is not None else None
+        recorder = serve(self._kit, config, workload, sampling, watch)
+        return RealRun(_meta(loaded, config, self._kit, sampling), list(recorder.lines()))
+
+
+@contextmanager
+def warm_server(loaded: LoadedScenario, options: RunnerOptions) -> Iterator[WarmServer]:
+    """A warm runner for a scenario, and for all that differ from it in nothing a runner sees.
+
+    Raises:
+        InputError: the model, the device or the pool cannot be had.
+    """
+    model = load(str(loaded.scenario.model), options, loaded.base_dir)
+    _check_context_length(loaded, model)
+    section = loaded.scenario.scheduler
+    pool_tokens = _pool_tokens(loaded, model)
     with rig(
         model,
         options,
-        num_pages=config.pool_tokens // config.page_size,
-        page_size=config.page_size,
-        max_rows=config.max_running_requests,
+        num_pages=pool_tokens // section.page_size,
+        page_size=section.page_size,
+        max_rows=section.max_running_requests,
     ) as kit:
-        watch = watcher(workload) if watcher is not None else None
-        recorder = serve(kit, config, workload, sampling, watch)
-        return RealRun(_meta(loaded, config, kit, sampling), list(recorder.lines()))
+        yield WarmServer(kit, loaded, pool_tokens)
 
 
 def serve(
@@ -128,22 +177,35 @@ def _tokens(model: PagedModel, sampling: Sampling) -> Tokens:
     return GreedyTokens(model.vocab_size, frozenset(end for end in end_ids if end is not None))
 
 
-def _scheduler_config(loaded: LoadedScenario, model: PagedModel) -> SchedulerConfig:
-    """The scheduler's settings, the pool as large as the device allows unless it is given."""
-    section = loaded.scenario.scheduler
-    if section.context_length > model.max_positions:
+def _check_same_runner(first: LoadedScenario, other: LoadedScenario) -> None:
+    if other.scenario.model != first.scenario.model:
+        reason = f"{other.scenario.model} is not the {first.scenario.model} that is loaded"
+        raise other.error(("model",), reason)
+    for key in ("page_size", "max_total_tokens", "mem_fraction_static", "max_running_requests"):
+        known, value = (getattr(of.scenario.scheduler, key) for of in (first, other))
+        if value != known:
+            reason = f"{value} is not the {known} that the warm runner was made for"
+            raise other.error(("scheduler", key), reason)
+
+
+def _check_context_length(loaded: LoadedScenario, model: PagedModel) -> None:
+    context_length = loaded.scenario.scheduler.context_length
+    if context_length > model.max_positions:
         raise loaded.error(
             ("scheduler", "context_length"),
-            f"{section.context_length} is more than the {model.max_positions} positions of"
+            f"{context_length} is more than the {model.max_positions} positions of"
             f" {model.shape.name}",
         )
-    max_total_tokens = section.max_total_tokens
-    if max_total_tokens is None:
-        share = section.mem_fraction_static
-        share = DEFAULT_MEM_FRACTION_STATIC if share is None else share
-        num_pages = num_pages_that_fit(model, section.page_size, share)
-        max_total_tokens = num_pages * section.page_size
-    return scheduler_config_with_pool(loaded.scenario, max_total_tokens)
+
+
+def _pool_tokens(loaded: LoadedScenario, model: PagedModel) -> int:
+    """KV tokens of the pool: as the scenario says, else as many as the device takes."""
+    section = loaded.scenario.scheduler
+    if section.max_total_tokens is not None:
+        return section.max_total_tokens
+    share = section.mem_fraction_static
+    share = DEFAULT_MEM_FRACTION_STATIC if share is None else share
+    return num_pages_that_fit(model, section.page_size, share) * section.page_size
 
 
 def _meta(
