@@ -1,6 +1,8 @@
 """`realrun run`: a scenario served for real, and what is refused in one line."""
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,6 +12,7 @@ from realrun.cli import main
 from sim.cli import main as simulate
 from sim.runlog.run_log_file import read_run_log
 
+DOCS = Path(__file__).parents[2] / "docs"
 SCENARIO = {
     "name": "real",
     "model": "m.json",
@@ -70,6 +73,20 @@ def test_run_serves_and_logs(write, tmp_path, capsys):
     assert len(recorded.steps) == summary["simulated_steps"]
     assert simulate(["compare", str(log), str(path)]) == 0
     assert "are decided again" in capsys.readouterr().out
+
+
+def test_run_log_document_names_every_key(write, tmp_path):
+    """docs/run-log.md and docs/decision-log.md together, and nothing that is not there."""
+    log = tmp_path / "log.jsonl"
+    run(write(), "--log", str(log))
+    recorded = read_run_log(log)
+    for heading, line in (("Steps", recorded.steps[0]), ("Requests", recorded.requests[0])):
+        documented = {"output_ids"} if heading == "Requests" else set()
+        for name in ("decision-log.md", "run-log.md"):
+            text = (DOCS / name).read_text(encoding="utf-8")
+            section = text.split(f"## {heading}\n")[1].split("\n## ")[0]
+            documented |= set(re.findall(r"^\| `(\w+)` \|", section, flags=re.MULTILINE))
+        assert documented == {*line, *documented & {"output_ids"}}
 
 
 def test_run_without_pool_size_takes_what_the_device_has(write, tmp_path):
