@@ -13,6 +13,9 @@ from realrun.graphs import DecodeGraphs, graph_sizes, max_pages_of_rows
 from realrun.kv_tensors import KVTensors
 from realrun.model import PagedModel
 
+# Beyond, a step's kernels take longer than launching them does; each size costs memory and time.
+_MAX_GRAPH_ROWS = 256
+
 # Kernels are loaded and libraries take their workspaces when they first run, which a capture
 # cannot record. The second run finds everything as the capture will.
 _NUM_WARM_UPS = 2
@@ -60,11 +63,12 @@ class CudaRecorder:
 
 
 def capture_decodes(model: PagedModel, kv: KVTensors, max_rows: int) -> DecodeGraphs:
-    """Capture decode passes of up to `max_rows` rows, on a device that is otherwise idle.
+    """Capture decode passes of up to `max_rows` rows, at most 256, on an otherwise idle device.
 
     Raises:
         InputError: FlashInfer does not serve the model: its attention is what can be captured.
     """
+    max_rows = min(max_rows, _MAX_GRAPH_ROWS)
     shape = attention_shape(model, kv)
     wrappers = FlashInferWrappers(shape)
     num_bytes = workspace_bytes(shape, num_sms=wrappers.num_sms(), num_graph_rows=max_rows)

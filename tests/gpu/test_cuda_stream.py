@@ -1,0 +1,77 @@
+"""The queue of a GPU: order, asynchronous results, and times on the host's clock."""
+
+import time
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+from realrun.cuda_stream import CudaStream
+
+# About 50 ms of a GPU's cycles.
+LONG = 100_000_000
+# What mapping an event to the host's clock may be off by.
+SLACK_NS = 200_000
+
+
+def device() -> torch.device:
+    return torch.device("cuda", torch.cuda.current_device())
+
+
+def slow(number: int, cycles: int = LONG) -> Tensor:
+    torch.cuda._sleep(cycles)
+    return torch.full((3,), number, device="cuda")
+
+
+def test_cuda_stream_results_come_later_and_in_order() -> None:
+    """Submitting does not wait; several results may be outstanding."""
+    stream = CudaStream(device())
+    tickets = [stream.submit(lambda number=number: slow(number)) for number in range(4)]
+    assert not tickets[0].is_done()
+    assert [ticket.result().tolist() for ticket in tickets] == [[n] * 3 for n in range(4)]
+    assert all(ticket.is_done() for ticket in tickets)
+
+
+def test_cuda_stream_times_lie_on_the_hosts_clock() -> None:
+    """Steps take the device's time, begin when they can, and never overlap."""
+    stream = CudaStream(device())
+    stream.submit(lambda: slow(0, 1000)).result()
+    before_ns = time.perf_counter_ns()
+    tickets = [stream.submit(lambda: slow(1)) for _ in range(3)]
+    for ticket in tickets:
+        ticket.result()
+    after_ns = time.perf_counter_ns()
+    assert before_ns - SLACK_NS <= tickets[0].start_ns
+    assert tickets[-1].end_ns <= after_ns + SLACK_NS
+    for ticket in tickets:
+        assert 20_000_000 < ticket.forward_ns < 200_000_000
+        assert ticket.forward_ns == ticket.end_ns - ticket.start_ns
+    for first, second in pairwise(tickets):
+        assert 0 <= second.start_ns - first.end_ns < SLACK_NS
+
+
+def test_cuda_stream_prepared_copies_come_before_the_work() -> None:
+    """What is copied while preparing a step is there when it runs, and not before the last did."""
+    stream = CudaStream(device())
+    inputs = torch.zeros(1, device="cuda")
+    torch.cuda.synchronize()
+    tickets = []
+    for number in range(3):
+        host = torch.tensor([float(number)]).pin_memory()
+        stream.prepare(lambda host=host: inputs.copy_(host, non_blocking=True))
+
+        def work() -> Tensor:
+            torch.cuda._sleep(LONG // 10)
+            return inputs + 1
+
+        tickets.append(stream.submit(work))
+    assert [ticket.result().tolist() for ticket in tickets] == [[1.0], [2.0], [3.0]]
+
+
+def test_cuda_stream_synchronise_waits_for_everything() -> None:
+    """Afterwards all is done."""
+    stream = CudaStream(device())
+    ticket = stream.submit(lambda: slow(5))
+    stream.synchronise()
+    assert ticket.is_done()
+    stream.close()
