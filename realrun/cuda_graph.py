@@ -12,6 +12,7 @@ from realrun.attention.flashinfer_wrappers import FlashInferWrappers
 from realrun.graphs import DecodeGraphs, graph_sizes, max_pages_of_rows
 from realrun.kv_tensors import KVTensors
 from realrun.model import PagedModel
+from sim.core.errors import InputError
 
 # Beyond, a step's kernels take longer than launching them does; each size costs memory and time.
 _MAX_GRAPH_ROWS = 256
@@ -66,9 +67,20 @@ def capture_decodes(model: PagedModel, kv: KVTensors, max_rows: int) -> DecodeGr
     """Capture decode passes of up to `max_rows` rows, at most 256, on an otherwise idle device.
 
     Raises:
-        InputError: FlashInfer does not serve the model: its attention is what can be captured.
+        InputError: FlashInfer does not serve the model, and its attention is what can be
+            captured; or the graphs do not fit beside the KV cache.
     """
     max_rows = min(max_rows, _MAX_GRAPH_ROWS)
+    try:
+        return _capture_decodes(model, kv, max_rows)
+    except torch.OutOfMemoryError:
+        raise InputError(
+            f"graphs of up to {max_rows} rows: no memory left on {model.device};"
+            " take fewer KV tokens, or --no-graphs"
+        ) from None
+
+
+def _capture_decodes(model: PagedModel, kv: KVTensors, max_rows: int) -> DecodeGraphs:
     shape = attention_shape(model, kv)
     wrappers = FlashInferWrappers(shape)
     num_bytes = workspace_bytes(shape, num_sms=wrappers.num_sms(), num_graph_rows=max_rows)
