@@ -28,7 +28,7 @@ class _Launched(NamedTuple):
     decided_ns: int
     launched_ns: int
     schedule_ns: int
-    free_ns: int
+    ready_ns: int
 
 
 class Server:
@@ -56,8 +56,10 @@ class Server:
         self._overlaps = overlaps
         self._watcher = watcher
         self._looks_ns: list[int] = []
-        # When the host was free to think of the next step: a result was known, or it woke up.
-        self._free_ns = 0
+        # When the host last woke up, was done with a launch, or had a result.
+        self._awake_ns = 0
+        # From when the next step could be thought of, as a simulator counts; docs/run-log.md.
+        self._ready_ns = 0
         self._device_free_ns = 0
 
     def serve(self) -> None:
@@ -70,6 +72,8 @@ class Server:
                 self._land(landing)
             elif launched is None:
                 self._sleep()
+            if launched is not None and self._overlaps:
+                self._ready_ns = max(launched.launched_ns, self._device_free_ns)
             flying = launched if self._overlaps else None
 
     # ---- one step ------------------------------------------------------------------------------
@@ -85,16 +89,18 @@ class Server:
         state = self._engine.state()
         scheduled_ns = self._clock.now_ns()
         flight = self._executor.launch(batch)
-        looks_ns, self._looks_ns = tuple(self._looks_ns), []
-        return _Launched(
+        launched = _Launched(
             flight=flight,
             state=state,
-            looks_ns=looks_ns,
+            looks_ns=tuple(self._looks_ns),
             decided_ns=now_ns,
             launched_ns=self._clock.now_ns(),
-            schedule_ns=scheduled_ns - self._free_ns,
-            free_ns=self._free_ns,
+            schedule_ns=scheduled_ns - self._awake_ns,
+            ready_ns=self._ready_ns,
         )
+        self._looks_ns.clear()
+        self._awake_ns = launched.launched_ns
+        return launched
 
     def _land(self, launched: _Launched) -> None:
         batch = launched.flight.batch
@@ -105,7 +111,7 @@ class Server:
         records = self._engine.end_step(batch, output, known_ns)
         self._executor.settle(batch)
         self._over(records, known_ns)
-        self._free_ns = known_ns
+        self._awake_ns = known_ns
 
     def _note_tokens(self, batch: Batch, known_ns: int) -> None:
         """Tokens of requests that have ended or were put back meanwhile reach nobody."""
@@ -122,14 +128,20 @@ class Server:
         device_end_ns = self._clock.of_counter_ns(ticket.end_ns)
         forward_ns = max(ticket.forward_ns, 1)
         # What a simulator needs to come out at the same times: see docs/run-log.md.
-        ended_ns = device_end_ns if self._overlaps else known_ns
-        ready_ns = launched.launched_ns if self._overlaps else ended_ns - forward_ns
+        if self._overlaps:
+            ended_ns = device_end_ns
+            busy_ns = ended_ns - max(launched.launched_ns, self._device_free_ns)
+            host_ns = launched.launched_ns - launched.ready_ns
+        else:
+            ended_ns, busy_ns = known_ns, forward_ns
+            host_ns = known_ns - forward_ns - launched.ready_ns
+        self._ready_ns = ended_ns
         times = StepTimes(
             decided_ns=launched.decided_ns,
-            started_ns=ended_ns - forward_ns,
+            started_ns=ended_ns - max(busy_ns, 1),
             ended_ns=ended_ns,
             known_ns=known_ns,
-            host_ns=max(ready_ns - launched.free_ns, 0),
+            host_ns=max(host_ns, 0),
             forward_ns=forward_ns,
             idle_ns=max(device_start_ns - self._device_free_ns, 0),
             schedule_ns=launched.schedule_ns,
@@ -174,4 +186,4 @@ class Server:
         """Wait for work, if there is none."""
         if not self._engine.num_waiting and self._traffic.next_ns is not None:
             self._clock.sleep_until(self._traffic.next_ns)
-        self._free_ns = self._clock.now_ns()
+        self._awake_ns = self._ready_ns = self._clock.now_ns()
