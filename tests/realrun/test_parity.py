@@ -32,6 +32,11 @@ REQUESTS = [
     )
     for i in range(20)
 ]
+# The slots are taken by requests that take long when more important ones arrive.
+UNEQUAL = [scripted(f"low{i}", (i, 5), output=20, limit=20, priority=0) for i in range(10)] + [
+    scripted(f"high{i}", (9 - i, 7), output=3, limit=20, arrival_ns=(2 + i) * MS, priority=5 + i)
+    for i in range(4)
+]
 CHUNKING = {"whole": (-1, False), "chunked": (32, False), "mixed": (32, True)}
 
 
@@ -120,10 +125,10 @@ def test_parity_with_preemption(kit, policy, overlap):
         enable_priority_scheduling=True,
         priority_scheduling_preemption_threshold=1,
     )
-    run = record(kit, config, ListWorkload(REQUESTS))
-    divergence = replayed(run, config, REQUESTS)
+    run = record(kit, config, ListWorkload(UNEQUAL))
+    divergence = replayed(run, config, UNEQUAL)
     assert divergence is None, f"\n{divergence}"
-    check_log(run, REQUESTS)
+    check_log(run, UNEQUAL)
     assert sum(line["preemptions"] for line in run.requests) > 0
 
 
