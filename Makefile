@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
-.PHONY: demo test lint bench oracle clean
+.PHONY: demo test lint bench oracle calibrate-demo clean
 
 # The lock file pins every version; the extras say which of them are needed.
 $(VENV)/.base: pyproject.toml requirements.lock
@@ -30,6 +30,24 @@ test: lint
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m pytest tests/benchmarks -m benchmark_suite -p no:xdist --benchmark-columns=median,min,rounds --benchmark-group-by=group
+
+# The calibration loop on the CPU, in about two minutes: measure steps, serve for real, fit a
+# profile to the first logs, and judge it and the simulator by the others.
+DEMO_OUT := calibrate-demo-out
+serve-demo = $(BIN)/realrun run scenarios/calibration-demo/$(1).yaml $(3) --log $(DEMO_OUT)/$(2).jsonl.gz > /dev/null
+demo-logs = $(foreach name,$(1),$(DEMO_OUT)/$(name).jsonl.gz)
+
+calibrate-demo: $(VENV)/.dev
+	mkdir -p $(DEMO_OUT)
+	$(BIN)/realrun profile --model tiny --budget-s 30 --max-context 384 --max-rows 8 --repeats 3 --out $(DEMO_OUT)/profile.jsonl.gz
+	$(call serve-demo,training,training)
+	$(call serve-demo,training,training-no-overlap,--set scheduler.disable_overlap_schedule=true)
+	$(call serve-demo,fcfs,fcfs)
+	$(call serve-demo,lpm,lpm)
+	$(call serve-demo,no-overlap,no-overlap)
+	$(call serve-demo,fcfs,fcfs-again)
+	$(BIN)/calibrate fit $(call demo-logs,profile training training-no-overlap) -o $(DEMO_OUT)/tiny.json
+	$(BIN)/calibrate validate $(DEMO_OUT)/tiny.json $(call demo-logs,fcfs fcfs-again lpm no-overlap) --out $(DEMO_OUT)
 
 clean:
 	rm -rf $(VENV) build *.egg-info

@@ -51,11 +51,12 @@ def validate(
     if diverged:
         return False
     validation = compare(profile, runs, any_fingerprint=any_fingerprint)
+    written: Sequence[Path] = ()
     if directory is not None:
         # matplotlib takes half a second to load; only those who want pictures wait for it.
         from calibrate.validate_files import write_validation
 
-        write_validation(validation, directory)
+        written = write_validation(validation, directory)
     if as_json:
         print_line(json.dumps(document(validation), indent=2, allow_nan=False, ensure_ascii=False))
         return True
@@ -66,4 +67,6 @@ def validate(
         print_line("")
     for remark in validation.remarks:
         print_line(remark)
+    if written:
+        print_line(f"written: {', '.join(map(str, written))}")
     return True
