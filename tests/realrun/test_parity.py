@@ -32,10 +32,10 @@ REQUESTS = [
     )
     for i in range(20)
 ]
-# The slots are taken by requests that take long when more important ones arrive.
-UNEQUAL = [scripted(f"low{i}", (i, 5), output=20, limit=20, priority=0) for i in range(10)] + [
-    scripted(f"high{i}", (9 - i, 7), output=3, limit=20, arrival_ns=(2 + i) * MS, priority=5 + i)
-    for i in range(4)
+# However fast the machine: slots are taken when some of the more important ones arrive.
+UNEQUAL = [scripted(f"low{i}", (i, 5), output=20, limit=20) for i in range(24)] + [
+    scripted(f"high{i}", (50 + i, 7), output=3, limit=20, arrival_ns=(1 + 3 * i) * MS, priority=5)
+    for i in range(20)
 ]
 CHUNKING = {"whole": (-1, False), "chunked": (32, False), "mixed": (32, True)}
 
