@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
-.PHONY: demo test lint bench oracle calibrate-demo clean
+.PHONY: demo test lint bench oracle gpu calibrate-demo clean
 
 # The lock file pins every version; the extras say which of them are needed.
 $(VENV)/.base: pyproject.toml requirements.lock
@@ -70,3 +70,14 @@ oracle: $(VENV)/.base $(ORACLE_VENV)/.done
 	$(BIN)/python oracle/generate.py $(CASES) $(N) $(SEED)
 	$(ORACLE_VENV)/bin/python oracle/drive_sglang.py $(HARNESS) $(CASES)
 	$(BIN)/python oracle/report.py $(CASES)
+
+# Everything worth measuring on a GPU (docs/gpu.md). Such a machine may have torch and nothing of
+# ours installed: then its own Python runs the working tree.
+OUT ?= out/gpu
+BUDGET_S ?= 540
+HAS_GPU := import sys, torch; sys.exit(not torch.cuda.is_available())
+GPU_PYTHON ?= $(shell for python in $(BIN)/python $(PYTHON) $(wildcard $(BIN)/python); do \
+	$$python -c '$(HAS_GPU)' 2>/dev/null && break; done; echo $$python)
+
+gpu:
+	PYTHONPATH=.$${PYTHONPATH:+:$$PYTHONPATH} $(GPU_PYTHON) -m realrun suite --out $(OUT) --budget-s $(BUDGET_S)

@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from realrun.suite import UNFINISHED
 from sim.command_line import new_app, run_app
 from sim.core.errors import InputError
 
@@ -139,8 +140,8 @@ def profile_command(
     """Measure steps of many compositions, the coarse grid first; Ctrl-C keeps what there is."""
     # Loading torch counts.
     began_s = time.monotonic()
+    from realrun.budget import Budget
     from realrun.commands.profile import GridOptions, profile
-    from realrun.profiling.grid_run import Budget
     from realrun.rig import RunnerOptions
 
     profile(
@@ -158,6 +159,67 @@ def profile_command(
         ),
         budget=Budget(budget_s, began_s=began_s),
     )
+
+
+@app.command("runs")
+def runs_command(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="scenario file (YAML)")],
+    out: Annotated[Path, typer.Option(help="put the run logs there (.tar)")],
+    variant: Annotated[
+        list[str],
+        typer.Option(metavar="'NAME KEY.PATH=VALUE...'", help="what to serve; may be repeated"),
+    ],
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY.PATH=VALUE", help="override a key in all variants"),
+    ] = None,
+    repeats: Annotated[int, typer.Option(min=1, help="runs of each variant")] = 2,
+    budget_s: Annotated[
+        float | None, typer.Option(min=0, help="stop after so many seconds, loading included")
+    ] = None,
+    max_mib: Annotated[
+        float | None, typer.Option(min=0, help="keep the file below so many MiB")
+    ] = None,
+    device: Device = "auto",
+    dtype: DType = "auto",
+    attention: AttentionOption = Attention.AUTO,
+    graphs: Graphs = True,
+) -> None:
+    """Serve variants of a scenario; exit code 3 if there are more to do, by the same command."""
+    # Loading torch counts.
+    began_s = time.monotonic()
+    from realrun.budget import Budget
+    from realrun.commands.runs import runs
+    from realrun.rig import RunnerOptions
+    from realrun.variants import variant_runs
+
+    done = runs(
+        variant_runs(file, variant, overrides=set_ or (), repeats=repeats),
+        out,
+        options=RunnerOptions(device=device, dtype=dtype, attention=attention.value, graphs=graphs),
+        budget=Budget(budget_s, began_s=began_s),
+        max_bytes=None if max_mib is None else int(max_mib * (1 << 20)),
+    )
+    if not done:
+        raise typer.Exit(UNFINISHED)
+
+
+@app.command("suite")
+def suite_command(
+    out: Annotated[Path, typer.Option(metavar="DIR", help="folder of the results")],
+    budget_s: Annotated[float, typer.Option(min=0, help="stop after so many seconds")],
+    device: Device = "auto",
+    model: Annotated[
+        str | None, typer.Option(help="tiny: a few small stages, to try the suite on a CPU")
+    ] = None,
+) -> None:
+    """Check, profile and serve for real on a GPU, in stages; a second call goes on."""
+    began_s = time.monotonic()
+    from realrun.budget import Budget
+    from realrun.commands.suite import suite
+
+    if not suite(out, budget=Budget(budget_s, began_s=began_s), device=device, model=model):
+        raise typer.Exit(1)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

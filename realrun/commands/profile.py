@@ -4,12 +4,13 @@ import gc
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from realrun.budget import Budget
 from realrun.fingerprint import git_revision
 from realrun.kv_tensors import num_pages_that_fit
 from realrun.model import PagedModel
 from realrun.profiling.composition import Limits
 from realrun.profiling.grid import MAX_NEW_TOKENS, grid
-from realrun.profiling.grid_run import Budget, Measured, measure_grid
+from realrun.profiling.grid_run import Measured, measure_grid
 from realrun.profiling.measure import StepMeter
 from realrun.profiling.points import grid_counts, in_words, point_lines
 from realrun.rig import Rig, RunnerOptions, load, rig

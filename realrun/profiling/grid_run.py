@@ -1,13 +1,12 @@
 """Walks the grid: rounds, repeats, a budget, and whatever may end it early."""
 
-import math
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 import numpy as np
 
+from realrun.budget import Budget
 from realrun.profiling.composition import Composition
 from realrun.profiling.visit_times import VisitTimes
 
@@ -50,20 +49,6 @@ class Measured:
     num_steps: int = 0
     refused: list[tuple[Composition, str]] = field(default_factory=list)
     stopped: Stopped = "complete"
-
-
-class Budget:
-    """Seconds to spend, from `began_s` on the clock."""
-
-    def __init__(
-        self, seconds: float | None, *, began_s: float, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self.total_s = math.inf if seconds is None else seconds
-        self.clock = clock
-        self._end_s = began_s + self.total_s
-
-    def left_s(self) -> float:
-        return self._end_s - self.clock()
 
 
 def measure_grid(

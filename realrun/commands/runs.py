@@ -1,0 +1,113 @@
+"""`realrun runs`: variants of a scenario, each served several times on one warm runner."""
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from realrun.budget import Budget
+from realrun.rig import RunnerOptions
+from realrun.serve import RealRun, WarmServer, Watcher, servable_workload, warm_server
+from realrun.suite.bundle import add_member, member_sizes
+from realrun.variants import VariantRun
+from sim.commands.output import print_line
+from sim.core.atomic import check_target
+from sim.core.errors import InputError
+from sim.report.metrics import summarise
+from sim.report.progress import Progress
+from sim.runlog.load import load_run_log
+from sim.runlog.run_log_file import RecordedRun, write_run_log
+from sim.workload.workload import Workload
+
+_MIB = 1 << 20
+
+
+def runs(
+    wanted: Sequence[VariantRun],
+    out: Path,
+    *,
+    options: RunnerOptions,
+    budget: Budget,
+    max_bytes: int | None = None,
+) -> bool:
+    """Serve what the bundle `out` does not hold yet; returns whether it holds all of it now.
+
+    A log is in the bundle as soon as its run is over. A run is not begun if the longest one so
+    far would not fit into what is left of the budget.
+
+    Raises:
+        InputError: a workload, the device, or a bundle that is damaged, cannot be
+            written or would grow beyond `max_bytes`.
+    """
+    check_target(out)
+    for run in wanted:
+        if run.repeat == 1:
+            servable_workload(run.loaded)
+    known = member_sizes(out)
+    left = [run for run in wanted if _member(out, run) not in known]
+    if left:
+        with warm_server(left[0].loaded, options) as server:
+            left = _serve_all(server, left, out, budget, max_bytes)
+    print_line(f"{len(wanted) - len(left)} of {len(wanted)} runs are in {out}")
+    return not left
+
+
+def _serve_all(
+    server: WarmServer,
+    left: list[VariantRun],
+    out: Path,
+    budget: Budget,
+    max_bytes: int | None,
+) -> list[VariantRun]:
+    """Serve runs in order; returns those there was no time for."""
+    longest_s = 0.0
+    for number, run in enumerate(left):
+        if budget.left_s() <= longest_s:
+            return left[number:]
+        _check_room(out, max_bytes)
+        begin_s = budget.clock()
+        done = _serve(server, run)
+        with TemporaryDirectory() as folder:
+            log = Path(folder) / run.log_name
+            write_run_log(log, done.meta | {"variant": run.name, "repeat": run.repeat}, done.lines)
+            add_member(out, _member(out, run), log.read_bytes())
+        print_line(f"{run.name} {run.repeat}: {_in_words(done)}")
+        longest_s = max(longest_s, budget.clock() - begin_s)
+    return []
+
+
+def _check_room(out: Path, max_bytes: int | None) -> None:
+    """Whether a log as large as the largest would still fit in: known before it is measured."""
+    sizes = member_sizes(out).values()
+    if max_bytes is not None and sizes and sum(sizes) + max(sizes) > max_bytes:
+        raise InputError(
+            f"{out}: one more log would take it beyond {max_bytes / _MIB:.0f} MiB;"
+            " serve fewer variants, or shorter runs"
+        )
+
+
+def _serve(server: WarmServer, run: VariantRun) -> RealRun:
+    with ExitStack() as stack:
+
+        def watch(workload: Workload) -> Watcher:
+            return stack.enter_context(Progress(workload.num_requests)).update
+
+        return server.serve(run.loaded, servable_workload(run.loaded), watcher=watch)
+
+
+def _member(out: Path, run: VariantRun) -> str:
+    """Unpacked, a bundle's logs lie in a folder of its name."""
+    return f"{out.stem}/{run.log_name}"
+
+
+def _in_words(done: RealRun) -> str:
+    summary = summarise(load_run_log(RecordedRun.of_lines(done.meta, done.lines)))
+    parts = (
+        ("completed", "{:,} requests"),
+        ("duration", "{:.1f} s"),
+        ("output_throughput", "{:,.0f} tokens/s"),
+        ("mean_ttft_ms", "TTFT {:.1f} ms"),
+        ("mean_tpot_ms", "TPOT {:.2f} ms"),
+        ("cache_hit_rate_pct", "{:.1f} % cached"),
+    )
+    return ", ".join(form.format(summary[key]) for key, form in parts if summary[key] is not None)

@@ -1,0 +1,68 @@
+"""`realrun suite`: everything worth measuring on one machine, in stages."""
+
+import sys
+from pathlib import Path
+
+import torch
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+from realrun.budget import Budget
+from realrun.suite.record import StageRecord
+from realrun.suite.run_suite import run_suite
+from realrun.suite.stages import GPU_STAGES, TINY_STAGES
+from sim.commands.output import print_line, print_table
+from sim.core.errors import InputError
+
+
+def suite(out: Path, *, budget: Budget, device: str, model: str | None) -> bool:
+    """Run the stages that are left, print what became of each; returns whether none failed.
+
+    Args:
+        out: a folder, made if there is none.
+        budget: for this call.
+        device: a GPU; a CPU only with model `tiny`.
+        model: None: all stages of a GPU; `tiny`: a few small ones.
+
+    Raises:
+        InputError: no GPU, another model, or the folder.
+    """
+    if model not in {None, "tiny"}:
+        raise InputError(f"--model {model}: only tiny, to try the suite on a CPU")
+    if model is None and (device.startswith("cpu") or not torch.cuda.is_available()):
+        raise InputError(
+            "the suite measures a GPU, and torch finds no CUDA device"
+            " (to try it here: --device cpu --model tiny)"
+        )
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{out}: cannot be made: {error.strerror}") from None
+    records = run_suite(
+        GPU_STAGES if model is None else TINY_STAGES,
+        out,
+        device=device,
+        budget=budget,
+        say=_say,
+    )
+    print_table(_table(records))
+    return all(record.status != "failed" for record in records)
+
+
+def _say(line: str) -> None:
+    # At once, as whoever waits reads it.
+    print_line(line)
+    sys.stdout.flush()
+
+
+def _table(records: list[StageRecord]) -> Table:
+    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    for heading in ("stage", "status"):
+        table.add_column(heading)
+    for heading in ("seconds", "MB"):
+        table.add_column(heading, justify="right")
+    table.add_column("file")
+    for record in records:
+        size = "" if record.file_bytes is None else f"{record.file_bytes / 1e6:.2f}"
+        table.add_row(record.stage, record.status, f"{record.seconds:.0f}", size, record.file or "")
+    return table

@@ -1,0 +1,78 @@
+"""Runs one stage in a process of its own: what it breaks, and the memory it takes, end with it."""
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import IO, NamedTuple
+
+from realrun.suite import UNFINISHED
+from realrun.suite.stages import Stage
+
+# A command begins to count when Python has started, and at the end it still writes its results
+# and gives memory back. Both count here; what it does not need goes to the stages after it.
+_ENDING_S = 15.0
+_KILL_AFTER_S = 5.0
+_LINES_KEPT = 20
+
+
+class Outcome(NamedTuple):
+    """How a stage's process ended.
+
+    Attributes:
+        code: its exit code; negative: the signal that ended it.
+        timed_out: it was stopped at its limit.
+        seconds: how long it took.
+        printed: the last lines of its results; if it failed, of its complaints too.
+    """
+
+    code: int
+    timed_out: bool
+    seconds: float
+    printed: list[str]
+
+
+def command_of(stage: Stage, folder: Path, device: str, limit_s: float) -> list[str]:
+    """The command line of a stage that has to end within `limit_s`."""
+    command = [sys.executable, "-m", "realrun", *stage.arguments, "--device", device]
+    if stage.file is not None:
+        budget_s = max(limit_s - _ENDING_S, 0.0)
+        command += ["--out", str(folder / stage.file), "--budget-s", f"{budget_s:.0f}"]
+    return command
+
+
+def run_process(command: Sequence[str], limit_s: float) -> Outcome:
+    """Run a command; at its limit interrupt it, and kill it if that does not help."""
+    begin_s = time.monotonic()
+    with TemporaryFile() as results, TemporaryFile() as complaints:
+        process = subprocess.Popen(command, stdout=results, stderr=complaints)  # noqa: S603
+        try:
+            timed_out = not _ends_within(process, limit_s - _KILL_AFTER_S)
+        finally:
+            # Also when the suite itself is interrupted: the terminal has told the process too.
+            if process.poll() is None:
+                process.send_signal(signal.SIGINT)
+                if not _ends_within(process, _KILL_AFTER_S):
+                    process.kill()
+                    process.wait()
+        printed = _last_lines(results)
+        if process.returncode not in {0, UNFINISHED}:
+            printed += _last_lines(complaints)
+    return Outcome(process.returncode, timed_out, time.monotonic() - begin_s, printed)
+
+
+def _last_lines(file: IO[bytes]) -> list[str]:
+    file.seek(0)
+    lines = file.read().decode(errors="replace").splitlines()
+    return [line.rstrip() for line in lines[-_LINES_KEPT:]]
+
+
+def _ends_within(process: "subprocess.Popen[bytes]", seconds: float) -> bool:
+    try:
+        process.wait(max(seconds, 0.0))
+    except subprocess.TimeoutExpired:
+        return False
+    return True

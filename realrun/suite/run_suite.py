@@ -1,0 +1,56 @@
+"""Runs stages in turn within a budget; a second call goes on where the first one stopped."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from realrun.budget import Budget
+from realrun.suite.process import Outcome, command_of, run_process
+from realrun.suite.record import Records, StageRecord
+from realrun.suite.stages import Stage
+
+# Less is not worth beginning: most of it would go into loading.
+_LEAST_S = 25.0
+
+RunProcess = Callable[[Sequence[str], float], Outcome]
+
+
+def run_suite(
+    stages: tuple[Stage, ...],
+    folder: Path,
+    *,
+    device: str,
+    budget: Budget,
+    say: Callable[[str], None],
+    run: RunProcess = run_process,
+) -> list[StageRecord]:
+    """Run the stages that are not done yet, and record each as it ends.
+
+    What is left of the budget is shared out by weight among the stages still to come, so time
+    that one did not need goes to those after it.
+
+    Args:
+        stages: most valuable first.
+        folder: where results go.
+        device: of all stages.
+        budget: for all of them.
+        say: told what begins and how it ended.
+        run: runs a command, within so many seconds.
+
+    Raises:
+        InputError: the records cannot be read or written.
+    """
+    records = Records(folder, stages)
+    left = [stage for stage in stages if not records.is_done(stage)]
+    for number, stage in enumerate(left):
+        left_s = budget.left_s()
+        if left_s < _LEAST_S:
+            say("the budget is spent; the same command goes on from here")
+            break
+        share = stage.weight / sum(other.weight for other in left[number:])
+        limit_s = max(left_s * share, _LEAST_S)
+        say(f"{stage.name}: begins, at most {limit_s:.0f} s")
+        record = records.note(stage, run(command_of(stage, folder, device, limit_s), limit_s))
+        for line in record.printed:
+            say(f"  {line}")
+        say(f"{stage.name}: {record.status}")
+    return records.all()

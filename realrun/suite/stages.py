@@ -1,0 +1,100 @@
+"""The stages of the suite, most valuable first: a row a stage."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+_SCENARIOS = Path(__file__).parents[2] / "scenarios" / "calibration"
+
+# Settings whose order the simulator should reproduce, as variants of `realrun runs`.
+_SETTINGS = {
+    "fcfs": "",
+    "lpm": "scheduler.schedule_policy=lpm",
+    "lpm-mixed": "scheduler.schedule_policy=lpm scheduler.enable_mixed_chunk=true",
+    "lpm-no-overlap": "scheduler.schedule_policy=lpm scheduler.disable_overlap_schedule=true",
+    "dfs-weight": "scheduler.schedule_policy=dfs-weight",
+}
+# Most bytes of a bundle: what carries the files off may refuse larger ones than 16 MiB.
+_MAX_MIB = "15"
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One command of `realrun`, in a process of its own.
+
+    Attributes:
+        name: of the stage.
+        weight: its share of the time, relative to the others.
+        arguments: of the command.
+        file: where its results go; such a command takes --out and --budget-s. None: what it
+            prints is all.
+    """
+
+    name: str
+    weight: float
+    arguments: tuple[str, ...]
+    file: str | None = None
+
+
+def _runs(scenario: str, load: str, rate_rps: int, seconds: int) -> tuple[str, ...]:
+    """Arguments that serve a scenario at a rate for about so many seconds, under all settings."""
+    rate = (f"workload.arrivals.rate_rps={rate_rps}", f"workload.num_requests={rate_rps * seconds}")
+    sets = [part for change in rate for part in ("--set", change)]
+    settings = [f"{load}-{name} {changes}".strip() for name, changes in _SETTINGS.items()]
+    variants = [part for setting in settings for part in ("--variant", setting)]
+    path = str(_SCENARIOS / f"{scenario}.yaml")
+    return ("runs", path, *sets, *variants, "--max-mib", _MAX_MIB)
+
+
+def _profile(model: str, *limits: str) -> tuple[str, ...]:
+    return ("profile", "--model", model, *limits)
+
+
+# Checks and profiles get more than they are expected to need: they are not taken up again where
+# they stopped, as runs are. Rates are a half and nine tenths of what an H200 is expected to serve.
+GPU_STAGES = (
+    Stage("check-tiny", 80, ("check", "--model", "tiny")),
+    Stage("check-gpt2", 80, ("check", "--model", "gpt2")),
+    Stage("profile-gpt2", 120, _profile("gpt2"), "profile-gpt2.jsonl.gz"),
+    Stage(
+        "profile-qwen2.5-0.5b",
+        160,
+        _profile("qwen2.5-0.5b", "--max-context", "32768"),
+        "profile-qwen2.5-0.5b.jsonl.gz",
+    ),
+    Stage(
+        "profile-llama-3.1-8b",
+        240,
+        _profile("llama-3.1-8b", "--max-context", "16384"),
+        "profile-llama-3.1-8b.jsonl.gz",
+    ),
+    Stage(
+        "runs-qwen2.5-0.5b-high",
+        180,
+        _runs("qwen2.5-0.5b", "high", rate_rps=75, seconds=16),
+        "runs-qwen2.5-0.5b-high.tar",
+    ),
+    Stage(
+        "runs-qwen2.5-0.5b-half",
+        120,
+        _runs("qwen2.5-0.5b", "half", rate_rps=40, seconds=16),
+        "runs-qwen2.5-0.5b-half.tar",
+    ),
+    Stage(
+        "runs-gpt2-high",
+        80,
+        _runs("gpt2", "high", rate_rps=220, seconds=16),
+        "runs-gpt2-high.tar",
+    ),
+)
+
+# To try the suite where there is no GPU.
+TINY_STAGES = (
+    Stage("check-tiny", 1, ("check", "--model", "tiny")),
+    Stage(
+        "profile-tiny",
+        2,
+        _profile("tiny", "--max-context", "512", "--max-rows", "16", "--repeats", "3"),
+        "profile-tiny.jsonl.gz",
+    ),
+    Stage("runs-tiny", 3, _runs("tiny", "half", rate_rps=10, seconds=3), "runs-tiny.tar"),
+)
