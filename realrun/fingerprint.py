@@ -17,7 +17,7 @@ def fingerprint(model: PagedModel, attention: str) -> dict[str, object]:
         **_device(model.device),
         "torch": torch.__version__,
         "transformers": _version("transformers"),
-        "flashinfer": _version("flashinfer-python") if attention == "flashinfer" else None,
+        "flashinfer": _version("flashinfer-python") if attention.startswith("flashinfer") else None,
         "attention": attention,
         "model": shape.name,
         "num_parameters": shape.num_parameters,

@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 
 from realrun.attention.choose import AttentionName, build_attention
+from realrun.attention.reference import ReferenceAttention
 from realrun.fingerprint import fingerprint
 from realrun.graph_protocol import RecordedDecodes
 from realrun.kv_tensors import KVTensors
@@ -25,7 +26,7 @@ class RunnerOptions:
     Attributes:
         device: `cpu`, `cuda`, `cuda:N`, or `auto`: a GPU if there is one.
         dtype: `float32`, `bfloat16`, `float16`, or `auto`: bfloat16 on a GPU, float32 on a CPU.
-        attention: `reference`, `flashinfer`, or `auto`.
+        attention: backend, see `build_attention`.
         graphs: replay decode steps as recorded CUDA graphs where that is possible.
         seed: of random weights.
     """
@@ -109,12 +110,15 @@ def rig(
     attention = build_attention(options.attention, model, kv, model.device)
     stream = _stream(model.device)
     try:
-        name = type(attention).__name__.removesuffix("Attention").lower()
+        by_library = not isinstance(attention, ReferenceAttention)
         graphs = None
-        if options.graphs and is_cuda and name == "flashinfer":
+        if options.graphs and by_library:
             graphs = _capture(model, kv, stream, max_rows)
         runner = ModelRunner(model, kv, attention, graphs=graphs)
         warm_up(runner, stream, max_rows)
+        name = options.attention
+        if name == "auto":
+            name = "flashinfer" if by_library else "reference"
         yield Rig(runner, stream, fingerprint(model, name))
     finally:
         stream.close()

@@ -6,14 +6,16 @@ from typing import Literal
 import torch
 
 from realrun.attention.backend import AttentionBackend
-from realrun.attention.flashinfer import FlashInferAttention
+from realrun.attention.flashinfer import FlashInferAttention, PrefillBackend
 from realrun.attention.flashinfer_shape import attention_shape, flashinfer_problem
 from realrun.attention.reference import ReferenceAttention
 from realrun.kv_tensors import KVTensors
 from realrun.model import PagedModel
 from sim.core.errors import InputError
 
-AttentionName = Literal["auto", "reference", "flashinfer"]
+AttentionName = Literal["auto", "reference", "flashinfer", "flashinfer-fa2", "flashinfer-fa3"]
+
+_KERNELS: dict[str, PrefillBackend] = {"flashinfer-fa2": "fa2", "flashinfer-fa3": "fa3"}
 
 
 def build_attention(
@@ -23,6 +25,8 @@ def build_attention(
 
     Args:
         name: `auto` is flashinfer where it is installed and serves the model, else reference.
+            flashinfer chooses the prefill kernel batch by batch, flashinfer-fa2 and
+            flashinfer-fa3 always take that one.
         model: the model it serves.
         kv: its KV tensors.
         device: where both are.
@@ -35,4 +39,4 @@ def build_attention(
         return ReferenceAttention(kv.layers[0], model.num_heads)
     if problem is not None:
         raise InputError(f"attention flashinfer: {problem}")
-    return FlashInferAttention(model, kv)
+    return FlashInferAttention(model, kv, prefill_backend=_KERNELS.get(name, "auto"))
