@@ -89,6 +89,7 @@ def build_latency(
     hardware: Hardware | None,
     base_dir: Path,
     overlaps: bool = True,
+    replica: int = 0,
 ) -> LatencyModel:
     """The latency model a scenario asks for: one call for each replica, as a recording has state.
 
@@ -98,6 +99,7 @@ def build_latency(
         hardware: the accelerator, if known.
         base_dir: what paths are relative to.
         overlaps: the scheduler overlaps; profiles have host times for either way.
+        replica: which server the model is for; recordings know their servers.
 
     Raises:
         InputError: a roofline without model or hardware, or an unusable recording or profile.
@@ -105,7 +107,7 @@ def build_latency(
     if isinstance(config, LinearLatencyConfig):
         return LinearLatency(**config.model_dump(exclude={"kind"}))
     if isinstance(config, RecordedLatencyConfig):
-        return RecordedLatency.from_file(base_dir / config.path)
+        return RecordedLatency.from_file(base_dir / config.path, replica)
     if isinstance(config, ProfileLatencyConfig):
         latency = ProfileLatency.from_file(config.path, base_dir=base_dir, overlaps=overlaps)
         if model is not None and latency.profile.model != model.name:

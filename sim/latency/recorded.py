@@ -19,13 +19,13 @@ class RecordedLatency:
         self._next = 0
 
     @classmethod
-    def from_file(cls, path: Path) -> "RecordedLatency":
-        """Read a decision log, plain or gzipped.
+    def from_file(cls, path: Path, replica: int = 0) -> "RecordedLatency":
+        """Read a server's steps of a decision log, plain or gzipped.
 
         Raises:
             InputError: see `read_step_times`.
         """
-        return cls(path, *read_step_times(path))
+        return cls(path, *read_step_times(path, replica))
 
     def step_ns(self, step: StepFeatures) -> StepTime:
         self._check_left()

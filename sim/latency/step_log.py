@@ -15,8 +15,10 @@ _MAX_NS = 2**62
 _MAX_S = _MAX_NS // NS_PER_S
 
 
-def read_step_times(path: Path) -> tuple[Int64, Int64]:
-    """Device and host ns of every `"kind": "step"` line, in the file's order.
+def read_step_times(path: Path, replica: int = 0) -> tuple[Int64, Int64]:
+    """Device and host ns of a server's `"kind": "step"` lines, in the file's order.
+
+    In a log of one server, or one that names none, the steps are anybody's.
 
     A line gives `device_ns`, or `t_start_ns` and `t_end_ns`, both with `host_ns` (else 0), or
     `t_start` and `t_end` in seconds; the first that it has is taken. Seconds are rounded to ns
@@ -27,15 +29,18 @@ def read_step_times(path: Path) -> tuple[Int64, Int64]:
 
     Raises:
         InputError: unreadable file, a line that is not JSON or has no such times, a step that takes
-            no time or less, or a file without steps.
+            no time or less, or a file without steps, or without steps of this one of its servers.
     """
-    times = [
-        _step_time(record, f"{path}:{line_number}")
-        for line_number, record in numbered_lines(path)
-        if record.get("kind") == "step"
-    ]
-    if not times:
+    times_of: dict[object, list[StepTime]] = {}
+    for line_number, record in numbered_lines(path):
+        if record.get("kind") == "step":
+            time = _step_time(record, f"{path}:{line_number}")
+            times_of.setdefault(record.get("replica"), []).append(time)
+    if not times_of:
         raise InputError(f'{path}: no line with "kind": "step"')
+    times = next(iter(times_of.values())) if len(times_of) == 1 else times_of.get(replica)
+    if times is None:
+        raise InputError(f"{path}: has steps of {len(times_of)} servers, none of server {replica}")
     columns = np.array(times, dtype=np.int64)
     return columns[:, 0].copy(), columns[:, 1].copy()
 

@@ -59,8 +59,9 @@ def build(loaded: LoadedScenario) -> BuiltScenario:
                 hardware=hardware,
                 base_dir=base_dir,
                 overlaps=not scheduler.disable_overlap_schedule,
+                replica=replica,
             )
-            for _ in range(scenario.replicas)
+            for replica in range(scenario.replicas)
         )
         workload = build_workload(scenario.workload, seed=scenario.seed, base_dir=base_dir)
     return BuiltScenario(loaded, workload, scheduler, latencies, model, hardware)

@@ -144,3 +144,23 @@ def test_recorded_reference_log_replays_its_own_durations(shared_dir):
     assert len(device_ns) == len(steps)
     for took_ns, step in zip(device_ns, steps, strict=True):
         assert took_ns == pytest.approx((step["t_end"] - step["t_start"]) * 1e9, abs=1.01)
+
+
+def test_recorded_log_of_several_servers_gives_each_its_own(tmp_path):
+    """Server i takes the steps of server i; one the log does not have is told so."""
+    records = [
+        {"kind": "step", "replica": i % 2, "t_start_ns": 0, "t_end_ns": 10 + i} for i in range(5)
+    ]
+    path = write_log(tmp_path / "log.jsonl", records)
+    for replica, times in enumerate([[10, 12, 14], [11, 13]]):
+        model = RecordedLatency.from_file(path, replica)
+        assert model.decode_run_ns(STEP, 9)[0].tolist() == times
+    with pytest.raises(InputError, match="has steps of 2 servers, none of server 2"):
+        RecordedLatency.from_file(path, 2)
+
+
+def test_recorded_log_of_one_server_serves_any(tmp_path):
+    """Whatever number it has in its own run."""
+    records = [{"kind": "step", "replica": 3, "t_start_ns": 0, "t_end_ns": 10}]
+    path = write_log(tmp_path / "log.jsonl", records)
+    assert RecordedLatency.from_file(path, 1).step_ns(STEP) == (10, 0)
