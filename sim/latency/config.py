@@ -112,8 +112,8 @@ def build_latency(
         latency = ProfileLatency.from_file(config.path, base_dir=base_dir, overlaps=overlaps)
         if model is not None and latency.profile.model != model.name:
             raise InputError(
-                f"latency: profile {config.path} was measured on {latency.profile.model}, the scenario's"
-                f" model is {model.name}"
+                f"latency: profile {config.path} was measured on {latency.profile.model},"
+                f" the scenario's model is {model.name}"
             )
         return latency
     if model is None:
