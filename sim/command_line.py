@@ -11,7 +11,6 @@ import traceback
 from collections.abc import Sequence
 
 import typer
-from typer.exceptions import TyperException
 
 from sim.core.errors import InputError
 
@@ -45,9 +44,6 @@ def run_app(app: typer.Typer, program: str, argv: Sequence[str] | None) -> int:
     except InputError as error:
         code = 2
         _complain(program, str(error))
-    except TyperException as error:
-        code = 2
-        _complain(program, f"{_usage_fault(error)} (see {program} --help)")
     except KeyboardInterrupt:
         code = _INTERRUPTED
         _complain(program, "interrupted")
@@ -56,15 +52,25 @@ def run_app(app: typer.Typer, program: str, argv: Sequence[str] | None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 1
     except Exception as error:
-        traceback.print_exc()
-        code = 1
-        _complain(program, f"internal error, not your input: {type(error).__name__}: {error}")
+        code = _explain(program, error)
     return code if isinstance(code, int) else 0
 
 
-def _usage_fault(error: TyperException) -> str:
-    """Which option or argument is wrong, without the full stop and the library's own words."""
-    return error.format_message().replace("Value error, ", "").strip().removesuffix(".")
+def _explain(program: str, error: Exception) -> int:
+    """Say what ended a command; returns the exit code.
+
+    Typer's own exceptions are known by what they can do: their classes move between its versions.
+    """
+    if hasattr(error, "format_message"):
+        fault = error.format_message().replace("Value error, ", "").strip().removesuffix(".")
+        _complain(program, f"{fault} (see {program} --help)")
+        return 2
+    if type(error).__name__ == "Abort":
+        _complain(program, "interrupted")
+        return _INTERRUPTED
+    traceback.print_exc()
+    _complain(program, f"internal error, not your input: {type(error).__name__}: {error}")
+    return 1
 
 
 def _complain(program: str, message: str) -> None:
