@@ -106,7 +106,7 @@ class WarmServer:
         Raises:
             InputError: the scenario needs another runner than the one that is warm.
         """
-        _check_same_runner(self._first, loaded)
+        check_same_runner(self._first, loaded)
         _check_context_length(loaded, self._kit.runner.model)
         config = scheduler_config_with_pool(loaded.scenario, self._pool_tokens)
         watch = watcher(workload) if watcher is not None else None
@@ -177,7 +177,8 @@ def _tokens(model: PagedModel, sampling: Sampling) -> Tokens:
     return GreedyTokens(model.vocab_size, frozenset(end for end in end_ids if end is not None))
 
 
-def _check_same_runner(first: LoadedScenario, other: LoadedScenario) -> None:
+def check_same_runner(first: LoadedScenario, other: LoadedScenario) -> None:
+    """Raises InputError unless a runner that is warm for one scenario can serve the other."""
     if other.scenario.model != first.scenario.model:
         reason = f"{other.scenario.model} is not the {first.scenario.model} that is loaded"
         raise other.error(("model",), reason)

@@ -7,7 +7,14 @@ from tempfile import TemporaryDirectory
 
 from realrun.budget import Budget
 from realrun.rig import RunnerOptions
-from realrun.serve import RealRun, WarmServer, Watcher, servable_workload, warm_server
+from realrun.serve import (
+    RealRun,
+    WarmServer,
+    Watcher,
+    check_same_runner,
+    servable_workload,
+    warm_server,
+)
 from realrun.suite.bundle import add_member, member_sizes
 from realrun.variants import VariantRun
 from sim.commands.output import print_line
@@ -43,6 +50,7 @@ def runs(
     for run in wanted:
         if run.repeat == 1:
             servable_workload(run.loaded)
+            check_same_runner(wanted[0].loaded, run.loaded)
     known = member_sizes(out)
     left = [run for run in wanted if _member(out, run) not in known]
     if left:

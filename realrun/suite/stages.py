@@ -58,7 +58,7 @@ GPU_STAGES = (
     Stage(
         "profile-qwen2.5-0.5b",
         160,
-        _profile("qwen2.5-0.5b", "--max-context", "32768"),
+        _profile("qwen2.5-0.5b", "--max-context", "16384"),
         "profile-qwen2.5-0.5b.jsonl.gz",
     ),
     Stage(
