@@ -32,7 +32,8 @@ bench: $(VENV)/.dev
 	$(BIN)/python -m pytest tests/benchmarks -m benchmark_suite -p no:xdist --benchmark-columns=median,min,rounds --benchmark-group-by=group
 
 # The calibration loop on the CPU, in about two minutes: measure steps, serve for real, fit a
-# profile to the first logs, and judge it and the simulator by the others.
+# profile to some of the logs, judge it and the simulator by the others. A CPU's pace drifts: runs
+# to fit and runs to judge by take turns.
 DEMO_OUT := calibrate-demo-out
 serve-demo = $(BIN)/realrun run scenarios/calibration-demo/$(1).yaml $(3) --log $(DEMO_OUT)/$(2).jsonl.gz > /dev/null
 demo-logs = $(foreach name,$(1),$(DEMO_OUT)/$(name).jsonl.gz)
@@ -40,10 +41,10 @@ demo-logs = $(foreach name,$(1),$(DEMO_OUT)/$(name).jsonl.gz)
 calibrate-demo: $(VENV)/.dev
 	mkdir -p $(DEMO_OUT)
 	$(BIN)/realrun profile --model tiny --budget-s 30 --max-context 384 --max-rows 8 --repeats 3 --out $(DEMO_OUT)/profile.jsonl.gz
-	$(call serve-demo,training,training)
-	$(call serve-demo,training,training-no-overlap,--set scheduler.disable_overlap_schedule=true)
 	$(call serve-demo,fcfs,fcfs)
+	$(call serve-demo,training,training)
 	$(call serve-demo,lpm,lpm)
+	$(call serve-demo,training,training-no-overlap,--set scheduler.disable_overlap_schedule=true)
 	$(call serve-demo,no-overlap,no-overlap)
 	$(call serve-demo,fcfs,fcfs-again)
 	$(BIN)/calibrate fit $(call demo-logs,profile training training-no-overlap) -o $(DEMO_OUT)/tiny.json
