@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from sim.core.errors import InputError
 from sim.engine.decision import DECIDED_FIELDS
+from sim.latency.features import line_features
 from sim.runlog import RunLog
 from sim.runlog.load import load_run_log
 from sim.runlog.run_log_file import RecordedRun, read_run_log
@@ -18,6 +19,8 @@ from sim.scenario.schema import Scenario
 from sim.scheduler.config import SchedulerConfig
 from sim.workload.build import build_workload
 from sim.workload.workload import ScriptedRequest, Turn, Workload
+
+_TIMES = ("t_decided_ns", "t_start_ns", "t_end_ns", "t_known_ns", "host_ns", "forward_ns")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +96,7 @@ def rebuild(path: Path, base_dir: Path | None = None) -> RebuiltRun:
         raise InputError(f"{path}: meta.max_total_tokens: must be the pool's size in tokens")
     return RebuiltRun(
         recorded=recorded,
-        log=load_run_log(recorded),
+        log=_columns(recorded),
         scenario=scenario,
         config=scheduler_config_with_pool(scenario, pool_tokens),
         workload=_workload(recorded, scenario, base_dir or path.parent),
@@ -119,9 +122,24 @@ def _check_steps(recorded: RecordedRun) -> None:
     if not recorded.steps:
         raise InputError(f"{recorded.path}: has no steps")
     for number, step in enumerate(recorded.steps):
+        where = f"{recorded.path}: step {number}"
         for key in DECIDED_FIELDS:
             if key not in step:
-                raise InputError(f"{recorded.path}: step {number}: {key}: missing")
+                raise InputError(f"{where}: {key}: missing")
+        for key in _TIMES:
+            if type(step[key]) is not int or step[key] < 0:
+                raise InputError(f"{where}: {key}: must be a time in ns, got {step[key]!r}")
+        try:
+            line_features(step)
+        except (KeyError, TypeError, ValueError):
+            raise InputError(f"{where}: mode, prefill, n_decode or ctx: not a step's") from None
+
+
+def _columns(recorded: RecordedRun) -> RunLog:
+    try:
+        return load_run_log(recorded)
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(f"{recorded.path}: a value is not of its type: {error}") from None
 
 
 def _scenario(recorded: RecordedRun) -> Scenario:
@@ -144,9 +162,10 @@ def _workload(recorded: RecordedRun, scenario: Scenario, base_dir: Path) -> Logg
     requests = []
     for line in recorded.requests:
         rid = line["rid"]
-        if rid not in known:
-            raise InputError(f"{path}: request {rid!r} is not one of its scenario's")
-        request = known[rid]
+        # Taken out: a request arrives once.
+        request = known.pop(rid, None)
+        if request is None:
+            raise InputError(f"{path}: request {rid!r}: is not one of its scenario's, or is twice")
         spec = replace(request.spec, arrival_ns=line["arrival_ns"])
         requests.append(replace(request, spec=spec))
     return LoggedWorkload(tuple(requests))

@@ -189,6 +189,22 @@ def with_strange_request(run):
     run.requests[0]["rid"] = "stranger"
 
 
+def with_a_request_twice(run):
+    run.requests.insert(1, run.requests[0])
+
+
+def without_time(run):
+    run.steps[3]["t_end_ns"] = "soon"
+
+
+def with_strange_mode(run):
+    run.steps[4]["mode"] = "idle"
+
+
+def with_strange_finish(run):
+    run.requests[2]["finish_ns"] = "late"
+
+
 def without_steps(run):
     run.steps.clear()
 
@@ -197,7 +213,20 @@ def without_steps(run):
     ("change", "line"),
     [
         (without_crc, "run.jsonl: step 5: decode_crc: missing"),
-        (with_strange_request, "run.jsonl: request 'stranger' is not one of its scenario's"),
+        (
+            with_strange_request,
+            "run.jsonl: request 'stranger': is not one of its scenario's, or is twice",
+        ),
+        (with_a_request_twice, "run.jsonl: request '0': is not one of its scenario's, or is twice"),
+        (without_time, "run.jsonl: step 3: t_end_ns: must be a time in ns, got 'soon'"),
+        (
+            with_strange_mode,
+            "run.jsonl: step 4: mode, prefill, n_decode or ctx: not a step's",
+        ),
+        (
+            with_strange_finish,
+            "run.jsonl: a value is not of its type: invalid literal for int() with base 10: 'late'",
+        ),
         (without_steps, "run.jsonl: has no steps"),
     ],
 )
