@@ -16,7 +16,8 @@ Line = Mapping[str, Any]
 
 # Says which run it was, not what it ran on.
 _OF_THE_RUN = ("scenario_hash",)
-_HOST_PARTS = ("plan_ns", "launch_ns", "read_back_ns")
+_POINT_HOST_PARTS = ("plan_ns", "launch_ns", "read_back_ns")
+_STEP_HOST_PARTS = ("schedule_ns", *_POINT_HOST_PARTS)
 # Some 73 years, and exact as a double.
 _MOST_NS = 2**61
 # Decode steps whose mean contexts differ by less than this much count as one composition.
@@ -29,8 +30,8 @@ class Sample(NamedTuple):
     Attributes:
         step: its features.
         graph: rows of the decode graph it went through; 0: eager.
-        device_ns: time of the forward pass.
-        host_ns: host time, None if unknown.
+        device_ns: how long the device was at it.
+        host_ns: host time of its own, see `host_work_ns`; None if unknown.
         scheduling: how its host time came about: normal, overlap or not measured.
         max_decode_context: longest context among its decode rows, None if unknown.
     """
@@ -115,14 +116,47 @@ def _samples(log: RecordedRun) -> Iterator[Sample]:
     disabled = log.meta.get("scheduler", {}).get("disable_overlap_schedule", False)
     for number, line in enumerate(log.steps):
         where = f"{log.path}: step {number}"
-        host_ns = _time_ns(line, "host_ns", where, least=0)
-        yield _sample(line, where, host_ns, "normal" if disabled else "overlap")
+        for key in ("t_start_ns", "t_end_ns", "host_ns"):
+            _time_ns(line, key, where, least=0)
+        device_ns = _checked_ns(device_work_ns(line), "t_end_ns", where, least=1)
+        host_ns = host_work_ns(line, overlaps=not disabled)
+        yield _sample(line, where, device_ns, host_ns, "normal" if disabled else "overlap")
     for number, line in enumerate(log.points):
         where = f"{log.path}: point {number}"
-        yield _sample(line, where, _host_ns(line, where), "not measured")
+        device_ns = _time_ns(line, "forward_ns", where, least=1)
+        known = all(part in line for part in _POINT_HOST_PARTS)
+        for part in _POINT_HOST_PARTS if known else ():
+            _time_ns(line, part, where, least=0)
+        point_host_ns = _sum_of_parts(line, _POINT_HOST_PARTS) if known else None
+        yield _sample(line, where, device_ns, point_host_ns, "not measured")
 
 
-def _sample(line: Line, where: str, host_ns: float | None, scheduling: Scheduling) -> Sample:
+def device_work_ns(step: Line) -> float:
+    """How long the device was at a real run's step."""
+    return float(step["t_end_ns"] - step["t_start_ns"])
+
+
+def host_work_ns(step: Line, *, overlaps: bool) -> float:
+    """Host time of a real run's step that goes by before the device can begin with it.
+
+    Under overlap `host_ns` begins with the launch of the step before, an eager one of which the
+    device's work on that step hides. What is the step's own is in the parts; a graph's launch
+    counts, as the device waits for it.
+    """
+    if not overlaps or any(part not in step for part in _STEP_HOST_PARTS):
+        return float(step["host_ns"])
+    return _sum_of_parts(step, _STEP_HOST_PARTS)
+
+
+def _sum_of_parts(line: Line, parts: Sequence[str]) -> float:
+    """An eager launch is none of them: it runs beside the device's work."""
+    is_graph = bool(line.get("padded_rows"))
+    return float(sum(line[part] for part in parts if is_graph or part != "launch_ns"))
+
+
+def _sample(
+    line: Line, where: str, device_ns: float, host_ns: float | None, scheduling: Scheduling
+) -> Sample:
     try:
         step = line_features(line)
     except (KeyError, TypeError, ValueError):
@@ -134,22 +168,18 @@ def _sample(line: Line, where: str, host_ns: float | None, scheduling: Schedulin
     return Sample(
         step=step,
         graph=line.get("padded_rows") or 0,
-        device_ns=_time_ns(line, "forward_ns", where, least=1),
+        device_ns=device_ns,
         host_ns=host_ns,
         scheduling=scheduling,
         max_decode_context=line.get("max_decode_ctx") or None,
     )
 
 
-def _host_ns(point: Line, where: str) -> float | None:
-    """What a profile measured of the host's work."""
-    if any(part not in point for part in _HOST_PARTS):
-        return None
-    return sum(_time_ns(point, part, where, least=0) for part in _HOST_PARTS)
-
-
 def _time_ns(line: Line, key: str, where: str, *, least: int) -> float:
-    value = line.get(key)
+    return _checked_ns(line.get(key), key, where, least=least)
+
+
+def _checked_ns(value: object, key: str, where: str, *, least: int) -> float:
     if isinstance(value, int | float) and not isinstance(value, bool) and least <= value < _MOST_NS:
         return float(value)
     raise InputError(f"{where}: {key}: must be a time of at least {least} ns, got {value!r}")

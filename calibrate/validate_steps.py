@@ -7,6 +7,7 @@ from typing import get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrate.dataset import device_work_ns, host_work_ns
 from calibrate.errors_by_mode import errors_of
 from calibrate.rebuild import RebuiltRun
 from sim.latency.features import line_features
@@ -43,19 +44,19 @@ def step_errors(
     Raises:
         InputError: the profile has no times for a mode that occurs.
     """
-    times: dict[str, list[tuple[int, int, int, int]]] = {}
+    times: dict[str, list[tuple[float, ...]]] = {}
     models = [ProfileLatency(profile, overlaps=run.overlaps) for run in runs]
     for run, model in zip(runs, models, strict=True):
         for line in run.recorded.steps:
             predicted = model.step_ns(line_features(line))
             model.consume(1)
-            measured = line["forward_ns"], line["host_ns"]
+            measured = device_work_ns(line), host_work_ns(line, overlaps=run.overlaps)
             times.setdefault(line["mode"], []).append((*measured, *predicted))
     by_mode = {mode: _errors(times[mode]) for mode in get_args(ModeName) if mode in times}
     return by_mode, RangeReport.merged(model.left_range() for model in models)
 
 
-def _errors(times: list[tuple[int, int, int, int]]) -> StepErrors:
+def _errors(times: list[tuple[float, ...]]) -> StepErrors:
     device_ns, host_ns, predicted_device_ns, predicted_host_ns = np.array(times, dtype=np.float64).T
     return StepErrors(
         measured_ns=device_ns,

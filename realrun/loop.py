@@ -26,6 +26,7 @@ class _Launched(NamedTuple):
     state: StepState
     looks_ns: tuple[int, ...]
     decided_ns: int
+    enqueued_ns: int
     launched_ns: int
     schedule_ns: int
     ready_ns: int
@@ -73,7 +74,7 @@ class Server:
             elif launched is None:
                 self._sleep()
             if launched is not None and self._overlaps:
-                self._ready_ns = max(launched.launched_ns, self._device_free_ns)
+                self._ready_ns = max(launched.enqueued_ns, self._device_free_ns)
             flying = launched if self._overlaps else None
 
     # ---- one step ------------------------------------------------------------------------------
@@ -89,12 +90,14 @@ class Server:
         state = self._engine.state()
         scheduled_ns = self._clock.now_ns()
         flight = self._executor.launch(batch)
+        launched_ns = self._clock.now_ns()
         launched = _Launched(
             flight=flight,
             state=state,
             looks_ns=tuple(self._looks_ns),
             decided_ns=now_ns,
-            launched_ns=self._clock.now_ns(),
+            enqueued_ns=launched_ns - flight.launch_ns,
+            launched_ns=launched_ns,
             schedule_ns=scheduled_ns - self._awake_ns,
             ready_ns=self._ready_ns,
         )
@@ -130,8 +133,8 @@ class Server:
         # What a simulator needs to come out at the same times: see docs/run-log.md.
         if self._overlaps:
             ended_ns = device_end_ns
-            busy_ns = ended_ns - max(launched.launched_ns, self._device_free_ns)
-            host_ns = launched.launched_ns - launched.ready_ns
+            busy_ns = ended_ns - max(launched.enqueued_ns, self._device_free_ns)
+            host_ns = launched.enqueued_ns - launched.ready_ns
         else:
             ended_ns, busy_ns = known_ns, forward_ns
             host_ns = known_ns - forward_ns - launched.ready_ns
