@@ -32,9 +32,12 @@ def test_profile_path_of_a_scenario_is_relative_to_it(profile_data, write, tmp_p
 
 
 def test_profile_shipped_ones_are_found_by_name_and_readable(monkeypatch):
-    """Whatever ships can be read, from any folder."""
+    """Whatever ships can be read, from any folder, and says what it is by name and label."""
+    assert "example/tiny-cpu" in shipped_profiles()
     for name in shipped_profiles():
-        assert load_profile(name, Path("/nowhere")).schema_version == 1
+        profile = load_profile(name, Path("/nowhere"))
+        assert profile.name == name
+        assert profile.label
 
 
 def test_profile_shipped_names_include_their_folder(profile_data, monkeypatch, tmp_path):

@@ -19,6 +19,12 @@ def test_every_shipped_scenario_is_valid_and_named_after_its_file():
         assert load_scenario(path).scenario.name == path.stem
 
 
+def test_calibration_scenarios_can_be_built():
+    """Self-contained: profiles, models and traffic are all there."""
+    for path in sorted(SCENARIOS.glob("calibration*/*.yaml")):
+        assert build(load_scenario(path)).workload.num_requests > 0
+
+
 def test_smoke_scenario_asks_for_more_than_its_pool_holds():
     """Its prompts share prefixes, and together they do not fit: the cache must evict."""
     built = build(load_scenario(SCENARIOS / "smoke.yaml"))
