@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from calibrate.fingerprints import first_difference
 from sim.core.batch import ForwardMode
 from sim.core.errors import InputError
 from sim.latency.features import StepFeatures, line_features
@@ -14,8 +15,6 @@ from sim.runlog.run_log_file import RecordedRun, read_run_log
 
 Line = Mapping[str, Any]
 
-# Says which run it was, not what it ran on.
-_OF_THE_RUN = ("scenario_hash",)
 _POINT_HOST_PARTS = ("plan_ns", "launch_ns", "read_back_ns")
 _STEP_HOST_PARTS = ("schedule_ns", *_POINT_HOST_PARTS)
 # Some 73 years, and exact as a double.
@@ -87,7 +86,7 @@ def load_dataset(paths: Sequence[Path]) -> Dataset:
         names = ", ".join(str(path) for path in paths)
         raise InputError(f"{names}: neither steps nor points to fit")
     return Dataset(
-        fingerprint={k: v for k, v in logs[0].fingerprint.items() if k not in _OF_THE_RUN},
+        fingerprint=logs[0].fingerprint,
         sources=tuple(
             Source(
                 file=log.path.name,
@@ -103,13 +102,13 @@ def load_dataset(paths: Sequence[Path]) -> Dataset:
 
 
 def _check_same_fingerprint(first: RecordedRun, other: RecordedRun) -> None:
-    for key in dict.fromkeys((*first.fingerprint, *other.fingerprint)):
-        a, b = first.fingerprint.get(key), other.fingerprint.get(key)
-        if a != b and key not in _OF_THE_RUN:
-            raise InputError(
-                f"{other.path}: fingerprint.{key}: {b!r} is not the {a!r} of {first.path}:"
-                " one profile describes one device, its libraries and one model"
-            )
+    difference = first_difference(first.fingerprint, other.fingerprint)
+    if difference is not None:
+        key, ours, theirs = difference
+        raise InputError(
+            f"{other.path}: fingerprint.{key}: {theirs!r} is not the {ours!r} of {first.path}:"
+            " one profile describes one device, its libraries and one model"
+        )
 
 
 def _samples(log: RecordedRun) -> Iterator[Sample]:

@@ -6,6 +6,7 @@ from typing import Any
 
 from calibrate.cases import labels, repeats, same_load
 from calibrate.errors import RealRuns, StageErrors, real_runs, stage_errors
+from calibrate.fingerprints import first_difference
 from calibrate.ranking import Ranking, rank
 from calibrate.rebuild import RebuiltRun
 from calibrate.stages import SimulatedRun, simulate_profile, simulate_recorded
@@ -16,8 +17,6 @@ from sim.latency.ranges import RangeReport
 
 # The stages that simulate.
 STAGES = ("recorded", "profile")
-# Says which run it was, not what it ran on.
-_OF_THE_RUN = ("scenario_hash",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,15 +93,14 @@ def validate(
 
 def fingerprint_difference(profile: LatencyProfile, run: RebuiltRun) -> str | None:
     """The first thing in which the run's surroundings differ from the profile's, as a line."""
-    ours, theirs = profile.fingerprint, run.recorded.fingerprint
-    for key in dict.fromkeys((*ours, *theirs)):
-        a, b = ours.get(key), theirs.get(key)
-        if a != b and key not in _OF_THE_RUN:
-            return (
-                f"{run.recorded.path}: fingerprint.{key}: {b!r} is not the {a!r}"
-                f" of profile {profile.name}"
-            )
-    return None
+    difference = first_difference(profile.fingerprint, run.recorded.fingerprint)
+    if difference is None:
+        return None
+    key, ours, theirs = difference
+    return (
+        f"{run.recorded.path}: fingerprint.{key}: {theirs!r} is not the {ours!r}"
+        f" of profile {profile.name}"
+    )
 
 
 def _case(label: str, runs: Sequence[RebuiltRun], profile: LatencyProfile) -> Case:

@@ -131,9 +131,12 @@ def profile_command(
     graphs: Graphs = True,
     page_size: Annotated[int, typer.Option(help="tokens of a page, 1 to 128")] = 16,
     max_context: Annotated[
-        int | None, typer.Option(min=1, help="longest context; default: all the model's positions")
+        int | None,
+        typer.Option(min=1, help="longest context; default: the model's longest, on a CPU 1024"),
     ] = None,
-    max_rows: Annotated[int, typer.Option(min=1, help="most rows of a step")] = 256,
+    max_rows: Annotated[
+        int | None, typer.Option(min=1, help="most rows of a step; default: 256, on a CPU 16")
+    ] = None,
     repeats: Annotated[int, typer.Option(min=1, help="measured steps of each point")] = 5,
     seed: Annotated[int, typer.Option(min=0, help="of weights, tokens, pages and order")] = 0,
 ) -> None:

@@ -22,6 +22,11 @@ from sim.report.progress import Progress
 from sim.runlog.run_log_file import write_run_log
 from sim.scenario.build import DEFAULT_MEM_FRACTION_STATIC
 
+_MAX_ROWS = 256
+# A CPU takes seconds for what a GPU does in milliseconds.
+_CPU_MAX_ROWS = 16
+_CPU_MAX_CONTEXT = 1_024
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GridOptions:
@@ -29,15 +34,15 @@ class GridOptions:
 
     Attributes:
         page_size: tokens of a page.
-        max_context: most tokens of a row; None: as many as the model takes.
-        max_rows: most rows of a step.
+        max_context: most tokens of a row; None: as many as the model takes, on a CPU 1,024.
+        max_rows: most rows of a step; None: 256, on a CPU 16.
         repeats: measured steps of each composition.
         seed: of order, tokens and pages.
     """
 
     page_size: int = 16
     max_context: int | None = None
-    max_rows: int = 256
+    max_rows: int | None = None
     repeats: int = 5
     seed: int = 0
 
@@ -92,7 +97,10 @@ def profile(
 
 
 def _limits(model: PagedModel, points: GridOptions) -> Limits:
-    max_context = points.max_context or model.max_positions
+    on_cpu = model.device.type == "cpu"
+    longest = min(model.max_positions, _CPU_MAX_CONTEXT) if on_cpu else model.max_positions
+    max_context = points.max_context or longest
+    max_rows = points.max_rows or (_CPU_MAX_ROWS if on_cpu else _MAX_ROWS)
     if max_context > model.max_positions:
         raise InputError(
             f"--max-context {max_context}: {model.shape.name} has {model.max_positions} positions"
@@ -100,8 +108,8 @@ def _limits(model: PagedModel, points: GridOptions) -> Limits:
     num_pages = num_pages_that_fit(model, points.page_size, DEFAULT_MEM_FRACTION_STATIC)
     return Limits(
         page_size=points.page_size,
-        num_pages=min(num_pages, points.max_rows * -(-max_context // points.page_size)),
-        max_rows=points.max_rows,
+        num_pages=min(num_pages, max_rows * -(-max_context // points.page_size)),
+        max_rows=max_rows,
         max_context=max_context,
         max_new_tokens=MAX_NEW_TOKENS,
     )

@@ -1,0 +1,20 @@
+"""Whether two logs, or a log and a profile, speak of one and the same device and model."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+
+class Difference(NamedTuple):
+    """The first key of which two fingerprints say different things; None where one lacks it."""
+
+    key: str
+    ours: Any
+    theirs: Any
+
+
+def first_difference(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> Difference | None:
+    """Compare fingerprints key by key, in their order."""
+    for key in dict.fromkeys((*ours, *theirs)):
+        if ours.get(key) != theirs.get(key):
+            return Difference(key, ours.get(key), theirs.get(key))
+    return None
