@@ -193,8 +193,10 @@ class Server:
             return None
         times = self._latency.decode_run_ns(flight.features.next_decode(), num_steps)
         if self._overlaps:
-            return overlapped_steps(next_decision_ns, flight.end_ns, *times)
-        return serial_steps(flight.end_ns, *times)
+            steps = overlapped_steps(next_decision_ns, flight.end_ns, *times)
+        else:
+            steps = serial_steps(flight.end_ns, *times)
+        return steps.decided_before(self.engine.next_aging_ns)
 
     def _pass(self, decided_ns: NDArray[np.int64]) -> Generator[Event, Any, int]:
         """Wait until the last of these decisions, or the first that sees an arrival.

@@ -26,6 +26,15 @@ class Steps(NamedTuple):
     host_ns: Int64
     known_ns: Int64
 
+    def decided_before(self, time_ns: int) -> "Steps | None":
+        """Those of the steps that are decided before `time_ns`; None if none is."""
+        num_steps = int(np.searchsorted(self.decided_ns[:-1], time_ns, side="left"))
+        if num_steps == len(self.ends_ns):
+            return self
+        if not num_steps:
+            return None
+        return Steps(self.decided_ns[: num_steps + 1], *(times[:num_steps] for times in self[1:]))
+
 
 def serial_steps(end_ns: int, device_ns: Int64, host_ns: Int64) -> Steps:
     """Normal scheduling: t(i) = e(i-1), s(i) = t(i) + h(i).

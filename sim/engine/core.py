@@ -266,6 +266,11 @@ class EngineCore:
             return 0
         return decode_horizon(self.in_flight[0], self.scheduler, self.kv)
 
+    @property
+    def next_aging_ns(self) -> int:
+        """From then on a decision may differ though nobody arrives or leaves."""
+        return self.scheduler.waiting.next_aging_ns
+
     def fast_forward(self, ends_ns: NDArray[np.int64]) -> DecodeRun:
         """Take `len(ends_ns)` steps at once, at most the horizon: each ends, the next begins.
 
@@ -318,4 +323,5 @@ def _record(request: Request) -> RequestRecord:
         finish_ns=request.finish_ns,
         retractions=request.retractions,
         preemptions=request.preemptions,
+        aged=request.is_aged,
     )

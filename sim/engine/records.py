@@ -40,6 +40,7 @@ class RequestRecord(NamedTuple):
     Attributes:
         scheduled_ns: when the first batch it was in was decided.
         cached_tokens: prompt tokens found in the cache then (rule 15).
+        aged: it had waited so long at some time that it went first.
     """
 
     spec: RequestSpec
@@ -52,3 +53,4 @@ class RequestRecord(NamedTuple):
     finish_ns: int
     retractions: int
     preemptions: int
+    aged: bool

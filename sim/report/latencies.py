@@ -65,6 +65,7 @@ def request_table(requests: RequestColumns) -> dict[str, list[str] | Int64 | Flo
         "output_tokens": requests.output_tokens,
         "retractions": requests.retractions,
         "preemptions": requests.preemptions,
+        "aged": requests.aged,
         "replica": requests.replica,
         "tenant": requests.tenant,
         "status": requests.status,

@@ -63,6 +63,7 @@ def summarise(log: RunLog, slo: Slo | None = None) -> Summary:
         **_queue_time(latencies.queue_time_ms[finished]),
         "retractions": int(log.requests.retractions.sum()),
         "preemptions": int(log.requests.preemptions.sum()),
+        "aged": int(log.requests.aged.sum()),
         "max_wait_ms": _max_wait_ms(log),
         "saturated": is_saturated(log),
         **_counts(log.requests),

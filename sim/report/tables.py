@@ -43,6 +43,7 @@ _COMPARED: tuple[tuple[str, str, str, bool | None], ...] = (
     ("longest wait", "max_wait_ms", "ms", False),
     ("retractions", "retractions", "", None),
     ("preemptions", "preemptions", "", None),
+    ("aged", "aged", "", None),
 )
 
 
@@ -123,6 +124,7 @@ def _totals_table(summary: Summary) -> Table:
         "requests/s": summary["request_throughput"],
         "input tokens/s": summary["input_throughput"],
         "output tokens/s": summary["output_throughput"],
+        "all tokens/s": summary["total_throughput"],
         "concurrency": summary["concurrency"],
         "cache hit rate %": summary["cache_hit_rate_pct"],
         "duration s": summary["duration"],
@@ -137,6 +139,7 @@ def _totals_table(summary: Summary) -> Table:
         "unfinished": summary["unfinished"],
         "retractions": summary["retractions"],
         "preemptions": summary["preemptions"],
+        "aged": summary["aged"],
         "saturated": _yes(summary["saturated"]),
     }
     if summary["goodput_slos_ms"]:

@@ -23,6 +23,7 @@ _REQUEST_FIELDS = (
     "priority",
     "retractions",
     "preemptions",
+    "aged",
     "replica",
 )
 _STEP_FIELDS = tuple(StepColumns.__slots__)
@@ -63,6 +64,7 @@ class RunLogBuilder:
         columns["output_tokens"][row] = record.output_tokens
         columns["retractions"][row] = record.retractions
         columns["preemptions"][row] = record.preemptions
+        columns["aged"][row] = int(record.aged)
         self.num_over += 1
 
     def stepped(self, run: StepRun) -> None:

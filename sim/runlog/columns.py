@@ -17,7 +17,8 @@ class RequestColumns:
 
     Times are ns since the run's start, `NOT_YET_NS` where the event never happened. `scheduled_ns`
     is when the first batch the request was in was decided, `cached_tokens` the prefix found then.
-    `status` holds `core.request.Status` values.
+    `status` holds `core.request.Status` values, `aged` 1 for requests that had waited so long at
+    some time that they went first.
     """
 
     rid: list[str]
@@ -33,6 +34,7 @@ class RequestColumns:
     priority: Int64
     retractions: Int64
     preemptions: Int64
+    aged: Int64
     replica: Int64
 
 

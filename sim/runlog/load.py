@@ -40,6 +40,7 @@ def _requests(lines: list[Line]) -> RequestColumns:
         priority=_column([line.get("priority", 0) for line in lines]),
         retractions=column("retractions"),
         preemptions=column("preemptions"),
+        aged=_column([int(line.get("aged", False)) for line in lines]),
         replica=column("replica"),
     )
 

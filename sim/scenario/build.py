@@ -94,9 +94,12 @@ def _scheduler_config(
 
 def scheduler_config_with_pool(scenario: Scenario, max_total_tokens: int) -> SchedulerConfig:
     """The scheduler's settings on a server whose pool size is known."""
-    names = {field.name for field in fields(SchedulerConfig)} - {"max_total_tokens"}
-    settings = {name: getattr(scenario.scheduler, name) for name in names}
-    return SchedulerConfig(**settings, max_total_tokens=max_total_tokens)
+    section = scenario.scheduler
+    derived = {"max_total_tokens", "fairness"}
+    names = {field.name for field in fields(SchedulerConfig)} - derived
+    settings = {name: getattr(section, name) for name in names}
+    fairness = None if section.fairness is None else section.fairness.settings()
+    return SchedulerConfig(**settings, max_total_tokens=max_total_tokens, fairness=fairness)
 
 
 def _derive_pool_tokens(

@@ -4,6 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
+from sim.scenario.fairness_section import AgingTokensConfig, FairnessConfig
 from sim.scenario.wording import unknown_value
 from sim.scheduler.config import SchedulerConfig
 from sim.scheduler.policy import POLICIES, PRIORITY_POLICIES
@@ -74,6 +75,7 @@ class SchedulerSection(StrictModel):
     in_batch_prefix_deprioritize_threshold: WholeNumber = (
         _DEFAULT.in_batch_prefix_deprioritize_threshold
     )
+    fairness: FairnessConfig | None = None
 
     @model_validator(mode="after")
     def _check_pages(self) -> Self:
@@ -91,6 +93,11 @@ class SchedulerSection(StrictModel):
         if self.max_total_tokens is not None and self.mem_fraction_static is not None:
             raise ValueError(
                 "mem_fraction_static derives max_total_tokens: give one of them, not both"
+            )
+        if isinstance(self.fairness, AgingTokensConfig) and self.schedule_policy != "lpm":
+            raise ValueError(
+                "fairness aging_tokens_per_pass adds to cached tokens: it goes with"
+                f" schedule_policy lpm, not {self.schedule_policy}"
             )
         if self.enable_priority_scheduling and self.schedule_policy not in PRIORITY_POLICIES:
             raise ValueError(

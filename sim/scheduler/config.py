@@ -3,6 +3,8 @@
 import sys
 from dataclasses import dataclass
 
+from sim.scheduler.fairness import FairnessSettings
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerConfig:
@@ -37,6 +39,7 @@ class SchedulerConfig:
         retract_decode_steps: decode steps of room wanted after a retraction.
         in_batch_prefix_check_threshold, in_batch_prefix_deprioritize_threshold: LPM's in-batch
             prefix rule, in tokens.
+        fairness: what overrules the policy lest requests starve; None: nothing. Not SGLang's.
     """
 
     schedule_policy: str = "fcfs"
@@ -65,6 +68,7 @@ class SchedulerConfig:
     retract_decode_steps: int = 20
     in_batch_prefix_check_threshold: int = 32
     in_batch_prefix_deprioritize_threshold: int = 32
+    fairness: FairnessSettings | None = None
 
     @property
     def chunking(self) -> bool:

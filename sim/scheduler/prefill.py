@@ -169,9 +169,9 @@ class PrefillAdder:
         extend_len = request.num_tokens - request.prefix_len
         left = max(request.max_new_tokens - request.num_generated, 0)
         needed = extend_len + min(left, config.clip_max_new_tokens) + page_size
-        if needed >= budget.total_tokens:
-            return Verdict.NO_TOKEN
         paged = self._kv.ceil_page(extend_len)
+        if needed >= budget.total_tokens and not self._may_overdraw(request, paged):
+            return Verdict.NO_TOKEN
         if budget.chunk_tokens is None:
             if self.admitted and paged >= budget.input_tokens:
                 return Verdict.OTHER
@@ -187,6 +187,10 @@ class PrefillAdder:
         self._admit(request, extend_len, self._output_charge(request))
         return None
 
+    def _may_overdraw(self, request: Request, paged: int) -> bool:
+        """Whether an aged request's `paged` prompt tokens fit, its output's left out of account."""
+        return request.may_overdraw and paged + self._kv.page_size <= self.budget.current_tokens
+
     def _admit(self, request: Request, extend_len: int, output_tokens: int) -> None:
         request.extend_end = request.prefix_len + extend_len
         self.admitted.append(request)
@@ -201,14 +205,15 @@ class PrefillAdder:
         budget = self.budget
         extend_len = request.num_tokens
         paged = self._kv.ceil_page(extend_len) + self._kv.page_size
-        if paged > min(budget.current_tokens, budget.total_tokens):
+        overdraws = self._may_overdraw(request, self._kv.ceil_page(extend_len))
+        if paged > min(budget.current_tokens, budget.total_tokens) and not overdraws:
             return Verdict.NO_TOKEN
         if self._future is None:
             self._future = FutureMemory(self._running, self._ratio, request, self.admitted)
         else:
             self._future.add(request)
         alone = not (self._running.requests or self.admitted)
-        if not alone and not self._future.fits(budget.current_tokens - paged):
+        if not (alone or overdraws or self._future.fits(budget.current_tokens - paged)):
             return Verdict.NO_TOKEN
         if budget.chunk_tokens is None or extend_len <= budget.chunk_tokens:
             self._kv.lock_prefix(request.kv)

@@ -23,6 +23,9 @@ class Request:
         extend_end: where this prefill step ends.
         fill_len: tokens to prefill, as of the last try to admit the request; 0 before.
         matched_len: cached tokens, as the policy last saw them.
+        is_aged: it has waited so long that it goes first (sim.scheduler.fairness), now or before.
+        may_overdraw: it may be admitted against the soft reservations.
+        first_pass: number of the first pass it waited for, where a rule counts them; else -1.
         length_due: kept by the running batch: its steps done when the limit is reached, -1 outside.
     """
 
@@ -34,14 +37,17 @@ class Request:
         "extend_end",
         "fill_len",
         "finish_ns",
+        "first_pass",
         "first_token_ns",
         "generated_base",
         "in_running_batch",
+        "is_aged",
         "is_clocked",
         "kv",
         "length_due",
         "matched_len",
         "max_new_tokens",
+        "may_overdraw",
         "num_generated",
         "preemptions",
         "prefix_len",
@@ -72,6 +78,8 @@ class Request:
         self.clocked_ns = NEVER_NS
         self.is_clocked = False
         self.in_running_batch = False
+        self.is_aged = self.may_overdraw = False
+        self.first_pass = -1
 
     @property
     def rid(self) -> str:

@@ -146,10 +146,11 @@ class Scheduler:
 
     # ---- prefill -------------------------------------------------------------------------------
 
-    def _may_prefill(self) -> bool:
+    def _may_prefill(self, now_ns: int) -> bool:
         """Whether a prefill pass is worth trying; keeps the full flag (rule 7)."""
         running = self.running
-        if self.preempts or not len(running):
+        has_newly_aged = self.waiting.next_aging_ns <= now_ns
+        if self.preempts or not len(running) or has_newly_aged:
             running.is_full = False
         if self.chunked is not None:
             return True
@@ -157,11 +158,12 @@ class Scheduler:
             return False
         if self._num_free_slots(0) <= 0 and not self.preempts:
             running.is_full = True
+            self.waiting.see_aged(now_ns)
             return False
         return True
 
     def _prefill(self, now_ns: int, in_flight: Launch | None) -> Launch | None:
-        if not self._may_prefill():
+        if not self._may_prefill(now_ns):
             return None
         self.waiting.order(now_ns)
         adder = PrefillAdder(self._config, self._kv, self.running, self.ratio.current)

@@ -2,6 +2,7 @@
 
 from sim.kvcache.manager import KVCacheManager
 from sim.scheduler.config import SchedulerConfig
+from sim.scheduler.fairness import NEVER_AGES_NS, build_fairness
 from sim.scheduler.policy import (
     QueueView,
     SchedulePolicy,
@@ -21,12 +22,15 @@ class WaitingQueue:
     Attributes:
         requests: first to be considered first.
         processed_tokens: the axis on which policy hrrn ages requests; the scheduler counts it here.
+        next_aging_ns: when the next waiting request ages that no pass has seen aged.
     """
 
     def __init__(self, config: SchedulerConfig, kv: KVCacheManager, policy: SchedulePolicy) -> None:
         self._config = config
         self._kv = kv
         self._policy = policy
+        self._fairness = build_fairness(config.fairness)
+        self.next_aging_ns = NEVER_AGES_NS
         self.requests: list[Request] = []
         self.processed_tokens = 0
         self._num_entries = 0
@@ -40,8 +44,10 @@ class WaitingQueue:
         request.entry = self._num_entries
         request.entry_tokens = self.processed_tokens
         self.requests.append(request)
+        self.next_aging_ns = min(self.next_aging_ns, self._fairness.ages_ns(request))
 
     def leave(self, requests: list[Request]) -> None:
+        self._fairness.admitted(len(requests))
         if self.requests[: len(requests)] == requests:
             del self.requests[: len(requests)]
             return
@@ -49,19 +55,32 @@ class WaitingQueue:
         self.requests = [request for request in self.requests if id(request) not in gone]
 
     def order(self, now_ns: int) -> None:
-        """Put the queue into the policy's order; ties, and an unordered queue, stay as they are."""
+        """Put the queue into the policy's order, with what fairness has to say of it."""
+        deferred = self._order_by_policy(now_ns)
+        self.requests = self._fairness.reorder(self.requests, now_ns, deferred)
+        self.see_aged(now_ns)
+
+    def see_aged(self, now_ns: int) -> None:
+        """Whoever has aged by now is known to have."""
+        if self.next_aging_ns <= now_ns:
+            ages_ns = map(self._fairness.ages_ns, self.requests)
+            self.next_aging_ns = min((t for t in ages_ns if t > now_ns), default=NEVER_AGES_NS)
+
+    def _order_by_policy(self, now_ns: int) -> frozenset[int]:
+        """Ties, and an unordered queue, stay as they are; returns the requests to defer."""
         policy = self._policy
         longest = policy.longest_matched_queue
+        deferred: frozenset[int] = frozenset()
         if longest is not None and len(self.requests) > longest:
             self._refresh_prefixes()
-            return
-        deferred: frozenset[int] = frozenset()
+            return deferred
         if policy.matches_prefixes:
             deferred = self._match_prefixes(defer=policy.defers_shared_prefixes)
         view = QueueView(now_ns, self._kv.cache.root, deferred, self.processed_tokens)
         self.requests = policy.order(self.requests, view)
         if not policy.matches_prefixes:
             self._refresh_prefixes()
+        return deferred
 
     def chunk_limit(self, chunked: Request, chunk_tokens: int) -> int | None:
         """Most tokens of the chunked request's next chunk; None: no limit.

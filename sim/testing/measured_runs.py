@@ -203,6 +203,7 @@ def _request_line(record: RequestRecord, token_ns: list[int]) -> Line:
         "output_tokens": record.output_tokens,
         "retractions": record.retractions,
         "preemptions": record.preemptions,
+        "aged": record.aged,
         "status": record.status.value,
         "token_ns": token_ns,
     }

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from sim.latency.linear import LinearLatency
 from sim.scheduler.config import SchedulerConfig
+from sim.scheduler.fairness import AgingTokens, FairnessSettings, FairnessT, ForceFifo, KLpm
 from sim.scheduler.policy import POLICIES, PRIORITY_POLICIES
 from sim.testing.workloads import ListWorkload, scripted
 from sim.workload.workload import ScriptedRequest, Turn
@@ -66,6 +67,19 @@ def scheduler_configs(draw: st.DrawFn) -> SchedulerConfig:
         priority_scheduling_preemption_threshold=draw(st.integers(0, 3)),
         disable_priority_preemption=draw(st.booleans()),
         retraction_policy=draw(st.sampled_from(("length", "priority"))),
+        fairness=draw(fairness_settings()),
+    )
+
+
+def fairness_settings() -> st.SearchStrategy[FairnessSettings | None]:
+    """No rule as often as any."""
+    return st.one_of(
+        st.none(),
+        st.none(),
+        st.sampled_from((0, 1, 2_000_000, 30_000_000, 10**9)).map(FairnessT),
+        st.integers(1, 4).map(KLpm),
+        st.sampled_from((1, 10, 1000)).map(AgingTokens),
+        st.integers(1, 4).map(ForceFifo),
     )
 
 

@@ -12,6 +12,7 @@ from sim.latency.linear import LinearLatency
 from sim.latency.shape_files import load_model_shape
 from sim.scenario.build import build, build_scheduler_config
 from sim.scenario.load import load_scenario, load_scenario_text
+from sim.scheduler.fairness import AgingTokens, FairnessT, ForceFifo, KLpm
 
 DERIVED = ["scheduler.max_total_tokens=null", "model=llama-3.1-8b", "hardware=h200-sxm"]
 
@@ -64,9 +65,35 @@ def test_scheduler_config_has_every_written_key(valid_text):
         "retract_decode_steps": 18,
         "in_batch_prefix_check_threshold": 19,
         "in_batch_prefix_deprioritize_threshold": 20,
+        "fairness": {"kind": "fairness_t", "t_ms": 1.5},
     }
     config = built(valid_text, f"scheduler={json.dumps(written)}").scheduler
+    written["fairness"] = FairnessT(1_500_000)
     assert {field.name: getattr(config, field.name) for field in fields(config)} == written
+
+
+@pytest.mark.parametrize(
+    ("section", "settings"),
+    [
+        ({"kind": "fairness_t", "t_ms": None}, None),
+        ({"kind": "fairness_t", "t_ms": 0}, FairnessT(0)),
+        ({"kind": "k_lpm", "k": 3}, KLpm(3)),
+        ({"kind": "aging_tokens_per_pass", "tokens": 7}, AgingTokens(7)),
+        ({"kind": "force_fifo_every", "passes": 8}, ForceFifo(8)),
+    ],
+)
+def test_fairness_section_is_the_rule_of_its_kind(valid_text, section, settings):
+    """Milliseconds become nanoseconds; null is no rule."""
+    overrides = ["scheduler.schedule_policy=lpm", f"scheduler.fairness={json.dumps(section)}"]
+    assert built(valid_text, *overrides).scheduler.fairness == settings
+
+
+def test_fairness_by_tokens_goes_with_lpm(valid_text):
+    """Other policies have no tokens to add to."""
+    rule = {"kind": "aging_tokens_per_pass", "tokens": 7}
+    overrides = ["scheduler.schedule_policy=sjf", f"scheduler.fairness={json.dumps(rule)}"]
+    with pytest.raises(InputError, match="goes with schedule_policy lpm, not sjf"):
+        built(valid_text, *overrides)
 
 
 @pytest.mark.parametrize(("share", "page"), [(0.88, 1), (0.5, 64), (1.0, 4096)])
