@@ -1,7 +1,7 @@
 """From a run log back to what ran: the server's settings, its requests and when they arrived."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -94,13 +94,20 @@ def rebuild(path: Path, base_dir: Path | None = None) -> RebuiltRun:
     pool_tokens = recorded.meta.get("max_total_tokens")
     if type(pool_tokens) is not int or pool_tokens < 1:
         raise InputError(f"{path}: meta.max_total_tokens: must be the pool's size in tokens")
+    folder = base_dir or path.parent
     return RebuiltRun(
         recorded=recorded,
         log=_columns(recorded),
         scenario=scenario,
-        config=scheduler_config_with_pool(scenario, pool_tokens),
-        workload=_workload(recorded, scenario, base_dir or path.parent),
+        config=scheduler_config_with_pool(
+            scenario, pool_tokens, base_dir=folder, fail=_policy_error(path)
+        ),
+        workload=_workload(recorded, scenario, folder),
     )
+
+
+def _policy_error(path: Path) -> Callable[[str], InputError]:
+    return lambda reason: InputError(f"{path}: meta.scenario.scheduler.schedule_policy: {reason}")
 
 
 def _check_source(recorded: RecordedRun) -> None:

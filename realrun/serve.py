@@ -3,7 +3,7 @@
 import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from realrun.clock import WallClock
@@ -23,6 +23,7 @@ from sim.runlog.json_lines import Line
 from sim.scenario.build import (
     DEFAULT_MEM_FRACTION_STATIC,
     placed,
+    policy_error,
     scheduler_config_with_pool,
 )
 from sim.scenario.load import LoadedScenario
@@ -108,7 +109,12 @@ class WarmServer:
         """
         check_same_runner(self._first, loaded)
         _check_context_length(loaded, self._kit.runner.model)
-        config = scheduler_config_with_pool(loaded.scenario, self._pool_tokens)
+        config = scheduler_config_with_pool(
+            loaded.scenario,
+            self._pool_tokens,
+            base_dir=loaded.base_dir,
+            fail=policy_error(loaded),
+        )
         watch = watcher(workload) if watcher is not None else None
         recorder = serve(self._kit, config, workload, sampling, watch)
         return RealRun(_meta(loaded, config, self._kit, sampling), list(recorder.lines()))
@@ -219,7 +225,7 @@ def _meta(
         "seed": scenario.seed,
         "scenario_hash": loaded.content_hash,
         "scenario": scenario.model_dump(mode="json"),
-        "scheduler": asdict(config),
+        "scheduler": config.as_dict(),
         "sampling": sampling,
         "replicas": 1,
         "max_total_tokens": config.pool_tokens,

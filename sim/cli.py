@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from sim.command_line import new_app, run_app
+from sim.command_line import new_app, run_app, with_tracebacks
 
 app = new_app("Simulate an LLM serving scheduler: scenarios in, latencies and decisions out.")
 
@@ -47,20 +47,24 @@ def run_command(
     check: Annotated[
         bool, typer.Option("--check", help="verify every invariant at every step")
     ] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="show the traceback of an error in a policy of yours")
+    ] = False,
 ) -> None:
     """Run one scenario and print its summary."""
     from sim.commands.result_files import ResultFiles
     from sim.commands.run import run
 
     outputs = ResultFiles(directory=out, decisions=decisions, requests=requests, perfetto=perfetto)
-    run(
-        file,
-        overrides=set_ or (),
-        outputs=outputs,
-        json=format_ is Format.JSON,
-        fast_forward=fast_forward,
-        check=check,
-    )
+    with with_tracebacks(debug):
+        run(
+            file,
+            overrides=set_ or (),
+            outputs=outputs,
+            json=format_ is Format.JSON,
+            fast_forward=fast_forward,
+            check=check,
+        )
 
 
 @app.command("validate")

@@ -8,7 +8,8 @@ import io
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import typer
 
@@ -54,6 +55,17 @@ def run_app(app: typer.Typer, program: str, argv: Sequence[str] | None) -> int:
     except Exception as error:
         code = _explain(program, error)
     return code if isinstance(code, int) else 0
+
+
+@contextmanager
+def with_tracebacks(wanted: bool) -> Iterator[None]:
+    """Where wanted, bad input shows its traceback on stderr before its one line."""
+    try:
+        yield
+    except InputError:
+        if wanted:
+            traceback.print_exc()
+        raise
 
 
 def _explain(program: str, error: Exception) -> int:

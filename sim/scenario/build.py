@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 
 from sim.core.errors import InputError
@@ -11,8 +12,9 @@ from sim.latency.hardware import Hardware, load_hardware
 from sim.latency.model import LatencyModel
 from sim.latency.shape_files import load_model_shape
 from sim.latency.shapes import ModelShape
-from sim.scenario.load import LoadedScenario
+from sim.scenario.load import POLICY_KEY, LoadedScenario
 from sim.scenario.schema import Scenario
+from sim.scenario.user_policy import Fail, is_user_policy, load_user_policy
 from sim.scheduler.config import SchedulerConfig
 from sim.workload.build import build_workload
 from sim.workload.workload import Workload
@@ -51,7 +53,9 @@ def build(loaded: LoadedScenario) -> BuiltScenario:
     scenario, base_dir = loaded.scenario, loaded.base_dir
     with placed(loaded):
         model, hardware = load_shapes(scenario, base_dir)
-        scheduler = _scheduler_config(scenario, model, hardware)
+        scheduler = _with_policy(
+            _scheduler_config(scenario, model, hardware), base_dir, policy_error(loaded)
+        )
         latencies = tuple(
             build_latency(
                 scenario.latency,
@@ -80,7 +84,8 @@ def build_scheduler_config(scenario: Scenario, *, base_dir: Path = Path()) -> Sc
     Raises:
         InputError: an unknown model or hardware, or no room for a single page beside the weights.
     """
-    return _scheduler_config(scenario, *load_shapes(scenario, base_dir))
+    config = _scheduler_config(scenario, *load_shapes(scenario, base_dir))
+    return _with_policy(config, base_dir, _bare_policy_error)
 
 
 def _scheduler_config(
@@ -89,13 +94,50 @@ def _scheduler_config(
     max_total_tokens = scenario.scheduler.max_total_tokens
     if max_total_tokens is None:
         max_total_tokens = _derive_pool_tokens(scenario, model, hardware)
-    return scheduler_config_with_pool(scenario, max_total_tokens)
+    return _config_with_pool(scenario, max_total_tokens)
 
 
-def scheduler_config_with_pool(scenario: Scenario, max_total_tokens: int) -> SchedulerConfig:
-    """The scheduler's settings on a server whose pool size is known."""
+def scheduler_config_with_pool(
+    scenario: Scenario,
+    max_total_tokens: int,
+    *,
+    base_dir: Path = Path(),
+    fail: Fail | None = None,
+) -> SchedulerConfig:
+    """The scheduler's settings on a server whose pool size is known.
+
+    Args:
+        scenario: what it serves.
+        max_total_tokens: the size.
+        base_dir: the scenario's folder, where a user's policy is looked for.
+        fail: makes an error about the policy's key out of a reason, see `policy_error`.
+
+    Raises:
+        InputError: a user's policy cannot be loaded.
+    """
+    config = _config_with_pool(scenario, max_total_tokens)
+    return _with_policy(config, base_dir, fail or _bare_policy_error)
+
+
+def policy_error(loaded: LoadedScenario) -> Fail:
+    """Makes errors about the policy of a scenario, at its place in the file."""
+    return partial(loaded.error, POLICY_KEY)
+
+
+def _bare_policy_error(reason: str) -> InputError:
+    return InputError(f"{'.'.join(map(str, POLICY_KEY))}: {reason}")
+
+
+def _with_policy(config: SchedulerConfig, base_dir: Path, fail: Fail) -> SchedulerConfig:
+    name = config.schedule_policy
+    if not is_user_policy(name):
+        return config
+    return replace(config, user_policy=load_user_policy(name, base_dir, fail))
+
+
+def _config_with_pool(scenario: Scenario, max_total_tokens: int) -> SchedulerConfig:
     section = scenario.scheduler
-    derived = {"max_total_tokens", "fairness"}
+    derived = {"max_total_tokens", "fairness", "user_policy"}
     names = {field.name for field in fields(SchedulerConfig)} - derived
     settings = {name: getattr(section, name) for name in names}
     fairness = None if section.fairness is None else section.fairness.settings()

@@ -14,7 +14,10 @@ from sim.scenario.explain import explain
 from sim.scenario.origins import Origins
 from sim.scenario.overrides import Data, apply_overrides
 from sim.scenario.schema import Scenario
+from sim.scenario.user_policy import is_user_policy, source_hash
 from sim.scenario.yaml_loader import KeyPath, YamlValue, parse_yaml_mapping, read_yaml_file
+
+POLICY_KEY: KeyPath = ("scheduler", "schedule_policy")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +29,8 @@ class LoadedScenario:
         path: its file, as given; for embedded text, the name it was given.
         base_dir: what paths in the scenario are relative to.
         content_hash: SHA-256 of the validated scenario, in hex. Defaults count as written;
-            neither key order nor comments nor the file's place matter.
+            neither key order nor comments nor the file's place matter. The source of a user's
+            policy counts too.
         raw: the data before validation, options applied.
         origins: where each key was written.
     """
@@ -44,7 +48,7 @@ class LoadedScenario:
 
 
 def load_scenario(path: Path | str, overrides: Sequence[str] = ()) -> LoadedScenario:
-    """Read and validate a scenario file. Files it refers to are not looked at.
+    """Read and validate a scenario file. Files it refers to are not looked at, but for a policy.
 
     Args:
         path: a YAML file.
@@ -69,12 +73,23 @@ def load_scenario_text(
         scenario = Scenario.model_validate(data)
     except ValidationError as error:
         raise explain(error, Scenario, origins) from None
-    return LoadedScenario(scenario, Path(name), base_dir, content_hash(scenario), data, origins)
+    try:
+        digest = content_hash(scenario, base_dir)
+    except InputError as error:
+        raise InputError(origins.message(POLICY_KEY, str(error))) from None
+    return LoadedScenario(scenario, Path(name), base_dir, digest, data, origins)
 
 
-def content_hash(scenario: Scenario) -> str:
-    """SHA-256, in hex, of the scenario as canonical JSON: sorted keys, defaults filled in."""
-    canonical = json.dumps(
-        scenario.model_dump(mode="json"), sort_keys=True, separators=(",", ":"), allow_nan=False
-    )
+def content_hash(scenario: Scenario, base_dir: Path = Path()) -> str:
+    """SHA-256, in hex, of the scenario as canonical JSON: sorted keys, defaults filled in.
+
+    The hash of a user's policy's source is part of it.
+
+    Raises:
+        InputError: that source cannot be found; the reason alone.
+    """
+    content = scenario.model_dump(mode="json")
+    if is_user_policy(policy := scenario.scheduler.schedule_policy):
+        content["policy_source"] = source_hash(policy, base_dir)
+    canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(canonical.encode()).hexdigest()

@@ -5,7 +5,8 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from sim.scenario.fairness_section import AgingTokensConfig, FairnessConfig
-from sim.scenario.wording import unknown_value
+from sim.scenario.user_policy import is_user_policy
+from sim.scenario.wording import shorten, unknown_value
 from sim.scheduler.config import SchedulerConfig
 from sim.scheduler.policy import POLICIES, PRIORITY_POLICIES
 from sim.strict_model import StrictModel
@@ -16,7 +17,11 @@ _MAX_POOL_TOKENS = 2**40
 
 
 def _check_policy(name: str) -> str:
-    if name not in POLICIES:
+    if is_user_policy(name):
+        module, _, cls = name.partition(":")
+        if not all(part.isidentifier() for part in (*module.split("."), cls)):
+            raise ValueError(f"must be a name or module:Class, got {shorten(repr(name))}")
+    elif name not in POLICIES:
         raise ValueError(unknown_value("policy", name, POLICIES))
     return name
 
@@ -99,7 +104,8 @@ class SchedulerSection(StrictModel):
                 "fairness aging_tokens_per_pass adds to cached tokens: it goes with"
                 f" schedule_policy lpm, not {self.schedule_policy}"
             )
-        if self.enable_priority_scheduling and self.schedule_policy not in PRIORITY_POLICIES:
+        known = self.schedule_policy in PRIORITY_POLICIES or is_user_policy(self.schedule_policy)
+        if self.enable_priority_scheduling and not known:
             raise ValueError(
                 f"enable_priority_scheduling goes with schedule_policy"
                 f" {', '.join(PRIORITY_POLICIES)}, not {self.schedule_policy}"

@@ -1,7 +1,9 @@
 """Settings of a scheduler, under SGLang's flag names."""
 
 import sys
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from sim.scheduler.fairness import FairnessSettings
 
@@ -13,7 +15,7 @@ class SchedulerConfig:
     Values are trusted: the scenario schema checks them.
 
     Attributes:
-        schedule_policy: name in `sim.scheduler.policy.POLICIES`.
+        schedule_policy: name in `sim.scheduler.policy.POLICIES`, or `module:Class`.
         page_size: tokens a page.
         max_total_tokens: KV tokens of the pool; floored to whole pages.
         context_length: most tokens a request may have, prompt and output.
@@ -40,6 +42,8 @@ class SchedulerConfig:
         in_batch_prefix_check_threshold, in_batch_prefix_deprioritize_threshold: LPM's in-batch
             prefix rule, in tokens.
         fairness: what overrules the policy lest requests starve; None: nothing. Not SGLang's.
+        user_policy: makes the policy from this configuration, where `schedule_policy` names a
+            user's own; None: one of ours. Not SGLang's.
     """
 
     schedule_policy: str = "fcfs"
@@ -69,6 +73,13 @@ class SchedulerConfig:
     in_batch_prefix_check_threshold: int = 32
     in_batch_prefix_deprioritize_threshold: int = 32
     fairness: FairnessSettings | None = None
+    user_policy: Callable[["SchedulerConfig"], Any] | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """All settings as plain values; a user's policy is there by its name."""
+        settings = asdict(replace(self, user_policy=None))
+        del settings["user_policy"]
+        return settings
 
     @property
     def chunking(self) -> bool:

@@ -193,7 +193,13 @@ PRIORITY_POLICIES: Mapping[str, Callable[[SchedulerConfig], SchedulePolicy]] = {
 
 
 def build_policy(config: SchedulerConfig) -> SchedulePolicy:
-    """The policy a scheduler uses. Without a prefix cache, cache-aware ones are fcfs (rule 8)."""
+    """The policy a scheduler uses. Without a prefix cache, cache-aware ones are fcfs (rule 8).
+
+    A user's own is used as it is.
+    """
+    if config.user_policy is not None:
+        made: SchedulePolicy = config.user_policy(config)
+        return made
     table = PRIORITY_POLICIES if config.enable_priority_scheduling else POLICIES
     policy = table[config.schedule_policy](config)
     if config.disable_radix_cache and policy.matches_prefixes:

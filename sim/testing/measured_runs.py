@@ -6,7 +6,6 @@ between a result and the next decision: a request that arrives within it is seen
 
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -219,7 +218,7 @@ def _meta(loaded: LoadedScenario, config: SchedulerConfig) -> dict[str, Any]:
         "name": loaded.scenario.name,
         "scenario_hash": loaded.content_hash,
         "scenario": loaded.scenario.model_dump(mode="json"),
-        "scheduler": asdict(config),
+        "scheduler": config.as_dict(),
         "sampling": "forced",
         "max_total_tokens": config.pool_tokens,
         "fingerprint": dict(MADE_UP),

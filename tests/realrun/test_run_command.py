@@ -8,8 +8,11 @@ import pytest
 import torch
 import yaml
 
+from calibrate.rebuild import rebuild
+from calibrate.stages import replay_decisions
 from realrun.cli import main
 from sim.cli import main as simulate
+from sim.core.errors import InputError
 from sim.runlog.run_log_file import read_run_log
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -179,3 +182,18 @@ def test_run_log_that_cannot_be_written_is_found_out_first(write, tmp_path, caps
 def test_run_unknown_dtype_is_one_line(write, capsys):
     """With the nearest name."""
     assert "did you mean float32?" in refused(capsys, write(), "--dtype", "float31")
+
+
+def test_run_with_a_policy_of_the_users_is_served_and_rebuilt(write, tmp_path):
+    """The class beside the scenario orders a real server's queue, and its log can be replayed."""
+    text = "from sim.scheduler.policy import Fcfs\n\n\nclass Mine(Fcfs):\n    pass\n"
+    (tmp_path / "own_policy.py").write_text(text)
+    path = write(scheduler={**SCENARIO["scheduler"], "schedule_policy": "own_policy:Mine"})
+    assert run(path, "--log", str(tmp_path / "log.jsonl")) == 0
+    rebuilt = rebuild(tmp_path / "log.jsonl")
+    assert rebuilt.config.user_policy is not None
+    assert rebuilt.recorded.meta["scheduler"]["schedule_policy"] == "own_policy:Mine"
+    assert replay_decisions(rebuilt) is None
+    (tmp_path / "own_policy.py").unlink()
+    with pytest.raises(InputError, match="policy: no module own_policy"):
+        rebuild(tmp_path / "log.jsonl")

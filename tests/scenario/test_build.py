@@ -69,6 +69,7 @@ def test_scheduler_config_has_every_written_key(valid_text):
     }
     config = built(valid_text, f"scheduler={json.dumps(written)}").scheduler
     written["fairness"] = FairnessT(1_500_000)
+    written["user_policy"] = None
     assert {field.name: getattr(config, field.name) for field in fields(config)} == written
 
 
