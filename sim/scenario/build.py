@@ -17,6 +17,7 @@ from sim.scenario.schema import Scenario
 from sim.scenario.user_policy import Fail, is_user_policy, load_user_policy
 from sim.scheduler.config import SchedulerConfig
 from sim.workload.build import build_workload
+from sim.workload.traces.read import TraceReader, read_trace
 from sim.workload.workload import Workload
 
 # SGLang's own default depends on the GPU and the chunk size; 0.88 is what it gives one big GPU.
@@ -44,8 +45,12 @@ class BuiltScenario:
     hardware: Hardware | None
 
 
-def build(loaded: LoadedScenario) -> BuiltScenario:
+def build(loaded: LoadedScenario, *, read_trace: TraceReader = read_trace) -> BuiltScenario:
     """Read the files the scenario refers to and build what it describes.
+
+    Args:
+        loaded: the scenario.
+        read_trace: how the rows of a trace are come by; a cache, for those who build often.
 
     Raises:
         InputError: one line, about the scenario's key or about a line of the file it refers to.
@@ -67,7 +72,9 @@ def build(loaded: LoadedScenario) -> BuiltScenario:
             )
             for replica in range(scenario.replicas)
         )
-        workload = build_workload(scenario.workload, seed=scenario.seed, base_dir=base_dir)
+        workload = build_workload(
+            scenario.workload, seed=scenario.seed, base_dir=base_dir, read_trace=read_trace
+        )
     return BuiltScenario(loaded, workload, scheduler, latencies, model, hardware)
 
 

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from sim.core.errors import InputError
 from sim.scenario.explain import explain
 from sim.scenario.origins import Origins
-from sim.scenario.overrides import Data, apply_overrides
+from sim.scenario.overrides import Change, Data, apply_changes, apply_overrides
 from sim.scenario.schema import Scenario
 from sim.scenario.user_policy import is_user_policy, source_hash
 from sim.scenario.yaml_loader import KeyPath, YamlValue, parse_yaml_mapping, read_yaml_file
@@ -69,6 +69,21 @@ def load_scenario_text(
     document = parse_yaml_mapping(text, name)
     origins = Origins.of_lines(name, document.lines)
     data, origins = apply_overrides(cast("Data", document.value), origins, overrides)
+    return _validated(data, origins, Path(name), base_dir)
+
+
+def vary(loaded: LoadedScenario, changes: Sequence[Change]) -> LoadedScenario:
+    """The scenario with some values changed, and without its sweep.
+
+    Raises:
+        InputError: a change leads nowhere, or to something that is no scenario.
+    """
+    base = {key: value for key, value in loaded.raw.items() if key != "sweep"}
+    data, origins = apply_changes(base, loaded.origins, changes)
+    return _validated(data, origins, loaded.path, loaded.base_dir)
+
+
+def _validated(data: Data, origins: Origins, path: Path, base_dir: Path) -> LoadedScenario:
     try:
         scenario = Scenario.model_validate(data)
     except ValidationError as error:
@@ -77,18 +92,18 @@ def load_scenario_text(
         digest = content_hash(scenario, base_dir)
     except InputError as error:
         raise InputError(origins.message(POLICY_KEY, str(error))) from None
-    return LoadedScenario(scenario, Path(name), base_dir, digest, data, origins)
+    return LoadedScenario(scenario, path, base_dir, digest, data, origins)
 
 
 def content_hash(scenario: Scenario, base_dir: Path = Path()) -> str:
     """SHA-256, in hex, of the scenario as canonical JSON: sorted keys, defaults filled in.
 
-    The hash of a user's policy's source is part of it.
+    The hash of a user's policy's source is part of it; what to sweep over is not.
 
     Raises:
         InputError: that source cannot be found; the reason alone.
     """
-    content = scenario.model_dump(mode="json")
+    content = scenario.model_dump(mode="json", exclude={"sweep"})
     if is_user_policy(policy := scenario.scheduler.schedule_policy):
         content["policy_source"] = source_hash(policy, base_dir)
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)

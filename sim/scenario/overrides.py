@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from copy import deepcopy
+from typing import NamedTuple
 
 from sim.core.errors import InputError
 from sim.scenario.origins import Origins
@@ -9,6 +10,14 @@ from sim.scenario.wording import describe, dotted, shorten
 from sim.scenario.yaml_loader import KeyPath, YamlValue, one_line, parse_yaml_value
 
 Data = dict[str, YamlValue]
+
+
+class Change(NamedTuple):
+    """A new value for a key path, and what error messages call the change."""
+
+    path: str
+    value: YamlValue
+    label: str
 
 
 def apply_overrides(data: Data, origins: Origins, overrides: Sequence[str]) -> tuple[Data, Origins]:
@@ -21,16 +30,29 @@ def apply_overrides(data: Data, origins: Origins, overrides: Sequence[str]) -> t
         InputError: the option has no `=`, an empty key, a value that is not YAML, or a path that
             leads through something other than a mapping or list.
     """
+    return apply_changes(data, origins, [_parse(override) for override in overrides])
+
+
+def apply_changes(data: Data, origins: Origins, changes: Sequence[Change]) -> tuple[Data, Origins]:
+    """Like `apply_overrides`, for values rather than text. They must not be altered later.
+
+    Raises:
+        InputError: a path with an empty part, or through something other than a mapping or list.
+    """
     changed = deepcopy(data)
-    for override in overrides:
-        label = f"--set {shorten(one_line(override))}"
-        path_text, equals, value_text = override.partition("=")
-        if not equals:
-            raise InputError(f"{label}: must have the form key.path=value")
-        value = parse_yaml_value(value_text, label)
-        path = _set(changed, path_text.strip().split("."), value, label)
+    for path_text, value, label in changes:
+        # A later change may go into this value.
+        path = _set(changed, path_text.strip().split("."), deepcopy(value), label)
         origins = origins.with_override(path, label)
     return changed, origins
+
+
+def _parse(override: str) -> Change:
+    label = f"--set {shorten(one_line(override))}"
+    path_text, equals, value_text = override.partition("=")
+    if not equals:
+        raise InputError(f"{label}: must have the form key.path=value")
+    return Change(path_text, parse_yaml_value(value_text, label), label)
 
 
 def _set(data: Data, parts: Sequence[str], value: YamlValue, label: str) -> KeyPath:

@@ -6,6 +6,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from sim.latency.config import LatencyConfig
 from sim.scenario.scheduler_section import SchedulerSection
+from sim.scenario.sweep_section import SweepSection
 from sim.strict_model import StrictModel
 from sim.workload.config import WorkloadConfig
 
@@ -46,6 +47,7 @@ class Scenario(StrictModel):
     replicas: int = Field(default=1, ge=1, le=4096)
     router: Literal["round-robin"] = "round-robin"
     slo: SloSection = SloSection()
+    sweep: SweepSection | None = None
 
     @model_validator(mode="after")
     def _check_pool_is_known(self) -> Self:

@@ -69,7 +69,10 @@ class Sections:
     def _child(self, schema: _Schema, step: str | int) -> _Schema:
         if isinstance(step, int):
             return self._resolve(schema.get("items", {}))
-        return self._resolve(schema.get("properties", {}).get(step, {}))
+        known = schema.get("properties", {})
+        # A mapping whose keys the user chooses says nothing of any key, but of all values.
+        free = schema.get("additionalProperties")
+        return self._resolve(known.get(step, free if isinstance(free, Mapping) else {}))
 
     def _resolve(self, schema: _Schema) -> _Schema:
         """Follow references, and look through `null` as the other arm."""

@@ -17,21 +17,31 @@ from sim.workload.sessions import build_sessions
 from sim.workload.synthetic import build_clients, build_synthetic
 from sim.workload.token_streams import TokenStreams
 from sim.workload.traces.build import build_trace
+from sim.workload.traces.read import TraceReader, read_trace
 from sim.workload.workload import Workload
 
 
-def build_workload(config: WorkloadConfig, *, seed: int, base_dir: Path) -> Workload:
+def build_workload(
+    config: WorkloadConfig,
+    *,
+    seed: int,
+    base_dir: Path,
+    read_trace: TraceReader = read_trace,
+) -> Workload:
     """Build the workload; everything is read, drawn and checked before the first request.
 
     Args:
         config: the validated section.
         seed: of all random draws, >= 0; named streams, so one draw never shifts another.
         base_dir: the scenario file's directory, which trace paths are relative to.
+        read_trace: how the rows of a trace are come by; a cache, for those who build often.
 
     Raises:
         InputError: a trace file or a drawn size is bad; names the file and line, or the key.
     """
-    context = BuildContext("workload", base_dir, RandomStreams(seed), TokenStreams())
+    context = BuildContext(
+        "workload", base_dir, RandomStreams(seed), TokenStreams(), read_trace=read_trace
+    )
     if isinstance(config, MixConfig):
         return MixedWorkload(tuple(_build_parts(config, context)))
     return _build(config, context)
@@ -46,6 +56,7 @@ def _build_parts(config: MixConfig, context: BuildContext) -> list[Workload]:
             random=context.random.scoped(f"tenant {part.tenant}"),
             streams=context.streams,
             mixed=True,
+            read_trace=context.read_trace,
         )
         parts.append(TenantWorkload(part.tenant, _build(part.workload, part_context)))
     return parts

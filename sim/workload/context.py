@@ -14,6 +14,7 @@ from sim.workload.prompts import PromptColumn
 from sim.workload.rng import RandomStreams
 from sim.workload.table import RequestTable
 from sim.workload.token_streams import TokenStreams
+from sim.workload.traces.read import TraceReader, read_trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,7 @@ class BuildContext:
         streams: where its token streams come from, shared by all parts of a mix.
         mixed: whether other parts stand beside it, so that a trace's own stream seeds and block
             ids must be renamed.
+        read_trace: how the rows of a trace are come by.
     """
 
     key: str
@@ -34,6 +36,7 @@ class BuildContext:
     random: RandomStreams
     streams: TokenStreams
     mixed: bool = False
+    read_trace: TraceReader = read_trace
 
     def generated_table(
         self,

@@ -6,18 +6,14 @@ from dataclasses import replace
 import numpy as np
 
 from sim.core.errors import InputError
-from sim.workload.config import DEFAULT_BLOCK_SIZE, TraceConfig
+from sim.workload.config import TraceConfig
 from sim.workload.context import BuildContext
 from sim.workload.limits import MAX_TIME_NS, Float64, Int64
 from sim.workload.outputs import limit_outputs
 from sim.workload.prefixes import unshared_prompts
 from sim.workload.prompts import BlockPrompts, EitherPrompts, PromptColumn
 from sim.workload.table import LazySequence, OpenLoopWorkload, RequestTable
-from sim.workload.traces.autobench import read_autobench
-from sim.workload.traces.azure import read_azure
-from sim.workload.traces.mooncake import read_mooncake
 from sim.workload.traces.rows import TraceRows
-from sim.workload.traces.servetwin import read_servetwin
 
 
 def build_trace(config: TraceConfig, context: BuildContext) -> OpenLoopWorkload:
@@ -26,7 +22,7 @@ def build_trace(config: TraceConfig, context: BuildContext) -> OpenLoopWorkload:
     Raises:
         InputError: the file is bad, or `time_scale` moves arrivals out of the clock's range.
     """
-    rows = _read(config, context)
+    rows = context.read_trace(config, context.base_dir)
     num_rows = len(rows.arrival_ns)
     prompts, output_seeds = _contents(rows, context)
     limits = limit_outputs(config.max_new_tokens, rows.output_tokens, rows.max_new_tokens)
@@ -45,20 +41,6 @@ def build_trace(config: TraceConfig, context: BuildContext) -> OpenLoopWorkload:
         tenants=_tenants(rows.tenants, config.tenant),
     )
     return OpenLoopWorkload(table, _scaled(rows.arrival_ns, config.time_scale, context.key))
-
-
-def _read(config: TraceConfig, context: BuildContext) -> TraceRows:
-    path = context.base_dir / config.path
-    match config.format:
-        case "mooncake":
-            block_size = config.block_size or DEFAULT_BLOCK_SIZE
-            return read_mooncake(path, limit=config.limit, block_size=block_size)
-        case "azure":
-            return read_azure(path, limit=config.limit)
-        case "servetwin":
-            return read_servetwin(path, limit=config.limit)
-        case "autobench":
-            return read_autobench(path, limit=config.limit)
 
 
 def _contents(rows: TraceRows, context: BuildContext) -> tuple[PromptColumn, Int64]:

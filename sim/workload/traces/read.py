@@ -1,0 +1,36 @@
+"""From a trace's configuration to the rows of its file."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from sim.workload.config import DEFAULT_BLOCK_SIZE, TraceConfig
+from sim.workload.traces.autobench import read_autobench
+from sim.workload.traces.azure import read_azure
+from sim.workload.traces.mooncake import read_mooncake
+from sim.workload.traces.rows import TraceRows
+from sim.workload.traces.servetwin import read_servetwin
+
+TraceReader = Callable[[TraceConfig, Path], TraceRows]
+
+
+def read_trace(config: TraceConfig, base_dir: Path) -> TraceRows:
+    """Read and check the file. Of the configuration only what says how to read it matters.
+
+    Args:
+        config: `format`, `path`, `limit` and `block_size` are looked at.
+        base_dir: what the path is relative to.
+
+    Raises:
+        InputError: the file or a line is bad.
+    """
+    path = base_dir / config.path
+    match config.format:
+        case "mooncake":
+            block_size = config.block_size or DEFAULT_BLOCK_SIZE
+            return read_mooncake(path, limit=config.limit, block_size=block_size)
+        case "azure":
+            return read_azure(path, limit=config.limit)
+        case "servetwin":
+            return read_servetwin(path, limit=config.limit)
+        case "autobench":
+            return read_autobench(path, limit=config.limit)
