@@ -1,0 +1,102 @@
+"""Where points run: the protocol of executors, what goes to a worker, what comes back."""
+
+import time
+import traceback
+from collections.abc import Callable, Generator, Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Protocol
+
+from sim.core.errors import InputError
+from sim.scenario.load import LoadedScenario
+from sim.workload.traces.read import TraceReader
+
+Summary = dict[str, Any]
+
+# Runs one point; a function of a module, so that workers can import it.
+PointRunner = Callable[[LoadedScenario, TraceReader], Summary]
+
+
+class Status(StrEnum):
+    """How a point ended."""
+
+    DONE = "done"
+    BAD_INPUT = "bad input"
+    FAULT = "fault"
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A point on its way to a worker.
+
+    Attributes:
+        key: what its outcome is stored under.
+        loaded: its scenario; files in it are looked for in `base_dir`, an absolute path.
+    """
+
+    key: str
+    loaded: LoadedScenario
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a point.
+
+    Attributes:
+        key: of its task.
+        status: how it ended.
+        summary: its metrics, as JSON values; None unless it is done.
+        message: one line on what went wrong; None if it is done.
+        trace: Python's traceback of a fault.
+        wall_seconds: how long it took, as far as it came.
+    """
+
+    key: str
+    status: Status
+    summary: Summary | None = None
+    message: str | None = None
+    trace: str | None = None
+    wall_seconds: float | None = None
+
+
+# One outcome a task, as they come.
+Outcomes = Generator[Outcome, None, None]
+
+
+class SweepExecutor(Protocol):
+    """Runs many tasks. An outcome depends on its task alone, never on where or when it ran."""
+
+    def run(self, tasks: Iterable[Task], runner: PointRunner) -> Outcomes:
+        """Yield one outcome a task, as they come. Closing the iterator stops all workers.
+
+        `tasks` is taken from as workers become free. A worker that dies costs its own task: the
+        outcome is a fault, and the rest goes on.
+
+        Raises:
+            InputError: the executor cannot be used here.
+        """
+        ...
+
+
+def run_task(task: Task, runner: PointRunner, read_trace: TraceReader) -> Outcome:
+    """What a worker does with a task. Raises nothing but what ends the worker itself."""
+    begin_s = time.perf_counter()
+    try:
+        summary = runner(task.loaded, read_trace)
+    except InputError as error:
+        return Outcome(
+            task.key,
+            Status.BAD_INPUT,
+            message=" ".join(str(error).split()),
+            wall_seconds=time.perf_counter() - begin_s,
+        )
+    except Exception as error:
+        message = " ".join(f"{type(error).__name__}: {error}".split())
+        return Outcome(
+            task.key,
+            Status.FAULT,
+            message=message,
+            trace=traceback.format_exc(),
+            wall_seconds=time.perf_counter() - begin_s,
+        )
+    return Outcome(task.key, Status.DONE, summary, wall_seconds=time.perf_counter() - begin_s)

@@ -1,0 +1,107 @@
+"""What makes two points the same: the scenario, the files it names, and the code that runs it."""
+
+import hashlib
+from collections.abc import Iterator
+from functools import cache
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+
+from sim import __version__
+from sim.latency.config import ProfileLatencyConfig
+from sim.latency.profile_files import shipped_profiles
+from sim.scenario.load import LoadedScenario
+from sim.scenario.schema import Scenario
+
+# What decides results; caches of compiled code do not.
+_SOURCES = (".py", ".json", ".yaml")
+# Keys under which scenarios name files.
+_FILE_KEYS = ("path", "model")
+_MODEL_CONFIG = "config.json"
+_CHUNK_BYTES = 1 << 20
+
+
+@cache
+def code_version() -> str:
+    """The version of servetwin and a hash of its sources: `0.1.0+5f0c...`."""
+    digest = hashlib.sha256()
+    for name, source in sorted(_sources(files("sim"), "")):
+        content = source.read_bytes()
+        digest.update(f"{name}\0{len(content)}\0".encode() + content)
+    return f"{__version__}+{digest.hexdigest()[:16]}"
+
+
+class Identities:
+    """Computes the keys of points; each file is read once.
+
+    Args:
+        code: the version of the code that will run them.
+    """
+
+    def __init__(self, code: str) -> None:
+        self._code = code
+        self._digests: dict[Path, str] = {}
+
+    def key(self, loaded: LoadedScenario) -> str:
+        """SHA-256 in hex of everything a point's results depend on.
+
+        A file that is missing now and is there later makes another key.
+        """
+        digest = hashlib.sha256(f"{self._code}\0{loaded.content_hash}\0".encode())
+        for path in named_files(loaded.scenario, loaded.base_dir):
+            digest.update(f"{self._digest(path)}\0".encode())
+        return digest.hexdigest()
+
+    def _digest(self, path: Path) -> str:
+        if path not in self._digests:
+            self._digests[path] = _file_digest(path)
+        return self._digests[path]
+
+
+def named_files(scenario: Scenario, base_dir: Path) -> list[Path]:
+    """Traces, profiles, recordings and model configurations, in the order of the scenario's keys.
+
+    Names that are no files are left out where they are names of packaged data.
+    """
+    sections = scenario.model_dump(mode="json", exclude={"sweep"})
+    paths = [base_dir / name for name in _names(sections)]
+    paths = [path / _MODEL_CONFIG if path.is_dir() else path for path in paths]
+    if isinstance(scenario.latency, ProfileLatencyConfig):
+        # Shipped profiles lie outside of the package whose sources make the code's version.
+        shipped = shipped_profiles().get(scenario.latency.path)
+        paths += [] if shipped is None else [Path(str(shipped))]
+    return paths
+
+
+def _names(value: object) -> Iterator[str]:
+    if isinstance(value, dict):
+        for key, item in value.items():
+            if key in _FILE_KEYS and isinstance(item, str):
+                yield item
+            else:
+                yield from _names(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _names(item)
+
+
+def _file_digest(path: Path) -> str:
+    digest = hashlib.sha256()
+    try:
+        if not path.is_file():
+            return "none"
+        with path.open("rb") as file:
+            while chunk := file.read(_CHUNK_BYTES):
+                digest.update(chunk)
+    except OSError:
+        # Whoever runs the point will say what is wrong with it.
+        return "unreadable"
+    return digest.hexdigest()
+
+
+def _sources(folder: Traversable, prefix: str) -> Iterator[tuple[str, Traversable]]:
+    for entry in folder.iterdir():
+        if entry.is_dir():
+            yield from _sources(entry, f"{prefix}{entry.name}/")
+        elif entry.name.endswith(_SOURCES):
+            yield prefix + entry.name, entry

@@ -1,0 +1,164 @@
+"""What a sweep runs: the scenario's `sweep` section expanded into points, all of them checked."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from math import prod
+
+from sim.core.errors import InputError
+from sim.scenario.load import LoadedScenario, vary
+from sim.scenario.overrides import Change
+from sim.scenario.sweep_section import SweepSection
+from sim.scenario.wording import shorten
+from sim.scenario.yaml_loader import KeyPath, YamlValue
+from sim.sweep.draws import draw_settings
+
+Settings = Mapping[str, YamlValue]
+
+MAX_POINTS = 10**5
+SEED = "seed"
+_NOT_SWEPT = ("sweep", SEED)
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One run of a sweep.
+
+    Attributes:
+        number: from 0, in the order of the plan.
+        settings: values by key path, the seed last where seeds are swept.
+        content_hash: of the scenario with these values.
+    """
+
+    number: int
+    settings: Settings
+    content_hash: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All points of a sweep, in order: the list, the draws, the grid as written, the seeds.
+
+    The last of them varies fastest. Two points may be equal: draws can be.
+
+    Attributes:
+        base: the scenario.
+        keys: the key paths that are swept, `seed` last where seeds are.
+        points: what to run.
+    """
+
+    base: LoadedScenario
+    keys: tuple[str, ...]
+    points: tuple[Point, ...]
+
+    def scenario(self, point: Point) -> LoadedScenario:
+        """The scenario of a point, without its sweep."""
+        return vary(self.base, _changes(self.base, point.settings))
+
+
+def plan_sweep(loaded: LoadedScenario) -> Plan:
+    """Expand the scenario's sweep and validate every point.
+
+    Raises:
+        InputError: no sweep, a key swept twice, too many points, or a point that is no valid
+            scenario: the line names the file, the line, the key path and the point.
+    """
+    section = loaded.scenario.sweep
+    if section is None:
+        raise loaded.error((), "has no sweep section")
+    axes = _axes(loaded, section)
+    num_points = prod(map(len, axes))
+    if num_points > MAX_POINTS:
+        raise loaded.error(("sweep",), f"has {num_points:,} points, above {MAX_POINTS:,}")
+    settings = [{k: v for part in parts for k, v in part.items()} for parts in product(*axes)]
+    keys = tuple(dict.fromkeys(key for axis in axes for part in axis for key in part))
+    return Plan(loaded, keys, tuple(_checked_points(loaded, settings)))
+
+
+def canonical(value: object) -> str:
+    """A value as text in which 1, 1.0 and true are three different things."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
+
+
+def _axes(loaded: LoadedScenario, section: SweepSection) -> list[Sequence[Settings]]:
+    """What is multiplied: each axis is a sequence of partial settings, no key on two of them."""
+    axes: list[Sequence[Settings]] = []
+    if section.points is not None:
+        axes.append(section.points)
+    if section.random is not None:
+        axes.append(draw_settings(section.random))
+    for place, values in _grid(section):
+        _refuse_repeats(loaded, place, values)
+        axes.append([{str(place[-1]): value} for value in values])
+    taken: dict[str, int] = {}
+    for number, axis in enumerate(axes):
+        for key in dict.fromkeys(key for part in axis for key in part):
+            _check_key(loaded, key, number, taken)
+    if section.seeds is not None:
+        _refuse_repeats(loaded, ("sweep", "seeds"), section.seeds)
+        axes.append([{SEED: seed} for seed in section.seeds])
+    return axes
+
+
+def _grid(section: SweepSection) -> Iterator[tuple[KeyPath, Sequence[YamlValue]]]:
+    for key, values in (section.grid or {}).items():
+        yield ("sweep", "grid", key), values
+    for key, values in (section.__pydantic_extra__ or {}).items():
+        yield ("sweep", key), values
+
+
+def _refuse_repeats(loaded: LoadedScenario, place: KeyPath, values: Sequence[YamlValue]) -> None:
+    seen = set()
+    for index, value in enumerate(values):
+        text = canonical(value)
+        if text in seen:
+            raise loaded.error((*place, index), f"{shorten(text)} is given twice")
+        seen.add(text)
+
+
+def _check_key(loaded: LoadedScenario, key: str, axis: int, taken: dict[str, int]) -> None:
+    """Refuse a key that another axis sets too, or sets a part of, or the whole of."""
+    place = _written(loaded, key)
+    if key.partition(".")[0] in _NOT_SWEPT:
+        hint = "give the seeds as sweep.seeds" if key == SEED else "cannot be swept"
+        raise loaded.error(place, hint)
+    for other, its_axis in taken.items():
+        inside = f"{key}.".startswith(f"{other}.")
+        if f"{other}.".startswith(f"{key}.") and not inside:
+            raise loaded.error(place, f"would undo {other}: it has to come before")
+        if key == other and its_axis != axis:
+            raise loaded.error(place, "is swept twice")
+    taken[key] = axis
+
+
+def _checked_points(loaded: LoadedScenario, settings: Sequence[Settings]) -> Iterator[Point]:
+    for number, values in enumerate(settings):
+        try:
+            scenario = vary(loaded, _changes(loaded, values))
+        except InputError as error:
+            which = ", ".join(f"{key}={canonical(value)}" for key, value in values.items())
+            where = f"point {number + 1} of {len(settings)}: {which}"
+            raise InputError(f"{error} ({where})") from None
+        yield Point(number, values, scenario.content_hash)
+
+
+def _changes(loaded: LoadedScenario, settings: Settings) -> list[Change]:
+    return [Change(key, value, _label(loaded, key, value)) for key, value in settings.items()]
+
+
+def _label(loaded: LoadedScenario, key: str, value: YamlValue) -> str:
+    origins = loaded.origins
+    written = origins.labels[origins.nearest(_written(loaded, key))]
+    return f"{written}: sweep: {key}={shorten(canonical(value))}"
+
+
+def _written(loaded: LoadedScenario, key: str) -> KeyPath:
+    """Where the scenario says that this key is swept."""
+    if key == SEED:
+        return ("sweep", "seeds")
+    labels = loaded.origins.labels
+    places: list[KeyPath] = [("sweep", key), ("sweep", "grid", key)]
+    places += [("sweep", "random", "draw", key)]
+    places += [place for place in labels if place[:2] == ("sweep", "list") and place[-1] == key]
+    return next((place for place in places if place in labels), ("sweep",))

@@ -1,0 +1,164 @@
+"""Points on the cores of this machine: processes that live as long as the sweep does.
+
+Not `concurrent.futures`: there one worker that dies takes all points with it, and workers outlive
+a parent that was killed. Here each worker has a pipe of its own, and ends when it closes.
+"""
+
+import os
+import signal
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from multiprocessing import get_context
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
+
+from sim.sweep.executor import Outcome, Outcomes, PointRunner, Status, Task, run_task
+from sim.sweep.trace_cache import TraceCache
+
+# A worker has one core: libraries must not start a thread for each of the machine's.
+THREAD_SETTINGS = dict.fromkeys(
+    (
+        "OMP_NUM_THREADS",
+        "OPENBLAS_NUM_THREADS",
+        "MKL_NUM_THREADS",
+        "NUMEXPR_NUM_THREADS",
+        "VECLIB_MAXIMUM_THREADS",
+    ),
+    "1",
+)
+_END_S = 5.0
+
+
+class ProcessPool:
+    """A `SweepExecutor` of spawned processes.
+
+    Args:
+        jobs: how many, at least 1.
+    """
+
+    def __init__(self, jobs: int) -> None:
+        self._jobs = jobs
+
+    def run(self, tasks: Iterable[Task], runner: PointRunner) -> Outcomes:
+        waiting = iter(tasks)
+        workers: list[_Worker] = []
+        try:
+            for task in islice(waiting, self._jobs):
+                workers.append(_Worker.start(runner))
+                workers[-1].give(task)
+            while busy := [worker for worker in workers if worker.is_busy]:
+                ready = wait([worker.pipe for worker in busy])
+                for worker in [worker for worker in busy if worker.pipe in ready]:
+                    outcome = worker.take()
+                    # It need not wait for what is done with the outcome.
+                    if (next_task := next(waiting, None)) is not None:
+                        if not worker.lives:
+                            workers.append(_Worker.start(runner))
+                        (worker if worker.lives else workers[-1]).give(next_task)
+                    yield outcome
+        finally:
+            for worker in workers:
+                worker.end()
+
+
+@dataclass(slots=True, eq=False)
+class _Worker:
+    """A process, and our end of its pipe."""
+
+    process: SpawnProcess
+    pipe: Connection
+    key: str = ""
+    is_busy: bool = False
+    lives: bool = True
+
+    @staticmethod
+    def start(runner: PointRunner) -> "_Worker":
+        context = get_context("spawn")
+        ours, theirs = context.Pipe()
+        process = context.Process(target=_work, args=(theirs, runner), daemon=True)
+        with _one_thread(), _deaf_to_interrupts():
+            process.start()
+        # With our copy open, the pipe would not close when the worker dies.
+        theirs.close()
+        return _Worker(process, ours)
+
+    def give(self, task: Task) -> None:
+        self.key, self.is_busy = task.key, True
+        try:
+            self.pipe.send(task)
+        except OSError:
+            # It has died; taking its outcome tells.
+            return
+
+    def take(self) -> Outcome:
+        """The outcome of the task it was given; a fault if it died of it."""
+        self.is_busy = False
+        try:
+            outcome: Outcome = self.pipe.recv()
+        except (EOFError, OSError):
+            self.lives = False
+            self.process.join()
+            message = f"the worker process ended: {_how(self.process.exitcode)}"
+            return Outcome(self.key, Status.FAULT, message=message)
+        return outcome
+
+    def end(self) -> None:
+        """Stop it, in the middle of its task if it has one."""
+        self.pipe.close()
+        if self.is_busy:
+            self.process.kill()
+        self.process.join(_END_S)
+        if self.process.exitcode is None:
+            self.process.kill()
+            self.process.join()
+        self.process.close()
+
+
+def _work(pipe: Connection, runner: PointRunner) -> None:
+    """The life of a worker: tasks in, outcomes out, until the pipe closes."""
+    read_trace = TraceCache()
+    while True:
+        try:
+            task: Task = pipe.recv()
+            pipe.send(run_task(task, runner, read_trace))
+        except (EOFError, OSError):
+            # The sweep is over, or was killed.
+            return
+
+
+def _how(exit_code: int | None) -> str:
+    if exit_code is None or exit_code >= 0:
+        return f"exit code {exit_code}"
+    name = signal.Signals(-exit_code).name
+    hint = ", perhaps for lack of memory" if name == "SIGKILL" else ""
+    return f"{name}{hint}"
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """What is started inside gives libraries one thread: they look when they are loaded."""
+    before = {name: os.environ.get(name) for name in THREAD_SETTINGS}
+    os.environ.update(THREAD_SETTINGS)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+@contextmanager
+def _deaf_to_interrupts() -> Iterator[None]:
+    """What is started inside never hears Ctrl-C: the sweep does, and ends it.
+
+    Ours that comes meanwhile is heard at the end.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

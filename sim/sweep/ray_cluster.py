@@ -1,0 +1,103 @@
+"""Points on a Ray cluster, or on a local one. Ray is loaded when asked for, and nowhere else."""
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Any
+
+from sim.core.errors import InputError
+from sim.sweep.executor import Outcome, Outcomes, PointRunner, Status, Task, run_task
+from sim.sweep.identity import code_version
+from sim.sweep.process_pool import THREAD_SETTINGS
+from sim.sweep.trace_cache import TraceCache
+
+_INSTALL = "--executor ray needs Ray: pip install 'servetwin[ray]'"
+
+
+class RayCluster:
+    """A `SweepExecutor` of Ray actors with one core each.
+
+    Every machine of the cluster needs this version of servetwin, and the scenario's files under
+    the same paths.
+
+    Args:
+        jobs: how many actors; None: as many as the cluster has cores.
+        address: of the cluster's head, or `auto`; None: a cluster on this machine, for the sweep.
+    """
+
+    def __init__(self, jobs: int | None, address: str | None = None) -> None:
+        self._jobs = jobs
+        self._address = address
+
+    def run(self, tasks: Iterable[Task], runner: PointRunner) -> Outcomes:
+        ray = _load_ray()
+        _connect(ray, self._address, self._jobs)
+        try:
+            jobs = self._jobs or max(1, int(ray.cluster_resources().get("CPU", 1)))
+            yield from _run(ray, jobs, iter(tasks), runner)
+        finally:
+            # Actors end with the connection.
+            ray.shutdown()
+
+
+class RayWorker:
+    """What runs as an actor: one trace cache for all its points."""
+
+    def __init__(self, runner: PointRunner) -> None:
+        self._runner = runner
+        self._read_trace = TraceCache()
+
+    def run(self, task: Task, code: str) -> Outcome:
+        """The outcome of a task, if this machine has the code that the sweep was planned with."""
+        if (ours := code_version()) != code:
+            message = f"the cluster runs servetwin {ours}, this machine {code}"
+            return Outcome(task.key, Status.FAULT, message=message)
+        return run_task(task, self._runner, self._read_trace)
+
+
+def _run(ray: Any, jobs: int, waiting: Iterator[Task], runner: PointRunner) -> Outcomes:
+    # An actor that died is no more; its point is reported, not run until it kills another.
+    actor_class = ray.remote(num_cpus=1, max_restarts=0, max_task_retries=0)(RayWorker)
+    code = code_version()
+    running: dict[Any, tuple[Any, str]] = {}
+
+    def give(actor: Any, task: Task) -> None:
+        running[actor.run.remote(task, code)] = (actor, task.key)
+
+    for task in islice(waiting, jobs):
+        give(actor_class.remote(runner), task)
+    while running:
+        [done], _ = ray.wait(list(running), num_returns=1)
+        actor, key = running.pop(done)
+        try:
+            outcome = ray.get(done)
+        except ray.exceptions.RayError as error:
+            reason = " ".join(str(error).split())
+            outcome = Outcome(key, Status.FAULT, message=f"the worker ended: {reason}")
+            actor = actor_class.remote(runner)
+        if (task_or_none := next(waiting, None)) is not None:
+            give(actor, task_or_none)
+        yield outcome
+
+
+def _load_ray() -> Any:
+    try:
+        import ray
+    except ImportError:
+        raise InputError(_INSTALL) from None
+    return ray
+
+
+def _connect(ray: Any, address: str | None, jobs: int | None) -> None:
+    options: dict[str, Any] = {"address": address} if address else {"address": "local"}
+    if not address and jobs is not None:
+        options["num_cpus"] = jobs
+    try:
+        ray.init(
+            runtime_env={"env_vars": THREAD_SETTINGS},
+            log_to_driver=False,
+            include_dashboard=False if not address else None,
+            **options,
+        )
+    except (OSError, RuntimeError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise InputError(f"--ray-address {address or '(local)'}: {reason}") from error

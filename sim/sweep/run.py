@@ -1,0 +1,97 @@
+"""A whole sweep: what is stored already, the rest on an executor, every outcome kept at once."""
+
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from dataclasses import dataclass, replace
+
+from sim.scenario.load import LoadedScenario
+from sim.sweep.executor import Outcome, PointRunner, Status, SweepExecutor, Task
+from sim.sweep.identity import Identities
+from sim.sweep.plan import Plan, Point
+from sim.sweep.store import PointStore, StoreContents
+
+# Told how many points are done after each one.
+Watcher = Callable[[int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class SweepState:
+    """A plan beside what is stored of it.
+
+    Attributes:
+        plan: what to run.
+        keys: of the plan's points, in their order; equal points have equal keys.
+        stored: what was found.
+        missing: the points to run, one for each key, in the plan's order.
+    """
+
+    plan: Plan
+    keys: tuple[str, ...]
+    stored: StoreContents
+    missing: tuple[Point, ...]
+
+
+def look_up(plan: Plan, store: PointStore, *, code: str, fresh: bool = False) -> SweepState:
+    """Find out which points have to run: those not stored, and those that did not succeed.
+
+    Args:
+        plan: the sweep.
+        store: where finished points are.
+        code: the version of the code.
+        fresh: run all of them again.
+
+    Raises:
+        InputError: the store cannot be read.
+    """
+    identities = Identities(code)
+    keys = tuple(identities.key(plan.scenario(point)) for point in plan.points)
+    stored = store.read(keys)
+    done = {} if fresh else {k: v for k, v in stored.outcomes.items() if v.status is Status.DONE}
+    # Of equal points the first one stands for all.
+    first = dict(reversed(list(zip(keys, plan.points, strict=True))))
+    missing = tuple(
+        point
+        for key, point in zip(keys, plan.points, strict=True)
+        if key not in done and first[key] is point
+    )
+    return SweepState(plan, keys, replace(stored, outcomes=done), missing)
+
+
+def run_sweep(
+    state: SweepState,
+    store: PointStore,
+    executor: SweepExecutor,
+    runner: PointRunner,
+    watcher: Watcher | None = None,
+) -> Mapping[str, Outcome]:
+    """Run what is missing; every outcome is stored before the next one is waited for.
+
+    Returns:
+        all outcomes of the plan by key, those stored before included.
+
+    Raises:
+        InputError: an outcome cannot be stored, or the executor cannot be used. The workers are
+            stopped; what was stored stays.
+    """
+    outcomes = dict(state.stored.outcomes)
+    points = {state.keys[point.number]: point for point in state.missing}
+    tasks = (Task(key, _at_home_anywhere(state.plan, point)) for key, point in points.items())
+    with closing(executor.run(tasks, runner)) as arriving:
+        for number, outcome in enumerate(arriving, start=1):
+            point = points[outcome.key]
+            store.write(outcome, _description(state.plan, point))
+            outcomes[outcome.key] = outcome
+            if watcher is not None:
+                watcher(number)
+    return outcomes
+
+
+def _at_home_anywhere(plan: Plan, point: Point) -> LoadedScenario:
+    """Workers may live in other folders: what they say of files must not depend on it."""
+    loaded = plan.scenario(point)
+    return replace(loaded, base_dir=loaded.base_dir.resolve())
+
+
+def _description(plan: Plan, point: Point) -> dict[str, object]:
+    scenario = plan.scenario(point).scenario.model_dump(mode="json", exclude={"sweep"})
+    return {"settings": dict(point.settings), "scenario": scenario}

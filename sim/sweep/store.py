@@ -1,0 +1,131 @@
+"""Finished points on disk, one file each: whole or not there, and never of other code."""
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from sim.core.atomic import atomic_path
+from sim.core.errors import InputError
+from sim.sweep.executor import Outcome, Status
+
+_SCHEMA = 1
+_NAME = re.compile(r"[0-9a-f]{64}\.json")
+_TEMPORARY = re.compile(r"\.(\d+)-\d+\.tmp")
+
+Stored = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class StoreContents:
+    """What a folder of points holds.
+
+    Attributes:
+        outcomes: the points asked for that were found, by key.
+        num_other_code: points that other versions of the code ran; of no use.
+        num_damaged: files that are not whole, or not what their name says; of no use.
+    """
+
+    outcomes: Mapping[str, Outcome]
+    num_other_code: int
+    num_damaged: int
+
+
+class PointStore:
+    """A folder of points. Several sweeps may share it: equal points have equal content.
+
+    Args:
+        folder: exists.
+        code: the version of the code that runs the points.
+    """
+
+    def __init__(self, folder: Path, code: str) -> None:
+        self._folder = folder
+        self._code = code
+
+    def read(self, keys: Iterable[str]) -> StoreContents:
+        """Look at every file; those that a killed sweep was writing are removed.
+
+        Raises:
+            InputError: the folder cannot be read.
+        """
+        wanted = set(keys)
+        outcomes: dict[str, Outcome] = {}
+        num_other = num_damaged = 0
+        for path in self._paths():
+            point = _whole(path)
+            if point is None:
+                num_damaged += 1
+            elif point["code"] != self._code:
+                num_other += 1
+            elif path.stem in wanted:
+                outcomes[path.stem] = _outcome(point)
+        return StoreContents(outcomes, num_other, num_damaged)
+
+    def write(self, outcome: Outcome, described: Mapping[str, object]) -> None:
+        """Keep a point.
+
+        Args:
+            outcome: what became of it.
+            described: what was run, for people who read the file.
+
+        Raises:
+            InputError: it cannot be written; what was kept before stays.
+        """
+        content = {"schema": _SCHEMA, "code": self._code, **described, **asdict(outcome)}
+        text = json.dumps({"digest": _digest(content), **content}, indent=1, allow_nan=False)
+        with atomic_path(self._folder / f"{outcome.key}.json") as beside:
+            beside.write_text(f"{text}\n", encoding="utf-8")
+
+    def _paths(self) -> list[Path]:
+        try:
+            paths = sorted(self._folder.iterdir())
+        except OSError as error:
+            raise InputError(f"{self._folder}: cannot be read: {error.strerror}") from error
+        for path in paths:
+            if (left := _TEMPORARY.fullmatch(path.name)) and not _runs(int(left[1])):
+                path.unlink(missing_ok=True)
+        return [path for path in paths if _NAME.fullmatch(path.name)]
+
+
+def _whole(path: Path) -> Stored | None:
+    """The content of a file, if it is all there and under its own name."""
+    try:
+        point = json.loads(path.read_bytes())
+        digest = point.pop("digest")
+        is_whole = digest == _digest(point) and point["key"] == path.stem
+    except (OSError, ValueError, TypeError, AttributeError, KeyError, RecursionError):
+        return None
+    return point if is_whole and point.get("schema") == _SCHEMA else None
+
+
+def _digest(content: Mapping[str, object]) -> str:
+    """Of the content as JSON says it: a rename may survive a crash that the bytes do not."""
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _outcome(point: Stored) -> Outcome:
+    return Outcome(
+        key=point["key"],
+        status=Status(point["status"]),
+        summary=point["summary"],
+        message=point["message"],
+        trace=point["trace"],
+        wall_seconds=point["wall_seconds"],
+    )
+
+
+def _runs(pid: int) -> bool:
+    """Whether a process of this number is there, as far as can be told."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True

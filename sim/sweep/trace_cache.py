@@ -1,0 +1,80 @@
+"""Rows of traces kept between the points of one worker, so that a file is read once."""
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+
+import numpy as np
+
+from sim.core.errors import InputError
+from sim.workload.config import TraceConfig
+from sim.workload.traces.read import TraceReader, read_trace
+from sim.workload.traces.rows import TraceRows
+
+_MAX_BYTES = 1 << 30
+# A Python string or small object in a list.
+_ITEM_BYTES = 64
+
+# What decides which rows come out: how the file is read, and that it is still the same file.
+_Key = tuple[object, ...]
+
+
+class TraceCache:
+    """A `TraceReader` that keeps what it read, the least recently used thrown out first.
+
+    Args:
+        max_bytes: about how much is kept; the newest rows are kept whatever their size.
+        reader: who reads.
+    """
+
+    def __init__(self, max_bytes: int = _MAX_BYTES, reader: TraceReader = read_trace) -> None:
+        self._max_bytes = max_bytes
+        self._reader = reader
+        self._rows: OrderedDict[_Key, TraceRows] = OrderedDict()
+        self.num_read = 0
+
+    def __call__(self, config: TraceConfig, base_dir: Path) -> TraceRows:
+        """The rows of the trace. Nobody may write into them.
+
+        Raises:
+            InputError: the file is bad; it is looked at again next time.
+        """
+        key = _key(config, base_dir)
+        if key not in self._rows:
+            self.num_read += 1
+            self._rows[key] = self._reader(config, base_dir)
+        self._rows.move_to_end(key)
+        while len(self._rows) > 1 and self.num_bytes > self._max_bytes:
+            self._rows.popitem(last=False)
+        return self._rows[key]
+
+    @property
+    def num_bytes(self) -> int:
+        """About how much memory the kept rows take."""
+        return sum(_num_bytes(rows) for rows in self._rows.values())
+
+
+def _key(config: TraceConfig, base_dir: Path) -> _Key:
+    path = base_dir / config.path
+    try:
+        status = path.stat()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise InputError(f"{path}: cannot be read: {reason}") from None
+    file = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+    return (str(path), file, config.format, config.limit, config.block_size)
+
+
+def _num_bytes(value: object) -> int:
+    return sum(_parts(value))
+
+
+def _parts(value: object) -> Iterator[int]:
+    if isinstance(value, np.ndarray):
+        yield value.nbytes
+    elif is_dataclass(value):
+        for field in fields(value):
+            yield from _parts(getattr(value, field.name))
+    elif isinstance(value, list | tuple):
+        yield _ITEM_BYTES * len(value)
