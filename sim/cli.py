@@ -19,6 +19,13 @@ Set = Annotated[
 ]
 
 
+class Executor(StrEnum):
+    """Where the points of a sweep run."""
+
+    PROCESS = "process"
+    RAY = "ray"
+
+
 class Format(StrEnum):
     """How a summary is printed."""
 
@@ -99,6 +106,40 @@ def compare_command(
     from sim.commands.compare import compare
 
     compare(log, other, set_ or ())
+
+
+@app.command("sweep")
+def sweep_command(
+    file: Scenario,
+    set_: Set = None,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="workers, one core each; as many as there are cores")
+    ] = None,
+    executor: Annotated[Executor, typer.Option(help="where points run")] = Executor.PROCESS,
+    ray_address: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="of a Ray cluster, or auto")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="folder for points and results; FILE-sweep here")
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume/--fresh", help="use the points that are in the folder")
+    ] = True,
+    format_: Annotated[Format, typer.Option("--format", help="of the results")] = Format.TABLE,
+) -> None:
+    """Run a scenario with every combination of values that its sweep section lists."""
+    from sim.commands.sweep import SweepOptions, sweep
+
+    options = SweepOptions(
+        jobs=jobs,
+        ray=executor is Executor.RAY,
+        ray_address=ray_address,
+        out=out,
+        fresh=not resume,
+        json=format_ is Format.JSON,
+    )
+    if code := sweep(file, set_ or (), options):
+        raise typer.Exit(code)
 
 
 @app.command("demo")

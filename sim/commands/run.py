@@ -98,6 +98,8 @@ def run(
     """
     outputs.check(path)
     built = build(load_scenario(path, overrides))
+    if built.loaded.scenario.sweep is not None:
+        sys.stderr.write(f"servetwin: {path}: runs without its sweep (see simulate sweep)\n")
     log = run_built(built, fast_forward=fast_forward, check=check, decisions=outputs.decisions)
     summary = summarise(log, slo_of(built.loaded.scenario))
     if outputs.requests is not None:

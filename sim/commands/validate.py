@@ -6,13 +6,22 @@ from pathlib import Path
 from sim.commands.output import print_line
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario
+from sim.sweep.plan import plan_sweep
 
 
 def validate(path: Path, overrides: Sequence[str]) -> None:
-    """Load and build the scenario. Raises InputError with the first thing that is wrong."""
-    built = build(load_scenario(path, overrides))
+    """Load and build the scenario, and check every point of its sweep.
+
+    Raises:
+        InputError: the first thing that is wrong.
+    """
+    loaded = load_scenario(path, overrides)
+    built = build(loaded)
     requests = _counted(built.workload.num_requests, "request")
-    print_line(f"{path}: in order; {requests}, {_counted(len(built.latencies), 'replica')}")
+    text = f"{path}: in order; {requests}, {_counted(len(built.latencies), 'replica')}"
+    if loaded.scenario.sweep is not None:
+        text += f", a sweep of {_counted(len(plan_sweep(loaded).points), 'point')}"
+    print_line(text)
 
 
 def _counted(number: int, noun: str) -> str:

@@ -1,0 +1,168 @@
+"""`simulate sweep`: every point of a scenario's sweep, kept as it finishes, and their table."""
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from sim.commands.output import print_line, print_table
+from sim.commands.result_files import ResultFiles
+from sim.commands.sweep_point import run_point
+from sim.core.errors import InputError
+from sim.report.files import make_directory
+from sim.report.progress import Progress
+from sim.report.sweep_files import remove_results, sweep_json, write_results
+from sim.report.sweep_results import SweepResults, sweep_results
+from sim.report.sweep_tables import sweep_table
+from sim.scenario.load import load_scenario
+from sim.sweep.executor import Outcome, Status, SweepExecutor
+from sim.sweep.identity import code_version
+from sim.sweep.plan import SEED, canonical, plan_sweep
+from sim.sweep.process_pool import ProcessPool
+from sim.sweep.ray_cluster import RayCluster
+from sim.sweep.run import SweepState, look_up, run_sweep
+from sim.sweep.store import PointStore
+
+_MAX_LISTED = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepOptions:
+    """How to sweep; nothing of it changes the results.
+
+    Attributes:
+        jobs: how many workers; None: one for each core.
+        ray: on Ray, not on processes of this machine.
+        ray_address: of a Ray cluster; None: one of this machine.
+        out: the folder of points and results; None: `FILE-sweep` here.
+        fresh: run also what is stored.
+        json: print the results as JSON, not as a table.
+    """
+
+    jobs: int | None = None
+    ray: bool = False
+    ray_address: str | None = None
+    out: Path | None = None
+    fresh: bool = False
+    json: bool = False
+
+
+def sweep(path: Path, overrides: Sequence[str], options: SweepOptions) -> int:
+    """Run the scenario's sweep, or the rest of it; print a row a setting.
+
+    Returns:
+        the exit code: 1 if a point failed.
+
+    Raises:
+        InputError: the scenario, a point that is no valid one, or the output folder.
+    """
+    plan = plan_sweep(load_scenario(path, overrides))
+    executor = _executor(options)
+    out = Path(f"{path.stem}-sweep") if options.out is None else options.out
+    ResultFiles(directory=out).check(path)
+    make_directory(out)
+    make_directory(out / "points")
+    code = code_version()
+    store = PointStore(out / "points", code)
+    state = look_up(plan, store, code=code, fresh=options.fresh)
+    remove_results(out)
+    outcomes = _run(state, store, executor)
+    results = _results(state, outcomes)
+    write_results(results, out)
+    if options.json:
+        print_line(sweep_json(results).rstrip())
+    else:
+        print_table(sweep_table(results))
+    _warn_of_ranges(results)
+    return _report_failures(state, outcomes, out)
+
+
+def _executor(options: SweepOptions) -> SweepExecutor:
+    if options.ray:
+        return RayCluster(options.jobs, options.ray_address)
+    if options.ray_address is not None:
+        raise InputError("--ray-address: goes with --executor ray")
+    return ProcessPool(options.jobs or len(os.sched_getaffinity(0)))
+
+
+def _run(state: SweepState, store: PointStore, executor: SweepExecutor) -> Mapping[str, Outcome]:
+    _say(_plan_in_words(state))
+    num_done = 0
+
+    def count(done: int) -> None:
+        nonlocal num_done
+        num_done = done
+        progress.update(done, 0)
+
+    with Progress(len(state.missing), text=lambda _: "points") as progress:
+        try:
+            return run_sweep(state, store, executor, run_point, count)
+        except (KeyboardInterrupt, InputError):
+            _say(f"{num_done:,} points more are kept; the same command goes on from there")
+            raise
+
+
+def _plan_in_words(state: SweepState) -> str:
+    num_points, stored = len(state.plan.points), state.stored
+    text = f"{num_points:,} points, {len(state.missing):,} to run"
+    if stored.num_other_code:
+        text += f"; {stored.num_other_code:,} stored by other code are not used"
+    if stored.num_damaged:
+        text += f"; {stored.num_damaged:,} damaged files are not used"
+    return text
+
+
+def _results(state: SweepState, outcomes: Mapping[str, Outcome]) -> SweepResults:
+    plan = state.plan
+    points = []
+    for key, point in zip(state.keys, plan.points, strict=True):
+        dump = plan.scenario(point).scenario.model_dump(mode="json")
+        values = {name: _value_at(dump, name) for name in plan.keys} | dict(point.settings)
+        outcome = outcomes[key]
+        values.setdefault(SEED, dump[SEED])
+        points.append((values, outcome.summary, outcome.status.value, outcome.message))
+    return sweep_results(plan.base.scenario.name, plan.keys, points)
+
+
+def _value_at(data: object, key: str) -> object:
+    """The value at a key path; None where a scenario has no such key."""
+    for part in key.split("."):
+        if isinstance(data, dict):
+            data = data.get(part)
+        elif isinstance(data, list) and part.isdigit() and int(part) < len(data):
+            data = data[int(part)]
+        else:
+            return None
+    return data
+
+
+def _warn_of_ranges(results: SweepResults) -> None:
+    left = [row["point"] for row in results.rows if row.get("left_range")]
+    if left:
+        _say(
+            f"warning: {len(left):,} points left the range their step times were measured in,"
+            f" the first is point {left[0]}: see left_range in the results"
+        )
+
+
+def _report_failures(state: SweepState, outcomes: Mapping[str, Outcome], out: Path) -> int:
+    failed = [
+        (point, outcomes[key])
+        for key, point in zip(state.keys, state.plan.points, strict=True)
+        if outcomes[key].status is not Status.DONE
+    ]
+    for point, outcome in failed[:_MAX_LISTED]:
+        values = ", ".join(f"{key}={canonical(value)}" for key, value in point.settings.items())
+        _say(
+            f"point {point.number + 1} of {len(state.plan.points)} failed ({values}):"
+            f" {outcome.message} (its scenario: {out / 'points' / outcome.key}.json)"
+        )
+    if len(failed) > _MAX_LISTED:
+        _say(f"{len(failed) - _MAX_LISTED:,} points more failed: see {out / 'results.csv'}")
+    return 1 if failed else 0
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"sweep: {text}\n")
+    sys.stderr.flush()
