@@ -4,6 +4,7 @@ from typing import Any
 
 from sim.engine.core import EngineCore
 from sim.engine.protocols import Executor
+from sim.kvcache.eviction import EVICTION_POLICIES
 from sim.kvcache.manager import KVCacheManager
 from sim.kvcache.page_pool import PagePool
 from sim.kvcache.prefix_cache import NoPrefixCache, PrefixCache
@@ -15,7 +16,13 @@ from sim.scheduler.scheduler import Scheduler
 
 def build_engine(config: SchedulerConfig, *, pool: PagePool[Any], executor: Executor) -> EngineCore:
     """An engine whose KV lives in `pool` and whose batches `executor` runs."""
-    cache: PrefixCache = NoPrefixCache() if config.disable_radix_cache else RadixCache(pool)
-    kv = KVCacheManager(pool, cache)
+    kv = KVCacheManager(pool, _prefix_cache(config, pool))
     scheduler = Scheduler(config, kv=kv, policy=build_policy(config))
     return EngineCore(config, kv=kv, scheduler=scheduler, executor=executor)
+
+
+def _prefix_cache(config: SchedulerConfig, pool: PagePool[Any]) -> PrefixCache:
+    if config.disable_radix_cache:
+        return NoPrefixCache()
+    leaves = EVICTION_POLICIES[config.radix_eviction_policy](config.pool_tokens)
+    return RadixCache(pool, leaves)

@@ -119,6 +119,8 @@ class KVCacheManager:
         token_ids = kv.token_ids(num_tokens)[:aligned]
         given, kept = kv.pages.split((aligned - kv.protected_len) // self.page_size)
         node, _ = self.cache.insert(token_ids, kv.protected_len, given, kv.locked)
+        self.cache.count_use(node, kv.counted_len)
+        kv.counted_len = max(kv.counted_len, aligned)
         prompt_aligned = self.floor_page(prompt_len)
         if 0 < prompt_aligned < aligned:
             self.cache.insert(token_ids[:prompt_aligned], prompt_aligned, self.pool.empty, node)
@@ -134,6 +136,7 @@ class KVCacheManager:
         self._redeem(kv, seq_len)
         self.pool.free(kv.pages)
         kv.pages = self.pool.empty
+        kv.counted_len = 0
         self.unlock_prefix(kv)
 
     # ---- where it is, for who computes with it ---------------------------------------------------

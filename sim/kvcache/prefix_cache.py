@@ -55,6 +55,10 @@ class PrefixCache(Protocol):
         """Mark a match as used now. Cuts its last node where the match ends; returns that end."""
         ...
 
+    def count_use(self, node: RadixNode, since: int) -> None:
+        """One more request has used the tokens up to `node`'s end; those before `since` counted."""
+        ...
+
     def lock(self, node: RadixNode) -> None:
         """Protect a node and its ancestors from eviction, once more."""
         ...
@@ -104,6 +108,8 @@ class NoPrefixCache:
 
     def touch(self, match: Match) -> RadixNode:
         return match.node
+
+    def count_use(self, node: RadixNode, since: int) -> None: ...
 
     def lock(self, node: RadixNode) -> None: ...
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from sim.core.errors import InvariantError
 from sim.core.tokens import TokenIds
-from sim.kvcache.eviction import LruLeaves
+from sim.kvcache.eviction import Leaves, LruLeaves
 from sim.kvcache.page_pool import PagePool, Span
 from sim.kvcache.prefix_cache import Match
 from sim.kvcache.radix_node import RadixNode
@@ -21,17 +21,21 @@ _DEEPEST_PATH = 1 << 24
 
 
 class RadixCache:
-    """A prefix cache that owns pages of `pool` and gives them back by evicting leaves."""
+    """A prefix cache that owns pages of `pool` and gives them back by evicting leaves.
+
+    `leaves`, fresh, says which go first; None: the least recently used ones.
+    """
 
     enabled = True
 
-    def __init__(self, pool: PagePool[Any]) -> None:
+    def __init__(self, pool: PagePool[Any], leaves: Leaves | None = None) -> None:
         self._pool = pool
         self._page_size = pool.page_size
         self.root = RadixNode.new_root()
         self.evictable_tokens = 0
         self.protected_tokens = 0
-        self._leaves = LruLeaves()
+        self._leaves = LruLeaves() if leaves is None else leaves
+        self._counts_uses = self._leaves.counts_uses
         self._tick = 0
         self._num_ranks = 0
 
@@ -77,6 +81,14 @@ class RadixCache:
             end = self._split(match.child, match.num_child_tokens)
         self._use_path(end)
         return end
+
+    def count_use(self, node: RadixNode, since: int) -> None:
+        if not self._counts_uses:
+            return
+        current: RadixNode = node
+        while current.parent is not None and current.end > since:
+            self._leaves.count(current)
+            current = current.parent
 
     def lock(self, node: RadixNode) -> None:
         current: RadixNode = node
@@ -153,6 +165,7 @@ class RadixCache:
             node.rank,
         )
         upper.num_locks = node.num_locks
+        upper.worth = node.worth
         parent.children[self._child_key(node.token_ids, 0)] = upper
         node.token_ids = node.token_ids[num_tokens:].copy()
         node.pages = lower_pages

@@ -5,6 +5,10 @@ import numpy as np
 from sim.core.tokens import TokenIds
 from sim.kvcache.page_pool import PageCount, Span
 
+# What an eviction policy makes of a node's uses: larger is better.
+Worth = tuple[int, float]
+NO_WORTH: Worth = (0, 0.0)
+
 
 class RadixNode:
     """One edge and its end. Mutable; owned by its tree.
@@ -20,6 +24,7 @@ class RadixNode:
         last_used_tick: logical time of the last use; no two equal.
         alive: False once evicted.
         queued: whether the eviction heap has an entry for this node.
+        worth: kept by the eviction policy; a split inherits it.
     """
 
     __slots__ = (
@@ -33,6 +38,7 @@ class RadixNode:
         "queued",
         "rank",
         "token_ids",
+        "worth",
     )
 
     def __init__(
@@ -48,6 +54,7 @@ class RadixNode:
         self.last_used_tick = 0
         self.alive = True
         self.queued = False
+        self.worth = NO_WORTH
 
     @classmethod
     def new_root(cls) -> "RadixNode":

@@ -19,6 +19,7 @@ class RequestKV:
         found: node the last match ended at; the next match starts there.
         locked: node whose path this request keeps from eviction, None while it holds nothing.
         protected_len: tokens in pages of the cache; a multiple of the page size.
+        counted_len: tokens whose use by this request the cache has counted.
         pages: own pages, those promised for decode steps but not yet redeemed left out.
     """
 
@@ -26,6 +27,7 @@ class RequestKV:
         "_output_ids",
         "_prompt",
         "_prompt_ids",
+        "counted_len",
         "found",
         "locked",
         "pages",
@@ -40,7 +42,7 @@ class RequestKV:
         self._prompt_ids: TokenIds | None = None
         self.found: RadixNode | None = None
         self.locked: RadixNode | None = None
-        self.protected_len = 0
+        self.protected_len = self.counted_len = 0
         self.pages = no_pages
 
     def token_ids(self, num_tokens: int) -> TokenIds:

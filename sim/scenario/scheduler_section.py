@@ -60,7 +60,7 @@ class SchedulerSection(StrictModel):
     clip_max_new_tokens: Count = _DEFAULT.clip_max_new_tokens
     enable_mixed_chunk: bool = _DEFAULT.enable_mixed_chunk
     disable_radix_cache: bool = _DEFAULT.disable_radix_cache
-    radix_eviction_policy: Literal["lru"] = "lru"
+    radix_eviction_policy: Literal["lru", "lfu", "hit-benefit"] = "lru"
     disable_overlap_schedule: bool = _DEFAULT.disable_overlap_schedule
     enable_priority_scheduling: bool = _DEFAULT.enable_priority_scheduling
     schedule_low_priority_values_first: bool = _DEFAULT.schedule_low_priority_values_first

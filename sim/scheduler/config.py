@@ -27,7 +27,7 @@ class SchedulerConfig:
         clip_max_new_tokens: an output is never charged more than this at admission.
         enable_mixed_chunk: decode rows ride along with a prefill batch; needs chunking.
         disable_radix_cache: no prefix reuse.
-        radix_eviction_policy: `lru`.
+        radix_eviction_policy: name in `sim.kvcache.eviction.EVICTION_POLICIES`.
         disable_overlap_schedule: decide a step only when the previous one's result is known.
         enable_priority_scheduling: order by priority first.
         schedule_low_priority_values_first: smaller priority values go first.

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
+from sim.kvcache.eviction import EVICTION_POLICIES
 from sim.latency.linear import LinearLatency
 from sim.scheduler.config import SchedulerConfig
 from sim.scheduler.fairness import AgingTokens, FairnessSettings, FairnessT, ForceFifo, KLpm
@@ -67,6 +68,7 @@ def scheduler_configs(draw: st.DrawFn) -> SchedulerConfig:
         priority_scheduling_preemption_threshold=draw(st.integers(0, 3)),
         disable_priority_preemption=draw(st.booleans()),
         retraction_policy=draw(st.sampled_from(("length", "priority"))),
+        radix_eviction_policy=draw(st.sampled_from(sorted(EVICTION_POLICIES))),
         fairness=draw(fairness_settings()),
     )
 

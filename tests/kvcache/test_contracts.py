@@ -2,6 +2,7 @@
 
 import pytest
 
+from sim.kvcache.eviction import EVICTION_POLICIES
 from sim.kvcache.page_pool import PageCounts, PageIds
 from sim.kvcache.prefix_cache import NoPrefixCache
 from sim.kvcache.radix_cache import RadixCache
@@ -17,11 +18,11 @@ class TestPagePools(PagePoolContract):
 
 
 class TestRadixCache(PrefixCacheContract):
-    """The radix tree."""
+    """The radix tree, whatever is evicted first."""
 
-    @pytest.fixture
-    def make_cache(self):
-        return RadixCache
+    @pytest.fixture(params=sorted(EVICTION_POLICIES))
+    def make_cache(self, request):
+        return lambda pool: RadixCache(pool, EVICTION_POLICIES[request.param](60))
 
 
 class TestNoPrefixCache(PrefixCacheContract):

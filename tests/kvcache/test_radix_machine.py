@@ -1,7 +1,7 @@
 """The radix cache against a list of cached sequences, by hypothesis' state machine.
 
 The model keeps, for every cached token position, its sequence's prefix and the time of its last
-use; the tree may cut its nodes as it likes as long as whole leaves go, least recently used first.
+use; the tree may cut its nodes as it likes as long as whole leaves go, lowest rank first.
 """
 
 import numpy as np
@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
 from sim.engine.check import _check_tree
+from sim.kvcache.eviction import EVICTION_POLICIES
 from sim.kvcache.manager import KVCacheManager
 from sim.kvcache.page_pool import PageIds
 from sim.kvcache.radix_cache import RadixCache
@@ -24,13 +25,15 @@ class RadixMachine(RuleBasedStateMachine):
     """Match, touch, lock, unlock, insert, evict; requests remember nodes as they do in a server."""
 
     page_size = 1
+    eviction = "lru"
     locks = Bundle("locks")
     finds = Bundle("finds")
 
     def __init__(self):
         super().__init__()
         self.pool = PageIds(_NUM_PAGES, self.page_size)
-        self.cache = RadixCache(self.pool)
+        self.leaves = EVICTION_POLICIES[self.eviction](_NUM_PAGES * self.page_size)
+        self.cache = RadixCache(self.pool, self.leaves)
         self.kv = KVCacheManager(self.pool, self.cache)
         self.cached: set[tuple[int, ...]] = set()
         self.locked: list[tuple[int, ...]] = []
@@ -137,24 +140,34 @@ class RadixMachine(RuleBasedStateMachine):
             assert end.child is None
             assert end.num_tokens == len(token_ids)
 
+    @rule(held=locks, since=st.integers(0, 9))
+    def count_use(self, held, since):
+        """Nodes of the path beyond `since` rise, no other changes; LRU does not care."""
+        path, node = held
+        ranks = {p: self.leaves.rank(n) for n, p in self.tree_nodes()}
+        self.cache.count_use(node, since * self.page_size)
+        for other, at in self.tree_nodes():
+            counted = path[: len(at)] == at and len(at) > since and self.eviction != "lru"
+            assert (self.leaves.rank(other) > ranks[at]) == counted
+
     @rule(num_tokens=st.integers(1, 200))
     def evict(self, num_tokens):
-        ticks = {path: node.last_used_tick for node, path in self.tree_nodes()}
+        ranks = {path: self.leaves.rank(node) for node, path in self.tree_nodes()}
         num_free, evictable = self.pool.num_free_pages, self.cache.evictable_tokens
         num_freed = self.cache.evict(num_tokens)
         assert (self.pool.num_free_pages - num_free) * self.page_size == num_freed
         assert min(num_tokens, evictable) <= num_freed <= evictable
         left = {path for _, path in self.tree_nodes()}
-        self.check_order(ticks, set(ticks) - left, num_tokens)
-        gone = set(ticks) - left
+        self.check_order(ranks, set(ranks) - left, num_tokens)
+        gone = set(ranks) - left
         self.cached = {
             prefix for path in left for prefix in (path[: n + 1] for n in range(len(path)))
         }
         assert not any(self.is_locked(path) for path in gone)
 
-    def check_order(self, ticks, gone, num_tokens):
-        """Replay: take the oldest unlocked leaf until enough is freed, nothing else."""
-        alive, num_freed, expected = dict(ticks), 0, set()
+    def check_order(self, ranks, gone, num_tokens):
+        """Replay: take the unlocked leaf of lowest rank until enough is freed, nothing else."""
+        alive, num_freed, expected = dict(ranks), 0, set()
         while num_freed < num_tokens:
             leaves = [
                 path
@@ -164,11 +177,11 @@ class RadixMachine(RuleBasedStateMachine):
             ]
             if not leaves:
                 break
-            oldest = min(leaves, key=alive.__getitem__)
-            above = max((len(o) for o in alive if o != oldest and oldest[: len(o)] == o), default=0)
-            num_freed += (len(oldest) - above) * self.page_size
-            del alive[oldest]
-            expected.add(oldest)
+            lowest = min(leaves, key=alive.__getitem__)
+            above = max((len(o) for o in alive if o != lowest and lowest[: len(o)] == o), default=0)
+            num_freed += (len(lowest) - above) * self.page_size
+            del alive[lowest]
+            expected.add(lowest)
         assert gone == expected
 
     # ---- invariants ----------------------------------------------------------------------------
@@ -209,3 +222,22 @@ TestRadixCachePageSize1 = RadixMachine.TestCase
 TestRadixCachePageSize1.settings = _SETTINGS
 TestRadixCachePageSize4 = RadixMachinePageSize4.TestCase
 TestRadixCachePageSize4.settings = _SETTINGS
+
+
+class RadixMachineLfu(RadixMachine):
+    """Fewest uses first."""
+
+    eviction = "lfu"
+
+
+class RadixMachineHitBenefit(RadixMachine):
+    """Least benefit first; pages of four tokens."""
+
+    page_size = 4
+    eviction = "hit-benefit"
+
+
+TestRadixCacheLfu = RadixMachineLfu.TestCase
+TestRadixCacheLfu.settings = _SETTINGS
+TestRadixCacheHitBenefit = RadixMachineHitBenefit.TestCase
+TestRadixCacheHitBenefit.settings = _SETTINGS
