@@ -7,6 +7,7 @@ import numpy as np
 
 from sim.core.request import Status
 from sim.core.units import NS_PER_MS, NS_PER_S
+from sim.report.groups import group_metrics
 from sim.report.latencies import Bools, RequestLatencies, finished_mask, request_latencies
 from sim.report.quantiles import statistics
 from sim.report.saturation import is_saturated, queue_times_ns
@@ -47,6 +48,8 @@ def summarise(log: RunLog, slo: Slo | None = None) -> Summary:
       of anybody but the rejected, still waiting ones up to the log's end. `queue_time` holds the
       same statistics as one object: `mean_ms`, ..., `max_ms`.
     * `saturated`: see `sim.report.saturation`.
+    * `tenants`, `jain_ttft`, `jain_throughput`, `slowest_5pct_ttft_share_pct`, `hot`, `cold`: see
+      docs/tenants.md.
     * `rejected_rids` names the first ten.
     * `latency_source`, only where step times come from others' measurements, names those.
     * `left_range`, only where steps lie outside of what their times were fitted to, says how many.
@@ -66,6 +69,7 @@ def summarise(log: RunLog, slo: Slo | None = None) -> Summary:
         "aged": int(log.requests.aged.sum()),
         "max_wait_ms": _max_wait_ms(log),
         "saturated": is_saturated(log),
+        **group_metrics(log),
         **_counts(log.requests),
         "simulated_steps": int(log.steps.num_steps.sum()),
         "wall_seconds": log.meta.get("wall_seconds"),

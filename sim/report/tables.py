@@ -23,6 +23,17 @@ _LATENCY_ROWS = {
 }
 _STATISTICS = ("mean", "median", "p90", "p95", "p99")
 
+# Of a tenant's row: heading and name.
+_GROUP_COLUMNS = (
+    ("finished", "completed"),
+    ("requests/s", "request_throughput"),
+    ("TTFT mean ms", "mean_ttft_ms"),
+    ("p99 ms", "p99_ttft_ms"),
+    ("longest wait ms", "max_wait_ms"),
+    ("cache hit %", "cache_hit_rate_pct"),
+    ("aged", "aged"),
+)
+
 # Label, summary name, unit, and whether more is better (None: neither).
 _COMPARED: tuple[tuple[str, str, str, bool | None], ...] = (
     ("finished", "completed", "requests", True),
@@ -52,6 +63,8 @@ def summary_table(summary: Summary) -> Table:
     outer = Table.grid()
     outer.add_row(_latency_table(summary))
     outer.add_row(_totals_table(summary))
+    if len(summary["tenants"]) > 1:
+        outer.add_row(_tenant_table(summary))
     if summary["rejected_rids"]:
         rest = summary["rejected"] - len(summary["rejected_rids"])
         more = f" and {rest} more" if rest else ""
@@ -152,6 +165,26 @@ def _totals_table(summary: Summary) -> Table:
     for (rate, value), (count, amount) in zip(rates.items(), counts.items(), strict=True):
         table.add_row(rate, number(value), f"  {count}", _text(amount))
     return table
+
+
+def _tenant_table(summary: Summary) -> Table:
+    """One row a tenant, then hot and cold requests, and how even it is."""
+    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    table.add_column("tenant")
+    for heading, _ in _GROUP_COLUMNS:
+        table.add_column(heading, justify="right")
+    rows = {**summary["tenants"], "(hot)": summary["hot"], "(cold)": summary["cold"]}
+    for name, group in rows.items():
+        table.add_row(escape(name), *(number(group[key]) for _, key in _GROUP_COLUMNS))
+    evenness = Table.grid()
+    evenness.add_row()
+    evenness.add_row(table)
+    evenness.add_row(
+        f"Jain's index of TTFT {number(summary['jain_ttft'])}, of throughput by demand"
+        f" {number(summary['jain_throughput'])}; the slowest 5 % carry"
+        f" {number(summary['slowest_5pct_ttft_share_pct'])} % of all TTFT"
+    )
+    return evenness
 
 
 def _text(value: str | float | None) -> str:
