@@ -99,7 +99,8 @@ def _run(state: SweepState, store: PointStore, executor: SweepExecutor) -> Mappi
         try:
             return run_sweep(state, store, executor, run_point, count)
         except (KeyboardInterrupt, InputError):
-            _say(f"{num_done:,} points more are kept; the same command goes on from there")
+            if num_done:
+                _say(f"{num_done:,} points more are kept; the same command goes on from there")
             raise
 
 

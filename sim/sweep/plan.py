@@ -155,10 +155,9 @@ def _label(loaded: LoadedScenario, key: str, value: YamlValue) -> str:
 
 def _written(loaded: LoadedScenario, key: str) -> KeyPath:
     """Where the scenario says that this key is swept."""
-    if key == SEED:
-        return ("sweep", "seeds")
     labels = loaded.origins.labels
     places: list[KeyPath] = [("sweep", key), ("sweep", "grid", key)]
     places += [("sweep", "random", "draw", key)]
     places += [place for place in labels if place[:2] == ("sweep", "list") and place[-1] == key]
+    places += [("sweep", "seeds")] if key == SEED else []
     return next((place for place in places if place in labels), ("sweep",))

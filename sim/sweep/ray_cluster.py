@@ -22,14 +22,18 @@ class RayCluster:
     Args:
         jobs: how many actors; None: as many as the cluster has cores.
         address: of the cluster's head, or `auto`; None: a cluster on this machine, for the sweep.
+
+    Raises:
+        InputError: Ray is not installed.
     """
 
     def __init__(self, jobs: int | None, address: str | None = None) -> None:
+        self._ray = _load_ray()
         self._jobs = jobs
         self._address = address
 
     def run(self, tasks: Iterable[Task], runner: PointRunner) -> Outcomes:
-        ray = _load_ray()
+        ray = self._ray
         _connect(ray, self._address, self._jobs)
         try:
             jobs = self._jobs or max(1, int(ray.cluster_resources().get("CPU", 1)))
@@ -95,6 +99,7 @@ def _connect(ray: Any, address: str | None, jobs: int | None) -> None:
         ray.init(
             runtime_env={"env_vars": THREAD_SETTINGS},
             log_to_driver=False,
+            logging_level="warning",
             include_dashboard=False if not address else None,
             **options,
         )

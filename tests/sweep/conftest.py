@@ -1,0 +1,58 @@
+"""A scenario that runs in milliseconds, and an executor without workers."""
+
+import pytest
+
+from sim.scenario.load import load_scenario_text
+from sim.sweep.executor import run_task
+from sim.sweep.trace_cache import TraceCache
+
+BASE = """\
+name: study
+latency:
+  kind: linear
+  step_s: 0.005
+  per_prefill_token_s: 4e-5
+  per_decode_request_s: 5e-5
+  per_context_token_s: 2e-8
+workload:
+  kind: synthetic
+  num_requests: 3
+  arrivals: {kind: poisson, rate_rps: 10}
+  prompt_tokens: {kind: constant, value: 100}
+  output_tokens: {kind: constant, value: 4}
+scheduler: {max_total_tokens: 4096}
+"""
+
+
+@pytest.fixture(scope="session")
+def base_text():
+    return BASE
+
+
+class Inline:
+    """Runs tasks in this process; counts how often each is run."""
+
+    def __init__(self):
+        self.keys = []
+
+    def run(self, tasks, runner):
+        read_trace = TraceCache()
+        for task in tasks:
+            self.keys.append(task.key)
+            yield run_task(task, runner, read_trace)
+
+
+@pytest.fixture
+def inline():
+    return Inline()
+
+
+@pytest.fixture
+def with_sweep():
+    """The base scenario with this sweep section, lines as they are."""
+
+    def load(section, *overrides):
+        lines = "".join(f"  {line}\n" for line in section.splitlines())
+        return load_scenario_text(f"{BASE}sweep:\n{lines}", overrides, name="study.yaml")
+
+    return load
