@@ -1,0 +1,73 @@
+"""Worker processes: any number of them gives the same, and one that dies costs its own point."""
+
+import os
+import signal
+
+import pytest
+
+from sim.sweep.executor import Status, Task
+from sim.sweep.plan import plan_sweep
+from sim.sweep.process_pool import THREAD_SETTINGS, ProcessPool
+
+
+def describe_worker(loaded, read_trace):
+    """A runner that tells where it runs, and dies of seed 2."""
+    seed = loaded.scenario.seed
+    if seed == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if seed == 3:
+        os.kill(os.getpid(), signal.SIGINT)
+    return {
+        "seed": seed,
+        "pid": os.getpid(),
+        "reader": id(read_trace),
+        "threads": {name: os.environ.get(name) for name in THREAD_SETTINGS},
+    }
+
+
+@pytest.fixture
+def tasks(with_sweep):
+    """One task a seed; its key is the seed."""
+
+    def make(*seeds):
+        plan = plan_sweep(with_sweep(f"seeds: {list(seeds)}"))
+        return [Task(str(p.settings["seed"]), plan.scenario(p)) for p in plan.points]
+
+    return make
+
+
+def test_process_pool_survives_a_worker_that_dies(tasks):
+    """Killed, say for lack of memory: that point is a fault, all others are done. Ctrl-C in the
+    terminal reaches workers too; they leave it to the sweep.
+    """
+    outcomes = {o.key: o for o in ProcessPool(1).run(tasks(1, 2, 3, 4), describe_worker)}
+    assert outcomes["2"].status is Status.FAULT
+    assert outcomes["2"].message == (
+        "the worker process ended: SIGKILL, perhaps for lack of memory"
+    )
+    assert [outcomes[key].summary["seed"] for key in "134"] == [1, 3, 4]
+    assert outcomes["3"].summary["pid"] == outcomes["4"].summary["pid"]
+    assert outcomes["3"].summary["pid"] != outcomes["1"].summary["pid"]
+
+
+def test_process_pool_workers_live_as_long_as_the_sweep(tasks, monkeypatch):
+    """One process and one trace cache a worker, one thread each, and none left afterwards."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    outcomes = list(ProcessPool(2).run(tasks(4, 5, 6, 7, 8), describe_worker))
+    assert sorted(outcome.key for outcome in outcomes) == list("45678")
+    workers = {(outcome.summary["pid"], outcome.summary["reader"]) for outcome in outcomes}
+    assert len({pid for pid, _ in workers}) == len(workers) <= 2
+    assert all(set(outcome.summary["threads"].values()) == {"1"} for outcome in outcomes)
+    assert os.environ["OMP_NUM_THREADS"] == "7"
+    for pid, _ in workers:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+
+def test_process_pool_closed_early_leaves_no_worker(tasks):
+    """Whoever stops listening stops the workers, also in the middle of a point."""
+    arriving = ProcessPool(1).run(tasks(*range(10, 40)), describe_worker)
+    first = next(arriving)
+    arriving.close()
+    with pytest.raises(ProcessLookupError):
+        os.kill(first.summary["pid"], 0)

@@ -1,0 +1,113 @@
+"""Points on Ray, with a stand-in for Ray that runs everything in this process."""
+
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from sim.core.errors import InputError
+from sim.sweep.executor import Outcome, Status, Task
+from sim.sweep.plan import plan_sweep
+from sim.sweep.ray_cluster import RayCluster, RayWorker
+
+
+class RayError(Exception):
+    """What a dead actor's results raise."""
+
+
+class StandIn:
+    """The few functions of Ray that are used; seed 2 kills its actor."""
+
+    exceptions = SimpleNamespace(RayError=RayError)
+
+    def __init__(self):
+        self.options = None
+        self.num_actors = 0
+        self.is_up = False
+
+    def init(self, **options):
+        if options["address"] == "nowhere:1":
+            raise ConnectionError("no cluster\nthere")
+        self.options, self.is_up = options, True
+
+    def shutdown(self):
+        self.is_up = False
+
+    def cluster_resources(self):
+        return {"CPU": 3.0}
+
+    def remote(self, **options):
+        def wrapped(actor_class):
+            def start(*arguments):
+                self.num_actors += 1
+                actor = actor_class(*arguments)
+                return SimpleNamespace(
+                    run=SimpleNamespace(remote=lambda task, code: Pending(actor, task, code))
+                )
+
+            return SimpleNamespace(remote=start)
+
+        return wrapped
+
+    def wait(self, pending, num_returns):
+        return pending[-1:], pending[:-1]
+
+    def get(self, pending):
+        if pending.task.key == "2":
+            raise RayError("the actor\ndied")
+        return pending.actor.run(pending.task, pending.code)
+
+
+class Pending:
+    def __init__(self, actor, task, code):
+        self.actor, self.task, self.code = actor, task, code
+
+
+def tell_seed(loaded, read_trace):
+    return {"seed": loaded.scenario.seed}
+
+
+@pytest.fixture
+def ray(monkeypatch):
+    stand_in = StandIn()
+    monkeypatch.setitem(sys.modules, "ray", stand_in)
+    return stand_in
+
+
+@pytest.fixture
+def tasks(with_sweep):
+    plan = plan_sweep(with_sweep("seeds: [1, 2, 3, 4, 5]"))
+    return [Task(str(p.settings["seed"]), plan.scenario(p)) for p in plan.points]
+
+
+@pytest.mark.parametrize(("jobs", "actors"), [(2, 3), (None, 4)])
+def test_ray_cluster_runs_every_point_once(ray, tasks, jobs, actors):
+    """As many actors as asked for, or as there are cores; one more for the one that died."""
+    outcomes = {o.key: o for o in RayCluster(jobs, "head:6379").run(tasks, tell_seed)}
+    assert {key: o.summary for key, o in outcomes.items() if o.summary} == {
+        str(seed): {"seed": seed} for seed in (1, 3, 4, 5)
+    }
+    assert outcomes["2"] == Outcome("2", Status.FAULT, message="the worker ended: the actor died")
+    assert ray.num_actors == actors
+    assert ray.options["address"] == "head:6379"
+    assert not ray.is_up
+
+
+def test_ray_cluster_that_is_not_there_is_said_so(ray, tasks):
+    """One line with the address."""
+    with pytest.raises(InputError, match=r"^--ray-address nowhere:1: no cluster there$"):
+        list(RayCluster(1, "nowhere:1").run(tasks, tell_seed))
+
+
+def test_ray_worker_with_other_code_refuses(tasks):
+    """A cluster may have another version installed: its results would not be ours."""
+    outcome = RayWorker(tell_seed).run(tasks[0], "0.0.1+other")
+    assert outcome.status is Status.FAULT
+    assert outcome.message.endswith("this machine 0.0.1+other")
+
+
+def test_ray_cluster_without_ray_says_how_to_get_it(monkeypatch):
+    """Ray is an extra."""
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(InputError, match=r"needs Ray: pip install 'servetwin\[ray\]'$"):
+        RayCluster(1)
