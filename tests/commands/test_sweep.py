@@ -1,0 +1,292 @@
+"""`simulate sweep` from end to end: killed, resumed, with bad points, on bad folders."""
+
+import csv
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import sim.commands.sweep
+from sim.sweep.executor import run_task
+from sim.sweep.trace_cache import TraceCache
+
+RESULTS = ("results.json", "results.csv", "results.parquet")
+DEADLINE_S = 60
+GRID = """\
+sweep:
+  scheduler.schedule_policy: [fcfs, lpm]
+  seeds: [1, 2, 3]
+"""
+
+
+class Inline:
+    """Runs points in this process; `stop` is raised before the point of that number."""
+
+    stop: tuple[int, BaseException] | None = None
+
+    def __init__(self, jobs):
+        self.jobs = jobs
+
+    def run(self, tasks, runner):
+        read_trace = TraceCache()
+        for number, task in enumerate(tasks):
+            if self.stop is not None and number == self.stop[0]:
+                raise self.stop[1]
+            yield run_task(task, runner, read_trace)
+
+
+@pytest.fixture
+def inline(monkeypatch):
+    """No worker processes: what they do is tested elsewhere."""
+    monkeypatch.setattr(sim.commands.sweep, "ProcessPool", Inline)
+    monkeypatch.setattr(Inline, "stop", None)
+    return Inline
+
+
+@pytest.fixture
+def sweep_of(scenario):
+    """Write study.yaml with this sweep section."""
+    text = Path(scenario).read_text(encoding="utf-8")
+
+    def write(section):
+        Path(scenario).write_text(text + section, encoding="utf-8")
+        return scenario
+
+    return write
+
+
+@pytest.fixture
+def grid(sweep_of):
+    return sweep_of(GRID)
+
+
+def result_bytes(folder):
+    return [Path(folder, name).read_bytes() for name in RESULTS]
+
+
+def points_in(folder):
+    """Every stored point, and what would change if it were written again."""
+    found = {}
+    for path in Path(folder, "points").glob("*.json"):
+        status = path.stat()
+        found[path.name] = (status.st_ino, status.st_mtime_ns)
+    return found
+
+
+def start_sweep(*arguments):
+    return subprocess.Popen(
+        [sys.executable, "-m", "sim", "sweep", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def kill_when_stored(process, folder, num_points):
+    """SIGKILL as soon as so many points are there; returns them."""
+    until_s = time.monotonic() + DEADLINE_S
+    while not Path(folder, "points").is_dir() or len(points_in(folder)) < num_points:
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < until_s
+    process.kill()
+    process.communicate()
+    return points_in(folder)
+
+
+def test_sweep_killed_and_resumed_is_the_undisturbed_sweep(simulate, inline, sweep_of):
+    """SIGKILL at several moments: nothing that finished is lost or run again, and in the end the
+    files are those of a sweep that nobody disturbed, by another number of workers.
+    """
+    file = sweep_of("sweep:\n  replicas: [1, 2]\n  seeds: [1, 2, 3, 4]\n")
+    simulate("sweep", file, "--out", "whole", "--set", "workload.num_requests=600")
+    options = (file, "--out", "cut", "--set", "workload.num_requests=600")
+    kept = {}
+    for num_points, jobs in ((1, "2"), (3, "1"), (5, "2")):
+        before = kept
+        kept = kill_when_stored(start_sweep(*options, "--jobs", jobs), "cut", num_points)
+        assert before.items() <= kept.items()
+        assert not Path("cut", "results.json").exists()
+    assert len(kept) < 8
+    last = start_sweep(*options, "--jobs", "2")
+    _, err = last.communicate(timeout=DEADLINE_S)
+    assert last.returncode == 0
+    assert err.splitlines()[0] == f"sweep: 8 points, {8 - len(kept)} to run"
+    assert kept.items() <= points_in("cut").items()
+    assert len(points_in("cut")) == 8
+    assert result_bytes("cut") == result_bytes("whole")
+    assert not list(Path("cut", "points").glob(".*"))
+
+
+def test_sweep_any_number_of_workers_gives_the_same(simulate, inline, grid):
+    """In this process, by one worker and by two: the same table, the same bytes."""
+    here = simulate("sweep", grid, "--out", "here")
+    ended = {"here": here}
+    for jobs in ("1", "2"):
+        process = start_sweep(grid, "--out", jobs, "--jobs", jobs)
+        out, err = process.communicate(timeout=DEADLINE_S)
+        ended[jobs] = (process.returncode, out, err)
+    assert ended["1"] == ended["2"] == here == (0, here.out, "sweep: 6 points, 6 to run\n")
+    assert result_bytes("1") == result_bytes("2") == result_bytes("here")
+    assert points_in("1").keys() == points_in("2").keys() == points_in("here").keys()
+
+
+def test_sweep_prints_a_row_a_setting(simulate, inline, grid):
+    """Seeds are folded into a mean and its interval; results.csv has a row a point."""
+    ended = simulate("sweep", grid)
+    lines = ended.out.splitlines()
+    assert [line.split()[:2] for line in lines[2:]] == [["fcfs", "3"], ["lpm", "3"]]
+    assert all(line.count("±") == 5 for line in lines[2:])
+    with Path("study-sweep", "results.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    settings = [(row["scheduler.schedule_policy"], row["seed"]) for row in rows]
+    assert settings == [(policy, seed) for policy in ("fcfs", "lpm") for seed in "123"]
+    alone = simulate("run", grid, "--set", "seed=2", "--format", "json")
+    summary = json.loads(alone.out)
+    assert all(
+        rows[4][key] == str(summary[key]) for key in ("mean_ttft_ms", "simulated_steps", "duration")
+    )
+    assert "wall_seconds" not in rows[0]
+
+
+def test_sweep_prints_json_that_is_results_json(simulate, inline, grid):
+    """For programs: all points, and the settings folded."""
+    ended = simulate("sweep", grid, "--format", "json", "--out", "out")
+    assert ended.out == Path("out", "results.json").read_text()
+    content = json.loads(ended.out)
+    assert [setting["num_points"] for setting in content["settings"]] == [3, 3]
+    assert len(content["points"]) == 6
+
+
+def test_sweep_bad_point_is_listed_and_does_not_stop_the_rest(simulate, inline, sweep_of):
+    """An unknown model shows when it is looked for: exit code 1, its place and its scenario."""
+    file = sweep_of("sweep:\n  model: [null, nosuch]\n  scheduler.page_size: [16, 32]\n")
+    ended = simulate("sweep", file, "--out", "out")
+    assert ended.code == 1
+    assert [line.split()[2] for line in ended.out.splitlines()[2:]] == ["1", "1", "0/1", "0/1"]
+    _, third, fourth = ended.err.splitlines()
+    assert third.startswith(
+        'sweep: point 3 of 4 failed (model="nosuch", scheduler.page_size=16):'
+        " study.yaml:24: sweep: model=\"nosuch\": unknown model 'nosuch'"
+    )
+    assert fourth.startswith("sweep: point 4 of 4 failed")
+    stored = Path(third.rpartition("its scenario: ")[2].removesuffix(")"))
+    assert json.loads(stored.read_text())["scenario"]["model"] == "nosuch"
+    again = simulate("sweep", file, "--out", "out")
+    assert again.err.splitlines()[0] == "sweep: 4 points, 2 to run"
+    assert (again.code, again.out) == (1, ended.out)
+
+
+def test_sweep_interrupted_keeps_what_is_finished(simulate, inline, grid):
+    """Ctrl-C: 130, and the next sweep goes on from there."""
+    inline.stop = (2, KeyboardInterrupt())
+    ended = simulate("sweep", grid, "--out", "out")
+    assert (ended.code, ended.out) == (130, "")
+    assert ended.err.splitlines()[1:] == [
+        "sweep: 2 points more are kept; the same command goes on from there",
+        "simulate: interrupted",
+    ]
+    inline.stop = None
+    assert simulate("sweep", grid, "--out", "out").err == "sweep: 6 points, 4 to run\n"
+
+
+def test_sweep_fresh_runs_everything_again(simulate, inline, grid):
+    """And so does a change of the code, which is counted."""
+    simulate("sweep", grid, "--out", "out")
+    assert simulate("sweep", grid, "--out", "out").err == "sweep: 6 points, 0 to run\n"
+    assert simulate("sweep", grid, "--out", "out", "--fresh").err == "sweep: 6 points, 6 to run\n"
+
+
+def test_sweep_of_other_code_is_counted(simulate, inline, grid, monkeypatch):
+    """Points of another version are not used."""
+    simulate("sweep", grid, "--out", "out")
+    monkeypatch.setattr(sim.commands.sweep, "code_version", lambda: "9+next")
+    ended = simulate("sweep", grid, "--out", "out")
+    assert ended.err == "sweep: 6 points, 6 to run; 6 stored by other code are not used\n"
+
+
+def test_sweep_on_a_full_disk_keeps_earlier_points(simulate, inline, grid, monkeypatch):
+    """One clear line about the file; what was stored is whole, and the sweep can go on."""
+    write_text, written = Path.write_text, []
+
+    def until_full(self, text, **options):
+        written.append(self)
+        if len(written) > 3:
+            raise OSError(28, "No space left on device")
+        return write_text(self, text, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_text", until_full)
+        ended = simulate("sweep", grid, "--out", "out")
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err.endswith(".json: cannot be written: No space left on device\n")
+    assert len(points_in("out")) == 3
+    assert simulate("sweep", grid, "--out", "out").err == "sweep: 6 points, 3 to run\n"
+
+
+def test_sweep_into_a_folder_that_cannot_be_written_is_refused(
+    refused_bare, inline, grid, monkeypatch
+):
+    """Before anything runs."""
+    Path("out").mkdir()
+
+    def read_only(**options):
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr("tempfile.TemporaryFile", read_only)
+    line = refused_bare("sweep", grid, "--out", "out")
+    assert line == "out: cannot be written: Read-only file system"
+
+
+BAD_SWEEPS = {
+    "sweep: {}\n": "study.yaml:23: sweep: is empty: it needs key paths with lists of values,"
+    " or seeds",
+    "sweep: {scheduler.page_size: []}\n": "study.yaml:23: sweep.scheduler.page_size: must have 1"
+    " or more items, got 0",
+    "sweep: {scheduler.pagesize: [1]}\n": "study.yaml:23: sweep: scheduler.pagesize=1: unknown key"
+    " (did you mean page_size?) (point 1 of 1: scheduler.pagesize=1)",
+    "": "study.yaml:1: has no sweep section",
+}
+
+
+@pytest.mark.parametrize(("section", "line"), BAD_SWEEPS.items())
+def test_sweep_bad_section_is_refused_before_anything_runs(refused_bare, sweep_of, section, line):
+    """One line, exit code 2, no folder made."""
+    assert refused_bare("sweep", sweep_of(section)) == line
+
+
+BAD_OPTIONS = {
+    ("--jobs", "0"): "'--jobs'",
+    ("--executor", "slurm"): "'slurm' is not one of 'process', 'ray'",
+    ("--ray-address", "auto"): "--ray-address: goes with --executor ray",
+    ("--out", "study.yaml"): "study.yaml: is a file, expected a folder",
+    ("--out", "a/b"): "a/b: its folder a does not exist",
+}
+
+
+@pytest.mark.parametrize(("options", "reason"), BAD_OPTIONS.items())
+def test_sweep_bad_option_is_refused(refused_bare, grid, options, reason):
+    """One line that says which."""
+    assert reason in refused_bare("sweep", grid, *options)
+
+
+def test_sweep_without_ray_says_how_to_get_it(refused_bare, grid, monkeypatch):
+    """Ray is loaded when asked for."""
+    monkeypatch.setitem(sys.modules, "ray", None)
+    line = refused_bare("sweep", grid, "--executor", "ray")
+    assert line == "--executor ray needs Ray: pip install 'servetwin[ray]'"
+
+
+def test_run_of_a_sweep_runs_the_scenario_itself(simulate, scenario, sweep_of):
+    """Without the sweep, which is said on stderr; validate checks every point."""
+    plain = simulate("run", scenario, "--format", "json")
+    file = sweep_of(GRID)
+    ended = simulate("run", file, "--format", "json")
+    assert ended.err == "servetwin: study.yaml: runs without its sweep (see simulate sweep)\n"
+    without = [line for line in plain.out.splitlines() if "wall_seconds" not in line]
+    assert [line for line in ended.out.splitlines() if "wall_seconds" not in line] == without
+    assert simulate("validate", file).out.endswith("1 replica, a sweep of 6 points\n")
+    bad = simulate("validate", sweep_of("sweep: {replicas: [0]}\n"))
+    assert (bad.code, bad.out) == (2, "")
