@@ -101,8 +101,8 @@ def test_sweep_killed_and_resumed_is_the_undisturbed_sweep(simulate, inline, swe
     files are those of a sweep that nobody disturbed, by another number of workers.
     """
     file = sweep_of("sweep:\n  replicas: [1, 2]\n  seeds: [1, 2, 3, 4]\n")
-    simulate("sweep", file, "--out", "whole", "--set", "workload.num_requests=600")
-    options = (file, "--out", "cut", "--set", "workload.num_requests=600")
+    simulate("sweep", file, "--out", "whole", "--set", "workload.num_requests=300")
+    options = (file, "--out", "cut", "--set", "workload.num_requests=300")
     kept = {}
     for num_points, jobs in ((1, "2"), (3, "1"), (5, "2")):
         before = kept
