@@ -4,6 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
+from sim.scenario.admission_section import AdmissionConfig
 from sim.scenario.fairness_section import AgingTokensConfig, FairnessConfig
 from sim.scenario.user_policy import is_user_policy
 from sim.scenario.wording import shorten, unknown_value
@@ -81,6 +82,8 @@ class SchedulerSection(StrictModel):
         _DEFAULT.in_batch_prefix_deprioritize_threshold
     )
     fairness: FairnessConfig | None = None
+    admission: AdmissionConfig | None = None
+    decode_first: bool = _DEFAULT.decode_first
 
     @model_validator(mode="after")
     def _check_pages(self) -> Self:

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from sim.scheduler.fairness import FairnessSettings
+from sim.scheduler.packing import PackSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +43,9 @@ class SchedulerConfig:
         in_batch_prefix_check_threshold, in_batch_prefix_deprioritize_threshold: LPM's in-batch
             prefix rule, in tokens.
         fairness: what overrules the policy lest requests starve; None: nothing. Not SGLang's.
+        admission: which waiting requests a pass is offered; None: all, as in SGLang.
+        decode_first: after a prefill step, running requests decode once before the next. Not
+            SGLang's, whose prefill goes first.
         user_policy: makes the policy from this configuration, where `schedule_policy` names a
             user's own; None: one of ours. Not SGLang's.
     """
@@ -73,6 +77,8 @@ class SchedulerConfig:
     in_batch_prefix_check_threshold: int = 32
     in_batch_prefix_deprioritize_threshold: int = 32
     fairness: FairnessSettings | None = None
+    admission: PackSettings | None = None
+    decode_first: bool = False
     user_policy: Callable[["SchedulerConfig"], Any] | None = None
 
     def as_dict(self) -> dict[str, Any]:

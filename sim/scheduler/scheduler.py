@@ -11,6 +11,7 @@ from sim.core.errors import InvariantError
 from sim.core.request import Status
 from sim.kvcache.manager import KVCacheManager
 from sim.scheduler.config import SchedulerConfig
+from sim.scheduler.packing import build_admission
 from sim.scheduler.policy import SchedulePolicy
 from sim.scheduler.preemption import preempt_for
 from sim.scheduler.prefill import PrefillAdder, Verdict
@@ -70,6 +71,7 @@ class Scheduler:
         self._config = config
         self._kv = kv
         self.waiting = WaitingQueue(config, kv, policy)
+        self._admission = build_admission(config.admission, kv, config.max_prefill_tokens)
         self.running = RunningBatch(kv.page_size)
         self.chunked: Request | None = None
         self.ratio = NewTokenRatio(config)
@@ -97,9 +99,18 @@ class Scheduler:
         self._checkpoint_chunk()
         self._merge_last_prefill()
         self._drop_finished()
-        launch = self._prefill(now_ns, in_flight) or self._decode(in_flight)
+        if self._decode_goes_first():
+            launch = self._decode(in_flight)
+        else:
+            launch = self._prefill(now_ns, in_flight) or self._decode(in_flight)
         self._last = launch
         return launch
+
+    def _decode_goes_first(self) -> bool:
+        """With `decode_first`, running requests decode once after each prefill step."""
+        last = self._last
+        just_prefilled = last is not None and last.mode is ForwardMode.EXTEND
+        return self._config.decode_first and just_prefilled and len(self.running) > 0
 
     def _checkpoint_chunk(self) -> None:
         """The chunk computed last becomes the prefix of the next one (rule 14)."""
@@ -194,7 +205,10 @@ class Scheduler:
         running = self.running
         num_held = 0 if continued is None else 1
         all_victims: list[Request] = []
-        for request in self.waiting.requests:
+        candidates = self._admission.candidates(
+            self.waiting.requests, self._num_free_slots(num_held)
+        )
+        for request in candidates:
             if adder.budget.verdict() is Verdict.OTHER:
                 break
             if len(adder.admitted) >= self._num_free_slots(num_held):

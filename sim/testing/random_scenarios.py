@@ -8,6 +8,7 @@ from sim.kvcache.eviction import EVICTION_POLICIES
 from sim.latency.linear import LinearLatency
 from sim.scheduler.config import SchedulerConfig
 from sim.scheduler.fairness import AgingTokens, FairnessSettings, FairnessT, ForceFifo, KLpm
+from sim.scheduler.packing import PackSettings
 from sim.scheduler.policy import POLICIES, PRIORITY_POLICIES
 from sim.testing.workloads import ListWorkload, scripted
 from sim.workload.workload import ScriptedRequest, Turn
@@ -70,7 +71,15 @@ def scheduler_configs(draw: st.DrawFn) -> SchedulerConfig:
         retraction_policy=draw(st.sampled_from(("length", "priority"))),
         radix_eviction_policy=draw(st.sampled_from(sorted(EVICTION_POLICIES))),
         fairness=draw(fairness_settings()),
+        admission=draw(admission_settings()),
+        decode_first=draw(st.integers(0, 3)) == 0,
     )
+
+
+def admission_settings() -> st.SearchStrategy[PackSettings | None]:
+    """SGLang's as often as packing."""
+    pack = st.builds(PackSettings, st.integers(1, 8), st.integers(1, 5), st.booleans())
+    return st.one_of(st.none(), pack)
 
 
 def fairness_settings() -> st.SearchStrategy[FairnessSettings | None]:

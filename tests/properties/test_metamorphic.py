@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from sim.latency.recorded import RecordedLatency
 from sim.scheduler.config import SchedulerConfig
+from sim.scheduler.fairness import FairnessT
 from sim.testing.random_scenarios import random_scenarios
 from sim.testing.serve import linear_latency, serve
 from sim.testing.workloads import ListWorkload, scripted
@@ -67,7 +68,10 @@ def test_time_twice_as_slow_doubles_every_time(scenario):
     """No policy but a time-aware one may notice; there is none among these."""
     usual = serve(scenario.workload, scenario.config, scenario.latencies(), check=False).log
     slow_latencies = [DoubledLatency(model) for model in scenario.latencies()]
-    slow = serve(doubled(scenario.workload), scenario.config, slow_latencies, check=False).log
+    config = scenario.config
+    if isinstance(config.fairness, FairnessT):
+        config = replace(config, fairness=FairnessT(2 * config.fairness.t_ns))
+    slow = serve(doubled(scenario.workload), config, slow_latencies, check=False).log
     for name in ("arrival_ns", "scheduled_ns", "first_token_ns", "finish_ns"):
         times_ns = getattr(usual.requests, name)
         expected_ns = np.where(times_ns >= 0, 2 * times_ns, times_ns)

@@ -13,6 +13,7 @@ from sim.latency.shape_files import load_model_shape
 from sim.scenario.build import build, build_scheduler_config
 from sim.scenario.load import load_scenario, load_scenario_text
 from sim.scheduler.fairness import AgingTokens, FairnessT, ForceFifo, KLpm
+from sim.scheduler.packing import PackSettings
 
 DERIVED = ["scheduler.max_total_tokens=null", "model=llama-3.1-8b", "hardware=h200-sxm"]
 
@@ -66,9 +67,12 @@ def test_scheduler_config_has_every_written_key(valid_text):
         "in_batch_prefix_check_threshold": 19,
         "in_batch_prefix_deprioritize_threshold": 20,
         "fairness": {"kind": "fairness_t", "t_ms": 1.5},
+        "admission": {"kind": "pack", "lookahead": 21, "force_fifo_every": 22, "cost": "uncached"},
+        "decode_first": True,
     }
     config = built(valid_text, f"scheduler={json.dumps(written)}").scheduler
     written["fairness"] = FairnessT(1_500_000)
+    written["admission"] = PackSettings(lookahead=21, force_fifo_every=22, counts_cached=False)
     written["user_policy"] = None
     assert {field.name: getattr(config, field.name) for field in fields(config)} == written
 
