@@ -17,7 +17,8 @@ from sim.testing.toy_server import toy_log
 
 COLUMNS = [
     "rid", "arrival_s", "ttft_ms", "tpot_ms", "e2e_latency_ms", "queue_time_ms", "prompt_tokens",
-    "cached_tokens", "output_tokens", "retractions", "preemptions", "aged", "replica", "tenant", "status",
+    "cached_tokens", "output_tokens", "retractions", "preemptions", "aged", "replica", "tenant",
+    "status",
 ]  # fmt: skip
 
 
