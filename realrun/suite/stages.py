@@ -9,6 +9,8 @@ _SCENARIOS = Path(__file__).parents[2] / "scenarios" / "calibration"
 _SETTINGS = {
     "fcfs": "",
     "lpm": "scheduler.schedule_policy=lpm",
+    "lpm-fairness": "scheduler.schedule_policy=lpm"
+    " scheduler.fairness.kind=fairness_t scheduler.fairness.t_ms=100",
     "lpm-mixed": "scheduler.schedule_policy=lpm scheduler.enable_mixed_chunk=true",
     "lpm-no-overlap": "scheduler.schedule_policy=lpm scheduler.disable_overlap_schedule=true",
     "dfs-weight": "scheduler.schedule_policy=dfs-weight",

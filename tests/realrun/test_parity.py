@@ -14,6 +14,8 @@ from sim.kvcache.page_pool import PageCounts
 from sim.runlog.load import load_run_log
 from sim.runlog.run_log_file import RecordedRun
 from sim.scheduler.config import SchedulerConfig
+from sim.scheduler.fairness import FairnessT, KLpm
+from sim.scheduler.packing import PackSettings
 from sim.scheduler.policy import POLICIES, PRIORITY_POLICIES
 from sim.testing.workloads import ListWorkload, scripted
 from sim.workload.workload import Turn
@@ -108,6 +110,25 @@ def check_log(run, requests):
 def test_parity_real_decisions_are_made_again(kit, policy, chunking, overlap):
     """Every policy, with and without chunks, mixed batches and overlap: step for step the same."""
     config = config_of(policy, chunking, overlap)
+    run = record(kit, config, ListWorkload(REQUESTS))
+    divergence = replayed(run, config, REQUESTS)
+    assert divergence is None, f"\n{divergence}"
+    check_log(run, REQUESTS)
+
+
+OURS = {
+    "fairness_t": {"fairness": FairnessT(10 * MS)},
+    "k_lpm": {"fairness": KLpm(3)},
+    "pack": {"admission": PackSettings(16, 4, counts_cached=False), "max_prefill_tokens": 64},
+    "decode first": {"decode_first": True},
+}
+
+
+@pytest.mark.parametrize("overlap", [True, False], ids=["overlap", "normal"])
+@pytest.mark.parametrize("ours", OURS)
+def test_parity_of_what_sglang_does_not_have(kit, ours, overlap):
+    """Aging by the wall clock, packing and decoding first are decided again, too."""
+    config = replace(config_of("lpm", "chunked", overlap), **OURS[ours])
     run = record(kit, config, ListWorkload(REQUESTS))
     divergence = replayed(run, config, REQUESTS)
     assert divergence is None, f"\n{divergence}"
