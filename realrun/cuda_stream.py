@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from realrun.device_clock import MAX_AGE_NS, DeviceClock, Event, elapsed_ns
-from realrun.streams import Array
+from realrun.streams import Array, TicketTimes
 from sim.core.errors import InvariantError
 
 T = TypeVar("T")
@@ -22,7 +22,7 @@ _timing_event: Callable[[], Event] = partial(_new_event, enable_timing=True)
 _REBASE_AFTER_NS = 1_000_000_000
 
 
-class CudaTicket:
+class CudaTicket(TicketTimes):
     """A step on a GPU: a `Ticket`, whose times come from events around the step's work."""
 
     def __init__(self, owner: "CudaStream", output: Tensor, start: Event, end: Event) -> None:
@@ -46,19 +46,6 @@ class CudaTicket:
             self._output = self._host.numpy()
             self._span_ns = self._owner.span_ns(self._start, self._end)
         return self._output
-
-    @property
-    def start_ns(self) -> int:
-        return self._known_span_ns()[0]
-
-    @property
-    def end_ns(self) -> int:
-        return self._known_span_ns()[1]
-
-    @property
-    def forward_ns(self) -> int:
-        start_ns, end_ns = self._known_span_ns()
-        return end_ns - start_ns
 
     def _known_span_ns(self) -> tuple[int, int]:
         if self._span_ns is None:

@@ -81,7 +81,7 @@ def _version(package: str) -> str | None:
 def _git(folder: Path, *arguments: str) -> str | None:
     try:
         done = subprocess.run(  # noqa: S603 - a fixed command
-            ["git", "-C", str(folder), *arguments],  # noqa: S607
+            ["git", "-C", str(folder), *arguments],  # noqa: S607 - wherever it is
             capture_output=True,
             text=True,
             check=False,

@@ -1,13 +1,14 @@
 """What a real run did, kept as it happens and turned into a run log's lines afterwards."""
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from sim.core.batch import Batch
 from sim.core.request import RequestSpec
 from sim.engine.decision import decode_crc, describe_decision
 from sim.engine.records import RequestRecord, StepState
 from sim.runlog.json_lines import Line
+from sim.runlog.run_log_file import request_line
 
 
 class StepTimes(NamedTuple):
@@ -98,7 +99,7 @@ class Recorder:
         for number, step in enumerate(self._steps):
             yield _step_line(number, step)
         for rid in self._specs:
-            line = _request_line(self._records[rid], self._token_ns[rid])
+            line = request_line(self._records[rid], self._token_ns[rid])
             if rid in self.output_ids:
                 line["output_ids"] = self.output_ids[rid]
             yield line
@@ -128,29 +129,3 @@ def _step_line(number: int, step: StepRecord) -> Line:
         "slots": step.state.slots,
         **describe_decision(step.batch, step.state, decode_crc(step.batch)),
     }
-
-
-def _request_line(record: RequestRecord, token_ns: list[int]) -> dict[str, Any]:
-    return {
-        "kind": "req",
-        "rid": record.spec.rid,
-        "replica": 0,
-        "tenant": record.spec.tenant,
-        "priority": record.spec.priority or 0,
-        "arrival_ns": record.spec.arrival_ns,
-        "scheduled_ns": _time(record.scheduled_ns),
-        "ttft_ns": token_ns[0] - record.spec.arrival_ns if token_ns else None,
-        "finish_ns": _time(record.finish_ns),
-        "prompt_tokens": record.prompt_tokens,
-        "cached_at_admit": record.cached_tokens,
-        "output_tokens": record.output_tokens,
-        "retractions": record.retractions,
-        "preemptions": record.preemptions,
-        "aged": record.aged,
-        "status": record.status.value,
-        "token_ns": token_ns,
-    }
-
-
-def _time(time_ns: int) -> int | None:
-    return time_ns if time_ns >= 0 else None

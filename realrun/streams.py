@@ -74,7 +74,28 @@ class DeviceStream(Protocol):
         ...
 
 
-class CpuTicket:
+class TicketTimes:
+    """The times of a `Ticket`, out of what its device knows of them."""
+
+    @property
+    def start_ns(self) -> int:
+        return self._known_span_ns()[0]
+
+    @property
+    def end_ns(self) -> int:
+        return self._known_span_ns()[1]
+
+    @property
+    def forward_ns(self) -> int:
+        start_ns, end_ns = self._known_span_ns()
+        return end_ns - start_ns
+
+    def _known_span_ns(self) -> tuple[int, int]:
+        """Start and end; an InvariantError before they are known."""
+        raise NotImplementedError
+
+
+class CpuTicket(TicketTimes):
     """A step on a CPU: a `Ticket`, filled in by the worker thread."""
 
     def __init__(self, work: Callable[[], Tensor]) -> None:
@@ -112,19 +133,6 @@ class CpuTicket:
         if self._output is None:
             raise InvariantError("a finished step without output")
         return self._output
-
-    @property
-    def start_ns(self) -> int:
-        return self._known_span_ns()[0]
-
-    @property
-    def end_ns(self) -> int:
-        return self._known_span_ns()[1]
-
-    @property
-    def forward_ns(self) -> int:
-        start_ns, end_ns = self._known_span_ns()
-        return end_ns - start_ns
 
     def _known_span_ns(self) -> tuple[int, int]:
         if not self._done.is_set():

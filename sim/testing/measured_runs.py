@@ -20,7 +20,7 @@ from sim.kvcache.page_pool import PageIds
 from sim.latency.features import step_features
 from sim.latency.model import LatencyModel
 from sim.runlog.json_lines import Line
-from sim.runlog.run_log_file import RecordedRun
+from sim.runlog.run_log_file import RecordedRun, request_line
 from sim.scenario.build import build_scheduler_config
 from sim.scenario.load import LoadedScenario
 from sim.scheduler.config import SchedulerConfig
@@ -102,7 +102,7 @@ class _TimedServer:
         """Steps in order of launch, then requests in order of arrival."""
         yield from self._steps
         for rid in self._specs:
-            yield _request_line(self._records[rid], self._token_ns[rid])
+            yield request_line(self._records[rid], self._token_ns[rid])
 
     def serve(self) -> None:
         flying: _Flight | None = None
@@ -183,33 +183,6 @@ class _TimedServer:
     def _disturbed(self, time_ns: int) -> int:
         share = self._disturbance.noise * float(self._rng.standard_normal())
         return round(time_ns * max(1 + share, 0.0))
-
-
-def _request_line(record: RequestRecord, token_ns: list[int]) -> Line:
-    spec = record.spec
-    return {
-        "kind": "req",
-        "rid": spec.rid,
-        "replica": 0,
-        "tenant": spec.tenant,
-        "priority": spec.priority or 0,
-        "arrival_ns": spec.arrival_ns,
-        "scheduled_ns": _time(record.scheduled_ns),
-        "ttft_ns": token_ns[0] - spec.arrival_ns if token_ns else None,
-        "finish_ns": _time(record.finish_ns),
-        "prompt_tokens": record.prompt_tokens,
-        "cached_at_admit": record.cached_tokens,
-        "output_tokens": record.output_tokens,
-        "retractions": record.retractions,
-        "preemptions": record.preemptions,
-        "aged": record.aged,
-        "status": record.status.value,
-        "token_ns": token_ns,
-    }
-
-
-def _time(time_ns: int) -> int | None:
-    return time_ns if time_ns >= 0 else None
 
 
 def _meta(loaded: LoadedScenario, config: SchedulerConfig) -> dict[str, Any]:
