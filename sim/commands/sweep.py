@@ -14,7 +14,7 @@ from sim.core.errors import InputError
 from sim.report.files import make_directory
 from sim.report.progress import Progress
 from sim.report.sweep_files import remove_results, sweep_json, write_results
-from sim.report.sweep_results import SweepResults, sweep_results
+from sim.report.sweep_results import PointResult, SweepResults, sweep_results
 from sim.report.sweep_tables import sweep_table
 from sim.scenario.load import load_scenario
 from sim.sweep.executor import Outcome, Status, SweepExecutor
@@ -23,7 +23,7 @@ from sim.sweep.plan import SEED, canonical, plan_sweep, value_at
 from sim.sweep.process_pool import ProcessPool
 from sim.sweep.ray_cluster import RayCluster
 from sim.sweep.run import SweepState, look_up, run_sweep
-from sim.sweep.store import PointStore
+from sim.sweep.store import POINTS, PointStore, point_file
 
 _MAX_LISTED = 20
 
@@ -64,9 +64,9 @@ def sweep(path: Path, overrides: Sequence[str], options: SweepOptions) -> int:
     out = Path(f"{path.stem}-sweep") if options.out is None else options.out
     ResultFiles(directory=out).check(path)
     make_directory(out)
-    make_directory(out / "points")
+    make_directory(out / POINTS)
     code = code_version()
-    store = PointStore(out / "points", code)
+    store = PointStore(out / POINTS, code)
     state = look_up(plan, store, code=code, fresh=options.fresh)
     remove_results(out)
     outcomes = _run(state, store, executor)
@@ -124,8 +124,11 @@ def _results(state: SweepState, outcomes: Mapping[str, Outcome]) -> SweepResults
         values = {name: value_at(dump, name) for name in plan.keys} | dict(point.settings)
         outcome = outcomes[key]
         values.setdefault(SEED, dump[SEED])
-        points.append((values, outcome.summary, outcome.status.value, outcome.message))
-    return sweep_results(plan.base.scenario.name, plan.keys, points)
+        file = point_file(key)
+        points.append(
+            PointResult(values, file, outcome.status.value, outcome.summary, outcome.message)
+        )
+    return sweep_results(plan.base.scenario.name, plan.keys, points, plan.base.raw)
 
 
 def _warn_of_ranges(results: SweepResults) -> None:
@@ -147,7 +150,7 @@ def _report_failures(state: SweepState, outcomes: Mapping[str, Outcome], out: Pa
         values = ", ".join(f"{key}={canonical(value)}" for key, value in point.settings.items())
         _say(
             f"point {point.number + 1} of {len(state.plan.points)} failed ({values}):"
-            f" {outcome.message} (its scenario: {out / 'points' / outcome.key}.json)"
+            f" {outcome.message} (its scenario: {out / POINTS / point_file(outcome.key)})"
         )
     if len(failed) > _MAX_LISTED:
         _say(f"{len(failed) - _MAX_LISTED:,} points more failed: see {out / 'results.csv'}")
