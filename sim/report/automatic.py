@@ -6,7 +6,7 @@ from math import prod
 from sim.report.design import Design
 from sim.report.figures.load import default_metric
 from sim.report.metric_names import COLD, HOT, MetricName
-from sim.report.plot_check import check_report, is_number, plot_keys
+from sim.report.plot_check import is_number, num_panels, plot_keys
 from sim.report.sweep_data import SweepData
 from sim.report.words import last_part, makes_load
 from sim.scenario.report_section import (
@@ -16,7 +16,6 @@ from sim.scenario.report_section import (
     HeatPlot,
     LoadPlot,
     Plot,
-    ReportSection,
     ScatterPlot,
     TradeOffPlot,
 )
@@ -26,6 +25,8 @@ _FAIRNESS_T = "t_ms"
 # More different values than this, and no grid: the values were drawn at random.
 _MAX_GRID_VALUES = 12
 _MAX_LINES = 7
+# More would hide the rest of the page.
+_MAX_PANELS = 6
 
 
 def automatic_plots(data: SweepData) -> list[Plot]:
@@ -67,17 +68,28 @@ def _of_grid(data: SweepData, numeric: Sequence[str], named: Sequence[str]) -> I
     for key in numeric:
         if last_part(key) == _FAIRNESS_T:
             yield TradeOffPlot(kind="trade-off", x=_TTFT, y=_HITS, along=key, lines=lines)
+    parts = _parts(data, "mean_ttft_ms")
     for key in numeric:
         yield _against(data, key, lines)
+        if parts and last_part(key) == _FAIRNESS_T:
+            yield CurvePlot(kind="curve", x=key, y=parts, lines=lines)
     budgets = [key for key in numeric if not makes_load(key)]
     if len(budgets) > 1:
         for metric in (_TTFT, "output_throughput"):
             yield HeatPlot(kind="heat", x=budgets[0], y=budgets[1], value=metric)
+    yield from _by_name(data, numeric, named, few)
+
+
+def _by_name(
+    data: SweepData, numeric: Sequence[str], named: Sequence[str], few: Sequence[str]
+) -> Iterator[Plot]:
+    parts = _parts(data, "mean_ttft_ms")
     for key in named:
         others = tuple(other for other in few[:1] if other != key)
-        yield BarsPlot(kind="bars", x=key, y=(_TTFT, _HITS), lines=others)
+        if not numeric or key not in few[:1]:
+            yield BarsPlot(kind="bars", x=key, y=(_TTFT, _HITS), lines=others)
         yield CdfPlot(kind="cdf", lines=(key,))
-        if parts := _parts(data, "mean_ttft_ms"):
+        if parts:
             yield BarsPlot(kind="bars", x=key, y=parts)
     if not named:
         yield CdfPlot(kind="cdf", lines=tuple(numeric[:1]))
@@ -89,8 +101,7 @@ def _against(data: SweepData, key: str, lines: tuple[str, ...]) -> Plot:
     if makes_load(key):
         return LoadPlot(kind="load", x=key, y=(default_metric(data), _TTFT), lines=lines)
     if last_part(key) == _FAIRNESS_T:
-        parts = _parts(data, "mean_ttft_ms")
-        return CurvePlot(kind="curve", x=key, y=(_TTFT, _HITS, *parts)[:5], lines=lines)
+        return CurvePlot(kind="curve", x=key, y=(_TTFT, _HITS), lines=lines)
     return CurvePlot(kind="curve", x=key, y=(_TTFT, _ITL, "output_throughput"), lines=lines)
 
 
@@ -122,7 +133,6 @@ def _narrowed(data: SweepData, plot: Plot, numeric: Sequence[str]) -> Plot | Non
             values = data.design.values(key)
             where[key] = values[len(values) // 2]
         tried = plot.model_copy(update={"where": where or None})
-        section = ReportSection(plots=(tried,))
-        if check_report(section, data.design, data.tenants) is None:
+        if num_panels(tried, data.design.where(where)) <= _MAX_PANELS:
             return tried
     return None

@@ -120,7 +120,7 @@ def setting_text(setting: Settings, keys: Iterable[str], *, named: bool = True) 
         text = value_text(key, value)
         bare = isinstance(value, str) or (isinstance(value, Mapping) and "kind" in value)
         unit = f" {key_unit(key)}" if key_unit(key) in {"ms", "s", "requests/s", "tokens"} else ""
-        shown = f"{key_name(key, keys)} {text}{unit if text != 'none' else ''}"
+        shown = f"{key_name(key, keys)} {text}{'' if text in {'none', '∞'} else unit}"
         parts.append(text if bare or not named else shown)
     return ", ".join(parts)
 

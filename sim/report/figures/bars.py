@@ -6,18 +6,18 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
-from sim.report.figures.canvas import (
-    Drawn,
+from sim.report.figures.canvas import Drawn, put_header
+from sim.report.figures.captions import (
     caption_of,
-    joined,
-    put_header,
+    in_title,
     seeds_caption,
     slug_of,
+    titled,
     where_of,
 )
-from sim.report.figures.lines import Line, Styles, ends, intervals
+from sim.report.figures.lines import Line, Styles, intervals, metric_axes
 from sim.report.figures.panels import Panel, draw_panels, panels_of
-from sim.report.figures.scales import KeyAxis, show_metric, wants_log
+from sim.report.figures.scales import KeyAxis
 from sim.report.plot_check import panel_metrics
 from sim.report.plot_style import styled
 from sim.report.sweep_data import SweepData
@@ -42,22 +42,24 @@ def draw_bars(data: SweepData, plot: BarsPlot) -> Drawn:
     styles = Styles(design, plot.lines, [metric for group in metrics for metric in group])
     axis = KeyAxis.of_names(plot.x, design.values(plot.x))
 
+    heights = metric_axes(data, design, metrics, scale=plot.y_scale, label=plot.y_label,
+                          from_zero=True)  # fmt: skip
+
     def draw(axes: Axes, panel: Panel) -> None:
         lines = styles.lines(panel.design, panel.metrics)
-        shown = [end for line in lines for _, found in intervals(data, line) for end in ends(found)]
-        as_dots = wants_log(shown, plot.y_scale)
+        height = heights[panel.metrics]
+        width = _GROUP_WIDTH / len(lines)
         for number, line in enumerate(lines):
-            offset = (number - (len(lines) - 1) / 2) * _GROUP_WIDTH / len(lines)
-            _draw_one(axes, axis, data, line, offset, _GROUP_WIDTH / len(lines), as_dots)
-        axis.show(axes, plot.x_label or key_label(plot.x, design.keys), margin=0.0)
+            offset = (number - (len(lines) - 1) / 2) * width
+            _draw_one(axes, axis, data, line, offset, width, as_dots=height.is_log)
+        axis.show(axes, plot.x_label or key_label(plot.x, design.keys))
         axes.set_xlim(-0.6, len(axis.places) - 0.4)
         axes.grid(visible=False, axis="x")
-        show_metric(axes, "y", shown, panel.metrics, scale=plot.y_scale, label=plot.y_label,
-                    from_zero=True)  # fmt: skip
+        height.show(axes, "y")
 
     figure = draw_panels(panels_of(design, [plot.x, *plot.lines], metrics), draw)
     name = key_name(plot.x, design.keys)
-    title = plot.title or f"{joined([group[0].label for group in metrics])} by {name}"
+    title = plot.title or in_title(f"{titled(metrics)} by {name}")
     put_header(figure, title, styles.legend)
     sentences = [seeds_caption(data, "error bars")]
     caption = caption_of(plot.caption, sentences, where_of(plot.where, design.keys))
@@ -66,7 +68,7 @@ def draw_bars(data: SweepData, plot: BarsPlot) -> Drawn:
 
 def _draw_one(
     axes: Axes, axis: KeyAxis, data: SweepData, line: Line, offset: float, width: float,
-    as_dots: bool,
+    *, as_dots: bool,
 ) -> None:  # fmt: skip
     found = intervals(data, line)
     x = np.array([axis.place(setting[axis.key]) for setting, _ in found]) + offset

@@ -10,8 +10,6 @@ from matplotlib.font_manager import FontProperties
 from matplotlib.lines import Line2D
 
 from sim.report.plot_style import PALETTE, new_figure, plain_text
-from sim.report.sweep_data import SweepData
-from sim.report.words import where_text
 
 _MAX_COLUMNS = 3
 # Of a panel, by the number of columns.
@@ -79,54 +77,29 @@ def panel_grid(num_panels: int, preferred_columns: int = 0) -> tuple[Figure, lis
     return figure, panels[:num_panels]
 
 
-def put_header(figure: Figure, title: str, styles: Sequence[Style], legend_title: str = "") -> None:
+def put_header(figure: Figure, title: str, styles: Sequence[Style]) -> None:
     """The title, and a legend below it if there is anything to tell apart."""
     if len(styles) < 2:
         figure.suptitle(plain_text(title), x=0.012, ha="left", fontproperties=_TITLE_FONT)
         return
-    labels = [plain_text(style.label) for style in styles]
-    widest_px = max(map(len, labels)) * _CHARACTER_PX + _HANDLE_PX
-    columns = max(1, int(figure.get_figwidth() * figure.dpi / widest_px))
+    widest_px = max(len(style.label) for style in styles) * _CHARACTER_PX + _HANDLE_PX
+    most = max(1, int(figure.get_figwidth() * figure.dpi / widest_px))
+    columns = -(-len(styles) // -(-len(styles) // most))
+    ordered = _by_row(styles, columns)
     legend = figure.legend(
-        [style.handle for style in styles],
-        labels,
+        [style.handle for style in ordered],
+        [plain_text(style.label) for style in ordered],
         loc="outside upper left",
-        ncols=min(columns, len(styles)),
-        title=plain_text(title) + (f"\n{plain_text(legend_title)}" if legend_title else ""),
+        ncols=columns,
+        handlelength=2.8,
+        title=plain_text(title),
         title_fontproperties=_TITLE_FONT,
     )
     legend.set_alignment("left")
 
 
-def seeds_caption(data: SweepData, mark: str) -> str:
-    """What a point is; `mark` is what shows its interval, if anything does."""
-    if data.num_seeds < 2:
-        return ""
-    text = f"Means of {data.num_seeds} seeds"
-    return (
-        f"{text}; {mark} are 95 % confidence intervals."
-        if data.has_intervals and mark
-        else f"{text}."
-    )
-
-
-def caption_of(given: str | None, sentences: Sequence[str], where: str) -> str:
-    """The user's caption, or the sentences; and what the plot is narrowed down to."""
-    shown = [given] if given else [sentence for sentence in sentences if sentence]
-    return " ".join([*shown, *([f"Only {where}."] if where else [])])
-
-
-def where_of(wanted: Mapping[str, Any] | None, keys: Sequence[str]) -> str:
-    return where_text(wanted, keys) if wanted else ""
-
-
-def slug_of(*words: str) -> str:
-    """A name for files, of letters, digits and dashes."""
-    text = "-".join(words).lower()
-    kept = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in text)
-    return "-".join(filter(None, kept.split("-")))[:60].rstrip("-")
-
-
-def joined(words: Sequence[str]) -> str:
-    """`a`, `a and b`, `a, b and c`."""
-    return " and ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
+def _by_row(styles: Sequence[Style], columns: int) -> list[Style]:
+    """In the order in which a legend, that fills column by column, reads row by row."""
+    rows = range(0, len(styles), columns)
+    return [styles[row + column] for column in range(columns) for row in rows
+            if row + column < len(styles)]  # fmt: skip

@@ -8,19 +8,18 @@ from matplotlib.figure import Figure
 
 from sim.report.confidence import MeanInterval
 from sim.report.design import Design, Settings
-from sim.report.figures.canvas import (
-    Drawn,
-    Style,
+from sim.report.figures.canvas import Drawn, Style, put_header
+from sim.report.figures.captions import (
     caption_of,
-    joined,
-    put_header,
+    in_title,
     seeds_caption,
     slug_of,
+    titled,
     where_of,
 )
-from sim.report.figures.lines import Styles, ends, intervals
+from sim.report.figures.lines import Styles, ends, intervals, metric_axes
 from sim.report.figures.panels import Panel, draw_panels, panels_of
-from sim.report.figures.scales import KeyAxis, show_metric
+from sim.report.figures.scales import KeyAxis
 from sim.report.plot_check import panel_metrics
 from sim.report.plot_style import styled
 from sim.report.sweep_data import SweepData
@@ -37,16 +36,14 @@ def draw_curve(data: SweepData, plot: CurvePlot) -> Drawn:
     metrics = panel_metrics(plot.y)
     styles = Styles(design, plot.lines, [metric for group in metrics for metric in group])
     axis = KeyAxis.of_numbers(plot.x, design.values(plot.x), plot.x_scale)
+    heights = metric_axes(data, design, metrics, scale=plot.y_scale, label=plot.y_label)
     label = plot.x_label or key_label(plot.x, design.keys)
 
     def draw(axes: Axes, panel: Panel) -> None:
-        shown: list[float] = []
         for line in styles.lines(panel.design, panel.metrics):
-            found = intervals(data, line)
-            shown += [end for _, interval in found for end in ends(interval)]
-            draw_line(axes, axis, found, line.style)
+            draw_line(axes, axis, intervals(data, line), line.style)
         axis.show(axes, label)
-        show_metric(axes, "y", shown, panel.metrics, scale=plot.y_scale, label=plot.y_label)
+        heights[panel.metrics].show(axes, "y")
 
     figure = draw_panels(panels_of(design, [plot.x, *plot.lines], metrics), draw)
     return _finished(figure, data, plot, design, styles)
@@ -81,8 +78,7 @@ def _finished(
     figure: Figure, data: SweepData, plot: CurvePlot, design: Design, styles: Styles
 ) -> Drawn:
     name = key_name(plot.x, design.keys)
-    labels = [group[0].label for group in panel_metrics(plot.y)]
-    title = plot.title or f"{joined(labels)} against {name}"
+    title = plot.title or in_title(f"{titled(panel_metrics(plot.y))} against {name}")
     put_header(figure, title, styles.legend)
     caption = caption_of(
         plot.caption, [seeds_caption(data, "bands")], where_of(plot.where, design.keys)

@@ -10,14 +10,8 @@ from matplotlib.colors import LogNorm, Normalize
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from sim.report.design import Design
-from sim.report.figures.canvas import (
-    Drawn,
-    caption_of,
-    put_header,
-    seeds_caption,
-    slug_of,
-    where_of,
-)
+from sim.report.figures.canvas import Drawn, put_header
+from sim.report.figures.captions import caption_of, in_title, seeds_caption, slug_of, where_of
 from sim.report.figures.panels import Panel, draw_panels, panels_of
 from sim.report.figures.scales import wants_log
 from sim.report.metric_names import MetricName
@@ -56,7 +50,7 @@ def draw_heat(data: SweepData, plot: HeatPlot) -> Drawn:
     bar.ax.yaxis.set_minor_formatter(NullFormatter())
     bar.outline.set_visible(False)
     names = [key_name(key, design.keys) for key in (plot.x, plot.y)]
-    title = plot.title or f"{metric.long_label} over {names[0]} and {names[1]}"
+    title = plot.title or in_title(f"{metric.long_label} over {names[0]} and {names[1]}")
     put_header(figure, title, [])
     written = "Each cell has its value"
     sentences = [f"{written}; an empty cell has none.", seeds_caption(data, "")]

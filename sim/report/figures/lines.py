@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from sim.report.confidence import MeanInterval
 from sim.report.design import Design, Settings, same
 from sim.report.figures.canvas import Style, numbered_style
+from sim.report.figures.metric_axis import MetricAxis
 from sim.report.metric_names import MetricName
 from sim.report.sweep_data import SweepData
 from sim.report.words import setting_text
@@ -71,6 +72,28 @@ def intervals(data: SweepData, line: Line) -> list[tuple[Settings, MeanInterval]
     """The points of a line at which its metric is defined, in the sweep's order."""
     found = [(setting, data.interval(setting, line.metric)) for setting in line.settings]
     return [(setting, interval) for setting, interval in found if interval.mean is not None]
+
+
+def metric_axes(
+    data: SweepData,
+    design: Design,
+    panels: Sequence[tuple[MetricName, ...]],
+    *,
+    scale: str | None,
+    label: str | None,
+    from_zero: bool = False,
+) -> dict[tuple[MetricName, ...], MetricAxis]:
+    """The vertical axis of each panel's metrics: the same in all panels that show them."""
+    return {
+        metrics: MetricAxis.of(
+            metrics,
+            [data.interval(setting, metric) for setting in design.settings for metric in metrics],
+            scale=scale,
+            label=label,
+            from_zero=from_zero,
+        )
+        for metrics in panels
+    }
 
 
 def ends(interval: MeanInterval) -> tuple[float, float]:

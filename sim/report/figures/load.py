@@ -8,19 +8,20 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from sim.report.confidence import MeanInterval
-from sim.report.figures.canvas import (
-    Drawn,
+from sim.report.design import Settings
+from sim.report.figures.canvas import Drawn, put_header
+from sim.report.figures.captions import (
     caption_of,
-    joined,
-    put_header,
+    in_title,
     seeds_caption,
     slug_of,
+    titled,
     where_of,
 )
 from sim.report.figures.curve import draw_band
-from sim.report.figures.lines import Line, Styles, ends, intervals
+from sim.report.figures.lines import Line, Styles, intervals, metric_axes
+from sim.report.figures.metric_axis import MetricAxis
 from sim.report.figures.panels import Panel, draw_panels, panels_of
-from sim.report.figures.scales import show_metric
 from sim.report.metric_names import MetricName
 from sim.report.plot_check import panel_metrics
 from sim.report.plot_style import GREY, styled
@@ -59,6 +60,13 @@ def draw_load(data: SweepData, plot: LoadPlot) -> Drawn:
     metrics = panel_metrics(plot.y or (default_metric(data),))
     styles = Styles(design, plot.lines, [metric for group in metrics for metric in group])
     by_rate = plot.at == "request_rate" or (plot.at is None and changes_arrivals(plot.x))
+    heights = metric_axes(data, design, metrics, scale=plot.y_scale, label=plot.y_label)
+    width = MetricAxis.of_values(
+        [_RATE],
+        [load for setting in design.settings if (load := _load(data, plot, setting, by_rate))],
+        scale=plot.x_scale,
+        label=plot.x_label or _label(plot, design.keys, by_rate),
+    )
     # The same for each metric of a line: said once.
     said: dict[str, None] = {}
 
@@ -67,11 +75,8 @@ def draw_load(data: SweepData, plot: LoadPlot) -> Drawn:
             (line, _points(data, plot, line, by_rate))
             for line in styles.lines(panel.design, panel.metrics)
         ]
-        loads = [point.load for _, points in drawn for point in points]
-        shown = [end for _, points in drawn for point in points for end in ends(point.interval)]
-        show_metric(axes, "x", loads, [_RATE], scale=plot.x_scale,
-                    label=plot.x_label or _label(plot, design.keys, by_rate))  # fmt: skip
-        show_metric(axes, "y", shown, panel.metrics, scale=plot.y_scale, label=plot.y_label)
+        width.show(axes, "x")
+        heights[panel.metrics].show(axes, "y")
         if by_rate and panel.metrics[0].base in _BOUNDED:
             _draw_sent(axes)
         for line, points in drawn:
@@ -80,7 +85,7 @@ def draw_load(data: SweepData, plot: LoadPlot) -> Drawn:
             said[_verdict(points, ", ".join(filter(None, names)), plot, by_rate)] = None
 
     figure = draw_panels(panels_of(design, [plot.x, *plot.lines], metrics), draw)
-    title = plot.title or f"{joined([group[0].label for group in metrics])} against load"
+    title = plot.title or in_title(f"{titled(metrics)} against load")
     put_header(figure, title, styles.legend)
     words = [_SENT if by_rate and metrics[0][0].base in _BOUNDED else "",
              "Hollow points are saturated.", *said, seeds_caption(data, "bands")]  # fmt: skip
@@ -106,12 +111,19 @@ def _points(data: SweepData, plot: LoadPlot, line: Line, by_rate: bool) -> list[
     """From the smallest load to the largest."""
     found = []
     for setting, interval in intervals(data, line):
-        rate = data.interval(setting, _RATE).mean
-        load = rate if by_rate else number_of(plot.x, setting[plot.x])
+        load = _load(data, plot, setting, by_rate)
         share = data.interval(setting, _SATURATED).mean
-        if load is not None and math.isfinite(load):
+        if load is not None:
             found.append(_Point(load, interval, share is not None and share >= _SHARE))
     return sorted(found, key=lambda point: point.load)
+
+
+def _load(data: SweepData, plot: LoadPlot, setting: Settings, by_rate: bool) -> float | None:
+    """None where it is not known, or no number."""
+    if by_rate:
+        return data.interval(setting, _RATE).mean
+    load = number_of(plot.x, setting[plot.x])
+    return load if math.isfinite(load) else None
 
 
 def _draw_points(axes: Axes, line: Line, points: Sequence[_Point]) -> None:

@@ -39,7 +39,7 @@ def panels_of(
 
 
 def draw_panels(panels: Sequence[Panel], draw: Callable[[Axes, Panel], None]) -> Figure:
-    """Draw each panel on its axes; panels of one metric get the same vertical limits."""
+    """Draw each panel on its axes."""
     num_metrics = len({panel.metrics for panel in panels})
     per_metric = len(panels) // num_metrics
     columns = per_metric if 1 < per_metric <= _MAX_COLUMNS and num_metrics > 1 else 0
@@ -50,13 +50,4 @@ def draw_panels(panels: Sequence[Panel], draw: Callable[[Axes, Panel], None]) ->
         draw(axes, panel)
         if panel.values:
             axes.set_title(plain_text(setting_text(panel.values, panel.design.keys)))
-    for number in range(num_metrics):
-        _share_limits(grid[number * per_metric : (number + 1) * per_metric])
     return figure
-
-
-def _share_limits(row: Sequence[Axes]) -> None:
-    lows, highs = zip(*(axes.get_ylim() for axes in row), strict=True)
-    if len({axes.get_yscale() for axes in row}) == 1:
-        for axes in row:
-            axes.set_ylim(min(lows), max(highs))

@@ -1,4 +1,4 @@
-"""Axes: swept values in their places, infinity among them; metrics, with their units."""
+"""Axes of swept values: numbers in their places, infinity beyond them, names in their order."""
 
 import math
 from collections.abc import Sequence
@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from sim.report.design import same
-from sim.report.metric_names import MetricName
-from sim.report.plot_style import latency_text, plain_text
+from sim.report.plot_style import plain_text
 from sim.report.words import number_of, number_text, value_text
 
 # Values that span more are shown on a logarithmic axis unless the user says otherwise.
@@ -88,7 +87,7 @@ class KeyAxis:
         if self.is_log:
             axes.set_xscale("log")
         places = sorted(self.places.values())
-        axes.set_xlim(*_padded(places[0], places[-1], margin, self.is_log))
+        axes.set_xlim(*padded(places[0], places[-1], margin, is_log=self.is_log))
         if len(places) <= _MAX_NAMED_TICKS or self.detached:
             self._name_ticks(axes)
         else:
@@ -116,57 +115,8 @@ class KeyAxis:
         axes.set_xticks([], minor=True)
 
 
-def show_metric(
-    axes: Axes, which: str, values: Sequence[float], metrics: Sequence[MetricName], *,
-    scale: str | None, label: str | None, from_zero: bool = False,
-) -> None:  # fmt: skip
-    """Scale, limits, ticks and title of an axis that shows a metric.
-
-    Args:
-        axes: of the panel.
-        which: `x` or `y`.
-        values: shown along it, ends of intervals included.
-        metrics: what they are: one metric, perhaps of several parts of the requests.
-        scale: as asked for.
-        label: as asked for.
-        from_zero: a linear axis begins at zero, whatever the values.
-    """
-    metric = metrics[0]
-    words = metric.long_label if len(metrics) == 1 else metric.label
-    axis = axes.xaxis if which == "x" else axes.yaxis
-    set_limits = axes.set_xlim if which == "x" else axes.set_ylim
-    is_log = wants_log(values, scale)
-    if is_log:
-        (axes.set_xscale if which == "x" else axes.set_yscale)("log")
-    set_limits(*_metric_limits(values, is_log, from_zero))
-    if is_log:
-        low, high = axis.get_view_interval()
-        if high < 50 * low:
-            axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axis.set_minor_formatter(NullFormatter())
-    if metric.unit == "ms" and is_log:
-        axis.set_major_formatter(FuncFormatter(lambda value, _: latency_text(value)))
-    else:
-        axis.set_major_formatter(FuncFormatter(lambda value, _: number_text(value)))
-    unit = f" ({metric.unit})" if metric.unit and not (metric.unit == "ms" and is_log) else ""
-    log_note = ", log scale" if is_log and not unit else ""
-    axis.set_label_text(plain_text(label or f"{words}{unit}{log_note}"))
-
-
-def _metric_limits(values: Sequence[float], is_log: bool, from_zero: bool) -> tuple[float, float]:
-    usable = [value for value in values if math.isfinite(value) and (value > 0 or not is_log)]
-    if not usable:
-        return (1.0, 10.0) if is_log else (0.0, 1.0)
-    low, high = min(usable), max(usable)
-    if is_log:
-        return _padded(low, high, 0.08, True)
-    # A little more than nothing is shown against nothing; small changes are shown as they are.
-    if low >= 0 and (from_zero or low <= 0.6 * high):
-        return 0.0, 1.08 * high if high else 1.0
-    return _padded(low, high, 0.1, False)
-
-
-def _padded(low: float, high: float, margin: float, is_log: bool) -> tuple[float, float]:
+def padded(low: float, high: float, margin: float, *, is_log: bool) -> tuple[float, float]:
+    """Limits that leave room beside the outermost values: a share of what they span."""
     if is_log:
         factor: float = max((high / low) ** margin, 1.12)
         return low / factor, high * factor
@@ -180,7 +130,7 @@ def _step(numbers: Sequence[float], is_log: bool) -> float:
         return 2.0 if is_log else 1.0
     gaps = max(3, len(numbers) - 1)
     if is_log:
-        return max(1.6, float(numbers[-1] / numbers[0]) ** (1 / gaps))
+        return max(1.6, math.exp(math.log(numbers[-1] / numbers[0]) / gaps))
     return float(numbers[-1] - numbers[0]) / gaps
 
 

@@ -4,23 +4,16 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 from matplotlib.axes import Axes
 
 from sim.report.confidence import MeanInterval
 from sim.report.design import Settings
-from sim.report.figures.canvas import (
-    Drawn,
-    Style,
-    caption_of,
-    put_header,
-    seeds_caption,
-    slug_of,
-    where_of,
-)
+from sim.report.figures.canvas import Drawn, Style, put_header
+from sim.report.figures.captions import caption_of, in_title, seeds_caption, slug_of, where_of
 from sim.report.figures.labels import Label, place_labels
-from sim.report.figures.lines import Line, Styles, ends
+from sim.report.figures.lines import Line, Styles, metric_axes
 from sim.report.figures.panels import Panel, draw_panels, panels_of
-from sim.report.figures.scales import show_metric, wants_log
 from sim.report.knee import Knee, find_knee
 from sim.report.metric_names import MetricName
 from sim.report.plot_check import is_number
@@ -28,6 +21,9 @@ from sim.report.plot_style import styled
 from sim.report.sweep_data import SweepData
 from sim.report.words import key_name, key_unit, number_of, setting_text, value_text
 from sim.scenario.report_section import TradeOffPlot
+
+_KNEE_COLOUR = "#222222"
+_NEAR_PX = 4.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,17 +50,19 @@ def draw_trade_off(data: SweepData, plot: TradeOffPlot) -> Drawn:
     design = data.design.where(plot.where or {})
     across, up = MetricName.of(plot.x), MetricName.of(plot.y)
     styles = Styles(design, plot.lines, [up])
+    [width] = metric_axes(data, design, [(across,)], scale=plot.x_scale,
+                          label=plot.x_label).values()  # fmt: skip
+    [height] = metric_axes(data, design, [(up,)], scale=plot.y_scale,
+                           label=plot.y_label).values()  # fmt: skip
     sentences: list[str] = []
 
     def draw(axes: Axes, panel: Panel) -> None:
         lines = [
             (line, _points(data, plot, line, across)) for line in styles.lines(panel.design, [up])
         ]
-        xs = [end for _, points in lines for point in points for end in ends(point.x)]
-        ys = [end for _, points in lines for point in points for end in ends(point.y)]
-        show_metric(axes, "x", xs, [across], scale=plot.x_scale, label=plot.x_label)
-        show_metric(axes, "y", ys, [up], scale=plot.y_scale, label=plot.y_label)
-        logs = wants_log(xs, plot.x_scale), wants_log(ys, plot.y_scale)
+        width.show(axes, "x")
+        height.show(axes, "y")
+        logs = width.is_log, height.is_log
         traces = [_Trace(line.style, points, _knee(points, logs) if plot.knee else None)
                   for line, points in lines]  # fmt: skip
         _draw_traces(axes, plot, traces)
@@ -74,7 +72,7 @@ def draw_trade_off(data: SweepData, plot: TradeOffPlot) -> Drawn:
 
     figure = draw_panels(panels_of(design, [plot.along, *plot.lines], [(up,)]), draw)
     name = key_name(plot.along, design.keys)
-    title = plot.title or f"{up.long_label} against {across.long_label}, by {name}"
+    title = plot.title or in_title(f"{up.long_label} against {across.long_label}, by {name}")
     put_header(figure, title, styles.legend)
     intro = f"Points are labelled with {name}{_unit(plot.along)}."
     words = [intro, *sentences, seeds_caption(data, "thin bars")]
@@ -121,26 +119,45 @@ def _draw_traces(axes: Axes, plot: TradeOffPlot, traces: Sequence[_Trace]) -> No
     for trace in traces:
         x = [point.x.mean or 0.0 for point in trace.points]
         y = [point.y.mean or 0.0 for point in trace.points]
-        style = trace.style
+        colour = trace.style.colour
         axes.errorbar(
             x, y,
             xerr=[point.x.half_width or 0.0 for point in trace.points],
             yerr=[point.y.half_width or 0.0 for point in trace.points],
-            linestyle="none", ecolor=style.colour, elinewidth=0.8, alpha=0.45,
+            linestyle="none", ecolor=colour, elinewidth=0.8, alpha=0.4,
         )  # fmt: skip
-        axes.plot(x, y, color=style.colour, linestyle=style.dash, marker=style.marker,
+        axes.plot(x, y, color=colour, linestyle=trace.style.dash, marker=trace.style.marker,
                   markersize=6)  # fmt: skip
-        for number, point in enumerate(trace.points):
-            is_knee = trace.knee is not None and trace.knee.index == number
-            text = value_text(plot.along, point.setting[plot.along])
-            labels.append(
-                Label(x[number], y[number], f"knee: {text}" if is_knee else text,
-                      "#222222" if is_knee else style.colour, is_knee)
-            )  # fmt: skip
-            if is_knee:
-                axes.plot(x[number], y[number], "o", markersize=15, markerfacecolor="none",
-                          markeredgecolor="#222222", markeredgewidth=1.5)  # fmt: skip
+        labels += _labels(axes, plot, trace, x, y)
+        if trace.knee is not None:
+            at = trace.knee.index
+            axes.plot(x[at], y[at], "o", markersize=15, markerfacecolor="none",
+                      markeredgecolor=_KNEE_COLOUR, markeredgewidth=1.5)  # fmt: skip
     place_labels(axes, labels)
+
+
+def _labels(
+    axes: Axes, plot: TradeOffPlot, trace: _Trace, x: Sequence[float], y: Sequence[float]
+) -> list[Label]:
+    """A label for each place: points that lie on each other share one."""
+    knee = None if trace.knee is None else trace.knee.index
+    pixels = axes.transData.transform(np.column_stack((x, y))) if x else np.zeros((0, 2))
+    labels: list[Label] = []
+    places: list[np.ndarray] = []
+    for number, point in enumerate(trace.points):
+        value = value_text(plot.along, point.setting[plot.along])
+        text = f"knee: {value}" if number == knee else value
+        near = [i for i, at in enumerate(places) if np.hypot(*(at - pixels[number])) < _NEAR_PX]
+        if near:
+            old = labels[near[0]]
+            labels[near[0]] = old._replace(
+                text=f"{old.text}, {text}", is_bold=old.is_bold or number == knee
+            )
+            continue
+        colour = _KNEE_COLOUR if number == knee else trace.style.colour
+        labels.append(Label(x[number], y[number], text, colour, number == knee))
+        places.append(pixels[number])
+    return labels
 
 
 def _said(plot: TradeOffPlot, trace: _Trace, where: str) -> str:
