@@ -9,6 +9,7 @@ from sim.core.request import Status
 from sim.core.units import NS_PER_MS, NS_PER_S
 from sim.report.groups import group_metrics
 from sim.report.latencies import Bools, RequestLatencies, finished_mask, request_latencies
+from sim.report.occupancy import occupancy_metrics
 from sim.report.quantiles import statistics
 from sim.report.saturation import is_saturated, queue_times_ns
 from sim.runlog import NOT_YET_NS, RequestColumns, RunLog
@@ -48,6 +49,8 @@ def summarise(log: RunLog, slo: Slo | None = None) -> Summary:
       of anybody but the rejected, still waiting ones up to the log's end. `queue_time` holds the
       same statistics as one object: `mean_ms`, ..., `max_ms`.
     * `saturated`: see `sim.report.saturation`.
+    * `mean_decode_rows` and `max_decode_rows` are over the steps that decode, `mean_kv_used_pct`,
+      the share of the pool that requests hold, is over all steps.
     * `tenants`, `jain_ttft`, `jain_throughput`, `slowest_5pct_ttft_share_pct`, `hot`, `cold`: see
       docs/tenants.md.
     * `rejected_rids` names the first ten.
@@ -69,6 +72,7 @@ def summarise(log: RunLog, slo: Slo | None = None) -> Summary:
         "aged": int(log.requests.aged.sum()),
         "max_wait_ms": _max_wait_ms(log),
         "saturated": is_saturated(log),
+        **occupancy_metrics(log.steps),
         **group_metrics(log),
         **_counts(log.requests),
         "simulated_steps": int(log.steps.num_steps.sum()),
