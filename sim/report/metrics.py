@@ -41,7 +41,8 @@ def summarise(log: RunLog, slo: Slo | None = None) -> Summary:
     """Everything one run is judged by, as plain JSON values; what is undefined is None.
 
     * `duration` is in seconds, from the first arrival to the last finish; rates divide by it.
-    * Latencies, token totals and rates are those of finished requests; ITL is all token gaps.
+    * Latencies, token totals and rates are those of finished requests; ITL is all token gaps,
+      `max_itl_ms` the longest.
     * `cache_hit_rate_pct`: prompt tokens found cached at first admission / prompt tokens, over
       the requests that were admitted, finished or not; `total_cached_tokens` is its numerator.
     * `slo_attainment` is the share of all submitted requests that finished within the SLO.
@@ -70,6 +71,7 @@ def summarise(log: RunLog, slo: Slo | None = None) -> Summary:
         "retractions": int(log.requests.retractions.sum()),
         "preemptions": int(log.requests.preemptions.sum()),
         "aged": int(log.requests.aged.sum()),
+        "max_itl_ms": _max_itl_ms(log),
         "max_wait_ms": _max_wait_ms(log),
         "saturated": is_saturated(log),
         **occupancy_metrics(log.steps),
@@ -159,6 +161,11 @@ def _counts(requests: RequestColumns) -> Summary:
         + requests.status.count(Status.RUNNING.value),
         "rejected_rids": rejected[:_MAX_REJECTED_RIDS],
     }
+
+
+def _max_itl_ms(log: RunLog) -> float | None:
+    gap_ns = log.token_gaps.gap_ns[log.token_gaps.count > 0]
+    return int(gap_ns.max()) / NS_PER_MS if len(gap_ns) else None
 
 
 def _max_wait_ms(log: RunLog) -> float | None:
