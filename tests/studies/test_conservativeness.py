@@ -38,7 +38,7 @@ def test_conservativeness_of_zero_keeps_what_a_retraction_reserves(study):
 
 
 def test_conservativeness_high_forgets_retractions_sooner(study):
-    """Clients use all they ask for: more retractions at 1.4 than at 0.1, unless the decay is slow."""
+    """Clients use all they ask for: 1.4 retracts more than 0.1, unless the decay is slow."""
     results = study(
         "conservativeness",
         {CONSERVATIVENESS: [0.1, 1.4], DECAY_STEPS: [600, 6_000], "seeds": SEEDS},
