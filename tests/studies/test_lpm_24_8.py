@@ -27,7 +27,7 @@ def test_lpm_24_8_without_overlap_finds_what_sglang_does(results):
 
 
 def test_lpm_24_8_overlap_costs_a_batch_of_hits(results):
-    """The second batch is decided before the first has left its prefix: three or more miss it."""
+    """The second batch is decided before the first has left its prefix: its sharers miss it."""
     for policy in ("fcfs", "sjf", "lpm"):
         overlapped = cached(results, policy, disable_overlap_schedule=False)
         assert cached(results, policy, **PLAIN) - overlapped > 2 * 2_000
