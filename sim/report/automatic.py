@@ -38,14 +38,13 @@ def automatic_plots(data: SweepData) -> list[Plot]:
     get scatter plots.
     """
     design = data.design
-    deciding = design.undecided(())
-    numeric = [key for key in deciding if _is_numeric(design, key)]
-    named = [key for key in deciding if key not in numeric]
-    if _is_random(design, deciding, numeric):
-        plots: list[Plot] = [_scatter(key) for key in numeric]
+    if _is_random(design):
+        plots: list[Plot] = [_scatter(key) for key in design.keys if _is_numeric(design, key)]
     else:
-        plots = list(_of_grid(data, numeric, named))
-    fitting = (_narrowed(data, plot, numeric) for plot in plots)
+        deciding = design.undecided(())
+        numeric = [key for key in deciding if _is_numeric(design, key)]
+        plots = list(_of_grid(data, numeric, [key for key in deciding if key not in numeric]))
+    fitting = (_narrowed(data, plot) for plot in plots)
     return [plot for plot in fitting if plot is not None]
 
 
@@ -55,21 +54,23 @@ def _is_numeric(design: Design, key: str) -> bool:
     return len(numbers) > 1 and all(value is None or is_number(value) for value in values)
 
 
-def _is_random(design: Design, deciding: Sequence[str], numeric: Sequence[str]) -> bool:
-    sizes = {key: len(design.values(key)) for key in deciding}
+def _is_random(design: Design) -> bool:
+    """Not every combination of values, and more values than anybody writes down."""
+    sizes = {key: len(design.values(key)) for key in design.keys}
     return len(design.settings) < prod(sizes.values()) and any(
-        sizes[key] > _MAX_GRID_VALUES for key in numeric
+        size > _MAX_GRID_VALUES and _is_numeric(design, key) for key, size in sizes.items()
     )
 
 
 def _of_grid(data: SweepData, numeric: Sequence[str], named: Sequence[str]) -> Iterator[Plot]:
-    few = [key for key in named if len(data.design.values(key)) <= _MAX_LINES]
-    lines = tuple(few[:1])
+    few = [key for key in (*named, *numeric) if len(data.design.values(key)) <= _MAX_LINES]
     for key in numeric:
+        lines = _first_other(few, key)
         if last_part(key) == _FAIRNESS_T:
             yield TradeOffPlot(kind="trade-off", x=_TTFT, y=_HITS, along=key, lines=lines)
     parts = _parts(data, "mean_ttft_ms")
     for key in numeric:
+        lines = _first_other(few, key)
         yield _against(data, key, lines)
         if parts and last_part(key) == _FAIRNESS_T:
             yield CurvePlot(kind="curve", x=key, y=parts, lines=lines)
@@ -85,15 +86,20 @@ def _by_name(
 ) -> Iterator[Plot]:
     parts = _parts(data, "mean_ttft_ms")
     for key in named:
-        others = tuple(other for other in few[:1] if other != key)
+        others = _first_other([other for other in few if other in named], key)
+        # What tells lines apart has been seen against the numbers.
         if not numeric or key not in few[:1]:
             yield BarsPlot(kind="bars", x=key, y=(_TTFT, _HITS), lines=others)
+            if parts:
+                yield BarsPlot(kind="bars", x=key, y=parts)
         yield CdfPlot(kind="cdf", lines=(key,))
-        if parts:
-            yield BarsPlot(kind="bars", x=key, y=parts)
     if not named:
         yield CdfPlot(kind="cdf", lines=tuple(numeric[:1]))
     yield CdfPlot(kind="cdf", of=("all", HOT, COLD))
+
+
+def _first_other(keys: Sequence[str], key: str) -> tuple[str, ...]:
+    return tuple(other for other in keys if other != key)[:1]
 
 
 def _against(data: SweepData, key: str, lines: tuple[str, ...]) -> Plot:
@@ -124,11 +130,12 @@ def _scatter(key: str) -> Plot:
     return ScatterPlot(kind="scatter", x=key, y=(_TTFT, "output_throughput"))
 
 
-def _narrowed(data: SweepData, plot: Plot, numeric: Sequence[str]) -> Plot | None:
+def _narrowed(data: SweepData, plot: Plot) -> Plot | None:
     """The plot; with other numbers at their middle values if it has too many panels else."""
     where: dict[str, object] = {}
     named = {key for keys in plot_keys(plot).values() for key in keys}
-    for key in (None, *(key for key in reversed(numeric) if key not in named)):
+    free = [key for key in data.design.keys if key not in named and _is_numeric(data.design, key)]
+    for key in (None, *reversed(free)):
         if key is not None:
             values = data.design.values(key)
             where[key] = values[len(values) // 2]

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
-from sim.report.figures.canvas import Drawn, put_header
+from sim.report.figures.canvas import HATCH, Drawn, put_header
 from sim.report.figures.captions import (
     caption_of,
     in_title,
@@ -60,8 +60,8 @@ def draw_bars(data: SweepData, plot: BarsPlot) -> Drawn:
     figure = draw_panels(panels_of(design, [plot.x, *plot.lines], metrics), draw)
     name = key_name(plot.x, design.keys)
     title = plot.title or in_title(f"{titled(metrics)} by {name}")
-    put_header(figure, title, styles.legend)
-    sentences = [seeds_caption(data, "error bars")]
+    put_header(figure, title, styles.legend, as_patches=not any(h.is_log for h in heights.values()))
+    sentences = [seeds_caption(data, "error bars", heights.values())]
     caption = caption_of(plot.caption, sentences, where_of(plot.where, design.keys))
     return Drawn(figure, slug_of("bars", name, *plot.y[:2]), title, caption)
 
@@ -79,7 +79,7 @@ def _draw_one(
         bars = axes.bar(x, y, 0.92 * width, color=line.style.colour)
         if line.style.dash != "-":
             for bar in bars:
-                bar.set_hatch("//")
+                bar.set_hatch(HATCH)
                 bar.set_edgecolor("white")
     if any(interval.half_width for _, interval in found):
         axes.errorbar(x, y, yerr=[interval.half_width or 0.0 for _, interval in found],

@@ -8,6 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 
 from sim.report.plot_style import PALETTE, new_figure, plain_text
 
@@ -18,6 +19,8 @@ _HEADER_PX = 90
 _CHARACTER_PX, _HANDLE_PX = 8.0, 60
 _TITLE_FONT = FontProperties(size=13, weight="bold")
 
+# Of bars whose lines would be dashed.
+HATCH = "//"
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (5, 2, 1, 2)))
 
@@ -53,6 +56,11 @@ class Style:
         return Line2D([], [], color=self.colour, linestyle=self.dash, marker=self.marker,
                       markersize=5)  # fmt: skip
 
+    @property
+    def patch(self) -> Patch:
+        hatch = None if self.dash == "-" else HATCH
+        return Patch(facecolor=self.colour, hatch=hatch, edgecolor="white", linewidth=0)
+
 
 def numbered_style(label: str, number: int, dash: int = 0) -> Style:
     """The look of line `number`: its colour, and its marker, tell it from the others."""
@@ -77,8 +85,13 @@ def panel_grid(num_panels: int, preferred_columns: int = 0) -> tuple[Figure, lis
     return figure, panels[:num_panels]
 
 
-def put_header(figure: Figure, title: str, styles: Sequence[Style]) -> None:
-    """The title, and a legend below it if there is anything to tell apart."""
+def put_header(
+    figure: Figure, title: str, styles: Sequence[Style], *, as_patches: bool = False
+) -> None:
+    """The title, and a legend below it if there is anything to tell apart.
+
+    `as_patches`: the legend shows patches of colour, not lines.
+    """
     if len(styles) < 2:
         figure.suptitle(plain_text(title), x=0.012, ha="left", fontproperties=_TITLE_FONT)
         return
@@ -87,7 +100,7 @@ def put_header(figure: Figure, title: str, styles: Sequence[Style]) -> None:
     columns = -(-len(styles) // -(-len(styles) // most))
     ordered = _by_row(styles, columns)
     legend = figure.legend(
-        [style.handle for style in ordered],
+        [style.patch if as_patches else style.handle for style in ordered],
         [plain_text(style.label) for style in ordered],
         loc="outside upper left",
         ncols=columns,

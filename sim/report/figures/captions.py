@@ -1,23 +1,29 @@
 """The words around a figure: its title, its caption, the name of its files."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from sim.report.figures.metric_axis import MetricAxis
 from sim.report.metric_names import MetricName
 from sim.report.sweep_data import SweepData
 from sim.report.words import where_text
 
 
-def seeds_caption(data: SweepData, mark: str) -> str:
-    """What a point is; `mark` is what shows its interval, if anything does."""
+def seeds_caption(data: SweepData, mark: str = "", axes: Iterable[MetricAxis] = ()) -> str:
+    """What a point is.
+
+    Args:
+        data: the sweep.
+        mark: what shows intervals, if anything does.
+        axes: what they are shown on.
+    """
     if data.num_seeds < 2:
         return ""
     text = f"Means of {data.num_seeds} seeds"
-    return (
-        f"{text}; {mark} are 95 % confidence intervals."
-        if data.has_intervals and mark
-        else f"{text}."
-    )
+    if not data.has_intervals or not mark:
+        return f"{text}."
+    cut = ", cut off at the frame" if any(axis.is_cut for axis in axes) else ""
+    return f"{text}; {mark} are 95 % confidence intervals{cut}."
 
 
 def in_title(text: str) -> str:

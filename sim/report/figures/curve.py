@@ -1,13 +1,13 @@
 """`kind: curve`: metrics against a swept number, with bands over the seeds."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from sim.report.confidence import MeanInterval
-from sim.report.design import Design, Settings
+from sim.report.design import Settings
 from sim.report.figures.canvas import Drawn, Style, put_header
 from sim.report.figures.captions import (
     caption_of,
@@ -17,9 +17,11 @@ from sim.report.figures.captions import (
     titled,
     where_of,
 )
-from sim.report.figures.lines import Styles, ends, intervals, metric_axes
+from sim.report.figures.lines import Styles, intervals, metric_axes
+from sim.report.figures.metric_axis import MetricAxis, ends
 from sim.report.figures.panels import Panel, draw_panels, panels_of
 from sim.report.figures.scales import KeyAxis
+from sim.report.metric_names import MetricName
 from sim.report.plot_check import panel_metrics
 from sim.report.plot_style import styled
 from sim.report.sweep_data import SweepData
@@ -46,7 +48,7 @@ def draw_curve(data: SweepData, plot: CurvePlot) -> Drawn:
         heights[panel.metrics].show(axes, "y")
 
     figure = draw_panels(panels_of(design, [plot.x, *plot.lines], metrics), draw)
-    return _finished(figure, data, plot, design, styles)
+    return _finished(figure, data, plot, styles, heights)
 
 
 def draw_line(
@@ -75,12 +77,16 @@ def draw_band(axes: Axes, x: np.ndarray, found: Sequence[MeanInterval], colour: 
 
 
 def _finished(
-    figure: Figure, data: SweepData, plot: CurvePlot, design: Design, styles: Styles
+    figure: Figure,
+    data: SweepData,
+    plot: CurvePlot,
+    styles: Styles,
+    heights: Mapping[tuple[MetricName, ...], MetricAxis],
 ) -> Drawn:
-    name = key_name(plot.x, design.keys)
-    title = plot.title or in_title(f"{titled(panel_metrics(plot.y))} against {name}")
+    keys = data.design.keys
+    name = key_name(plot.x, keys)
+    title = plot.title or in_title(f"{titled(list(heights))} against {name}")
     put_header(figure, title, styles.legend)
-    caption = caption_of(
-        plot.caption, [seeds_caption(data, "bands")], where_of(plot.where, design.keys)
-    )
+    sentences = [seeds_caption(data, "bands", heights.values())]
+    caption = caption_of(plot.caption, sentences, where_of(plot.where, keys))
     return Drawn(figure, slug_of("curve", name, *plot.y[:2]), title, caption)

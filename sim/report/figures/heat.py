@@ -53,7 +53,7 @@ def draw_heat(data: SweepData, plot: HeatPlot) -> Drawn:
     title = plot.title or in_title(f"{metric.long_label} over {names[0]} and {names[1]}")
     put_header(figure, title, [])
     written = "Each cell has its value"
-    sentences = [f"{written}; an empty cell has none.", seeds_caption(data, "")]
+    sentences = [f"{written}; an empty cell has none.", seeds_caption(data)]
     caption = caption_of(plot.caption, sentences, where_of(plot.where, design.keys))
     return Drawn(figure, slug_of("heat", *names, plot.value), title, caption)
 

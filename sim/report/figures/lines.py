@@ -94,9 +94,3 @@ def metric_axes(
         )
         for metrics in panels
     }
-
-
-def ends(interval: MeanInterval) -> tuple[float, float]:
-    """Of the interval; the mean twice where it has none."""
-    mean, half = interval.mean or 0.0, interval.half_width or 0.0
-    return mean - half, mean + half

@@ -88,7 +88,8 @@ def draw_load(data: SweepData, plot: LoadPlot) -> Drawn:
     title = plot.title or in_title(f"{titled(metrics)} against load")
     put_header(figure, title, styles.legend)
     words = [_SENT if by_rate and metrics[0][0].base in _BOUNDED else "",
-             "Hollow points are saturated.", *said, seeds_caption(data, "bands")]  # fmt: skip
+             "Hollow points are saturated.", *said,
+             seeds_caption(data, "bands", heights.values())]  # fmt: skip
     caption = caption_of(plot.caption, words, where_of(plot.where, design.keys))
     slug = slug_of("load", key_name(plot.x, design.keys), metrics[0][0].name)
     return Drawn(figure, slug, title, caption)

@@ -1,5 +1,6 @@
 """Axes that show metrics: limits that fit all panels of a plot, units, ticks."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,8 +13,10 @@ from sim.report.metric_names import MetricName
 from sim.report.plot_style import latency_text, plain_text
 from sim.report.words import number_text
 
-# Means decide what is shown; intervals widen that to either side by no more than its own width.
+# Means decide what is shown; intervals widen that to either side by no more than its own width,
+# and less on a logarithmic axis.
 _REACH = 1.0
+_LOG_REACH, _LEAST_RATIO = 0.3, 1.5
 # A linear axis begins at zero unless what it shows is small against its distance from zero.
 _NEAR_ZERO = 0.6
 
@@ -27,12 +30,14 @@ class MetricAxis:
         is_log: whether it is logarithmic.
         limits: its ends.
         is_latency: whether ticks have units of their own.
+        is_cut: whether an interval goes on beyond an end.
     """
 
     label: str
     is_log: bool
     limits: tuple[float, float]
     is_latency: bool
+    is_cut: bool
 
     @staticmethod
     def of(
@@ -59,7 +64,13 @@ class MetricAxis:
         is_latency = metric.unit == "ms" and is_log
         unit = ", log scale" if is_latency else f" ({metric.unit})" if metric.unit else ""
         limits = _limits(defined, is_log, from_zero)
-        return MetricAxis(label or f"{words}{unit}", is_log, limits, is_latency)
+        is_cut = any(
+            not max(0.0, limits[0]) <= end <= limits[1]
+            for interval in defined
+            for end in ends(interval)
+            if end > 0
+        )
+        return MetricAxis(label or f"{words}{unit}", is_log, limits, is_latency, is_cut)
 
     @staticmethod
     def of_values(
@@ -93,22 +104,30 @@ def _limits(defined: Sequence[MeanInterval], is_log: bool, from_zero: bool) -> t
     means = [mean for mean in means if mean > 0 or not is_log]
     if not means:
         return (1.0, 10.0) if is_log else (0.0, 1.0)
-    low, high = _with_intervals(defined, min(means), max(means), is_log)
+    low, high = _with_intervals(defined, 0.0 if from_zero and not is_log else min(means),
+                                max(means), is_log)  # fmt: skip
     if is_log:
         return padded(low, high, 0.08, is_log=True)
-    if min(means) >= 0 and (from_zero or low <= _NEAR_ZERO * high):
+    is_near_zero = from_zero or min(means) <= _NEAR_ZERO * max(means)
+    if min(means) >= 0 and (is_near_zero or low <= 0):
         return 0.0, 1.08 * high if high else 1.0
     return padded(low, high, 0.1, is_log=False)
+
+
+def ends(interval: MeanInterval) -> tuple[float, float]:
+    """Of an interval; the mean twice where there is none."""
+    mean, half = interval.mean or 0.0, interval.half_width or 0.0
+    return mean - half, mean + half
 
 
 def _with_intervals(
     defined: Sequence[MeanInterval], low: float, high: float, is_log: bool
 ) -> tuple[float, float]:
     """The range of the means, widened by their intervals."""
-    widths = [(interval.mean or 0.0, interval.half_width or 0.0) for interval in defined]
-    lowest, highest = (min(m - w for m, w in widths), max(m + w for m, w in widths))
+    lowest = min(ends(interval)[0] for interval in defined)
+    highest = max(ends(interval)[1] for interval in defined)
     if is_log:
-        reach = max(high / low, 1.5) ** _REACH
+        reach = max(math.exp(_LOG_REACH * math.log(high / low)), _LEAST_RATIO)
         return max(lowest, low / reach), min(highest, high * reach)
     if high == low:
         return lowest, highest

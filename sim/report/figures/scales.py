@@ -10,12 +10,14 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from sim.report.design import same
+from sim.report.latencies import Float64
 from sim.report.plot_style import plain_text
 from sim.report.words import number_of, number_text, value_text
 
 # Values that span more are shown on a logarithmic axis unless the user says otherwise.
 LOG_SPAN = 20
 _MAX_NAMED_TICKS = 14
+_MIN_PLACES = 3
 _CHARACTER_PX = 8.5
 
 
@@ -52,7 +54,7 @@ class KeyAxis:
         numbers = {same(value): number_of(key, value) for value in values}
         finite = sorted({number for number in numbers.values() if math.isfinite(number)})
         nonzero = [number for number in finite if number != 0]
-        is_log = wants_log(nonzero, scale) and all(number >= 0 for number in finite)
+        is_log = _wants_log_places(nonzero, scale) and all(number >= 0 for number in finite)
         step = _step([number for number in finite if number > 0 or not is_log], is_log)
         last = _moved(finite[-1], step, is_log, 1) if finite else 1.0
         places, detached = {}, set()
@@ -122,6 +124,19 @@ def padded(low: float, high: float, margin: float, *, is_log: bool) -> tuple[flo
         return low / factor, high * factor
     pad = margin * (high - low) or max(abs(high) * 0.05, 0.5)
     return low - pad, high + pad
+
+
+def _wants_log_places(numbers: Sequence[float], scale: str | None) -> bool:
+    """Rising numbers: logarithmic if they span much, or lie factors apart rather than steps."""
+    if scale is not None or wants_log(numbers, None) or len(numbers) < _MIN_PLACES:
+        return wants_log(numbers, scale)
+    if numbers[0] <= 0:
+        return False
+    return _unevenness(np.diff(np.log(numbers))) < _unevenness(np.diff(numbers))
+
+
+def _unevenness(gaps: Float64) -> float:
+    return float(gaps.std() / gaps.mean())
 
 
 def _step(numbers: Sequence[float], is_log: bool) -> float:

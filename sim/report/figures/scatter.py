@@ -47,6 +47,6 @@ def draw_scatter(data: SweepData, plot: ScatterPlot) -> Drawn:
     put_header(figure, title, styles.legend)
     others = [key_name(key, design.keys) for key in design.keys if key not in (plot.x, *plot.lines)]
     words = ["A dot a setting.", f"What also varies: {joined(others)}." if others else "",
-             seeds_caption(data, "")]  # fmt: skip
+             seeds_caption(data)]  # fmt: skip
     caption = caption_of(plot.caption, words, where_of(plot.where, design.keys))
     return Drawn(figure, slug_of("scatter", name, *plot.y[:2]), title, caption)

@@ -75,7 +75,7 @@ def draw_trade_off(data: SweepData, plot: TradeOffPlot) -> Drawn:
     title = plot.title or in_title(f"{up.long_label} against {across.long_label}, by {name}")
     put_header(figure, title, styles.legend)
     intro = f"Points are labelled with {name}{_unit(plot.along)}."
-    words = [intro, *sentences, seeds_caption(data, "thin bars")]
+    words = [intro, *sentences, seeds_caption(data, "thin bars", (width, height))]
     caption = caption_of(plot.caption, words, where_of(plot.where, design.keys))
     return Drawn(figure, slug_of("trade-off", name, plot.y, plot.x), title, caption)
 
