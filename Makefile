@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
-.PHONY: demo test lint bench studies oracle gpu calibrate-demo clean
+.PHONY: demo test lint bench studies study-pictures oracle gpu calibrate-demo clean
 
 # The lock file pins every version; the extras say which of them are needed.
 $(VENV)/.base: pyproject.toml requirements.lock
@@ -57,6 +57,14 @@ studies: $(VENV)/.base
 	mkdir -p out/studies
 	set -e; for name in $(STUDY); do \
 		$(BIN)/simulate sweep scenarios/studies/$$name.yaml --out out/studies/$$name; \
+		$(BIN)/simulate report out/studies/$$name; \
+	done
+
+# The pictures of docs/studies.md are the reports' first ones.
+study-pictures: studies
+	mkdir -p docs/images/studies
+	set -e; for name in $(STUDY); do \
+		cp out/studies/$$name/report/01-*.png docs/images/studies/$$name.png; \
 	done
 
 clean:
