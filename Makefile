@@ -60,11 +60,14 @@ studies: $(VENV)/.base
 		$(BIN)/simulate report out/studies/$$name; \
 	done
 
-# The pictures of docs/studies.md are the reports' first ones.
+# The pictures of docs/studies.md are the reports' first ones, in few colours to be small.
+FEW_COLOURS := import sys; from PIL import Image; \
+	Image.open(sys.argv[1]).convert("RGB").quantize(64).save(sys.argv[2], optimize=True)
+
 study-pictures: studies
 	mkdir -p docs/images/studies
 	set -e; for name in $(STUDY); do \
-		cp out/studies/$$name/report/01-*.png docs/images/studies/$$name.png; \
+		$(BIN)/python -c '$(FEW_COLOURS)' out/studies/$$name/report/01-*.png docs/images/studies/$$name.png; \
 	done
 
 clean:
