@@ -19,10 +19,12 @@ class PrefillRow(NamedTuple):
 
     Attributes:
         rid: the request.
-        prefix_len: tokens whose KV exists already (cached, or earlier chunks).
+        prefix_len: tokens whose KV exists already (cached, or earlier chunks), or is loaded.
         extend_len: tokens computed in this step.
         num_prior_outputs: output tokens generated before (after a retraction or preemption).
         samples: False for a chunk that is not the request's last one.
+        num_loaded_tokens: the last of the prefix's tokens, whose KV this step has to bring back
+            from host memory before it attends to them.
     """
 
     rid: str
@@ -30,6 +32,7 @@ class PrefillRow(NamedTuple):
     extend_len: int
     num_prior_outputs: int
     samples: bool
+    num_loaded_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from collections import Counter
 
 from sim.core.errors import InvariantError
 from sim.core.request import Status
+from sim.engine.check_host import check_host_tier
 from sim.engine.core import EngineCore
 from sim.kvcache.manager import KVCacheManager
 from sim.kvcache.radix_node import RadixNode
@@ -18,6 +19,8 @@ def check_engine(engine: EngineCore) -> None:
     _check_requests(engine)
     _check_pages(engine)
     _check_tree(engine.kv)
+    if engine.kv.host is not None:
+        check_host_tier(engine.kv.host)
 
 
 def _require(holds: bool, what: str) -> None:

@@ -111,6 +111,7 @@ class EngineCore:
             if request.scheduled_ns == NEVER_NS:
                 request.scheduled_ns = now_ns
                 request.cached_tokens = request.prefix_len
+                request.host_cached_tokens = request.loaded_len
         batch = self._describe(launch)
         self._stopped = []
         return batch
@@ -139,10 +140,15 @@ class EngineCore:
         rows = []
         num_prefill_context = 0
         for request in launch.prefill:
-            num_prior = request.num_tokens - request.prompt_len
-            samples = request is not launch.chunked
             rows.append(
-                PrefillRow(request.rid, request.prefix_len, request.extend_len, num_prior, samples)
+                PrefillRow(
+                    request.rid,
+                    request.prefix_len,
+                    request.extend_len,
+                    num_prior_outputs=request.num_tokens - request.prompt_len,
+                    samples=request is not launch.chunked,
+                    num_loaded_tokens=request.loaded_len,
+                )
             )
             num_prefill_context += request.extend_end
         decodes = launch.mode is not ForwardMode.EXTEND
@@ -308,6 +314,7 @@ class EngineCore:
             retracted=tuple(r.rid for r in decisions.retracted),
             aborted=tuple(r.rid for r in decisions.aborted),
             preempted=tuple((by.rid, tuple(v.rid for v in vs)) for by, vs in decisions.preempted),
+            host_used_tokens=None if kv.host is None else kv.host.memory.used_tokens,
         )
 
 
@@ -318,6 +325,7 @@ def _record(request: Request) -> RequestRecord:
         prompt_tokens=request.prompt_len,
         output_tokens=request.num_generated,
         cached_tokens=request.cached_tokens,
+        host_cached_tokens=request.host_cached_tokens,
         scheduled_ns=request.scheduled_ns,
         first_token_ns=request.first_token_ns,
         finish_ns=request.finish_ns,

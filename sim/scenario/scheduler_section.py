@@ -6,6 +6,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from sim.scenario.admission_section import AdmissionConfig
 from sim.scenario.fairness_section import AgingTokensConfig, FairnessConfig
+from sim.scenario.host_cache_section import HostCacheSection
 from sim.scenario.user_policy import is_user_policy
 from sim.scenario.wording import shorten, unknown_value
 from sim.scheduler.config import SchedulerConfig
@@ -84,6 +85,7 @@ class SchedulerSection(StrictModel):
     fairness: FairnessConfig | None = None
     admission: AdmissionConfig | None = None
     decode_first: bool = _DEFAULT.decode_first
+    host_cache: HostCacheSection | None = None
 
     @model_validator(mode="after")
     def _check_pages(self) -> Self:
@@ -101,6 +103,11 @@ class SchedulerSection(StrictModel):
         if self.max_total_tokens is not None and self.mem_fraction_static is not None:
             raise ValueError(
                 "mem_fraction_static derives max_total_tokens: give one of them, not both"
+            )
+        if self.host_cache is not None and self.disable_radix_cache:
+            raise ValueError(
+                "host_cache keeps what the radix cache evicts: it does not go with"
+                " disable_radix_cache"
             )
         if isinstance(self.fairness, AgingTokensConfig) and self.schedule_policy != "lpm":
             raise ValueError(

@@ -58,3 +58,14 @@ class Scenario(StrictModel):
                 " model and hardware together"
             )
         return self
+
+    @model_validator(mode="after")
+    def _check_bytes_are_known(self) -> Self:
+        host_cache = self.scheduler.host_cache
+        bandwidth = None if host_cache is None else host_cache.load_bandwidth_gb_s
+        if bandwidth is not None and self.model is None:
+            raise ValueError(
+                "scheduler.host_cache.load_bandwidth_gb_s needs the model, which says how many"
+                " bytes a token has: give load_tokens_per_s without one"
+            )
+        return self

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from sim.kvcache.host_settings import HostCacheSettings
 from sim.scheduler.fairness import FairnessSettings
 from sim.scheduler.packing import PackSettings
 
@@ -46,6 +47,7 @@ class SchedulerConfig:
         admission: which waiting requests a pass is offered; None: all, as in SGLang.
         decode_first: after a prefill step, running requests decode once before the next. Not
             SGLang's, whose prefill goes first.
+        host_cache: memory that evicted KV goes to, and how; None: there is none.
         user_policy: makes the policy from this configuration, where `schedule_policy` names a
             user's own; None: one of ours. Not SGLang's.
     """
@@ -79,6 +81,7 @@ class SchedulerConfig:
     fairness: FairnessSettings | None = None
     admission: PackSettings | None = None
     decode_first: bool = False
+    host_cache: HostCacheSettings | None = None
     user_policy: Callable[["SchedulerConfig"], Any] | None = None
 
     def as_dict(self) -> dict[str, Any]:

@@ -222,7 +222,7 @@ class Scheduler:
             request.prefix_len = self._kv.find_prefix(
                 request.kv, request.num_tokens, request.num_tokens - 1
             )
-            request.matched_len = request.prefix_len
+            request.matched_len = request.prefix_len + request.kv.host_len
             verdict = adder.add(request, has_chunked=self.chunked is not None)
             if verdict is not Verdict.CONTINUE:
                 if verdict is Verdict.NO_TOKEN:

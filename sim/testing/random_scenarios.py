@@ -5,7 +5,10 @@ from dataclasses import dataclass
 from hypothesis import strategies as st
 
 from sim.kvcache.eviction import EVICTION_POLICIES
+from sim.kvcache.host_settings import HostCacheSettings
 from sim.latency.linear import LinearLatency
+from sim.latency.loading import LoadingLatency, LoadTimes
+from sim.latency.model import LatencyModel
 from sim.scheduler.config import SchedulerConfig
 from sim.scheduler.fairness import AgingTokens, FairnessSettings, FairnessT, ForceFifo, KLpm
 from sim.scheduler.packing import PackSettings
@@ -26,17 +29,18 @@ class RandomScenario:
     step_s: float
     host_s: float
 
-    def latencies(self) -> list[LinearLatency]:
-        return [
-            LinearLatency(
-                step_s=self.step_s,
-                per_prefill_token_s=2e-5,
-                per_decode_request_s=1e-4,
-                per_context_token_s=1e-8,
-                host_s=self.host_s,
-            )
-            for _ in range(self.replicas)
-        ]
+    def latencies(self) -> list[LatencyModel]:
+        return [self._latency() for _ in range(self.replicas)]
+
+    def _latency(self) -> LatencyModel:
+        model = LinearLatency(
+            step_s=self.step_s,
+            per_prefill_token_s=2e-5,
+            per_decode_request_s=1e-4,
+            per_context_token_s=1e-8,
+            host_s=self.host_s,
+        )
+        return LoadingLatency(model, LoadTimes(ns_per_token=700.0, num_parts=4))
 
 
 @st.composite
@@ -73,7 +77,21 @@ def scheduler_configs(draw: st.DrawFn) -> SchedulerConfig:
         fairness=draw(fairness_settings()),
         admission=draw(admission_settings()),
         decode_first=draw(st.integers(0, 3)) == 0,
+        host_cache=None if no_cache else draw(host_cache_settings(page_size)),
     )
+
+
+def host_cache_settings(page_size: int) -> st.SearchStrategy[HostCacheSettings | None]:
+    """None as often as one, of any size: too small for anything, or for all there is."""
+    settings = st.builds(
+        HostCacheSettings,
+        st.sampled_from((1, 40, 200, 100_000)).map(
+            lambda tokens: max(tokens // page_size, 1) * page_size
+        ),
+        st.sampled_from((None, 1, 2)),
+        st.sampled_from((0, 10, 60)),
+    )
+    return st.one_of(st.none(), settings)
 
 
 def admission_settings() -> st.SearchStrategy[PackSettings | None]:
