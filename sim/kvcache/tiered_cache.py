@@ -146,7 +146,6 @@ class TieredRadixCache(RadixCache):
         upper.alive = False
         upper.worth = node.worth
         self._split_copy(upper, node, num_tokens)
-        upper.host.num_locks = node.host.num_locks
         node.token_ids = tokens[num_tokens:].copy()
         node.parent = upper
         parent.host.children[self._child_key(tokens, 0)] = upper

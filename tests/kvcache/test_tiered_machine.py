@@ -20,7 +20,12 @@ from sim.kvcache.tiered_cache import TieredRadixCache
 
 _NUM_PAGES = 20
 
-pages = st.lists(st.integers(0, 1), min_size=1, max_size=9)
+# Paths that share much, cut at many places.
+pages = st.builds(
+    lambda num_same, rest: [0] * num_same + rest,
+    st.integers(0, 7),
+    st.lists(st.integers(0, 1), min_size=1, max_size=4),
+)
 
 
 def prefixes(path):
@@ -205,8 +210,9 @@ class TieredMachine(RuleBasedStateMachine):
             self.cache.insert(token_ids, len(token_ids), self.pool.empty, node)
             assert self.found() == (self.device, self.copies)
 
-    @rule(num_tokens=st.integers(1, 80))
-    def evict(self, num_tokens):
+    @rule(num_pages=st.integers(1, 9))
+    def evict(self, num_pages):
+        num_tokens = num_pages * self.page_size
         num_free, evictable = self.pool.num_free_pages, self.cache.evictable_tokens
         num_freed = self.cache.evict(num_tokens)
         assert (self.pool.num_free_pages - num_free) * self.page_size == num_freed
@@ -280,10 +286,18 @@ class _Large(TieredMachine):
 
 
 class _WriteBack(TieredMachine):
-    """Copies when evicted; pages of four tokens."""
+    """Copies when evicted, the least used go first; pages of four tokens."""
 
     page_size = 4
+    eviction = "lfu"
     write_after_uses = None
+
+
+class _WriteBackTiny(TieredMachine):
+    """Most nodes are larger than all of host memory."""
+
+    write_after_uses = None
+    num_host_pages = 3
 
 
 class _WriteBackLarge(TieredMachine):
@@ -299,6 +313,7 @@ class _Selective(TieredMachine):
 
     eviction = "hit-benefit"
     write_after_uses = 2
+    num_host_pages = 6
 
 
 _SETTINGS = settings(max_examples=40, stateful_step_count=40, deadline=None)
@@ -306,13 +321,9 @@ _SETTINGS = settings(max_examples=40, stateful_step_count=40, deadline=None)
 TestTieredCache = TieredMachine.TestCase
 TestTieredCacheLarge = _Large.TestCase
 TestTieredCacheWriteBack = _WriteBack.TestCase
+TestTieredCacheWriteBackTiny = _WriteBackTiny.TestCase
 TestTieredCacheWriteBackLarge = _WriteBackLarge.TestCase
 TestTieredCacheSelective = _Selective.TestCase
-for _case in (
-    TestTieredCache,
-    TestTieredCacheLarge,
-    TestTieredCacheWriteBack,
-    TestTieredCacheWriteBackLarge,
-    TestTieredCacheSelective,
-):
-    _case.settings = _SETTINGS
+TestTieredCache.settings = TestTieredCacheLarge.settings = _SETTINGS
+TestTieredCacheWriteBack.settings = TestTieredCacheWriteBackTiny.settings = _SETTINGS
+TestTieredCacheWriteBackLarge.settings = TestTieredCacheSelective.settings = _SETTINGS
