@@ -69,6 +69,7 @@ def test_scheduler_config_has_every_written_key(valid_text):
         "fairness": {"kind": "fairness_t", "t_ms": 1.5},
         "admission": {"kind": "pack", "lookahead": 21, "force_fifo_every": 22, "cost": "uncached"},
         "decode_first": True,
+        "host_cache": None,
     }
     config = built(valid_text, f"scheduler={json.dumps(written)}").scheduler
     written["fairness"] = FairnessT(1_500_000)
