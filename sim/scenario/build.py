@@ -144,13 +144,17 @@ def _with_policy(config: SchedulerConfig, base_dir: Path, fail: Fail) -> Schedul
 
 def _config_with_pool(scenario: Scenario, max_total_tokens: int) -> SchedulerConfig:
     section = scenario.scheduler
-    derived = {"max_total_tokens", "fairness", "admission", "user_policy"}
+    derived = {"max_total_tokens", "fairness", "admission", "static_batching", "user_policy"}
     names = {field.name for field in fields(SchedulerConfig)} - derived
     settings = {name: getattr(section, name) for name in names}
     fairness = None if section.fairness is None else section.fairness.settings()
     admission = None if section.admission is None else section.admission.settings()
     return SchedulerConfig(
-        **settings, max_total_tokens=max_total_tokens, fairness=fairness, admission=admission
+        **settings,
+        max_total_tokens=max_total_tokens,
+        fairness=fairness,
+        admission=admission,
+        static_batching=section.static_batching(),
     )
 
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from sim.scheduler.batching import StaticSettings
 from sim.scheduler.fairness import FairnessSettings
 from sim.scheduler.packing import PackSettings
 
@@ -44,6 +45,9 @@ class SchedulerConfig:
             prefix rule, in tokens.
         fairness: what overrules the policy lest requests starve; None: nothing. Not SGLang's.
         admission: which waiting requests a pass is offered; None: all, as in SGLang.
+        static_batching: batches that start and end together; None: continuous batching.
+        decode_max_requests: most rows of a decode step, which running requests take turns at;
+            None: no limit, as in SGLang.
         decode_first: after a prefill step, running requests decode once before the next. Not
             SGLang's, whose prefill goes first.
         user_policy: makes the policy from this configuration, where `schedule_policy` names a
@@ -78,6 +82,8 @@ class SchedulerConfig:
     in_batch_prefix_deprioritize_threshold: int = 32
     fairness: FairnessSettings | None = None
     admission: PackSettings | None = None
+    static_batching: StaticSettings | None = None
+    decode_max_requests: int | None = None
     decode_first: bool = False
     user_policy: Callable[["SchedulerConfig"], Any] | None = None
 
