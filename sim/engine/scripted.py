@@ -14,7 +14,8 @@ class ScriptedExecutor:
     """Generates what each request's script says. The only reader of scripts.
 
     Decode rows advance in lockstep, so a request's end is known as a count of decode steps, and
-    moves by one with each that it rests; the ends sit in a heap. Requests that ignore end tokens have no end of their own.
+    moves by one with each that it rests; the ends sit in a heap. Requests that ignore end tokens
+    have no end of their own.
     """
 
     def __init__(self) -> None:

@@ -13,8 +13,8 @@ from sim.engine.scripted import ScriptedExecutor
 from sim.kvcache.page_pool import PageCounts
 from sim.runlog.load import load_run_log
 from sim.runlog.run_log_file import RecordedRun
-from sim.scheduler.config import SchedulerConfig
 from sim.scheduler.batching import StaticSettings
+from sim.scheduler.config import SchedulerConfig
 from sim.scheduler.fairness import FairnessT, KLpm
 from sim.scheduler.packing import PackSettings
 from sim.scheduler.policy import POLICIES, PRIORITY_POLICIES
