@@ -43,6 +43,8 @@ def summarise(log: RunLog, slo: Slo | None = None) -> Summary:
     * Latencies, token totals and rates are those of finished requests; ITL is all token gaps.
     * `cache_hit_rate_pct`: prompt tokens found cached at first admission / prompt tokens, over
       the requests that were admitted, finished or not; `total_cached_tokens` is its numerator.
+    * `request_rate` is what was asked for: requests submitted a second, from the first arrival to
+      the last.
     * `slo_attainment` is the share of all submitted requests that finished within the SLO.
     * `*_queue_time_ms` is the wait for the first batch of finished requests, `max_wait_ms` that
       of anybody but the rejected, still waiting ones up to the log's end. `queue_time` holds the
@@ -71,6 +73,7 @@ def summarise(log: RunLog, slo: Slo | None = None) -> Summary:
         "saturated": is_saturated(log),
         **group_metrics(log),
         **_counts(log.requests),
+        "request_rate": _request_rate(log.requests),
         "simulated_steps": int(log.steps.num_steps.sum()),
         "wall_seconds": log.meta.get("wall_seconds"),
         **named,
@@ -155,6 +158,14 @@ def _counts(requests: RequestColumns) -> Summary:
         + requests.status.count(Status.RUNNING.value),
         "rejected_rids": rejected[:_MAX_REJECTED_RIDS],
     }
+
+
+def _request_rate(requests: RequestColumns) -> float | None:
+    """Arrivals after the first one, over the time they took; None if all came at once."""
+    if not len(requests.rid):
+        return None
+    window_ns = int(requests.arrival_ns.max() - requests.arrival_ns.min())
+    return _ratio(len(requests.rid) - 1, window_ns / NS_PER_S)
 
 
 def _max_wait_ms(log: RunLog) -> float | None:

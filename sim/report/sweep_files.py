@@ -22,8 +22,10 @@ def sweep_json(results: SweepResults) -> str:
     content = {
         "name": results.name,
         "keys": results.keys,
+        "scenario": results.scenario,
         "settings": [asdict(setting) for setting in results.settings()],
         "points": results.rows,
+        "point_files": results.files,
     }
     return json.dumps(content, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
 
