@@ -82,6 +82,15 @@ class MetricName:
         return _label_and_unit(self.base)[0]
 
     @property
+    def long_label(self) -> str:
+        """With the part of the requests that it is of: `p99 TTFT, hot requests`."""
+        if not self.group:
+            return self.label
+        is_tenant = self.group.startswith(f"{TENANTS}.")
+        of = f"tenant {self.group_label}" if is_tenant else f"{self.group_label} requests"
+        return f"{self.label}, {of}"
+
+    @property
     def unit(self) -> str:
         """Empty where there is none."""
         return _label_and_unit(self.base)[1]
@@ -145,6 +154,8 @@ def _label_and_unit(base: str) -> tuple[str, str]:
         statistic = base.removeprefix("queue_time.").removesuffix("_ms")
         return _label_and_unit(f"{statistic}_queue_time_ms")
     name, unit = (base.removesuffix("_ms"), "ms") if base.endswith("_ms") else (base, "")
+    if name in _LATENCIES:
+        return _LATENCIES[name], unit
     statistic, _, latency = name.partition("_")
     if latency in _LATENCIES:
         return f"{statistic} {_LATENCIES[latency]}", unit

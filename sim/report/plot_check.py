@@ -144,19 +144,26 @@ def _size_problems(plot: Plot, design: Design) -> Iterator[Problem]:
             if value is not None and not is_number(value):
                 hint = f"is drawn against numbers, and has the value {describe(value)}"
                 yield Problem(("x",), f"{hint} (kind bars takes any)")
-    if isinstance(plot, ScatterPlot):
-        panels: list[Any] = [None]
-        free: tuple[str, ...] = ()
-    else:
-        named = [key for keys in plot_keys(plot).values() for key in keys]
-        free, panels = divide(design, named)
-    metrics = 1 if isinstance(plot, TradeOffPlot | CdfPlot) else len(
-        panel_metrics([name for names in plot_metrics(plot).values() for name in names])
-    )  # fmt: skip
-    num_panels = len(panels) * max(1, metrics)
-    if num_panels > MAX_PANELS:
+    found = num_panels(plot, design)
+    if found > MAX_PANELS:
+        free = () if isinstance(plot, ScatterPlot) else design.undecided(_named(plot))
         hint = f" (narrow it down with where: {', '.join(free)})" if free else ""
-        yield Problem((), f"would have {num_panels} panels, above {MAX_PANELS}{hint}")
+        yield Problem((), f"would have {found} panels, above {MAX_PANELS}{hint}")
+
+
+def num_panels(plot: Plot, design: Design) -> int:
+    """How many panels a plot of these settings has."""
+    shown = 1
+    if not isinstance(plot, TradeOffPlot | CdfPlot):
+        names = [name for names in plot_metrics(plot).values() for name in names]
+        shown = max(1, len(panel_metrics(names)))
+    if isinstance(plot, ScatterPlot):
+        return shown
+    return shown * len(divide(design, _named(plot)).panels)
+
+
+def _named(plot: Plot) -> list[str]:
+    return [key for keys in plot_keys(plot).values() for key in keys]
 
 
 def _not_swept(key: str, design: Design) -> str:
