@@ -57,6 +57,13 @@ class Plan:
         """The scenario of a point, without its sweep and report."""
         return vary(self.base, _changes(self.base, point.settings))
 
+    def values(self, point: Point) -> dict[str, object]:
+        """What the swept keys and the seed are at a point, whether it sets them or not."""
+        dump = self.scenario(point).scenario.model_dump(mode="json")
+        values = {key: value_at(dump, key) for key in self.keys} | dict(point.settings)
+        values.setdefault(SEED, dump[SEED])
+        return values
+
 
 def plan_sweep(loaded: LoadedScenario) -> Plan:
     """Expand the scenario's sweep and validate every point.
