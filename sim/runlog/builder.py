@@ -90,6 +90,7 @@ class RunLogBuilder:
             free,
             state.evictable_tokens,
             state.free_tokens + state.used_tokens - free,
+            run.used_token_steps,
             state.slots,
             state.queue,
             int((run.ends_ns - run.starts_ns).sum()),

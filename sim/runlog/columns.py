@@ -44,7 +44,8 @@ class StepColumns:
 
     Arrays have shape [num_runs], in order of launch within a replica. `mode` holds ForwardMode
     values. Token counts and sizes describe the run's last step: `free_tokens + evictable_tokens +
-    used_tokens` is the pool. `device_ns` and `host_ns` are sums over the run.
+    used_tokens` is the pool. `device_ns`, `host_ns` and `used_token_steps`, the used tokens of each
+    step, are sums over the run.
     """
 
     replica: Int64
@@ -60,6 +61,7 @@ class StepColumns:
     free_tokens: Int64
     evictable_tokens: Int64
     used_tokens: Int64
+    used_token_steps: Int64
     running: Int64
     queue: Int64
     device_ns: Int64

@@ -66,6 +66,7 @@ def _steps(lines: list[Line]) -> StepColumns:
         free_tokens=column("free"),
         evictable_tokens=column("evictable"),
         used_tokens=column("used"),
+        used_token_steps=column("used"),
         running=_column([line.get("slots", line.get("running", 0)) for line in lines]),
         queue=column("queue"),
         device_ns=_column([line["t_end_ns"] - line["t_start_ns"] for line in lines]),
