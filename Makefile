@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
-.PHONY: demo test lint bench oracle gpu calibrate-demo clean
+.PHONY: demo test lint bench studies study-pictures oracle gpu calibrate-demo clean
 
 # The lock file pins every version; the extras say which of them are needed.
 $(VENV)/.base: pyproject.toml requirements.lock
@@ -49,6 +49,26 @@ calibrate-demo: $(VENV)/.dev
 	$(call serve-demo,fcfs,fcfs-again)
 	$(BIN)/calibrate fit $(call demo-logs,profile training training-no-overlap) -o $(DEMO_OUT)/tiny.json
 	$(BIN)/calibrate validate $(DEMO_OUT)/tiny.json $(call demo-logs,fcfs fcfs-again lpm no-overlap) --out $(DEMO_OUT)
+
+# The studies of docs/studies.md: all of them, or `make studies STUDY=overlap`.
+STUDY ?= $(basename $(notdir $(wildcard scenarios/studies/*.yaml)))
+
+studies: $(VENV)/.base
+	mkdir -p out/studies
+	set -e; for name in $(STUDY); do \
+		$(BIN)/simulate sweep scenarios/studies/$$name.yaml --out out/studies/$$name; \
+		$(BIN)/simulate report out/studies/$$name; \
+	done
+
+# The pictures of docs/studies.md are the reports' first ones, in few colours to be small.
+FEW_COLOURS := import sys; from PIL import Image; \
+	Image.open(sys.argv[1]).convert("RGB").quantize(64).save(sys.argv[2], optimize=True)
+
+study-pictures: studies
+	mkdir -p docs/images/studies
+	set -e; for name in $(STUDY); do \
+		$(BIN)/python -c '$(FEW_COLOURS)' out/studies/$$name/report/01-*.png docs/images/studies/$$name.png; \
+	done
 
 clean:
 	rm -rf $(VENV) build *.egg-info

@@ -142,6 +142,21 @@ def sweep_command(
         raise typer.Exit(code)
 
 
+@app.command("report")
+def report_command(
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="folder of a finished run or sweep")
+    ],
+    out: Annotated[
+        Path | None, typer.Option(help="folder for page and pictures; DIR/report")
+    ] = None,
+) -> None:
+    """Draw a finished run or sweep: pictures, and a page with everything in it."""
+    from sim.commands.report import report
+
+    report(folder, out)
+
+
 @app.command("demo")
 def demo_command(
     out: Annotated[Path, typer.Option(help="folder for the picture")] = Path("demo-out"),

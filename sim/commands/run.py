@@ -109,7 +109,7 @@ def run(
 
         write_perfetto(log, outputs.perfetto)
     if outputs.directory is not None:
-        write_out_dir(log, summary, outputs.directory)
+        write_out_dir(log, summary, outputs.directory, built.loaded.raw)
     if json:
         print_line(summary_json(summary).rstrip())
     else:

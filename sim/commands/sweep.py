@@ -7,22 +7,23 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sim.commands.output import print_line, print_table
+from sim.commands.report_section import check_report_section
 from sim.commands.result_files import ResultFiles
 from sim.commands.sweep_point import run_point
 from sim.core.errors import InputError
 from sim.report.files import make_directory
 from sim.report.progress import Progress
 from sim.report.sweep_files import remove_results, sweep_json, write_results
-from sim.report.sweep_results import SweepResults, sweep_results
+from sim.report.sweep_results import PointResult, SweepResults, sweep_results
 from sim.report.sweep_tables import sweep_table
 from sim.scenario.load import load_scenario
 from sim.sweep.executor import Outcome, Status, SweepExecutor
 from sim.sweep.identity import code_version
-from sim.sweep.plan import SEED, canonical, plan_sweep
+from sim.sweep.plan import canonical, plan_sweep
 from sim.sweep.process_pool import ProcessPool
 from sim.sweep.ray_cluster import RayCluster
 from sim.sweep.run import SweepState, look_up, run_sweep
-from sim.sweep.store import PointStore
+from sim.sweep.store import POINTS, PointStore, point_file
 
 _MAX_LISTED = 20
 
@@ -58,13 +59,14 @@ def sweep(path: Path, overrides: Sequence[str], options: SweepOptions) -> int:
         InputError: the scenario, a point that is no valid one, or the output folder.
     """
     plan = plan_sweep(load_scenario(path, overrides))
+    check_report_section(plan.base, plan)
     executor = _executor(options)
     out = Path(f"{path.stem}-sweep") if options.out is None else options.out
     ResultFiles(directory=out).check(path)
     make_directory(out)
-    make_directory(out / "points")
+    make_directory(out / POINTS)
     code = code_version()
-    store = PointStore(out / "points", code)
+    store = PointStore(out / POINTS, code)
     state = look_up(plan, store, code=code, fresh=options.fresh)
     remove_results(out)
     outcomes = _run(state, store, executor)
@@ -118,24 +120,11 @@ def _results(state: SweepState, outcomes: Mapping[str, Outcome]) -> SweepResults
     plan = state.plan
     points = []
     for key, point in zip(state.keys, plan.points, strict=True):
-        dump = plan.scenario(point).scenario.model_dump(mode="json")
-        values = {name: _value_at(dump, name) for name in plan.keys} | dict(point.settings)
-        outcome = outcomes[key]
-        values.setdefault(SEED, dump[SEED])
-        points.append((values, outcome.summary, outcome.status.value, outcome.message))
-    return sweep_results(plan.base.scenario.name, plan.keys, points)
-
-
-def _value_at(data: object, key: str) -> object:
-    """The value at a key path; None where a scenario has no such key."""
-    for part in key.split("."):
-        if isinstance(data, dict):
-            data = data.get(part)
-        elif isinstance(data, list) and part.isdigit() and int(part) < len(data):
-            data = data[int(part)]
-        else:
-            return None
-    return data
+        outcome, values, file = outcomes[key], plan.values(point), point_file(key)
+        points.append(
+            PointResult(values, file, outcome.status.value, outcome.summary, outcome.message)
+        )
+    return sweep_results(plan.base.scenario.name, plan.keys, points, plan.base.raw)
 
 
 def _warn_of_ranges(results: SweepResults) -> None:
@@ -157,7 +146,7 @@ def _report_failures(state: SweepState, outcomes: Mapping[str, Outcome], out: Pa
         values = ", ".join(f"{key}={canonical(value)}" for key, value in point.settings.items())
         _say(
             f"point {point.number + 1} of {len(state.plan.points)} failed ({values}):"
-            f" {outcome.message} (its scenario: {out / 'points' / outcome.key}.json)"
+            f" {outcome.message} (its scenario: {out / POINTS / point_file(outcome.key)})"
         )
     if len(failed) > _MAX_LISTED:
         _say(f"{len(failed) - _MAX_LISTED:,} points more failed: see {out / 'results.csv'}")

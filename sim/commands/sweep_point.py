@@ -5,6 +5,7 @@ from dataclasses import replace
 from sim.commands.run import left_range, slo_of
 from sim.des.run import RunOptions, simulate
 from sim.latency.model import latency_source
+from sim.report.distributions import add_quantiles
 from sim.report.metrics import Summary, summarise
 from sim.scenario.build import build
 from sim.scenario.load import LoadedScenario
@@ -13,6 +14,8 @@ from sim.workload.traces.read import TraceReader
 
 def run_point(loaded: LoadedScenario, read_trace: TraceReader) -> Summary:
     """Simulate a scenario; its summary without `wall_seconds`, which no two runs share.
+
+    It has the quantiles of latencies: the run itself is not kept.
 
     Raises:
         InputError: the scenario, or a file it names.
@@ -30,4 +33,4 @@ def run_point(loaded: LoadedScenario, read_trace: TraceReader) -> Summary:
         log = replace(log, meta={**log.meta, "left_range": left})
     summary = summarise(log, slo_of(loaded.scenario))
     del summary["wall_seconds"]
-    return summary
+    return add_quantiles(summary, log)

@@ -4,13 +4,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sim.commands.output import print_line
+from sim.commands.report_section import check_report_section
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario
 from sim.sweep.plan import plan_sweep
 
 
 def validate(path: Path, overrides: Sequence[str]) -> None:
-    """Load and build the scenario, and check every point of its sweep.
+    """Load and build the scenario, check every point of its sweep, and what is to be drawn.
 
     Raises:
         InputError: the first thing that is wrong.
@@ -19,8 +20,10 @@ def validate(path: Path, overrides: Sequence[str]) -> None:
     built = build(loaded)
     requests = _counted(built.workload.num_requests, "request")
     text = f"{path}: in order; {requests}, {_counted(len(built.latencies), 'replica')}"
-    if loaded.scenario.sweep is not None:
-        text += f", a sweep of {_counted(len(plan_sweep(loaded).points), 'point')}"
+    plan = None if loaded.scenario.sweep is None else plan_sweep(loaded)
+    check_report_section(loaded, plan)
+    if plan is not None:
+        text += f", a sweep of {_counted(len(plan.points), 'point')}"
     print_line(text)
 
 

@@ -47,6 +47,8 @@ class Batch:
         num_decode_context_tokens: the decode rows' share of it.
         stopped_rids: requests that left the running batch since the last step other than by
             finishing: retracted, preempted or aborted.
+        resting_rids: running requests that get no token from this decode step, as it is not their
+            turn.
     """
 
     mode: ForwardMode
@@ -55,6 +57,7 @@ class Batch:
     num_context_tokens: int
     num_decode_context_tokens: int
     stopped_rids: tuple[str, ...] = ()
+    resting_rids: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,7 @@ def _check_requests(engine: EngineCore) -> None:
     allowed = {scheduler.chunked.rid} if scheduler.chunked is not None else set()
     for launch in engine.in_flight:
         allowed |= {request.rid for request in [*launch.prefill, *launch.leaving]}
-    allowed |= {request.rid for request in scheduler.last_prefill}
+    allowed |= {request.rid for request in [*scheduler.last_prefill, *scheduler.turns.resting]}
     _require(elsewhere <= allowed, f"nowhere: {sorted(elsewhere - allowed)}")
     for request in scheduler.waiting.requests:
         _require(request.status is Status.WAITING, f"{request.rid} waits as {request.status}")

@@ -37,6 +37,7 @@ class EngineCore:
         kv, scheduler: what it drives; for tests and checks, not for drivers.
         in_flight: launches whose results are not known, oldest first.
         clock: inter-token latencies so far.
+        wakes_ns: the last decision found nothing to run, and waits for this time or for an arrival.
         requests: requests that are not over, by rid.
     """
 
@@ -56,6 +57,7 @@ class EngineCore:
         self._stopped: list[str] = []
         self._aborted: list[RequestRecord] = []
         self.clock = TokenClock()
+        self.wakes_ns: int | None = None
         self.requests: dict[str, Request] = {}
 
     # ---- arrivals ------------------------------------------------------------------------------
@@ -99,14 +101,16 @@ class EngineCore:
             InvariantError: requests wait, nothing runs, and still nothing can be admitted.
         """
         scheduler = self.scheduler
+        self.wakes_ns = None
         in_flight = self.in_flight[-1] if self.in_flight else None
         launch = scheduler.next_launch(now_ns, in_flight)
         self._note_stopped()
         if launch is None:
             if in_flight is None:
-                self._check_idle()
+                self._check_idle(now_ns)
             return None
         self.in_flight.append(launch)
+        self._take_turns()
         for request in launch.prefill:
             if request.scheduled_ns == NEVER_NS:
                 request.scheduled_ns = now_ns
@@ -124,11 +128,23 @@ class EngineCore:
             self._stopped.append(request.rid)
         self._aborted.extend(self._forget(request) for request in decisions.aborted)
 
-    def _check_idle(self) -> None:
+    def _take_turns(self) -> None:
+        """Requests that rest get no tokens meanwhile, those whose turn it is do again."""
+        if self._config.decode_max_requests is not None:
+            for request in self.scheduler.turns.resting:
+                self.clock.leave(request)
+            for request in self.in_flight[-1].decode:
+                self.clock.resume(request)
+
+    def _check_idle(self, now_ns: int) -> None:
         scheduler = self.scheduler
         if scheduler.chunked is None and not len(scheduler.running):
             if not len(scheduler.waiting):
                 scheduler.ratio.reset()
+                return
+            starts_ns = scheduler.batching.starts_ns(scheduler.waiting.requests)
+            if starts_ns is not None and starts_ns > now_ns:
+                self.wakes_ns = starts_ns
             elif not (scheduler.decisions.aborted or scheduler.decisions.preempted):
                 # Whoever was just taken out has changed what the next pass sees; else nothing will.
                 raise InvariantError(
@@ -160,6 +176,7 @@ class EngineCore:
             num_context_tokens=num_prefill_context + num_decode_context,
             num_decode_context_tokens=num_decode_context,
             stopped_rids=tuple(self._stopped),
+            resting_rids=tuple(request.rid for request in self.scheduler.turns.resting),
         )
 
     def end_step(self, batch: Batch, output: StepOutput, now_ns: int) -> Sequence[RequestRecord]:
@@ -306,7 +323,7 @@ class EngineCore:
             evictable_tokens=evictable,
             used_tokens=kv.pool_tokens - free - evictable,
             queue=len(scheduler.waiting),
-            running=0 if mixed else len(scheduler.running),
+            running=0 if mixed else scheduler.num_running,
             slots=scheduler.num_slots_used,
             full=scheduler.running.is_full,
             ratio=scheduler.ratio.current,

@@ -3,14 +3,20 @@
 import csv
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from sim.core.atomic import atomic_path
 from sim.core.errors import InputError
 from sim.report.latencies import request_table
 from sim.report.metrics import Summary
+from sim.report.timeline import timeline, write_timeline
 from sim.runlog import RunLog
+
+# Of a run's folder.
+SUMMARY, SCENARIO, TIMELINE, REQUESTS = (
+    "summary.json", "scenario.json", "timeline.csv", "requests.parquet",
+)  # fmt: skip
 
 
 def summary_json(summary: Summary) -> str:
@@ -39,8 +45,13 @@ def write_requests(log: RunLog, path: Path) -> None:
         _REQUEST_WRITERS[path.suffix](log, beside)
 
 
-def write_out_dir(log: RunLog, summary: Summary, path: Path) -> None:
-    """Write summary.json, requests.parquet, requests.csv and plots/{ttft_cdf,timeline}.png.
+def write_out_dir(
+    log: RunLog, summary: Summary, path: Path, scenario: Mapping[str, object]
+) -> None:
+    """Write a run's folder: what `simulate report` reads, and two pictures.
+
+    That is summary.json, scenario.json (what the scenario says, options applied), timeline.csv,
+    requests.parquet, requests.csv and plots/{ttft_cdf,timeline}.png.
 
     The directory is made if its parent exists. In one that has files already, ours are replaced
     and others left alone. `summary.json` is removed first and comes last, so that wherever it
@@ -50,13 +61,18 @@ def write_out_dir(log: RunLog, summary: Summary, path: Path) -> None:
         InputError: `path` is a file, its parent does not exist, or writing failed.
     """
     make_directory(path)
-    marker = path / "summary.json"
+    marker = path / SUMMARY
     try:
         marker.unlink(missing_ok=True)
     except OSError as error:
         raise InputError(f"{marker}: cannot replace: {error.strerror}") from error
-    write_requests(log, path / "requests.parquet")
+    write_requests(log, path / REQUESTS)
     write_requests(log, path / "requests.csv")
+    write_timeline(timeline(log), path / TIMELINE)
+    with atomic_path(path / SCENARIO) as beside:
+        beside.write_text(
+            json.dumps(scenario, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
+        )
     make_directory(path / "plots")
     _write_plots(log, path / "plots")
     write_summary(summary, marker)

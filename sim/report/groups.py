@@ -49,16 +49,22 @@ def group_metrics(log: RunLog) -> dict[str, Any]:
     rows = _rows(log)
     masks = _tenant_masks(log.requests)
     tenants = {name: _group(rows, mask) for name, mask in masks.items()}
-    # At least half of the prompt was cached at first admission.
-    hot = 2 * log.requests.cached_tokens >= log.requests.prompt_tokens
+    hot, cold = _hot_and_cold(log.requests)
     return {
         "tenants": tenants,
         "jain_ttft": _jain_of([tenant["mean_ttft_ms"] for tenant in tenants.values()]),
         "jain_throughput": _jain_of([_served_share(rows, mask) for mask in masks.values()]),
         "slowest_5pct_ttft_share_pct": _slowest_share_pct(rows),
-        "hot": _group(rows, rows.admitted & hot),
-        "cold": _group(rows, rows.admitted & ~hot),
+        "hot": _group(rows, hot),
+        "cold": _group(rows, cold),
     }
+
+
+def group_masks(requests: RequestColumns) -> dict[str, Bools]:
+    """True for the requests of each part: `hot`, `cold`, `tenants.NAME`."""
+    hot, cold = _hot_and_cold(requests)
+    tenants = {f"tenants.{name}": mask for name, mask in _tenant_masks(requests).items()}
+    return {"hot": hot, "cold": cold, **tenants}
 
 
 def jain_index(values: Float64) -> float | None:
@@ -96,6 +102,13 @@ def _rows(log: RunLog) -> _Rows:
         wait_ns=queue_times_ns(log),
         duration_s=duration_s,
     )
+
+
+def _hot_and_cold(requests: RequestColumns) -> tuple[Bools, Bools]:
+    admitted = requests.scheduled_ns != NOT_YET_NS
+    # At least half of the prompt was cached at first admission.
+    hot = 2 * requests.cached_tokens >= requests.prompt_tokens
+    return admitted & hot, admitted & ~hot
 
 
 def _tenant_masks(requests: RequestColumns) -> dict[str, Bools]:

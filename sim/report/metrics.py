@@ -9,6 +9,7 @@ from sim.core.request import Status
 from sim.core.units import NS_PER_MS, NS_PER_S
 from sim.report.groups import group_metrics
 from sim.report.latencies import Bools, RequestLatencies, finished_mask, request_latencies
+from sim.report.occupancy import occupancy_metrics
 from sim.report.quantiles import statistics
 from sim.report.saturation import is_saturated, queue_times_ns
 from sim.runlog import NOT_YET_NS, RequestColumns, RunLog
@@ -40,17 +41,22 @@ def summarise(log: RunLog, slo: Slo | None = None) -> Summary:
     """Everything one run is judged by, as plain JSON values; what is undefined is None.
 
     * `duration` is in seconds, from the first arrival to the last finish; rates divide by it.
-    * Latencies, token totals and rates are those of finished requests; ITL is all token gaps.
+    * Latencies, token totals and rates are those of finished requests; ITL is all token gaps,
+      `max_itl_ms` the longest.
     * `cache_hit_rate_pct`: prompt tokens found cached at first admission / prompt tokens, over
       the requests that were admitted, finished or not; `total_cached_tokens` is its numerator.
     * `total_host_cached_tokens` and `host_hit_rate_pct`, only with a host tier, are the part of
       these that was loaded back from host memory; `total_loaded_tokens` is all that was loaded,
       for re-admissions too.
+    * `request_rate` is what was asked for: requests submitted a second, from the first arrival to
+      the last.
     * `slo_attainment` is the share of all submitted requests that finished within the SLO.
     * `*_queue_time_ms` is the wait for the first batch of finished requests, `max_wait_ms` that
       of anybody but the rejected, still waiting ones up to the log's end. `queue_time` holds the
       same statistics as one object: `mean_ms`, ..., `max_ms`.
     * `saturated`: see `sim.report.saturation`.
+    * `mean_decode_rows` and `max_decode_rows` are over the steps that decode, `mean_kv_used_pct`,
+      the share of the pool that requests hold, is over all steps.
     * `tenants`, `jain_ttft`, `jain_throughput`, `slowest_5pct_ttft_share_pct`, `hot`, `cold`: see
       docs/tenants.md.
     * `rejected_rids` names the first ten.
@@ -71,10 +77,13 @@ def summarise(log: RunLog, slo: Slo | None = None) -> Summary:
         "retractions": int(log.requests.retractions.sum()),
         "preemptions": int(log.requests.preemptions.sum()),
         "aged": int(log.requests.aged.sum()),
+        "max_itl_ms": _max_itl_ms(log),
         "max_wait_ms": _max_wait_ms(log),
         "saturated": is_saturated(log),
+        **occupancy_metrics(log.steps),
         **group_metrics(log),
         **_counts(log.requests),
+        "request_rate": _request_rate(log.requests),
         "simulated_steps": int(log.steps.num_steps.sum()),
         "wall_seconds": log.meta.get("wall_seconds"),
         **named,
@@ -171,6 +180,19 @@ def _counts(requests: RequestColumns) -> Summary:
         + requests.status.count(Status.RUNNING.value),
         "rejected_rids": rejected[:_MAX_REJECTED_RIDS],
     }
+
+
+def _max_itl_ms(log: RunLog) -> float | None:
+    gap_ns = log.token_gaps.gap_ns[log.token_gaps.count > 0]
+    return int(gap_ns.max()) / NS_PER_MS if len(gap_ns) else None
+
+
+def _request_rate(requests: RequestColumns) -> float | None:
+    """Arrivals after the first one, over the time they took; None if all came at once."""
+    if not len(requests.rid):
+        return None
+    window_ns = int(requests.arrival_ns.max() - requests.arrival_ns.min())
+    return _ratio(len(requests.rid) - 1, window_ns / NS_PER_S)
 
 
 def _max_wait_ms(log: RunLog) -> float | None:

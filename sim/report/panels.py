@@ -16,13 +16,15 @@ from sim.report.plot_style import (
     time_unit,
 )
 from sim.report.saturation import log_end_ns
-from sim.report.series import MAX_POINTS, StepSeries, gauge, occupancy, tokens_per_s
+from sim.report.series import MAX_POINTS, StepSeries, occupancy
+from sim.report.timeline import NUM_WINDOWS, Timeline
 from sim.runlog import NOT_YET_NS, RunLog
 
 Float64 = NDArray[np.float64]
 
 _MIN_WINDOWS, _MAX_WINDOWS, _REQUESTS_PER_WINDOW = 8, 40, 50
-_RATE_WINDOWS = 120
+# Windows of a timeline that are one of the throughput.
+_RATE_WINDOW = NUM_WINDOWS // 120
 # Fewer points than pixels: several queues over each other stay legible.
 _QUEUE_POINTS = 300
 _LABEL_POINTS = 14.0
@@ -121,43 +123,39 @@ def draw_trade_off(axes: Axes, logs: Mapping[str, RunLog]) -> None:
                   arrowprops={"arrowstyle": "->", "color": GREY})  # fmt: skip
 
 
-def draw_sizes(axes: Axes, log: RunLog, unit_ns: int) -> None:
+def draw_sizes(axes: Axes, found: Timeline, unit_s: float) -> None:
     """Waiting and running requests over all replicas."""
-    columns = {"waiting": log.steps.queue, "running": log.steps.running}
-    for (label, column), colour in zip(columns.items(), (PALETTE[1], PALETTE[0]), strict=True):
-        size = occupancy(log.steps, log.requests, column).thinned(log_end_ns(log))
-        _draw_steps(axes, size, unit_ns, colour, label)
+    for label, size, colour in (
+        ("waiting", found.waiting, PALETTE[1]),
+        ("running", found.running, PALETTE[0]),
+    ):
+        axes.plot(found.t_s / unit_s, size, color=colour, label=label, drawstyle="steps-post",
+                  linewidth=1.3)  # fmt: skip
     axes.set_ylim(bottom=0)
     axes.set_ylabel("requests")
 
 
-def draw_kv_use(axes: Axes, log: RunLog, unit_ns: int) -> None:
+def draw_kv_use(axes: Axes, found: Timeline, unit_s: float) -> None:
     """The pool's split into used, evictable and free tokens, stacked to 100 %."""
-    steps = log.steps
-    series = [
-        gauge(steps, column).thinned(log_end_ns(log))
-        for column in (steps.used_tokens, steps.evictable_tokens, steps.free_tokens)
-    ]
-    at, parts = _on_common_times(series)
+    parts = (found.used_tokens, found.evictable_tokens, found.free_tokens)
     pool = np.maximum(np.sum(parts, axis=0), 1)
     shares = [100 * part / pool for part in parts]
-    axes.stackplot(at / unit_ns, shares, labels=["used", "evictable", "free"], step="post",
+    axes.stackplot(found.t_s / unit_s, shares, labels=["used", "evictable", "free"], step="post",
                    colors=["#0072B2", "#56B4E9", "#dddddd"])  # fmt: skip
     axes.set_ylim(0, 100)
     axes.set_ylabel("KV tokens (%)")
 
 
-def draw_throughput(axes: Axes, log: RunLog, unit_ns: int) -> None:
+def draw_throughput(axes: Axes, found: Timeline, unit_s: float) -> None:
     """Prompt tokens computed and tokens decoded a second, in 120 windows."""
-    steps = log.steps
-    if len(steps.t_start_ns):
-        edges_ns = np.linspace(steps.t_start_ns.min(), steps.t_end_ns.max(), _RATE_WINDOWS + 1)
-        for tokens, label, colour in (
-            (steps.num_prefill_tokens, "prefill (new tokens)", PALETTE[1]),
-            (steps.num_decode_rows * steps.num_steps, "decode", PALETTE[0]),
-        ):
-            rate = tokens_per_s(steps, tokens, edges_ns)
-            axes.stairs(rate, edges_ns / unit_ns, baseline=None, color=colour, label=label)
+    edges_s = np.append(found.t_s, found.t_s[-1:] + found.window_s)[::_RATE_WINDOW]
+    for rate, label, colour in (
+        (found.prefill_tokens_per_s, "prefill (new tokens)", PALETTE[1]),
+        (found.decode_tokens_per_s, "decode", PALETTE[0]),
+    ):
+        means = rate.reshape(-1, _RATE_WINDOW).mean(axis=1)
+        if len(means):
+            axes.stairs(means, edges_s / unit_s, baseline=None, color=colour, label=label)
     axes.set_ylim(bottom=0)
     axes.yaxis.set_major_formatter("{x:,.0f}")
     axes.set_ylabel("tokens/s")
@@ -170,13 +168,6 @@ def _unit_ns(logs: Mapping[str, RunLog]) -> int:
 def _draw_steps(axes: Axes, series: StepSeries, unit_ns: int, colour: str, label: str) -> None:
     axes.plot(series.t_ns / unit_ns, series.value, color=colour, label=label,
               drawstyle="steps-post", linewidth=1.3)  # fmt: skip
-
-
-def _on_common_times(series: list[StepSeries]) -> tuple[Float64, list[Float64]]:
-    """Values of series at all their times; each series has a value from its first time on."""
-    at = np.unique(np.concatenate([one.t_ns for one in series]))
-    rows = [np.searchsorted(one.t_ns, at, side="right") - 1 for one in series]
-    return at.astype(np.float64), [one.value[row] for one, row in zip(series, rows, strict=True)]
 
 
 def _frame(axes: Axes, points: Mapping[str, tuple[float, float]]) -> None:

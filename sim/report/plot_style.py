@@ -1,5 +1,6 @@
 """How pictures look: colours, type, axes, and how they are saved."""
 
+import io
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
@@ -21,6 +22,8 @@ PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 GREY = "#6b6b6b"
 
 _DPI = 120
+# By kind of file; no versions and no dates.
+_METADATA: dict[str, dict[str, Any]] = {"png": {"Software": None}, "svg": {"Date": None}}
 _STYLE: dict[str, Any] = {
     "axes.axisbelow": True,
     "axes.edgecolor": GREY,
@@ -81,12 +84,19 @@ def save_figure(figure: Figure, path: Path) -> None:
     Raises:
         InputError: another suffix, or the file cannot be written.
     """
-    metadata: dict[str, dict[str, Any]] = {".png": {"Software": None}, ".svg": {"Date": None}}
-    if path.suffix not in metadata:
-        known = " or ".join(metadata)
+    if path.suffix[1:] not in _METADATA:
+        known = " or ".join(f".{kind}" for kind in _METADATA)
         raise InputError(f"{path}: unknown suffix '{path.suffix}', expected {known}")
     with atomic_path(path) as beside:
-        figure.savefig(beside, format=path.suffix[1:], metadata=metadata[path.suffix])
+        beside.write_bytes(figure_bytes(figure, path.suffix[1:]))
+
+
+@styled
+def figure_bytes(figure: Figure, kind: str) -> bytes:
+    """The figure as `png` or `svg`; always the same bytes."""
+    file = io.BytesIO()
+    figure.savefig(file, format=kind, metadata=_METADATA[kind])
+    return file.getvalue()
 
 
 def time_unit(duration_ns: int) -> tuple[int, str]:

@@ -8,6 +8,7 @@ from matplotlib.font_manager import FontProperties
 from matplotlib.legend import Legend
 from matplotlib.lines import Line2D
 
+from sim.core.units import NS_PER_S
 from sim.report.panels import (
     colours,
     draw_hit_rate,
@@ -20,9 +21,10 @@ from sim.report.panels import (
 )
 from sim.report.plot_style import new_figure, plain_text, save_figure, styled, time_unit
 from sim.report.saturation import log_end_ns
+from sim.report.timeline import Timeline, timeline
 from sim.runlog import RunLog
 
-__all__ = ["plot_comparison", "plot_timeline", "plot_ttft_cdf", "save_figure"]
+__all__ = ["draw_timeline", "plot_comparison", "plot_timeline", "plot_ttft_cdf", "save_figure"]
 
 
 @styled
@@ -36,17 +38,23 @@ def plot_ttft_cdf(logs: Mapping[str, RunLog]) -> Figure:
     return figure
 
 
-@styled
 def plot_timeline(log: RunLog) -> Figure:
     """One run over time: requests waiting and running, KV use, hit rate, throughput."""
+    return draw_timeline(timeline(log), log)
+
+
+@styled
+def draw_timeline(found: Timeline, log: RunLog) -> Figure:
+    """Like `plot_timeline`, of a timeline; the log needs no steps."""
     unit_ns, unit = time_unit(log_end_ns(log))
+    unit_s = unit_ns / NS_PER_S
     figure = new_figure(1_200, 1_100)
     panels = figure.subplots(4, 1, sharex=True)
     sizes, kv, hits, rates = panels
-    draw_sizes(sizes, log, unit_ns)
-    draw_kv_use(kv, log, unit_ns)
+    draw_sizes(sizes, found, unit_s)
+    draw_kv_use(kv, found, unit_s)
     draw_hit_rate(hits, {"hit rate": log})
-    draw_throughput(rates, log, unit_ns)
+    draw_throughput(rates, found, unit_s)
     titles = ("Requests", "KV pool", "Prompt tokens found cached, by admission", "Throughput")
     for axes, title in zip(panels, titles, strict=True):
         axes.set_title(title)

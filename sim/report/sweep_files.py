@@ -14,7 +14,8 @@ from sim.report.sweep_results import SweepResults
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_NAMES = ("results.json", "results.csv", "results.parquet")
+RESULTS = "results.json"
+_NAMES = (RESULTS, "results.csv", "results.parquet")
 
 
 def sweep_json(results: SweepResults) -> str:
@@ -22,8 +23,10 @@ def sweep_json(results: SweepResults) -> str:
     content = {
         "name": results.name,
         "keys": results.keys,
+        "scenario": results.scenario,
         "settings": [asdict(setting) for setting in results.settings()],
         "points": results.rows,
+        "point_files": results.files,
     }
     return json.dumps(content, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
 
@@ -54,7 +57,7 @@ def write_results(results: SweepResults, folder: Path) -> None:
         _write_parquet(results, beside)
     with atomic_path(folder / "results.csv") as beside:
         _write_csv(results, beside)
-    with atomic_path(folder / "results.json") as beside:
+    with atomic_path(folder / RESULTS) as beside:
         beside.write_text(sweep_json(results), encoding="utf-8")
 
 

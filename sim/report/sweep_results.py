@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from sim.report.confidence import MeanInterval, mean_interval
 
@@ -46,13 +46,17 @@ class SweepResults:
 
     Attributes:
         name: of the scenario.
+        scenario: what it says, options applied, its `sweep` and `report` included.
         keys: the swept key paths, `seed` last where seeds are swept.
+        files: of each point, the name of the file that holds all of it; equal points share one.
         rows: one mapping a point in the plan's order, all with the same keys in the same order:
             `point` (from 1), the swept keys, `seed`, `status`, every scalar metric, `error`.
     """
 
     name: str
+    scenario: Mapping[str, Any]
     keys: tuple[str, ...]
+    files: tuple[str, ...]
     rows: tuple[Row, ...]
 
     def settings(self) -> list[SettingResult]:
@@ -65,22 +69,40 @@ class SweepResults:
         return [_folded(keys, rows) for rows in groups.values()]
 
 
+class PointResult(NamedTuple):
+    """What became of one point.
+
+    Attributes:
+        values: by key path, and its `seed`.
+        file: the name of the file that holds all of it.
+        status: how it ended.
+        summary: None if it failed.
+        message: what went wrong.
+    """
+
+    values: Row
+    file: str
+    status: str
+    summary: Row | None = None
+    message: str | None = None
+
+
 def sweep_results(
-    name: str, keys: tuple[str, ...], points: Sequence[tuple[Row, Row | None, str, str | None]]
+    name: str, keys: tuple[str, ...], points: Sequence[PointResult], scenario: Mapping[str, Any]
 ) -> SweepResults:
-    """Put points into rows.
+    """Put points, in the plan's order, into rows.
 
     Args:
         name: of the scenario.
         keys: the swept key paths.
-        points: of each point, in the plan's order: its values by key path and its `seed`; its
-            summary, None if it failed; its status; what went wrong.
+        points: what became of each.
+        scenario: what it says.
     """
     metrics = list(
         dict.fromkeys(
             metric
-            for _, summary, _, _ in points
-            for metric, value in (summary or {}).items()
+            for point in points
+            for metric, value in (point.summary or {}).items()
             if value is None or isinstance(value, bool | int | float | str)
         )
     )
@@ -88,14 +110,15 @@ def sweep_results(
     rows = [
         {
             "point": number,
-            **{key: values.get(key) for key in columns},
-            STATUS: status,
-            **{metric: (summary or {}).get(metric) for metric in metrics},
-            ERROR: error,
+            **{key: point.values.get(key) for key in columns},
+            STATUS: point.status,
+            **{metric: (point.summary or {}).get(metric) for metric in metrics},
+            ERROR: point.message,
         }
-        for number, (values, summary, status, error) in enumerate(points, start=1)
+        for number, point in enumerate(points, start=1)
     ]
-    return SweepResults(name, keys, tuple(rows))
+    files = tuple(point.file for point in points)
+    return SweepResults(name, scenario, keys, files, tuple(rows))
 
 
 def _folded(keys: Sequence[str], rows: Sequence[Row]) -> SettingResult:

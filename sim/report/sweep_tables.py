@@ -30,7 +30,7 @@ def sweep_table(results: SweepResults) -> Table:
     for setting in results.settings():
         done = setting.num_points - setting.num_failed
         runs = f"{done}/{setting.num_points}" if setting.num_failed else str(done)
-        cells = [_interval(setting.metrics[metric]) for metric in METRICS.values()]
+        cells = [interval_text(setting.metrics[metric]) for metric in METRICS.values()]
         table.add_row(*(_value(setting.settings[key]) for key in keys), runs, *cells)
     return table
 
@@ -54,7 +54,8 @@ def _value(value: Any) -> str:
     return escape(value if isinstance(value, str) else json.dumps(value))
 
 
-def _interval(interval: MeanInterval) -> str:
+def interval_text(interval: MeanInterval) -> str:
+    """`12.3 ± 0.4`, as much of it as there is."""
     if interval.mean is None:
         return _UNDEFINED
     if interval.half_width is None:

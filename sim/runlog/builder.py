@@ -95,6 +95,7 @@ class RunLogBuilder:
             state.evictable_tokens,
             state.free_tokens + state.used_tokens - free,
             state.host_used_tokens or 0,
+            run.used_token_steps,
             state.slots,
             state.queue,
             int((run.ends_ns - run.starts_ns).sum()),

@@ -47,7 +47,8 @@ class StepColumns:
     Arrays have shape [num_runs], in order of launch within a replica. `mode` holds ForwardMode
     values. Token counts and sizes describe the run's last step: `free_tokens + evictable_tokens +
     used_tokens` is the pool; `host_used_tokens` are in host memory. `num_loaded_tokens` were
-    brought back from there for the run. `device_ns` and `host_ns` are sums over the run.
+    brought back from there for the run. `device_ns`, `host_ns` and `used_token_steps`, the used
+    tokens of each step, are sums over the run.
     """
 
     replica: Int64
@@ -65,6 +66,7 @@ class StepColumns:
     evictable_tokens: Int64
     used_tokens: Int64
     host_used_tokens: Int64
+    used_token_steps: Int64
     running: Int64
     queue: Int64
     device_ns: Int64

@@ -69,6 +69,7 @@ def _steps(lines: list[Line]) -> StepColumns:
         evictable_tokens=column("evictable"),
         used_tokens=column("used"),
         host_used_tokens=_column([line.get("host_used", 0) for line in lines]),
+        used_token_steps=column("used"),
         running=_column([line.get("slots", line.get("running", 0)) for line in lines]),
         queue=column("queue"),
         device_ns=_column([line["t_end_ns"] - line["t_start_ns"] for line in lines]),

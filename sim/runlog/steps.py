@@ -48,3 +48,12 @@ class StepRun(NamedTuple):
         if self.further is None:
             return self.further_state.free_tokens
         return int(self.further.free_tokens[-1])
+
+    @property
+    def used_token_steps(self) -> int:
+        """Used tokens of each step, summed over the run."""
+        if self.further is None:
+            return self.state.used_tokens
+        not_evictable = self.further_state.free_tokens + self.further_state.used_tokens
+        further = not_evictable * (self.num_steps - 1) - int(self.further.free_tokens.sum())
+        return self.state.used_tokens + further

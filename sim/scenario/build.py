@@ -167,13 +167,18 @@ def _with_policy(config: SchedulerConfig, base_dir: Path, fail: Fail) -> Schedul
 
 def _config_with_pool(scenario: Scenario, max_total_tokens: int) -> SchedulerConfig:
     section = scenario.scheduler
-    derived = {"max_total_tokens", "fairness", "admission", "host_cache", "user_policy"}
+    derived = {"max_total_tokens", "fairness", "admission", "static_batching", "host_cache"}
+    derived |= {"user_policy"}
     names = {field.name for field in fields(SchedulerConfig)} - derived
     settings = {name: getattr(section, name) for name in names}
     fairness = None if section.fairness is None else section.fairness.settings()
     admission = None if section.admission is None else section.admission.settings()
     config = SchedulerConfig(
-        **settings, max_total_tokens=max_total_tokens, fairness=fairness, admission=admission
+        **settings,
+        max_total_tokens=max_total_tokens,
+        fairness=fairness,
+        admission=admission,
+        static_batching=section.static_batching(),
     )
     if section.host_cache is None:
         return config

@@ -5,6 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from sim.latency.config import LatencyConfig
+from sim.scenario.report_section import ReportSection
 from sim.scenario.scheduler_section import SchedulerSection
 from sim.scenario.sweep_section import SweepSection
 from sim.strict_model import StrictModel
@@ -34,6 +35,10 @@ class SloSection(StrictModel):
     e2e_latency_ms: Milliseconds | None = None
 
 
+# Sections that say nothing of a single run: what to run, and what to draw of it.
+BESIDE_THE_RUN = frozenset({"sweep", "report"})
+
+
 class Scenario(StrictModel):
     """A whole scenario. Paths in it are relative to the directory of its file."""
 
@@ -48,6 +53,7 @@ class Scenario(StrictModel):
     router: Literal["round-robin"] = "round-robin"
     slo: SloSection = SloSection()
     sweep: SweepSection | None = None
+    report: ReportSection | None = None
 
     @model_validator(mode="after")
     def _check_pool_is_known(self) -> Self:

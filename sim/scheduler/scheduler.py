@@ -10,6 +10,7 @@ from sim.core.batch import ForwardMode
 from sim.core.errors import InvariantError
 from sim.core.request import Status
 from sim.kvcache.manager import KVCacheManager
+from sim.scheduler.batching import build_batching
 from sim.scheduler.config import SchedulerConfig
 from sim.scheduler.packing import build_admission
 from sim.scheduler.policy import SchedulePolicy
@@ -19,6 +20,7 @@ from sim.scheduler.request import Request
 from sim.scheduler.retraction import retract
 from sim.scheduler.running import RunningBatch
 from sim.scheduler.token_ratio import NewTokenRatio
+from sim.scheduler.turns import DecodeTurns
 from sim.scheduler.waiting import WaitingQueue
 
 
@@ -58,6 +60,8 @@ class Scheduler:
 
     Attributes:
         waiting, running: the two places a request can be in.
+        batching: whether waiting requests may join the running ones.
+        turns: of running requests at decoding.
         chunked: the request whose prompt is prefilled chunk by chunk; in neither place.
         ratio: the new-token ratio.
         decisions: of the last call of `next_launch`.
@@ -72,7 +76,9 @@ class Scheduler:
         self._kv = kv
         self.waiting = WaitingQueue(config, kv, policy)
         self._admission = build_admission(config.admission, kv, config.max_prefill_tokens)
+        self.batching = build_batching(config.static_batching)
         self.running = RunningBatch(kv.page_size)
+        self.turns = DecodeTurns(self.running, config.decode_max_requests)
         self.chunked: Request | None = None
         self.ratio = NewTokenRatio(config)
         self.decisions = Decisions()
@@ -80,6 +86,11 @@ class Scheduler:
         self.has_finished_rows = False
         self.preempts = config.enable_priority_scheduling and not config.disable_priority_preemption
         self._last: Launch | None = None
+
+    @property
+    def num_running(self) -> int:
+        """Requests in the running batch, those that rest included."""
+        return len(self.running) + len(self.turns.resting)
 
     @property
     def last_prefill(self) -> list[Request]:
@@ -96,13 +107,17 @@ class Scheduler:
             in_flight: the launch whose result is not known yet (overlap), or None.
         """
         self.decisions = Decisions()
+        self.turns.gather()
         self._checkpoint_chunk()
         self._merge_last_prefill()
         self._drop_finished()
         if self._decode_goes_first():
             launch = self._decode(in_flight)
         else:
-            launch = self._prefill(now_ns, in_flight) or self._decode(in_flight)
+            launch = self._prefill(now_ns, in_flight)
+            if launch is None:
+                self.batching.decoded()
+                launch = self._decode(in_flight)
         self._last = launch
         return launch
 
@@ -157,7 +172,7 @@ class Scheduler:
 
     # ---- prefill -------------------------------------------------------------------------------
 
-    def _may_prefill(self, now_ns: int) -> bool:
+    def _may_prefill(self, now_ns: int, in_flight: Launch | None) -> bool:
         """Whether a prefill pass is worth trying; keeps the full flag (rule 7)."""
         running = self.running
         has_newly_aged = self.waiting.next_aging_ns <= now_ns
@@ -171,10 +186,14 @@ class Scheduler:
             running.is_full = True
             self.waiting.see_aged(now_ns)
             return False
+        is_idle = in_flight is None and not len(running)
+        if not self.batching.may_join(self.waiting.requests, now_ns, is_idle=is_idle):
+            self.waiting.see_aged(now_ns)
+            return False
         return True
 
     def _prefill(self, now_ns: int, in_flight: Launch | None) -> Launch | None:
-        if not self._may_prefill(now_ns):
+        if not self._may_prefill(now_ns, in_flight):
             return None
         self.waiting.order(now_ns)
         adder = PrefillAdder(self._config, self._kv, self.running, self.ratio.current)
@@ -184,7 +203,9 @@ class Scheduler:
             if not adder.admitted:
                 return None
         victims = self._admit_waiting(adder, continued)
-        self.waiting.leave([r for r in adder.admitted if r is not continued])
+        joining = [request for request in adder.admitted if request is not continued]
+        self.waiting.leave(joining)
+        self.batching.admitted(len(joining))
         for victim in victims:
             self.waiting.enter(victim)
         if not adder.admitted:
@@ -204,12 +225,13 @@ class Scheduler:
         """Offer the queue to the adder in order; returns the requests preempted on the way."""
         running = self.running
         num_held = 0 if continued is None else 1
+        num_open = self.batching.num_open + num_held
         all_victims: list[Request] = []
         candidates = self._admission.candidates(
             self.waiting.requests, self._num_free_slots(num_held)
         )
         for request in candidates:
-            if adder.budget.verdict() is Verdict.OTHER:
+            if adder.budget.verdict() is Verdict.OTHER or len(adder.admitted) >= num_open:
                 break
             if len(adder.admitted) >= self._num_free_slots(num_held):
                 running.is_full = True
@@ -289,6 +311,7 @@ class Scheduler:
         if not len(running):
             running.is_full = False
             return None
+        self.turns.rest()
         if self._kv.can_decode(running.num_new_pages):
             self.ratio.decay()
         elif finishing:
@@ -296,8 +319,10 @@ class Scheduler:
             running.is_full = False
             return None
         else:
+            self.turns.gather()
             self._retract()
-        if len(running) < num_before:
+            self.turns.rest()
+        if self.num_running < num_before:
             running.is_full = False
         if not len(running):
             return None

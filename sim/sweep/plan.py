@@ -9,6 +9,7 @@ from math import prod
 from sim.core.errors import InputError
 from sim.scenario.load import LoadedScenario, vary
 from sim.scenario.overrides import Change
+from sim.scenario.schema import BESIDE_THE_RUN
 from sim.scenario.sweep_section import SweepSection
 from sim.scenario.wording import shorten
 from sim.scenario.yaml_loader import KeyPath, YamlValue
@@ -18,7 +19,7 @@ Settings = Mapping[str, YamlValue]
 
 MAX_POINTS = 10**5
 SEED = "seed"
-_NOT_SWEPT = ("sweep", SEED)
+_NOT_SWEPT = (*BESIDE_THE_RUN, SEED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +54,15 @@ class Plan:
     points: tuple[Point, ...]
 
     def scenario(self, point: Point) -> LoadedScenario:
-        """The scenario of a point, without its sweep."""
+        """The scenario of a point, without its sweep and report."""
         return vary(self.base, _changes(self.base, point.settings))
+
+    def values(self, point: Point) -> dict[str, object]:
+        """What the swept keys and the seed are at a point, whether it sets them or not."""
+        dump = self.scenario(point).scenario.model_dump(mode="json")
+        values = {key: value_at(dump, key) for key in self.keys} | dict(point.settings)
+        values.setdefault(SEED, dump[SEED])
+        return values
 
 
 def plan_sweep(loaded: LoadedScenario) -> Plan:
@@ -79,6 +87,18 @@ def plan_sweep(loaded: LoadedScenario) -> Plan:
 def canonical(value: object) -> str:
     """A value as text in which 1, 1.0 and true are three different things."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
+
+
+def value_at(data: object, key: str) -> object:
+    """The value at a key path of a scenario as JSON; None where it has no such key."""
+    for part in key.split("."):
+        if isinstance(data, dict):
+            data = data.get(part)
+        elif isinstance(data, list) and part.isdigit() and int(part) < len(data):
+            data = data[int(part)]
+        else:
+            return None
+    return data
 
 
 def _axes(loaded: LoadedScenario, section: SweepSection) -> list[Sequence[Settings]]:

@@ -5,6 +5,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 
 from sim.scenario.load import LoadedScenario
+from sim.scenario.schema import BESIDE_THE_RUN
 from sim.sweep.executor import Outcome, PointRunner, Status, SweepExecutor, Task
 from sim.sweep.identity import Identities
 from sim.sweep.plan import Plan, Point
@@ -93,5 +94,6 @@ def _at_home_anywhere(plan: Plan, point: Point) -> LoadedScenario:
 
 
 def _description(plan: Plan, point: Point) -> dict[str, object]:
-    scenario = plan.scenario(point).scenario.model_dump(mode="json", exclude={"sweep"})
-    return {"settings": dict(point.settings), "scenario": scenario}
+    scenario = plan.scenario(point).scenario
+    described = scenario.model_dump(mode="json", exclude=set(BESIDE_THE_RUN))
+    return {"settings": dict(point.settings), "scenario": described}

@@ -13,6 +13,9 @@ from sim.core.atomic import atomic_path
 from sim.core.errors import InputError
 from sim.sweep.executor import Outcome, Status
 
+# The folder, within that of a sweep.
+POINTS = "points"
+
 _SCHEMA = 1
 _NAME = re.compile(r"[0-9a-f]{64}\.json")
 _TEMPORARY = re.compile(r"\.(\d+)-\d+\.tmp")
@@ -57,7 +60,7 @@ class PointStore:
         outcomes: dict[str, Outcome] = {}
         num_other = num_damaged = 0
         for path in self._paths():
-            point = _whole(path)
+            point = read_point(path)
             if point is None:
                 num_damaged += 1
             elif point["code"] != self._code:
@@ -78,7 +81,7 @@ class PointStore:
         """
         content = {"schema": _SCHEMA, "code": self._code, **described, **asdict(outcome)}
         text = json.dumps({"digest": _digest(content), **content}, indent=1, allow_nan=False)
-        with atomic_path(self._folder / f"{outcome.key}.json") as beside:
+        with atomic_path(self._folder / point_file(outcome.key)) as beside:
             beside.write_text(f"{text}\n", encoding="utf-8")
 
     def _paths(self) -> list[Path]:
@@ -92,8 +95,13 @@ class PointStore:
         return [path for path in paths if _NAME.fullmatch(path.name)]
 
 
-def _whole(path: Path) -> Stored | None:
-    """The content of a file, if it is all there and under its own name."""
+def point_file(key: str) -> str:
+    """The name of a point's file."""
+    return f"{key}.json"
+
+
+def read_point(path: Path) -> Stored | None:
+    """The content of a file, whatever code ran it, if it is all there and under its own name."""
     try:
         point = json.loads(path.read_bytes())
         digest = point.pop("digest")

@@ -35,12 +35,17 @@ def request_columns(**columns: Sequence[object]) -> RequestColumns:
 
 
 def step_columns(**columns: ArrayLike) -> StepColumns:
-    """Columns given; the rest are 0, except `num_steps`, which is 1."""
+    """Columns given; the rest are 0, except `num_steps`, which is 1.
+
+    Every step of a run uses as many tokens as its last one.
+    """
     made = {name: np.asarray(values, dtype=np.int64) for name, values in columns.items()}
     size = len(next(iter(made.values()))) if made else 0
     for column in fields(StepColumns):
         fill = 1 if column.name == "num_steps" else 0
         made.setdefault(column.name, np.full(size, fill, dtype=np.int64))
+    if "used_token_steps" not in columns:
+        made["used_token_steps"] = made["used_tokens"] * made["num_steps"]
     return StepColumns(**made)
 
 

@@ -20,13 +20,15 @@ class Prefixes(StrictModel):
     """With `share_probability` a request begins with the prefix of a group.
 
     The group is drawn by Zipf's law: group g is as likely as `1 / (g + 1) ** zipf`. A prefix's
-    length is drawn once for its group.
+    length is drawn once for its group. With `unshared_as_long` a request that does not share has
+    as many more tokens of its own: `share_probability` then changes no prompt's length.
     """
 
     groups: Annotated[int, Field(ge=1, le=10**6)]
     tokens: LengthDistribution
     share_probability: Annotated[float, Field(ge=0, le=1)]
     zipf: Annotated[float, Field(ge=0, le=100)] = 1.0
+    unshared_as_long: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +99,8 @@ def prefixed_prompts(
             random.stream("prefix_tokens"),
             key=f"{key}.prefixes.tokens",
         )
+        if prefixes.unshared_as_long:
+            own_tokens = own_tokens + np.where(shares, 0, group_tokens[drawn])
     return PrefixedPrompts(
         system_tokens=system_tokens,
         group=group,

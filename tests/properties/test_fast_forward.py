@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 
 from sim.kvcache.page_pool import PageIds
+from sim.report.occupancy import occupancy_metrics
 from sim.scheduler.config import SchedulerConfig
 from sim.testing.random_scenarios import RandomScenario, random_scenarios
 from sim.testing.serve import serve
@@ -20,13 +21,14 @@ def outcome(scenario: RandomScenario, **how):
         columns.output_tokens.tolist(),
         gaps.gap_ns.tolist(),
         gaps.count.tolist(),
+        occupancy_metrics(served.log.steps),
     )
 
 
 @settings(max_examples=150)
 @given(random_scenarios())
 def test_fast_forward_any_scenario_leaves_the_same_log(scenario):
-    """Every byte of the decision log and every token gap agree, for all policies and modes."""
+    """Every byte of the decision log, every token gap and the occupancy, for all policies."""
     assert outcome(scenario) == outcome(scenario, fast_forward=False)
 
 

@@ -134,12 +134,12 @@ def test_out_directory_has_all_files_and_keeps_foreign_ones(tmp_path):
     out = tmp_path / "out"
     for num_requests in (30, 40):
         log = toy_log(num_requests, rate_rps=10)
-        write_out_dir(log, summarise(log), out)
+        write_out_dir(log, summarise(log), out, {"name": "a"})
         (out / "notes.txt").write_text("mine")
     names = sorted(str(path.relative_to(out)) for path in out.rglob("*") if path.is_file())
     assert names == [
         "notes.txt", "plots/timeline.png", "plots/ttft_cdf.png", "requests.csv",
-        "requests.parquet", "summary.json",
+        "requests.parquet", "scenario.json", "summary.json", "timeline.csv",
     ]  # fmt: skip
     assert json.loads((out / "summary.json").read_text())["completed"] == 40
     assert pq.read_table(out / "requests.parquet").num_rows == 40
@@ -149,10 +149,10 @@ def test_out_directory_interrupted_has_no_summary(tmp_path, monkeypatch):
     """Where there is a summary, everything is of one run."""
     out = tmp_path / "out"
     log = toy_log(30, rate_rps=10)
-    write_out_dir(log, summarise(log), out)
+    write_out_dir(log, summarise(log), out, {"name": "a"})
     monkeypatch.setattr("sim.report.files._write_plots", lambda *_: (_ for _ in ()).throw(OSError))
     with pytest.raises(OSError):
-        write_out_dir(log, summarise(log), out)
+        write_out_dir(log, summarise(log), out, {"name": "a"})
     assert not (out / "summary.json").exists()
 
 
@@ -163,4 +163,4 @@ def test_out_directory_that_cannot_be_made_is_refused(tmp_path, name, reason):
     """A file in its place, or no parent."""
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match=reason):
-        write_out_dir(small_log(), summarise(small_log()), Path(tmp_path / name))
+        write_out_dir(small_log(), summarise(small_log()), Path(tmp_path / name), {})

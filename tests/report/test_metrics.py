@@ -46,6 +46,7 @@ def test_summary_of_small_log_equals_hand_computation():
     assert summary["mean_ttft_ms"] == pytest.approx((50 + 100) / 2)
     assert summary["mean_tpot_ms"] == summary["p99_tpot_ms"] == pytest.approx(95.0)
     assert (summary["mean_itl_ms"], summary["std_itl_ms"]) == (95.0, 0.0)
+    assert summary["max_itl_ms"] == 95.0
     assert summary["mean_queue_time_ms"] == pytest.approx(25.0)
     assert summary["max_queue_time_ms"] == pytest.approx(40.0)
     assert summary["queue_time"]["max_ms"] == summary["max_queue_time_ms"]

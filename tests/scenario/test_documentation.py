@@ -61,6 +61,8 @@ def default_in_words(schema):
         return "none"
     if isinstance(default, dict):
         return "no limits" if "ttft_ms" in default else "all defaults"
+    if isinstance(default, list):
+        return f"`{json.dumps(default)}`"
     if isinstance(default, str) and default:
         return f"`{default}`"
     fractions = {790 / 989: "790/989", 4.3 / 4.8: "4.3/4.8"}

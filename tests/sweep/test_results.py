@@ -9,7 +9,7 @@ from scipy import stats
 
 from sim.report.confidence import mean_interval, t_quantile
 from sim.report.sweep_files import remove_results, sweep_json, write_results
-from sim.report.sweep_results import METRICS, sweep_results
+from sim.report.sweep_results import METRICS, PointResult, sweep_results
 from sim.report.sweep_tables import short_names, sweep_table
 from sim.report.tables import to_text
 
@@ -43,11 +43,12 @@ def results():
             bad = (t_ms, seed) == (50, 3)
             summary = SUMMARY | {"mean_ttft_ms": 10.0 * seed, "p99_ttft_ms": None}
             points.append(
-                (values, None, "bad input", "it is\nbad")
+                PointResult(values, "a.json", "bad input", message="it is\nbad")
                 if bad
-                else (values, summary, "done", None)
+                else PointResult(values, "b.json", "done", summary)
             )
-    return sweep_results("study", ("scheduler.fairness.t_ms", "scheduler.mix", "seed"), points)
+    keys = ("scheduler.fairness.t_ms", "scheduler.mix", "seed")
+    return sweep_results("study", keys, points, {"name": "study"})
 
 
 def test_sweep_results_fold_seeds(results):

@@ -78,6 +78,20 @@ def test_synthetic_prefix_length_is_drawn_once_for_its_group(synthetic):
     assert len({num_tokens for _, num_tokens in firsts}) > 5
 
 
+def test_synthetic_unshared_prompts_as_long_have_the_same_lengths_at_any_share(synthetic):
+    """Only what is shared changes: prompts of one segment are as long as those of two."""
+    lengths = []
+    for probability in (0, 0.5, 1):
+        prefixes = GROUPS | {"share_probability": probability, "unshared_as_long": True}
+        workload = synthetic(prefixes=prefixes)
+        lengths.append([len(request.spec.prompt) for request in requests_of(workload)])
+        assert {len(each) for each in segments_of(workload)} == {0: {1}, 0.5: {1, 2}, 1: {2}}[
+            probability
+        ]
+    assert lengths[0] == lengths[1] == lengths[2]
+    assert min(lengths[0]) >= 150
+
+
 def test_synthetic_system_prompt_comes_first_then_the_prefix(synthetic):
     """All share the system prompt; `prompt_tokens` counts what is the request's own."""
     prefixes = GROUPS | {"share_probability": 1}

@@ -1,0 +1,31 @@
+"""Holding a scenario's `report` section against its sweep, before anything runs."""
+
+from sim.report.design import Design
+from sim.report.plot_check import check_report, tenants_of
+from sim.scenario.load import LoadedScenario
+from sim.sweep.plan import SEED, Plan, value_at
+
+
+def check_report_section(loaded: LoadedScenario, plan: Plan | None) -> None:
+    """Does everything that is to be drawn exist?
+
+    Args:
+        loaded: the scenario.
+        plan: its sweep; None: it has none.
+
+    Raises:
+        InputError: a key that is not swept, an unknown metric, a plot of too many panels.
+    """
+    section = loaded.scenario.report
+    if section is None:
+        return
+    design = None if plan is None else _design(plan)
+    if problem := check_report(section, design, tenants_of(loaded.raw)):
+        raise loaded.error(problem.path, problem.reason)
+
+
+def _design(plan: Plan) -> Design:
+    keys = [key for key in plan.keys if key != SEED]
+    base = plan.base.scenario.model_dump(mode="json")
+    defaults = {key: value_at(base, key) for key in keys}
+    return Design.of(keys, [{**defaults, **point.settings} for point in plan.points])

@@ -1,0 +1,145 @@
+"""Which plots a sweep gets whose scenario asks for none: the swept keys decide."""
+
+from collections.abc import Iterator, Sequence
+from math import prod
+
+from sim.report.design import Design
+from sim.report.figures.load import default_metric
+from sim.report.metric_names import COLD, HOT, MetricName
+from sim.report.plot_check import is_number, num_panels, plot_keys
+from sim.report.sweep_data import SweepData
+from sim.report.words import last_part, makes_load
+from sim.scenario.report_section import (
+    BarsPlot,
+    CdfPlot,
+    CurvePlot,
+    HeatPlot,
+    LoadPlot,
+    Plot,
+    ScatterPlot,
+    TradeOffPlot,
+)
+
+_TTFT, _ITL, _HITS = "p99_ttft_ms", "p99_itl_ms", "cache_hit_rate_pct"
+_FAIRNESS_T = "t_ms"
+# More different values than this, and no grid: the values were drawn at random.
+_MAX_GRID_VALUES = 12
+_MAX_LINES = 7
+# More would hide the rest of the page.
+_MAX_PANELS = 6
+
+
+def automatic_plots(data: SweepData) -> list[Plot]:
+    """Plots that fit the sweep, the most telling ones first.
+
+    A trade-off along FAIRNESS_T, metrics against every other number, goodput against every load,
+    heat maps of the first two numbers that are no load; bars, distributions and hot against cold
+    by every other key. Lines are told apart by the first key that has no numbers. Random sweeps
+    get scatter plots.
+    """
+    design = data.design
+    if _is_random(design):
+        plots: list[Plot] = [_scatter(key) for key in design.keys if _is_numeric(design, key)]
+    else:
+        deciding = design.undecided(())
+        numeric = [key for key in deciding if _is_numeric(design, key)]
+        plots = list(_of_grid(data, numeric, [key for key in deciding if key not in numeric]))
+    fitting = (_narrowed(data, plot) for plot in plots)
+    return [plot for plot in fitting if plot is not None]
+
+
+def _is_numeric(design: Design, key: str) -> bool:
+    values = design.values(key)
+    numbers = [value for value in values if is_number(value)]
+    return len(numbers) > 1 and all(value is None or is_number(value) for value in values)
+
+
+def _is_random(design: Design) -> bool:
+    """Not every combination of values, and more values than anybody writes down."""
+    sizes = {key: len(design.values(key)) for key in design.keys}
+    return len(design.settings) < prod(sizes.values()) and any(
+        size > _MAX_GRID_VALUES and _is_numeric(design, key) for key, size in sizes.items()
+    )
+
+
+def _of_grid(data: SweepData, numeric: Sequence[str], named: Sequence[str]) -> Iterator[Plot]:
+    few = [key for key in (*named, *numeric) if len(data.design.values(key)) <= _MAX_LINES]
+    for key in numeric:
+        lines = _first_other(few, key)
+        if last_part(key) == _FAIRNESS_T:
+            yield TradeOffPlot(kind="trade-off", x=_TTFT, y=_HITS, along=key, lines=lines)
+    parts = _parts(data, "mean_ttft_ms")
+    for key in numeric:
+        lines = _first_other(few, key)
+        yield _against(data, key, lines)
+        if parts and last_part(key) == _FAIRNESS_T:
+            yield CurvePlot(kind="curve", x=key, y=parts, lines=lines)
+    budgets = [key for key in numeric if not makes_load(key)]
+    if len(budgets) > 1:
+        for metric in (_TTFT, "output_throughput"):
+            yield HeatPlot(kind="heat", x=budgets[0], y=budgets[1], value=metric)
+    yield from _by_name(data, numeric, named, few)
+
+
+def _by_name(
+    data: SweepData, numeric: Sequence[str], named: Sequence[str], few: Sequence[str]
+) -> Iterator[Plot]:
+    parts = _parts(data, "mean_ttft_ms")
+    for key in named:
+        others = _first_other([other for other in few if other in named], key)
+        # What tells lines apart has been seen against the numbers.
+        if not numeric or key not in few[:1]:
+            yield BarsPlot(kind="bars", x=key, y=(_TTFT, _HITS), lines=others)
+            if parts:
+                yield BarsPlot(kind="bars", x=key, y=parts)
+        yield CdfPlot(kind="cdf", lines=(key,))
+    if not named:
+        yield CdfPlot(kind="cdf", lines=tuple(numeric[:1]))
+    yield CdfPlot(kind="cdf", of=("all", HOT, COLD))
+
+
+def _first_other(keys: Sequence[str], key: str) -> tuple[str, ...]:
+    return tuple(other for other in keys if other != key)[:1]
+
+
+def _against(data: SweepData, key: str, lines: tuple[str, ...]) -> Plot:
+    """The curves of a number."""
+    if makes_load(key):
+        return LoadPlot(kind="load", x=key, y=(default_metric(data), _TTFT), lines=lines)
+    if last_part(key) == _FAIRNESS_T:
+        return CurvePlot(kind="curve", x=key, y=(_TTFT, _HITS), lines=lines)
+    return CurvePlot(kind="curve", x=key, y=(_TTFT, _ITL, "output_throughput"), lines=lines)
+
+
+def _parts(data: SweepData, metric: str) -> tuple[str, ...]:
+    """A metric of hot and cold requests, where it is defined for both."""
+    names = [f"{group}.{metric}" for group in (HOT, COLD)]
+    return tuple(names) if all(_is_defined(data, name) for name in names) else ()
+
+
+def _is_defined(data: SweepData, name: str) -> bool:
+    metric = MetricName.of(name)
+    return any(
+        metric.value(summary) is not None
+        for setting in data.design.settings
+        for summary in data.summaries(setting)
+    )
+
+
+def _scatter(key: str) -> Plot:
+    return ScatterPlot(kind="scatter", x=key, y=(_TTFT, "output_throughput"))
+
+
+def _narrowed(data: SweepData, plot: Plot) -> Plot | None:
+    """The plot; with other numbers at their middle values if it has too many panels else."""
+    where: dict[str, object] = {}
+    named = {key for keys in plot_keys(plot).values() for key in keys}
+    free = [key for key in data.design.keys if key not in named and _is_numeric(data.design, key)]
+    for key in (None, *reversed(free)):
+        if key is not None:
+            values = data.design.values(key)
+            where[key] = values[len(values) // 2]
+        tried = plot.model_copy(update={"where": where or None})
+        if num_panels(tried, data.design.where(where)) <= _MAX_PANELS:
+            return tried
+    return None

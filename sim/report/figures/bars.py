@@ -1,0 +1,86 @@
+"""`kind: bars`: metrics by the values of any swept key, with intervals over the seeds."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from sim.report.figures.canvas import HATCH, Drawn, put_header
+from sim.report.figures.captions import (
+    caption_of,
+    in_title,
+    seeds_caption,
+    slug_of,
+    titled,
+    where_of,
+)
+from sim.report.figures.lines import Line, Styles, intervals, metric_axes
+from sim.report.figures.panels import Panel, draw_panels, panels_of
+from sim.report.figures.scales import KeyAxis
+from sim.report.plot_check import panel_metrics
+from sim.report.plot_style import styled
+from sim.report.sweep_data import SweepData
+from sim.report.words import key_label, key_name
+from sim.scenario.report_section import BarsPlot
+
+# Of the room between two values.
+_GROUP_WIDTH = 0.8
+_ERROR_BARS: Mapping[str, Any] = {
+    "linestyle": "none",
+    "color": "#333333",
+    "linewidth": 1.2,
+    "capsize": 3,
+}
+
+
+@styled
+def draw_bars(data: SweepData, plot: BarsPlot) -> Drawn:
+    """Bars from zero, or dots where the axis is logarithmic."""
+    design = data.design.where(plot.where or {})
+    metrics = panel_metrics(plot.y)
+    styles = Styles(design, plot.lines, [metric for group in metrics for metric in group])
+    axis = KeyAxis.of_names(plot.x, design.values(plot.x))
+
+    heights = metric_axes(data, design, metrics, scale=plot.y_scale, label=plot.y_label,
+                          from_zero=True)  # fmt: skip
+
+    def draw(axes: Axes, panel: Panel) -> None:
+        lines = styles.lines(panel.design, panel.metrics)
+        height = heights[panel.metrics]
+        width = _GROUP_WIDTH / len(lines)
+        for number, line in enumerate(lines):
+            offset = (number - (len(lines) - 1) / 2) * width
+            _draw_one(axes, axis, data, line, offset, width, as_dots=height.is_log)
+        axis.show(axes, plot.x_label or key_label(plot.x, design.keys))
+        axes.set_xlim(-0.6, len(axis.places) - 0.4)
+        axes.grid(visible=False, axis="x")
+        height.show(axes, "y")
+
+    figure = draw_panels(panels_of(design, [plot.x, *plot.lines], metrics), draw)
+    name = key_name(plot.x, design.keys)
+    title = plot.title or in_title(f"{titled(metrics)} by {name}")
+    put_header(figure, title, styles.legend, as_patches=not any(h.is_log for h in heights.values()))
+    sentences = [seeds_caption(data, "error bars", heights.values())]
+    caption = caption_of(plot.caption, sentences, where_of(plot.where, design.keys))
+    return Drawn(figure, slug_of("bars", name, *plot.y[:2]), title, caption)
+
+
+def _draw_one(
+    axes: Axes, axis: KeyAxis, data: SweepData, line: Line, offset: float, width: float,
+    *, as_dots: bool,
+) -> None:  # fmt: skip
+    found = intervals(data, line)
+    x = np.array([axis.place(setting[axis.key]) for setting, _ in found]) + offset
+    y = np.array([interval.mean for _, interval in found], dtype=np.float64)
+    if as_dots:
+        axes.plot(x, y, line.style.marker, color=line.style.colour, markersize=7)
+    else:
+        bars = axes.bar(x, y, 0.92 * width, color=line.style.colour)
+        if line.style.dash != "-":
+            for bar in bars:
+                bar.set_hatch(HATCH)
+                bar.set_edgecolor("white")
+    if any(interval.half_width for _, interval in found):
+        axes.errorbar(x, y, yerr=[interval.half_width or 0.0 for _, interval in found],
+                      **_ERROR_BARS)  # fmt: skip

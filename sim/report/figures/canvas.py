@@ -1,0 +1,118 @@
+"""What the figures of a report share: panels in a grid, a title, a legend above, a caption."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+
+from sim.report.plot_style import PALETTE, new_figure, plain_text
+
+_MAX_COLUMNS = 3
+# Of a panel, by the number of columns.
+_PANEL_PX: Mapping[int, tuple[int, int]] = {1: (980, 500), 2: (620, 420), 3: (480, 390)}
+_HEADER_PX = 90
+_CHARACTER_PX, _HANDLE_PX = 8.0, 60
+_TITLE_FONT = FontProperties(size=13, weight="bold")
+
+# Of bars whose lines would be dashed.
+HATCH = "//"
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (5, 2, 1, 2)))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Drawn:
+    """A figure and the words around it.
+
+    Attributes:
+        figure: the picture.
+        slug: names its files: lower case, no blanks.
+        title: what is seen.
+        caption: how to read it.
+    """
+
+    figure: Figure
+    slug: str
+    title: str
+    caption: str
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """How a line looks, and what the legend calls it."""
+
+    label: str
+    colour: str
+    dash: Any = "-"
+    marker: str = "o"
+
+    @property
+    def handle(self) -> Line2D:
+        return Line2D([], [], color=self.colour, linestyle=self.dash, marker=self.marker,
+                      markersize=5)  # fmt: skip
+
+    @property
+    def patch(self) -> Patch:
+        hatch = None if self.dash == "-" else HATCH
+        return Patch(facecolor=self.colour, hatch=hatch, edgecolor="white", linewidth=0)
+
+
+def numbered_style(label: str, number: int, dash: int = 0) -> Style:
+    """The look of line `number`: its colour, and its marker, tell it from the others."""
+    colour = PALETTE[number % len(PALETTE)]
+    return Style(label, colour, DASHES[dash % len(DASHES)], MARKERS[number % len(MARKERS)])
+
+
+def panel_grid(num_panels: int, preferred_columns: int = 0) -> tuple[Figure, list[Axes]]:
+    """A figure of so many panels, row by row, in at most three columns."""
+    columns = preferred_columns or min(num_panels, _MAX_COLUMNS)
+    if not 1 <= columns <= _MAX_COLUMNS:
+        columns = _MAX_COLUMNS
+    if num_panels == 4 and not preferred_columns:
+        columns = 2
+    rows = -(-num_panels // columns)
+    width_px, height_px = _PANEL_PX[columns]
+    figure = new_figure(width_px * columns, height_px * rows + _HEADER_PX)
+    grid = figure.subplots(rows, columns, squeeze=False)
+    panels = list(grid.flat)
+    for unused in panels[num_panels:]:
+        unused.remove()
+    return figure, panels[:num_panels]
+
+
+def put_header(
+    figure: Figure, title: str, styles: Sequence[Style], *, as_patches: bool = False
+) -> None:
+    """The title, and a legend below it if there is anything to tell apart.
+
+    `as_patches`: the legend shows patches of colour, not lines.
+    """
+    if len(styles) < 2:
+        figure.suptitle(plain_text(title), x=0.012, ha="left", fontproperties=_TITLE_FONT)
+        return
+    widest_px = max(len(style.label) for style in styles) * _CHARACTER_PX + _HANDLE_PX
+    most = max(1, int(figure.get_figwidth() * figure.dpi / widest_px))
+    columns = -(-len(styles) // -(-len(styles) // most))
+    ordered = _by_row(styles, columns)
+    legend = figure.legend(
+        [style.patch if as_patches else style.handle for style in ordered],
+        [plain_text(style.label) for style in ordered],
+        loc="outside upper left",
+        ncols=columns,
+        handlelength=2.8,
+        title=plain_text(title),
+        title_fontproperties=_TITLE_FONT,
+    )
+    legend.set_alignment("left")
+
+
+def _by_row(styles: Sequence[Style], columns: int) -> list[Style]:
+    """In the order in which a legend, that fills column by column, reads row by row."""
+    rows = range(0, len(styles), columns)
+    return [styles[row + column] for column in range(columns) for row in rows
+            if row + column < len(styles)]  # fmt: skip

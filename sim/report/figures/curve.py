@@ -1,0 +1,92 @@
+"""`kind: curve`: metrics against a swept number, with bands over the seeds."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from sim.report.confidence import MeanInterval
+from sim.report.design import Settings
+from sim.report.figures.canvas import Drawn, Style, put_header
+from sim.report.figures.captions import (
+    caption_of,
+    in_title,
+    seeds_caption,
+    slug_of,
+    titled,
+    where_of,
+)
+from sim.report.figures.lines import Styles, intervals, metric_axes
+from sim.report.figures.metric_axis import MetricAxis, ends
+from sim.report.figures.panels import Panel, draw_panels, panels_of
+from sim.report.figures.scales import KeyAxis
+from sim.report.metric_names import MetricName
+from sim.report.plot_check import panel_metrics
+from sim.report.plot_style import styled
+from sim.report.sweep_data import SweepData
+from sim.report.words import key_label, key_name
+from sim.scenario.report_section import CurvePlot
+
+Points = Sequence[tuple[float, MeanInterval]]
+
+
+@styled
+def draw_curve(data: SweepData, plot: CurvePlot) -> Drawn:
+    """Lines over the values of `x`."""
+    design = data.design.where(plot.where or {})
+    metrics = panel_metrics(plot.y)
+    styles = Styles(design, plot.lines, [metric for group in metrics for metric in group])
+    axis = KeyAxis.of_numbers(plot.x, design.values(plot.x), plot.x_scale)
+    heights = metric_axes(data, design, metrics, scale=plot.y_scale, label=plot.y_label)
+    label = plot.x_label or key_label(plot.x, design.keys)
+
+    def draw(axes: Axes, panel: Panel) -> None:
+        for line in styles.lines(panel.design, panel.metrics):
+            draw_line(axes, axis, intervals(data, line), line.style)
+        axis.show(axes, label)
+        heights[panel.metrics].show(axes, "y")
+
+    figure = draw_panels(panels_of(design, [plot.x, *plot.lines], metrics), draw)
+    return _finished(figure, data, plot, styles, heights)
+
+
+def draw_line(
+    axes: Axes, axis: KeyAxis, found: Sequence[tuple[Settings, MeanInterval]], style: Style
+) -> None:
+    """Points joined from left to right, dotted to where the axis has a gap; bands around them."""
+    ordered = sorted(found, key=lambda item: axis.place(item[0][axis.key]))
+    x = np.array([axis.place(setting[axis.key]) for setting, _ in ordered])
+    y = np.array([interval.mean for _, interval in ordered], dtype=np.float64)
+    detached = [axis.is_detached(setting[axis.key]) for setting, _ in ordered]
+    draw_band(axes, x, [interval for _, interval in ordered], style.colour)
+    axes.plot(x, y, linestyle="none", marker=style.marker, color=style.colour, markersize=5)
+    for i in range(1, len(x)):
+        apart = detached[i - 1] != detached[i]
+        axes.plot(x[i - 1 : i + 1], y[i - 1 : i + 1], color=style.colour,
+                  linestyle=(0, (1, 2)) if apart else style.dash)  # fmt: skip
+
+
+def draw_band(axes: Axes, x: np.ndarray, found: Sequence[MeanInterval], colour: str) -> None:
+    """The intervals of points from left to right; a bar where a point stands alone."""
+    low, high = zip(*map(ends, found), strict=True) if found else ((), ())
+    if len(found) == 1:
+        axes.vlines(x, low, high, color=colour, alpha=0.5, linewidth=4)
+    elif any(interval.half_width for interval in found):
+        axes.fill_between(x, low, high, color=colour, alpha=0.16, linewidth=0)
+
+
+def _finished(
+    figure: Figure,
+    data: SweepData,
+    plot: CurvePlot,
+    styles: Styles,
+    heights: Mapping[tuple[MetricName, ...], MetricAxis],
+) -> Drawn:
+    keys = data.design.keys
+    name = key_name(plot.x, keys)
+    title = plot.title or in_title(f"{titled(list(heights))} against {name}")
+    put_header(figure, title, styles.legend)
+    sentences = [seeds_caption(data, "bands", heights.values())]
+    caption = caption_of(plot.caption, sentences, where_of(plot.where, keys))
+    return Drawn(figure, slug_of("curve", name, *plot.y[:2]), title, caption)

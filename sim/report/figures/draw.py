@@ -1,0 +1,30 @@
+"""Every kind of plot that a `report` section knows, and what draws it."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from sim.report.figures.bars import draw_bars
+from sim.report.figures.canvas import Drawn
+from sim.report.figures.cdf import draw_cdf
+from sim.report.figures.curve import draw_curve
+from sim.report.figures.heat import draw_heat
+from sim.report.figures.load import draw_load
+from sim.report.figures.scatter import draw_scatter
+from sim.report.figures.trade_off import draw_trade_off
+from sim.report.sweep_data import SweepData
+from sim.scenario.report_section import Plot
+
+_DRAWN_BY: Mapping[str, Callable[[SweepData, Any], Drawn]] = {
+    "curve": draw_curve,
+    "bars": draw_bars,
+    "trade-off": draw_trade_off,
+    "heat": draw_heat,
+    "cdf": draw_cdf,
+    "load": draw_load,
+    "scatter": draw_scatter,
+}
+
+
+def draw_plot(data: SweepData, plot: Plot) -> Drawn:
+    """Draw a plot that `check_report` found in order."""
+    return _DRAWN_BY[plot.kind](data, plot)

@@ -1,0 +1,113 @@
+"""`kind: heat`: one metric as colour over two swept keys."""
+
+import math
+
+import numpy as np
+from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import LogNorm, Normalize
+from matplotlib.ticker import FuncFormatter, NullFormatter
+
+from sim.report.design import Design
+from sim.report.figures.canvas import Drawn, put_header
+from sim.report.figures.captions import caption_of, in_title, seeds_caption, slug_of, where_of
+from sim.report.figures.panels import Panel, draw_panels, panels_of
+from sim.report.figures.scales import wants_log
+from sim.report.metric_names import MetricName
+from sim.report.plot_style import latency_text, plain_text, styled
+from sim.report.sweep_data import SweepData
+from sim.report.words import key_label, key_name, number_of, number_text, value_text
+from sim.scenario.report_section import HeatPlot
+
+# Dark to light, told apart by everybody.
+_COLOURS = "cividis"
+_MAX_WRITTEN = 12
+
+
+@styled
+def draw_heat(data: SweepData, plot: HeatPlot) -> Drawn:
+    """A cell for each pair of values, empty where the sweep has none."""
+    design = data.design.where(plot.where or {})
+    metric = MetricName.of(plot.value)
+    means = [data.interval(setting, metric).mean for setting in design.settings]
+    defined = [mean for mean in means if mean is not None]
+    norm = _norm(defined, plot.scale)
+    columns, rows = _ordered(design, plot.x), _ordered(design, plot.y)
+
+    def draw(axes: Axes, panel: Panel) -> None:
+        _draw_cells(axes, _grid(data, plot, panel, columns, rows), norm, metric)
+        axes.set_xticks(range(len(columns)), [_tick(plot.x, value) for value in columns])
+        axes.set_yticks(range(len(rows)), [_tick(plot.y, value) for value in rows])
+        axes.set_xlabel(plain_text(plot.x_label or key_label(plot.x, design.keys)))
+        axes.set_ylabel(plain_text(plot.y_label or key_label(plot.y, design.keys)))
+
+    figure = draw_panels(panels_of(design, [plot.x, plot.y], [(metric,)]), draw)
+    bar = figure.colorbar(ScalarMappable(norm, _COLOURS), ax=figure.axes, pad=0.02, aspect=30)
+    unit = f" ({metric.unit})" if metric.unit else ""
+    bar.set_label(plain_text(f"{metric.long_label}{unit}"))
+    bar.ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: number_text(value)))
+    bar.ax.yaxis.set_minor_formatter(NullFormatter())
+    bar.outline.set_visible(False)
+    names = [key_name(key, design.keys) for key in (plot.x, plot.y)]
+    title = plot.title or in_title(f"{metric.long_label} over {names[0]} and {names[1]}")
+    put_header(figure, title, [])
+    written = "Each cell has its value"
+    sentences = [f"{written}; an empty cell has none.", seeds_caption(data)]
+    caption = caption_of(plot.caption, sentences, where_of(plot.where, design.keys))
+    return Drawn(figure, slug_of("heat", *names, plot.value), title, caption)
+
+
+def _norm(defined: list[float], scale: str | None) -> Normalize:
+    if not defined:
+        return Normalize(0, 1)
+    low, high = min(defined), max(defined)
+    if wants_log(defined, scale):
+        return LogNorm(min(value for value in defined if value > 0), high, clip=True)
+    return Normalize(low, high if high > low else low + 1)
+
+
+def _ordered(design: Design, key: str) -> list[object]:
+    """Numbers by size, infinity and null last; other values in the sweep's order."""
+    values = design.values(key)
+    if all(value is None or (isinstance(value, int | float) and not isinstance(value, bool))
+           for value in values):  # fmt: skip
+        values.sort(key=lambda value: (math.isnan(n := number_of(key, value)), n))
+    return values
+
+
+def _grid(
+    data: SweepData, plot: HeatPlot, panel: Panel, columns: list[object], rows: list[object]
+) -> np.ndarray:
+    """Means, shape [num_rows, num_columns], NaN where there is none."""
+    grid = np.full((len(rows), len(columns)), np.nan)
+    for setting in panel.design.settings:
+        mean = data.interval(setting, panel.metrics[0]).mean
+        if mean is not None:
+            grid[rows.index(setting[plot.y]), columns.index(setting[plot.x])] = mean
+    return grid
+
+
+def _draw_cells(axes: Axes, grid: np.ndarray, norm: Normalize, metric: MetricName) -> None:
+    axes.imshow(grid, norm=norm, cmap=_COLOURS, aspect="auto", origin="lower")
+    axes.grid(visible=False)
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+    if max(grid.shape) > _MAX_WRITTEN:
+        return
+    for (row, column), value in np.ndenumerate(grid):
+        if math.isfinite(value):
+            text = latency_text(value) if metric.unit == "ms" else number_text(_rounded(value))
+            red, green, blue, _ = colormaps[_COLOURS](float(norm(value)))
+            is_dark = 0.3 * red + 0.59 * green + 0.11 * blue < 0.5
+            axes.text(column, row, text, ha="center", va="center", fontsize=8.5,
+                      color="white" if is_dark else "black")  # fmt: skip
+
+
+def _rounded(value: float) -> float:
+    """To three digits, whole numbers whole."""
+    return float(f"{value:.3g}") if abs(value) < 1_000 else float(round(value))
+
+
+def _tick(key: str, value: object) -> str:
+    return plain_text(value_text(key, value))

@@ -1,0 +1,96 @@
+"""Lines of a plot: which settings each has, how it looks, and where its points are."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sim.report.confidence import MeanInterval
+from sim.report.design import Design, Settings, same
+from sim.report.figures.canvas import Style, numbered_style
+from sim.report.figures.metric_axis import MetricAxis
+from sim.report.metric_names import MetricName
+from sim.report.sweep_data import SweepData
+from sim.report.words import setting_text
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of a panel.
+
+    Attributes:
+        style: how it looks.
+        metric: what it shows.
+        settings: its points.
+    """
+
+    style: Style
+    metric: MetricName
+    settings: tuple[Settings, ...]
+
+
+class Styles:
+    """The same look for the same line in every panel of a plot.
+
+    Args:
+        design: all settings of the plot.
+        keys: which keys tell lines apart.
+        all_keys: of the sweep.
+        metrics: all metrics of the plot; parts of the requests differ in their dashes, or in their
+            colours where nothing else does.
+    """
+
+    def __init__(self, design: Design, keys: Sequence[str], metrics: Sequence[MetricName]) -> None:
+        self._keys = tuple(keys)
+        self._values = [values for values, _ in design.divided(keys)]
+        self._groups = list({metric.group: metric for metric in metrics}.values())
+        self._all_keys = design.keys
+
+    def of(self, values: Settings, metric: MetricName) -> Style:
+        line = next(i for i, other in enumerate(self._values) if same(other) == same(values))
+        group = next(i for i, other in enumerate(self._groups) if other.group == metric.group)
+        text = setting_text(values, self._all_keys)
+        if len(self._groups) < 2:
+            return numbered_style(text, line)
+        if not self._keys:
+            return numbered_style(metric.group_label, group)
+        return numbered_style(f"{text}: {metric.group_label}", line, group)
+
+    @property
+    def legend(self) -> list[Style]:
+        """Every line's, in the sweep's order."""
+        return [self.of(values, metric) for values in self._values for metric in self._groups]
+
+    def lines(self, panel: Design, metrics: Sequence[MetricName]) -> list[Line]:
+        """The lines of a panel."""
+        return [
+            Line(self.of(values, metric), metric, part.settings)
+            for values, part in panel.divided(self._keys)
+            for metric in metrics
+        ]
+
+
+def intervals(data: SweepData, line: Line) -> list[tuple[Settings, MeanInterval]]:
+    """The points of a line at which its metric is defined, in the sweep's order."""
+    found = [(setting, data.interval(setting, line.metric)) for setting in line.settings]
+    return [(setting, interval) for setting, interval in found if interval.mean is not None]
+
+
+def metric_axes(
+    data: SweepData,
+    design: Design,
+    panels: Sequence[tuple[MetricName, ...]],
+    *,
+    scale: str | None,
+    label: str | None,
+    from_zero: bool = False,
+) -> dict[tuple[MetricName, ...], MetricAxis]:
+    """The vertical axis of each panel's metrics: the same in all panels that show them."""
+    return {
+        metrics: MetricAxis.of(
+            metrics,
+            [data.interval(setting, metric) for setting in design.settings for metric in metrics],
+            scale=scale,
+            label=label,
+            from_zero=from_zero,
+        )
+        for metrics in panels
+    }

@@ -1,0 +1,165 @@
+"""`kind: load`: metrics against the load, with the first saturated load marked."""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from sim.report.confidence import MeanInterval
+from sim.report.design import Settings
+from sim.report.figures.canvas import Drawn, put_header
+from sim.report.figures.captions import (
+    caption_of,
+    in_title,
+    seeds_caption,
+    slug_of,
+    titled,
+    where_of,
+)
+from sim.report.figures.curve import draw_band
+from sim.report.figures.lines import Line, Styles, intervals, metric_axes
+from sim.report.figures.metric_axis import MetricAxis
+from sim.report.figures.panels import Panel, draw_panels, panels_of
+from sim.report.metric_names import MetricName
+from sim.report.plot_check import panel_metrics
+from sim.report.plot_style import GREY, styled
+from sim.report.sweep_data import SweepData
+from sim.report.words import (
+    changes_arrivals,
+    key_label,
+    key_name,
+    key_unit,
+    number_of,
+    number_text,
+    setting_text,
+)
+from sim.scenario.report_section import LoadPlot
+
+_RATE = MetricName.of("request_rate")
+_SATURATED = MetricName.of("saturated")
+# A load is too much where at least so many of its runs say so.
+_SHARE = 0.5
+# What cannot exceed what is sent.
+_BOUNDED = ("request_goodput", "request_throughput")
+
+
+class _Point(NamedTuple):
+    """A setting at its load."""
+
+    load: float
+    interval: MeanInterval
+    is_saturated: bool
+
+
+@styled
+def draw_load(data: SweepData, plot: LoadPlot) -> Drawn:
+    """Lines over the load; hollow points are saturated, a dotted line marks the first of them."""
+    design = data.design.where(plot.where or {})
+    metrics = panel_metrics(plot.y or (default_metric(data),))
+    styles = Styles(design, plot.lines, [metric for group in metrics for metric in group])
+    by_rate = plot.at == "request_rate" or (plot.at is None and changes_arrivals(plot.x))
+    heights = metric_axes(data, design, metrics, scale=plot.y_scale, label=plot.y_label)
+    width = MetricAxis.of_values(
+        [_RATE],
+        [load for setting in design.settings if (load := _load(data, plot, setting, by_rate))],
+        scale=plot.x_scale,
+        label=plot.x_label or _label(plot, design.keys, by_rate),
+    )
+    # The same for each metric of a line: said once.
+    said: dict[str, None] = {}
+
+    def draw(axes: Axes, panel: Panel) -> None:
+        drawn = [
+            (line, _points(data, plot, line, by_rate))
+            for line in styles.lines(panel.design, panel.metrics)
+        ]
+        width.show(axes, "x")
+        heights[panel.metrics].show(axes, "y")
+        if by_rate and panel.metrics[0].base in _BOUNDED:
+            _draw_sent(axes)
+        for line, points in drawn:
+            _draw_points(axes, line, points)
+            names = (setting_text(panel.values, design.keys), line.style.label)
+            said[_verdict(points, ", ".join(filter(None, names)), plot, by_rate)] = None
+
+    figure = draw_panels(panels_of(design, [plot.x, *plot.lines], metrics), draw)
+    title = plot.title or in_title(f"{titled(metrics)} against load")
+    put_header(figure, title, styles.legend)
+    words = [_SENT if by_rate and metrics[0][0].base in _BOUNDED else "",
+             "Hollow points are saturated.", *said,
+             seeds_caption(data, "bands", heights.values())]  # fmt: skip
+    caption = caption_of(plot.caption, words, where_of(plot.where, design.keys))
+    slug = slug_of("load", key_name(plot.x, design.keys), metrics[0][0].name)
+    return Drawn(figure, slug, title, caption)
+
+
+_SENT = "The grey dashes are what was sent."
+
+
+def default_metric(data: SweepData) -> str:
+    """Goodput, if the scenario says what is good."""
+    has_slo = any(
+        summary.get("goodput_slos_ms")
+        for setting in data.design.settings
+        for summary in data.summaries(setting)
+    )
+    return "request_goodput" if has_slo else "request_throughput"
+
+
+def _points(data: SweepData, plot: LoadPlot, line: Line, by_rate: bool) -> list[_Point]:
+    """From the smallest load to the largest."""
+    found = []
+    for setting, interval in intervals(data, line):
+        load = _load(data, plot, setting, by_rate)
+        share = data.interval(setting, _SATURATED).mean
+        if load is not None:
+            found.append(_Point(load, interval, share is not None and share >= _SHARE))
+    return sorted(found, key=lambda point: point.load)
+
+
+def _load(data: SweepData, plot: LoadPlot, setting: Settings, by_rate: bool) -> float | None:
+    """None where it is not known, or no number."""
+    if by_rate:
+        return data.interval(setting, _RATE).mean
+    load = number_of(plot.x, setting[plot.x])
+    return load if math.isfinite(load) else None
+
+
+def _draw_points(axes: Axes, line: Line, points: Sequence[_Point]) -> None:
+    style = line.style
+    loads = np.array([point.load for point in points])
+    means = np.array([point.interval.mean for point in points], dtype=np.float64)
+    draw_band(axes, loads, [point.interval for point in points], style.colour)
+    axes.plot(loads, means, color=style.colour, linestyle=style.dash)
+    for point, mean in zip(points, means.tolist(), strict=True):
+        axes.plot(point.load, mean, style.marker, color=style.colour, markersize=6,
+                  markerfacecolor="white" if point.is_saturated else style.colour)  # fmt: skip
+    first = next((point for point in points if point.is_saturated), None)
+    if first is not None:
+        axes.axvline(first.load, color=style.colour, linewidth=1.0, linestyle=(0, (1, 2)))
+
+
+def _draw_sent(axes: Axes) -> None:
+    """Everything that was sent, served in time: the bound. Limits stay as they are."""
+    low, high = axes.get_xlim()
+    loads = np.linspace(low, high, 100)
+    limits = axes.get_ylim()
+    axes.plot(loads, loads, color=GREY, linewidth=0.9, linestyle=(0, (4, 3)))
+    axes.set_xlim(low, high)
+    axes.set_ylim(limits)
+
+
+def _verdict(points: Sequence[_Point], which: str, plot: LoadPlot, by_rate: bool) -> str:
+    """The first load that is too much, in words."""
+    of = f" of {which}" if which else ""
+    first = next((point for point in points if point.is_saturated), None)
+    if first is None:
+        return f"No load{of} saturates."
+    unit = _RATE.unit if by_rate else key_unit(plot.x)
+    return f"The first saturated load{of} is {number_text(float(f'{first.load:.3g}'))} {unit}."
+
+
+def _label(plot: LoadPlot, keys: Sequence[str], by_rate: bool) -> str:
+    return f"{_RATE.label} ({_RATE.unit})" if by_rate else key_label(plot.x, keys)

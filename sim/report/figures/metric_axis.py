@@ -1,0 +1,135 @@
+"""Axes that show metrics: limits that fit all panels of a plot, units, ticks."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from matplotlib.axes import Axes
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+from sim.report.confidence import MeanInterval
+from sim.report.figures.scales import padded, wants_log
+from sim.report.metric_names import MetricName
+from sim.report.plot_style import latency_text, plain_text
+from sim.report.words import number_text
+
+# Means decide what is shown; intervals widen that to either side by no more than its own width,
+# and less on a logarithmic axis.
+_REACH = 1.0
+_LOG_REACH, _LEAST_RATIO = 0.3, 1.5
+# A linear axis begins at zero unless what it shows is small against its distance from zero.
+_NEAR_ZERO = 0.6
+
+
+@dataclass(frozen=True, slots=True)
+class MetricAxis:
+    """How an axis shows a metric.
+
+    Attributes:
+        label: its title, with the unit.
+        is_log: whether it is logarithmic.
+        limits: its ends.
+        is_latency: whether ticks have units of their own.
+        is_cut: whether an interval goes on beyond an end.
+    """
+
+    label: str
+    is_log: bool
+    limits: tuple[float, float]
+    is_latency: bool
+    is_cut: bool
+
+    @staticmethod
+    def of(
+        metrics: Sequence[MetricName],
+        shown: Sequence[MeanInterval],
+        *,
+        scale: str | None,
+        label: str | None,
+        from_zero: bool = False,
+    ) -> "MetricAxis":
+        """Fit an axis to what it shows.
+
+        Args:
+            metrics: one metric, perhaps of several parts of the requests.
+            shown: everything on it; what has no mean is not.
+            scale: `linear` or `log`, if the user says so.
+            label: the title, if the user says so.
+            from_zero: begin at zero, if linear.
+        """
+        defined = [interval for interval in shown if interval.mean is not None]
+        is_log = wants_log([interval.mean or 0.0 for interval in defined], scale)
+        metric = metrics[0]
+        words = metric.long_label if len(metrics) == 1 else metric.label
+        is_latency = metric.unit == "ms" and is_log
+        unit = ", log scale" if is_latency else f" ({metric.unit})" if metric.unit else ""
+        limits = _limits(defined, is_log, from_zero)
+        is_cut = any(
+            not max(0.0, limits[0]) <= end <= limits[1]
+            for interval in defined
+            for end in ends(interval)
+            if end > 0
+        )
+        return MetricAxis(label or f"{words}{unit}", is_log, limits, is_latency, is_cut)
+
+    @staticmethod
+    def of_values(
+        metrics: Sequence[MetricName],
+        values: Sequence[float],
+        *,
+        scale: str | None,
+        label: str | None,
+    ) -> "MetricAxis":
+        """Fit an axis to values without intervals."""
+        shown = [MeanInterval(value, None, 1) for value in values]
+        return MetricAxis.of(metrics, shown, scale=scale, label=label)
+
+    def show(self, axes: Axes, which: str) -> None:
+        """Make the `x` or the `y` axis of a panel this one."""
+        axis = axes.xaxis if which == "x" else axes.yaxis
+        if self.is_log:
+            (axes.set_xscale if which == "x" else axes.set_yscale)("log")
+        (axes.set_xlim if which == "x" else axes.set_ylim)(*self.limits)
+        if self.is_log:
+            if self.limits[1] < 50 * self.limits[0]:
+                axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            axis.set_minor_formatter(NullFormatter())
+        text = latency_text if self.is_latency else number_text
+        axis.set_major_formatter(FuncFormatter(lambda value, _: text(value)))
+        axis.set_label_text(plain_text(self.label))
+
+
+def _limits(defined: Sequence[MeanInterval], is_log: bool, from_zero: bool) -> tuple[float, float]:
+    means = [interval.mean or 0.0 for interval in defined]
+    means = [mean for mean in means if mean > 0 or not is_log]
+    if not means:
+        return (1.0, 10.0) if is_log else (0.0, 1.0)
+    low, high = _with_intervals(defined, 0.0 if from_zero and not is_log else min(means),
+                                max(means), is_log)  # fmt: skip
+    if is_log:
+        return padded(low, high, 0.08, is_log=True)
+    is_near_zero = from_zero or min(means) <= _NEAR_ZERO * max(means)
+    if min(means) >= 0 and (is_near_zero or low <= 0):
+        return 0.0, 1.08 * high if high else 1.0
+    return padded(low, high, 0.1, is_log=False)
+
+
+def ends(interval: MeanInterval) -> tuple[float, float]:
+    """Of an interval; the mean twice where there is none."""
+    mean, half = interval.mean or 0.0, interval.half_width or 0.0
+    return mean - half, mean + half
+
+
+def _with_intervals(
+    defined: Sequence[MeanInterval], low: float, high: float, is_log: bool
+) -> tuple[float, float]:
+    """The range of the means, widened by their intervals."""
+    lowest = min(ends(interval)[0] for interval in defined)
+    highest = max(ends(interval)[1] for interval in defined)
+    if is_log:
+        reach = max(math.exp(_LOG_REACH * math.log(high / low)), _LEAST_RATIO)
+        return max(lowest, low / reach), min(highest, high * reach)
+    if high == low:
+        return lowest, highest
+    reach = _REACH * (high - low)
+    return max(lowest, low - reach), min(highest, high + reach)

@@ -1,0 +1,53 @@
+"""A plot's panels: one for each metric, and for each value of the keys it does not name."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from sim.report.design import Design, Settings, divide
+from sim.report.figures.canvas import panel_grid
+from sim.report.metric_names import MetricName
+from sim.report.plot_style import plain_text
+from sim.report.words import setting_text
+
+_MAX_COLUMNS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """What one panel shows.
+
+    Attributes:
+        values: of the keys that make panels.
+        design: its settings.
+        metrics: on its vertical axis.
+    """
+
+    values: Settings
+    design: Design
+    metrics: tuple[MetricName, ...]
+
+
+def panels_of(
+    design: Design, named: Sequence[str], metrics: Sequence[tuple[MetricName, ...]]
+) -> list[Panel]:
+    """Metric by metric, in the sweep's order."""
+    divided = divide(design, named).panels
+    return [Panel(values, part, group) for group in metrics for values, part in divided]
+
+
+def draw_panels(panels: Sequence[Panel], draw: Callable[[Axes, Panel], None]) -> Figure:
+    """Draw each panel on its axes."""
+    num_metrics = len({panel.metrics for panel in panels})
+    per_metric = len(panels) // num_metrics
+    columns = per_metric if 1 < per_metric <= _MAX_COLUMNS and num_metrics > 1 else 0
+    figure, grid = panel_grid(len(panels), columns)
+    # Ticks are placed by the size that axes have in the end.
+    figure.draw_without_rendering()
+    for axes, panel in zip(grid, panels, strict=True):
+        draw(axes, panel)
+        if panel.values:
+            axes.set_title(plain_text(setting_text(panel.values, panel.design.keys)))
+    return figure

@@ -1,0 +1,59 @@
+"""The figures of one run: who waits, and what the server did over time."""
+
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from sim.report.figures.canvas import Drawn, Style, put_header
+from sim.report.groups import group_masks
+from sim.report.latencies import Bools
+from sim.report.metric_names import COLD, HOT, TENANTS, group_label
+from sim.report.panels import colours, draw_ttft_cdf
+from sim.report.plot_style import new_figure, styled
+from sim.report.plots import draw_timeline
+from sim.report.run_data import RunData
+from sim.runlog import RequestColumns, RunLog
+
+_MAX_TENANTS = 7
+
+
+def draw_run(data: RunData) -> list[Drawn]:
+    """Distributions of TTFT by parts of the requests, and the run over time."""
+    parts = {name: _part(data.log, mask) for name, mask in group_masks(data.log.requests).items()}
+    hot_and_cold = {"all requests": data.log, HOT: parts[HOT], COLD: parts[COLD]}
+    tenants = {group_label(name): part for name, part in parts.items()
+               if name.startswith(f"{TENANTS}.")}  # fmt: skip
+    figures = [_cdf(hot_and_cold, "ttft", "Time to first token of all requests, hot and cold")]
+    if 1 < len(tenants) <= _MAX_TENANTS:
+        figures.append(_cdf(tenants, "ttft-tenants", "Time to first token by tenant"))
+    title = "The run over time"
+    figure = draw_timeline(data.timeline, data.log)
+    caption = (
+        "Requests waiting and running; the KV pool's tokens in use, evictable and free; the share"
+        " of the prompt tokens of newly admitted requests that was cached; tokens a second."
+    )
+    return [*figures, Drawn(figure, "timeline", title, caption)]
+
+
+@styled
+def _cdf(logs: Mapping[str, RunLog], slug: str, title: str) -> Drawn:
+    figure: Figure = new_figure(980, 590)
+    draw_ttft_cdf(figure.add_subplot(), logs)
+    styles = [Style(name, colour, marker="") for name, colour in colours(logs).items()]
+    put_header(figure, title, styles)
+    caption = "The share of finished requests up to each latency; dots mark the 99th percentile."
+    return Drawn(figure, slug, title, caption)
+
+
+def _part(log: RunLog, mask: Bools) -> RunLog:
+    rows = np.flatnonzero(mask).tolist()
+    picked: dict[str, Any] = {}
+    for field in fields(RequestColumns):
+        column = getattr(log.requests, field.name)
+        picked[field.name] = (
+            [column[row] for row in rows] if isinstance(column, list) else column[mask]
+        )
+    return replace(log, requests=RequestColumns(**picked))

@@ -1,0 +1,157 @@
+"""Axes of swept values: numbers in their places, infinity beyond them, names in their order."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.ticker import FuncFormatter, NullFormatter
+
+from sim.report.design import same
+from sim.report.latencies import Float64
+from sim.report.plot_style import plain_text
+from sim.report.words import number_of, number_text, value_text
+
+# Values that span more are shown on a logarithmic axis unless the user says otherwise.
+LOG_SPAN = 20
+_MAX_NAMED_TICKS = 14
+_MIN_PLACES = 3
+_CHARACTER_PX = 8.5
+
+
+def wants_log(values: Sequence[float], scale: str | None) -> bool:
+    """Whether an axis over these values is logarithmic, with `scale` as asked for, if at all."""
+    positive = [value for value in values if math.isfinite(value) and value > 0]
+    if scale is not None:
+        return scale == "log" and bool(positive)
+    finite = [value for value in values if math.isfinite(value)]
+    return len(positive) == len(finite) > 0 and max(positive) >= LOG_SPAN * min(positive)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyAxis:
+    """The places of swept values along an axis.
+
+    Attributes:
+        key: whose values.
+        is_log: a logarithmic axis; what is not positive stands at its left end.
+        places: by value, as `design.same` writes it.
+        texts: likewise.
+        detached: the values whose place is no number's: infinity, null, 0 on a logarithmic axis.
+    """
+
+    key: str
+    is_log: bool
+    places: dict[str, float]
+    texts: dict[str, str]
+    detached: frozenset[str]
+
+    @staticmethod
+    def of_numbers(key: str, values: Sequence[Any], scale: str | None) -> "KeyAxis":
+        """Numbers where they belong, infinity and null to their right."""
+        numbers = {same(value): number_of(key, value) for value in values}
+        finite = sorted({number for number in numbers.values() if math.isfinite(number)})
+        nonzero = [number for number in finite if number != 0]
+        is_log = _wants_log_places(nonzero, scale) and all(number >= 0 for number in finite)
+        step = _step([number for number in finite if number > 0 or not is_log], is_log)
+        last = _moved(finite[-1], step, is_log, 1) if finite else 1.0
+        places, detached = {}, set()
+        for name, number in numbers.items():
+            if is_log and number == 0:
+                places[name] = _moved(nonzero[0], step, is_log, -1)
+            elif math.isfinite(number):
+                places[name] = number
+                continue
+            else:
+                beyond = math.inf in numbers.values() and math.isnan(number)
+                places[name] = _moved(last, step, is_log, 1) if beyond else last
+            detached.add(name)
+        texts = {same(value): value_text(key, value) for value in values}
+        return KeyAxis(key, is_log, places, texts, frozenset(detached))
+
+    @staticmethod
+    def of_names(key: str, values: Sequence[Any]) -> "KeyAxis":
+        """Any values, evenly spaced in their order."""
+        places = {same(value): float(number) for number, value in enumerate(values)}
+        texts = {same(value): value_text(key, value) for value in values}
+        return KeyAxis(key, False, places, texts, frozenset())
+
+    def place(self, value: Any) -> float:
+        return self.places[same(value)]
+
+    def is_detached(self, value: Any) -> bool:
+        return same(value) in self.detached
+
+    def show(self, axes: Axes, label: str, *, margin: float = 0.06) -> None:
+        """Scale, limits and ticks of the x axis."""
+        if self.is_log:
+            axes.set_xscale("log")
+        places = sorted(self.places.values())
+        axes.set_xlim(*padded(places[0], places[-1], margin, is_log=self.is_log))
+        if len(places) <= _MAX_NAMED_TICKS or self.detached:
+            self._name_ticks(axes)
+        else:
+            axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: number_text(value)))
+        axes.xaxis.set_minor_formatter(NullFormatter())
+        axes.set_xlabel(plain_text(label))
+
+    def _name_ticks(self, axes: Axes) -> None:
+        """Ticks at the values, fewer where their names would touch; the detached ones always."""
+        width_px = axes.get_window_extent().width
+        low, high = (_scaled(limit, self.is_log) for limit in axes.get_xlim())
+        taken: list[tuple[float, float]] = []
+        shown = []
+        for name in sorted(self.places, key=lambda name: (name not in self.detached,
+                                                          self.places[name])):  # fmt: skip
+            middle = (_scaled(self.places[name], self.is_log) - low) / (high - low) * width_px
+            half = (len(self.texts[name]) + 1.5) * _CHARACTER_PX / 2
+            if all(middle + half < left or middle - half > right for left, right in taken):
+                taken.append((middle - half, middle + half))
+                shown.append(name)
+        axes.set_xticks(
+            [self.places[name] for name in shown],
+            [plain_text(self.texts[name]) for name in shown],
+        )
+        axes.set_xticks([], minor=True)
+
+
+def padded(low: float, high: float, margin: float, *, is_log: bool) -> tuple[float, float]:
+    """Limits that leave room beside the outermost values: a share of what they span."""
+    if is_log:
+        factor: float = max((high / low) ** margin, 1.12)
+        return low / factor, high * factor
+    pad = margin * (high - low) or max(abs(high) * 0.05, 0.5)
+    return low - pad, high + pad
+
+
+def _wants_log_places(numbers: Sequence[float], scale: str | None) -> bool:
+    """Rising numbers: logarithmic if they span much, or lie factors apart rather than steps."""
+    if scale is not None or wants_log(numbers, None) or len(numbers) < _MIN_PLACES:
+        return wants_log(numbers, scale)
+    if numbers[0] <= 0:
+        return False
+    return _unevenness(np.diff(np.log(numbers))) < _unevenness(np.diff(numbers))
+
+
+def _unevenness(gaps: Float64) -> float:
+    return float(gaps.std() / gaps.mean())
+
+
+def _step(numbers: Sequence[float], is_log: bool) -> float:
+    """From the last number to what stands beyond it."""
+    if len(numbers) < 2:
+        return 2.0 if is_log else 1.0
+    gaps = max(3, len(numbers) - 1)
+    if is_log:
+        return max(1.6, math.exp(math.log(numbers[-1] / numbers[0]) / gaps))
+    return float(numbers[-1] - numbers[0]) / gaps
+
+
+def _moved(number: float, step: float, is_log: bool, steps: int) -> float:
+    return float(number * step**steps if is_log else number + step * steps)
+
+
+def _scaled(number: float, is_log: bool) -> float:
+    return float(np.log(number)) if is_log else number

@@ -1,0 +1,52 @@
+"""`kind: scatter`: metrics against a swept key, whatever the other keys are."""
+
+from matplotlib.axes import Axes
+
+from sim.report.figures.canvas import Drawn, put_header
+from sim.report.figures.captions import (
+    caption_of,
+    in_title,
+    joined,
+    seeds_caption,
+    slug_of,
+    titled,
+    where_of,
+)
+from sim.report.figures.lines import Styles, intervals, metric_axes
+from sim.report.figures.panels import Panel, draw_panels
+from sim.report.figures.scales import KeyAxis
+from sim.report.plot_check import panel_metrics
+from sim.report.plot_style import styled
+from sim.report.sweep_data import SweepData
+from sim.report.words import key_label, key_name
+from sim.scenario.report_section import ScatterPlot
+
+
+@styled
+def draw_scatter(data: SweepData, plot: ScatterPlot) -> Drawn:
+    """A dot a setting."""
+    design = data.design.where(plot.where or {})
+    metrics = panel_metrics(plot.y)
+    styles = Styles(design, plot.lines, [metric for group in metrics for metric in group])
+    axis = KeyAxis.of_numbers(plot.x, design.values(plot.x), plot.x_scale)
+    heights = metric_axes(data, design, metrics, scale=plot.y_scale, label=plot.y_label)
+
+    def draw(axes: Axes, panel: Panel) -> None:
+        for line in styles.lines(panel.design, panel.metrics):
+            found = intervals(data, line)
+            x = [axis.place(setting[plot.x]) for setting, _ in found]
+            y = [interval.mean or 0.0 for _, interval in found]
+            axes.plot(x, y, line.style.marker, color=line.style.colour, markersize=6, alpha=0.75,
+                      markeredgecolor="white", markeredgewidth=0.5)  # fmt: skip
+        axis.show(axes, plot.x_label or key_label(plot.x, design.keys))
+        heights[panel.metrics].show(axes, "y")
+
+    figure = draw_panels([Panel({}, design, group) for group in metrics], draw)
+    name = key_name(plot.x, design.keys)
+    title = plot.title or in_title(f"{titled(metrics)} against {name}")
+    put_header(figure, title, styles.legend)
+    others = [key_name(key, design.keys) for key in design.keys if key not in (plot.x, *plot.lines)]
+    words = ["A dot a setting.", f"What also varies: {joined(others)}." if others else "",
+             seeds_caption(data)]  # fmt: skip
+    caption = caption_of(plot.caption, words, where_of(plot.where, design.keys))
+    return Drawn(figure, slug_of("scatter", name, *plot.y[:2]), title, caption)

@@ -1,0 +1,25 @@
+"""How full servers are: decode rows a step, and the KV that requests hold. numpy only."""
+
+from typing import Any
+
+from sim.runlog import StepColumns
+
+
+def occupancy_metrics(steps: StepColumns) -> dict[str, Any]:
+    """`mean_decode_rows`, `max_decode_rows`, `mean_kv_used_pct`; None where there is no such step.
+
+    Means are over steps, not over time.
+    """
+    decodes = steps.num_decode_rows > 0
+    rows, num_steps = steps.num_decode_rows[decodes], steps.num_steps[decodes]
+    pool = steps.free_tokens + steps.evictable_tokens + steps.used_tokens
+    num_used, num_all = int(steps.used_token_steps.sum()), int((pool * steps.num_steps).sum())
+    return {
+        "mean_decode_rows": _ratio(int((rows * num_steps).sum()), int(num_steps.sum())),
+        "max_decode_rows": int(rows.max()) if len(rows) else None,
+        "mean_kv_used_pct": _ratio(100 * num_used, num_all),
+    }
+
+
+def _ratio(amount: int, base: int) -> float | None:
+    return amount / base if base else None

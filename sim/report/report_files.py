@@ -1,0 +1,58 @@
+"""A report on disk: the page, and each figure as .svg and .png."""
+
+import re
+from pathlib import Path
+
+from sim.core.atomic import atomic_path
+from sim.core.errors import InputError
+from sim.report.figures.canvas import Drawn
+from sim.report.files import make_directory
+from sim.report.page import Page, PageFigure
+from sim.report.plot_style import figure_bytes
+
+PAGE = "index.html"
+_OURS = re.compile(r"\d\d+-[a-z0-9-]+\.(svg|png)")
+
+
+def page_figure(number: int, drawn: Drawn) -> PageFigure:
+    """A figure, numbered from 1, in the forms that a report has it in."""
+    figure = drawn.figure
+    size_px = (
+        round(figure.get_figwidth() * figure.dpi), round(figure.get_figheight() * figure.dpi),
+    )  # fmt: skip
+    svg, png = (figure_bytes(figure, kind) for kind in ("svg", "png"))
+    name = f"{number:02}-{drawn.slug}"
+    return PageFigure(name, drawn.title, drawn.caption, size_px, svg, png)
+
+
+def write_report(page: Page, folder: Path) -> list[Path]:
+    """Write all files, the page last: where it is, the figures are whole and those it shows.
+
+    Figures of an earlier report are removed; foreign files are left alone.
+
+    Returns:
+        what was written, the page first.
+
+    Raises:
+        InputError: the folder cannot be made, or writing failed.
+    """
+    make_directory(folder)
+    contents = {f"{figure.name}.{kind}": content for figure in page.figures
+                for kind, content in (("svg", figure.svg), ("png", figure.png))}  # fmt: skip
+    _remove(folder / PAGE)
+    for path in sorted(folder.iterdir()):
+        if _OURS.fullmatch(path.name) and path.name not in contents:
+            _remove(path)
+    for name, content in contents.items():
+        with atomic_path(folder / name) as beside:
+            beside.write_bytes(content)
+    with atomic_path(folder / PAGE) as beside:
+        beside.write_text(page.html(), encoding="utf-8")
+    return [folder / PAGE, *(folder / name for name in contents)]
+
+
+def _remove(path: Path) -> None:
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise InputError(f"{path}: cannot replace: {error.strerror}") from error

@@ -1,0 +1,115 @@
+"""A finished run as pictures need it, out of its folder."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sim.core.errors import InputError
+from sim.core.request import Status
+from sim.core.units import NS_PER_MS, NS_PER_S
+from sim.report.files import REQUESTS, SCENARIO, SUMMARY, TIMELINE
+from sim.report.latencies import Float64
+from sim.report.timeline import Timeline, read_timeline
+from sim.runlog import NOT_YET_NS, Int64, RequestColumns, RunLog, StepColumns, TokenGaps
+
+_NEEDED = ("rid", "tenant", "status", "arrival_s", "ttft_ms", "e2e_latency_ms", "queue_time_ms")
+_COUNTS = ("prompt_tokens", "cached_tokens", "output_tokens", "retractions", "preemptions", "aged",
+           "replica")  # fmt: skip
+_ANEW = "simulate run with the same --out writes it anew"
+
+
+@dataclass(frozen=True, slots=True)
+class RunData:
+    """All that a run's folder says.
+
+    Attributes:
+        scenario: what it says, options applied.
+        summary: as `simulate run` prints it.
+        log: its requests; it has no steps.
+        timeline: what the steps were.
+    """
+
+    scenario: Mapping[str, Any]
+    summary: Mapping[str, Any]
+    log: RunLog
+    timeline: Timeline
+
+
+def read_run(folder: Path) -> RunData:
+    """Read what `simulate run --out` wrote.
+
+    Raises:
+        InputError: a file is missing, damaged, or of an older version.
+    """
+    summary = _mapping(folder / SUMMARY)
+    scenario = _mapping(folder / SCENARIO)
+    try:
+        found = read_timeline(folder / TIMELINE)
+    except (OSError, ValueError) as error:
+        raise _damaged(folder / TIMELINE, error) from error
+    return RunData(scenario, summary, _log(folder / REQUESTS), found)
+
+
+def _mapping(path: Path) -> Mapping[str, Any]:
+    try:
+        content = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        raise _damaged(path, error) from error
+    if not isinstance(content, dict):
+        raise InputError(f"{path}: is not what a run writes ({_ANEW})")
+    return content
+
+
+def _log(path: Path) -> RunLog:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        table = pq.read_table(path, columns=[*_NEEDED, *_COUNTS])
+    except (OSError, pa.ArrowException) as error:
+        raise _damaged(path, error) from error
+    missing = [name for name in (*_NEEDED, *_COUNTS) if name not in table.column_names]
+    if missing:
+        raise InputError(f"{path}: has no column {missing[0]} ({_ANEW})")
+    columns = {name: table.column(name).to_pylist() for name in _NEEDED[:3]}
+    times = {name: np.array(table.column(name).to_pylist(), dtype=np.float64)
+             for name in _NEEDED[3:]}  # fmt: skip
+    counts = {name: np.array(table.column(name).to_pylist(), dtype=np.int64) for name in _COUNTS}
+    nothing: Int64 = np.zeros(0, dtype=np.int64)
+    steps = StepColumns(**{field.name: nothing for field in fields(StepColumns)})
+    return RunLog(_requests(columns, times, counts), steps, TokenGaps(nothing, nothing))
+
+
+def _requests(
+    columns: Mapping[str, list[str]], times: Mapping[str, Float64], counts: Mapping[str, Int64]
+) -> RequestColumns:
+    """Time stamps out of latencies; priorities are not kept."""
+    arrival_ns = np.rint(times["arrival_s"] * NS_PER_S).astype(np.int64)
+    finished = np.array([status == Status.FINISHED.value for status in columns["status"]])
+    finish_ns = _stamps(arrival_ns, times["e2e_latency_ms"])
+    return RequestColumns(
+        rid=columns["rid"],
+        tenant=columns["tenant"],
+        status=columns["status"],
+        arrival_ns=arrival_ns,
+        scheduled_ns=_stamps(arrival_ns, times["queue_time_ms"]),
+        first_token_ns=_stamps(arrival_ns, times["ttft_ms"]),
+        finish_ns=np.where(finished, finish_ns, NOT_YET_NS),
+        priority=np.zeros(len(arrival_ns), dtype=np.int64),
+        **counts,
+    )
+
+
+def _stamps(arrival_ns: Int64, latency_ms: Float64) -> Int64:
+    happened = ~np.isnan(latency_ms)
+    latency_ns = np.rint(np.where(happened, latency_ms, 0.0) * NS_PER_MS).astype(np.int64)
+    return np.where(happened, arrival_ns + latency_ns, NOT_YET_NS)
+
+
+def _damaged(path: Path, error: Exception) -> InputError:
+    reason = getattr(error, "strerror", None) or " ".join(str(error).split())
+    return InputError(f"{path}: cannot be read: {reason} ({_ANEW})")

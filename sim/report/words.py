@@ -1,0 +1,146 @@
+"""How pictures and pages call swept keys and their values."""
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from sim.report.design import Settings, same
+from sim.report.sweep_tables import short_names
+
+# Values that mean "without end", by the last part of their key.
+_ENDLESS: Mapping[str, Any] = {
+    "t_ms": None,
+    "prefill_max_requests": None,
+    "chunked_prefill_size": -1,
+}
+_UNITS: Mapping[str, str] = {
+    "page_size": "tokens",
+    "context_length": "tokens",
+    "chunked_prefill_size": "tokens",
+    "max_running_requests": "requests",
+    "prefill_max_requests": "requests",
+    "num_requests": "requests",
+    "lookahead": "requests",
+    "k": "requests",
+    "tokens": "tokens",
+    "passes": "passes",
+    "force_fifo_every": "passes",
+    "mem_fraction_static": "share of memory",
+    "replicas": "servers",
+    "time_scale": "times the trace's arrival times",
+    "clients": "clients",
+    "sessions": "sessions",
+    "share_probability": "share of requests",
+    "limit": "requests",
+}
+_SUFFIXES: Mapping[str, str] = {
+    "_ms": "ms",
+    "_s": "s",
+    "_rps": "requests/s",
+    "_tokens": "tokens",
+    "_pct": "%",
+}
+_NAMES: Mapping[str, str] = {"t_ms": "FAIRNESS_T"}
+_LOAD_KEYS = ("rate_rps", "time_scale", "every_s")
+_CLIENT_KEYS = ("clients", "sessions")
+_MAX_TEXT = 40
+
+
+def last_part(key: str) -> str:
+    return key.rpartition(".")[2]
+
+
+def changes_arrivals(key: str) -> bool:
+    """Whether a number of this key sets when requests come."""
+    return last_part(key) in _LOAD_KEYS
+
+
+def makes_load(key: str) -> bool:
+    """Whether a number of this key says how much is asked of the server."""
+    return last_part(key) in (*_LOAD_KEYS, *_CLIENT_KEYS)
+
+
+def number_of(key: str, value: Any) -> float:
+    """A swept value as a number; infinity for one that means no limit, NaN for another null."""
+    name = last_part(key)
+    if name in _ENDLESS and value == _ENDLESS[name]:
+        return math.inf
+    return math.nan if value is None else float(value)
+
+
+def value_text(key: str, value: Any) -> str:
+    """A swept value in words: `4,096`, `∞`, `k_lpm, k 4`."""
+    name = last_part(key)
+    if name in _ENDLESS and value == _ENDLESS[name] and not isinstance(value, bool):
+        return "∞"
+    if value is None:
+        return "none"
+    if isinstance(value, str):
+        return _cut(value)
+    if isinstance(value, Mapping):
+        return _cut(_mapping_text(value))
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return _cut(json.dumps(value))
+    return number_text(value)
+
+
+def number_text(value: float) -> str:
+    """To six digits, thousands apart from 10,000 on."""
+    if float(value).is_integer() and abs(value) < 10**15:
+        return f"{int(value):,}" if abs(value) >= 10_000 else str(int(value))
+    return f"{value:.6g}"
+
+
+def key_name(key: str, keys: Iterable[str]) -> str:
+    """The shortest end of a key path that tells it from the other ones."""
+    short = short_names(list(keys)).get(key, key)
+    return _NAMES.get(short, short)
+
+
+def key_label(key: str, keys: Iterable[str]) -> str:
+    """An axis' title: name and unit."""
+    unit = key_unit(key)
+    name = key_name(key, keys)
+    return f"{name} ({unit})" if unit else name
+
+
+def key_unit(key: str) -> str:
+    name = last_part(key)
+    if name in _UNITS:
+        return _UNITS[name]
+    return next((unit for end, unit in _SUFFIXES.items() if name.endswith(end)), "")
+
+
+def setting_text(setting: Settings, keys: Iterable[str], *, named: bool = True) -> str:
+    """Values of some keys in words: `t_ms 200, lpm`; names only where values do not say enough."""
+    keys = list(keys)
+    parts = []
+    for key, value in setting.items():
+        text = value_text(key, value)
+        bare = isinstance(value, str) or (isinstance(value, Mapping) and "kind" in value)
+        unit = f" {key_unit(key)}" if key_unit(key) in {"ms", "s", "requests/s", "tokens"} else ""
+        shown = f"{key_name(key, keys)} {text}{'' if text in {'none', '∞'} else unit}"
+        parts.append(text if bare or not named else shown)
+    return ", ".join(parts)
+
+
+def where_text(wanted: Settings, keys: Iterable[str]) -> str:
+    """What a plot is narrowed down to: `t_ms 200 or 400, lpm`."""
+    keys = list(keys)
+    parts = []
+    for key, values in wanted.items():
+        listed = values if isinstance(values, list | tuple) else [values]
+        texts = list({same(value): value_text(key, value) for value in listed}.values())
+        parts.append(f"{key_name(key, keys)} {' or '.join(texts)}")
+    return ", ".join(parts)
+
+
+def _mapping_text(value: Mapping[str, Any]) -> str:
+    kind = [str(value["kind"])] if "kind" in value else []
+    rest = [f"{key} {value_text(key, item)}" for key, item in value.items() if key != "kind"]
+    return ", ".join([*kind, *rest])
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _MAX_TEXT else f"{text[: _MAX_TEXT - 1]}…"

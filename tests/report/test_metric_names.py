@@ -1,0 +1,51 @@
+"""Metrics by name: all that a summary has, and none that it lacks."""
+
+import pytest
+
+from sim.report.metric_names import MetricName, metric_names
+from sim.report.metrics import summarise
+from sim.testing.toy_server import toy_log
+
+
+@pytest.fixture(scope="module")
+def summary():
+    return summarise(toy_log(60, rate_rps=10))
+
+
+def test_metric_names_are_the_numbers_of_a_summary(summary):
+    """Every number of a real run has a name, whatever an empty run leaves undefined."""
+    numbers = {
+        key
+        for key, value in summary.items()
+        if isinstance(value, bool | int | float) or value is None
+    }
+    top = {name for name in metric_names() if "." not in name}
+    assert top == numbers - {"wall_seconds"}
+    assert {f"hot.{key}" for key in summary["hot"]} <= set(metric_names())
+
+
+def test_metric_names_have_values_in_a_summary(summary):
+    """Looked up by name, dots included; what is undefined or unknown has none."""
+    nested = {**summary, "tenants": {"a.b": {"p99_ttft_ms": 7}}}
+    assert MetricName.of("tenants.a.b.p99_ttft_ms").value(nested) == 7
+    assert MetricName.of("queue_time.max_ms").value(summary) == summary["max_queue_time_ms"]
+    assert MetricName.of("hot.mean_ttft_ms").value(summary) == summary["hot"]["mean_ttft_ms"]
+    assert MetricName.of("saturated").value({"saturated": True}) == 1.0
+    assert MetricName.of("tenants.nobody.p99_ttft_ms").value(nested) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("p99_ttft_ms", ("all requests", "p99 TTFT", "ms")),
+        ("cold.mean_e2e_latency_ms", ("cold", "mean end-to-end latency", "ms")),
+        ("tenants.a.b.p99_ttft_ms", ("a.b", "p99 TTFT", "ms")),
+        ("queue_time.max_ms", ("all requests", "max queue time", "ms")),
+        ("request_goodput", ("all requests", "goodput", "requests/s")),
+        ("something_new_ms", ("all requests", "something new", "ms")),
+    ],
+)
+def test_metric_names_in_words(name, words):
+    """What axes and legends say."""
+    metric = MetricName.of(name)
+    assert (metric.group_label, metric.label, metric.unit) == words

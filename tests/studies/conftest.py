@@ -1,0 +1,80 @@
+"""Studies run in this process, on the scenario files that ship, smaller where a test says so."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from statistics import fmean
+from typing import Any, NamedTuple
+
+import pytest
+
+from sim.commands.sweep_point import run_point
+from sim.scenario.load import load_scenario
+from sim.sweep.plan import Plan, plan_sweep
+from sim.sweep.trace_cache import TraceCache
+
+STUDIES = Path(__file__).parents[2] / "scenarios" / "studies"
+
+
+class Run(NamedTuple):
+    """A point of a sweep; settings are called by the last part of their key path."""
+
+    settings: Mapping[str, Any]
+    summary: Mapping[str, Any]
+
+
+class Results(NamedTuple):
+    """All points of a sweep."""
+
+    runs: list[Run]
+
+    def mean(self, metric: str, **settings: Any) -> float:
+        """The metric's mean over the points with these settings, which are all its seeds.
+
+        A metric of a part of the requests is written with dots: `tenants.chat.mean_ttft_ms`.
+        """
+        found = [
+            _value(run.summary, metric)
+            for run in self.runs
+            if all(run.settings.get(name) == value for name, value in settings.items())
+        ]
+        assert found, f"no point with {settings}"
+        return fmean(found)
+
+    def means(self, metric: str, key: str, values: list[Any], **settings: Any) -> list[float]:
+        """The metric's means along a swept key."""
+        return [self.mean(metric, **{key: value}, **settings) for value in values]
+
+
+@pytest.fixture(scope="module")
+def plan_of():
+    """The plan of a study: its own sweep, or the one given."""
+
+    def plan(name: str, sweep: Mapping[str, Any] | None = None, *overrides: str) -> Plan:
+        replaced = [] if sweep is None else [f"sweep={json.dumps(sweep)}"]
+        return plan_sweep(load_scenario(STUDIES / f"{name}.yaml", [*replaced, *overrides]))
+
+    return plan
+
+
+@pytest.fixture(scope="module")
+def study(plan_of):
+    """Run a study; every request that was sent has to be answered."""
+
+    def run(name: str, sweep: Mapping[str, Any] | None = None, *overrides: str) -> Results:
+        plan, read_trace, runs = plan_of(name, sweep, *overrides), TraceCache(), []
+        for point in plan.points:
+            summary = run_point(plan.scenario(point), read_trace)
+            assert summary["completed"] == summary["submitted"]
+            settings = {key.rpartition(".")[2]: value for key, value in point.settings.items()}
+            runs.append(Run(settings, summary))
+        return Results(runs)
+
+    return run
+
+
+def _value(summary: Mapping[str, Any], metric: str) -> float:
+    value: Any = summary
+    for part in metric.split("."):
+        value = value[part]
+    return float(value)
