@@ -18,7 +18,7 @@ from sim.report.sweep_tables import sweep_table
 from sim.scenario.load import load_scenario
 from sim.sweep.executor import Outcome, Status, SweepExecutor
 from sim.sweep.identity import code_version
-from sim.sweep.plan import SEED, canonical, plan_sweep
+from sim.sweep.plan import canonical, plan_sweep
 from sim.sweep.process_pool import ProcessPool
 from sim.sweep.ray_cluster import RayCluster
 from sim.sweep.run import SweepState, look_up, run_sweep
@@ -118,24 +118,10 @@ def _results(state: SweepState, outcomes: Mapping[str, Outcome]) -> SweepResults
     plan = state.plan
     points = []
     for key, point in zip(state.keys, plan.points, strict=True):
-        dump = plan.scenario(point).scenario.model_dump(mode="json")
-        values = {name: _value_at(dump, name) for name in plan.keys} | dict(point.settings)
         outcome = outcomes[key]
-        values.setdefault(SEED, dump[SEED])
+        values = plan.values(point.settings)
         points.append((values, outcome.summary, outcome.status.value, outcome.message))
     return sweep_results(plan.base.scenario.name, plan.keys, points)
-
-
-def _value_at(data: object, key: str) -> object:
-    """The value at a key path; None where a scenario has no such key."""
-    for part in key.split("."):
-        if isinstance(data, dict):
-            data = data.get(part)
-        elif isinstance(data, list) and part.isdigit() and int(part) < len(data):
-            data = data[int(part)]
-        else:
-            return None
-    return data
 
 
 def _warn_of_ranges(results: SweepResults) -> None:

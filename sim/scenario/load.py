@@ -18,6 +18,8 @@ from sim.scenario.user_policy import is_user_policy, source_hash
 from sim.scenario.yaml_loader import KeyPath, YamlValue, parse_yaml_mapping, read_yaml_file
 
 POLICY_KEY: KeyPath = ("scheduler", "schedule_policy")
+# Sections that say what else to run, and nothing of this run.
+PLANS = ("sweep", "tune")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +75,12 @@ def load_scenario_text(
 
 
 def vary(loaded: LoadedScenario, changes: Sequence[Change]) -> LoadedScenario:
-    """The scenario with some values changed, and without its sweep.
+    """The scenario with some values changed, and without what is to be tried (`PLANS`).
 
     Raises:
         InputError: a change leads nowhere, or to something that is no scenario.
     """
-    base = {key: value for key, value in loaded.raw.items() if key != "sweep"}
+    base = {key: value for key, value in loaded.raw.items() if key not in PLANS}
     data, origins = apply_changes(base, loaded.origins, changes)
     return _validated(data, origins, loaded.path, loaded.base_dir)
 
@@ -98,12 +100,12 @@ def _validated(data: Data, origins: Origins, path: Path, base_dir: Path) -> Load
 def content_hash(scenario: Scenario, base_dir: Path = Path()) -> str:
     """SHA-256, in hex, of the scenario as canonical JSON: sorted keys, defaults filled in.
 
-    The hash of a user's policy's source is part of it; what to sweep over is not.
+    The hash of a user's policy's source is part of it; `PLANS` are not.
 
     Raises:
         InputError: that source cannot be found; the reason alone.
     """
-    content = scenario.model_dump(mode="json", exclude={"sweep"})
+    content = scenario.model_dump(mode="json", exclude=set(PLANS))
     if is_user_policy(policy := scenario.scheduler.schedule_policy):
         content["policy_source"] = source_hash(policy, base_dir)
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)

@@ -7,6 +7,7 @@ from pydantic import AfterValidator, Field, model_validator
 from sim.latency.config import LatencyConfig
 from sim.scenario.scheduler_section import SchedulerSection
 from sim.scenario.sweep_section import SweepSection
+from sim.scenario.tune_section import TuneSection
 from sim.strict_model import StrictModel
 from sim.workload.config import WorkloadConfig
 
@@ -48,6 +49,7 @@ class Scenario(StrictModel):
     router: Literal["round-robin"] = "round-robin"
     slo: SloSection = SloSection()
     sweep: SweepSection | None = None
+    tune: TuneSection | None = None
 
     @model_validator(mode="after")
     def _check_pool_is_known(self) -> Self:

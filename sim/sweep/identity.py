@@ -10,7 +10,7 @@ from pathlib import Path
 from sim import __version__
 from sim.latency.config import ProfileLatencyConfig
 from sim.latency.profile_files import shipped_profiles
-from sim.scenario.load import LoadedScenario
+from sim.scenario.load import PLANS, LoadedScenario
 from sim.scenario.schema import Scenario
 
 # What decides results; caches of compiled code do not.
@@ -63,7 +63,7 @@ def named_files(scenario: Scenario, base_dir: Path) -> list[Path]:
 
     Names that are no files are left out where they are names of packaged data.
     """
-    sections = scenario.model_dump(mode="json", exclude={"sweep"})
+    sections = scenario.model_dump(mode="json", exclude=set(PLANS))
     paths = [base_dir / name for name in _names(sections)]
     paths = [path / _MODEL_CONFIG if path.is_dir() else path for path in paths]
     if isinstance(scenario.latency, ProfileLatencyConfig):

@@ -5,9 +5,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import prod
+from typing import cast
 
 from sim.core.errors import InputError
-from sim.scenario.load import LoadedScenario, vary
+from sim.scenario.load import PLANS, LoadedScenario, vary
 from sim.scenario.overrides import Change
 from sim.scenario.sweep_section import SweepSection
 from sim.scenario.wording import shorten
@@ -18,7 +19,7 @@ Settings = Mapping[str, YamlValue]
 
 MAX_POINTS = 10**5
 SEED = "seed"
-_NOT_SWEPT = ("sweep", SEED)
+_NOT_SWEPT = (*PLANS, SEED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,15 +47,31 @@ class Plan:
         base: the scenario.
         keys: the key paths that are swept, `seed` last where seeds are.
         points: what to run.
+        section: of the scenario, that says so.
     """
 
     base: LoadedScenario
     keys: tuple[str, ...]
     points: tuple[Point, ...]
+    section: str = "sweep"
 
     def scenario(self, point: Point) -> LoadedScenario:
         """The scenario of a point, without its sweep."""
-        return vary(self.base, _changes(self.base, point.settings))
+        return self.vary(point.settings)
+
+    def vary(self, settings: Settings) -> LoadedScenario:
+        """The scenario with these values.
+
+        Raises:
+            InputError: they make no valid scenario.
+        """
+        return vary(self.base, _changes(self.base, settings, self.section))
+
+    def values(self, settings: Settings) -> Settings:
+        """What the keys and the seed are with these settings, which may leave keys alone."""
+        dump = self.vary(settings).scenario.model_dump(mode="json")
+        values = {key: _value_at(dump, key) for key in (*self.keys, SEED)}
+        return values | dict(settings)
 
 
 def plan_sweep(loaded: LoadedScenario) -> Plan:
@@ -119,7 +136,7 @@ def _refuse_repeats(loaded: LoadedScenario, place: KeyPath, values: Sequence[Yam
 
 def _check_key(loaded: LoadedScenario, key: str, axis: int, taken: dict[str, int]) -> None:
     """Refuse a key that another axis sets too, or sets a part of, or the whole of."""
-    place = _written(loaded, key)
+    place = _written(loaded, key, "sweep")
     if key.partition(".")[0] in _NOT_SWEPT:
         hint = "give the seeds as sweep.seeds" if key == SEED else "cannot be swept"
         raise loaded.error(place, hint)
@@ -135,7 +152,7 @@ def _check_key(loaded: LoadedScenario, key: str, axis: int, taken: dict[str, int
 def _checked_points(loaded: LoadedScenario, settings: Sequence[Settings]) -> Iterator[Point]:
     for number, values in enumerate(settings):
         try:
-            scenario = vary(loaded, _changes(loaded, values))
+            scenario = vary(loaded, _changes(loaded, values, "sweep"))
         except InputError as error:
             which = ", ".join(f"{key}={canonical(value)}" for key, value in values.items())
             where = f"point {number + 1} of {len(settings)}: {which}"
@@ -143,21 +160,35 @@ def _checked_points(loaded: LoadedScenario, settings: Sequence[Settings]) -> Ite
         yield Point(number, values, scenario.content_hash)
 
 
-def _changes(loaded: LoadedScenario, settings: Settings) -> list[Change]:
-    return [Change(key, value, _label(loaded, key, value)) for key, value in settings.items()]
+def _changes(loaded: LoadedScenario, settings: Settings, section: str) -> list[Change]:
+    return [
+        Change(key, value, _label(loaded, key, value, section)) for key, value in settings.items()
+    ]
 
 
-def _label(loaded: LoadedScenario, key: str, value: YamlValue) -> str:
+def _label(loaded: LoadedScenario, key: str, value: YamlValue, section: str) -> str:
     origins = loaded.origins
-    written = origins.labels[origins.nearest(_written(loaded, key))]
-    return f"{written}: sweep: {key}={shorten(canonical(value))}"
+    written = origins.labels[origins.nearest(_written(loaded, key, section))]
+    return f"{written}: {section}: {key}={shorten(canonical(value))}"
 
 
-def _written(loaded: LoadedScenario, key: str) -> KeyPath:
-    """Where the scenario says that this key is swept."""
+def _written(loaded: LoadedScenario, key: str, section: str) -> KeyPath:
+    """Where a section of the scenario says that this key is changed."""
     labels = loaded.origins.labels
-    places: list[KeyPath] = [("sweep", key), ("sweep", "grid", key)]
-    places += [("sweep", "random", "draw", key)]
-    places += [place for place in labels if place[:2] == ("sweep", "list") and place[-1] == key]
-    places += [("sweep", "seeds")] if key == SEED else []
-    return next((place for place in places if place in labels), ("sweep",))
+    places: list[KeyPath] = [(section, key), (section, "grid", key), (section, "ranges", key)]
+    places += [(section, "random", "draw", key)]
+    places += [place for place in labels if place[:2] == (section, "list") and place[-1] == key]
+    places += [(section, "seeds")] if key == SEED else []
+    return next((place for place in places if place in labels), (section,))
+
+
+def _value_at(data: object, key: str) -> YamlValue:
+    """The value at a key path; None where a scenario has no such key."""
+    for part in key.split("."):
+        if isinstance(data, dict):
+            data = data.get(part)
+        elif isinstance(data, list) and part.isdigit() and int(part) < len(data):
+            data = data[int(part)]
+        else:
+            return None
+    return cast("YamlValue", data)
