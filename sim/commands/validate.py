@@ -7,10 +7,11 @@ from sim.commands.output import print_line
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario
 from sim.sweep.plan import plan_sweep
+from sim.sweep.tune_plan import plan_tune
 
 
 def validate(path: Path, overrides: Sequence[str]) -> None:
-    """Load and build the scenario, and check every point of its sweep.
+    """Load and build the scenario, and check every point of its sweep, and its search.
 
     Raises:
         InputError: the first thing that is wrong.
@@ -21,6 +22,8 @@ def validate(path: Path, overrides: Sequence[str]) -> None:
     text = f"{path}: in order; {requests}, {_counted(len(built.latencies), 'replica')}"
     if loaded.scenario.sweep is not None:
         text += f", a sweep of {_counted(len(plan_sweep(loaded).points), 'point')}"
+    if loaded.scenario.tune is not None:
+        text += f", a search of {_counted(plan_tune(loaded).num_trials, 'trial')}"
     print_line(text)
 
 
