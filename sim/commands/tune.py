@@ -6,18 +6,18 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from sim.commands.output import print_line, print_table
 from sim.commands.result_files import ResultFiles
 from sim.commands.sweep_point import run_point
+from sim.commands.tune_results import error_of, launch_of, results_of
 from sim.core.errors import InputError
 from sim.report.files import make_directory
 from sim.report.progress import Progress
-from sim.report.sglang_flags import Launch, sglang_launch
+from sim.report.sglang_flags import Launch
 from sim.report.sweep_files import remove_results
 from sim.report.tune_files import tune_json, write_tune_results
-from sim.report.tune_results import METRICS, TrialResult, TuneResults
+from sim.report.tune_results import TuneResults
 from sim.report.tune_tables import (
     best_table,
     front_in_words,
@@ -38,7 +38,6 @@ from sim.sweep.tune import PointBench, Trial, run_tune
 from sim.sweep.tune_plan import TunePlan, plan_tune
 
 _MAX_LISTED = 20
-_SCHEDULER = "scheduler."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,8 +74,8 @@ def tune(path: Path, overrides: Sequence[str], options: TuneOptions) -> int:
     make_directory(out / "points")
     remove_results(out)
     trials = _run(plan, search, PointStore(out / "points", code_version()), options)
-    results = _results(plan, trials)
-    launch = _launch(plan, results)
+    results = results_of(plan, trials)
+    launch = launch_of(plan, trials, results)
     write_tune_results(results, launch, out)
     _print(results, launch, json=options.json)
     failed = _report_failures(trials, out)
@@ -133,66 +132,6 @@ def _plan_in_words(plan: TunePlan, num_points: int) -> str:
     return f"{text}: a search{'' if num is None else f' of {num:,} settings'}"
 
 
-def _results(plan: TunePlan, trials: Sequence[Trial]) -> TuneResults:
-    section, keys = plan.section, tuple(plan.space.axes)
-    unit = "requests/s"
-    if section.objective == "cost":
-        unit = "replicas" if section.price_per_hour is None else "per hour"
-    return TuneResults(
-        name=plan.plan.base.scenario.name,
-        objective=section.objective,
-        unit=unit,
-        method="grid" if plan.is_grid else "search",
-        num_settings=plan.space.num_settings,
-        least_attainment=section.min_slo_attainment,
-        keys=keys,
-        seeds=plan.seeds,
-        trials=tuple(_result(plan, trial) for trial in trials),
-    )
-
-
-def _result(plan: TunePlan, trial: Trial) -> TrialResult:
-    settings = dict(plan.own) | dict(trial.settings)
-    score = trial.score
-    if score is None:
-        status = "failed" if trial.outcomes else "contradiction"
-        return TrialResult(
-            trial=trial.number, settings=settings, status=status, error=_error(trial), runs={}
-        )
-    summaries: list[dict[str, Any]] = [outcome.summary or {} for outcome in trial.outcomes]
-    runs = {metric: tuple(summary[metric] for summary in summaries) for metric in METRICS.values()}
-    return TrialResult(
-        trial=trial.number,
-        settings=settings,
-        status="done",
-        error=None,
-        objective=score.objective,
-        sought=score.sought,
-        meets=score.meets,
-        runs=runs,
-    )
-
-
-def _error(trial: Trial) -> str | None:
-    messages = (outcome.message for outcome in trial.outcomes if outcome.message is not None)
-    return trial.message or next(messages, None)
-
-
-def _launch(plan: TunePlan, results: TuneResults) -> Launch | None:
-    """How the winner is launched; what is not the scheduler's has no flag."""
-    if results.winner is None:
-        return None
-    scenario = plan.plan.vary(results.winner.settings).scenario
-    searched = [key.removeprefix(_SCHEDULER) for key in plan.space.axes if _SCHEDULER in key]
-    launch = sglang_launch(scenario.scheduler, searched)
-    elsewhere = [
-        f"{key}={canonical(value)}"
-        for key, value in results.winner.settings.items()
-        if not key.startswith(_SCHEDULER)
-    ]
-    return Launch(launch.variables, launch.flags, (*launch.apart, *elsewhere))
-
-
 def _print(results: TuneResults, launch: Launch | None, *, json: bool) -> None:
     if json:
         print_line(tune_json(results, launch).rstrip())
@@ -221,7 +160,7 @@ def _report_failures(trials: Sequence[Trial], out: Path) -> bool:
         keys = [outcome.key for outcome in trial.outcomes if outcome.status is not Status.DONE]
         where = f" (its scenario: {out / 'points' / keys[0]}.json)" if keys else ""
         what = "failed" if keys else "cannot be"
-        _say(f"trial {trial.number} {what} ({values}): {_error(trial)}{where}")
+        _say(f"trial {trial.number} {what} ({values}): {error_of(trial)}{where}")
     if len(without) > _MAX_LISTED:
         _say(f"{len(without) - _MAX_LISTED:,} trials more: see {out / 'results.csv'}")
     return any(trial.outcomes for trial in without)
