@@ -135,15 +135,13 @@ def axis_of(described: Range) -> Axis:
         case UniformRange(step=None):
             return Continuous(described.min, described.max, is_log=False)
         case UniformRange():
-            return _stepped(described.min, described.max, described.step or 1.0)
+            low, step = described.min, described.step or 1.0
+            # 0.3 is two steps of 0.1 from 0.1, though (0.3 - 0.1) / 0.1 is a little less than 2.
+            num_steps = math.floor(float(f"{(described.max - low) / step:.{_DIGITS}g}"))
+            return Countable(num_steps + 1, is_scale=True, low=low, step=step)
         case IntRange():
-            return _stepped(described.min, described.max, described.step)
-
-
-def _stepped(low: float, high: float, step: float) -> Countable:
-    # 0.3 is two steps of 0.1 from 0.1, though (0.3 - 0.1) / 0.1 is a little less than 2.
-    num_steps = math.floor(float(f"{(high - low) / step:.{_DIGITS}g}"))
-    return Countable(num_steps + 1, is_scale=True, low=low, step=step)
+            num_steps = (described.max - described.min) // described.step
+            return Countable(num_steps + 1, True, low=described.min, step=described.step)
 
 
 def _is_scale(values: Sequence[YamlValue]) -> bool:
