@@ -80,9 +80,9 @@ def test_search_learns_from_failures_and_from_broken_promises():
     chosen = searched(space, 40, judge=judge)
     assert all(0 <= x < 40 and 0.1 <= y <= 10 for x, y in chosen)
     late = [x for x, _ in chosen[20:]]
-    assert min(late) >= 10
+    assert sum(x < 10 for x in late) <= 2
     assert max(x for x in late if x <= 25) == 25
-    # By chance it would be a third.
+    # By chance it would be five and seven or eight.
     assert sum(19 <= x <= 31 for x in late) > 10
 
 

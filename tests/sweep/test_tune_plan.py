@@ -44,7 +44,7 @@ REFUSED = {
     "replicas: {kind: gauss}": "study.yaml:20: tune.ranges.replicas.kind: unknown kind 'gauss'"
     " (one of: uniform, loguniform, int, choice)",
     "scheduler.schedule_policy: {kind: choice, values: [fcfs, lmp]}": "study.yaml:20: tune:"
-    ' scheduler.schedule_policy="lmp": unknown policy \'lmp\' (did you mean lpm?)',
+    " scheduler.schedule_policy=\"lmp\": unknown policy 'lmp' (did you mean lpm?)",
     "seed: {kind: int, min: 1, max: 2}": "study.yaml:20: tune.ranges.seed: give the seeds as"
     " tune.seeds",
     "slo.ttft_ms: {kind: uniform, min: 1, max: 2}": "study.yaml:20: tune.ranges.slo.ttft_ms:"
@@ -94,7 +94,9 @@ def test_plan_bad_section_is_refused_in_one_line(planned, overrides, line):
 
 def test_plan_of_a_small_space_is_a_grid(planned):
     """If the trials are enough for all settings and the scenario's own beside them."""
-    six = "replicas: {kind: int, min: 1, max: 3}\nscheduler.page_size: {kind: choice, values: [1, 2]}"
+    six = (
+        "replicas: {kind: int, min: 1, max: 3}\nscheduler.page_size: {kind: choice, values: [1, 2]}"
+    )
     assert (planned(six).is_grid, planned(six).num_trials) == (True, 6)
     assert not planned(six, "tune.num_trials=5").is_grid
     # The scenario's own page size is not among these.
