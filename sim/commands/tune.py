@@ -111,7 +111,7 @@ class _Meter:
 
 def _run(plan: TunePlan, search: Search, store: PointStore, options: TuneOptions) -> list[Trial]:
     num_points = plan.num_trials * len(plan.seeds)
-    _say(_plan_in_words(plan, num_points))
+    _say(_plan_in_words(plan, num_points) + store.read(()).unused_in_words())
     jobs = options.jobs or len(os.sched_getaffinity(0))
     with ProcessPool(jobs) as pool, ExitStack() as stack:
         bench = PointBench(store, pool, run_point, code=code_version(), fresh=options.fresh)

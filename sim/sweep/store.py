@@ -34,6 +34,15 @@ class StoreContents:
     num_other_code: int
     num_damaged: int
 
+    def unused_in_words(self) -> str:
+        """What lies there in vain, to be put after other words; empty if nothing does."""
+        text = ""
+        if self.num_other_code:
+            text += f"; {self.num_other_code:,} stored by other code are not used"
+        if self.num_damaged:
+            text += f"; {self.num_damaged:,} damaged files are not used"
+        return text
+
 
 class PointStore:
     """A folder of points. Several sweeps may share it: equal points have equal content.
