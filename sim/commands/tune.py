@@ -78,6 +78,7 @@ def tune(path: Path, overrides: Sequence[str], options: TuneOptions) -> int:
     launch = launch_of(plan, trials, results)
     write_tune_results(results, launch, out)
     _print(results, launch, json=options.json)
+    _warn_of_ranges(trials, results)
     failed = _report_failures(trials, out)
     return 1 if failed or results.winner is None else 0
 
@@ -150,6 +151,21 @@ def _print(results: TuneResults, launch: Launch | None, *, json: bool) -> None:
         print_line("")
         for line in launch_lines(launch):
             print_line(line)
+
+
+def _warn_of_ranges(trials: Sequence[Trial], results: TuneResults) -> None:
+    left = [
+        trial.number
+        for trial in trials
+        if any("left_range" in (outcome.summary or {}) for outcome in trial.outcomes)
+    ]
+    if left:
+        winner = results.winner
+        who = "the winner too" if winner is not None and winner.trial in left else "not the winner"
+        _say(
+            f"warning: {len(left):,} trials left the range their step times were measured in,"
+            f" {who}; the first is trial {left[0]}: see left_range in its points"
+        )
 
 
 def _report_failures(trials: Sequence[Trial], out: Path) -> bool:

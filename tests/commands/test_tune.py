@@ -281,6 +281,24 @@ tune:
     assert simulate("tune", tune_of(only_bad), "--out", "out").code == 0
 
 
+def test_tune_outside_of_measured_step_times_is_warned_of(simulate, inline, tune_of, monkeypatch):
+    """A winner that nobody measured is not to be trusted without a look."""
+
+    def run_point(loaded, read_trace):
+        summary = {"request_goodput": float(loaded.scenario.replicas), "slo_attainment": 1.0}
+        summary |= dict.fromkeys(("mean_ttft_ms", "p99_ttft_ms", "mean_tpot_ms"), 1.0)
+        summary["output_throughput"] = 1.0
+        is_far = loaded.scenario.replicas > 2
+        return summary | ({"left_range": "3 steps"} if is_far else {})
+
+    monkeypatch.setattr(sim.commands.tune, "run_point", run_point)
+    file = tune_of(COST.replace("cost", "goodput"))
+    warning = "tune: warning: 3 trials left the range their step times were measured in, {};"
+    assert warning.format("the winner too") in simulate("tune", file, "--out", "a").err
+    near = tune_of(COST)
+    assert warning.format("not the winner") in simulate("tune", near, "--out", "b").err
+
+
 def test_tune_interrupted_keeps_what_is_finished(simulate, inline, small, monkeypatch):
     """Ctrl-C: 130, and the next search goes on from there."""
 
@@ -332,6 +350,16 @@ BAD_OPTIONS = {
 def test_tune_bad_option_is_refused(refused_bare, small, options, reason):
     """One line that says which, and no folder made."""
     assert reason in refused_bare("tune", small, *options)
+
+
+def test_tune_document_shows_the_shipped_scenario(simulate):
+    """Which is in order."""
+    root = Path(__file__).parents[2]
+    document = (root / "docs" / "tune.md").read_text(encoding="utf-8")
+    shown = document.split("```yaml\n")[1].split("```")[0]
+    shipped = root / "scenarios" / "tune.yaml"
+    assert shipped.read_text(encoding="utf-8").endswith(shown)
+    assert simulate("validate", shipped).out.endswith("a search of 32 trials\n")
 
 
 def test_run_and_validate_know_of_the_search(simulate, small):
