@@ -1,6 +1,6 @@
 """What a search found, as tables and sentences."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from rich.box import SIMPLE_HEAD
 from rich.markup import escape
@@ -26,13 +26,34 @@ def best_table(results: TuneResults) -> Table:
     if results.winner is None:
         named = {"nearest": ranked[0] if ranked else None}
     named |= {"runner-up": results.runner_up, "as written": results.trials[OWN]}
-    return _table(results, {name: trial for name, trial in named.items() if trial is not None})
+    shown = {name: trial for name, trial in named.items() if trial is not None}
+    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    table.add_column()
+    for name in shown:
+        table.add_column(name, justify="right")
+    table.add_row("trial", *(str(trial.trial) for trial in shown.values()))
+    for key in results.keys:
+        values = [value_text(trial.settings.get(key)) for trial in shown.values()]
+        table.add_row(escape(key), *values)
+    columns = [_metrics(trial) for trial in shown.values()]
+    for label, *cells in zip(_labels(results), *columns, strict=True):
+        table.add_row(label, *cells)
+    return table
 
 
 def front_table(results: TuneResults) -> Table:
     """The first trials of the front, the best objective first."""
-    front = results.front()[:_MAX_FRONT]
-    return _table(results, {str(trial.trial): trial for trial in front}, heading="trial")
+    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    table.add_column("trial", justify="right")
+    for name in short_names(list(results.keys)).values():
+        # A name that is cut off tells nothing.
+        table.add_column(escape(name), overflow="fold")
+    for label in _labels(results):
+        table.add_column(label, justify="right")
+    for trial in results.front()[:_MAX_FRONT]:
+        settings = [value_text(trial.settings.get(key)) for key in results.keys]
+        table.add_row(str(trial.trial), *settings, *_metrics(trial))
+    return table
 
 
 def front_in_words(results: TuneResults) -> str:
@@ -92,20 +113,8 @@ def launch_lines(launch: Launch) -> list[str]:
     return lines
 
 
-def _table(results: TuneResults, trials: Mapping[str, TrialResult], heading: str = "") -> Table:
-    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    table.add_column(heading)
-    if not heading:
-        table.add_column("trial", justify="right")
-    for name in short_names(list(results.keys)).values():
-        table.add_column(escape(name))
-    for label in (f"{results.objective} {results.unit}", *METRICS):
-        table.add_column(label, justify="right")
-    for name, trial in trials.items():
-        settings = [value_text(trial.settings.get(key)) for key in results.keys]
-        first = [name] if heading else [name, str(trial.trial)]
-        table.add_row(*first, *settings, *_metrics(trial))
-    return table
+def _labels(results: TuneResults) -> list[str]:
+    return [f"{results.objective} {results.unit}", *METRICS]
 
 
 def _metrics(trial: TrialResult) -> Sequence[str]:

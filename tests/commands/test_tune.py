@@ -185,10 +185,12 @@ def test_tune_prints_winner_certainty_front_and_command(simulate, inline, small)
     assert lines[0] == (
         "study: most goodput, requests/s: 9 trials, 3 seeds each, a search of 48 settings"
     )
-    rows = {line.split()[0]: line for line in lines if "±" in line and not line[0].isupper()}
-    assert {"winner", "runner-up", "as"} <= rows.keys()
-    assert sum(line.startswith("Winner minus") for line in lines) == 2
+    assert lines[2].split() == ["winner", "runner-up", "as", "written"]
     found = results_in("study-tune")
+    assert lines[4].split() == ["trial", str(found["winner"]), str(found["runner_up"]), "0"]
+    assert lines[8].startswith("goodput requests/s ")
+    assert lines[8].count("±") == 3
+    assert sum(line.startswith("Winner minus") for line in lines) == 2
     winner = found["trials"][found["winner"]]["settings"]
     assert lines[-1].startswith('python -m sglang.launch_server --model-path "$MODEL" ')
     for key, value in winner.items():
