@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -86,7 +87,8 @@ def draw_load(data: SweepData, plot: LoadPlot) -> Drawn:
 
     figure = draw_panels(panels_of(design, [plot.x, *plot.lines], metrics), draw)
     title = plot.title or in_title(f"{titled(metrics)} against load")
-    put_header(figure, title, styles.legend)
+    # A hollow marker says something else here.
+    put_header(figure, title, [replace(style, fill="full") for style in styles.legend])
     words = [_SENT if by_rate and metrics[0][0].base in _BOUNDED else "",
              "Hollow points are saturated.", *said,
              seeds_caption(data, "bands", heights.values())]  # fmt: skip
