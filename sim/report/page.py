@@ -22,7 +22,7 @@ class PageFigure:
     Attributes:
         name: of its files, without suffix.
         title: what is seen.
-        caption: how to read it.
+        caption: how to read it; empty: the title says all.
         size_px: width and height.
         svg: the picture.
         png: the picture.
@@ -119,7 +119,7 @@ def _figure(number: int, figure: PageFigure) -> str:
         f'<figure id="figure-{number}">\n'
         f'<img src="data:image/svg+xml;base64,{data}" width="{width}" height="{height}"'
         f' alt="{escape(figure.title)}">\n'
-        f"<figcaption><b>Figure {number}.</b> {escape(figure.caption)}</figcaption>\n"
+        f"<figcaption><b>Figure {number}.</b> {escape(figure.caption or figure.title)}</figcaption>\n"
         "</figure>"
     )
 

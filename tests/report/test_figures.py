@@ -186,6 +186,8 @@ def test_load_marks_the_first_saturated_load(made_up):
     assert "The first saturated load is 5.4 requests/s." in result.caption
     hollow = [line.get_xdata()[0] for line in axes.lines if line.get_markerfacecolor() == "white"]
     assert hollow == pytest.approx([5.4, 7.2])
+    parts = drawn(data, kind="load", x=RATE, y=["hot.mean_ttft_ms", "cold.mean_ttft_ms"])
+    assert parts.caption.count("saturated load") == 1
     by_key = drawn(data, kind="load", x=RATE, at="key")
     assert "The first saturated load is 6 requests/s." in by_key.caption
 
