@@ -133,3 +133,8 @@ def _apart(section: SchedulerSection) -> Iterator[tuple[str, str]]:
         yield "fairness", section.fairness.model_dump_json()
     if isinstance(section.admission, PackConfig):
         yield "admission", section.admission.model_dump_json()
+    if section.decode_max_requests is not None:
+        yield "decode_max_requests", str(section.decode_max_requests)
+    if section.batching == "static":
+        for key in ("batching", "static_batch_size", "static_max_wait_ms"):
+            yield key, str(getattr(section, key))

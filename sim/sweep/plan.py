@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import prod
+from typing import cast
 
 from sim.core.errors import InputError
 from sim.scenario.load import LoadedScenario, vary
@@ -67,7 +68,7 @@ class Plan:
         """
         return vary(self.base, _changes(self.base, settings, self.section))
 
-    def values(self, settings: Settings) -> dict[str, object]:
+    def values(self, settings: Settings) -> Settings:
         """What the keys and the seed are with these settings, which may leave keys alone."""
         dump = self.vary(settings).scenario.model_dump(mode="json")
         values = {key: value_at(dump, key) for key in (*self.keys, SEED)}
@@ -98,7 +99,7 @@ def canonical(value: object) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
-def value_at(data: object, key: str) -> object:
+def value_at(data: object, key: str) -> YamlValue:
     """The value at a key path of a scenario as JSON; None where it has no such key."""
     for part in key.split("."):
         if isinstance(data, dict):
@@ -107,7 +108,7 @@ def value_at(data: object, key: str) -> object:
             data = data[int(part)]
         else:
             return None
-    return data
+    return cast("YamlValue", data)
 
 
 def _axes(loaded: LoadedScenario, section: SweepSection) -> list[Sequence[Settings]]:

@@ -50,6 +50,13 @@ GIVEN = {
     ),
     "decode_first": (True, "--prefill-decode-interval 1"),
 }
+# Keys that go together, and are none of SGLang's.
+TOGETHER = {
+    "batching": "static",
+    "static_batch_size": 4,
+    "static_max_wait_ms": 5.0,
+    "decode_max_requests": 2,
+}
 ALWAYS = ["--chunked-prefill-size 8192", "--max-running-requests 256"]
 
 
@@ -63,7 +70,15 @@ def launched(searched=(), **settings):
 
 def test_launch_knows_every_key_of_the_section():
     """A new key of the scheduler needs a flag, a variable, or a place among those without."""
-    assert set(GIVEN) == set(SchedulerSection.model_fields)
+    assert {*GIVEN, *TOGETHER} == set(SchedulerSection.model_fields)
+
+
+def test_launch_names_static_batching_and_turns_apart():
+    """SGLang has neither; the settings of a batching that is not asked for are left out."""
+    launch = launched(disable_overlap_schedule=True, **TOGETHER)
+    assert set(launch.apart) == {f"{key}={value}" for key, value in TOGETHER.items()}
+    assert launch.flags == (*ALWAYS, "--disable-overlap-schedule")
+    assert launched(static_batch_size=4).apart == ()
 
 
 @pytest.mark.parametrize("key", GIVEN)
