@@ -1,11 +1,11 @@
-"""Shortest prompt first; whoever has waited for a second goes before, oldest first."""
+"""Shortest prompt first; whoever has waited for five seconds goes before, oldest first."""
 
 from collections.abc import Sequence
 
 from sim.scheduler.policy import CacheBlind, QueueView
 from sim.scheduler.request import Request
 
-_LATE_NS = 1_000_000_000
+_LATE_NS = 5_000_000_000
 
 
 class ShortestPromptFirst(CacheBlind):

@@ -82,7 +82,7 @@ def sweep(scenario: Path | str, settings: Settings | None = None) -> SweepData:
     cache = TraceCache()
     points = [
         PointResult(
-            plan.values(point),
+            plan.values(point.settings),
             point_file(point.content_hash),
             DONE,
             run_point(plan.scenario(point), cache),

@@ -107,20 +107,15 @@ def _run(state: SweepState, store: PointStore, executor: SweepExecutor) -> Mappi
 
 
 def _plan_in_words(state: SweepState) -> str:
-    num_points, stored = len(state.plan.points), state.stored
-    text = f"{num_points:,} points, {len(state.missing):,} to run"
-    if stored.num_other_code:
-        text += f"; {stored.num_other_code:,} stored by other code are not used"
-    if stored.num_damaged:
-        text += f"; {stored.num_damaged:,} damaged files are not used"
-    return text
+    text = f"{len(state.plan.points):,} points, {len(state.missing):,} to run"
+    return text + state.stored.unused_in_words()
 
 
 def _results(state: SweepState, outcomes: Mapping[str, Outcome]) -> SweepResults:
     plan = state.plan
     points = []
     for key, point in zip(state.keys, plan.points, strict=True):
-        outcome, values, file = outcomes[key], plan.values(point), point_file(key)
+        outcome, values, file = outcomes[key], plan.values(point.settings), point_file(key)
         points.append(
             PointResult(values, file, outcome.status.value, outcome.summary, outcome.message)
         )

@@ -90,12 +90,12 @@ class MetricName:
 
     @property
     def long_label(self) -> str:
-        """With the part of the requests that it is of: `p99 TTFT, hot requests`."""
+        """With the part of the requests that it is of: `p99 TTFT of hot requests`."""
         if not self.group:
             return self.label
         is_tenant = self.group.startswith(f"{TENANTS}.")
         of = f"tenant {self.group_label}" if is_tenant else f"{self.group_label} requests"
-        return f"{self.label}, {of}"
+        return f"{self.label} of {of}"
 
     @property
     def unit(self) -> str:

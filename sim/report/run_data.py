@@ -69,7 +69,8 @@ def _log(path: Path) -> RunLog:
     import pyarrow.parquet as pq
 
     try:
-        table = pq.read_table(path, columns=[*_NEEDED, *_COUNTS])
+        with path.open("rb") as file:
+            table = pq.read_table(file, columns=[*_NEEDED, *_COUNTS])
     except (OSError, pa.ArrowException) as error:
         raise _damaged(path, error) from error
     missing = [name for name in (*_NEEDED, *_COUNTS) if name not in table.column_names]

@@ -105,7 +105,13 @@ def comparison_table(summaries: Mapping[str, Summary]) -> Table:
 
 def to_text(renderable: RenderableType) -> str:
     """The table as plain text, as wide as it needs: the same bytes wherever it is printed."""
-    console = Console(file=io.StringIO(), width=10_000, color_system=None, force_terminal=False)
+    console = Console(
+        file=io.StringIO(),
+        width=10_000,
+        color_system=None,
+        force_terminal=False,
+        force_jupyter=False,
+    )
     width = Measurement.get(console, console.options, renderable).maximum
     with console.capture() as captured:
         console.print(renderable, width=width)

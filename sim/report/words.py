@@ -116,7 +116,7 @@ def key_unit(key: str) -> str:
     return next((unit for end, unit in _SUFFIXES.items() if name.endswith(end)), "")
 
 
-def setting_text(setting: Settings, keys: Iterable[str], *, named: bool = True) -> str:
+def setting_text(setting: Settings, keys: Iterable[str]) -> str:
     """Values of some keys in words: `t_ms 200, lpm`; names only where values do not say enough."""
     keys = list(keys)
     parts = []
@@ -125,7 +125,7 @@ def setting_text(setting: Settings, keys: Iterable[str], *, named: bool = True) 
         bare = isinstance(value, str) or (isinstance(value, Mapping) and "kind" in value)
         unit = f" {key_unit(key)}" if key_unit(key) in _SAID_UNITS else ""
         shown = f"{key_name(key, keys)} {text}{'' if text in {'none', '∞'} else unit}"
-        parts.append(text if bare or not named else shown)
+        parts.append(text if bare else shown)
     return ", ".join(parts)
 
 

@@ -52,6 +52,8 @@ class SchedulerConfig:
         decode_first: after a prefill step, running requests decode once before the next. Not
             SGLang's, whose prefill goes first.
         host_cache: memory that evicted KV goes to, and how; None: there is none.
+        decode_first: after a prefill step, running requests decode once before the next; SGLang's
+            `--prefill-decode-interval 1`, where prefill goes first otherwise.
         user_policy: makes the policy from this configuration, where `schedule_policy` names a
             user's own; None: one of ours. Not SGLang's.
     """
