@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from sim.scenario.admission_section import PackConfig
+from sim.scenario.host_cache_section import DEFAULT_RATIO, HostCacheSection
 from sim.scenario.scheduler_section import SchedulerSection
 
 COMMAND = 'python -m sglang.launch_server --model-path "$MODEL"'
@@ -91,6 +92,8 @@ def sglang_launch(section: SchedulerSection, searched: Collection[str] = ()) -> 
         flags = _priority_flags(section, flags)
     if section.decode_first and "decode_first" not in apart:
         flags += _DECODE_FIRST
+    if section.host_cache is not None:
+        flags += _host_cache_flags(section.host_cache)
     variables = [f"{_VARIABLES[key]}={getattr(section, key)}" for key in given if key in _VARIABLES]
     return Launch(
         tuple(variables), tuple(flags), tuple(f"{key}={value}" for key, value in apart.items())
@@ -117,6 +120,24 @@ def _priority_flags(section: SchedulerSection, flags: list[str]) -> list[str]:
     return ["--schedule-policy fcfs", *others, *switches]
 
 
+def _host_cache_flags(host_cache: HostCacheSection) -> list[str]:
+    """How fast loads are is the link's business, not a setting."""
+    flags = ["--enable-hierarchical-cache"]
+    if host_cache.capacity_tokens is None:
+        ratio = DEFAULT_RATIO if host_cache.ratio is None else host_cache.ratio
+        flags.append(f"--hicache-ratio {ratio}")
+    return [*flags, f"--hicache-write-policy {host_cache.write_policy}"]
+
+
+def _host_cache_apart(host_cache: HostCacheSection) -> Iterator[tuple[str, str]]:
+    if host_cache.capacity_tokens is not None:
+        # SGLang takes GB, or a ratio to the pool.
+        yield "host_cache.capacity_tokens", str(host_cache.capacity_tokens)
+    threshold = host_cache.load_back_threshold_tokens
+    if threshold != HostCacheSection.model_fields["load_back_threshold_tokens"].default:
+        yield "host_cache.load_back_threshold_tokens", str(threshold)
+
+
 def _apart(section: SchedulerSection) -> Iterator[tuple[str, str]]:
     policy = section.schedule_policy
     if policy not in (*_SGLANG_POLICIES, "priority"):
@@ -133,6 +154,8 @@ def _apart(section: SchedulerSection) -> Iterator[tuple[str, str]]:
         yield "fairness", section.fairness.model_dump_json()
     if isinstance(section.admission, PackConfig):
         yield "admission", section.admission.model_dump_json()
+    if section.host_cache is not None:
+        yield from _host_cache_apart(section.host_cache)
     if section.decode_max_requests is not None:
         yield "decode_max_requests", str(section.decode_max_requests)
     if section.batching == "static":

@@ -49,11 +49,9 @@ class SchedulerConfig:
         static_batching: batches that start and end together; None: continuous batching.
         decode_max_requests: most rows of a decode step, which running requests take turns at;
             None: no limit, as in SGLang.
-        decode_first: after a prefill step, running requests decode once before the next. Not
-            SGLang's, whose prefill goes first.
-        host_cache: memory that evicted KV goes to, and how; None: there is none.
         decode_first: after a prefill step, running requests decode once before the next; SGLang's
             `--prefill-decode-interval 1`, where prefill goes first otherwise.
+        host_cache: memory that evicted KV goes to, and how; None: there is none.
         user_policy: makes the policy from this configuration, where `schedule_policy` names a
             user's own; None: one of ours. Not SGLang's.
     """

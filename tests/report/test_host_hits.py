@@ -6,10 +6,11 @@ import json
 
 import pytest
 
-from sim.report.files import write_requests
+from sim.report.files import write_out_dir, write_requests
 from sim.report.frames import request_frame, step_frame
 from sim.report.latencies import request_table
 from sim.report.metrics import summarise
+from sim.report.run_data import read_run
 from sim.report.tables import comparison_table, summary_table, to_text
 from sim.runlog.decisions import request_lines
 from sim.testing.run_logs import request_columns, run_log, step_columns
@@ -81,3 +82,10 @@ def test_decision_log_requests_have_a_key_for_it(tiered, plain):
     lines = list(request_lines(tiered))
     assert [line.pop("host_cached_at_admit") for line in lines] == [0, 80, 0, 7]
     assert json.dumps(lines) == json.dumps(list(request_lines(plain)))
+
+
+def test_run_folder_gives_host_hits_back(tiered, plain, tmp_path):
+    """Zeros where the run had no host memory."""
+    for name, log, cached in (("on", tiered, [0, 80, 0, 7]), ("off", plain, [0] * 4)):
+        write_out_dir(log, summarise(log), tmp_path / name, {"name": name})
+        assert read_run(tmp_path / name).log.requests.host_cached_tokens.tolist() == cached

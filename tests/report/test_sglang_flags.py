@@ -57,6 +57,8 @@ TOGETHER = {
     "static_max_wait_ms": 5.0,
     "decode_max_requests": 2,
 }
+# Several flags for one key.
+HOST_CACHE = {"host_cache": {"load_tokens_per_s": 1e6}}
 ALWAYS = ["--chunked-prefill-size 8192", "--max-running-requests 256"]
 
 
@@ -70,7 +72,7 @@ def launched(searched=(), **settings):
 
 def test_launch_knows_every_key_of_the_section():
     """A new key of the scheduler needs a flag, a variable, or a place among those without."""
-    assert {*GIVEN, *TOGETHER} == set(SchedulerSection.model_fields)
+    assert {*GIVEN, *TOGETHER, *HOST_CACHE} == set(SchedulerSection.model_fields)
 
 
 def test_launch_names_static_batching_and_turns_apart():
@@ -90,6 +92,29 @@ def test_launch_gives_what_differs_from_the_default_and_nothing_else(key):
     others = [part for part in parts if part != wanted]
     left = [flag for flag in ALWAYS if flag.split()[0] != wanted.split()[0]]
     assert others == left + ["--prefill-decode-interval-min-bs 1"] * (key == "decode_first")
+
+
+@pytest.mark.parametrize(
+    ("keys", "flags", "apart"),
+    [
+        ({}, ["--hicache-ratio 2.0", "--hicache-write-policy write_through"], ()),
+        (
+            {"ratio": 4, "write_policy": "write_back"},
+            ["--hicache-ratio 4.0", "--hicache-write-policy write_back"],
+            (),
+        ),
+        (
+            {"capacity_tokens": 5000, "load_back_threshold_tokens": 64},
+            ["--hicache-write-policy write_through"],
+            ("host_cache.capacity_tokens=5000", "host_cache.load_back_threshold_tokens=64"),
+        ),
+    ],
+)
+def test_launch_with_host_memory(keys, flags, apart):
+    """SGLang knows sizes in GB and as a ratio, and has a threshold of its own."""
+    launch = launched(host_cache={**HOST_CACHE["host_cache"], **keys})
+    assert launch.flags == (*ALWAYS, "--enable-hierarchical-cache", *flags)
+    assert launch.apart == apart
 
 
 def test_launch_gives_what_was_searched_even_if_it_is_the_default():
