@@ -82,7 +82,7 @@ def sglang_launch(section: SchedulerSection, searched: Collection[str] = ()) -> 
         searched: keys of the section that are given even if they are SGLang's defaults.
     """
     given = [key for key in (*_OPTIONS, *_VARIABLES) if _is_given(section, key, searched)]
-    apart = dict(_apart(section))
+    apart = dict(_apart(section)) | dict(_host_cache_apart(section.host_cache))
     flags = [
         *(f"{_flag(key)} {getattr(section, key)}" for key in given if key in _OPTIONS),
         *(_flag(key) for key in _SWITCHES if getattr(section, key)),
@@ -92,8 +92,7 @@ def sglang_launch(section: SchedulerSection, searched: Collection[str] = ()) -> 
         flags = _priority_flags(section, flags)
     if section.decode_first and "decode_first" not in apart:
         flags += _DECODE_FIRST
-    if section.host_cache is not None:
-        flags += _host_cache_flags(section.host_cache)
+    flags += _host_cache_flags(section.host_cache)
     variables = [f"{_VARIABLES[key]}={getattr(section, key)}" for key in given if key in _VARIABLES]
     return Launch(
         tuple(variables), tuple(flags), tuple(f"{key}={value}" for key, value in apart.items())
@@ -120,8 +119,10 @@ def _priority_flags(section: SchedulerSection, flags: list[str]) -> list[str]:
     return ["--schedule-policy fcfs", *others, *switches]
 
 
-def _host_cache_flags(host_cache: HostCacheSection) -> list[str]:
+def _host_cache_flags(host_cache: HostCacheSection | None) -> list[str]:
     """How fast loads are is the link's business, not a setting."""
+    if host_cache is None:
+        return []
     flags = ["--enable-hierarchical-cache"]
     if host_cache.capacity_tokens is None:
         ratio = DEFAULT_RATIO if host_cache.ratio is None else host_cache.ratio
@@ -129,7 +130,9 @@ def _host_cache_flags(host_cache: HostCacheSection) -> list[str]:
     return [*flags, f"--hicache-write-policy {host_cache.write_policy}"]
 
 
-def _host_cache_apart(host_cache: HostCacheSection) -> Iterator[tuple[str, str]]:
+def _host_cache_apart(host_cache: HostCacheSection | None) -> Iterator[tuple[str, str]]:
+    if host_cache is None:
+        return
     if host_cache.capacity_tokens is not None:
         # SGLang takes GB, or a ratio to the pool.
         yield "host_cache.capacity_tokens", str(host_cache.capacity_tokens)
@@ -154,8 +157,6 @@ def _apart(section: SchedulerSection) -> Iterator[tuple[str, str]]:
         yield "fairness", section.fairness.model_dump_json()
     if isinstance(section.admission, PackConfig):
         yield "admission", section.admission.model_dump_json()
-    if section.host_cache is not None:
-        yield from _host_cache_apart(section.host_cache)
     if section.decode_max_requests is not None:
         yield "decode_max_requests", str(section.decode_max_requests)
     if section.batching == "static":
