@@ -72,7 +72,9 @@ def _log(path: Path) -> RunLog:
 
     try:
         with path.open("rb") as file:
-            table = pq.read_table(file, columns=[*_NEEDED, *_COUNTS, _HOST_COUNT])
+            parquet = pq.ParquetFile(file)
+            known = {*_NEEDED, *_COUNTS, _HOST_COUNT}
+            table = parquet.read([name for name in parquet.schema_arrow.names if name in known])
     except (OSError, pa.ArrowException) as error:
         raise _damaged(path, error) from error
     missing = [name for name in (*_NEEDED, *_COUNTS) if name not in table.column_names]
