@@ -26,8 +26,9 @@ from sim.engine.token_clock import TokenClock
 from sim.kvcache.manager import KVCacheManager
 from sim.kvcache.request_kv import RequestKV
 from sim.scheduler.config import SchedulerConfig
+from sim.scheduler.launch import Launch
 from sim.scheduler.request import NEVER_NS, Request
-from sim.scheduler.scheduler import Launch, Scheduler
+from sim.scheduler.scheduler import Scheduler
 
 
 class EngineCore:

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from sim.core.batch import ForwardMode
 from sim.kvcache.manager import KVCacheManager
-from sim.scheduler.scheduler import Launch, Scheduler
+from sim.scheduler.launch import Launch
+from sim.scheduler.scheduler import Scheduler
 
 # Bounds the arrays of one run; longer runs are taken in pieces.
 _LONGEST_RUN = 4096

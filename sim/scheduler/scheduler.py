@@ -4,14 +4,13 @@ Rules 7, 11, 13, 16, 17 and 18 of docs/sglang.md (SGLang 0.5.23's get_next_batch
 clock, starts nothing: the engine calls it and says what came out.
 """
 
-from dataclasses import dataclass, field
-
 from sim.core.batch import ForwardMode
 from sim.core.errors import InvariantError
 from sim.core.request import Status
 from sim.kvcache.manager import KVCacheManager
 from sim.scheduler.batching import build_batching
 from sim.scheduler.config import SchedulerConfig
+from sim.scheduler.launch import Decisions, Launch
 from sim.scheduler.packing import build_admission
 from sim.scheduler.policy import SchedulePolicy
 from sim.scheduler.preemption import preempt_for
@@ -22,37 +21,6 @@ from sim.scheduler.running import RunningBatch
 from sim.scheduler.token_ratio import NewTokenRatio
 from sim.scheduler.turns import DecodeTurns
 from sim.scheduler.waiting import WaitingQueue
-
-
-@dataclass(slots=True, eq=False)
-class Launch:
-    """One batch that was launched, with its requests.
-
-    Attributes:
-        mode: extend, decode or mixed.
-        prefill: prefill rows in batch order.
-        decode: decode rows in batch order.
-        chunked: the prefill row whose prompt has more chunks to come, if any.
-        num_new_tokens: tokens computed by a batch with prefill rows, decode rows' included.
-        leaving: decode rows that reach their limit with this launch's result and were left out of
-            the next one, decided before it (rule 18).
-    """
-
-    mode: ForwardMode
-    prefill: list[Request]
-    decode: list[Request]
-    chunked: Request | None = None
-    num_new_tokens: int = 0
-    leaving: list[Request] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class Decisions:
-    """What one call decided besides the batch, for the log. Names in order."""
-
-    retracted: list[Request] = field(default_factory=list)
-    preempted: list[tuple[Request, list[Request]]] = field(default_factory=list)
-    aborted: list[Request] = field(default_factory=list)
 
 
 class Scheduler:
@@ -176,6 +144,9 @@ class Scheduler:
         """Whether a prefill pass is worth trying; keeps the full flag (rule 7)."""
         running = self.running
         has_newly_aged = self.waiting.next_aging_ns <= now_ns
+        if self.chunked is None and not self._may_join(now_ns, in_flight):
+            self.waiting.see_aged(now_ns)
+            return False
         if self.preempts or not len(running) or has_newly_aged:
             running.is_full = False
         if self.chunked is not None:
@@ -186,11 +157,14 @@ class Scheduler:
             running.is_full = True
             self.waiting.see_aged(now_ns)
             return False
-        is_idle = in_flight is None and not len(running)
-        if not self.batching.may_join(self.waiting.requests, now_ns, is_idle=is_idle):
-            self.waiting.see_aged(now_ns)
-            return False
         return True
+
+    def _may_join(self, now_ns: int, in_flight: Launch | None) -> bool:
+        """Whether the batching lets waiting requests in, if there are any."""
+        if not len(self.waiting):
+            return True
+        is_idle = in_flight is None and not len(self.running)
+        return self.batching.may_join(self.waiting.requests, now_ns, is_idle=is_idle)
 
     def _prefill(self, now_ns: int, in_flight: Launch | None) -> Launch | None:
         if not self._may_prefill(now_ns, in_flight):
