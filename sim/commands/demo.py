@@ -1,46 +1,75 @@
-"""`simulate demo`: cache-aware scheduling on a built-in workload, as a table and a picture."""
+"""`simulate demo`: what FAIRNESS_T buys and costs on built-in traffic, as a table and a picture."""
 
+import os
+from contextlib import closing
 from importlib.resources import files
 from pathlib import Path
 
 from sim.commands.output import print_line, print_table
-from sim.commands.run import run_built
-from sim.core.errors import InputError
-from sim.report.metrics import summarise
-from sim.report.tables import comparison_table
-from sim.runlog import RunLog
-from sim.scenario.build import build
+from sim.commands.sweep_point import run_point
+from sim.core.errors import InvariantError
+from sim.report.files import make_directory
+from sim.report.progress import Progress
+from sim.report.sweep_data import SweepData
+from sim.report.sweep_results import PointResult
 from sim.scenario.load import load_scenario_text
+from sim.sweep.executor import Outcome, Status, Task
+from sim.sweep.plan import Plan, plan_sweep
+from sim.sweep.process_pool import ProcessPool
 
-_POLICIES = {"FCFS": "fcfs", "LPM": "lpm"}
-_PICTURE = "fcfs-lpm.png"
+_T_MS = "scheduler.fairness.t_ms"
+_PICTURE = "fairness-t.png"
 
 
 def demo(folder: Path) -> None:
-    """Serve the same traffic under two policies; print the comparison, draw it into `folder`.
+    """Serve the same traffic under several T; print the comparison, draw it into `folder`.
 
     Raises:
         InputError: the folder cannot be made.
     """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"{folder}: cannot make the folder: {error.strerror}") from error
-    logs = {name: _serve(policy) for name, policy in _POLICIES.items()}
-    print_table(comparison_table({name: summarise(log) for name, log in logs.items()}))
-    picture = folder / _PICTURE
-    _draw(logs, picture)
-    print_line(f"picture: {picture}")
-
-
-def _serve(policy: str) -> RunLog:
+    make_directory(folder)
     text = files("sim.commands").joinpath("demo.yaml").read_text(encoding="utf-8")
-    loaded = load_scenario_text(text, [f"scheduler.schedule_policy={policy}"], name="demo.yaml")
-    return run_built(build(loaded))
+    plan = plan_sweep(load_scenario_text(text, name="demo.yaml"))
+    data = _data(plan, _outcomes(plan))
+    _show(data, plan, folder / _PICTURE)
 
 
-def _draw(logs: dict[str, RunLog], path: Path) -> None:
-    from sim.report.plots import plot_comparison, save_figure
+def _outcomes(plan: Plan) -> dict[str, Outcome]:
+    """Of all points, by number, run on all cores; nothing is kept."""
+    tasks = [Task(str(point.number), plan.scenario(point)) for point in plan.points]
+    pool = ProcessPool(min(len(tasks), len(os.sched_getaffinity(0))))
+    outcomes = {}
+    with (
+        Progress(len(tasks), text=lambda _: "values of T") as progress,
+        closing(pool.run(tasks, run_point)) as arriving,
+    ):
+        for outcome in arriving:
+            if outcome.status is not Status.DONE:
+                raise InvariantError(f"demo.yaml: {outcome.message}")
+            outcomes[outcome.key] = outcome
+            progress.update(len(outcomes), 0)
+    return outcomes
 
-    title = "The same traffic, first come first served and by longest prefix match"
-    save_figure(plot_comparison(logs, title), path)
+
+def _data(plan: Plan, outcomes: dict[str, Outcome]) -> SweepData:
+    results = [
+        PointResult(point.settings, "", outcome.status.value, outcome.summary)
+        for point in plan.points
+        for outcome in [outcomes[str(point.number)]]
+    ]
+    return SweepData.of(plan.base.scenario.name, plan.base.raw, plan.keys, results)
+
+
+def _show(data: SweepData, plan: Plan, picture: Path) -> None:
+    from sim.report.fairness_table import fairness_table
+    from sim.report.figures.draw import draw_plot
+    from sim.report.plot_style import save_figure
+
+    print_table(fairness_table(data, _T_MS))
+    section = plan.base.scenario.report
+    [plot] = (section.plots if section else None) or ()
+    drawn = draw_plot(data, plot)
+    save_figure(drawn.figure, picture)
+    print_line("")
+    print_line(drawn.caption)
+    print_line(f"picture: {picture}")

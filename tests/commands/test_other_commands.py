@@ -50,18 +50,26 @@ def test_workload_table_shows_the_same(simulate, trace_scenario):
     assert ["input", "tokens", "total", "1,400"] in lines
 
 
-def test_demo_compares_two_policies_and_draws(capsys, folder):
-    """Longest prefix match finds more in the cache than first come, first served."""
+def test_demo_shows_the_trade_off_bending_and_draws_it(capsys, folder):
+    """At the knee LPM's hit rate is nearly there, and the tail is still first come first served's.
+
+    Beyond it the slowest requests, the cold ones above all, wait longer for hardly any hit.
+    """
     assert main(["demo", "--out", str(folder / "pictures")]) == 0
-    shown = capsys.readouterr()
-    assert "FCFS" in shown.out
-    assert "LPM" in shown.out
+    shown = capsys.readouterr().out
     [picture] = (folder / "pictures").iterdir()
     assert picture.read_bytes().startswith(b"\x89PNG")
-    assert shown.out.endswith(f"picture: {picture}\n")
-    [hit_rates] = [line for line in shown.out.splitlines() if "hit rate" in line]
-    fcfs_pct, lpm_pct = [float(word) for word in hit_rates.split() if word[0].isdigit()][:2]
-    assert lpm_pct > fcfs_pct
+    assert shown.endswith(f"picture: {picture}\n")
+    assert "The knee is at 200 ms" in shown
+    cells = [line.split() for line in shown.splitlines()[3:10]]
+    rows = {row[0]: [float(cell.replace(",", "")) for cell in row[1:]] for row in cells}
+    assert list(rows) == ["0", "50", "100", "200", "300", "500", "∞"]
+    hits, p99, cold_max = ({t: row[column] for t, row in rows.items()} for column in (0, 3, 9))
+    assert hits["200"] - hits["0"] > 0.75 * (hits["∞"] - hits["0"]) > 2
+    assert p99["200"] < 1.05 * p99["0"]
+    assert p99["∞"] > 1.3 * p99["200"]
+    assert cold_max["∞"] > 1.5 * cold_max["200"]
+    assert rows["∞"][-1] == 0
 
 
 def test_help_answers_at_once():
