@@ -27,7 +27,7 @@ def write_validation(validation: Validation, directory: Path) -> list[Path]:
     save_figure(plot_step_times(times), written[0])
     for name, case in zip(_file_names(validation), validation.cases, strict=True):
         written.append(directory / f"ttft-{name}.png")
-        save_figure(plot_ttft_cdf(_curves(case)), written[-1])
+        save_figure(plot_ttft_cdf(ttft_curves(case)), written[-1])
     # Last: where it exists, the pictures do.
     written.append(directory / "validation.json")
     with atomic_path(written[-1]) as beside:
@@ -36,7 +36,7 @@ def write_validation(validation: Validation, directory: Path) -> list[Path]:
     return written
 
 
-def _curves(case: Case) -> dict[str, RunLog]:
+def ttft_curves(case: Case) -> dict[str, RunLog]:
     """Every real run; simulations of repeats are alike, so those of the first one stand for all."""
     several = len(case.runs) > 1
     real = {

@@ -186,7 +186,10 @@ class Server:
                 self._watcher(self.recorder.num_over, now_ns)
 
     def _sleep(self) -> None:
-        """Wait for work, if there is none."""
-        if not self._engine.num_waiting and self._traffic.next_ns is not None:
-            self._clock.sleep_until(self._traffic.next_ns)
+        """Wait for work, or for the time from which the work that waits may start."""
+        wakes_ns = self._engine.wakes_ns
+        if wakes_ns is not None or not self._engine.num_waiting:
+            times_ns = [t for t in (wakes_ns, self._traffic.next_ns) if t is not None]
+            if times_ns:
+                self._clock.sleep_until(min(times_ns))
         self._awake_ns = self._ready_ns = self._clock.now_ns()

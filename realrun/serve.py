@@ -75,13 +75,16 @@ def servable_workload(loaded: LoadedScenario) -> Workload:
     """What the scenario asks of a server, once it is clear that a real one could serve it.
 
     Raises:
-        InputError: it names no model, several replicas, or a page size that the runner has not.
+        InputError: it names no model, several replicas, host memory, or a page size that the
+            runner has not.
     """
     scenario = loaded.scenario
     if scenario.model is None:
         raise loaded.error(("model",), "is required to run for real")
     if scenario.replicas != 1:
         raise loaded.error(("replicas",), f"a real run serves 1, not {scenario.replicas}")
+    if scenario.scheduler.host_cache is not None:
+        raise loaded.error(("scheduler", "host_cache"), "the real runner has no host tier")
     check_page_size(scenario.scheduler.page_size)
     with placed(loaded):
         return build_workload(scenario.workload, seed=scenario.seed, base_dir=loaded.base_dir)

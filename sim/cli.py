@@ -157,6 +157,29 @@ def report_command(
     report(folder, out)
 
 
+@app.command("tune")
+def tune_command(
+    file: Scenario,
+    set_: Set = None,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="workers, one core each; as many as there are cores")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="folder for points and results; FILE-tune here")
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume/--fresh", help="use the points that are in the folder")
+    ] = True,
+    format_: Annotated[Format, typer.Option("--format", help="of the results")] = Format.TABLE,
+) -> None:
+    """Search the ranges of a scenario's tune section for what is best under its SLO."""
+    from sim.commands.tune import TuneOptions, tune
+
+    options = TuneOptions(jobs=jobs, out=out, fresh=not resume, json=format_ is Format.JSON)
+    if code := tune(file, set_ or (), options):
+        raise typer.Exit(code)
+
+
 @app.command("demo")
 def demo_command(
     out: Annotated[Path, typer.Option(help="folder for the picture")] = Path("demo-out"),

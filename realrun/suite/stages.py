@@ -1,9 +1,10 @@
 """The stages of the suite, most valuable first: a row a stage."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-_SCENARIOS = Path(__file__).parents[2] / "scenarios" / "calibration"
+_SCENARIOS = Path(__file__).parents[2] / "scenarios"
 
 # Settings whose order the simulator should reproduce, as variants of `realrun runs`.
 _SETTINGS = {
@@ -14,6 +15,11 @@ _SETTINGS = {
     "lpm-mixed": "scheduler.schedule_policy=lpm scheduler.enable_mixed_chunk=true",
     "lpm-no-overlap": "scheduler.schedule_policy=lpm scheduler.disable_overlap_schedule=true",
     "dfs-weight": "scheduler.schedule_policy=dfs-weight",
+}
+# The published packing experiment (docs/studies.md), served for real.
+_PACKING = {
+    "fifo": "scheduler.admission.kind=sglang",
+    "pack": "scheduler.admission.kind=pack",
 }
 # Most bytes of a bundle: what carries the files off may refuse larger ones than 16 MiB.
 _MAX_MIB = "15"
@@ -41,10 +47,23 @@ def _runs(scenario: str, load: str, rate_rps: int, seconds: int) -> tuple[str, .
     """Arguments that serve a scenario at a rate for about so many seconds, under all settings."""
     rate = (f"workload.arrivals.rate_rps={rate_rps}", f"workload.num_requests={rate_rps * seconds}")
     sets = [part for change in rate for part in ("--set", change)]
-    settings = [f"{load}-{name} {changes}".strip() for name, changes in _SETTINGS.items()]
-    variants = [part for setting in settings for part in ("--variant", setting)]
-    path = str(_SCENARIOS / f"{scenario}.yaml")
+    variants = _variants({f"{load}-{name}": changes for name, changes in _SETTINGS.items()})
+    path = str(_SCENARIOS / "calibration" / f"{scenario}.yaml")
     return ("runs", path, *sets, *variants, "--max-mib", _MAX_MIB)
+
+
+def _packing() -> tuple[str, ...]:
+    """Arguments that serve the packing experiment in both ways."""
+    path = str(_SCENARIOS / "studies" / "pack-hol.yaml")
+    return ("runs", path, *_variants(_PACKING), "--max-mib", _MAX_MIB)
+
+
+def _variants(settings: Mapping[str, str]) -> list[str]:
+    return [
+        part
+        for name, changes in settings.items()
+        for part in ("--variant", f"{name} {changes}".strip())
+    ]
 
 
 def _profile(model: str, *limits: str) -> tuple[str, ...]:
@@ -87,6 +106,7 @@ GPU_STAGES = (
         _runs("gpt2", "high", rate_rps=220, seconds=16),
         "runs-gpt2-high.tar",
     ),
+    Stage("runs-gpt2-pack", 30, _packing(), "runs-gpt2-pack.tar"),
 )
 
 # To try the suite where there is no GPU.

@@ -8,7 +8,7 @@ from pathlib import Path
 from sim.commands.output import print_line
 from sim.core.errors import InputError
 from sim.engine.build import build_engine
-from sim.engine.decision import DECIDED_FIELDS, Divergence
+from sim.engine.decision import DECIDED_FIELDS, HOST_FIELDS, Divergence
 from sim.engine.replay import Replay, replay
 from sim.engine.scripted import ScriptedExecutor
 from sim.kvcache.page_pool import PageCounts
@@ -48,7 +48,8 @@ def _first_difference(ours: list[Line], theirs: list[Line]) -> Divergence | None
     for number, (a, b) in enumerate(zip_longest(ours, theirs)):
         if a is None or b is None:
             return Divergence(f"step {number}", ("number of steps",), a, b, before)
-        fields = tuple(name for name in ("replica", *DECIDED_FIELDS) if a.get(name) != b.get(name))
+        names = ("replica", *DECIDED_FIELDS, *HOST_FIELDS)
+        fields = tuple(name for name in names if a.get(name) != b.get(name))
         if fields:
             return Divergence(f"step {number}", fields, a, b, before)
         before = b

@@ -98,8 +98,10 @@ def run(
     """
     outputs.check(path)
     built = build(load_scenario(path, overrides))
-    if built.loaded.scenario.sweep is not None:
-        sys.stderr.write(f"servetwin: {path}: runs without its sweep (see simulate sweep)\n")
+    for section in ("sweep", "tune"):
+        if getattr(built.loaded.scenario, section) is not None:
+            without = f"runs without its {section} (see simulate {section})"
+            sys.stderr.write(f"servetwin: {path}: {without}\n")
     log = run_built(built, fast_forward=fast_forward, check=check, decisions=outputs.decisions)
     summary = summarise(log, slo_of(built.loaded.scenario))
     if outputs.requests is not None:

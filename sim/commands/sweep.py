@@ -19,7 +19,7 @@ from sim.report.sweep_tables import sweep_table
 from sim.scenario.load import load_scenario
 from sim.sweep.executor import Outcome, Status, SweepExecutor
 from sim.sweep.identity import code_version
-from sim.sweep.plan import SEED, canonical, plan_sweep, value_at
+from sim.sweep.plan import canonical, plan_sweep
 from sim.sweep.process_pool import ProcessPool
 from sim.sweep.ray_cluster import RayCluster
 from sim.sweep.run import SweepState, look_up, run_sweep
@@ -107,24 +107,15 @@ def _run(state: SweepState, store: PointStore, executor: SweepExecutor) -> Mappi
 
 
 def _plan_in_words(state: SweepState) -> str:
-    num_points, stored = len(state.plan.points), state.stored
-    text = f"{num_points:,} points, {len(state.missing):,} to run"
-    if stored.num_other_code:
-        text += f"; {stored.num_other_code:,} stored by other code are not used"
-    if stored.num_damaged:
-        text += f"; {stored.num_damaged:,} damaged files are not used"
-    return text
+    text = f"{len(state.plan.points):,} points, {len(state.missing):,} to run"
+    return text + state.stored.unused_in_words()
 
 
 def _results(state: SweepState, outcomes: Mapping[str, Outcome]) -> SweepResults:
     plan = state.plan
     points = []
     for key, point in zip(state.keys, plan.points, strict=True):
-        dump = plan.scenario(point).scenario.model_dump(mode="json")
-        values = {name: value_at(dump, name) for name in plan.keys} | dict(point.settings)
-        outcome = outcomes[key]
-        values.setdefault(SEED, dump[SEED])
-        file = point_file(key)
+        outcome, values, file = outcomes[key], plan.values(point.settings), point_file(key)
         points.append(
             PointResult(values, file, outcome.status.value, outcome.summary, outcome.message)
         )

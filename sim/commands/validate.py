@@ -8,10 +8,11 @@ from sim.commands.report_section import check_report_section
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario
 from sim.sweep.plan import plan_sweep
+from sim.sweep.tune_plan import plan_tune
 
 
 def validate(path: Path, overrides: Sequence[str]) -> None:
-    """Load and build the scenario, check every point of its sweep, and what is to be drawn.
+    """Load and build the scenario, check every point of its sweep, its search, and its report.
 
     Raises:
         InputError: the first thing that is wrong.
@@ -24,6 +25,8 @@ def validate(path: Path, overrides: Sequence[str]) -> None:
     check_report_section(loaded, plan)
     if plan is not None:
         text += f", a sweep of {_counted(len(plan.points), 'point')}"
+    if loaded.scenario.tune is not None:
+        text += f", a search of {_counted(plan_tune(loaded).num_trials, 'trial')}"
     print_line(text)
 
 

@@ -19,10 +19,12 @@ class PrefillRow(NamedTuple):
 
     Attributes:
         rid: the request.
-        prefix_len: tokens whose KV exists already (cached, or earlier chunks).
+        prefix_len: tokens whose KV exists already (cached, or earlier chunks), or is loaded.
         extend_len: tokens computed in this step.
         num_prior_outputs: output tokens generated before (after a retraction or preemption).
         samples: False for a chunk that is not the request's last one.
+        num_loaded_tokens: the last of the prefix's tokens, whose KV this step has to bring back
+            from host memory before it attends to them.
     """
 
     rid: str
@@ -30,6 +32,7 @@ class PrefillRow(NamedTuple):
     extend_len: int
     num_prior_outputs: int
     samples: bool
+    num_loaded_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +47,8 @@ class Batch:
         num_decode_context_tokens: the decode rows' share of it.
         stopped_rids: requests that left the running batch since the last step other than by
             finishing: retracted, preempted or aborted.
+        resting_rids: running requests that get no token from this decode step, as it is not their
+            turn.
     """
 
     mode: ForwardMode
@@ -52,6 +57,7 @@ class Batch:
     num_context_tokens: int
     num_decode_context_tokens: int
     stopped_rids: tuple[str, ...] = ()
+    resting_rids: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

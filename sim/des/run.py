@@ -97,6 +97,7 @@ def simulate(
             "replicas": replicas,
             "max_total_tokens": config.pool_tokens,
             "page_size": config.page_size,
+            **_host_meta(config),
             "simulated_steps": sum(server.num_steps for server in servers),
         }
         log = journal.builder.build((server.engine.clock for server in servers), meta)
@@ -106,6 +107,12 @@ def simulate(
         if decisions is not None:
             decisions.discard()
     return log
+
+
+def _host_meta(config: SchedulerConfig) -> dict[str, object]:
+    if config.host_cache is None:
+        return {}
+    return {"host_cache_tokens": config.host_cache.capacity_tokens}
 
 
 def _server(

@@ -234,7 +234,11 @@ class Server:
             yield Boundary(self.env, 0, step_begin(self.replica))
 
     def _sleep(self) -> Wait:
-        """Wait for work, if there is none."""
-        if not self.engine.num_waiting:
+        """Wait for work, or for the time from which the work that waits may start."""
+        wakes_ns = self.engine.wakes_ns
+        if wakes_ns is not None:
+            self._arrived = self.env.event()
+            yield self._arrived | self._at(wakes_ns)
+        elif not self.engine.num_waiting:
             self._arrived = self.env.event()
             yield self._arrived

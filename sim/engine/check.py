@@ -4,6 +4,7 @@ from collections import Counter
 
 from sim.core.errors import InvariantError
 from sim.core.request import Status
+from sim.engine.check_host import check_host_tier
 from sim.engine.core import EngineCore
 from sim.kvcache.manager import KVCacheManager
 from sim.kvcache.radix_node import RadixNode
@@ -18,6 +19,8 @@ def check_engine(engine: EngineCore) -> None:
     _check_requests(engine)
     _check_pages(engine)
     _check_tree(engine.kv)
+    if engine.kv.host is not None:
+        check_host_tier(engine.kv.host)
 
 
 def _require(holds: bool, what: str) -> None:
@@ -37,7 +40,7 @@ def _check_requests(engine: EngineCore) -> None:
     allowed = {scheduler.chunked.rid} if scheduler.chunked is not None else set()
     for launch in engine.in_flight:
         allowed |= {request.rid for request in [*launch.prefill, *launch.leaving]}
-    allowed |= {request.rid for request in scheduler.last_prefill}
+    allowed |= {request.rid for request in [*scheduler.last_prefill, *scheduler.turns.resting]}
     _require(elsewhere <= allowed, f"nowhere: {sorted(elsewhere - allowed)}")
     for request in scheduler.waiting.requests:
         _require(request.status is Status.WAITING, f"{request.rid} waits as {request.status}")

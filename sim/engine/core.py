@@ -26,8 +26,9 @@ from sim.engine.token_clock import TokenClock
 from sim.kvcache.manager import KVCacheManager
 from sim.kvcache.request_kv import RequestKV
 from sim.scheduler.config import SchedulerConfig
+from sim.scheduler.launch import Launch
 from sim.scheduler.request import NEVER_NS, Request
-from sim.scheduler.scheduler import Launch, Scheduler
+from sim.scheduler.scheduler import Scheduler
 
 
 class EngineCore:
@@ -37,6 +38,7 @@ class EngineCore:
         kv, scheduler: what it drives; for tests and checks, not for drivers.
         in_flight: launches whose results are not known, oldest first.
         clock: inter-token latencies so far.
+        wakes_ns: the last decision found nothing to run, and waits for this time or for an arrival.
         requests: requests that are not over, by rid.
     """
 
@@ -56,6 +58,7 @@ class EngineCore:
         self._stopped: list[str] = []
         self._aborted: list[RequestRecord] = []
         self.clock = TokenClock()
+        self.wakes_ns: int | None = None
         self.requests: dict[str, Request] = {}
 
     # ---- arrivals ------------------------------------------------------------------------------
@@ -99,18 +102,21 @@ class EngineCore:
             InvariantError: requests wait, nothing runs, and still nothing can be admitted.
         """
         scheduler = self.scheduler
+        self.wakes_ns = None
         in_flight = self.in_flight[-1] if self.in_flight else None
         launch = scheduler.next_launch(now_ns, in_flight)
         self._note_stopped()
         if launch is None:
             if in_flight is None:
-                self._check_idle()
+                self._check_idle(now_ns)
             return None
         self.in_flight.append(launch)
+        self._take_turns()
         for request in launch.prefill:
             if request.scheduled_ns == NEVER_NS:
                 request.scheduled_ns = now_ns
                 request.cached_tokens = request.prefix_len
+                request.host_cached_tokens = request.loaded_len
         batch = self._describe(launch)
         self._stopped = []
         return batch
@@ -123,11 +129,23 @@ class EngineCore:
             self._stopped.append(request.rid)
         self._aborted.extend(self._forget(request) for request in decisions.aborted)
 
-    def _check_idle(self) -> None:
+    def _take_turns(self) -> None:
+        """Requests that rest get no tokens meanwhile, those whose turn it is do again."""
+        if self._config.decode_max_requests is not None:
+            for request in self.scheduler.turns.resting:
+                self.clock.leave(request)
+            for request in self.in_flight[-1].decode:
+                self.clock.resume(request)
+
+    def _check_idle(self, now_ns: int) -> None:
         scheduler = self.scheduler
         if scheduler.chunked is None and not len(scheduler.running):
             if not len(scheduler.waiting):
                 scheduler.ratio.reset()
+                return
+            starts_ns = scheduler.batching.starts_ns(scheduler.waiting.requests)
+            if starts_ns is not None and starts_ns > now_ns:
+                self.wakes_ns = starts_ns
             elif not (scheduler.decisions.aborted or scheduler.decisions.preempted):
                 # Whoever was just taken out has changed what the next pass sees; else nothing will.
                 raise InvariantError(
@@ -139,10 +157,15 @@ class EngineCore:
         rows = []
         num_prefill_context = 0
         for request in launch.prefill:
-            num_prior = request.num_tokens - request.prompt_len
-            samples = request is not launch.chunked
             rows.append(
-                PrefillRow(request.rid, request.prefix_len, request.extend_len, num_prior, samples)
+                PrefillRow(
+                    request.rid,
+                    request.prefix_len,
+                    request.extend_len,
+                    num_prior_outputs=request.num_tokens - request.prompt_len,
+                    samples=request is not launch.chunked,
+                    num_loaded_tokens=request.loaded_len,
+                )
             )
             num_prefill_context += request.extend_end
         decodes = launch.mode is not ForwardMode.EXTEND
@@ -154,6 +177,7 @@ class EngineCore:
             num_context_tokens=num_prefill_context + num_decode_context,
             num_decode_context_tokens=num_decode_context,
             stopped_rids=tuple(self._stopped),
+            resting_rids=tuple(request.rid for request in self.scheduler.turns.resting),
         )
 
     def end_step(self, batch: Batch, output: StepOutput, now_ns: int) -> Sequence[RequestRecord]:
@@ -300,7 +324,7 @@ class EngineCore:
             evictable_tokens=evictable,
             used_tokens=kv.pool_tokens - free - evictable,
             queue=len(scheduler.waiting),
-            running=0 if mixed else len(scheduler.running),
+            running=0 if mixed else scheduler.num_running,
             slots=scheduler.num_slots_used,
             full=scheduler.running.is_full,
             ratio=scheduler.ratio.current,
@@ -308,6 +332,7 @@ class EngineCore:
             retracted=tuple(r.rid for r in decisions.retracted),
             aborted=tuple(r.rid for r in decisions.aborted),
             preempted=tuple((by.rid, tuple(v.rid for v in vs)) for by, vs in decisions.preempted),
+            host_used_tokens=None if kv.host is None else kv.host.memory.used_tokens,
         )
 
 
@@ -318,6 +343,7 @@ def _record(request: Request) -> RequestRecord:
         prompt_tokens=request.prompt_len,
         output_tokens=request.num_generated,
         cached_tokens=request.cached_tokens,
+        host_cached_tokens=request.host_cached_tokens,
         scheduled_ns=request.scheduled_ns,
         first_token_ns=request.first_token_ns,
         finish_ns=request.finish_ns,

@@ -22,6 +22,10 @@ DECIDED_FIELDS = (
 )  # fmt: skip
 
 
+# Where there is a host tier.
+HOST_FIELDS = ("loaded", "host_used")
+
+
 def decode_crc(batch: Batch) -> int:
     """CRC-32 of the decode rows' rids in batch order, joined by commas."""
     return zlib.crc32(",".join(batch.decode_rids).encode())
@@ -29,7 +33,7 @@ def decode_crc(batch: Batch) -> int:
 
 def describe_decision(batch: Batch, state: StepState, crc: int) -> dict[str, Any]:
     """The decided fields of one step; `crc` is `decode_crc(batch)`."""
-    return {
+    fields = {
         "mode": MODE_NAMES[batch.mode],
         "prefill": [[row.rid, row.prefix_len, row.extend_len] for row in batch.prefill],
         "n_decode": len(batch.decode_rids),
@@ -47,6 +51,12 @@ def describe_decision(batch: Batch, state: StepState, crc: int) -> dict[str, Any
         "ratio": state.ratio,
         "chunked": state.chunked,
     }
+    if state.host_used_tokens is not None:
+        fields["loaded"] = [
+            [row.rid, row.num_loaded_tokens] for row in batch.prefill if row.num_loaded_tokens
+        ]
+        fields["host_used"] = state.host_used_tokens
+    return fields
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from sim.core.batch import ForwardMode
 from sim.kvcache.manager import KVCacheManager
-from sim.scheduler.scheduler import Launch, Scheduler
+from sim.scheduler.launch import Launch
+from sim.scheduler.scheduler import Scheduler
 
 # Bounds the arrays of one run; longer runs are taken in pieces.
 _LONGEST_RUN = 4096
@@ -33,10 +34,12 @@ def decode_horizon(launch: Launch, scheduler: Scheduler, kv: KVCacheManager) -> 
         or launch.decode is not running.requests
         or scheduler.has_finished_rows
         or scheduler.chunked is not None
+        or scheduler.turns.resting
     ):
         return 0
     # A pass over the queue may admit, and even if not it orders the queue and marks prefixes.
-    if len(waiting) and (scheduler.preempts or not running.is_full):
+    passes = scheduler.batching.num_open and (scheduler.preempts or not running.is_full)
+    if len(waiting) and passes:
         return 0
     num_steps = min(running.num_steps_to_limit - 1, _LONGEST_RUN)
     if num_steps <= 0:

@@ -18,6 +18,7 @@ class StepState(NamedTuple):
         chunked: the request with more chunks to come, or None.
         retracted, aborted: requests this decision put back or gave up.
         preempted: `(by, victims)` pairs.
+        host_used_tokens: in host memory; None: there is no host tier.
     """
 
     free_tokens: int
@@ -32,6 +33,7 @@ class StepState(NamedTuple):
     retracted: tuple[str, ...]
     aborted: tuple[str, ...]
     preempted: tuple[tuple[str, tuple[str, ...]], ...]
+    host_used_tokens: int | None
 
 
 class RequestRecord(NamedTuple):
@@ -40,6 +42,7 @@ class RequestRecord(NamedTuple):
     Attributes:
         scheduled_ns: when the first batch it was in was decided.
         cached_tokens: prompt tokens found in the cache then (rule 15).
+        host_cached_tokens: those of them that were loaded back from host memory.
         aged: it had waited so long at some time that it went first.
     """
 
@@ -48,6 +51,7 @@ class RequestRecord(NamedTuple):
     prompt_tokens: int
     output_tokens: int
     cached_tokens: int
+    host_cached_tokens: int
     scheduled_ns: int
     first_token_ns: int
     finish_ns: int

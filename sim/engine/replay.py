@@ -12,7 +12,14 @@ from typing import NamedTuple
 from sim.core.batch import Batch
 from sim.core.request import RequestSpec
 from sim.engine.core import EngineCore
-from sim.engine.decision import DECIDED_FIELDS, Divergence, Line, decode_crc, describe_decision
+from sim.engine.decision import (
+    DECIDED_FIELDS,
+    HOST_FIELDS,
+    Divergence,
+    Line,
+    decode_crc,
+    describe_decision,
+)
 from sim.engine.scripted import ScriptedExecutor
 
 
@@ -114,4 +121,6 @@ class _Replayer:
 def _differing(ours: Line | None, theirs: Line) -> tuple[str, ...]:
     if ours is None:
         return ("nothing to launch",)
-    return tuple(name for name in DECIDED_FIELDS if ours[name] != theirs[name])
+    differing = [name for name in DECIDED_FIELDS if ours[name] != theirs[name]]
+    differing += [name for name in HOST_FIELDS if ours.get(name) != theirs.get(name)]
+    return tuple(differing)

@@ -13,8 +13,9 @@ NEVER_STEPS = 1 << 62
 class ScriptedExecutor:
     """Generates what each request's script says. The only reader of scripts.
 
-    Decode rows advance in lockstep, so a request's end is known as a count of decode steps; the
-    ends sit in a heap. Requests that ignore end tokens have no end of their own.
+    Decode rows advance in lockstep, so a request's end is known as a count of decode steps, and
+    moves by one with each that it rests; the ends sit in a heap. Requests that ignore end tokens
+    have no end of their own.
     """
 
     def __init__(self) -> None:
@@ -37,6 +38,9 @@ class ScriptedExecutor:
         decodes = batch.mode is not ForwardMode.EXTEND
         if decodes:
             self._num_steps += num_steps
+            for rid in batch.resting_rids:
+                if rid in self._end_step:
+                    self._note_end(rid, self._end_step[rid] + num_steps)
         finished = [
             row.rid
             for row in batch.prefill
@@ -55,11 +59,13 @@ class ScriptedExecutor:
         num_left = self._scripts[rid].num_tokens - num_outputs
         if num_left <= 0:
             return True
-        end_step = self._num_steps + num_left
+        self._note_end(rid, self._num_steps + num_left)
+        return False
+
+    def _note_end(self, rid: str, end_step: int) -> None:
         self._end_step[rid] = end_step
         self._num_pushed += 1
         heapq.heappush(self._heap, (end_step, self._num_pushed, rid))
-        return False
 
     def steps_to_finish(self) -> int:
         heap = self._heap

@@ -33,6 +33,12 @@ class TokenClock:
         request.is_clocked = True
         self._joined[id(request)] = request
 
+    def resume(self, request: Request) -> None:
+        """A request that had left decodes again, without a token from a prefill."""
+        if not request.is_clocked:
+            request.is_clocked = True
+            self._joined[id(request)] = request
+
     def leave(self, request: Request) -> None:
         """A request decodes no more, for now or for good; nothing happens if it never did."""
         if not request.is_clocked:

@@ -10,14 +10,20 @@ from sim.core.errors import InvariantError
 from sim.kvcache.page_pool import PagePool, Span
 from sim.kvcache.prefix_cache import PrefixCache
 from sim.kvcache.request_kv import RequestKV
+from sim.kvcache.tiered_cache import TieredRadixCache
 
 
 class KVCacheManager:
-    """Matches, extends, checkpoints and releases the KV of requests."""
+    """Matches, extends, checkpoints and releases the KV of requests.
+
+    Attributes:
+        host: the cache, if it has a host tier.
+    """
 
     def __init__(self, pool: PagePool[Any], cache: PrefixCache) -> None:
         self.pool = pool
         self.cache = cache
+        self.host = cache if isinstance(cache, TieredRadixCache) else None
         self.page_size = pool.page_size
 
     # ---- sizes, in tokens ----------------------------------------------------------------------
@@ -47,12 +53,16 @@ class KVCacheManager:
         """Match the first `num_tokens` tokens up to `limit`, and mark what was found as used.
 
         Returns:
-            Tokens found, a multiple of the page size.
+            Tokens found on the device, a multiple of the page size. `kv.host_len` more are in host
+            memory.
         """
         if not self.cache.enabled:
             return 0
         match = self.cache.match(kv.token_ids(num_tokens), limit, kv.found)
         kv.found = self.cache.touch(match)
+        if self.host is not None:
+            kv.found_on_host = self.host.touch_host(match)
+            kv.host_len = match.num_host_tokens
         return match.num_tokens
 
     def lock_prefix(self, kv: RequestKV) -> None:
@@ -67,6 +77,25 @@ class KVCacheManager:
         self.cache.unlock(kv.locked)
         kv.locked = None
         kv.protected_len = 0
+
+    def load_prefix(self, kv: RequestKV) -> int:
+        """Bring what was found in host memory back to the device, and lock it too.
+
+        The prefix is locked. Pages are allocated now, evicting if need be.
+
+        Returns:
+            Tokens loaded: all that were found, or 0 if they are too few or have no room.
+        """
+        end, locked = kv.found_on_host, kv.locked
+        if self.host is None or end is None or locked is None or not self.host.load(end):
+            return 0
+        self.cache.lock(end)
+        self.cache.unlock(locked)
+        kv.found = kv.locked = end
+        kv.protected_len = end.end
+        num_loaded, kv.host_len = kv.host_len, 0
+        kv.found_on_host = None
+        return num_loaded
 
     # ---- growth --------------------------------------------------------------------------------
 

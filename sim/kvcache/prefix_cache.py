@@ -8,22 +8,40 @@ from sim.kvcache.page_pool import Span
 from sim.kvcache.radix_node import RadixNode
 
 
+class HostMatch(NamedTuple):
+    """What follows a match of whole nodes, in host memory alone; attributes as in Match."""
+
+    node: RadixNode
+    child: RadixNode | None
+    num_child_tokens: int
+
+
 class Match(NamedTuple):
     """A cached prefix, as found.
 
     Attributes:
-        node: deepest node that matches whole.
+        node: deepest node on the device that matches whole.
         child: the node below it that matches in part, or None.
         num_child_tokens: how many of the child's tokens match; whole pages.
+        host: what goes on from there in host memory, or None.
     """
 
     node: RadixNode
     child: RadixNode | None = None
     num_child_tokens: int = 0
+    host: HostMatch | None = None
 
     @property
     def num_tokens(self) -> int:
+        """Tokens found on the device."""
         return self.node.end + self.num_child_tokens
+
+    @property
+    def num_host_tokens(self) -> int:
+        """Tokens found beyond them, in host memory."""
+        if self.host is None:
+            return 0
+        return self.host.node.end + self.host.num_child_tokens - self.node.end
 
 
 class PrefixCache(Protocol):

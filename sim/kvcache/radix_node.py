@@ -1,9 +1,14 @@
 """A node of the radix tree: a run of whole pages of tokens below its parent."""
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from sim.core.tokens import TokenIds
 from sim.kvcache.page_pool import PageCount, Span
+
+if TYPE_CHECKING:
+    from sim.kvcache.host_memory import HostSide
 
 # What an eviction policy makes of a node's uses: larger is better.
 Worth = tuple[int, float]
@@ -22,15 +27,19 @@ class RadixNode:
         rank: position among siblings in order of insertion; a split inherits it.
         num_locks: requests that hold this node or one below it.
         last_used_tick: logical time of the last use; no two equal.
-        alive: False once evicted.
+        alive: False while its KV is not on the device: once evicted, unless it is loaded back.
         queued: whether the eviction heap has an entry for this node.
         worth: kept by the eviction policy; a split inherits it.
+        host: kept by a cache with a host tier; without one it is never set.
     """
+
+    host: "HostSide"
 
     __slots__ = (
         "alive",
         "children",
         "end",
+        "host",
         "last_used_tick",
         "num_locks",
         "pages",

@@ -16,7 +16,9 @@ class RequestKV:
     [0, protected_len) in pages of the prefix cache | [protected_len, seq_len) in pages of its own.
 
     Attributes:
-        found: node the last match ended at; the next match starts there.
+        found: node the last match ended at, on the device; the next match starts there.
+        found_on_host: node in host memory where that match's rest ended, or None.
+        host_len: tokens of that rest.
         locked: node whose path this request keeps from eviction, None while it holds nothing.
         protected_len: tokens in pages of the cache; a multiple of the page size.
         counted_len: tokens whose use by this request the cache has counted.
@@ -29,6 +31,8 @@ class RequestKV:
         "_prompt_ids",
         "counted_len",
         "found",
+        "found_on_host",
+        "host_len",
         "locked",
         "pages",
         "protected_len",
@@ -41,6 +45,8 @@ class RequestKV:
         self._output_ids = output_ids
         self._prompt_ids: TokenIds | None = None
         self.found: RadixNode | None = None
+        self.found_on_host: RadixNode | None = None
+        self.host_len = 0
         self.locked: RadixNode | None = None
         self.protected_len = self.counted_len = 0
         self.pages = no_pages

@@ -35,6 +35,7 @@ class LinearLatencyConfig(StrictModel):
     per_decode_request_s: Seconds
     per_context_token_s: Seconds
     host_s: Seconds = 0.0
+    cold_start_s: Seconds = 0.0
 
 
 class RooflineLatencyConfig(StrictModel):

@@ -18,6 +18,7 @@ class StepFeatures(NamedTuple):
         num_decode_rows: decode rows, one new token each.
         num_decode_context_tokens: tokens the decode rows attend to, their new one included.
         num_context_tokens: the same over all rows.
+        num_loaded_tokens: tokens whose KV comes back from host memory for this step.
     """
 
     mode: ForwardMode
@@ -27,6 +28,7 @@ class StepFeatures(NamedTuple):
     num_decode_rows: int
     num_decode_context_tokens: int
     num_context_tokens: int
+    num_loaded_tokens: int = 0
 
     def next_decode(self) -> "StepFeatures":
         """The same decode rows one step later: each attends to one token more."""
@@ -43,6 +45,7 @@ def step_features(batch: Batch) -> StepFeatures:
         ((row.prefix_len, row.extend_len) for row in batch.prefill),
         num_decode_rows=len(batch.decode_rids),
         num_context_tokens=batch.num_context_tokens,
+        num_loaded_tokens=sum(row.num_loaded_tokens for row in batch.prefill),
     )
 
 
@@ -53,6 +56,7 @@ def line_features(line: Mapping[str, Any]) -> StepFeatures:
         ((prefix_len, extend_len) for _, prefix_len, extend_len in line["prefill"]),
         num_decode_rows=line["n_decode"],
         num_context_tokens=line["ctx"],
+        num_loaded_tokens=sum(num_tokens for _, num_tokens in line.get("loaded", ())),
     )
 
 
@@ -62,6 +66,7 @@ def _features(
     *,
     num_decode_rows: int,
     num_context_tokens: int,
+    num_loaded_tokens: int,
 ) -> StepFeatures:
     num_rows = num_prefill_tokens = num_cached_tokens = prefill_attention = 0
     for prefix_len, extend_len in prefill:
@@ -77,4 +82,5 @@ def _features(
         num_decode_rows=num_decode_rows,
         num_decode_context_tokens=num_context_tokens - num_prefill_tokens - num_cached_tokens,
         num_context_tokens=num_context_tokens,
+        num_loaded_tokens=num_loaded_tokens,
     )

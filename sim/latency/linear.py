@@ -8,7 +8,7 @@ from sim.latency.model import Int64, StepTime
 
 
 class LinearLatency:
-    """A weighted sum of device seconds, plus constant host time.
+    """A weighted sum of device seconds, plus constant host time; once, the time of a cold start.
 
     step + per_prefill_token x (new prefill tokens) + per_decode_request x (decode rows)
     + per_context_token x (context tokens), taken from left to right in double precision and rounded
@@ -23,12 +23,14 @@ class LinearLatency:
         per_decode_request_s: float,
         per_context_token_s: float,
         host_s: float = 0.0,
+        cold_start_s: float = 0.0,
     ) -> None:
         self._step_s = step_s
         self._per_prefill_token_s = per_prefill_token_s
         self._per_decode_request_s = per_decode_request_s
         self._per_context_token_s = per_context_token_s
         self._host_ns = seconds_to_ns(host_s)
+        self._cold_start_ns = seconds_to_ns(cold_start_s)
 
     def step_ns(self, step: StepFeatures) -> StepTime:
         device_s = (
@@ -37,7 +39,8 @@ class LinearLatency:
             + self._per_decode_request_s * step.num_decode_rows
             + self._per_context_token_s * step.num_context_tokens
         )
-        return StepTime(round(device_s * NS_PER_S) or 1, self._host_ns)
+        device_ns = round(device_s * NS_PER_S) or 1
+        return StepTime(device_ns + self._cold_start_ns, self._host_ns)
 
     def decode_run_ns(self, first: StepFeatures, num_steps: int) -> tuple[Int64, Int64]:
         rows = first.num_decode_rows
@@ -49,7 +52,9 @@ class LinearLatency:
         )
         device_s = constant_s + self._per_context_token_s * context
         device_ns = np.maximum(np.rint(device_s * NS_PER_S).astype(np.int64), 1)
+        device_ns[0] += self._cold_start_ns
         return device_ns, np.full(num_steps, self._host_ns, dtype=np.int64)
 
     def consume(self, num_steps: int) -> None:
-        """Nothing to do: the times depend on the features alone."""
+        """The first step was the cold one."""
+        self._cold_start_ns = 0

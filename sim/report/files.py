@@ -100,7 +100,7 @@ def _write_plots(log: RunLog, directory: Path) -> None:
 
 
 def _write_csv(log: RunLog, path: Path) -> None:
-    table = request_table(log.requests)
+    table = request_table(log)
     columns = [
         column
         if isinstance(column, list)
@@ -117,7 +117,7 @@ def _write_parquet(log: RunLog, path: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    table = request_table(log.requests)
+    table = request_table(log)
     arrays = {
         name: pa.array(column, pa.string() if isinstance(column, list) else None, from_pandas=True)
         for name, column in table.items()

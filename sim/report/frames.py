@@ -14,10 +14,10 @@ def request_frame(log: RunLog) -> pd.DataFrame:
     """One row a request in order of submission; times in the units of their names.
 
     Columns: rid, arrival_s, ttft_ms, tpot_ms, e2e_latency_ms, queue_time_ms, prompt_tokens,
-    cached_tokens, output_tokens, retractions, preemptions, aged, replica, tenant, status. Latencies
-    that are undefined are NaN.
+    cached_tokens, host_cached_tokens (where there is a host tier), output_tokens, retractions,
+    preemptions, aged, replica, tenant, status. Latencies that are undefined are NaN.
     """
-    return pd.DataFrame(request_table(log.requests))
+    return pd.DataFrame(request_table(log))
 
 
 def step_frame(log: RunLog) -> pd.DataFrame:

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from sim.core.request import Status
 from sim.core.units import NS_PER_MS, NS_PER_S
-from sim.runlog import NOT_YET_NS, Int64, RequestColumns
+from sim.runlog import NOT_YET_NS, Int64, RequestColumns, RunLog
 
 Float64 = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -50,9 +50,14 @@ def request_latencies(requests: RequestColumns) -> RequestLatencies:
     )
 
 
-def request_table(requests: RequestColumns) -> dict[str, list[str] | Int64 | Float64]:
-    """The per-request table as columns, in the order every file and frame has them."""
+def request_table(log: RunLog) -> dict[str, list[str] | Int64 | Float64]:
+    """The per-request table as columns, in the order every file and frame has them.
+
+    `host_cached_tokens` is there where the run had a host tier.
+    """
+    requests = log.requests
     latencies = request_latencies(requests)
+    host = {"host_cached_tokens": requests.host_cached_tokens} if log.has_host_tier else {}
     return {
         "rid": requests.rid,
         "arrival_s": requests.arrival_ns / NS_PER_S,
@@ -62,6 +67,7 @@ def request_table(requests: RequestColumns) -> dict[str, list[str] | Int64 | Flo
         "queue_time_ms": latencies.queue_time_ms,
         "prompt_tokens": requests.prompt_tokens,
         "cached_tokens": requests.cached_tokens,
+        **host,
         "output_tokens": requests.output_tokens,
         "retractions": requests.retractions,
         "preemptions": requests.preemptions,

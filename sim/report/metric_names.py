@@ -34,6 +34,8 @@ _LABELS: Mapping[str, tuple[str, str]] = {
     "total_input_tokens": ("prompt tokens", "tokens"),
     "total_output_tokens": ("output tokens", "tokens"),
     "total_cached_tokens": ("cached prompt tokens", "tokens"),
+    "total_host_cached_tokens": ("prompt tokens found in host memory", "tokens"),
+    "total_loaded_tokens": ("tokens loaded from host memory", "tokens"),
     "request_rate": ("offered load", "requests/s"),
     "request_throughput": ("throughput", "requests/s"),
     "request_goodput": ("goodput", "requests/s"),
@@ -43,6 +45,7 @@ _LABELS: Mapping[str, tuple[str, str]] = {
     "concurrency": ("requests in the system", "mean"),
     "slo_attainment": ("SLO attainment", "share"),
     "cache_hit_rate_pct": ("cache hit rate", "% of prompt tokens"),
+    "host_hit_rate_pct": ("hits in host memory", "% of prompt tokens"),
     "max_wait_ms": ("longest wait", "ms"),
     "max_itl_ms": ("longest ITL", "ms"),
     "mean_decode_rows": ("decode rows a step", "mean"),
@@ -87,12 +90,12 @@ class MetricName:
 
     @property
     def long_label(self) -> str:
-        """With the part of the requests that it is of: `p99 TTFT, hot requests`."""
+        """With the part of the requests that it is of: `p99 TTFT of hot requests`."""
         if not self.group:
             return self.label
         is_tenant = self.group.startswith(f"{TENANTS}.")
         of = f"tenant {self.group_label}" if is_tenant else f"{self.group_label} requests"
-        return f"{self.label}, {of}"
+        return f"{self.label} of {of}"
 
     @property
     def unit(self) -> str:
@@ -135,7 +138,13 @@ def _numbers(values: Mapping[str, Any], prefix: str) -> Iterator[str]:
 def _empty_log() -> RunLog:
     requests, steps = (_empty_columns(kind) for kind in (RequestColumns, StepColumns))
     nothing: Int64 = np.zeros(0, dtype=np.int64)
-    return RunLog(RequestColumns(**requests), StepColumns(**steps), TokenGaps(nothing, nothing))
+    return RunLog(
+        RequestColumns(**requests),
+        StepColumns(**steps),
+        TokenGaps(nothing, nothing),
+        # With a host tier, which has numbers of its own.
+        meta={"host_cache_tokens": 0},
+    )
 
 
 def _empty_columns(kind: type[RequestColumns] | type[StepColumns]) -> dict[str, Any]:

@@ -45,6 +45,9 @@ def summarise(log: RunLog, slo: Slo | None = None) -> Summary:
       `max_itl_ms` the longest.
     * `cache_hit_rate_pct`: prompt tokens found cached at first admission / prompt tokens, over
       the requests that were admitted, finished or not; `total_cached_tokens` is its numerator.
+    * `total_host_cached_tokens` and `host_hit_rate_pct`, only with a host tier, are the part of
+      these that was loaded back from host memory; `total_loaded_tokens` is all that was loaded,
+      for re-admissions too.
     * `request_rate` is what was asked for: requests submitted a second, from the first arrival to
       the last.
     * `slo_attainment` is the share of all submitted requests that finished within the SLO.
@@ -69,6 +72,7 @@ def summarise(log: RunLog, slo: Slo | None = None) -> Summary:
         **_latencies(log, finished, latencies),
         **_goodput(log.requests, finished, latencies, slo),
         **_cache(log.requests),
+        **(_host_cache(log) if log.has_host_tier else {}),
         **_queue_time(latencies.queue_time_ms[finished]),
         "retractions": int(log.requests.retractions.sum()),
         "preemptions": int(log.requests.preemptions.sum()),
@@ -147,6 +151,18 @@ def _cache(requests: RequestColumns) -> Summary:
     return {
         "total_cached_tokens": num_cached,
         "cache_hit_rate_pct": _ratio(100 * num_cached, num_prompt),
+    }
+
+
+def _host_cache(log: RunLog) -> Summary:
+    requests = log.requests
+    admitted = requests.scheduled_ns != NOT_YET_NS
+    num_cached = int(requests.host_cached_tokens[admitted].sum())
+    num_prompt = int(requests.prompt_tokens[admitted].sum())
+    return {
+        "total_host_cached_tokens": num_cached,
+        "host_hit_rate_pct": _ratio(100 * num_cached, num_prompt),
+        "total_loaded_tokens": int(log.steps.num_loaded_tokens.sum()),
     }
 
 

@@ -22,7 +22,7 @@ class PageFigure:
     Attributes:
         name: of its files, without suffix.
         title: what is seen.
-        caption: how to read it.
+        caption: how to read it; empty: the title says all.
         size_px: width and height.
         svg: the picture.
         png: the picture.
@@ -115,11 +115,12 @@ def _document(title: str, body: str) -> str:
 def _figure(number: int, figure: PageFigure) -> str:
     data = b64encode(figure.svg).decode("ascii")
     width, height = figure.size_px
+    words = escape(figure.caption or figure.title)
     return (
         f'<figure id="figure-{number}">\n'
         f'<img src="data:image/svg+xml;base64,{data}" width="{width}" height="{height}"'
         f' alt="{escape(figure.title)}">\n'
-        f"<figcaption><b>Figure {number}.</b> {escape(figure.caption)}</figcaption>\n"
+        f"<figcaption><b>Figure {number}.</b> {words}</figcaption>\n"
         "</figure>"
     )
 

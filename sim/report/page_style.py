@@ -25,7 +25,7 @@ table { border-collapse: collapse; width: 100%; font-size: .9rem;
   font-variant-numeric: tabular-nums; }
 th, td { padding: .35rem .75rem; text-align: right; white-space: nowrap;
   border-bottom: 1px solid var(--line); }
-th { background: var(--panel); font-weight: 600; }
+th { background: var(--panel); font-weight: 600; white-space: normal; vertical-align: bottom; }
 tr:last-child td { border-bottom: 0; }
 th.text, td.text { text-align: left; }
 td.wide { white-space: normal; min-width: 18rem; overflow-wrap: anywhere; }

@@ -19,6 +19,8 @@ from sim.runlog import NOT_YET_NS, Int64, RequestColumns, RunLog, StepColumns, T
 _NEEDED = ("rid", "tenant", "status", "arrival_s", "ttft_ms", "e2e_latency_ms", "queue_time_ms")
 _COUNTS = ("prompt_tokens", "cached_tokens", "output_tokens", "retractions", "preemptions", "aged",
            "replica")  # fmt: skip
+# Only a run with a host tier has it.
+_HOST_COUNT = "host_cached_tokens"
 _ANEW = "simulate run with the same --out writes it anew"
 
 
@@ -69,7 +71,10 @@ def _log(path: Path) -> RunLog:
     import pyarrow.parquet as pq
 
     try:
-        table = pq.read_table(path, columns=[*_NEEDED, *_COUNTS])
+        with path.open("rb") as file:
+            parquet = pq.ParquetFile(file)
+            known = {*_NEEDED, *_COUNTS, _HOST_COUNT}
+            table = parquet.read([name for name in parquet.schema_arrow.names if name in known])
     except (OSError, pa.ArrowException) as error:
         raise _damaged(path, error) from error
     missing = [name for name in (*_NEEDED, *_COUNTS) if name not in table.column_names]
@@ -79,6 +84,9 @@ def _log(path: Path) -> RunLog:
     times = {name: np.array(table.column(name).to_pylist(), dtype=np.float64)
              for name in _NEEDED[3:]}  # fmt: skip
     counts = {name: np.array(table.column(name).to_pylist(), dtype=np.int64) for name in _COUNTS}
+    counts[_HOST_COUNT] = np.zeros(len(table), dtype=np.int64)
+    if _HOST_COUNT in table.column_names:
+        counts[_HOST_COUNT] += np.array(table.column(_HOST_COUNT).to_pylist(), dtype=np.int64)
     nothing: Int64 = np.zeros(0, dtype=np.int64)
     steps = StepColumns(**{field.name: nothing for field in fields(StepColumns)})
     return RunLog(_requests(columns, times, counts), steps, TokenGaps(nothing, nothing))

@@ -19,6 +19,8 @@ _TOTALS = (
 _OF_GROUPS = ("completed", "request_throughput", "mean_ttft_ms", "p99_ttft_ms", "mean_tpot_ms",
               "cache_hit_rate_pct", "max_wait_ms")  # fmt: skip
 _UNDEFINED = "-"
+# Units of whole numbers.
+_COUNTED = ("", "requests", "tokens")
 
 
 def run_page(data: RunData, figures: Sequence[PageFigure]) -> Page:
@@ -45,7 +47,7 @@ def _latency_table(summary: Mapping[str, Any]) -> PageTable:
          *(_value(summary, f"{statistic}_{latency}_ms") for statistic in _STATISTICS)]
         for latency in _LATENCIES
     ]  # fmt: skip
-    return PageTable("Latencies (ms)", ["", *_STATISTICS], rows)
+    return PageTable("Latencies (ms)", ["latency", *_STATISTICS], rows)
 
 
 def _group_table(summary: Mapping[str, Any]) -> PageTable:
@@ -54,13 +56,15 @@ def _group_table(summary: Mapping[str, Any]) -> PageTable:
         [group_label(group), *(_value(summary, f"{group}.{name}") for name in _OF_GROUPS)]
         for group in (HOT, COLD, *tenants)[:MAX_ROWS]
     ]
-    header = ["", *(_with_unit(MetricName.of(name)) for name in _OF_GROUPS)]
+    header = ["requests", *(_with_unit(MetricName.of(name)) for name in _OF_GROUPS)]
     return PageTable("Parts of the requests", header, rows)
 
 
 def _totals(summary: Mapping[str, Any]) -> PageTable:
     rows = [[_with_unit(MetricName.of(name)), _value(summary, name)] for name in _TOTALS]
-    return PageTable("Totals and rates", ["", ""], [row for row in rows if row[1] != _UNDEFINED])
+    return PageTable(
+        "Totals and rates", ["metric", "value"], [row for row in rows if row[1] != _UNDEFINED]
+    )
 
 
 def _with_unit(metric: MetricName) -> str:
@@ -68,5 +72,8 @@ def _with_unit(metric: MetricName) -> str:
 
 
 def _value(summary: Mapping[str, Any], name: str) -> str:
-    value = MetricName.of(name).value(summary)
-    return _UNDEFINED if value is None else number(value)
+    metric = MetricName.of(name)
+    value = metric.value(summary)
+    if value is None:
+        return _UNDEFINED
+    return f"{value:,.0f}" if metric.unit in _COUNTED else number(value)

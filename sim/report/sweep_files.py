@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from sim.core.atomic import atomic_path
 from sim.core.errors import InputError
-from sim.report.sweep_results import SweepResults
+from sim.report.sweep_results import Row, SweepResults
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -56,16 +56,17 @@ def write_results(results: SweepResults, folder: Path) -> None:
     with atomic_path(folder / "results.parquet") as beside:
         _write_parquet(results, beside)
     with atomic_path(folder / "results.csv") as beside:
-        _write_csv(results, beside)
+        write_csv(results.rows, beside)
     with atomic_path(folder / RESULTS) as beside:
         beside.write_text(sweep_json(results), encoding="utf-8")
 
 
-def _write_csv(results: SweepResults, path: Path) -> None:
+def write_csv(rows: Sequence[Row], path: Path) -> None:
+    """A header and a line a row; all rows have the same keys in the same order."""
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(results.rows[0])
-        for row in results.rows:
+        writer.writerow(rows[0])
+        for row in rows:
             writer.writerow([_cell(value) for value in row.values()])
 
 

@@ -31,7 +31,7 @@ def sweep_table(results: SweepResults) -> Table:
         done = setting.num_points - setting.num_failed
         runs = f"{done}/{setting.num_points}" if setting.num_failed else str(done)
         cells = [interval_text(setting.metrics[metric]) for metric in METRICS.values()]
-        table.add_row(*(_value(setting.settings[key]) for key in keys), runs, *cells)
+        table.add_row(*(value_text(setting.settings[key]) for key in keys), runs, *cells)
     return table
 
 
@@ -50,12 +50,13 @@ def short_names(keys: list[str]) -> Mapping[str, str]:
     return names
 
 
-def _value(value: Any) -> str:
+def value_text(value: Any) -> str:
+    """A value as JSON, names bare."""
     return escape(value if isinstance(value, str) else json.dumps(value))
 
 
 def interval_text(interval: MeanInterval) -> str:
-    """`12.3 ± 0.4`, as much of it as there is."""
+    """`12.3 ± 0.4`, the mean alone without an interval."""
     if interval.mean is None:
         return _UNDEFINED
     if interval.half_width is None:

@@ -43,6 +43,7 @@ _COMPARED: tuple[tuple[str, str, str, bool | None], ...] = (
     ("all tokens", "total_throughput", "tokens/s", True),
     ("goodput", "request_goodput", "/s", True),
     ("cache hit rate", "cache_hit_rate_pct", "%", True),
+    ("from host memory", "host_hit_rate_pct", "%", None),
     ("TTFT mean", "mean_ttft_ms", "ms", False),
     ("TTFT median", "median_ttft_ms", "ms", False),
     ("TTFT p99", "p99_ttft_ms", "ms", False),
@@ -82,17 +83,18 @@ def comparison_table(summaries: Mapping[str, Summary]) -> Table:
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
     table.add_column("")
     table.add_column("")
-    (first_name, first), *others = summaries.items()
+    first_name, *other_names = summaries
     table.add_column(escape(first_name), justify="right")
-    for name, _ in others:
+    for name in other_names:
         table.add_column(escape(name), justify="right")
         table.add_column("", justify="right")
     for label, key, unit, more_is_better in _COMPARED:
-        if all(summary[key] is None for summary in summaries.values()):
+        values = [summary.get(key) for summary in summaries.values()]
+        if all(value is None for value in values):
             continue
-        cells = [number(first[key])]
-        for _, other in others:
-            cells += [number(other[key]), _difference(first[key], other[key], unit, more_is_better)]
+        cells = [number(values[0])]
+        for value in values[1:]:
+            cells += [number(value), _difference(values[0], value, unit, more_is_better)]
         table.add_row(label, unit, *cells)
     saturated = [
         cell for summary in summaries.values() for cell in ("", _yes(summary["saturated"]))
@@ -103,7 +105,13 @@ def comparison_table(summaries: Mapping[str, Summary]) -> Table:
 
 def to_text(renderable: RenderableType) -> str:
     """The table as plain text, as wide as it needs: the same bytes wherever it is printed."""
-    console = Console(file=io.StringIO(), width=10_000, color_system=None, force_terminal=False)
+    console = Console(
+        file=io.StringIO(),
+        width=10_000,
+        color_system=None,
+        force_terminal=False,
+        force_jupyter=False,
+    )
     width = Measurement.get(console, console.options, renderable).maximum
     with console.capture() as captured:
         console.print(renderable, width=width)
@@ -158,6 +166,9 @@ def _totals_table(summary: Summary) -> Table:
     if summary["goodput_slos_ms"]:
         rates["goodput/s"] = summary["request_goodput"]
         counts["SLO met %"] = 100 * (summary["slo_attainment"] or 0.0)
+    if "host_hit_rate_pct" in summary:
+        rates["from host memory %"] = summary["host_hit_rate_pct"]
+        counts["tokens loaded"] = summary["total_loaded_tokens"]
     table = Table.grid(padding=(0, 2))
     for _ in range(2):
         table.add_column(justify="left")

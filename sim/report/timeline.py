@@ -85,12 +85,15 @@ def read_timeline(path: Path) -> Timeline:
         OSError, ValueError: it cannot be read, or is something else.
     """
     with path.open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
+        reader = csv.DictReader(file)
+        if not set(reader.fieldnames or ()).issuperset(field.name for field in fields(Timeline)):
+            raise ValueError("has not the columns of a timeline")
+        rows = list(reader)
         return Timeline(*(_column(rows, field.name) for field in fields(Timeline)))
 
 
 def _column(rows: Sequence[Mapping[str, str]], name: str) -> Float64:
     try:
         return np.array([float(row[name]) for row in rows], dtype=np.float64)
-    except (KeyError, TypeError) as error:
-        raise ValueError(f"has no whole column {name}") from error
+    except TypeError as error:
+        raise ValueError(f"column {name} is not whole") from error

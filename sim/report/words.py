@@ -36,11 +36,15 @@ _UNITS: Mapping[str, str] = {
 }
 _SUFFIXES: Mapping[str, str] = {
     "_ms": "ms",
+    "_gb_s": "GB/s",
+    "_tokens_per_s": "tokens/s",
     "_s": "s",
     "_rps": "requests/s",
     "_tokens": "tokens",
     "_pct": "%",
 }
+# Units that a legend says; numbers of other keys go by their names.
+_SAID_UNITS = {"ms", "s", "requests/s", "tokens", "tokens/s", "GB/s"}
 _NAMES: Mapping[str, str] = {"t_ms": "FAIRNESS_T"}
 _LOAD_KEYS = ("rate_rps", "time_scale", "every_s")
 _CLIENT_KEYS = ("clients", "sessions")
@@ -112,16 +116,16 @@ def key_unit(key: str) -> str:
     return next((unit for end, unit in _SUFFIXES.items() if name.endswith(end)), "")
 
 
-def setting_text(setting: Settings, keys: Iterable[str], *, named: bool = True) -> str:
+def setting_text(setting: Settings, keys: Iterable[str]) -> str:
     """Values of some keys in words: `t_ms 200, lpm`; names only where values do not say enough."""
     keys = list(keys)
     parts = []
     for key, value in setting.items():
         text = value_text(key, value)
         bare = isinstance(value, str) or (isinstance(value, Mapping) and "kind" in value)
-        unit = f" {key_unit(key)}" if key_unit(key) in {"ms", "s", "requests/s", "tokens"} else ""
+        unit = f" {key_unit(key)}" if key_unit(key) in _SAID_UNITS else ""
         shown = f"{key_name(key, keys)} {text}{'' if text in {'none', '∞'} else unit}"
-        parts.append(text if bare or not named else shown)
+        parts.append(text if bare else shown)
     return ", ".join(parts)
 
 

@@ -19,6 +19,7 @@ _REQUEST_FIELDS = (
     "finish_ns",
     "prompt_tokens",
     "cached_tokens",
+    "host_cached_tokens",
     "output_tokens",
     "priority",
     "retractions",
@@ -61,6 +62,7 @@ class RunLogBuilder:
         columns["first_token_ns"][row] = record.first_token_ns
         columns["finish_ns"][row] = record.finish_ns
         columns["cached_tokens"][row] = record.cached_tokens
+        columns["host_cached_tokens"][row] = record.host_cached_tokens
         columns["output_tokens"][row] = record.output_tokens
         columns["retractions"][row] = record.retractions
         columns["preemptions"][row] = record.preemptions
@@ -71,10 +73,11 @@ class RunLogBuilder:
         """A run of steps was launched."""
         batch, state, num_steps = run.batch, run.further_state, run.num_steps
         free = run.last_free_tokens
-        num_prefill_tokens = num_cached_tokens = 0
+        num_prefill_tokens = num_cached_tokens = num_loaded_tokens = 0
         for prefill_row in batch.prefill:
             num_prefill_tokens += prefill_row.extend_len
             num_cached_tokens += prefill_row.prefix_len
+            num_loaded_tokens += prefill_row.num_loaded_tokens
         num_decode_rows = len(batch.decode_rids)
         values = (
             run.replica,
@@ -84,12 +87,14 @@ class RunLogBuilder:
             batch.mode,
             num_prefill_tokens,
             num_cached_tokens,
+            num_loaded_tokens,
             len(batch.prefill),
             num_decode_rows,
             batch.num_context_tokens + num_decode_rows * (num_steps - 1),
             free,
             state.evictable_tokens,
             state.free_tokens + state.used_tokens - free,
+            state.host_used_tokens or 0,
             run.used_token_steps,
             state.slots,
             state.queue,

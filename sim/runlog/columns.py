@@ -16,7 +16,8 @@ class RequestColumns:
     """One row a request, in order of submission. Arrays have shape [num_requests].
 
     Times are ns since the run's start, `NOT_YET_NS` where the event never happened. `scheduled_ns`
-    is when the first batch the request was in was decided, `cached_tokens` the prefix found then.
+    is when the first batch the request was in was decided, `cached_tokens` the prefix found then,
+    `host_cached_tokens` the part of it that was loaded back from host memory.
     `status` holds `core.request.Status` values, `aged` 1 for requests that had waited so long at
     some time that they went first.
     """
@@ -30,6 +31,7 @@ class RequestColumns:
     finish_ns: Int64
     prompt_tokens: Int64
     cached_tokens: Int64
+    host_cached_tokens: Int64
     output_tokens: Int64
     priority: Int64
     retractions: Int64
@@ -44,8 +46,9 @@ class StepColumns:
 
     Arrays have shape [num_runs], in order of launch within a replica. `mode` holds ForwardMode
     values. Token counts and sizes describe the run's last step: `free_tokens + evictable_tokens +
-    used_tokens` is the pool. `device_ns`, `host_ns` and `used_token_steps`, the used tokens of each
-    step, are sums over the run.
+    used_tokens` is the pool; `host_used_tokens` are in host memory. `num_loaded_tokens` were
+    brought back from there for the run. `device_ns`, `host_ns` and `used_token_steps`, the used
+    tokens of each step, are sums over the run.
     """
 
     replica: Int64
@@ -55,12 +58,14 @@ class StepColumns:
     mode: Int64
     num_prefill_tokens: Int64
     num_cached_tokens: Int64
+    num_loaded_tokens: Int64
     num_prefill_rows: Int64
     num_decode_rows: Int64
     num_context_tokens: Int64
     free_tokens: Int64
     evictable_tokens: Int64
     used_tokens: Int64
+    host_used_tokens: Int64
     used_token_steps: Int64
     running: Int64
     queue: Int64
@@ -80,10 +85,15 @@ class TokenGaps:
 class RunLog:
     """A whole run. `meta` has plain JSON values: scenario name, hash, seed, versions, pool sizes.
 
-    `meta["replicas"]` is the number of servers, `meta["max_total_tokens"]` the KV tokens of each.
+    `meta["replicas"]` is the number of servers, `meta["max_total_tokens"]` the KV tokens of each,
+    `meta["host_cache_tokens"]`, where there is a host tier, those of its host memory.
     """
 
     requests: RequestColumns
     steps: StepColumns
     token_gaps: TokenGaps
     meta: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def has_host_tier(self) -> bool:
+        return "host_cache_tokens" in self.meta

@@ -108,6 +108,7 @@ def request_lines(log: RunLog) -> Iterator[dict[str, object]]:
     for i, rid in enumerate(requests.rid):
         arrival_ns = int(requests.arrival_ns[i])
         first_token_ns, finish_ns = int(requests.first_token_ns[i]), int(requests.finish_ns[i])
+        host = {"host_cached_at_admit": int(requests.host_cached_tokens[i])}
         yield {
             "kind": "req",
             "rid": rid,
@@ -116,6 +117,7 @@ def request_lines(log: RunLog) -> Iterator[dict[str, object]]:
             "ttft_ns": first_token_ns - arrival_ns if first_token_ns >= 0 else None,
             "finish_ns": finish_ns if finish_ns >= 0 else None,
             "cached_at_admit": int(requests.cached_tokens[i]),
+            **(host if log.has_host_tier else {}),
             "retractions": int(requests.retractions[i]),
             "preemptions": int(requests.preemptions[i]),
             "status": requests.status[i],

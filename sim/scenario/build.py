@@ -7,8 +7,13 @@ from functools import partial
 from pathlib import Path
 
 from sim.core.errors import InputError
-from sim.latency.config import AiconfiguratorLatencyConfig, build_latency
+from sim.latency.config import (
+    AiconfiguratorLatencyConfig,
+    RecordedLatencyConfig,
+    build_latency,
+)
 from sim.latency.hardware import Hardware, load_hardware
+from sim.latency.loading import LoadingLatency
 from sim.latency.model import LatencyModel
 from sim.latency.shape_files import load_model_shape
 from sim.latency.shapes import ModelShape
@@ -62,13 +67,17 @@ def build(loaded: LoadedScenario, *, read_trace: TraceReader = read_trace) -> Bu
             _scheduler_config(scenario, model, hardware), base_dir, policy_error(loaded)
         )
         latencies = tuple(
-            build_latency(
-                scenario.latency,
-                model=model,
-                hardware=hardware,
-                base_dir=base_dir,
-                overlaps=not scheduler.disable_overlap_schedule,
-                replica=replica,
+            _with_loads(
+                scenario,
+                model,
+                build_latency(
+                    scenario.latency,
+                    model=model,
+                    hardware=hardware,
+                    base_dir=base_dir,
+                    overlaps=not scheduler.disable_overlap_schedule,
+                    replica=replica,
+                ),
             )
             for replica in range(scenario.replicas)
         )
@@ -76,6 +85,20 @@ def build(loaded: LoadedScenario, *, read_trace: TraceReader = read_trace) -> Bu
             scenario.workload, seed=scenario.seed, base_dir=base_dir, read_trace=read_trace
         )
     return BuiltScenario(loaded, workload, scheduler, latencies, model, hardware)
+
+
+def _with_loads(
+    scenario: Scenario, model: ModelShape | None, latency: LatencyModel
+) -> LatencyModel:
+    """The latency model, with what loads from host memory add to its steps.
+
+    Recorded steps have their loads in their times.
+    """
+    host_cache, section = scenario.scheduler.host_cache, scenario.latency
+    if host_cache is None or isinstance(section, RecordedLatencyConfig):
+        return latency
+    tp = section.tp if isinstance(section, AiconfiguratorLatencyConfig) else 1
+    return LoadingLatency(latency, host_cache.load_times(model, tp))
 
 
 def load_shapes(scenario: Scenario, base_dir: Path) -> tuple[ModelShape | None, Hardware | None]:
@@ -144,14 +167,23 @@ def _with_policy(config: SchedulerConfig, base_dir: Path, fail: Fail) -> Schedul
 
 def _config_with_pool(scenario: Scenario, max_total_tokens: int) -> SchedulerConfig:
     section = scenario.scheduler
-    derived = {"max_total_tokens", "fairness", "admission", "user_policy"}
+    derived = {"max_total_tokens", "fairness", "admission", "static_batching", "host_cache"}
+    derived |= {"user_policy"}
     names = {field.name for field in fields(SchedulerConfig)} - derived
     settings = {name: getattr(section, name) for name in names}
     fairness = None if section.fairness is None else section.fairness.settings()
     admission = None if section.admission is None else section.admission.settings()
-    return SchedulerConfig(
-        **settings, max_total_tokens=max_total_tokens, fairness=fairness, admission=admission
+    config = SchedulerConfig(
+        **settings,
+        max_total_tokens=max_total_tokens,
+        fairness=fairness,
+        admission=admission,
+        static_batching=section.static_batching(),
     )
+    if section.host_cache is None:
+        return config
+    host_cache = section.host_cache.settings(config.pool_tokens, config.page_size)
+    return replace(config, host_cache=host_cache)
 
 
 def _derive_pool_tokens(

@@ -45,6 +45,10 @@ _MAX_LISTED = 12
 _QUOTED = re.compile(r"'([^']*)'")
 
 
+class ContradictionError(InputError):
+    """Values that do not go together, each of them in order by itself."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Problem:
     """One pydantic error, placed in the user's data."""
@@ -77,13 +81,14 @@ def explain(error: ValidationError, model: type[BaseModel], origins: Origins) ->
             for item in error.errors(include_url=False)
         ]
     )
-    messages = []
+    found = []
     for problem in problems:
         path, reason = _path_of(problem), _reason(problem, problems, sections)
         blamed = _blamed(problem, path, reason, origins)
-        messages.append((origins.position(blamed), origins.message(path, reason, blamed=blamed)))
-    first = min(messages, key=lambda message: message[0])
-    return InputError(one_line(first[1]))
+        kind = ContradictionError if _is_contradiction(problem) else InputError
+        text = one_line(origins.message(path, reason, blamed=blamed))
+        found.append((origins.position(blamed), kind(text)))
+    return min(found, key=lambda item: item[0])[1]
 
 
 def _path_of(problem: _Problem) -> KeyPath:
@@ -99,11 +104,15 @@ def _discriminator(problem: _Problem) -> str:
 
 def _blamed(problem: _Problem, path: KeyPath, reason: str, origins: Origins) -> KeyPath:
     """A contradiction is placed at its section: blame a key that the reason mentions."""
-    if problem.kind != "value_error" or not isinstance(problem.value, dict):
+    if not _is_contradiction(problem):
         return path
     words = re.findall(r"\w+", reason)
     mentioned = [(*path, word) for word in words if word in problem.value]
     return origins.culprit(mentioned) if mentioned else path
+
+
+def _is_contradiction(problem: _Problem) -> bool:
+    return problem.kind == "value_error" and isinstance(problem.value, dict)
 
 
 def _without_noise(problems: list[_Problem]) -> list[_Problem]:

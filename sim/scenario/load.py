@@ -73,7 +73,7 @@ def load_scenario_text(
 
 
 def vary(loaded: LoadedScenario, changes: Sequence[Change]) -> LoadedScenario:
-    """The scenario with some values changed, and without its sweep and report.
+    """The scenario with some values changed, and without `BESIDE_THE_RUN`.
 
     Raises:
         InputError: a change leads nowhere, or to something that is no scenario.
@@ -98,7 +98,7 @@ def _validated(data: Data, origins: Origins, path: Path, base_dir: Path) -> Load
 def content_hash(scenario: Scenario, base_dir: Path = Path()) -> str:
     """SHA-256, in hex, of the scenario as canonical JSON: sorted keys, defaults filled in.
 
-    The hash of a user's policy's source is part of it; what to sweep over and to report is not.
+    The hash of a user's policy's source is part of it; `BESIDE_THE_RUN` is not.
 
     Raises:
         InputError: that source cannot be found; the reason alone.

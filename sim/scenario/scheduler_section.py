@@ -4,15 +4,19 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
+from sim.core.units import ms_to_ns
 from sim.scenario.admission_section import AdmissionConfig
 from sim.scenario.fairness_section import AgingTokensConfig, FairnessConfig
+from sim.scenario.host_cache_section import HostCacheSection
 from sim.scenario.user_policy import is_user_policy
 from sim.scenario.wording import shorten, unknown_value
+from sim.scheduler.batching import StaticSettings
 from sim.scheduler.config import SchedulerConfig
 from sim.scheduler.policy import POLICIES, PRIORITY_POLICIES
 from sim.strict_model import StrictModel
 
 _DEFAULT = SchedulerConfig()
+_MAX_WAIT_MS = 10**6
 _MAX_COUNT = 2**31 - 1
 _MAX_POOL_TOKENS = 2**40
 
@@ -84,6 +88,16 @@ class SchedulerSection(StrictModel):
     fairness: FairnessConfig | None = None
     admission: AdmissionConfig | None = None
     decode_first: bool = _DEFAULT.decode_first
+    host_cache: HostCacheSection | None = None
+    decode_max_requests: Count | None = _DEFAULT.decode_max_requests
+    batching: Literal["continuous", "static"] = "continuous"
+    static_batch_size: Count = 32
+    static_max_wait_ms: float = Field(default=100, ge=0, le=_MAX_WAIT_MS)
+
+    def static_batching(self) -> StaticSettings | None:
+        if self.batching == "continuous":
+            return None
+        return StaticSettings(self.static_batch_size, ms_to_ns(self.static_max_wait_ms))
 
     @model_validator(mode="after")
     def _check_pages(self) -> Self:
@@ -102,11 +116,21 @@ class SchedulerSection(StrictModel):
             raise ValueError(
                 "mem_fraction_static derives max_total_tokens: give one of them, not both"
             )
+        if self.host_cache is not None and self.disable_radix_cache:
+            raise ValueError(
+                "host_cache keeps what the radix cache evicts: it does not go with"
+                " disable_radix_cache"
+            )
         if isinstance(self.fairness, AgingTokensConfig) and self.schedule_policy != "lpm":
             raise ValueError(
                 "fairness aging_tokens_per_pass adds to cached tokens: it goes with"
                 f" schedule_policy lpm, not {self.schedule_policy}"
             )
+        if self.decode_max_requests is not None:
+            if not self.disable_overlap_schedule:
+                raise ValueError("decode_max_requests needs disable_overlap_schedule: true")
+            if self.enable_mixed_chunk:
+                raise ValueError("decode_max_requests goes without enable_mixed_chunk")
         known = self.schedule_policy in PRIORITY_POLICIES or is_user_policy(self.schedule_policy)
         if self.enable_priority_scheduling and not known:
             raise ValueError(

@@ -8,6 +8,7 @@ from sim.latency.config import LatencyConfig
 from sim.scenario.report_section import ReportSection
 from sim.scenario.scheduler_section import SchedulerSection
 from sim.scenario.sweep_section import SweepSection
+from sim.scenario.tune_section import TuneSection
 from sim.strict_model import StrictModel
 from sim.workload.config import WorkloadConfig
 
@@ -36,7 +37,7 @@ class SloSection(StrictModel):
 
 
 # Sections that say nothing of a single run: what to run, and what to draw of it.
-BESIDE_THE_RUN = frozenset({"sweep", "report"})
+BESIDE_THE_RUN = frozenset({"sweep", "report", "tune"})
 
 
 class Scenario(StrictModel):
@@ -54,6 +55,7 @@ class Scenario(StrictModel):
     slo: SloSection = SloSection()
     sweep: SweepSection | None = None
     report: ReportSection | None = None
+    tune: TuneSection | None = None
 
     @model_validator(mode="after")
     def _check_pool_is_known(self) -> Self:
@@ -62,5 +64,16 @@ class Scenario(StrictModel):
             raise ValueError(
                 "scheduler.max_total_tokens is required: it can be derived only from"
                 " model and hardware together"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_bytes_are_known(self) -> Self:
+        host_cache = self.scheduler.host_cache
+        bandwidth = None if host_cache is None else host_cache.load_bandwidth_gb_s
+        if bandwidth is not None and self.model is None:
+            raise ValueError(
+                "scheduler.host_cache.load_bandwidth_gb_s needs the model, which says how many"
+                " bytes a token has: give load_tokens_per_s without one"
             )
         return self

@@ -4,7 +4,7 @@ from typing import Any
 
 import yaml
 
-_WIDTH = 96
+_WIDTH = 88
 
 
 def yaml_text(data: Any) -> str:

@@ -5,6 +5,8 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from sim.kvcache.host_settings import HostCacheSettings
+from sim.scheduler.batching import StaticSettings
 from sim.scheduler.fairness import FairnessSettings
 from sim.scheduler.packing import PackSettings
 
@@ -44,8 +46,12 @@ class SchedulerConfig:
             prefix rule, in tokens.
         fairness: what overrules the policy lest requests starve; None: nothing. Not SGLang's.
         admission: which waiting requests a pass is offered; None: all, as in SGLang.
-        decode_first: after a prefill step, running requests decode once before the next. Not
-            SGLang's, whose prefill goes first.
+        static_batching: batches that start and end together; None: continuous batching.
+        decode_max_requests: most rows of a decode step, which running requests take turns at;
+            None: no limit, as in SGLang.
+        decode_first: after a prefill step, running requests decode once before the next; SGLang's
+            `--prefill-decode-interval 1`, where prefill goes first otherwise.
+        host_cache: memory that evicted KV goes to, and how; None: there is none.
         user_policy: makes the policy from this configuration, where `schedule_policy` names a
             user's own; None: one of ours. Not SGLang's.
     """
@@ -78,7 +84,10 @@ class SchedulerConfig:
     in_batch_prefix_deprioritize_threshold: int = 32
     fairness: FairnessSettings | None = None
     admission: PackSettings | None = None
+    static_batching: StaticSettings | None = None
+    decode_max_requests: int | None = None
     decode_first: bool = False
+    host_cache: HostCacheSettings | None = None
     user_policy: Callable[["SchedulerConfig"], Any] | None = None
 
     def as_dict(self) -> dict[str, Any]:

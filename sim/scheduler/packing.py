@@ -87,7 +87,7 @@ class Pack:
         if not self._settings.counts_cached and self._kv.cache.enabled:
             token_ids = request.kv.token_ids(num_tokens)
             match = self._kv.cache.match(token_ids, num_tokens - 1, request.kv.found)
-            num_tokens -= match.num_tokens
+            num_tokens -= match.num_tokens + match.num_host_tokens
         return self._kv.ceil_page(num_tokens)
 
 

@@ -1,6 +1,7 @@
 """Admission: what one prefill pass takes from the queue, and the budgets it spends.
 
-Rules 2 to 6 of docs/sglang.md (SGLang 0.5.23's PrefillAdder). Deliberate differences, both where
+Rules 2 to 6 of docs/sglang.md (SGLang 0.5.23's PrefillAdder), and what docs/host-memory.md says of
+prefixes that are loaded back from host memory. Deliberate differences, both where
 SGLang stops serving (docs/adr/0003): a continued chunk that does not fit the pages that can be had
 waits for the next step, and a request that ignores its end is admitted when it is alone.
 """
@@ -165,12 +166,34 @@ class PrefillAdder:
 
     def _try(self, request: Request, *, has_chunked: bool) -> Verdict | None:
         """Admit the request, or say why not."""
+        extend_end = self._extend_end(request, request.kv.host_len, has_chunked=has_chunked)
+        num_loaded = 0
+        if request.kv.host_len and not isinstance(extend_end, Verdict):
+            num_loaded = self._kv.load_prefix(request.kv)
+            if not num_loaded:
+                extend_end = self._extend_end(request, 0, has_chunked=has_chunked)
+        if isinstance(extend_end, Verdict):
+            return extend_end
+        request.prefix_len += num_loaded
+        whole = extend_end == request.num_tokens
+        if not whole:
+            self.new_chunked = request
+        output_tokens = self._output_charge(request) if whole else 0
+        self._admit(request, extend_end - request.prefix_len, output_tokens, num_loaded)
+        return None
+
+    def _extend_end(self, request: Request, host_len: int, *, has_chunked: bool) -> int | Verdict:
+        """Where the request's prefill may end if `host_len` tokens are loaded, or why it may not.
+
+        What is loaded takes room in the pool like what is computed, and nothing else.
+        """
         config, budget, page_size = self._config, self.budget, self._kv.page_size
-        extend_len = request.num_tokens - request.prefix_len
+        prefix_len = request.prefix_len + host_len
+        extend_len = request.num_tokens - prefix_len
         left = max(request.max_new_tokens - request.num_generated, 0)
-        needed = extend_len + min(left, config.clip_max_new_tokens) + page_size
+        needed = host_len + extend_len + min(left, config.clip_max_new_tokens) + page_size
         paged = self._kv.ceil_page(extend_len)
-        if needed >= budget.total_tokens and not self._may_overdraw(request, paged):
+        if needed >= budget.total_tokens and not self._may_overdraw(request, host_len + paged):
             return Verdict.NO_TOKEN
         if budget.chunk_tokens is None:
             if self.admitted and paged >= budget.input_tokens:
@@ -178,21 +201,19 @@ class PrefillAdder:
         elif paged > budget.chunk_tokens:
             if has_chunked and config.schedule_policy == "shortest-prefill-first":
                 return Verdict.OTHER
-            end = self._kv.floor_page(request.prefix_len + self._kv.floor_page(budget.chunk_tokens))
-            if end <= request.prefix_len:
-                return Verdict.OTHER
-            self.new_chunked = request
-            self._admit(request, end - request.prefix_len, 0)
-            return None
-        self._admit(request, extend_len, self._output_charge(request))
-        return None
+            end = self._kv.floor_page(prefix_len + self._kv.floor_page(budget.chunk_tokens))
+            return Verdict.OTHER if end <= prefix_len else end
+        return request.num_tokens
 
     def _may_overdraw(self, request: Request, paged: int) -> bool:
         """Whether an aged request's `paged` prompt tokens fit, its output's left out of account."""
         return request.may_overdraw and paged + self._kv.page_size <= self.budget.current_tokens
 
-    def _admit(self, request: Request, extend_len: int, output_tokens: int) -> None:
+    def _admit(
+        self, request: Request, extend_len: int, output_tokens: int, num_loaded: int = 0
+    ) -> None:
         request.extend_end = request.prefix_len + extend_len
+        request.loaded_len = num_loaded
         self.admitted.append(request)
         self.budget.spend(extend_len, output_tokens)
 

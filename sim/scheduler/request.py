@@ -21,8 +21,9 @@ class Request:
         seq_len: tokens whose KV is allocated.
         prefix_len: tokens cached or computed before this prefill step.
         extend_end: where this prefill step ends.
+        loaded_len: tokens before this prefill step that it brings back from host memory.
         fill_len: tokens to prefill, as of the last try to admit the request; 0 before.
-        matched_len: cached tokens, as the policy last saw them.
+        matched_len: cached tokens, those in host memory too, as the policy last saw them.
         is_aged: it has waited so long that it goes first (sim.scheduler.fairness), now or before.
         may_overdraw: it may be admitted against the soft reservations.
         first_pass: number of the first pass it waited for, where a rule counts them; else -1.
@@ -40,11 +41,13 @@ class Request:
         "first_pass",
         "first_token_ns",
         "generated_base",
+        "host_cached_tokens",
         "in_running_batch",
         "is_aged",
         "is_clocked",
         "kv",
         "length_due",
+        "loaded_len",
         "matched_len",
         "max_new_tokens",
         "may_overdraw",
@@ -73,7 +76,7 @@ class Request:
         self.prefix_len = self.extend_end = self.fill_len = self.matched_len = 0
         self.seq_base = self.generated_base = self.length_due = 0
         self.retractions = self.preemptions = 0
-        self.cached_tokens = 0
+        self.cached_tokens = self.host_cached_tokens = self.loaded_len = 0
         self.scheduled_ns = self.first_token_ns = self.finish_ns = NEVER_NS
         self.clocked_ns = NEVER_NS
         self.is_clocked = False

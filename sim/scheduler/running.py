@@ -13,6 +13,11 @@ from numpy.typing import NDArray
 
 from sim.scheduler.request import Request
 
+# When a row reaches its limit, a number that tells entries apart, the row.
+_Due = tuple[int, int, Request]
+# Entries of rows that have left are dropped once they are many.
+_MOST_STALE = 256
+
 
 class RunningBatch:
     """Rows in batch order. `requests` is replaced, never changed, when the composition changes.
@@ -34,7 +39,7 @@ class RunningBatch:
         self.num_tokens = 0
         self.founding_tokens = 0
         self._num_rows_by_residue = [0] * page_size
-        self._length_heap: list[tuple[int, int, Request]] = []
+        self._length_heap: list[_Due] = []
         self._num_pushed = 0
         self._rids: tuple[str, ...] | None = None
 
@@ -98,6 +103,9 @@ class RunningBatch:
         request.generated_base = num_generated - self.num_done
         request.length_due = request.max_new_tokens - request.generated_base
         self._num_pushed += 1
+        if len(self._length_heap) > _MOST_STALE + 2 * len(self.requests):
+            self._length_heap = [entry for entry in self._length_heap if _is_current(entry)]
+            heapq.heapify(self._length_heap)
         heapq.heappush(self._length_heap, (request.length_due, self._num_pushed, request))
 
     def _leave(self, request: Request) -> None:
@@ -147,5 +155,11 @@ class RunningBatch:
 
     def _drop_stale(self) -> None:
         heap = self._length_heap
-        while heap and heap[0][2].length_due != heap[0][0]:
+        while heap and not _is_current(heap[0]):
             heapq.heappop(heap)
+
+
+def _is_current(entry: _Due) -> bool:
+    """Whether the row is in the batch still, and its limit where the entry says."""
+    due, _, request = entry
+    return request.length_due == due

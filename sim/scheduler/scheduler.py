@@ -4,13 +4,13 @@ Rules 7, 11, 13, 16, 17 and 18 of docs/sglang.md (SGLang 0.5.23's get_next_batch
 clock, starts nothing: the engine calls it and says what came out.
 """
 
-from dataclasses import dataclass, field
-
 from sim.core.batch import ForwardMode
 from sim.core.errors import InvariantError
 from sim.core.request import Status
 from sim.kvcache.manager import KVCacheManager
+from sim.scheduler.batching import build_batching
 from sim.scheduler.config import SchedulerConfig
+from sim.scheduler.launch import Decisions, Launch
 from sim.scheduler.packing import build_admission
 from sim.scheduler.policy import SchedulePolicy
 from sim.scheduler.preemption import preempt_for
@@ -19,38 +19,8 @@ from sim.scheduler.request import Request
 from sim.scheduler.retraction import retract
 from sim.scheduler.running import RunningBatch
 from sim.scheduler.token_ratio import NewTokenRatio
+from sim.scheduler.turns import DecodeTurns
 from sim.scheduler.waiting import WaitingQueue
-
-
-@dataclass(slots=True, eq=False)
-class Launch:
-    """One batch that was launched, with its requests.
-
-    Attributes:
-        mode: extend, decode or mixed.
-        prefill: prefill rows in batch order.
-        decode: decode rows in batch order.
-        chunked: the prefill row whose prompt has more chunks to come, if any.
-        num_new_tokens: tokens computed by a batch with prefill rows, decode rows' included.
-        leaving: decode rows that reach their limit with this launch's result and were left out of
-            the next one, decided before it (rule 18).
-    """
-
-    mode: ForwardMode
-    prefill: list[Request]
-    decode: list[Request]
-    chunked: Request | None = None
-    num_new_tokens: int = 0
-    leaving: list[Request] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class Decisions:
-    """What one call decided besides the batch, for the log. Names in order."""
-
-    retracted: list[Request] = field(default_factory=list)
-    preempted: list[tuple[Request, list[Request]]] = field(default_factory=list)
-    aborted: list[Request] = field(default_factory=list)
 
 
 class Scheduler:
@@ -58,6 +28,8 @@ class Scheduler:
 
     Attributes:
         waiting, running: the two places a request can be in.
+        batching: whether waiting requests may join the running ones.
+        turns: of running requests at decoding.
         chunked: the request whose prompt is prefilled chunk by chunk; in neither place.
         ratio: the new-token ratio.
         decisions: of the last call of `next_launch`.
@@ -72,7 +44,9 @@ class Scheduler:
         self._kv = kv
         self.waiting = WaitingQueue(config, kv, policy)
         self._admission = build_admission(config.admission, kv, config.max_prefill_tokens)
+        self.batching = build_batching(config.static_batching)
         self.running = RunningBatch(kv.page_size)
+        self.turns = DecodeTurns(self.running, config.decode_max_requests)
         self.chunked: Request | None = None
         self.ratio = NewTokenRatio(config)
         self.decisions = Decisions()
@@ -80,6 +54,11 @@ class Scheduler:
         self.has_finished_rows = False
         self.preempts = config.enable_priority_scheduling and not config.disable_priority_preemption
         self._last: Launch | None = None
+
+    @property
+    def num_running(self) -> int:
+        """Requests in the running batch, those that rest included."""
+        return len(self.running) + len(self.turns.resting)
 
     @property
     def last_prefill(self) -> list[Request]:
@@ -96,13 +75,17 @@ class Scheduler:
             in_flight: the launch whose result is not known yet (overlap), or None.
         """
         self.decisions = Decisions()
+        self.turns.gather()
         self._checkpoint_chunk()
         self._merge_last_prefill()
         self._drop_finished()
         if self._decode_goes_first():
             launch = self._decode(in_flight)
         else:
-            launch = self._prefill(now_ns, in_flight) or self._decode(in_flight)
+            launch = self._prefill(now_ns, in_flight)
+            if launch is None:
+                self.batching.decoded()
+                launch = self._decode(in_flight)
         self._last = launch
         return launch
 
@@ -157,10 +140,13 @@ class Scheduler:
 
     # ---- prefill -------------------------------------------------------------------------------
 
-    def _may_prefill(self, now_ns: int) -> bool:
+    def _may_prefill(self, now_ns: int, in_flight: Launch | None) -> bool:
         """Whether a prefill pass is worth trying; keeps the full flag (rule 7)."""
         running = self.running
         has_newly_aged = self.waiting.next_aging_ns <= now_ns
+        if self.chunked is None and not self._may_join(now_ns, in_flight):
+            self.waiting.see_aged(now_ns)
+            return False
         if self.preempts or not len(running) or has_newly_aged:
             running.is_full = False
         if self.chunked is not None:
@@ -173,8 +159,15 @@ class Scheduler:
             return False
         return True
 
+    def _may_join(self, now_ns: int, in_flight: Launch | None) -> bool:
+        """Whether the batching lets waiting requests in, if there are any."""
+        if not len(self.waiting):
+            return True
+        is_idle = in_flight is None and not len(self.running)
+        return self.batching.may_join(self.waiting.requests, now_ns, is_idle=is_idle)
+
     def _prefill(self, now_ns: int, in_flight: Launch | None) -> Launch | None:
-        if not self._may_prefill(now_ns):
+        if not self._may_prefill(now_ns, in_flight):
             return None
         self.waiting.order(now_ns)
         adder = PrefillAdder(self._config, self._kv, self.running, self.ratio.current)
@@ -184,7 +177,9 @@ class Scheduler:
             if not adder.admitted:
                 return None
         victims = self._admit_waiting(adder, continued)
-        self.waiting.leave([r for r in adder.admitted if r is not continued])
+        joining = [request for request in adder.admitted if request is not continued]
+        self.waiting.leave(joining)
+        self.batching.admitted(len(joining))
         for victim in victims:
             self.waiting.enter(victim)
         if not adder.admitted:
@@ -204,12 +199,13 @@ class Scheduler:
         """Offer the queue to the adder in order; returns the requests preempted on the way."""
         running = self.running
         num_held = 0 if continued is None else 1
+        num_open = self.batching.num_open + num_held
         all_victims: list[Request] = []
         candidates = self._admission.candidates(
             self.waiting.requests, self._num_free_slots(num_held)
         )
         for request in candidates:
-            if adder.budget.verdict() is Verdict.OTHER:
+            if adder.budget.verdict() is Verdict.OTHER or len(adder.admitted) >= num_open:
                 break
             if len(adder.admitted) >= self._num_free_slots(num_held):
                 running.is_full = True
@@ -222,7 +218,7 @@ class Scheduler:
             request.prefix_len = self._kv.find_prefix(
                 request.kv, request.num_tokens, request.num_tokens - 1
             )
-            request.matched_len = request.prefix_len
+            request.matched_len = request.prefix_len + request.kv.host_len
             verdict = adder.add(request, has_chunked=self.chunked is not None)
             if verdict is not Verdict.CONTINUE:
                 if verdict is Verdict.NO_TOKEN:
@@ -289,6 +285,7 @@ class Scheduler:
         if not len(running):
             running.is_full = False
             return None
+        self.turns.rest()
         if self._kv.can_decode(running.num_new_pages):
             self.ratio.decay()
         elif finishing:
@@ -296,8 +293,10 @@ class Scheduler:
             running.is_full = False
             return None
         else:
+            self.turns.gather()
             self._retract()
-        if len(running) < num_before:
+            self.turns.rest()
+        if self.num_running < num_before:
             running.is_full = False
         if not len(running):
             return None

@@ -113,7 +113,8 @@ class WaitingQueue:
         for request in self.requests:
             num_tokens = request.num_tokens
             request.prefix_len = self._kv.find_prefix(request.kv, num_tokens, num_tokens)
-            request.matched_len = min(request.prefix_len, num_tokens - 1)
+            found_len = request.prefix_len + request.kv.host_len
+            request.matched_len = min(found_len, num_tokens - 1)
             if defer and request.prefix_len <= check and num_tokens >= shared_len:
                 start = request.kv.token_ids(num_tokens)[:shared_len].tobytes()
                 if start in seen:

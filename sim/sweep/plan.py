@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import prod
+from typing import cast
 
 from sim.core.errors import InputError
 from sim.scenario.load import LoadedScenario, vary
@@ -47,15 +48,31 @@ class Plan:
         base: the scenario.
         keys: the key paths that are swept, `seed` last where seeds are.
         points: what to run.
+        section: of the scenario, that says so.
     """
 
     base: LoadedScenario
     keys: tuple[str, ...]
     points: tuple[Point, ...]
+    section: str = "sweep"
 
     def scenario(self, point: Point) -> LoadedScenario:
-        """The scenario of a point, without its sweep and report."""
-        return vary(self.base, _changes(self.base, point.settings))
+        """The scenario of a point, without what is beside the run."""
+        return self.vary(point.settings)
+
+    def vary(self, settings: Settings) -> LoadedScenario:
+        """The scenario with these values.
+
+        Raises:
+            InputError: they make no valid scenario.
+        """
+        return vary(self.base, _changes(self.base, settings, self.section))
+
+    def values(self, settings: Settings) -> Settings:
+        """What the keys and the seed are with these settings, which may leave keys alone."""
+        dump = self.vary(settings).scenario.model_dump(mode="json")
+        values = {key: value_at(dump, key) for key in (*self.keys, SEED)}
+        return values | dict(settings)
 
 
 def plan_sweep(loaded: LoadedScenario) -> Plan:
@@ -82,7 +99,7 @@ def canonical(value: object) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
-def value_at(data: object, key: str) -> object:
+def value_at(data: object, key: str) -> YamlValue:
     """The value at a key path of a scenario as JSON; None where it has no such key."""
     for part in key.split("."):
         if isinstance(data, dict):
@@ -91,7 +108,7 @@ def value_at(data: object, key: str) -> object:
             data = data[int(part)]
         else:
             return None
-    return data
+    return cast("YamlValue", data)
 
 
 def _axes(loaded: LoadedScenario, section: SweepSection) -> list[Sequence[Settings]]:
@@ -132,7 +149,7 @@ def _refuse_repeats(loaded: LoadedScenario, place: KeyPath, values: Sequence[Yam
 
 def _check_key(loaded: LoadedScenario, key: str, axis: int, taken: dict[str, int]) -> None:
     """Refuse a key that another axis sets too, or sets a part of, or the whole of."""
-    place = _written(loaded, key)
+    place = _written(loaded, key, "sweep")
     if key.partition(".")[0] in _NOT_SWEPT:
         hint = "give the seeds as sweep.seeds" if key == SEED else "cannot be swept"
         raise loaded.error(place, hint)
@@ -148,7 +165,7 @@ def _check_key(loaded: LoadedScenario, key: str, axis: int, taken: dict[str, int
 def _checked_points(loaded: LoadedScenario, settings: Sequence[Settings]) -> Iterator[Point]:
     for number, values in enumerate(settings):
         try:
-            scenario = vary(loaded, _changes(loaded, values))
+            scenario = vary(loaded, _changes(loaded, values, "sweep"))
         except InputError as error:
             which = ", ".join(f"{key}={canonical(value)}" for key, value in values.items())
             where = f"point {number + 1} of {len(settings)}: {which}"
@@ -156,21 +173,23 @@ def _checked_points(loaded: LoadedScenario, settings: Sequence[Settings]) -> Ite
         yield Point(number, values, scenario.content_hash)
 
 
-def _changes(loaded: LoadedScenario, settings: Settings) -> list[Change]:
-    return [Change(key, value, _label(loaded, key, value)) for key, value in settings.items()]
+def _changes(loaded: LoadedScenario, settings: Settings, section: str) -> list[Change]:
+    return [
+        Change(key, value, _label(loaded, key, value, section)) for key, value in settings.items()
+    ]
 
 
-def _label(loaded: LoadedScenario, key: str, value: YamlValue) -> str:
+def _label(loaded: LoadedScenario, key: str, value: YamlValue, section: str) -> str:
     origins = loaded.origins
-    written = origins.labels[origins.nearest(_written(loaded, key))]
-    return f"{written}: sweep: {key}={shorten(canonical(value))}"
+    written = origins.labels[origins.nearest(_written(loaded, key, section))]
+    return f"{written}: {section}: {key}={shorten(canonical(value))}"
 
 
-def _written(loaded: LoadedScenario, key: str) -> KeyPath:
-    """Where the scenario says that this key is swept."""
+def _written(loaded: LoadedScenario, key: str, section: str) -> KeyPath:
+    """Where a section of the scenario says that this key is changed."""
     labels = loaded.origins.labels
-    places: list[KeyPath] = [("sweep", key), ("sweep", "grid", key)]
-    places += [("sweep", "random", "draw", key)]
-    places += [place for place in labels if place[:2] == ("sweep", "list") and place[-1] == key]
-    places += [("sweep", "seeds")] if key == SEED else []
-    return next((place for place in places if place in labels), ("sweep",))
+    places: list[KeyPath] = [(section, key), (section, "grid", key), (section, "ranges", key)]
+    places += [(section, "random", "draw", key)]
+    places += [place for place in labels if place[:2] == (section, "list") and place[-1] == key]
+    places += [(section, "seeds")] if key == SEED else []
+    return next((place for place in places if place in labels), (section,))

@@ -13,6 +13,8 @@ from itertools import islice
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
+from types import TracebackType
+from typing import Self
 
 from sim.sweep.executor import Outcome, Outcomes, PointRunner, Status, Task, run_task
 from sim.sweep.trace_cache import TraceCache
@@ -34,33 +36,61 @@ _END_S = 5.0
 class ProcessPool:
     """A `SweepExecutor` of spawned processes.
 
+    As a context manager it keeps them from one run to the next, with the traces they read; all
+    runs must be of the same runner then.
+
     Args:
         jobs: how many, at least 1.
     """
 
     def __init__(self, jobs: int) -> None:
         self._jobs = jobs
+        self._workers: list[_Worker] = []
+        self._keeps_workers = False
+
+    def __enter__(self) -> Self:
+        self._keeps_workers = True
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._end_workers()
 
     def run(self, tasks: Iterable[Task], runner: PointRunner) -> Outcomes:
         waiting = iter(tasks)
-        workers: list[_Worker] = []
         try:
-            for task in islice(waiting, self._jobs):
-                workers.append(_Worker.start(runner))
-                workers[-1].give(task)
-            while busy := [worker for worker in workers if worker.is_busy]:
+            for number, task in enumerate(islice(waiting, self._jobs)):
+                if number == len(self._workers):
+                    self._workers.append(_Worker.start(runner))
+                self._living(self._workers[number], runner).give(task)
+            while busy := [worker for worker in self._workers if worker.is_busy]:
                 ready = wait([worker.pipe for worker in busy])
                 for worker in [worker for worker in busy if worker.pipe in ready]:
                     outcome = worker.take()
                     # It need not wait for what is done with the outcome.
                     if (next_task := next(waiting, None)) is not None:
-                        if not worker.lives:
-                            workers.append(_Worker.start(runner))
-                        (worker if worker.lives else workers[-1]).give(next_task)
+                        self._living(worker, runner).give(next_task)
                     yield outcome
         finally:
-            for worker in workers:
-                worker.end()
+            is_cut_short = any(worker.is_busy for worker in self._workers)
+            if is_cut_short or not self._keeps_workers:
+                self._end_workers()
+
+    def _living(self, worker: "_Worker", runner: PointRunner) -> "_Worker":
+        """This worker; if it died, another one in its place."""
+        if not worker.lives:
+            worker.end()
+            place = self._workers.index(worker)
+            worker = self._workers[place] = _Worker.start(runner)
+        return worker
+
+    def _end_workers(self) -> None:
+        while self._workers:
+            self._workers.pop().end()
 
 
 @dataclass(slots=True, eq=False)

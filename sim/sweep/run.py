@@ -44,10 +44,19 @@ def look_up(plan: Plan, store: PointStore, *, code: str, fresh: bool = False) ->
     Raises:
         InputError: the store cannot be read.
     """
-    identities = Identities(code)
-    keys = tuple(identities.key(plan.scenario(point)) for point in plan.points)
+    keys = point_keys(plan, Identities(code))
     stored = store.read(keys)
-    done = {} if fresh else {k: v for k, v in stored.outcomes.items() if v.status is Status.DONE}
+    return state_of(plan, keys, replace(stored, outcomes={}) if fresh else stored)
+
+
+def point_keys(plan: Plan, identities: Identities) -> tuple[str, ...]:
+    """What the plan's points are stored under, in their order."""
+    return tuple(identities.key(plan.scenario(point)) for point in plan.points)
+
+
+def state_of(plan: Plan, keys: tuple[str, ...], stored: StoreContents) -> SweepState:
+    """What of a plan has to run, if this is stored: all but what succeeded."""
+    done = {k: v for k, v in stored.outcomes.items() if v.status is Status.DONE}
     # Of equal points the first one stands for all.
     first = dict(reversed(list(zip(keys, plan.points, strict=True))))
     missing = tuple(

@@ -37,6 +37,15 @@ class StoreContents:
     num_other_code: int
     num_damaged: int
 
+    def unused_in_words(self) -> str:
+        """What lies there in vain, to be put after other words; empty if nothing does."""
+        text = ""
+        if self.num_other_code:
+            text += f"; {self.num_other_code:,} stored by other code are not used"
+        if self.num_damaged:
+            text += f"; {self.num_damaged:,} damaged files are not used"
+        return text
+
 
 class PointStore:
     """A folder of points. Several sweeps may share it: equal points have equal content.
@@ -68,6 +77,15 @@ class PointStore:
             elif path.stem in wanted:
                 outcomes[path.stem] = _outcome(point)
         return StoreContents(outcomes, num_other, num_damaged)
+
+    def find(self, keys: Iterable[str]) -> dict[str, Outcome]:
+        """Look at the files of these points alone; those that are of no use are left out."""
+        outcomes = {}
+        for key in keys:
+            point = read_point(self._folder / f"{key}.json")
+            if point is not None and point["code"] == self._code:
+                outcomes[key] = _outcome(point)
+        return outcomes
 
     def write(self, outcome: Outcome, described: Mapping[str, object]) -> None:
         """Keep a point.

@@ -5,7 +5,11 @@ from dataclasses import dataclass
 from hypothesis import strategies as st
 
 from sim.kvcache.eviction import EVICTION_POLICIES
+from sim.kvcache.host_settings import HostCacheSettings
 from sim.latency.linear import LinearLatency
+from sim.latency.loading import LoadingLatency, LoadTimes
+from sim.latency.model import LatencyModel
+from sim.scheduler.batching import StaticSettings
 from sim.scheduler.config import SchedulerConfig
 from sim.scheduler.fairness import AgingTokens, FairnessSettings, FairnessT, ForceFifo, KLpm
 from sim.scheduler.packing import PackSettings
@@ -26,17 +30,18 @@ class RandomScenario:
     step_s: float
     host_s: float
 
-    def latencies(self) -> list[LinearLatency]:
-        return [
-            LinearLatency(
-                step_s=self.step_s,
-                per_prefill_token_s=2e-5,
-                per_decode_request_s=1e-4,
-                per_context_token_s=1e-8,
-                host_s=self.host_s,
-            )
-            for _ in range(self.replicas)
-        ]
+    def latencies(self) -> list[LatencyModel]:
+        return [self._latency() for _ in range(self.replicas)]
+
+    def _latency(self) -> LatencyModel:
+        model = LinearLatency(
+            step_s=self.step_s,
+            per_prefill_token_s=2e-5,
+            per_decode_request_s=1e-4,
+            per_context_token_s=1e-8,
+            host_s=self.host_s,
+        )
+        return LoadingLatency(model, LoadTimes(ns_per_token=700.0, num_parts=4))
 
 
 @st.composite
@@ -46,6 +51,7 @@ def scheduler_configs(draw: st.DrawFn) -> SchedulerConfig:
     by_priority = draw(st.booleans()) and draw(st.booleans())
     no_cache = draw(st.integers(0, 4)) == 0
     chunk_pages = draw(st.sampled_from((0, 0, 1, 2, 8, 64)))
+    turns = draw(st.sampled_from((None, None, None, 1, 3)))
     return SchedulerConfig(
         schedule_policy=draw(
             st.sampled_from(sorted(PRIORITY_POLICIES if by_priority else POLICIES))
@@ -61,9 +67,9 @@ def scheduler_configs(draw: st.DrawFn) -> SchedulerConfig:
         prefill_max_requests=draw(st.sampled_from((None, None, 2))),
         schedule_conservativeness=draw(st.sampled_from((0.05, 0.5, 1.0))),
         clip_max_new_tokens=draw(st.sampled_from((4, 32, 4096))),
-        enable_mixed_chunk=draw(st.booleans()),
+        enable_mixed_chunk=draw(st.booleans()) and turns is None,
         disable_radix_cache=no_cache,
-        disable_overlap_schedule=draw(st.booleans()),
+        disable_overlap_schedule=draw(st.booleans()) or turns is not None,
         enable_priority_scheduling=by_priority,
         schedule_low_priority_values_first=draw(st.booleans()),
         priority_scheduling_preemption_threshold=draw(st.integers(0, 3)),
@@ -72,8 +78,31 @@ def scheduler_configs(draw: st.DrawFn) -> SchedulerConfig:
         radix_eviction_policy=draw(st.sampled_from(sorted(EVICTION_POLICIES))),
         fairness=draw(fairness_settings()),
         admission=draw(admission_settings()),
+        static_batching=draw(batching_settings()),
+        decode_max_requests=turns,
         decode_first=draw(st.integers(0, 3)) == 0,
+        host_cache=None if no_cache else draw(host_cache_settings(page_size)),
     )
+
+
+def host_cache_settings(page_size: int) -> st.SearchStrategy[HostCacheSettings | None]:
+    """None as often as one, of any size: too small for anything, or for all there is."""
+    settings = st.builds(
+        HostCacheSettings,
+        st.sampled_from((1, 40, 200, 100_000)).map(
+            lambda tokens: max(tokens // page_size, 1) * page_size
+        ),
+        st.sampled_from((None, 1, 2)),
+        st.sampled_from((0, 10, 60)),
+    )
+    return st.one_of(st.none(), settings)
+
+
+def batching_settings() -> st.SearchStrategy[StaticSettings | None]:
+    """Continuous batching three times out of four."""
+    waits_ns = st.sampled_from((0, 3_000_000, 200_000_000))
+    static = st.builds(StaticSettings, st.integers(1, 8), waits_ns)
+    return st.one_of(st.none(), st.none(), st.none(), static)
 
 
 def admission_settings() -> st.SearchStrategy[PackSettings | None]:

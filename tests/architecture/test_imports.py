@@ -24,7 +24,7 @@ UNFIT_FOR_CORE = {
     "time",
 }
 HEAVY = {"flashinfer", "matplotlib", "pandas", "pyarrow", "scipy", "torch", "transformers"}
-HEAVY |= {"aiconfigurator_core"}
+HEAVY |= {"aiconfigurator_core", "optuna"}
 LIGHT = ["sim", "sim.runlog", "sim.latency.config", "sim.workload.workload", "calibrate.cli"]
 LIGHT += ["realrun.cli", *(["sim.cli"] if find_spec("sim.cli") else [])]
 

@@ -44,7 +44,7 @@ def test_run_in_two_processes_writes_the_same_bytes(folder, scenario):
     second_text, second_files = run_in(folder / "second", path, "1")
     assert first_text == second_text
     assert set(first_files) == set(second_files)
-    assert len(first_files) == 7
+    assert len(first_files) == 9
     different = [str(name) for name, data in first_files.items() if second_files[name] != data]
     assert not different
 

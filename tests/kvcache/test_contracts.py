@@ -3,9 +3,11 @@
 import pytest
 
 from sim.kvcache.eviction import EVICTION_POLICIES
+from sim.kvcache.host_settings import HostCacheSettings
 from sim.kvcache.page_pool import PageCounts, PageIds
 from sim.kvcache.prefix_cache import NoPrefixCache
 from sim.kvcache.radix_cache import RadixCache
+from sim.kvcache.tiered_cache import TieredRadixCache
 from sim.testing.contracts import PagePoolContract, PrefixCacheContract
 
 
@@ -23,6 +25,19 @@ class TestRadixCache(PrefixCacheContract):
     @pytest.fixture(params=sorted(EVICTION_POLICIES))
     def make_cache(self, request):
         return lambda pool: RadixCache(pool, EVICTION_POLICIES[request.param](60))
+
+
+class TestTieredRadixCache(PrefixCacheContract):
+    """The radix tree with host memory below it; what is there is not found on the device."""
+
+    @pytest.fixture(params=[None, 1, 2], ids=["write-back", "write-through", "selective"])
+    def make_cache(self, request):
+        def make(pool):
+            settings = HostCacheSettings(20 * pool.page_size, request.param, 0)
+            host_pool = PageCounts(20, pool.page_size)
+            return TieredRadixCache(pool, settings=settings, host_pool=host_pool)
+
+        return make
 
 
 class TestNoPrefixCache(PrefixCacheContract):

@@ -34,6 +34,17 @@ def test_config_linear_section_builds_the_linear_model():
     assert build(LINEAR | {"host_s": 0.001}).step_ns(STEP) == (9_600_000, 1_000_000)
 
 
+def test_config_cold_start_is_added_to_the_first_step_alone():
+    """Also when the first step is asked for twice, or begins a run."""
+    model = build(LINEAR | {"cold_start_s": 0.2})
+    assert model.step_ns(STEP) == model.step_ns(STEP) == (209_600_000, 0)
+    cold_ns, _ = model.decode_run_ns(STEP, 3)
+    model.consume(1)
+    warm_ns, _ = model.decode_run_ns(STEP, 3)
+    assert (cold_ns - warm_ns).tolist() == [200_000_000, 0, 0]
+    assert model.step_ns(STEP) == (9_600_000, 0)
+
+
 def test_config_whole_numbers_are_taken_as_seconds():
     """`step_s: 1` is one second."""
     zero = dict.fromkeys(LINEAR, 0) | {"kind": "linear", "step_s": 1}

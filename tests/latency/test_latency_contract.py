@@ -16,15 +16,23 @@ from sim.testing.contracts import LatencyModelContract
 class TestLinearLatency(LatencyModelContract):
     """A weighted sum; its weights round in every direction."""
 
-    @pytest.fixture(params=[(0.005, 4e-5, 5e-5, 2e-8), (0.0, 0.0, 1 / 3e4, 1 / 7e8), (0, 0, 0, 0)])
+    @pytest.fixture(
+        params=[
+            (0.005, 4e-5, 5e-5, 2e-8, 0),
+            (0.0, 0.0, 1 / 3e4, 1 / 7e8, 0),
+            (0, 0, 0, 0, 0),
+            (0.005, 4e-5, 5e-5, 2e-8, 0.2),
+        ]
+    )
     def make_model(self, request):
-        step_s, prefill_s, decode_s, context_s = request.param
+        step_s, prefill_s, decode_s, context_s, cold_start_s = request.param
         return lambda: LinearLatency(
             step_s=step_s,
             per_prefill_token_s=prefill_s,
             per_decode_request_s=decode_s,
             per_context_token_s=context_s,
             host_s=0.0007,
+            cold_start_s=cold_start_s,
         )
 
 

@@ -71,6 +71,11 @@ def test_time_twice_as_slow_doubles_every_time(scenario):
     config = scenario.config
     if isinstance(config.fairness, FairnessT):
         config = replace(config, fairness=FairnessT(2 * config.fairness.t_ns))
+    if config.static_batching is not None:
+        wait_ns = 2 * config.static_batching.max_wait_ns
+        config = replace(
+            config, static_batching=replace(config.static_batching, max_wait_ns=wait_ns)
+        )
     slow = serve(doubled(scenario.workload), config, slow_latencies, check=False).log
     for name in ("arrival_ns", "scheduled_ns", "first_token_ns", "finish_ns"):
         times_ns = getattr(usual.requests, name)

@@ -13,6 +13,7 @@ from sim.engine.scripted import ScriptedExecutor
 from sim.kvcache.page_pool import PageCounts
 from sim.runlog.load import load_run_log
 from sim.runlog.run_log_file import RecordedRun
+from sim.scheduler.batching import StaticSettings
 from sim.scheduler.config import SchedulerConfig
 from sim.scheduler.fairness import FairnessT, KLpm
 from sim.scheduler.packing import PackSettings
@@ -121,13 +122,16 @@ OURS = {
     "k_lpm": {"fairness": KLpm(3)},
     "pack": {"admission": PackSettings(16, 4, counts_cached=False), "max_prefill_tokens": 64},
     "decode first": {"decode_first": True},
+    "static": {"static_batching": StaticSettings(3, 20 * MS)},
+    "turns": {"decode_max_requests": 2},
 }
 
 
 @pytest.mark.parametrize("overlap", [True, False], ids=["overlap", "normal"])
 @pytest.mark.parametrize("ours", OURS)
 def test_parity_of_what_sglang_does_not_have(kit, ours, overlap):
-    """Aging by the wall clock, packing and decoding first are decided again, too."""
+    """Aging by the wall clock, packing, static batches and turns are decided again, too."""
+    overlap = overlap and ours != "turns"
     config = replace(config_of("lpm", "chunked", overlap), **OURS[ours])
     run = record(kit, config, ListWorkload(REQUESTS))
     divergence = replayed(run, config, REQUESTS)

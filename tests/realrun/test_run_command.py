@@ -133,6 +133,10 @@ def refused(capsys, *arguments):
             "page_size 256: the runner takes 1 to 128",
         ),
         (
+            {"scheduler": {"max_total_tokens": 512, "host_cache": {"load_tokens_per_s": 10**6}}},
+            "scheduler.host_cache: the real runner has no host tier",
+        ),
+        (
             {"scheduler": {"max_total_tokens": 640, "context_length": 4096}},
             "context_length: 4096 is more than the 512 positions of m",
         ),

@@ -1,5 +1,7 @@
 """Metrics by name: all that a summary has, and none that it lacks."""
 
+from dataclasses import replace
+
 import pytest
 
 from sim.report.metric_names import MetricName, metric_names
@@ -9,7 +11,8 @@ from sim.testing.toy_server import toy_log
 
 @pytest.fixture(scope="module")
 def summary():
-    return summarise(toy_log(60, rate_rps=10))
+    log = toy_log(60, rate_rps=10)
+    return summarise(replace(log, meta={**log.meta, "host_cache_tokens": 1}))
 
 
 def test_metric_names_are_the_numbers_of_a_summary(summary):

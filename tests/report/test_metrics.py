@@ -37,6 +37,7 @@ def test_summary_of_small_log_equals_hand_computation():
     summary = summarise(small_log())
     assert summary["duration"] == 1.0
     assert (summary["completed"], summary["submitted"]) == (2, 4)
+    assert summary["request_rate"] == pytest.approx(3 / 0.2)
     assert (summary["rejected"], summary["aborted"], summary["unfinished"]) == (1, 0, 1)
     assert summary["rejected_rids"] == ["r2"]
     assert (summary["total_input_tokens"], summary["total_output_tokens"]) == (300, 12)

@@ -12,6 +12,7 @@ from sim.latency.linear import LinearLatency
 from sim.latency.shape_files import load_model_shape
 from sim.scenario.build import build, build_scheduler_config
 from sim.scenario.load import load_scenario, load_scenario_text
+from sim.scheduler.batching import StaticSettings
 from sim.scheduler.fairness import AgingTokens, FairnessT, ForceFifo, KLpm
 from sim.scheduler.packing import PackSettings
 
@@ -69,10 +70,18 @@ def test_scheduler_config_has_every_written_key(valid_text):
         "fairness": {"kind": "fairness_t", "t_ms": 1.5},
         "admission": {"kind": "pack", "lookahead": 21, "force_fifo_every": 22, "cost": "uncached"},
         "decode_first": True,
+        "host_cache": None,
+        "batching": "static",
+        "static_batch_size": 23,
+        "static_max_wait_ms": 0.5,
     }
     config = built(valid_text, f"scheduler={json.dumps(written)}").scheduler
     written["fairness"] = FairnessT(1_500_000)
     written["admission"] = PackSettings(lookahead=21, force_fifo_every=22, counts_cached=False)
+    for key in ("batching", "static_batch_size", "static_max_wait_ms"):
+        del written[key]
+    written["static_batching"] = StaticSettings(batch_size=23, max_wait_ns=500_000)
+    written["decode_max_requests"] = None
     written["user_policy"] = None
     assert {field.name: getattr(config, field.name) for field in fields(config)} == written
 
@@ -99,6 +108,26 @@ def test_fairness_by_tokens_goes_with_lpm(valid_text):
     overrides = ["scheduler.schedule_policy=sjf", f"scheduler.fairness={json.dumps(rule)}"]
     with pytest.raises(InputError, match="goes with schedule_policy lpm, not sjf"):
         built(valid_text, *overrides)
+
+
+def test_batching_continuous_ignores_the_settings_of_the_other(valid_text):
+    """A sweep may compare the two without more ado."""
+    config = built(valid_text, "scheduler.static_batch_size=4").scheduler
+    assert config.static_batching is None
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["disable_overlap_schedule=false"], "needs disable_overlap_schedule: true"),
+        (["enable_mixed_chunk=true"], "goes without enable_mixed_chunk"),
+    ],
+)
+def test_decode_turns_need_normal_scheduling_without_mixing(valid_text, overrides, message):
+    """Both would decide a step before it is known whose turn is over."""
+    sets = ["disable_overlap_schedule=true", "decode_max_requests=8", *overrides]
+    with pytest.raises(InputError, match=message):
+        built(valid_text, *(f"scheduler.{text}" for text in sets))
 
 
 @pytest.mark.parametrize(("share", "page"), [(0.88, 1), (0.5, 64), (1.0, 4096)])

@@ -148,7 +148,9 @@ def test_scheduler_keys_left_out_take_the_schedulers_defaults(valid_text):
         "".join(valid_text.partition("scheduler:")[:2]) + " {}",
         ["scheduler.max_total_tokens=32768"],
     ).scenario.scheduler
-    for key, default in scheduler.model_dump(exclude={"mem_fraction_static"}).items():
+    elsewhere = {"mem_fraction_static", "batching", "static_batch_size", "static_max_wait_ms"}
+    assert SchedulerConfig().static_batching is scheduler.static_batching() is None
+    for key, default in scheduler.model_dump(exclude=elsewhere).items():
         assert default == getattr(SchedulerConfig(), key)
 
 

@@ -64,6 +64,21 @@ def test_process_pool_workers_live_as_long_as_the_sweep(tasks, monkeypatch):
             os.kill(pid, 0)
 
 
+def test_process_pool_as_a_context_keeps_its_workers_between_runs(tasks):
+    """With what they have read; one that dies is replaced, and none is left in the end."""
+    with ProcessPool(1) as pool:
+        first = list(pool.run(tasks(4, 5), describe_worker))
+        [again] = pool.run(tasks(6), describe_worker)
+        assert {outcome.summary["pid"] for outcome in first} == {again.summary["pid"]}
+        [died] = pool.run(tasks(2), describe_worker)
+        assert died.status is Status.FAULT
+        [last] = pool.run(tasks(7), describe_worker)
+        assert last.summary["pid"] != again.summary["pid"]
+        os.kill(last.summary["pid"], 0)
+    with pytest.raises(ProcessLookupError):
+        os.kill(last.summary["pid"], 0)
+
+
 def test_process_pool_closed_early_leaves_no_worker(tasks):
     """Whoever stops listening stops the workers, also in the middle of a point."""
     arriving = ProcessPool(1).run(tasks(*range(10, 40)), describe_worker)

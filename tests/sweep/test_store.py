@@ -38,6 +38,15 @@ def test_store_of_other_code_is_counted_and_not_used(store, tmp_path):
     assert (dict(contents.outcomes), contents.num_other_code) == ({}, 1)
 
 
+def test_store_finds_single_points_without_looking_at_the_others(store, tmp_path):
+    """What is absent, damaged or of other code is not found."""
+    store.write(POINT, {})
+    PointStore(tmp_path, "1+older").write(Outcome(OTHER, Status.DONE, {}), {})
+    assert store.find([OTHER, KEY]) == {KEY: POINT}
+    (tmp_path / f"{KEY}.json").write_text("{")
+    assert store.find([KEY]) == {}
+
+
 def test_store_leaves_points_of_other_sweeps_alone(store):
     """What was not asked for is neither damaged nor returned."""
     store.write(POINT, {})

@@ -16,6 +16,7 @@ from sim.report.figures.captions import (
     where_of,
 )
 from sim.report.figures.lines import Line, Styles, intervals, metric_axes
+from sim.report.figures.metric_axis import Zero
 from sim.report.figures.panels import Panel, draw_panels, panels_of
 from sim.report.figures.scales import KeyAxis
 from sim.report.plot_check import panel_metrics
@@ -43,7 +44,7 @@ def draw_bars(data: SweepData, plot: BarsPlot) -> Drawn:
     axis = KeyAxis.of_names(plot.x, design.values(plot.x))
 
     heights = metric_axes(data, design, metrics, scale=plot.y_scale, label=plot.y_label,
-                          from_zero=True)  # fmt: skip
+                          zero=Zero.ALWAYS)  # fmt: skip
 
     def draw(axes: Axes, panel: Panel) -> None:
         lines = styles.lines(panel.design, panel.metrics)
@@ -74,7 +75,8 @@ def _draw_one(
     x = np.array([axis.place(setting[axis.key]) for setting, _ in found]) + offset
     y = np.array([interval.mean for _, interval in found], dtype=np.float64)
     if as_dots:
-        axes.plot(x, y, line.style.marker, color=line.style.colour, markersize=7)
+        axes.plot(x, y, line.style.marker, color=line.style.colour, markersize=7,
+                  fillstyle=line.style.fill)  # fmt: skip
     else:
         bars = axes.bar(x, y, 0.92 * width, color=line.style.colour)
         if line.style.dash != "-":

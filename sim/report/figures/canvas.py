@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -22,6 +22,9 @@ _TITLE_FONT = FontProperties(size=13, weight="bold")
 # Of bars whose lines would be dashed.
 HATCH = "//"
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+# Of markers, as the dashes are of lines.
+Fill = Literal["full", "none", "left", "top"]
+FILLS: tuple[Fill, ...] = ("full", "none", "left", "top")
 DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (5, 2, 1, 2)))
 
 
@@ -50,11 +53,12 @@ class Style:
     colour: str
     dash: Any = "-"
     marker: str = "o"
+    fill: Fill = "full"
 
     @property
     def handle(self) -> Line2D:
         return Line2D([], [], color=self.colour, linestyle=self.dash, marker=self.marker,
-                      markersize=5)  # fmt: skip
+                      markersize=5, fillstyle=self.fill)  # fmt: skip
 
     @property
     def patch(self) -> Patch:
@@ -65,7 +69,8 @@ class Style:
 def numbered_style(label: str, number: int, dash: int = 0) -> Style:
     """The look of line `number`: its colour, and its marker, tell it from the others."""
     colour = PALETTE[number % len(PALETTE)]
-    return Style(label, colour, DASHES[dash % len(DASHES)], MARKERS[number % len(MARKERS)])
+    marker, fill = MARKERS[number % len(MARKERS)], FILLS[dash % len(FILLS)]
+    return Style(label, colour, DASHES[dash % len(DASHES)], marker, fill)
 
 
 def panel_grid(num_panels: int, preferred_columns: int = 0) -> tuple[Figure, list[Axes]]:

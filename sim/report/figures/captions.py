@@ -45,7 +45,7 @@ def titled(panels: Sequence[Sequence[MetricName]]) -> str:
 def caption_of(given: str | None, sentences: Sequence[str], where: str) -> str:
     """The user's caption, or the sentences; and what the plot is narrowed down to."""
     shown = [given] if given else [sentence for sentence in sentences if sentence]
-    return " ".join([*shown, *([f"Only {where}."] if where else [])])
+    return " ".join([*shown, *([f"Only settings with {where}."] if where else [])])
 
 
 def where_of(wanted: Mapping[str, Any] | None, keys: Sequence[str]) -> str:

@@ -60,7 +60,8 @@ def draw_line(
     y = np.array([interval.mean for _, interval in ordered], dtype=np.float64)
     detached = [axis.is_detached(setting[axis.key]) for setting, _ in ordered]
     draw_band(axes, x, [interval for _, interval in ordered], style.colour)
-    axes.plot(x, y, linestyle="none", marker=style.marker, color=style.colour, markersize=5)
+    axes.plot(x, y, linestyle="none", marker=style.marker, color=style.colour, markersize=5,
+              fillstyle=style.fill)  # fmt: skip
     for i in range(1, len(x)):
         apart = detached[i - 1] != detached[i]
         axes.plot(x[i - 1 : i + 1], y[i - 1 : i + 1], color=style.colour,

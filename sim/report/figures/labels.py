@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.patheffects import withStroke
 
 from sim.report.plot_style import plain_text
 
@@ -75,6 +76,9 @@ def _write(axes: Axes, label: Label, dx: float, dy: float) -> None:
         color=label.colour,
         fontsize=_FONT_POINTS,
         fontweight="bold" if label.is_bold else "normal",
+        # Legible over lines.
+        path_effects=[withStroke(linewidth=2.5, foreground="white")],
+        zorder=5,
         arrowprops={"arrowstyle": "-", "color": label.colour, "linewidth": 0.5, "shrinkB": 3}
         if far
         else None,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from sim.report.confidence import MeanInterval
 from sim.report.design import Design, Settings, same
 from sim.report.figures.canvas import Style, numbered_style
-from sim.report.figures.metric_axis import MetricAxis
+from sim.report.figures.metric_axis import MetricAxis, Zero
 from sim.report.metric_names import MetricName
 from sim.report.sweep_data import SweepData
 from sim.report.words import setting_text
@@ -81,7 +81,7 @@ def metric_axes(
     *,
     scale: str | None,
     label: str | None,
-    from_zero: bool = False,
+    zero: Zero = Zero.IF_NEAR,
 ) -> dict[tuple[MetricName, ...], MetricAxis]:
     """The vertical axis of each panel's metrics: the same in all panels that show them."""
     return {
@@ -90,7 +90,7 @@ def metric_axes(
             [data.interval(setting, metric) for setting in design.settings for metric in metrics],
             scale=scale,
             label=label,
-            from_zero=from_zero,
+            zero=zero,
         )
         for metrics in panels
     }

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -81,12 +82,12 @@ def draw_load(data: SweepData, plot: LoadPlot) -> Drawn:
             _draw_sent(axes)
         for line, points in drawn:
             _draw_points(axes, line, points)
-            names = (setting_text(panel.values, design.keys), line.style.label)
-            said[_verdict(points, ", ".join(filter(None, names)), plot, by_rate)] = None
+            said[_verdict(points, _whose(panel, line, plot), plot, by_rate)] = None
 
     figure = draw_panels(panels_of(design, [plot.x, *plot.lines], metrics), draw)
     title = plot.title or in_title(f"{titled(metrics)} against load")
-    put_header(figure, title, styles.legend)
+    # A hollow marker says something else here.
+    put_header(figure, title, [replace(style, fill="full") for style in styles.legend])
     words = [_SENT if by_rate and metrics[0][0].base in _BOUNDED else "",
              "Hollow points are saturated.", *said,
              seeds_caption(data, "bands", heights.values())]  # fmt: skip
@@ -149,6 +150,12 @@ def _draw_sent(axes: Axes) -> None:
     axes.plot(loads, loads, color=GREY, linewidth=0.9, linestyle=(0, (4, 3)))
     axes.set_xlim(low, high)
     axes.set_ylim(limits)
+
+
+def _whose(panel: Panel, line: Line, plot: LoadPlot) -> str:
+    """The runs of a line, whosever requests it shows."""
+    values = {key: line.settings[0][key] for key in plot.lines}
+    return setting_text({**panel.values, **values}, panel.design.keys)
 
 
 def _verdict(points: Sequence[_Point], which: str, plot: LoadPlot, by_rate: bool) -> str:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum
 
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
@@ -17,8 +18,16 @@ from sim.report.words import number_text
 # and less on a logarithmic axis.
 _REACH = 1.0
 _LOG_REACH, _LEAST_RATIO = 0.3, 1.5
-# A linear axis begins at zero unless what it shows is small against its distance from zero.
+# Zero is near unless what is shown is small against its distance from zero.
 _NEAR_ZERO = 0.6
+
+
+class Zero(Enum):
+    """Whether a linear axis of what is not negative begins at zero."""
+
+    ALWAYS = "always"
+    IF_NEAR = "if near"
+    IF_SHOWN = "if shown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +55,7 @@ class MetricAxis:
         *,
         scale: str | None,
         label: str | None,
-        from_zero: bool = False,
+        zero: Zero = Zero.IF_NEAR,
     ) -> "MetricAxis":
         """Fit an axis to what it shows.
 
@@ -55,7 +64,7 @@ class MetricAxis:
             shown: everything on it; what has no mean is not.
             scale: `linear` or `log`, if the user says so.
             label: the title, if the user says so.
-            from_zero: begin at zero, if linear.
+            zero: whether a linear axis begins at zero.
         """
         defined = [interval for interval in shown if interval.mean is not None]
         is_log = wants_log([interval.mean or 0.0 for interval in defined], scale)
@@ -63,7 +72,7 @@ class MetricAxis:
         words = metric.long_label if len(metrics) == 1 else metric.label
         is_latency = metric.unit == "ms" and is_log
         unit = ", log scale" if is_latency else f" ({metric.unit})" if metric.unit else ""
-        limits = _limits(defined, is_log, from_zero)
+        limits = _limits(defined, is_log, zero)
         is_cut = any(
             not max(0.0, limits[0]) <= end <= limits[1]
             for interval in defined
@@ -99,19 +108,20 @@ class MetricAxis:
         axis.set_label_text(plain_text(self.label))
 
 
-def _limits(defined: Sequence[MeanInterval], is_log: bool, from_zero: bool) -> tuple[float, float]:
+def _limits(defined: Sequence[MeanInterval], is_log: bool, zero: Zero) -> tuple[float, float]:
     means = [interval.mean or 0.0 for interval in defined]
     means = [mean for mean in means if mean > 0 or not is_log]
     if not means:
         return (1.0, 10.0) if is_log else (0.0, 1.0)
-    low, high = _with_intervals(defined, 0.0 if from_zero and not is_log else min(means),
+    low, high = _with_intervals(defined, 0.0 if zero is Zero.ALWAYS and not is_log else min(means),
                                 max(means), is_log)  # fmt: skip
     if is_log:
         return padded(low, high, 0.08, is_log=True)
-    is_near_zero = from_zero or min(means) <= _NEAR_ZERO * max(means)
-    if min(means) >= 0 and (is_near_zero or low <= 0):
+    is_near = zero is Zero.IF_NEAR and min(means) <= _NEAR_ZERO * max(means)
+    low_end, high_end = padded(low, high, 0.1, is_log=False)
+    if min(means) >= 0 and (zero is Zero.ALWAYS or is_near or low_end <= 0):
         return 0.0, 1.08 * high if high else 1.0
-    return padded(low, high, 0.1, is_log=False)
+    return low_end, high_end
 
 
 def ends(interval: MeanInterval) -> tuple[float, float]:

@@ -13,6 +13,7 @@ from sim.report.figures.canvas import Drawn, Style, put_header
 from sim.report.figures.captions import caption_of, in_title, seeds_caption, slug_of, where_of
 from sim.report.figures.labels import Label, place_labels
 from sim.report.figures.lines import Line, Styles, metric_axes
+from sim.report.figures.metric_axis import Zero
 from sim.report.figures.panels import Panel, draw_panels, panels_of
 from sim.report.knee import Knee, find_knee
 from sim.report.metric_names import MetricName
@@ -51,9 +52,9 @@ def draw_trade_off(data: SweepData, plot: TradeOffPlot) -> Drawn:
     across, up = MetricName.of(plot.x), MetricName.of(plot.y)
     styles = Styles(design, plot.lines, [up])
     [width] = metric_axes(data, design, [(across,)], scale=plot.x_scale,
-                          label=plot.x_label).values()  # fmt: skip
+                          label=plot.x_label, zero=Zero.IF_SHOWN).values()  # fmt: skip
     [height] = metric_axes(data, design, [(up,)], scale=plot.y_scale,
-                           label=plot.y_label).values()  # fmt: skip
+                           label=plot.y_label, zero=Zero.IF_SHOWN).values()  # fmt: skip
     sentences: list[str] = []
 
     def draw(axes: Axes, panel: Panel) -> None:

@@ -1,0 +1,20 @@
+"""Shortest prompt first; whoever has waited for five seconds goes before, oldest first."""
+
+from collections.abc import Sequence
+
+from sim.scheduler.policy import CacheBlind, QueueView
+from sim.scheduler.request import Request
+
+_LATE_NS = 5_000_000_000
+
+
+class ShortestPromptFirst(CacheBlind):
+    """Short questions need not wait behind long documents, nor long documents for ever."""
+
+    def order(self, waiting: Sequence[Request], view: QueueView) -> list[Request]:
+        def key(request: Request) -> tuple[int, int]:
+            arrival_ns = request.spec.arrival_ns
+            is_late = view.now_ns - arrival_ns >= _LATE_NS
+            return (0, arrival_ns) if is_late else (1, request.prompt_len)
+
+        return sorted(waiting, key=key)

@@ -1,0 +1,187 @@
+"""`simulate tune`: the best settings of a scenario under its SLO, and how to launch them."""
+
+import os
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from sim.commands.output import print_line, print_table
+from sim.commands.result_files import ResultFiles
+from sim.commands.sweep_point import run_point
+from sim.commands.tune_results import error_of, launch_of, results_of
+from sim.core.errors import InputError
+from sim.report.files import make_directory
+from sim.report.progress import Progress
+from sim.report.sglang_flags import Launch
+from sim.report.sweep_files import remove_results
+from sim.report.tune_files import tune_json, write_tune_results
+from sim.report.tune_results import TuneResults
+from sim.report.tune_tables import (
+    best_table,
+    front_in_words,
+    front_table,
+    launch_lines,
+    method_in_words,
+    verdicts,
+)
+from sim.scenario.load import load_scenario
+from sim.sweep.executor import Status
+from sim.sweep.identity import code_version
+from sim.sweep.optuna_search import OptunaSearch
+from sim.sweep.plan import canonical
+from sim.sweep.process_pool import ProcessPool
+from sim.sweep.search import GridSearch, Search
+from sim.sweep.store import PointStore
+from sim.sweep.tune import PointBench, Trial, run_tune
+from sim.sweep.tune_plan import TunePlan, plan_tune
+
+_MAX_LISTED = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuneOptions:
+    """How to search; nothing of it changes the results.
+
+    Attributes:
+        jobs: how many workers; None: one for each core.
+        out: the folder of points and results; None: `FILE-tune` here.
+        fresh: run also what is stored.
+        json: print the results as JSON, not as tables.
+    """
+
+    jobs: int | None = None
+    out: Path | None = None
+    fresh: bool = False
+    json: bool = False
+
+
+def tune(path: Path, overrides: Sequence[str], options: TuneOptions) -> int:
+    """Search the scenario's ranges, or the rest of them; print what is best.
+
+    Returns:
+        the exit code: 1 if a point failed, or no setting meets the SLO as often as asked for.
+
+    Raises:
+        InputError: the scenario, the output folder, or Optuna is needed and not installed.
+    """
+    plan = plan_tune(load_scenario(path, overrides))
+    search = _search(plan)
+    out = Path(f"{path.stem}-tune") if options.out is None else options.out
+    ResultFiles(directory=out).check(path)
+    make_directory(out)
+    make_directory(out / "points")
+    remove_results(out)
+    trials = _run(plan, search, PointStore(out / "points", code_version()), options)
+    results = results_of(plan, trials)
+    launch = launch_of(plan, trials, results)
+    write_tune_results(results, launch, out)
+    _print(results, launch, json=options.json)
+    _warn_of_ranges(trials, results)
+    failed = _report_failures(trials, out)
+    return 1 if failed or results.winner is None else 0
+
+
+def _search(plan: TunePlan) -> Search:
+    first = plan.space.places(plan.own)
+    if plan.is_grid:
+        return GridSearch(plan.space, first)
+    return OptunaSearch(
+        plan.space, first, seed=plan.section.seed, num_trials=plan.section.num_trials
+    )
+
+
+class _Meter:
+    """Shows progress from the first point that has to be run: what is stored takes no time."""
+
+    def __init__(self, num_points: int, progress: ExitStack) -> None:
+        self._num_points = num_points
+        self._stack = progress
+        self._shown: tuple[Progress, int] | None = None
+        self.num_run = 0
+
+    def __call__(self, num_settled: int, num_run: int) -> None:
+        self.num_run = num_run
+        if self._shown is None:
+            left = Progress(self._num_points - num_settled, text=lambda _: "points")
+            self._shown = (self._stack.enter_context(left), num_settled)
+        progress, before = self._shown
+        progress.update(num_settled - before, 0)
+
+
+def _run(plan: TunePlan, search: Search, store: PointStore, options: TuneOptions) -> list[Trial]:
+    num_points = plan.num_trials * len(plan.seeds)
+    _say(_plan_in_words(plan, num_points) + store.read(()).unused_in_words())
+    jobs = options.jobs or len(os.sched_getaffinity(0))
+    with ProcessPool(jobs) as pool, ExitStack() as stack:
+        bench = PointBench(store, pool, run_point, code=code_version(), fresh=options.fresh)
+        meter = _Meter(num_points, stack)
+        try:
+            return run_tune(plan, search, bench, meter)
+        except (KeyboardInterrupt, InputError):
+            if meter.num_run:
+                _say(f"{meter.num_run:,} points more are kept; the same command goes on from there")
+            raise
+
+
+def _plan_in_words(plan: TunePlan, num_points: int) -> str:
+    text = f"{plan.num_trials:,} trials, {num_points:,} points"
+    if plan.is_grid:
+        return f"{text}: the trials are enough for all settings, so that all are run"
+    num = plan.space.num_settings
+    return f"{text}: a search{'' if num is None else f' of {num:,} settings'}"
+
+
+def _print(results: TuneResults, launch: Launch | None, *, json: bool) -> None:
+    if json:
+        print_line(tune_json(results, launch).rstrip())
+        return
+    print_line(method_in_words(results))
+    print_line("")
+    print_table(best_table(results))
+    print_line("")
+    for line in verdicts(results):
+        print_line(line)
+    if results.ranked():
+        print_line("")
+        print_line(front_in_words(results))
+        print_table(front_table(results))
+    if launch is not None:
+        print_line("")
+        for line in launch_lines(launch):
+            print_line(line)
+
+
+def _warn_of_ranges(trials: Sequence[Trial], results: TuneResults) -> None:
+    left = [
+        trial.number
+        for trial in trials
+        if any("left_range" in (outcome.summary or {}) for outcome in trial.outcomes)
+    ]
+    if left:
+        winner = results.winner
+        who = "the winner too" if winner is not None and winner.trial in left else "not the winner"
+        _say(
+            f"warning: {len(left):,} trials left the range their step times were measured in,"
+            f" {who}; the first is trial {left[0]}: see left_range in its points"
+        )
+
+
+def _report_failures(trials: Sequence[Trial], out: Path) -> bool:
+    """List trials without results; whether one of them failed rather than could not be."""
+    without = [trial for trial in trials if trial.score is None]
+    for trial in without[:_MAX_LISTED]:
+        values = ", ".join(f"{key}={canonical(value)}" for key, value in trial.settings.items())
+        keys = [outcome.key for outcome in trial.outcomes if outcome.status is not Status.DONE]
+        where = f" (its scenario: {out / 'points' / keys[0]}.json)" if keys else ""
+        what = "failed" if keys else "cannot be"
+        _say(f"trial {trial.number} {what} ({values}): {error_of(trial)}{where}")
+    if len(without) > _MAX_LISTED:
+        _say(f"{len(without) - _MAX_LISTED:,} trials more: see {out / 'results.csv'}")
+    return any(trial.outcomes for trial in without)
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"tune: {text}\n")
+    sys.stderr.flush()

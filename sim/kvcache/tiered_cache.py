@@ -1,0 +1,222 @@
+"""The radix cache with host memory below it: what is evicted from the device may be loaded back.
+
+Follows SGLang 0.5.23's hierarchical cache; rules and differences in docs/host-memory.md. Nodes on
+the device are the top of the tree: a node's `children` are those on the device, its
+`host.children` those in host memory alone, which have nothing on the device below them.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from sim.core.errors import InvariantError
+from sim.core.tokens import TokenIds
+from sim.kvcache.eviction import Leaves
+from sim.kvcache.host_memory import HostMemory, HostSide
+from sim.kvcache.host_settings import HostCacheSettings
+from sim.kvcache.page_pool import PagePool, Span
+from sim.kvcache.prefix_cache import HostMatch, Match
+from sim.kvcache.radix_cache import RadixCache
+from sim.kvcache.radix_node import RadixNode
+
+
+class TieredRadixCache(RadixCache):
+    """A radix cache whose nodes are on the device, in host memory, or in both.
+
+    Attributes:
+        settings: of the tier.
+        memory: the host's.
+    """
+
+    def __init__(
+        self,
+        pool: PagePool[Any],
+        leaves: Leaves | None = None,
+        *,
+        settings: HostCacheSettings,
+        host_pool: PagePool[Any],
+    ) -> None:
+        super().__init__(pool, leaves)
+        self.settings = settings
+        self.root.host = HostSide()
+        self.memory = HostMemory(host_pool, self._leaves.rank, self._child_key)
+
+    # ---- queries -------------------------------------------------------------------------------
+
+    def match(self, token_ids: TokenIds, limit: int, start: RadixNode | None = None) -> Match:
+        match = super().match(token_ids, limit, start)
+        limit = min(limit, len(token_ids)) // self._page_size * self._page_size
+        if match.child is not None or match.node.end == limit:
+            return match
+        node = match.node
+        while node.end < limit:
+            child = node.host.children.get(self._child_key(token_ids, node.end))
+            if child is None:
+                break
+            num_tokens = self._num_common_tokens(child.token_ids, token_ids[node.end : limit])
+            if num_tokens < len(child.token_ids):
+                return match._replace(host=HostMatch(node, child, num_tokens))
+            node = child
+        return match if node is match.node else match._replace(host=HostMatch(node, None, 0))
+
+    # ---- use -----------------------------------------------------------------------------------
+
+    def touch_host(self, match: Match) -> RadixNode | None:
+        """Mark the host's part of a match as used now, after `touch`; returns its end, cut off."""
+        if match.host is None:
+            return None
+        end = match.host.node
+        if match.host.child is not None:
+            end = self._split_on_host(match.host.child, match.host.num_child_tokens)
+        self._use_path(end)
+        return end
+
+    def count_use(self, node: RadixNode, since: int) -> None:
+        """As for any cache; copies what has been used often enough, topmost first."""
+        super().count_use(node, since)
+        enough = self.settings.write_after_uses
+        if enough is None:
+            return
+        used = []
+        current: RadixNode = node
+        while current.parent is not None and current.end > since:
+            current.host.num_uses += 1
+            used.append(current)
+            current = current.parent
+        for current in reversed(used):
+            if current.host.num_uses >= enough:
+                self._write_through(current)
+
+    def _write_through(self, node: RadixNode) -> None:
+        """Copy a node and those above it that have no copy: a copy's ancestors have copies."""
+        missing = []
+        while node.parent is not None and node.host.pages is None:
+            missing.append(node)
+            node = node.parent
+        for above in reversed(missing):
+            if not self.memory.store(above):
+                return
+
+    # ---- growth --------------------------------------------------------------------------------
+
+    def _add_leaf(self, parent: RadixNode, token_ids: TokenIds, pages: Span) -> RadixNode:
+        """As for any cache; nodes in host memory alone take the pages of their tokens first."""
+        while len(token_ids):
+            child = parent.host.children.get(self._child_key(token_ids, 0))
+            if child is None:
+                leaf = super()._add_leaf(parent, token_ids, pages)
+                leaf.host = HostSide()
+                return leaf
+            num_tokens = self._num_common_tokens(child.token_ids, token_ids)
+            if num_tokens < len(child.token_ids):
+                child = self._split_on_host(child, num_tokens)
+            given, pages = pages.split(num_tokens // self._page_size)
+            self._bring_back(child, given)
+            self._use(child)
+            parent, token_ids = child, token_ids[num_tokens:]
+        return parent
+
+    def _split(self, node: RadixNode, num_tokens: int) -> RadixNode:
+        upper = super()._split(node, num_tokens)
+        self._split_copy(upper, node, num_tokens)
+        if node in self.memory.spares:
+            self.memory.spares[upper] = None
+        return upper
+
+    def _split_copy(self, upper: RadixNode, lower: RadixNode, num_tokens: int) -> None:
+        upper.host = HostSide()
+        upper.host.num_uses = lower.host.num_uses
+        if lower.host.pages is not None:
+            pages = lower.host.pages.split(num_tokens // self._page_size)
+            upper.host.pages, lower.host.pages = pages
+
+    def _split_on_host(self, node: RadixNode, num_tokens: int) -> RadixNode:
+        """Cut a node of host memory alone; returns the new upper part."""
+        parent = node.parent
+        if parent is None:
+            raise InvariantError("the root was cut")
+        tokens = node.token_ids
+        upper = RadixNode(
+            tokens[:num_tokens].copy(),
+            self._pool.empty,
+            parent.end + num_tokens,
+            parent,
+            node.rank,
+        )
+        upper.alive = False
+        upper.worth = node.worth
+        self._split_copy(upper, node, num_tokens)
+        node.token_ids = tokens[num_tokens:].copy()
+        node.parent = upper
+        parent.host.children[self._child_key(tokens, 0)] = upper
+        upper.host.children[self._child_key(node.token_ids, 0)] = node
+        self._use(upper)
+        self._use(node)
+        return upper
+
+    def _bring_back(self, node: RadixNode, pages: Span) -> None:
+        """A node of host memory alone, below one on the device, has pages there again."""
+        parent = node.parent
+        if parent is None:
+            raise InvariantError("the root was brought back")
+        write_back = self.settings.write_after_uses is None
+        self.memory.promote(node, parent, spare=write_back)
+        parent.children[self._child_key(node.token_ids, 0)] = node
+        node.alive = True
+        node.pages = pages
+        self.evictable_tokens += len(node.token_ids)
+        self._leaves.offer(node)
+
+    # ---- the way out and back --------------------------------------------------------------------
+
+    def evict(self, num_tokens: int) -> int:
+        num_evicted = 0
+        while num_evicted < num_tokens:
+            leaf = self._leaves.pop()
+            if leaf is None or leaf.parent is None:
+                break
+            num_evicted += len(leaf.token_ids)
+            self._evict_leaf(leaf, leaf.parent)
+            self._leaves.offer(leaf.parent)
+        return num_evicted
+
+    def _evict_leaf(self, leaf: RadixNode, parent: RadixNode) -> None:
+        if self.settings.write_after_uses is None and leaf.host.pages is None:
+            self.memory.store(leaf)
+        del parent.children[self._child_key(leaf.token_ids, 0)]
+        leaf.alive = False
+        self._pool.free(leaf.pages)
+        leaf.pages = self._pool.empty
+        self.evictable_tokens -= len(leaf.token_ids)
+        if leaf.host.pages is not None:
+            self.memory.demote(leaf, parent)
+        else:
+            # Without it, what host memory has below cannot be reached.
+            self.memory.drop_below(leaf)
+            leaf.token_ids = np.empty(0, dtype=np.int64)
+
+    def load(self, end: RadixNode) -> bool:
+        """Bring a path that ends in host memory back to the device, in pages of the pool.
+
+        Its part on the device has to be locked. False: it is too short, or the pool has no room
+        for all of it, though something may have been evicted for it.
+        """
+        path = []
+        node = end
+        while not node.alive and node.parent is not None:
+            path.append(node)
+            node = node.parent
+        num_tokens = end.end - node.end
+        if num_tokens < max(self.settings.load_back_threshold_tokens, 1):
+            return False
+        # Eviction may write to host memory and press on what is about to be loaded.
+        self.memory.lock(end)
+        self.evict(num_tokens - self._pool.num_free_pages * self._page_size)
+        self.memory.unlock(end)
+        if num_tokens > self._pool.num_free_pages * self._page_size:
+            return False
+        for node in reversed(path):
+            num_pages = len(node.token_ids) // self._page_size
+            self._pool.promise(num_pages)
+            self._bring_back(node, self._pool.redeem(num_pages))
+        return True

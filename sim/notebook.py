@@ -1,0 +1,97 @@
+"""servetwin from Python, as notebooks use it: run a scenario, or sweep it, and draw what came out.
+
+    result = run("scenarios/smoke.yaml", {"scheduler.schedule_policy": "lpm"})
+    result.summary["mean_ttft_ms"]
+
+    found = sweep("scenarios/smoke.yaml", {"sweep": {"scheduler.schedule_policy": ["fcfs", "lpm"]}})
+    draw(found, kind="cdf", lines="scheduler.schedule_policy")
+
+Tables, data frames and pictures of both are in `sim.report`, `draw` in `sim.report.sweep_plots`.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sim.commands.run import slo_of
+from sim.commands.sweep_point import run_point
+from sim.des.run import RunOptions, simulate
+from sim.report.metrics import Summary, summarise
+from sim.report.sweep_data import SweepData
+from sim.report.sweep_results import DONE, PointResult
+from sim.runlog import RunLog
+from sim.scenario.build import build
+from sim.scenario.load import load_scenario
+from sim.sweep.plan import plan_sweep
+from sim.sweep.store import point_file
+from sim.sweep.trace_cache import TraceCache
+
+Settings = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What came of a run.
+
+    Attributes:
+        log: everything that happened; `sim.report.frames` makes data frames of it.
+        summary: metrics by name, as `simulate run --format json` prints them.
+    """
+
+    log: RunLog
+    summary: Summary
+
+
+def run(scenario: Path | str, settings: Settings | None = None) -> Result:
+    """Simulate a scenario file, with some settings changed.
+
+    Args:
+        scenario: path of the file; a sweep in it is left out.
+        settings: values by key path, as of `--set`.
+
+    Raises:
+        InputError: the scenario, or a file it names.
+    """
+    loaded = load_scenario(scenario, _overrides(settings))
+    built = build(loaded)
+    log = simulate(
+        built.workload,
+        built.scheduler,
+        built.latencies,
+        router=loaded.scenario.router,
+        options=RunOptions(meta={"name": loaded.scenario.name}),
+    )
+    return Result(log, summarise(log, slo_of(loaded.scenario)))
+
+
+def sweep(scenario: Path | str, settings: Settings | None = None) -> SweepData:
+    """Run every point of a scenario file's sweep, here and now, one after the other.
+
+    `simulate sweep` does it on all cores, and keeps what it has run.
+
+    Args:
+        scenario: path of the file.
+        settings: values by key path, as of `--set`; `sweep` may be among them.
+
+    Raises:
+        InputError: the scenario, one of its points, or a file it names.
+    """
+    plan = plan_sweep(load_scenario(scenario, _overrides(settings)))
+    cache = TraceCache()
+    points = [
+        PointResult(
+            plan.values(point.settings),
+            point_file(point.content_hash),
+            DONE,
+            run_point(plan.scenario(point), cache),
+            None,
+        )
+        for point in plan.points
+    ]
+    return SweepData.of(plan.base.scenario.name, plan.base.raw, plan.keys, points)
+
+
+def _overrides(settings: Settings | None) -> list[str]:
+    return [f"{key}={json.dumps(value)}" for key, value in (settings or {}).items()]

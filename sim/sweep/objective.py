@@ -1,0 +1,56 @@
+"""How good a setting is: the one number a search lowers, and whether the SLO is met."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+from sim.scenario.schema import Scenario
+from sim.scenario.tune_section import TuneSection
+
+# Of settings of equal cost the one that meets the SLO more often is better. So small a part of the
+# cost never makes up for a replica: there are at most 4096.
+_ATTAINMENT_WEIGHT = 1e-6
+
+Summary = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """A setting judged over all its seeds.
+
+    Attributes:
+        objective: requests/s of goodput, or the cost, with each seed.
+        sought: what the search lowers.
+        shortfall: how much the mean SLO attainment is below the least that will do; met at 0 and
+            below; None: any will do.
+    """
+
+    objective: tuple[float, ...]
+    sought: float
+    shortfall: float | None
+
+    @property
+    def meets(self) -> bool:
+        return self.shortfall is None or self.shortfall <= 0
+
+
+def score(section: TuneSection, scenario: Scenario, summaries: Sequence[Summary]) -> Score:
+    """Judge a setting.
+
+    Args:
+        section: what is sought.
+        scenario: with the setting.
+        summaries: one for each seed, at least one.
+    """
+    # Undefined where nothing finished, or nothing was asked for.
+    attainment = fmean(summary["slo_attainment"] or 0.0 for summary in summaries)
+    least = section.min_slo_attainment
+    shortfall = None if least is None else least - attainment
+    if section.objective == "goodput":
+        rates = tuple(summary["request_goodput"] or 0.0 for summary in summaries)
+        return Score(rates, -fmean(rates), shortfall)
+    price = section.price_per_hour
+    cost = scenario.replicas * (1.0 if price is None else price)
+    sought = cost * (1 + _ATTAINMENT_WEIGHT * (1 - attainment))
+    return Score((cost,) * len(summaries), sought, shortfall)

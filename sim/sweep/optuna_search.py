@@ -1,0 +1,114 @@
+"""A search by Optuna's tree-structured Parzen estimator, loaded when asked for."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from sim.core.errors import InputError
+from sim.sweep.objective import Score
+from sim.sweep.space import Axis, Countable, Place, Places, Space
+from sim.workload.rng import RandomStreams
+
+_INSTALL = "a search needs Optuna: pip install 'servetwin[tune]'"
+# How often it may choose what it chose before; then chance decides.
+_MAX_REPEATS = 32
+# The first quarter is drawn at random, within these bounds.
+_MIN_RANDOM, _MAX_RANDOM = 4, 10
+
+
+class OptunaSearch:
+    """A `Search` that looks near what was good.
+
+    Args:
+        space: what to choose from; has more settings than are asked for.
+        first: where to begin; None: anywhere.
+        seed: of all its draws.
+        num_trials: how many settings will be asked for.
+
+    Raises:
+        InputError: Optuna is not installed.
+    """
+
+    def __init__(self, space: Space, first: Places | None, *, seed: int, num_trials: int) -> None:
+        self._optuna = _load_optuna()
+        self._space = space
+        self._distributions = {
+            key: _distribution(self._optuna, axis) for key, axis in space.axes.items()
+        }
+        num_random = min(max(num_trials // 4, _MIN_RANDOM), _MAX_RANDOM)
+        sampler = self._optuna.samplers.TPESampler(seed=seed, n_startup_trials=num_random)
+        self._study = self._optuna.create_study(sampler=sampler)
+        self._rng = RandomStreams(seed, "tune").stream("unseen")
+        self._seen: set[Places] = set()
+        self._asked: list[Any] = []
+        if first is not None:
+            self._enqueue(first)
+
+    def ask(self, count: int) -> list[Places]:
+        return [self._ask_one() for _ in range(count)]
+
+    def tell(self, scores: Sequence[Score | None]) -> None:
+        states = self._optuna.trial.TrialState
+        for trial, score in zip(self._asked, scores, strict=True):
+            if score is None:
+                # Worse than anything: what lies near it is likely to fail too.
+                self._study.tell(trial, state=states.PRUNED)
+                continue
+            if score.shortfall is not None:
+                trial.set_constraint("slo", score.shortfall)
+            self._study.tell(trial, score.sought)
+        self._asked.clear()
+
+    def _ask_one(self) -> Places:
+        states = self._optuna.trial.TrialState
+        for _ in range(_MAX_REPEATS):
+            trial = self._study.ask(self._distributions)
+            if (places := self._places(trial)) not in self._seen:
+                break
+            self._study.tell(trial, state=states.FAIL)
+        else:
+            places = self._unseen()
+            self._enqueue(places)
+            trial = self._study.ask(self._distributions)
+        self._seen.add(places)
+        self._asked.append(trial)
+        return places
+
+    def _places(self, trial: Any) -> Places:
+        return tuple(trial.params[key] for key in self._space.axes)
+
+    def _enqueue(self, places: Places) -> None:
+        self._study.enqueue_trial(dict(zip(self._space.axes, places, strict=True)))
+
+    def _unseen(self) -> Places:
+        while True:
+            places = tuple(self._drawn(axis) for axis in self._space.axes.values())
+            if places not in self._seen:
+                return places
+
+    def _drawn(self, axis: Axis) -> Place:
+        if isinstance(axis, Countable):
+            return int(self._rng.integers(axis.num_values))
+        if axis.is_log:
+            drawn = math.exp(self._rng.uniform(math.log(axis.low), math.log(axis.high)))
+            # Rounding must not leave the range.
+            return min(max(drawn, axis.low), axis.high)
+        return float(self._rng.uniform(axis.low, axis.high))
+
+
+def _distribution(optuna: Any, axis: Axis) -> Any:
+    kinds = optuna.distributions
+    if not isinstance(axis, Countable):
+        return kinds.FloatDistribution(axis.low, axis.high, log=axis.is_log)
+    if axis.is_scale:
+        return kinds.IntDistribution(0, axis.num_values - 1)
+    return kinds.CategoricalDistribution(tuple(range(axis.num_values)))
+
+
+def _load_optuna() -> Any:
+    try:
+        import optuna
+    except ImportError:
+        raise InputError(_INSTALL) from None
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    return optuna

@@ -1,0 +1,42 @@
+"""Which settings are tried next: the protocol of searches, and the grid that tries them all."""
+
+from collections.abc import Sequence
+from itertools import chain, islice
+from typing import Protocol
+
+from sim.sweep.objective import Score
+from sim.sweep.space import Places, Space
+
+
+class Search(Protocol):
+    """Chooses settings and learns what became of them.
+
+    What it chooses depends on the space, its seed and what it was told, in that order.
+    """
+
+    def ask(self, count: int) -> list[Places]:
+        """Settings that were never chosen before; fewer only when there are no others."""
+        ...
+
+    def tell(self, scores: Sequence[Score | None]) -> None:
+        """What became of the settings of the last `ask`, in their order; None: it failed."""
+        ...
+
+
+class GridSearch:
+    """A `Search` that tries everything.
+
+    Args:
+        space: can be counted.
+        first: where to begin; None: at the beginning.
+    """
+
+    def __init__(self, space: Space, first: Places | None) -> None:
+        others = (places for places in space.all_places() if places != first)
+        self._left = others if first is None else chain([first], others)
+
+    def ask(self, count: int) -> list[Places]:
+        return list(islice(self._left, count))
+
+    def tell(self, scores: Sequence[Score | None]) -> None:
+        """It has nothing to learn."""

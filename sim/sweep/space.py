@@ -1,0 +1,159 @@
+"""What a search chooses from: one axis a key path, a place on it for every value."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from math import prod
+from typing import TypeGuard
+
+from sim.scenario.sweep_section import ChoiceDraw, LogUniformDraw
+from sim.scenario.tune_section import IntRange, Range, UniformRange
+from sim.scenario.yaml_loader import YamlValue
+from sim.sweep.plan import Settings, canonical
+
+# Digits of a stepped number: 0.1 + 2 x 0.1 is 0.3.
+_DIGITS = 12
+
+# An index where values can be counted, else the value itself.
+Place = int | float
+# A place on every axis, in the order of the axes.
+Places = tuple[Place, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Countable:
+    """An axis of single values.
+
+    Attributes:
+        num_values: how many.
+        is_scale: neighbours are alike: numbers in ascending order.
+        low, step: of the numbers; None: `values` are listed.
+        values: the list, empty if `low` and `step` say them.
+    """
+
+    num_values: int
+    is_scale: bool
+    low: float = 0
+    step: float = 1
+    values: Sequence[YamlValue] = ()
+
+    def value(self, place: Place) -> YamlValue:
+        if self.values:
+            return self.values[int(place)]
+        number = self.low + self.step * place
+        return number if isinstance(number, int) else float(f"{number:.{_DIGITS}g}")
+
+    def place(self, value: YamlValue) -> Place | None:
+        """Where the value is; None: nowhere."""
+        if self.values:
+            return next((i for i, v in enumerate(self.values) if _are_same(v, value)), None)
+        if not _is_number(value):
+            return None
+        nearest = round((value - self.low) / self.step)
+        is_on_it = 0 <= nearest < self.num_values and self.value(nearest) == value
+        return nearest if is_on_it else None
+
+    def edges(self) -> list[YamlValue]:
+        """Values that show whether all are in order: the list, or both ends."""
+        return list(self.values) or [self.value(0), self.value(self.num_values - 1)]
+
+
+@dataclass(frozen=True, slots=True)
+class Continuous:
+    """An axis of all numbers between two.
+
+    Attributes:
+        low, high: the ends, both included.
+        is_log: every factor is alike, not every difference.
+    """
+
+    low: float
+    high: float
+    is_log: bool
+
+    def value(self, place: Place) -> YamlValue:
+        return float(place)
+
+    def place(self, value: YamlValue) -> Place | None:
+        """Where the value is; None: nowhere."""
+        if not _is_number(value):
+            return None
+        return float(value) if self.low <= value <= self.high else None
+
+    def edges(self) -> list[YamlValue]:
+        """Both ends."""
+        return [self.low, self.high]
+
+
+Axis = Countable | Continuous
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """All settings a search may try.
+
+    Attributes:
+        axes: by key path.
+    """
+
+    axes: Mapping[str, Axis]
+
+    @property
+    def num_settings(self) -> int | None:
+        """How many there are; None: beyond counting."""
+        sizes = [axis.num_values for axis in self.axes.values() if isinstance(axis, Countable)]
+        return prod(sizes) if len(sizes) == len(self.axes) else None
+
+    def settings(self, places: Places) -> Settings:
+        """Values by key path."""
+        return {
+            key: axis.value(place)
+            for (key, axis), place in zip(self.axes.items(), places, strict=True)
+        }
+
+    def places(self, settings: Settings) -> Places | None:
+        """Where a setting lies; None: outside."""
+        places = [axis.place(settings[key]) for key, axis in self.axes.items()]
+        inside = tuple(place for place in places if place is not None)
+        return inside if len(inside) == len(places) else None
+
+    def all_places(self) -> Iterator[Places]:
+        """Every setting of a space that can be counted, the last axis fastest."""
+        counts = [axis.num_values for axis in self.axes.values() if isinstance(axis, Countable)]
+        return iter(product(*map(range, counts)))
+
+
+def axis_of(described: Range) -> Axis:
+    """The axis of a range as the scenario gives it."""
+    match described:
+        case ChoiceDraw():
+            values = described.values
+            return Countable(len(values), _is_scale(values), values=values)
+        case LogUniformDraw():
+            return Continuous(described.min, described.max, is_log=True)
+        case UniformRange(step=None):
+            return Continuous(described.min, described.max, is_log=False)
+        case UniformRange():
+            low, step = described.min, described.step or 1.0
+            # 0.3 is two steps of 0.1 from 0.1, though (0.3 - 0.1) / 0.1 is a little less than 2.
+            num_steps = math.floor(float(f"{(described.max - low) / step:.{_DIGITS}g}"))
+            return Countable(num_steps + 1, is_scale=True, low=low, step=step)
+        case IntRange():
+            num_steps = (described.max - described.min) // described.step
+            return Countable(num_steps + 1, True, low=described.min, step=described.step)
+
+
+def _is_scale(values: Sequence[YamlValue]) -> bool:
+    numbers = [value for value in values if _is_number(value)]
+    return len(numbers) == len(values) > 1 and sorted(numbers) == numbers
+
+
+def _are_same(one: YamlValue, other: YamlValue) -> bool:
+    if _is_number(one) and _is_number(other):
+        return one == other
+    return canonical(one) == canonical(other)
+
+
+def _is_number(value: YamlValue) -> TypeGuard[int | float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -1,0 +1,154 @@
+"""A whole search: settings asked for batch by batch, run, judged, and told.
+
+Nothing is kept but points. A search that was killed chooses the same settings again, finds their
+points, and goes on where they end.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+
+from sim.core.errors import InputError
+from sim.sweep.executor import Outcome, PointRunner, Status, SweepExecutor
+from sim.sweep.identity import Identities
+from sim.sweep.objective import Score, score
+from sim.sweep.plan import Plan, Point, Settings
+from sim.sweep.run import point_keys, run_sweep, state_of
+from sim.sweep.search import Search
+from sim.sweep.store import PointStore, StoreContents
+from sim.sweep.tune_plan import TunePlan
+
+# Told how many points are settled, and how many of them had to be run.
+TuneWatcher = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A setting and what became of it.
+
+    Attributes:
+        number: from 0, in the order they were chosen; 0 is the scenario's own setting.
+        settings: values by key path.
+        outcomes: one for each seed; none if the values contradict each other.
+        score: None unless all of them are done.
+        message: what is wrong with the values.
+    """
+
+    number: int
+    settings: Settings
+    outcomes: tuple[Outcome, ...]
+    score: Score | None
+    message: str | None = None
+
+
+class PointBench:
+    """Runs points that are not stored, and remembers all.
+
+    Args:
+        store: where finished points are, and go.
+        executor: where points run.
+        runner: runs one.
+        code: the version of the code.
+        fresh: use nothing that was stored before.
+    """
+
+    def __init__(
+        self,
+        store: PointStore,
+        executor: SweepExecutor,
+        runner: PointRunner,
+        *,
+        code: str,
+        fresh: bool = False,
+    ) -> None:
+        self._store = store
+        self._executor = executor
+        self._runner = runner
+        self._identities = Identities(code)
+        self._fresh = fresh
+        self._outcomes: dict[str, Outcome] = {}
+        self.num_settled = 0
+        self.num_run = 0
+
+    def run(self, plan: Plan, watcher: TuneWatcher) -> list[Outcome]:
+        """The outcomes of a plan's points, in their order.
+
+        Raises:
+            InputError: an outcome cannot be stored, or the executor cannot be used.
+        """
+        keys = point_keys(plan, self._identities)
+        known = self._known(keys)
+        state = state_of(plan, keys, StoreContents(known, 0, 0))
+        missing = {keys[point.number] for point in state.missing}
+        before = (self.num_settled + sum(key not in missing for key in keys), self.num_run)
+
+        def count(done: int) -> None:
+            self.num_settled, self.num_run = before[0] + done, before[1] + done
+            watcher(self.num_settled, self.num_run)
+
+        count(0)
+        self._outcomes |= run_sweep(state, self._store, self._executor, self._runner, count)
+        return [self._outcomes[key] for key in keys]
+
+    def _known(self, keys: Sequence[str]) -> Mapping[str, Outcome]:
+        here = {key: self._outcomes[key] for key in keys if key in self._outcomes}
+        if self._fresh:
+            return here
+        return self._store.find(key for key in dict.fromkeys(keys) if key not in here) | here
+
+
+def run_tune(
+    tune: TunePlan, search: Search, bench: PointBench, watcher: TuneWatcher
+) -> list[Trial]:
+    """Try as many settings as the scenario says, its own first.
+
+    Raises:
+        InputError: an outcome cannot be stored, or the executor cannot be used.
+    """
+    batch_size = tune.num_trials if tune.is_grid else tune.section.batch_size
+    trials: list[Trial] = []
+    while len(trials) < tune.num_trials:
+        # What no search could choose is tried beside it.
+        beside: list[Settings] = [] if trials or tune.own_is_inside else [{}]
+        wanted = min(batch_size, tune.num_trials - len(trials)) - len(beside)
+        chosen = [tune.space.settings(places) for places in search.ask(wanted)]
+        batch = _tried(tune, len(trials), [*beside, *chosen], bench, watcher)
+        search.tell([trial.score for trial in batch[len(beside) :]])
+        trials += batch
+    return trials
+
+
+def _tried(
+    tune: TunePlan,
+    first_number: int,
+    batch: Sequence[Settings],
+    bench: PointBench,
+    watcher: TuneWatcher,
+) -> list[Trial]:
+    """Run a batch as one plan, so that all workers have something to do."""
+    planned = [_points(tune, settings) for settings in batch]
+    all_points = chain.from_iterable(points for points, _ in planned)
+    numbered = (replace(point, number=number) for number, point in enumerate(all_points))
+    outcomes = iter(bench.run(replace(tune.plan, points=tuple(numbered)), watcher))
+    trials = []
+    for number, (settings, (points, message)) in enumerate(
+        zip(batch, planned, strict=True), start=first_number
+    ):
+        own = tuple(next(outcomes) for _ in points)
+        trials.append(Trial(number, settings, own, _score(tune, settings, own), message))
+    return trials
+
+
+def _points(tune: TunePlan, settings: Settings) -> tuple[tuple[Point, ...], str | None]:
+    try:
+        return tune.points(settings), None
+    except InputError as error:
+        return (), str(error)
+
+
+def _score(tune: TunePlan, settings: Settings, outcomes: Sequence[Outcome]) -> Score | None:
+    summaries = [outcome.summary for outcome in outcomes if outcome.status is Status.DONE]
+    done = [summary for summary in summaries if summary is not None]
+    if not done or len(done) < len(outcomes):
+        return None
+    return score(tune.section, tune.plan.vary(settings).scenario, done)

@@ -1,0 +1,142 @@
+"""What a scenario's `tune` section asks for: the space, its keys checked one by one."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sim.core.errors import InputError
+from sim.scenario.explain import ContradictionError
+from sim.scenario.load import LoadedScenario
+from sim.scenario.schema import BESIDE_THE_RUN
+from sim.scenario.tune_section import TuneSection
+from sim.sweep.plan import SEED, Plan, Point, Settings, canonical
+from sim.sweep.space import Axis, Countable, Space, axis_of
+
+# What a setting is judged by cannot be a part of it.
+_NOT_TUNED = (*BESIDE_THE_RUN, SEED, "slo", "name")
+_MAX_COUNT = 2**53
+
+
+@dataclass(frozen=True, slots=True)
+class TunePlan:
+    """A search before it begins.
+
+    Attributes:
+        section: what the scenario says.
+        plan: the scenario and the keys, without points: those are found on the way.
+        space: what to choose from.
+        own: the scenario's own settings.
+        seeds: every setting is run with each of them.
+    """
+
+    section: TuneSection
+    plan: Plan
+    space: Space
+    own: Settings
+    seeds: tuple[int, ...]
+
+    @property
+    def own_is_inside(self) -> bool:
+        return self.space.places(self.own) is not None
+
+    @property
+    def is_grid(self) -> bool:
+        """Whether the trials are enough to try everything."""
+        num = self.space.num_settings
+        return num is not None and num + (not self.own_is_inside) <= self.section.num_trials
+
+    @property
+    def num_trials(self) -> int:
+        """How many there will be."""
+        if self.is_grid and self.space.num_settings is not None:
+            return self.space.num_settings + (not self.own_is_inside)
+        return self.section.num_trials
+
+    def points(self, settings: Settings) -> tuple[Point, ...]:
+        """One point a seed of a setting.
+
+        Raises:
+            InputError: it is no valid scenario.
+        """
+        with_seeds = [{**settings, SEED: seed} for seed in self.seeds]
+        return tuple(
+            Point(number, values, self.plan.vary(values).content_hash)
+            for number, values in enumerate(with_seeds)
+        )
+
+
+def plan_tune(loaded: LoadedScenario) -> TunePlan:
+    """Check the scenario's `tune` section.
+
+    Combinations of values are looked at when they are tried: many a range holds some that cannot
+    be.
+
+    Raises:
+        InputError: no such section, no SLO, a key path that leads nowhere or cannot be tuned, or a
+            range with an end that its key does not take: the line names the file, the line and
+            the key path.
+    """
+    section = loaded.scenario.tune
+    if section is None:
+        raise loaded.error((), "has no tune section")
+    if not loaded.scenario.slo.model_dump(exclude_none=True):
+        raise loaded.error(
+            ("tune", "objective"), f"{section.objective} needs an slo section with a limit"
+        )
+    seeds = section.seeds or (loaded.scenario.seed,)
+    for number, seed in enumerate(seeds):
+        if seed in seeds[:number]:
+            raise loaded.error(("tune", "seeds", number), f"{seed} is given twice")
+    axes = {key: axis_of(described) for key, described in section.ranges.items()}
+    plan = Plan(loaded, (*axes, SEED), (), "tune")
+    _check_keys(loaded, axes)
+    _check_values(plan, axes)
+    own = {key: value for key, value in plan.values({}).items() if key != SEED}
+    return TunePlan(section, plan, Space(axes), own, seeds)
+
+
+def _check_keys(loaded: LoadedScenario, axes: Mapping[str, Axis]) -> None:
+    for key, axis in axes.items():
+        place = ("tune", "ranges", key)
+        if key.partition(".")[0] in _NOT_TUNED:
+            hint = "give the seeds as tune.seeds" if key == SEED else "cannot be tuned"
+            raise loaded.error(place, hint)
+        around = [other for other in axes if other != key and f"{key}.".startswith(f"{other}.")]
+        if around:
+            raise loaded.error(place, f"is a part of {around[0]}: only one of them can be tuned")
+        if isinstance(axis, Countable):
+            _check_countable(loaded, key, axis)
+
+
+def _check_countable(loaded: LoadedScenario, key: str, axis: Countable) -> None:
+    place = ("tune", "ranges", key)
+    if axis.num_values > _MAX_COUNT:
+        raise loaded.error(place, "has more values than can be counted: give it a step")
+    texts = [canonical(value) for value in axis.values]
+    for number, text in enumerate(texts):
+        if text in texts[:number]:
+            raise loaded.error((*place, "values", number), f"{text} is given twice")
+
+
+def _check_values(plan: Plan, axes: Mapping[str, Axis]) -> None:
+    """Each value by itself; if it cannot be, beside the first values of the other keys.
+
+    A key may need another one: `scheduler.fairness.t_ms` needs its `kind`.
+    """
+    first = {key: axis.edges()[0] for key, axis in axes.items()}
+    for key, axis in axes.items():
+        for value in axis.edges():
+            try:
+                _check(plan, {key: value})
+            except InputError as alone:
+                try:
+                    _check(plan, first | {key: value})
+                except InputError:
+                    raise alone from None
+
+
+def _check(plan: Plan, settings: Settings) -> None:
+    try:
+        plan.vary(settings)
+    except ContradictionError:
+        # With other values of other keys it may well be in order.
+        return

@@ -1,0 +1,373 @@
+"""`simulate tune` from end to end: what it finds, killed, resumed, and with bad settings."""
+
+import csv
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import sim.commands.tune
+from sim.sweep.executor import run_task
+from sim.sweep.trace_cache import TraceCache
+
+RESULTS = ("results.json", "results.csv")
+DEADLINE_S = 60
+# 48 settings of which one is much better than most: the pool is short, the SLO tight.
+SMALL = """\
+tune:
+  objective: goodput
+  num_trials: 20
+  seeds: [1, 2]
+  ranges:
+    scheduler.schedule_policy: {kind: choice, values: [fcfs, lpm, lof]}
+    scheduler.chunked_prefill_size: {kind: choice, values: [32, 64, 256, 1024]}
+    scheduler.max_running_requests: {kind: int, min: 2, max: 32, step: 10}
+"""
+FEW = ("--set", "tune.num_trials=9")
+LOAD = (
+    *("--set", "workload.arrivals.rate_rps=60", "--set", "workload.num_requests=60"),
+    *("--set", "slo={ttft_ms: 300, tpot_ms: 14}"),
+)
+
+
+class Inline:
+    """Runs points in this process, one after the other; counts them."""
+
+    num_run = 0
+
+    def __init__(self, jobs):
+        self.jobs = jobs
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *ended):
+        pass
+
+    def run(self, tasks, runner):
+        read_trace = TraceCache()
+        for task in tasks:
+            Inline.num_run += 1
+            yield run_task(task, runner, read_trace)
+
+
+@pytest.fixture
+def inline(monkeypatch):
+    """No worker processes: what they do is tested elsewhere."""
+    monkeypatch.setattr(sim.commands.tune, "ProcessPool", Inline)
+    monkeypatch.setattr(Inline, "num_run", 0)
+    return Inline
+
+
+@pytest.fixture
+def tune_of(scenario):
+    """Write study.yaml with this tune section."""
+    text = Path(scenario).read_text(encoding="utf-8")
+
+    def write(section):
+        Path(scenario).write_text(text + section, encoding="utf-8")
+        return scenario
+
+    return write
+
+
+@pytest.fixture
+def small(tune_of):
+    return tune_of(SMALL)
+
+
+def result_bytes(folder):
+    return [Path(folder, name).read_bytes() for name in RESULTS]
+
+
+def results_in(folder):
+    return json.loads(Path(folder, "results.json").read_text(encoding="utf-8"))
+
+
+def best_of(folder):
+    found = results_in(folder)
+    return found["trials"][found["winner"]]["objective"]["mean"]
+
+
+def points_in(folder):
+    """Every stored point, and what would change if it were written again."""
+    stats = {path.name: path.stat() for path in Path(folder, "points").glob("*.json")}
+    return {name: (stat.st_ino, stat.st_mtime_ns) for name, stat in stats.items()}
+
+
+def start_tune(*arguments):
+    return subprocess.Popen(
+        [sys.executable, "-m", "sim", "tune", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_tune_finds_the_best_of_the_grid_in_fewer_than_half_of_its_runs(simulate, inline, small):
+    """20 trials of 48 settings: as good as trying them all, and better than most."""
+    assert simulate("tune", small, *LOAD, "--out", "search").code == 0
+    num_searched = inline.num_run
+    whole = simulate("tune", small, *LOAD, "--out", "grid", "--set", "tune.num_trials=49")
+    found, grid = results_in("search"), results_in("grid")
+    assert (found["method"], grid["method"]) == ("search", "grid")
+    assert (len(found["trials"]), num_searched) == (20, 40)
+    assert (len(grid["trials"]), inline.num_run - num_searched) == (49, 98)
+    assert best_of("search") >= best_of("grid") > 0
+    # The optimum is no plateau, and not what the scenario had.
+    means = sorted(trial["objective"]["mean"] for trial in grid["trials"])
+    assert means[len(means) * 3 // 4] < 0.95 * best_of("grid")
+    assert grid["trials"][0]["objective"]["mean"] < 0.95 * best_of("grid")
+    assert "the whole grid" in whole.out.splitlines()[0]
+
+
+def test_tune_any_number_of_workers_gives_the_same(simulate, inline, small):
+    """In this process, by one worker and by two: the same trials, the same bytes."""
+    here = simulate("tune", small, *LOAD, *FEW, "--out", "here")
+    for jobs in ("1", "2"):
+        process = start_tune(small, *LOAD, *FEW, "--out", jobs, "--jobs", jobs)
+        out, err = process.communicate(timeout=DEADLINE_S)
+        assert (process.returncode, out, err) == here
+        assert result_bytes(jobs) == result_bytes("here")
+
+
+def test_tune_killed_and_resumed_is_the_undisturbed_search(simulate, inline, small):
+    """SIGKILL: nothing that finished is run again, and in the end the files are the same."""
+    simulate("tune", small, *LOAD, *FEW, "--out", "whole")
+    process = start_tune(small, *LOAD, *FEW, "--out", "cut", "--jobs", "2")
+    until_s = time.monotonic() + DEADLINE_S
+    while not Path("cut", "points").is_dir() or len(points_in("cut")) < 5:
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < until_s
+    process.kill()
+    process.communicate()
+    kept = points_in("cut")
+    assert not Path("cut", "results.json").exists()
+    before = inline.num_run
+    simulate("tune", small, *LOAD, *FEW, "--out", "cut")
+    assert inline.num_run - before == 18 - len(kept) < 14
+    assert kept.items() <= points_in("cut").items()
+    assert result_bytes("cut") == result_bytes("whole")
+
+
+def test_tune_run_again_runs_nothing_unless_fresh(simulate, inline, small):
+    """And gives the same."""
+    first = simulate("tune", small, *LOAD, *FEW)
+    assert inline.num_run == 18
+    assert simulate("tune", small, *LOAD, *FEW) == first
+    assert inline.num_run == 18
+    assert simulate("tune", small, *LOAD, *FEW, "--fresh") == first
+    assert inline.num_run == 36
+
+
+def test_tune_own_setting_outside_of_the_ranges_is_tried_beside_them(simulate, inline, tune_of):
+    """Trial 0 is always the scenario as it is: no search does worse."""
+    section = SMALL.replace("[fcfs, lpm, lof]", "[random, lof]")
+    simulate("tune", tune_of(section), *LOAD, *FEW, "--out", "out")
+    own = results_in("out")["trials"][0]
+    assert own["settings"] == {
+        "scheduler.schedule_policy": "lpm",
+        "scheduler.chunked_prefill_size": 256,
+        "scheduler.max_running_requests": 256,
+    }
+    alone = simulate("run", "study.yaml", *LOAD, "--set", "seed=2", "--format", "json")
+    assert own["objective"]["by_seed"][1] == json.loads(alone.out)["request_goodput"]
+
+
+def test_tune_prints_winner_certainty_front_and_command(simulate, inline, small):
+    """In that order; the command stands alone on its line."""
+    ended = simulate("tune", small, *LOAD, *FEW, "--set", "tune.seeds=[1, 2, 3]")
+    assert (ended.code, ended.err) == (0, "tune: 9 trials, 27 points: a search of 48 settings\n")
+    lines = ended.out.splitlines()
+    assert lines[0] == (
+        "study: most goodput, requests/s: 9 trials, 3 seeds each, a search of 48 settings"
+    )
+    assert lines[2].split() == ["winner", "runner-up", "as", "written"]
+    found = results_in("study-tune")
+    assert lines[4].split() == ["trial", str(found["winner"]), str(found["runner_up"]), "0"]
+    assert lines[8].startswith("goodput requests/s ")
+    assert lines[8].count("±") == 3
+    assert sum(line.startswith("Winner minus") for line in lines) == 2
+    winner = found["trials"][found["winner"]]["settings"]
+    assert lines[-1].startswith('python -m sglang.launch_server --model-path "$MODEL" ')
+    for key, value in winner.items():
+        flag = key.removeprefix("scheduler.").replace("_", "-")
+        assert f" --{flag} {value}" in lines[-1]
+    assert found["launch"]["command"] == lines[-1]
+
+
+def test_tune_prints_json_that_is_results_json(simulate, inline, small):
+    """For programs; results.csv has a row a trial."""
+    ended = simulate("tune", small, *LOAD, *FEW, "--format", "json", "--out", "out")
+    assert ended.out == Path("out", "results.json").read_text()
+    content = json.loads(ended.out)
+    with Path("out", "results.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["trial"] for row in rows] == [str(number) for number in range(9)]
+    assert [float(row["goodput"]) for row in rows] == [
+        trial["objective"]["mean"] for trial in content["trials"]
+    ]
+    settings = {json.dumps(trial["settings"]) for trial in content["trials"]}
+    assert len(settings) == 9
+
+
+COST = """\
+tune:
+  objective: cost
+  min_slo_attainment: 0.9
+  num_trials: 6
+  seeds: [1, 2, 3]
+  ranges:
+    replicas: {kind: int, min: 1, max: 5}
+"""
+
+
+def test_tune_cost_is_the_least_that_meets_the_slo(simulate, inline, tune_of):
+    """Two replicas are too few, three do; a price makes it money."""
+    file = tune_of(COST)
+    ended = simulate("tune", file, *LOAD, "--out", "out")
+    found = results_in("out")
+    shares = [trial["metrics"]["slo_attainment"]["mean"] for trial in found["trials"]]
+    costs = [trial["objective"]["mean"] for trial in found["trials"]]
+    assert costs == [1, 2, 3, 4, 5]
+    assert [trial["meets"] for trial in found["trials"]] == [share >= 0.9 for share in shares]
+    least = min(cost for cost, share in zip(costs, shares, strict=True) if share >= 0.9)
+    assert found["trials"][found["winner"]]["objective"]["mean"] == least > 1
+    assert ended.code == 0
+    assert f"without a flag in SGLang: replicas={least:.0f}" in ended.out
+    priced = simulate("tune", file, *LOAD, "--out", "out", "--set", "tune.price_per_hour=2.5")
+    assert f" {2.5 * least:.2f} " in priced.out
+
+
+def test_tune_that_meets_nothing_says_what_comes_nearest(simulate, inline, tune_of):
+    """No winner, no command, exit code 1."""
+    ended = simulate("tune", tune_of(COST), "--set", "slo.ttft_ms=1", "--out", "out")
+    assert ended.code == 1
+    assert "No setting that was tried attains the SLO for 90 % of requests; trial " in ended.out
+    assert "nearest" in ended.out
+    assert "sglang" not in ended.out
+    assert results_in("out")["winner"] is None
+
+
+def test_tune_bad_settings_are_listed_and_do_not_stop_the_rest(simulate, inline, tune_of):
+    """Values that contradict each other are expected; a point that fails makes exit code 1."""
+    ranges = """\
+tune:
+  objective: goodput
+  num_trials: 9
+  ranges:
+    scheduler.page_size: {kind: choice, values: [16, 48]}
+    model: {kind: choice, values: [null, nosuch]}
+"""
+    ended = simulate("tune", tune_of(ranges), "--out", "out")
+    statuses = [trial["status"] for trial in results_in("out")["trials"]]
+    assert statuses == ["done", "failed", "contradiction", "contradiction"]
+    _, first, second, third = ended.err.splitlines()
+    assert first.startswith(
+        'tune: trial 1 failed (scheduler.page_size=16, model="nosuch"): study.yaml:28: tune:'
+        " model=\"nosuch\": unknown model 'nosuch'"
+    )
+    stored = Path(first.rpartition("its scenario: ")[2].removesuffix(")"))
+    assert json.loads(stored.read_text())["scenario"]["model"] == "nosuch"
+    assert second == (
+        "tune: trial 2 cannot be (scheduler.page_size=48, model=null): study.yaml:27: tune:"
+        " scheduler.page_size=48: scheduler: chunked_prefill_size 256 is not a multiple of"
+        " page_size 48"
+    )
+    assert third.startswith("tune: trial 3 cannot be")
+    assert ended.code == 1
+    only_bad = ranges.replace("[null, nosuch]", "[null]")
+    assert simulate("tune", tune_of(only_bad), "--out", "out").code == 0
+
+
+def test_tune_outside_of_measured_step_times_is_warned_of(simulate, inline, tune_of, monkeypatch):
+    """A winner that nobody measured is not to be trusted without a look."""
+
+    def run_point(loaded, read_trace):
+        summary = {"request_goodput": float(loaded.scenario.replicas), "slo_attainment": 1.0}
+        summary |= dict.fromkeys(("mean_ttft_ms", "p99_ttft_ms", "mean_tpot_ms"), 1.0)
+        summary["output_throughput"] = 1.0
+        is_far = loaded.scenario.replicas > 2
+        return summary | ({"left_range": "3 steps"} if is_far else {})
+
+    monkeypatch.setattr(sim.commands.tune, "run_point", run_point)
+    file = tune_of(COST.replace("cost", "goodput"))
+    warning = "tune: warning: 3 trials left the range their step times were measured in, {};"
+    assert warning.format("the winner too") in simulate("tune", file, "--out", "a").err
+    near = tune_of(COST)
+    assert warning.format("not the winner") in simulate("tune", near, "--out", "b").err
+
+
+def test_tune_interrupted_keeps_what_is_finished(simulate, inline, small, monkeypatch):
+    """Ctrl-C: 130, and the next search goes on from there."""
+
+    def interrupted(self, tasks, runner, run=Inline.run):
+        for outcome in run(self, tasks, runner):
+            if Inline.num_run == 5:
+                raise KeyboardInterrupt
+            yield outcome
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Inline, "run", interrupted)
+        ended = simulate("tune", small, *LOAD)
+    assert (ended.code, ended.out) == (130, "")
+    assert ended.err.splitlines()[1:] == [
+        "tune: 4 points more are kept; the same command goes on from there",
+        "simulate: interrupted",
+    ]
+    assert len(points_in("study-tune")) == 4
+
+
+def test_tune_shares_points_with_sweeps(simulate, inline, small, monkeypatch):
+    """A point is a scenario, whoever asked for it."""
+    monkeypatch.setattr("sim.commands.sweep.ProcessPool", Inline)
+    simulate("tune", small, *LOAD, "--set", "tune.num_trials=1", "--out", "out")
+    sweep = ("--set", "sweep={seeds: [1, 2, 3]}")
+    assert simulate("sweep", small, *LOAD, *sweep, "--out", "out").err == (
+        "sweep: 3 points, 1 to run\n"
+    )
+
+
+def test_tune_without_optuna_says_how_to_get_it(refused_bare, simulate, inline, small, monkeypatch):
+    """Only a search needs it: a grid does not."""
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    line = refused_bare("tune", small)
+    assert line == "a search needs Optuna: pip install 'servetwin[tune]'"
+    grid = "tune.ranges={replicas: {kind: int, min: 1, max: 2}}"
+    assert simulate("tune", small, *LOAD, "--set", grid).code == 0
+
+
+BAD_OPTIONS = {
+    ("--jobs", "0"): "'--jobs'",
+    ("--out", "study.yaml"): "study.yaml: is a file, expected a folder",
+    ("--set", "tune=null"): "study.yaml:1: has no tune section",
+    ("--set", "slo={}"): "study.yaml:24: tune.objective: goodput needs an slo section with a limit",
+}
+
+
+@pytest.mark.parametrize(("options", "reason"), BAD_OPTIONS.items())
+def test_tune_bad_option_is_refused(refused_bare, small, options, reason):
+    """One line that says which, and no folder made."""
+    assert reason in refused_bare("tune", small, *options)
+
+
+def test_tune_document_shows_the_shipped_scenario(simulate):
+    """Which is in order."""
+    root = Path(__file__).parents[2]
+    document = (root / "docs" / "tune.md").read_text(encoding="utf-8")
+    shown = document.split("```yaml\n")[1].split("```")[0]
+    shipped = root / "scenarios" / "tune.yaml"
+    assert shipped.read_text(encoding="utf-8").endswith(shown)
+    assert simulate("validate", shipped).out.endswith("a search of 32 trials\n")
+
+
+def test_run_and_validate_know_of_the_search(simulate, small):
+    """`run` leaves it out and says so, `validate` checks it."""
+    ended = simulate("run", small, "--format", "json")
+    assert ended.err == "servetwin: study.yaml: runs without its tune (see simulate tune)\n"
+    assert simulate("validate", small).out.endswith("1 replica, a search of 20 trials\n")
+    bad = simulate("validate", small, "--set", "tune.ranges.replicas={kind: int, min: 0, max: 1}")
+    assert (bad.code, bad.out) == (2, "")

@@ -1,0 +1,52 @@
+"""How a setting is judged over its seeds."""
+
+import pytest
+
+from sim.scenario.load import load_scenario_text
+from sim.scenario.tune_section import TuneSection
+from sim.sweep.objective import score
+
+RANGES = {"replicas": {"kind": "int", "min": 1, "max": 9}}
+
+
+def section(**keys):
+    return TuneSection.model_validate({"ranges": RANGES, "num_trials": 5, **keys})
+
+
+@pytest.fixture
+def scenario(base_text):
+    return load_scenario_text(base_text, ["replicas=3"]).scenario
+
+
+def summary(goodput, attainment):
+    return {"request_goodput": goodput, "slo_attainment": attainment}
+
+
+def test_goodput_is_raised_by_lowering_its_negative_mean(scenario):
+    """A run in which nothing finished has none of it."""
+    found = score(section(objective="goodput"), scenario, [summary(4.0, 0.8), summary(None, None)])
+    assert (found.objective, found.sought, found.shortfall) == ((4.0, 0.0), -2.0, None)
+    assert found.meets
+
+
+def test_least_attainment_is_held_against_the_mean_over_seeds(scenario):
+    """Met exactly is met."""
+    runs = [summary(1.0, 0.75), summary(1.0, 1.0)]
+    met = score(section(objective="goodput", min_slo_attainment=0.875), scenario, runs)
+    missed = score(section(objective="goodput", min_slo_attainment=0.9), scenario, runs)
+    assert (met.meets, met.shortfall) == (True, 0.0)
+    assert (missed.meets, missed.shortfall) == (False, pytest.approx(0.025))
+
+
+def test_cost_is_replicas_times_price_and_ties_go_to_the_slo(scenario):
+    """No SLO attainment makes up for a replica, were there 4096 of them."""
+    cost = section(objective="cost", min_slo_attainment=0.5)
+    good, bad = (score(cost, scenario, [summary(1.0, share)]) for share in (1.0, 0.6))
+    assert good.objective == bad.objective == (3.0,)
+    assert good.sought < bad.sought
+    many = [scenario.model_copy(update={"replicas": n}) for n in (4095, 4096)]
+    fewer = score(cost, many[0], [summary(1.0, 0.5)])
+    more = score(cost, many[1], [summary(1.0, 1.0)])
+    assert fewer.sought < more.sought
+    priced = section(objective="cost", min_slo_attainment=0.5, price_per_hour=2.5)
+    assert score(priced, scenario, [summary(1.0, 1.0)]).objective == (7.5,)
