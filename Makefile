@@ -56,6 +56,8 @@ STUDY ?= $(basename $(notdir $(wildcard scenarios/studies/*.yaml)))
 studies: $(VENV)/.base
 	mkdir -p out/studies
 	set -e; for name in $(STUDY); do \
+		if ! test -d ../shared && grep -q shared/traces scenarios/studies/$$name.yaml; then \
+			echo "$$name: left out, its trace is not here"; continue; fi; \
 		$(BIN)/simulate sweep scenarios/studies/$$name.yaml --out out/studies/$$name; \
 		$(BIN)/simulate report out/studies/$$name; \
 	done
@@ -66,7 +68,7 @@ FEW_COLOURS := import sys; from PIL import Image; \
 
 study-pictures: studies
 	mkdir -p docs/images/studies
-	set -e; for name in $(STUDY); do \
+	set -e; for name in $(STUDY); do test -d out/studies/$$name/report || continue; \
 		$(BIN)/python -c '$(FEW_COLOURS)' out/studies/$$name/report/01-*.png docs/images/studies/$$name.png; \
 	done
 

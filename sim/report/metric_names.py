@@ -20,6 +20,16 @@ _LATENCIES = {
     "e2e_latency": "end-to-end latency",
     "queue_time": "queue time",
 }
+# What a server is judged by, beside latencies, of which less is better.
+_MORE_IS_BETTER = frozenset({
+    "completed", "request_throughput", "request_goodput", "input_throughput", "output_throughput",
+    "total_throughput", "slo_attainment", "cache_hit_rate_pct", "host_hit_rate_pct",
+    "total_cached_tokens", "jain_ttft", "jain_throughput",
+})  # fmt: skip
+_LESS_IS_BETTER = frozenset({
+    "rejected", "aborted", "unfinished", "retractions", "preemptions", "saturated", "duration",
+    "slowest_5pct_ttft_share_pct",
+})  # fmt: skip
 _LABELS: Mapping[str, tuple[str, str]] = {
     "duration": ("duration", "s"),
     "submitted": ("submitted", "requests"),
@@ -77,6 +87,13 @@ class MetricName:
         group, _, base = name.rpartition(".")
         is_group = group in {HOT, COLD} or group.startswith(f"{TENANTS}.")
         return MetricName(name, group, base) if is_group else MetricName(name, "", name)
+
+    @property
+    def better(self) -> int:
+        """1 if more of it is better, -1 if less is, 0 if that cannot be said."""
+        if self.base in _MORE_IS_BETTER:
+            return 1
+        return -1 if self.base in _LESS_IS_BETTER or self.base.endswith("_ms") else 0
 
     @property
     def group_label(self) -> str:

@@ -47,3 +47,19 @@ def test_knee_no_farther_from_the_chord_than_its_error_is_none():
     assert find_knee(x, y, y_errors=[0, 1, 0]).index == 1
     assert find_knee(x, y, y_errors=[0, 5, 0]) is None
     assert find_knee(x, y, y_errors=[5, 1, 5]).index == 1
+
+
+def test_knee_is_on_the_better_side():
+    """A setting that is worse in both is farther from the chord; it is no knee."""
+    ttft_ms, hits = [215, 290, 210, 315], [76, 74, 79, 80]
+    assert find_knee(ttft_ms, hits).index == 1
+    knee = find_knee(ttft_ms, hits, better=(-1, 1))
+    assert knee.index == 2
+    assert find_knee(hits, ttft_ms, better=(1, -1)) == knee
+
+
+def test_knee_where_nothing_is_traded_is_none():
+    """The last setting is better in both than the first."""
+    x, y = [300, 200, 100], [70, 79, 80]
+    assert find_knee(x, y).index == 1
+    assert find_knee(x, y, better=(-1, 1)) is None

@@ -64,7 +64,8 @@ def draw_trade_off(data: SweepData, plot: TradeOffPlot) -> Drawn:
         width.show(axes, "x")
         height.show(axes, "y")
         logs = width.is_log, height.is_log
-        traces = [_Trace(line.style, points, _knee(points, logs) if plot.knee else None)
+        better = MetricName.of(plot.x).better, MetricName.of(plot.y).better
+        traces = [_Trace(line.style, points, _knee(points, better, logs) if plot.knee else None)
                   for line, points in lines]  # fmt: skip
         _draw_traces(axes, plot, traces)
         if plot.knee:
@@ -97,7 +98,9 @@ def _points(
     return tuple(points)
 
 
-def _knee(points: Sequence[_Point], logs: tuple[bool, bool]) -> Knee | None:
+def _knee(
+    points: Sequence[_Point], better: tuple[int, int], logs: tuple[bool, bool]
+) -> Knee | None:
     columns = []
     for is_log, intervals in zip(
         logs, ([point.x for point in points], [point.y for point in points]), strict=True
@@ -112,7 +115,7 @@ def _knee(points: Sequence[_Point], logs: tuple[bool, bool]) -> Knee | None:
             means = [math.log(mean) for mean in means]
         columns += [means, halves]
     x, x_errors, y, y_errors = columns
-    return find_knee(x, y, x_errors=x_errors, y_errors=y_errors)
+    return find_knee(x, y, better=better, x_errors=x_errors, y_errors=y_errors)
 
 
 def _draw_traces(axes: Axes, plot: TradeOffPlot, traces: Sequence[_Trace]) -> None:
