@@ -1,6 +1,7 @@
 """What ran where: logs are comparable where their fingerprints agree."""
 
 import platform
+import shutil
 import subprocess
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -79,9 +80,12 @@ def _version(package: str) -> str | None:
 
 
 def _git(folder: Path, *arguments: str) -> str | None:
+    git = shutil.which("git")
+    if git is None:
+        return None
     try:
         done = subprocess.run(  # noqa: S603 - a fixed command
-            ["git", "-C", str(folder), *arguments],  # noqa: S607 - wherever it is
+            [git, "-C", str(folder), *arguments],
             capture_output=True,
             text=True,
             check=False,

@@ -6,6 +6,7 @@
 import queue
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
@@ -74,7 +75,7 @@ class DeviceStream(Protocol):
         ...
 
 
-class TicketTimes:
+class TicketTimes(ABC):
     """The times of a `Ticket`, out of what its device knows of them."""
 
     @property
@@ -90,9 +91,9 @@ class TicketTimes:
         start_ns, end_ns = self._known_span_ns()
         return end_ns - start_ns
 
+    @abstractmethod
     def _known_span_ns(self) -> tuple[int, int]:
         """Start and end; an InvariantError before they are known."""
-        raise NotImplementedError
 
 
 class CpuTicket(TicketTimes):

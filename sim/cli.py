@@ -18,6 +18,13 @@ Set = Annotated[
     typer.Option("--set", metavar="KEY.PATH=VALUE", help="override a key; may be repeated"),
 ]
 
+Jobs = Annotated[
+    int | None, typer.Option(min=1, help="workers, one core each; as many as there are cores")
+]
+Resume = Annotated[
+    bool, typer.Option("--resume/--fresh", help="use the points that are in the folder")
+]
+
 
 class Executor(StrEnum):
     """Where the points of a sweep run."""
@@ -112,9 +119,7 @@ def compare_command(
 def sweep_command(
     file: Scenario,
     set_: Set = None,
-    jobs: Annotated[
-        int | None, typer.Option(min=1, help="workers, one core each; as many as there are cores")
-    ] = None,
+    jobs: Jobs = None,
     executor: Annotated[Executor, typer.Option(help="where points run")] = Executor.PROCESS,
     ray_address: Annotated[
         str | None, typer.Option(metavar="ADDRESS", help="of a Ray cluster, or auto")
@@ -122,9 +127,7 @@ def sweep_command(
     out: Annotated[
         Path | None, typer.Option(help="folder for points and results; FILE-sweep here")
     ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume/--fresh", help="use the points that are in the folder")
-    ] = True,
+    resume: Resume = True,
     format_: Annotated[Format, typer.Option("--format", help="of the results")] = Format.TABLE,
 ) -> None:
     """Run a scenario with every combination of values that its sweep section lists."""
@@ -161,15 +164,11 @@ def report_command(
 def tune_command(
     file: Scenario,
     set_: Set = None,
-    jobs: Annotated[
-        int | None, typer.Option(min=1, help="workers, one core each; as many as there are cores")
-    ] = None,
+    jobs: Jobs = None,
     out: Annotated[
         Path | None, typer.Option(help="folder for points and results; FILE-tune here")
     ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume/--fresh", help="use the points that are in the folder")
-    ] = True,
+    resume: Resume = True,
     format_: Annotated[Format, typer.Option("--format", help="of the results")] = Format.TABLE,
 ) -> None:
     """Search the ranges of a scenario's tune section for what is best under its SLO."""

@@ -5,25 +5,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from sim.commands.output import print_line
 from sim.core.errors import InputError
-from sim.report.automatic import automatic_plots
-from sim.report.figures.draw import draw_plot
 from sim.report.figures.run import draw_run
 from sim.report.files import SUMMARY
 from sim.report.page import Page
-from sim.report.plot_check import check_report, tenants_of
 from sim.report.report_files import page_figure, write_report
 from sim.report.run_data import read_run
 from sim.report.run_page import run_page
 from sim.report.sweep_data import SweepData
 from sim.report.sweep_files import RESULTS
 from sim.report.sweep_page import sweep_page
+from sim.report.sweep_plots import draw_report, report_section
 from sim.report.sweep_results import DONE, PointResult
-from sim.scenario.report_section import ReportSection
-from sim.scenario.wording import dotted
 from sim.sweep.plan import SEED
 from sim.sweep.store import POINTS, read_point
 
@@ -90,26 +84,15 @@ def _point(folder: Path, row: Mapping[str, Any], file: str, keys: list[str]) -> 
 
 def _sweep_page(folder: Path) -> Page:
     data = read_sweep(folder)
-    section = _section(folder / RESULTS, data)
-    plots = section.plots or automatic_plots(data)
+    try:
+        # Checked once more: the file may have been edited.
+        section = report_section(data.scenario.get("report") or {}, data)
+    except InputError as error:
+        raise InputError(f"{folder / RESULTS}: {error} ({_ANEW})") from None
     figures = [
-        page_figure(number, draw_plot(data, plot)) for number, plot in enumerate(plots, start=1)
+        page_figure(number, drawn) for number, drawn in enumerate(draw_report(data, section), 1)
     ]
     return sweep_page(data, section, figures)
-
-
-def _section(path: Path, data: SweepData) -> ReportSection:
-    """The scenario's `report` section, checked once more: the file may have been edited."""
-    try:
-        section = ReportSection.model_validate(data.scenario.get("report") or {})
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        place = dotted(("report", *first["loc"]))
-        raise InputError(f"{path}: {place}: {first['msg']} ({_ANEW})") from None
-    tenants = tenants_of(data.scenario) | set(data.tenants)
-    if problem := check_report(section, data.design, tenants):
-        raise InputError(f"{path}: {dotted(problem.path)}: {problem.reason} ({_ANEW})")
-    return section
 
 
 def _run_page(folder: Path) -> Page:

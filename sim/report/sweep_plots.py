@@ -1,6 +1,6 @@
-"""Plots of a sweep for who has its results at hand, in a notebook say."""
+"""Plots of a sweep: those its scenario asks for, or those that fit, or any other one."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from matplotlib.figure import Figure
@@ -8,6 +8,7 @@ from pydantic import ValidationError
 
 from sim.core.errors import InputError
 from sim.report.automatic import automatic_plots
+from sim.report.figures.canvas import Drawn
 from sim.report.figures.draw import draw_plot
 from sim.report.plot_check import check_report, tenants_of
 from sim.report.sweep_data import SweepData
@@ -15,28 +16,35 @@ from sim.scenario.report_section import ReportSection
 from sim.scenario.wording import dotted
 
 
-def draw(data: SweepData, **plot: Any) -> Figure:
-    """A plot of a sweep; its keys are those of a plot in a scenario's `report` section.
+def report_section(content: Mapping[str, Any], data: SweepData) -> ReportSection:
+    """What a `report` section says, checked against the sweep that it is about.
 
     Raises:
-        InputError: no such plot, key or metric.
+        InputError: it is no such section, or names a key or metric that the sweep lacks; the line
+            begins with the key path.
     """
-    (checked,) = _section({"plots": [plot]}, data).plots or ()
-    return draw_plot(data, checked).figure
-
-
-def draw_report(data: SweepData) -> list[Figure]:
-    """All plots that the scenario's `report` section asks for; without one, those that fit."""
-    section = _section(data.scenario.get("report") or {}, data)
-    return [draw_plot(data, plot).figure for plot in section.plots or automatic_plots(data)]
-
-
-def _section(content: Mapping[str, Any], data: SweepData) -> ReportSection:
     try:
         section = ReportSection.model_validate(content)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        raise InputError(f"{dotted(first['loc'])}: {first['msg']}") from None
-    if problem := check_report(section, data.design, tenants_of(data.scenario)):
+        raise InputError(f"{dotted(('report', *first['loc']))}: {first['msg']}") from None
+    tenants = tenants_of(data.scenario) | set(data.tenants)
+    if problem := check_report(section, data.design, tenants):
         raise InputError(f"{dotted(problem.path)}: {problem.reason}")
     return section
+
+
+def draw_report(data: SweepData, section: ReportSection) -> Iterator[Drawn]:
+    """The plots that the section asks for; without any, those that fit the sweep."""
+    for plot in section.plots or automatic_plots(data):
+        yield draw_plot(data, plot)
+
+
+def draw(data: SweepData, **plot: Any) -> Figure:
+    """One plot; its keys are those of a plot in a scenario's `report` section.
+
+    Raises:
+        InputError: no such plot, key or metric.
+    """
+    (drawn,) = draw_report(data, report_section({"plots": [plot]}, data))
+    return drawn.figure

@@ -38,20 +38,30 @@ class _Plot(StrictModel):
     where: Annotated[dict[str, Any], Field(min_length=1)] | None = None
 
 
-class CurvePlot(_Plot):
+class _Axes(_Plot):
+    """What the axes are called; None: made of the metrics and keys."""
+
+    x_label: Text | None = None
+    y_label: Text | None = None
+
+
+class _ScaledAxes(_Axes):
+    """And their scales; None: by the values."""
+
+    x_scale: Scale | None = None
+    y_scale: Scale | None = None
+
+
+class CurvePlot(_ScaledAxes):
     """Metrics against a swept key with numbers; one panel a metric, one line a value of `lines`."""
 
     kind: Literal["curve"]
     x: Key
     y: Metrics
     lines: Keys = ()
-    x_scale: Scale | None = None
-    y_scale: Scale | None = None
-    x_label: Text | None = None
-    y_label: Text | None = None
 
 
-class BarsPlot(_Plot):
+class BarsPlot(_Axes):
     """Metrics by the values of a swept key, whatever these are; colours by `lines`."""
 
     kind: Literal["bars"]
@@ -59,11 +69,9 @@ class BarsPlot(_Plot):
     y: Metrics
     lines: Keys = ()
     y_scale: Scale | None = None
-    x_label: Text | None = None
-    y_label: Text | None = None
 
 
-class TradeOffPlot(_Plot):
+class TradeOffPlot(_ScaledAxes):
     """One metric against another; points along a swept key are joined in its order."""
 
     kind: Literal["trade-off"]
@@ -72,13 +80,9 @@ class TradeOffPlot(_Plot):
     along: Key
     lines: Keys = ()
     knee: bool = True
-    x_scale: Scale | None = None
-    y_scale: Scale | None = None
-    x_label: Text | None = None
-    y_label: Text | None = None
 
 
-class HeatPlot(_Plot):
+class HeatPlot(_Axes):
     """One metric as colour over two swept keys."""
 
     kind: Literal["heat"]
@@ -86,8 +90,6 @@ class HeatPlot(_Plot):
     y: Key
     value: Metric
     scale: Scale | None = None
-    x_label: Text | None = None
-    y_label: Text | None = None
 
 
 class CdfPlot(_Plot):
@@ -101,7 +103,7 @@ class CdfPlot(_Plot):
     x_label: Text | None = None
 
 
-class LoadPlot(_Plot):
+class LoadPlot(_ScaledAxes):
     """Metrics against the load that a swept key makes, with the point where it is too much."""
 
     kind: Literal["load"]
@@ -109,23 +111,15 @@ class LoadPlot(_Plot):
     y: Metrics | None = None
     lines: Keys = ()
     at: Literal["request_rate", "key"] | None = None
-    x_scale: Scale | None = None
-    y_scale: Scale | None = None
-    x_label: Text | None = None
-    y_label: Text | None = None
 
 
-class ScatterPlot(_Plot):
+class ScatterPlot(_ScaledAxes):
     """Metrics against a swept key: a dot for each setting, whatever its other keys are."""
 
     kind: Literal["scatter"]
     x: Key
     y: Metrics
     lines: Keys = ()
-    x_scale: Scale | None = None
-    y_scale: Scale | None = None
-    x_label: Text | None = None
-    y_label: Text | None = None
 
 
 Plot = Annotated[
