@@ -68,6 +68,18 @@ def scenario(folder):
 
 
 @pytest.fixture
+def scenario_with(scenario):
+    """Write study.yaml with one more section."""
+    text = Path(scenario).read_text(encoding="utf-8")
+
+    def write(section):
+        Path(scenario).write_text(text + section, encoding="utf-8")
+        return scenario
+
+    return write
+
+
+@pytest.fixture
 def trace_scenario(folder):
     """study.yaml on trace.jsonl, both written; returns the trace's lines."""
     Path("study.yaml").write_text(SCENARIO.replace(SYNTHETIC, TRACE), encoding="utf-8")

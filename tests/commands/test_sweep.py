@@ -47,20 +47,8 @@ def inline(monkeypatch):
 
 
 @pytest.fixture
-def sweep_of(scenario):
-    """Write study.yaml with this sweep section."""
-    text = Path(scenario).read_text(encoding="utf-8")
-
-    def write(section):
-        Path(scenario).write_text(text + section, encoding="utf-8")
-        return scenario
-
-    return write
-
-
-@pytest.fixture
-def grid(sweep_of):
-    return sweep_of(GRID)
+def grid(scenario_with):
+    return scenario_with(GRID)
 
 
 def result_bytes(folder):
@@ -96,11 +84,11 @@ def kill_when_stored(process, folder, num_points):
     return points_in(folder)
 
 
-def test_sweep_killed_and_resumed_is_the_undisturbed_sweep(simulate, inline, sweep_of):
+def test_sweep_killed_and_resumed_is_the_undisturbed_sweep(simulate, inline, scenario_with):
     """SIGKILL at several moments: nothing that finished is lost or run again, and in the end the
     files are those of a sweep that nobody disturbed, by another number of workers.
     """
-    file = sweep_of("sweep:\n  replicas: [1, 2]\n  seeds: [1, 2, 3, 4]\n")
+    file = scenario_with("sweep:\n  replicas: [1, 2]\n  seeds: [1, 2, 3, 4]\n")
     simulate("sweep", file, "--out", "whole", "--set", "workload.num_requests=300")
     options = (file, "--out", "cut", "--set", "workload.num_requests=300")
     kept = {}
@@ -160,9 +148,9 @@ def test_sweep_prints_json_that_is_results_json(simulate, inline, grid):
     assert len(content["points"]) == 6
 
 
-def test_sweep_bad_point_is_listed_and_does_not_stop_the_rest(simulate, inline, sweep_of):
+def test_sweep_bad_point_is_listed_and_does_not_stop_the_rest(simulate, inline, scenario_with):
     """An unknown model shows when it is looked for: exit code 1, its place and its scenario."""
-    file = sweep_of("sweep:\n  model: [null, nosuch]\n  scheduler.page_size: [16, 32]\n")
+    file = scenario_with("sweep:\n  model: [null, nosuch]\n  scheduler.page_size: [16, 32]\n")
     ended = simulate("sweep", file, "--out", "out")
     assert ended.code == 1
     assert [line.split()[2] for line in ended.out.splitlines()[2:]] == ["1", "1", "0/1", "0/1"]
@@ -252,9 +240,11 @@ BAD_SWEEPS = {
 
 
 @pytest.mark.parametrize(("section", "line"), BAD_SWEEPS.items())
-def test_sweep_bad_section_is_refused_before_anything_runs(refused_bare, sweep_of, section, line):
+def test_sweep_bad_section_is_refused_before_anything_runs(
+    refused_bare, scenario_with, section, line
+):
     """One line, exit code 2, no folder made."""
-    assert refused_bare("sweep", sweep_of(section)) == line
+    assert refused_bare("sweep", scenario_with(section)) == line
 
 
 BAD_OPTIONS = {
@@ -279,14 +269,14 @@ def test_sweep_without_ray_says_how_to_get_it(refused_bare, grid, monkeypatch):
     assert line == "--executor ray needs Ray: pip install 'servetwin[ray]'"
 
 
-def test_run_of_a_sweep_runs_the_scenario_itself(simulate, scenario, sweep_of):
+def test_run_of_a_sweep_runs_the_scenario_itself(simulate, scenario, scenario_with):
     """Without the sweep, which is said on stderr; validate checks every point."""
     plain = simulate("run", scenario, "--format", "json")
-    file = sweep_of(GRID)
+    file = scenario_with(GRID)
     ended = simulate("run", file, "--format", "json")
     assert ended.err == "servetwin: study.yaml: runs without its sweep (see simulate sweep)\n"
     without = [line for line in plain.out.splitlines() if "wall_seconds" not in line]
     assert [line for line in ended.out.splitlines() if "wall_seconds" not in line] == without
     assert simulate("validate", file).out.endswith("1 replica, a sweep of 6 points\n")
-    bad = simulate("validate", sweep_of("sweep: {replicas: [0]}\n"))
+    bad = simulate("validate", scenario_with("sweep: {replicas: [0]}\n"))
     assert (bad.code, bad.out) == (2, "")

@@ -63,20 +63,8 @@ def inline(monkeypatch):
 
 
 @pytest.fixture
-def tune_of(scenario):
-    """Write study.yaml with this tune section."""
-    text = Path(scenario).read_text(encoding="utf-8")
-
-    def write(section):
-        Path(scenario).write_text(text + section, encoding="utf-8")
-        return scenario
-
-    return write
-
-
-@pytest.fixture
-def small(tune_of):
-    return tune_of(SMALL)
+def small(scenario_with):
+    return scenario_with(SMALL)
 
 
 def result_bytes(folder):
@@ -163,10 +151,12 @@ def test_tune_run_again_runs_nothing_unless_fresh(simulate, inline, small):
     assert inline.num_run == 36
 
 
-def test_tune_own_setting_outside_of_the_ranges_is_tried_beside_them(simulate, inline, tune_of):
+def test_tune_own_setting_outside_of_the_ranges_is_tried_beside_them(
+    simulate, inline, scenario_with
+):
     """Trial 0 is always the scenario as it is: no search does worse."""
     section = SMALL.replace("[fcfs, lpm, lof]", "[random, lof]")
-    simulate("tune", tune_of(section), *LOAD, *FEW, "--out", "out")
+    simulate("tune", scenario_with(section), *LOAD, *FEW, "--out", "out")
     own = results_in("out")["trials"][0]
     assert own["settings"] == {
         "scheduler.schedule_policy": "lpm",
@@ -225,9 +215,9 @@ tune:
 """
 
 
-def test_tune_cost_is_the_least_that_meets_the_slo(simulate, inline, tune_of):
+def test_tune_cost_is_the_least_that_meets_the_slo(simulate, inline, scenario_with):
     """Two replicas are too few, three do; a price makes it money."""
-    file = tune_of(COST)
+    file = scenario_with(COST)
     ended = simulate("tune", file, *LOAD, "--out", "out")
     found = results_in("out")
     shares = [trial["metrics"]["slo_attainment"]["mean"] for trial in found["trials"]]
@@ -242,9 +232,9 @@ def test_tune_cost_is_the_least_that_meets_the_slo(simulate, inline, tune_of):
     assert f" {2.5 * least:.2f} " in priced.out
 
 
-def test_tune_that_meets_nothing_says_what_comes_nearest(simulate, inline, tune_of):
+def test_tune_that_meets_nothing_says_what_comes_nearest(simulate, inline, scenario_with):
     """No winner, no command, exit code 1."""
-    ended = simulate("tune", tune_of(COST), "--set", "slo.ttft_ms=1", "--out", "out")
+    ended = simulate("tune", scenario_with(COST), "--set", "slo.ttft_ms=1", "--out", "out")
     assert ended.code == 1
     assert "No setting that was tried attains the SLO for 90 % of requests; trial " in ended.out
     assert "nearest" in ended.out
@@ -252,7 +242,7 @@ def test_tune_that_meets_nothing_says_what_comes_nearest(simulate, inline, tune_
     assert results_in("out")["winner"] is None
 
 
-def test_tune_bad_settings_are_listed_and_do_not_stop_the_rest(simulate, inline, tune_of):
+def test_tune_bad_settings_are_listed_and_do_not_stop_the_rest(simulate, inline, scenario_with):
     """Values that contradict each other are expected; a point that fails makes exit code 1."""
     ranges = """\
 tune:
@@ -262,7 +252,7 @@ tune:
     scheduler.page_size: {kind: choice, values: [16, 48]}
     model: {kind: choice, values: [null, nosuch]}
 """
-    ended = simulate("tune", tune_of(ranges), "--out", "out")
+    ended = simulate("tune", scenario_with(ranges), "--out", "out")
     statuses = [trial["status"] for trial in results_in("out")["trials"]]
     assert statuses == ["done", "failed", "contradiction", "contradiction"]
     _, first, second, third = ended.err.splitlines()
@@ -280,10 +270,12 @@ tune:
     assert third.startswith("tune: trial 3 cannot be")
     assert ended.code == 1
     only_bad = ranges.replace("[null, nosuch]", "[null]")
-    assert simulate("tune", tune_of(only_bad), "--out", "out").code == 0
+    assert simulate("tune", scenario_with(only_bad), "--out", "out").code == 0
 
 
-def test_tune_outside_of_measured_step_times_is_warned_of(simulate, inline, tune_of, monkeypatch):
+def test_tune_outside_of_measured_step_times_is_warned_of(
+    simulate, inline, scenario_with, monkeypatch
+):
     """A winner that nobody measured is not to be trusted without a look."""
 
     def run_point(loaded, read_trace):
@@ -294,10 +286,10 @@ def test_tune_outside_of_measured_step_times_is_warned_of(simulate, inline, tune
         return summary | ({"left_range": "3 steps"} if is_far else {})
 
     monkeypatch.setattr(sim.commands.tune, "run_point", run_point)
-    file = tune_of(COST.replace("cost", "goodput"))
+    file = scenario_with(COST.replace("cost", "goodput"))
     warning = "tune: warning: 3 trials left the range their step times were measured in, {};"
     assert warning.format("the winner too") in simulate("tune", file, "--out", "a").err
-    near = tune_of(COST)
+    near = scenario_with(COST)
     assert warning.format("not the winner") in simulate("tune", near, "--out", "b").err
 
 
