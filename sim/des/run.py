@@ -45,10 +45,7 @@ class RunOptions:
     check: bool = False
     decisions: Path | None = None
     watcher: Watcher | None = None
-    pool: # New objects before Python looks for cycles among them.
-_OBJECTS_A_COLLECTION = 100_000
-
-PoolFactory = PageCounts
+    pool: PoolFactory = PageCounts
     meta: Mapping[str, object] = field(default_factory=dict)
 
 
