@@ -116,8 +116,9 @@ class Server:
         while True:
             if self._must_settle:
                 yield self._settled()
-            if flying is not None and (yield from self._pass(flying, env.now_ns)):
-                if self._must_settle:
+            if flying is not None:
+                time_passed = yield from self._pass(flying, env.now_ns)
+                if time_passed and self._must_settle:
                     yield self._settled()
             batch = self._decide()
             flight = None
