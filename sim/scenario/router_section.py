@@ -1,7 +1,7 @@
 """The `router` key: which replica a request goes to. Just a kind may be given as its name."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -67,13 +67,16 @@ class SessionStickyConfig(StrictModel):
         return {"by_tenant": self.key == "tenant", "max_idle_ns": idle_ns}
 
 
-_KINDS = ("round-robin", "least-loaded", "prefix-aware", "session-sticky")
+_Section = RoundRobinConfig | LeastLoadedConfig | PrefixAwareConfig | SessionStickyConfig
+ROUTER_KINDS = tuple(
+    get_args(section.model_fields["kind"].annotation)[0] for section in get_args(_Section)
+)
 
 
 def _section_of(value: Any) -> Any:
     if isinstance(value, str):
-        if value not in _KINDS:
-            raise ValueError(unknown_value("router", value, _KINDS))
+        if value not in ROUTER_KINDS:
+            raise ValueError(unknown_value("router", value, ROUTER_KINDS))
         return {"kind": value}
     if not isinstance(value, dict | StrictModel):
         raise ValueError(f"must be a name or a mapping, got {describe(value)}")
@@ -81,9 +84,5 @@ def _section_of(value: Any) -> Any:
 
 
 RouterConfig = Annotated[
-    Annotated[
-        RoundRobinConfig | LeastLoadedConfig | PrefixAwareConfig | SessionStickyConfig,
-        Field(discriminator="kind"),
-    ],
-    BeforeValidator(_section_of),
+    Annotated[_Section, Field(discriminator="kind")], BeforeValidator(_section_of)
 ]

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import NamedTuple
 
-from sim.core.errors import InvariantError
 from sim.des.routers.block_keys import BlockKeyArray
 
 
@@ -81,21 +80,6 @@ class PrefixTree:
             self._use(node, replica)
             start += len(node.keys)
         self._evict(replica)
-
-    def check(self) -> None:
-        """Verify the counts, and that whoever has a node has those before it.
-
-        Raises:
-            InvariantError: our fault.
-        """
-        held = dict.fromkeys(self._num_blocks, 0)
-        for first_key, node in self._nodes.items():
-            if not node.used or int(node.keys[0]) != first_key:
-                raise InvariantError(f"a node at block {node.start} is nobody's or misplaced")
-            for replica in node.used:
-                held[replica] += len(node.keys)
-        if held != self._num_blocks or max(held.values(), default=0) > self._max_blocks:
-            raise InvariantError(f"blocks by replica are {held}, not {self._num_blocks}")
 
     def _add(self, node: Node) -> Node:
         self._nodes[int(node.keys[0])] = node
