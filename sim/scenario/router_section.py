@@ -3,7 +3,13 @@
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    SerializerFunctionWrapHandler,
+    WrapSerializer,
+    model_validator,
+)
 
 from sim.core.units import seconds_to_ns
 from sim.scenario.wording import describe, unknown_value
@@ -83,6 +89,14 @@ def _section_of(value: Any) -> Any:
     return value
 
 
+def _shortest(section: _Section, dump: SerializerFunctionWrapHandler) -> Any:
+    """The name alone where all else is default: tables and hashes know one spelling."""
+    is_default = section == type(section).model_validate({"kind": section.kind})
+    return section.kind if is_default else dump(section)
+
+
 RouterConfig = Annotated[
-    Annotated[_Section, Field(discriminator="kind")], BeforeValidator(_section_of)
+    Annotated[_Section, Field(discriminator="kind")],
+    BeforeValidator(_section_of),
+    WrapSerializer(_shortest),
 ]

@@ -56,6 +56,19 @@ def test_run_router_with_parameters_uses_them(simulate, scenario_with):
     assert replicas_of(simulate, path, "--set", "router.cache_threshold=1.0") != low
 
 
+@pytest.mark.parametrize(
+    "other",
+    ["router.kind=prefix-aware", "router={kind: prefix-aware, cache_threshold: 0.3}"],
+)
+def test_router_with_all_defaults_is_the_same_scenario_as_its_name(scenario, other):
+    """One hash and one spelling, so that a sweep's results are found again."""
+    one, two = (load_scenario(scenario, [change]) for change in ("router=prefix-aware", other))
+    assert one.content_hash == two.content_hash
+    assert two.scenario.model_dump(mode="json")["router"] == "prefix-aware"
+    changed = load_scenario(scenario, ["router={kind: prefix-aware, cache_threshold: 0.31}"])
+    assert changed.content_hash != one.content_hash
+
+
 @pytest.mark.parametrize("key", ["router", "router.kind"])
 def test_sweep_over_routers_has_a_point_for_each(scenario_with, key):
     """By name or by kind; a section with parameters is a value too."""
