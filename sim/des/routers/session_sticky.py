@@ -1,9 +1,8 @@
 """Session-sticky routing: a conversation stays where its prefix is.
 
 As policy `manual` of SGLang's gateway (sgl-model-gateway 0.3.2) with assignment by least load.
-Deliberate differences: ties go to the first replica, not to a random one, and so does a request
-that names no session go to the least loaded replica; sessions are forgotten to the nanosecond, not
-once a minute.
+Deliberate differences: nothing is random, so that of equal loads the first is taken, and a request
+that names no session goes by load; sessions are forgotten to the nanosecond, not once a minute.
 """
 
 from collections import OrderedDict
