@@ -56,6 +56,11 @@ class Server:
         self._clients_react = False
         self._overlaps = False
 
+    @property
+    def num_unfinished(self) -> int:
+        """Requests that came here and are not over, for the router."""
+        return len(self.engine.requests) + len(self._at_the_door)
+
     def start(
         self, *, overlaps: bool, fast_forward: bool, clients_react: bool, check: Check | None
     ) -> None:
