@@ -19,7 +19,7 @@ SUMMARY, SCENARIO, TIMELINE, REQUESTS = (
 )  # fmt: skip
 
 
-_CSV_ROWS = 10_000
+_CSV_ROWS = 1_000
 
 
 def summary_json(summary: Summary) -> str:
