@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).parents[2]
-# Other kinds of traffic, latency and errors; what draws pictures, tables and bars; what compares.
+# Other kinds of traffic and latency, other sections, errors; what draws pictures and tables.
 NOT_FOR_A_SMALL_RUN = {
     "rich",
     "pandas",
@@ -27,6 +27,9 @@ NOT_FOR_A_SMALL_RUN = {
     "sim.report.plots",
     "sim.report.tables",
     "sim.scenario.explain",
+    "sim.scenario.report_section",
+    "sim.scenario.sweep_section",
+    "sim.scenario.tune_section",
     "sim.workload.mix",
     "sim.workload.sessions",
     "sim.workload.traces.build",
