@@ -48,7 +48,7 @@ def trace_rows() -> Iterator[Row]:
             yield json.loads(line)
 
 
-def chats() -> tuple[Path, Path]:
+def chats(folder: Path = INPUTS) -> tuple[Path, Path]:
     """10,000 short chats that share nothing: a trace of ours, and the same for sched-sim."""
     rows = list(_draw_chats())
     ours = (
@@ -59,10 +59,10 @@ def chats() -> tuple[Path, Path]:
         }
         for place, row in enumerate(rows)
     )
-    theirs = INPUTS / "chats.json"
+    theirs = folder / "chats.json"
     with atomic_path(theirs) as beside:
         beside.write_text(json.dumps(rows), encoding="utf-8")
-    return _write_lines(INPUTS / "chats.jsonl", ours), theirs
+    return _write_lines(folder / "chats.jsonl", ours), theirs
 
 
 def _draw_chats() -> Iterator[Row]:

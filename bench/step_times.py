@@ -47,7 +47,7 @@ def main() -> None:
     arguments = vars(parser.parse_args())
     path = arguments.pop("path")
     with atomic_path(path) as beside, beside.open("wb") as file:
-        np.savez(file, **step_time_table(**arguments))
+        np.savez(file, allow_pickle=False, **step_time_table(**arguments))
 
 
 if __name__ == "__main__":
