@@ -34,7 +34,7 @@ def use_one_core() -> None:
 
 
 def measure(command: Sequence[str], log: Path) -> Usage:
-    """Run a command to its end, its output in `log`.
+    """Run a command to its end, its output in `log`, its complaints beside it in `*.err`.
 
     A child's peak memory is at least what its parent held when it was started, so callers have to
     be small.
@@ -42,16 +42,17 @@ def measure(command: Sequence[str], log: Path) -> Usage:
     Raises:
         InputError: it cannot be run, or it fails.
     """
-    with log.open("w", encoding="utf-8") as output:
+    complaints = log.with_suffix(".err")
+    with log.open("wb") as output, complaints.open("wb") as errors:
         begin_s = time.perf_counter()
         try:
-            process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)  # noqa: S603
+            process = subprocess.Popen(command, stdout=output, stderr=errors)  # noqa: S603
         except OSError as error:
             raise InputError(f"{command[0]}: cannot be run: {error.strerror}") from error
         _, status, usage = os.wait4(process.pid, 0)
         wall_s = time.perf_counter() - begin_s
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode != 0:
-        last = log.read_text(encoding="utf-8", errors="replace")[-_LAST_CHARACTERS:]
+        last = complaints.read_text(encoding="utf-8", errors="replace")[-_LAST_CHARACTERS:]
         raise InputError(f"{' '.join(command)}: exit code {process.returncode}\n{last}")
     return Usage(wall_s, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024)
