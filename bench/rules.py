@@ -35,7 +35,8 @@ class Comparison:
 def comparisons() -> list[Comparison]:
     """From the simulators as they are to the same rules, each on top of the one before.
 
-    The second is apart: it shows what the first 8,192 tokens of prompts alone are good for.
+    Two are apart. The second shows what the first 8,192 tokens of prompts alone are good for, the
+    last what splitting prompts does where no cache is.
     """
     passes = (_NO_OVERLAP, _DECODE_FIRST)
     unsplit = (*passes, *_UNSPLIT_OURS)
@@ -46,4 +47,5 @@ def comparisons() -> list[Comparison]:
         Comparison("and decodes after each prefill", passes),
         Comparison("and no prompt is split, by neither", unsplit, _UNSPLIT_THEIRS),
         Comparison("and no two prompts share anything", unsplit, _UNSPLIT_THEIRS, shared_blocks=0),
+        Comparison("the same, but prompts are split again", passes, shared_blocks=0),
     ]
