@@ -41,7 +41,7 @@ def main() -> None:
     parser.add_argument(
         "--repeats", type=int, default=3, help="runs of each size; the least counts"
     )
-    parser.add_argument("--only", default="", help="only what has this in its name")
+    parser.add_argument("--only", default="", help="only what has this in its name; saves nothing")
     arguments = parser.parse_args()
     try:
         _run(arguments.repeats, arguments.only)
@@ -61,6 +61,8 @@ def _run(repeats: int, only: str) -> None:
             found.append(measure_growth(axis, repeats))
             sys.stdout.write(" | ".join(cells(found[-1])) + "\n")
             sys.stdout.flush()
+    if only:
+        return
     header = ("what grows", "sizes", "cost", "of each size", "exponent", "goal")
     page = save(
         "scaling",
