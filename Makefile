@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
-.PHONY: demo test lint bench bench-scaling bench-peers studies study-pictures oracle gpu calibrate-demo clean
+.PHONY: demo test lint bench bench-scaling bench-peers bench-page studies study-pictures oracle gpu calibrate-demo clean
 
 # The lock file pins every version; the extras say which of them are needed.
 $(VENV)/.base: pyproject.toml requirements.lock
@@ -53,6 +53,10 @@ $(SCHED_SIM)/.done:
 bench-peers: $(VENV)/.dev $(DYNAMO)/.done $(SCHED_SIM)/.done
 	$(BIN)/python -m bench.peers $(PEERS_ARGS)
 	$(BIN)/python -m bench.agreement
+
+# The last tables into docs/performance.md.
+bench-page: $(VENV)/.dev
+	$(BIN)/python -m bench.page
 
 # The calibration loop on the CPU, in about two minutes: measure steps, serve for real, fit a
 # profile to some of the logs, judge it and the simulator by the others. A CPU's pace drifts: runs

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from sim.core.errors import InputError
 
-_LAST_CHARACTERS = 2_000
+_LAST_CHARACTERS = 600
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,13 +25,14 @@ def save(part: str, tables: Sequence[str], figures: object, *, folder: Path = OU
         beside.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     page = folder / TABLES
     with atomic_path(page) as beside:
-        beside.write_text("\n\n".join(_sections(folder)) + "\n", encoding="utf-8")
+        beside.write_text("\n\n".join(sections(PARTS, folder)) + "\n", encoding="utf-8")
     return page
 
 
-def _sections(folder: Path) -> Iterable[str]:
+def sections(parts: Iterable[str], folder: Path) -> Iterable[str]:
+    """The tables of those parts that were measured, after a line on the machine."""
     last_machine = ""
-    for part in PARTS:
+    for part in parts:
         path = folder / f"{part}.json"
         if not path.exists():
             continue
