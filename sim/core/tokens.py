@@ -44,6 +44,15 @@ class LazyTokens:
         """Tokens `start` to `stop`, to be kept: not expanded if that can be left for later."""
         raise NotImplementedError
 
+    def page_key(self, start: int, page_size: int) -> int | bytes:
+        """What the page from `start` on is found by: see `page_key`."""
+        return page_key(self[start : start + page_size])
+
+
+def page_key(page: TokenIds) -> int | bytes:
+    """Equal for equal pages: the token of a page of one, else the tokens' bytes."""
+    return int(page[0]) if len(page) == 1 else page.tobytes()
+
 
 def kept_part(token_ids: TokenSequence, start: int, stop: int) -> TokenSequence:
     """Tokens `start` to `stop` of a sequence, in no more memory than they need."""

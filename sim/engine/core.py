@@ -218,25 +218,22 @@ class EngineCore:
 
     def _finishing_decode_rows(self, launch: Launch, ended: frozenset[str]) -> list[Request]:
         """Decode rows whose last token this was, in batch order."""
-        running = self.scheduler.running
         leaving = [r for r in launch.leaving if r.status is Status.RUNNING]
         for request in leaving:
             request.num_generated += 1
-        at_limit = running.rows_at_limit()
-        if not ended and not leaving:
-            return [r for r in at_limit if r.status is Status.RUNNING]
-        if not (at_limit or ended) and len(leaving) == 1:
-            return leaving
-        if len(ended) == 1 and not (at_limit or leaving):
-            (rid,) = ended
+        rows = {request.rid: request for request in [*leaving, *self._running_rows_at_end(ended)]}
+        if len(rows) <= 1:
+            return list(rows.values())
+        return [request for request in launch.decode if request.rid in rows]
+
+    def _running_rows_at_end(self, ended: frozenset[str]) -> list[Request]:
+        """Rows of the running batch that are at their limit, or whose output ended."""
+        rows = self.scheduler.running.rows_at_limit()
+        for rid in ended:
             row = self.requests.get(rid)
-            return [row] if row is not None and row.status is Status.RUNNING else []
-        gone = set(map(id, [*leaving, *at_limit]))
-        return [
-            request
-            for request in launch.decode
-            if request.status is Status.RUNNING and (id(request) in gone or request.rid in ended)
-        ]
+            if row is not None:
+                rows.append(row)
+        return [row for row in rows if row.status is Status.RUNNING]
 
     def _generated(self, request: Request) -> int:
         if request.in_running_batch:

@@ -8,8 +8,6 @@ import heapq
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from sim.core.errors import InvariantError
 from sim.kvcache.page_pool import PagePool, Span
 from sim.kvcache.radix_node import ChildKey, RadixNode
@@ -98,7 +96,7 @@ class HostMemory:
 
     def store(self, node: RadixNode) -> bool:
         """Copy a node that is on the device. False: there is no room for it, nothing changed."""
-        num_tokens = len(node.token_ids)
+        num_tokens = node.num_tokens
         if not self._make_room(num_tokens):
             return False
         num_pages = num_tokens // self.pool.page_size
@@ -110,16 +108,16 @@ class HostMemory:
         """A node with a copy has left the device."""
         self._forget_spare(node)
         parent.host.children[node.key] = node
-        self.evictable_tokens += len(node.token_ids)
+        self.evictable_tokens += node.num_tokens
         self._leaves.offer(node)
 
     def promote(self, node: RadixNode, parent: RadixNode, *, spare: bool) -> None:
         """A node of host memory alone is on the device again; the copy stays, a spare or not."""
         del parent.host.children[node.key]
-        self.evictable_tokens -= len(node.token_ids)
+        self.evictable_tokens -= node.num_tokens
         if spare:
             self.spares[node] = None
-            self.num_spare_tokens += len(node.token_ids)
+            self.num_spare_tokens += node.num_tokens
 
     def drop_below(self, node: RadixNode) -> None:
         """Free everything below a node that is gone; none of it is on the device or locked."""
@@ -138,7 +136,7 @@ class HostMemory:
         current = node
         while not current.alive and current.parent is not None:
             if not current.host.num_locks:
-                self.evictable_tokens -= len(current.token_ids)
+                self.evictable_tokens -= current.num_tokens
             current.host.num_locks += 1
             current = current.parent
 
@@ -148,7 +146,7 @@ class HostMemory:
         while not current.alive and current.parent is not None:
             current.host.num_locks -= 1
             if not current.host.num_locks:
-                self.evictable_tokens += len(current.token_ids)
+                self.evictable_tokens += current.num_tokens
                 self._leaves.offer(current)
             current = current.parent
 
@@ -174,7 +172,7 @@ class HostMemory:
                 if num_freed >= num_tokens:
                     break
                 if node.num_locks or node.children or not spares_next_victims:
-                    num_freed += len(node.token_ids)
+                    num_freed += node.num_tokens
                     chosen.append(node)
             for node in chosen:
                 self._forget_spare(node)
@@ -185,7 +183,7 @@ class HostMemory:
         leaf = self._leaves.pop()
         if leaf is None or leaf.parent is None:
             raise InvariantError("host memory has fewer tokens to evict than it counts")
-        num_tokens = len(leaf.token_ids)
+        num_tokens = leaf.num_tokens
         del leaf.parent.host.children[leaf.key]
         self._free(leaf)
         self._leaves.offer(leaf.parent)
@@ -194,9 +192,8 @@ class HostMemory:
     def _free(self, node: RadixNode) -> None:
         """Free a node of host memory alone: it is gone."""
         self._free_pages(node)
-        self.evictable_tokens -= len(node.token_ids)
-        # Requests may remember the node; its tokens need not outlive it.
-        node.token_ids = np.empty(0, dtype=np.int64)
+        self.evictable_tokens -= node.num_tokens
+        node.forget_tokens()
 
     def _free_pages(self, node: RadixNode) -> None:
         if node.host.pages is None:
@@ -207,4 +204,4 @@ class HostMemory:
     def _forget_spare(self, node: RadixNode) -> None:
         if node in self.spares:
             del self.spares[node]
-            self.num_spare_tokens -= len(node.token_ids)
+            self.num_spare_tokens -= node.num_tokens

@@ -7,10 +7,8 @@ nothing; SGLang's match also touches and cuts, which here is `touch`.
 
 from typing import Any
 
-import numpy as np
-
 from sim.core.errors import InvariantError
-from sim.core.tokens import TokenIds, TokenSequence, kept_part
+from sim.core.tokens import LazyTokens, TokenIds, TokenSequence, kept_part, page_key
 from sim.kvcache.eviction import Leaves, LruLeaves
 from sim.kvcache.page_pool import PagePool, Span
 from sim.kvcache.prefix_cache import Match
@@ -54,19 +52,20 @@ class RadixCache:
             child = node.children.get(self._child_key(token_ids, node.end))
             if child is None:
                 break
-            end = min(limit, node.end + len(child.token_ids))
+            end = min(limit, node.end + child.num_tokens)
             num_tokens = self._num_common_tokens(
                 child.token_ids[: end - node.end], token_ids[node.end : end]
             )
-            if num_tokens < len(child.token_ids):
+            if num_tokens < child.num_tokens:
                 return Match(node, child, num_tokens)
             node = child
         return Match(node)
 
     def _child_key(self, token_ids: TokenSequence, start: int) -> ChildKey:
         """What a node is found by below its parent: its first page."""
-        page = token_ids[start : start + self._page_size]
-        return int(page[0]) if self._page_size == 1 else page.tobytes()
+        if isinstance(token_ids, LazyTokens):
+            return token_ids.page_key(start, self._page_size)
+        return page_key(token_ids[start : start + self._page_size])
 
     def _num_common_tokens(self, a: TokenIds, b: TokenIds) -> int:
         """Length of the common prefix of as many tokens, in whole pages."""
@@ -107,8 +106,8 @@ class RadixCache:
         current: RadixNode = node
         while current.parent is not None:
             if not current.num_locks:
-                self.evictable_tokens -= len(current.token_ids)
-                self.protected_tokens += len(current.token_ids)
+                self.evictable_tokens -= current.num_tokens
+                self.protected_tokens += current.num_tokens
             current.num_locks += 1
             current = current.parent
 
@@ -119,8 +118,8 @@ class RadixCache:
                 raise InvariantError("a node was unlocked more often than locked")
             current.num_locks -= 1
             if not current.num_locks:
-                self.evictable_tokens += len(current.token_ids)
-                self.protected_tokens -= len(current.token_ids)
+                self.evictable_tokens += current.num_tokens
+                self.protected_tokens -= current.num_tokens
                 self._leaves.offer(current)
             current = current.parent
 
@@ -143,12 +142,12 @@ class RadixCache:
                 break
             key = None
             self._use(child)
-            end = node.end + len(child.token_ids)
+            end = node.end + child.num_tokens
             num_tokens = self._num_common_tokens(
                 child.token_ids[: end - node.end], token_ids[node.end : end]
             )
             node = child
-            if num_tokens < len(child.token_ids):
+            if num_tokens < child.num_tokens:
                 node = self._split(child, num_tokens)
             num_duplicates = (node.end - max(owned_from, node.end - num_tokens)) // self._page_size
             if num_duplicates > 0:
@@ -190,7 +189,8 @@ class RadixCache:
         upper.worth = node.worth
         upper.key = node.key
         parent.children[upper.key] = upper
-        node.token_ids = kept_part(node.token_ids, num_tokens, len(node.token_ids))
+        node.token_ids = kept_part(node.token_ids, num_tokens, node.num_tokens)
+        node.num_tokens -= num_tokens
         node.key = node
         node.pages = lower_pages
         node.parent = upper
@@ -225,9 +225,8 @@ class RadixCache:
             del parent.children[leaf.key]
             leaf.alive = False
             self._pool.free(leaf.pages)
-            num_evicted += len(leaf.token_ids)
-            self.evictable_tokens -= len(leaf.token_ids)
-            # Requests may remember the node; its tokens need not outlive it.
-            leaf.token_ids = np.empty(0, dtype=np.int64)
+            num_evicted += leaf.num_tokens
+            self.evictable_tokens -= leaf.num_tokens
+            leaf.forget_tokens()
             self._leaves.offer(parent)
         return num_evicted

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Union
 
 import numpy as np
 
-from sim.core.tokens import TokenSequence
+from sim.core.tokens import TokenIds, TokenSequence
 from sim.kvcache.page_pool import PageCount, Span
 
 if TYPE_CHECKING:
@@ -16,6 +16,7 @@ ChildKey = Union[int, bytes, "RadixNode"]
 # What an eviction policy makes of a node's uses: larger is better.
 Worth = tuple[int, float]
 NO_WORTH: Worth = (0, 0.0)
+_NO_TOKENS: TokenIds = np.empty(0, dtype=np.int64)
 
 
 class RadixNode:
@@ -23,6 +24,7 @@ class RadixNode:
 
     Attributes:
         token_ids: tokens of this node alone, a multiple of the page size.
+        num_tokens: how many they are; 0 once they are forgotten.
         key: what its parent has it under: the content of its first page, or itself as long as
             nobody looked for it there; then it is an only child.
         pages: the pages that hold their KV.
@@ -48,6 +50,7 @@ class RadixNode:
         "key",
         "last_used_tick",
         "num_locks",
+        "num_tokens",
         "pages",
         "parent",
         "queued",
@@ -60,6 +63,7 @@ class RadixNode:
         self, token_ids: TokenSequence, pages: Span, end: int, parent: "RadixNode | None", rank: int
     ) -> None:
         self.token_ids = token_ids
+        self.num_tokens = len(token_ids)
         self.key: ChildKey = self
         self.pages = pages
         self.end = end
@@ -74,6 +78,11 @@ class RadixNode:
 
     @classmethod
     def new_root(cls) -> "RadixNode":
-        root = cls(np.empty(0, dtype=np.int64), PageCount(0), 0, None, 0)
+        root = cls(_NO_TOKENS, PageCount(0), 0, None, 0)
         root.num_locks = 1
         return root
+
+    def forget_tokens(self) -> None:
+        """Requests may remember an evicted node; its tokens need not outlive it."""
+        self.token_ids = _NO_TOKENS
+        self.num_tokens = 0

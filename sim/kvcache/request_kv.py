@@ -4,11 +4,17 @@ from collections.abc import Callable
 
 import numpy as np
 
-from sim.core.tokens import LazyTokens, Prompt, TokenIds, TokenSequence, kept_part, prompt_part
+from sim.core.tokens import (
+    LazyTokens,
+    Prompt,
+    TokenIds,
+    TokenSequence,
+    kept_part,
+    page_key,
+    prompt_part,
+)
 from sim.kvcache.page_pool import Span
 from sim.kvcache.radix_node import RadixNode
-
-_NOTHING: TokenIds = np.empty(0, dtype=np.int64)
 
 
 class RequestKV:
@@ -28,11 +34,11 @@ class RequestKV:
     """
 
     __slots__ = (
+        "_key",
+        "_key_start",
         "_output_ids",
         "_prompt",
         "_prompt_len",
-        "_seen",
-        "_seen_start",
         "counted_len",
         "found",
         "found_on_host",
@@ -48,9 +54,9 @@ class RequestKV:
         self._prompt = prompt
         self._output_ids = output_ids
         self._prompt_len = len(prompt)
-        # The part of the prompt asked for last: a waiting request is looked up again and again.
-        self._seen_start = 0
-        self._seen: TokenIds = _NOTHING
+        # The prompt's page asked for last: a waiting request is looked up again and again.
+        self._key: int | bytes = 0
+        self._key_start = -1
         self.found: RadixNode | None = None
         self.found_on_host: RadixNode | None = None
         self.host_len = 0
@@ -76,9 +82,16 @@ class RequestKV:
             if start >= prompt_len:
                 return outputs[start - prompt_len :]
             return np.concatenate([self._prompt.token_ids(start, prompt_len), outputs])
-        if self._seen_start != start or len(self._seen) != stop - start:
-            self._seen_start, self._seen = start, self._prompt.token_ids(start, stop)
-        return self._seen
+        return self._prompt.token_ids(start, stop)
+
+    def page_key(self, start: int, page_size: int) -> int | bytes:
+        """What the page from `start` on is found by."""
+        if start + page_size > self._prompt_len:
+            return page_key(self.ids(start, start + page_size))
+        if self._key_start != start:
+            self._key = page_key(self._prompt.token_ids(start, start + page_size))
+            self._key_start = start
+        return self._key
 
 
 class RequestTokens(LazyTokens):
@@ -99,3 +112,6 @@ class RequestTokens(LazyTokens):
 
     def part(self, start: int, stop: int) -> TokenSequence:
         return self._kv.part(start, stop)
+
+    def page_key(self, start: int, page_size: int) -> int | bytes:
+        return self._kv.page_key(start, page_size)

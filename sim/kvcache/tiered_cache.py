@@ -7,8 +7,6 @@ the device are the top of the tree: a node's `children` are those on the device,
 
 from typing import Any
 
-import numpy as np
-
 from sim.core.errors import InvariantError
 from sim.core.tokens import TokenSequence, kept_part
 from sim.kvcache.eviction import Leaves
@@ -53,11 +51,11 @@ class TieredRadixCache(RadixCache):
             child = node.host.children.get(self._child_key(token_ids, node.end))
             if child is None:
                 break
-            end = min(limit, node.end + len(child.token_ids))
+            end = min(limit, node.end + child.num_tokens)
             num_tokens = self._num_common_tokens(
                 child.token_ids[: end - node.end], token_ids[node.end : end]
             )
-            if num_tokens < len(child.token_ids):
+            if num_tokens < child.num_tokens:
                 return match._replace(host=HostMatch(node, child, num_tokens))
             node = child
         return match if node is match.node else match._replace(host=HostMatch(node, None, 0))
@@ -114,9 +112,9 @@ class TieredRadixCache(RadixCache):
                 leaf = super()._add_leaf(parent, token_ids, pages, key)
                 leaf.host = HostSide()
                 return leaf
-            end = min(len(token_ids), len(child.token_ids))
+            end = min(len(token_ids), child.num_tokens)
             num_tokens = self._num_common_tokens(child.token_ids[:end], token_ids[:end])
-            if num_tokens < len(child.token_ids):
+            if num_tokens < child.num_tokens:
                 child = self._split_on_host(child, num_tokens)
             given, pages = pages.split(num_tokens // self._page_size)
             self._bring_back(child, given)
@@ -156,6 +154,7 @@ class TieredRadixCache(RadixCache):
         upper.worth = node.worth
         self._split_copy(upper, node, num_tokens)
         node.token_ids = kept_part(tokens, num_tokens, len(tokens))
+        node.num_tokens -= num_tokens
         node.parent = upper
         upper.key = node.key
         node.key = self._child_key(node.token_ids, 0)
@@ -175,7 +174,7 @@ class TieredRadixCache(RadixCache):
         parent.children[node.key] = node
         node.alive = True
         node.pages = pages
-        self.evictable_tokens += len(node.token_ids)
+        self.evictable_tokens += node.num_tokens
         self._leaves.offer(node)
 
     # ---- the way out and back --------------------------------------------------------------------
@@ -186,7 +185,7 @@ class TieredRadixCache(RadixCache):
             leaf = self._leaves.pop()
             if leaf is None or leaf.parent is None:
                 break
-            num_evicted += len(leaf.token_ids)
+            num_evicted += leaf.num_tokens
             self._evict_leaf(leaf, leaf.parent)
             self._leaves.offer(leaf.parent)
         return num_evicted
@@ -198,13 +197,13 @@ class TieredRadixCache(RadixCache):
         leaf.alive = False
         self._pool.free(leaf.pages)
         leaf.pages = self._pool.empty
-        self.evictable_tokens -= len(leaf.token_ids)
+        self.evictable_tokens -= leaf.num_tokens
         if leaf.host.pages is not None:
             self.memory.demote(leaf, parent)
         else:
             # Without it, what host memory has below cannot be reached.
             self.memory.drop_below(leaf)
-            leaf.token_ids = np.empty(0, dtype=np.int64)
+            leaf.forget_tokens()
 
     def load(self, end: RadixNode) -> bool:
         """Bring a path that ends in host memory back to the device, in pages of the pool.
@@ -227,7 +226,7 @@ class TieredRadixCache(RadixCache):
         if num_tokens > self._pool.num_free_pages * self._page_size:
             return False
         for node in reversed(path):
-            num_pages = len(node.token_ids) // self._page_size
+            num_pages = node.num_tokens // self._page_size
             self._pool.promise(num_pages)
             self._bring_back(node, self._pool.redeem(num_pages))
         return True

@@ -151,7 +151,8 @@ class RunningBatch:
         if self._reserved_key != key:
             reserved, num_done = 0.0, self.num_done
             for request in self.requests:
-                left = min(clip, request.max_new_tokens - request.generated_base - num_done)
+                left = request.length_due - num_done
+                left = min(left, clip)
                 reserved += left if request.spec.ignore_eos else left * ratio
             self._reserved, self._reserved_key = reserved, key
         return self._reserved
