@@ -16,8 +16,8 @@ class HostMatch(NamedTuple):
     num_child_tokens: int
 
 
-class Match(NamedTuple):
-    """A cached prefix, as found.
+class Match:
+    """A cached prefix, as found. Never changed.
 
     Attributes:
         node: deepest node on the device that matches whole.
@@ -26,10 +26,31 @@ class Match(NamedTuple):
         host: what goes on from there in host memory, or None.
     """
 
-    node: RadixNode
-    child: RadixNode | None = None
-    num_child_tokens: int = 0
-    host: HostMatch | None = None
+    __slots__ = ("child", "host", "node", "num_child_tokens")
+
+    def __init__(
+        self,
+        node: RadixNode,
+        child: RadixNode | None = None,
+        num_child_tokens: int = 0,
+        host: HostMatch | None = None,
+    ) -> None:
+        self.node = node
+        self.child = child
+        self.num_child_tokens = num_child_tokens
+        self.host = host
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Match)
+            and self.node is other.node
+            and self.child is other.child
+            and self.num_child_tokens == other.num_child_tokens
+            and self.host == other.host
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.node.end, self.num_child_tokens))
 
     @property
     def num_tokens(self) -> int:

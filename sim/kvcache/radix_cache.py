@@ -52,6 +52,7 @@ class RadixCache:
             child = node.children.get(self._child_key(token_ids, node.end))
             if child is None:
                 break
+            self._expand(child)
             end = min(limit, node.end + child.num_tokens)
             num_tokens = self._num_common_tokens(
                 child.token_ids[: end - node.end], token_ids[node.end : end]
@@ -75,6 +76,11 @@ class RadixCache:
         if differs[first]:
             num_tokens = first
         return num_tokens // self._page_size * self._page_size
+
+    def _expand(self, node: RadixNode) -> None:
+        """A node that is compared once is likely to be compared again."""
+        if isinstance(node.token_ids, LazyTokens):
+            node.token_ids = node.token_ids[:]
 
     def _key_only_child(self, node: RadixNode) -> None:
         """Make the key of a leaf that is looked for; many are evicted before anybody does."""
@@ -142,6 +148,7 @@ class RadixCache:
                 break
             key = None
             self._use(child)
+            self._expand(child)
             end = node.end + child.num_tokens
             num_tokens = self._num_common_tokens(
                 child.token_ids[: end - node.end], token_ids[node.end : end]

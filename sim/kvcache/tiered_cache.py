@@ -56,9 +56,9 @@ class TieredRadixCache(RadixCache):
                 child.token_ids[: end - node.end], token_ids[node.end : end]
             )
             if num_tokens < child.num_tokens:
-                return match._replace(host=HostMatch(node, child, num_tokens))
+                return Match(match.node, host=HostMatch(node, child, num_tokens))
             node = child
-        return match if node is match.node else match._replace(host=HostMatch(node, None, 0))
+        return match if node is match.node else Match(match.node, host=HostMatch(node, None, 0))
 
     # ---- use -----------------------------------------------------------------------------------
 

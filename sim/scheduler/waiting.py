@@ -4,6 +4,7 @@ from sim.kvcache.manager import KVCacheManager
 from sim.scheduler.config import SchedulerConfig
 from sim.scheduler.fairness import NEVER_AGES_NS, build_fairness
 from sim.scheduler.policy import (
+    Fcfs,
     QueueView,
     SchedulePolicy,
     ShortestPrefillFirst,
@@ -29,6 +30,8 @@ class WaitingQueue:
         self._config = config
         self._kv = kv
         self._policy = policy
+        # The order of arrival needs no ordering, and no new list a pass.
+        self._is_fcfs = isinstance(policy, Fcfs)
         self._fairness = build_fairness(config.fairness)
         self.next_aging_ns = NEVER_AGES_NS
         self.requests: list[Request] = []
@@ -76,8 +79,9 @@ class WaitingQueue:
             return deferred
         if policy.matches_prefixes:
             deferred = self._match_prefixes(defer=policy.defers_shared_prefixes)
-        view = QueueView(now_ns, self._kv.cache.root, deferred, self.processed_tokens)
-        self.requests = policy.order(self.requests, view)
+        if not self._is_fcfs:
+            view = QueueView(now_ns, self._kv.cache.root, deferred, self.processed_tokens)
+            self.requests = policy.order(self.requests, view)
         if not policy.matches_prefixes:
             self._refresh_prefixes()
         return deferred
