@@ -22,7 +22,7 @@ from realrun.streams import DeviceStream, Ticket
 from realrun.tokens import Tokens
 from sim.core.batch import Batch, StepOutput
 from sim.core.errors import InvariantError
-from sim.core.tokens import TokenIds
+from sim.core.tokens import TokenIds, TokenSequence
 from sim.engine.core import EngineCore
 from sim.engine.scripted import NEVER_STEPS
 
@@ -132,6 +132,9 @@ class TorchExecutor:
 
     def output_ids(self, rid: str, num_tokens: int) -> TokenIds:
         return self.tokens.output_ids(rid, num_tokens)
+
+    def output_part(self, rid: str, start: int, stop: int) -> TokenSequence:
+        return self.output_ids(rid, stop)[start:]
 
     def forget(self, rid: str) -> None:
         self.tokens.forget(rid)

@@ -196,3 +196,31 @@ def prompt_part(prompt: Prompt, start: int, stop: int) -> TokenSequence:
     if isinstance(prompt, ArrayPrompt):
         return kept_part(prompt.ids, start, stop)
     return PromptPart(prompt, start, stop)
+
+
+class JoinedTokens(LazyTokens):
+    """One sequence after the other."""
+
+    __slots__ = ("_first", "_second")
+
+    def __init__(self, first: TokenSequence, second: TokenSequence) -> None:
+        self._first = first
+        self._second = second
+
+    def __len__(self) -> int:
+        return len(self._first) + len(self._second)
+
+    def __getitem__(self, part: slice, /) -> TokenIds:
+        start, stop, _ = part.indices(len(self))
+        cut = len(self._first)
+        if stop <= cut:
+            return self._first[start:stop]
+        second = self._second[max(start - cut, 0) : stop - cut]
+        return second if start >= cut else np.concatenate([self._first[start:], second])
+
+    def part(self, start: int, stop: int) -> TokenSequence:
+        cut = len(self._first)
+        if stop <= cut:
+            return kept_part(self._first, start, stop)
+        second = kept_part(self._second, max(start - cut, 0), stop - cut)
+        return second if start >= cut else JoinedTokens(kept_part(self._first, start, cut), second)

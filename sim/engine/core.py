@@ -86,8 +86,13 @@ class EngineCore:
     def _new_request(self, spec: RequestSpec) -> Request:
         prompt_len = len(spec.prompt)
         limit = effective_limit(self._config, prompt_len, spec.max_new_tokens)
-        output_ids = partial(self._executor.output_ids, spec.rid)
-        kv = RequestKV(spec.prompt, output_ids, no_pages=self.kv.pool.empty)
+        executor, rid = self._executor, spec.rid
+        kv = RequestKV(
+            spec.prompt,
+            partial(executor.output_ids, rid),
+            output_part=partial(executor.output_part, rid),
+            no_pages=self.kv.pool.empty,
+        )
         request = Request(spec, kv, prompt_len=prompt_len, limit=limit)
         if spec.priority is None:
             request.priority = self._config.least_priority

@@ -3,7 +3,7 @@
 from typing import Protocol
 
 from sim.core.batch import Batch, StepOutput
-from sim.core.tokens import TokenIds
+from sim.core.tokens import TokenIds, TokenSequence
 
 
 class Executor(Protocol):
@@ -22,6 +22,10 @@ class Executor(Protocol):
 
     def output_ids(self, rid: str, num_tokens: int) -> TokenIds:
         """The first `num_tokens` output tokens of a request, all generated already."""
+        ...
+
+    def output_part(self, rid: str, start: int, stop: int) -> TokenSequence:
+        """Output tokens `start` to `stop`, all generated already, to be kept after `forget`."""
         ...
 
     def forget(self, rid: str) -> None:

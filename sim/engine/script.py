@@ -17,4 +17,8 @@ class OutputScript:
     seed: int
 
     def token_ids(self, num_tokens: int) -> TokenIds:
-        return stream_token_ids(self.seed, 0, num_tokens)
+        return self.tokens_between(0, num_tokens)
+
+    def tokens_between(self, start: int, stop: int) -> TokenIds:
+        """Tokens `start` to `stop`; int64."""
+        return stream_token_ids(self.seed, start, stop)

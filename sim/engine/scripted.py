@@ -3,11 +3,30 @@
 import heapq
 
 from sim.core.batch import Batch, ForwardMode, StepOutput
-from sim.core.tokens import TokenIds
+from sim.core.tokens import TokenIds, TokenSequence, prompt_part
 from sim.engine.script import OutputScript
 
 END_TOKEN = 2
 NEVER_STEPS = 1 << 62
+
+
+class ScriptedOutput:
+    """A script's tokens, with the end token where it ends."""
+
+    def __init__(self, script: OutputScript, *, ends: bool) -> None:
+        self._script = script
+        self._ends = ends
+
+    def __len__(self) -> int:
+        return self._script.num_tokens
+
+    def token_ids(self, start: int = 0, stop: int | None = None) -> TokenIds:
+        last = self._script.num_tokens - 1
+        stop = last + 1 if stop is None else stop
+        ids = self._script.tokens_between(start, stop)
+        if self._ends and start <= last < stop:
+            ids[last - start] = END_TOKEN
+        return ids
 
 
 class ScriptedExecutor:
@@ -74,11 +93,13 @@ class ScriptedExecutor:
         return heap[0][0] - self._num_steps if heap else NEVER_STEPS
 
     def output_ids(self, rid: str, num_tokens: int) -> TokenIds:
-        script = self._scripts[rid]
-        ids = script.token_ids(num_tokens)
-        if num_tokens >= script.num_tokens and rid not in self._endless:
-            ids[script.num_tokens - 1] = END_TOKEN
-        return ids
+        return self._output(rid).token_ids(0, num_tokens)
+
+    def output_part(self, rid: str, start: int, stop: int) -> TokenSequence:
+        return prompt_part(self._output(rid), start, stop)
+
+    def _output(self, rid: str) -> "ScriptedOutput":
+        return ScriptedOutput(self._scripts[rid], ends=rid not in self._endless)
 
     def forget(self, rid: str) -> None:
         self._end_step.pop(rid, None)

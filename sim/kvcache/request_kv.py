@@ -5,6 +5,7 @@ from collections.abc import Callable
 import numpy as np
 
 from sim.core.tokens import (
+    JoinedTokens,
     LazyTokens,
     Prompt,
     TokenIds,
@@ -37,6 +38,7 @@ class RequestKV:
         "_key",
         "_key_start",
         "_output_ids",
+        "_output_part",
         "_prompt",
         "_prompt_len",
         "counted_len",
@@ -49,10 +51,24 @@ class RequestKV:
     )
 
     def __init__(
-        self, prompt: Prompt, output_ids: Callable[[int], TokenIds], *, no_pages: Span
+        self,
+        prompt: Prompt,
+        output_ids: Callable[[int], TokenIds],
+        *,
+        output_part: Callable[[int, int], TokenSequence] | None = None,
+        no_pages: Span,
     ) -> None:
+        """A request that holds nothing.
+
+        Args:
+            prompt: its tokens.
+            output_ids: its first so many output tokens, generated already.
+            output_part: the same from one to another, to be kept; None: made of `output_ids`.
+            no_pages: an empty span.
+        """
         self._prompt = prompt
         self._output_ids = output_ids
+        self._output_part = output_part
         self._prompt_len = len(prompt)
         # The prompt's page asked for last: a waiting request is looked up again and again.
         self._key: int | bytes = 0
@@ -70,9 +86,15 @@ class RequestKV:
 
     def part(self, start: int, stop: int) -> TokenSequence:
         """Tokens `start` to `stop` of prompt and output so far, to be kept."""
-        if stop <= self._prompt_len:
+        prompt_len = self._prompt_len
+        if stop <= prompt_len:
             return prompt_part(self._prompt, start, stop)
-        return kept_part(self.ids(start, stop), 0, stop - start)
+        if self._output_part is None:
+            return kept_part(self.ids(start, stop), 0, stop - start)
+        output = self._output_part(max(start - prompt_len, 0), stop - prompt_len)
+        if start >= prompt_len:
+            return output
+        return JoinedTokens(prompt_part(self._prompt, start, prompt_len), output)
 
     def ids(self, start: int, stop: int) -> TokenIds:
         """Tokens `start` to `stop` of prompt and output so far; int64, shape [stop - start]."""

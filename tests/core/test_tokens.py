@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from sim.core.tokens import (
     ArrayPrompt,
     BlockPrompt,
+    JoinedTokens,
     SegmentPrompt,
     kept_part,
     prompt_part,
@@ -145,6 +146,20 @@ def test_any_part_of_a_prompt_is_that_part_of_the_whole(prompt, data):
     expected = whole[start:stop][first:last]
     assert np.array_equal(part[first:last], expected)
     assert np.array_equal(kept_part(part, first, last)[:], expected)
+
+
+@given(prompts(), prompts(), st.data())
+def test_any_part_of_joined_tokens_is_that_part_of_the_whole(one, other, data):
+    """Whichever of the two it lies in."""
+    joined = JoinedTokens(prompt_part(one, 0, len(one)), other.token_ids())
+    whole = np.concatenate([one.token_ids(), other.token_ids()])
+    start = data.draw(st.integers(0, len(whole)))
+    stop = data.draw(st.integers(start, len(whole)))
+    assert len(joined) == len(whole)
+    assert np.array_equal(joined[start:stop], whole[start:stop])
+    part = joined.part(start, stop)
+    assert len(part) == stop - start
+    assert np.array_equal(part[:], whole[start:stop])
 
 
 def test_kept_part_of_an_array_does_not_keep_the_array():
