@@ -152,7 +152,8 @@ class RunningBatch:
             reserved, num_done = 0.0, self.num_done
             for request in self.requests:
                 left = request.length_due - num_done
-                left = min(left, clip)
+                if left > clip:
+                    left = clip
                 reserved += left if request.spec.ignore_eos else left * ratio
             self._reserved, self._reserved_key = reserved, key
         return self._reserved
