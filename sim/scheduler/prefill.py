@@ -35,7 +35,7 @@ class PrefillBudget:
 
     def __init__(self, config: SchedulerConfig, kv: KVCacheManager, num_mixed_rows: int) -> None:
         self._kv = kv
-        self.total_offset: float = num_mixed_rows
+        self.total_offset = float(num_mixed_rows)
         self.current_offset = num_mixed_rows
         self.input_tokens = config.max_prefill_tokens - num_mixed_rows
         self.chunk_tokens = (
