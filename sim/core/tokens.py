@@ -5,12 +5,13 @@ of streams share a prefix exactly as far as their segments agree: all a prefix c
 """
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 TokenIds = NDArray[np.int64]
+_Ids = TypeVar("_Ids", int, TokenIds)
 
 _FIRST_STREAM_TOKEN = 1000
 _INDEX_BITS = 32
@@ -18,14 +19,25 @@ _UINT64_MAX = (1 << 64) - 1
 _GOLDEN_RATIO = 0x9E3779B97F4A7C15
 _BLOCK_TOKEN_BASE = 1 << 62
 _BLOCK_INDEX_BITS = 20
+_NO_TOKENS = np.empty(0, dtype=np.int64)
 
 
-class Prompt(Protocol):
-    """A prompt whose ids are expanded on demand. `token_ids` is int64, shape [len(prompt)]."""
+class TokenSequence(Protocol):
+    """Token ids that may be made only when a slice is asked for; an array is one."""
 
     def __len__(self) -> int: ...
 
-    def token_ids(self) -> TokenIds: ...
+    def __getitem__(self, part: slice, /) -> TokenIds: ...
+
+
+class Prompt(Protocol):
+    """A prompt whose ids are expanded on demand, those asked for alone."""
+
+    def __len__(self) -> int: ...
+
+    def token_ids(self, start: int = 0, stop: int | None = None) -> TokenIds:
+        """Ids `start` to `stop`, at most the prompt's length and its default; int64."""
+        ...
 
 
 def stream_token_ids(seed: int, start: int, stop: int) -> TokenIds:
@@ -69,8 +81,16 @@ class SegmentPrompt:
     def __len__(self) -> int:
         return sum(num_tokens for _, num_tokens in self.segments)
 
-    def token_ids(self) -> TokenIds:
-        return np.concatenate([stream_token_ids(seed, 0, n) for seed, n in self.segments])
+    def token_ids(self, start: int = 0, stop: int | None = None) -> TokenIds:
+        stop = len(self) if stop is None else stop
+        parts = []
+        segment_start = 0
+        for seed, num_tokens in self.segments:
+            first, last = max(start - segment_start, 0), min(stop - segment_start, num_tokens)
+            if first < last:
+                parts.append(stream_token_ids(seed, first, last))
+            segment_start += num_tokens
+        return parts[0] if len(parts) == 1 else np.concatenate([_NO_TOKENS, *parts])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -87,10 +107,22 @@ class BlockPrompt:
     def __len__(self) -> int:
         return self.num_tokens
 
-    def token_ids(self) -> TokenIds:
-        first = _BLOCK_TOKEN_BASE + (self.block_ids << _BLOCK_INDEX_BITS)
-        offsets = np.arange(self.block_size, dtype=np.int64)
-        return (first[:, None] + offsets).ravel()[: self.num_tokens]
+    def token_ids(self, start: int = 0, stop: int | None = None) -> TokenIds:
+        stop = self.num_tokens if stop is None else stop
+        first_block, offset = divmod(start, self.block_size)
+        if stop - start <= self.block_size - offset:
+            if start >= stop:
+                return _NO_TOKENS
+            first = self._first_token(int(self.block_ids[first_block])) + offset
+            return np.arange(first, first + stop - start, dtype=np.int64)
+        last_block = -(-stop // self.block_size)
+        firsts = self._first_token(self.block_ids[first_block:last_block])
+        ids = firsts[:, None] + np.arange(self.block_size, dtype=np.int64)
+        return ids.ravel()[offset : offset + stop - start]
+
+    @staticmethod
+    def _first_token(block_id: _Ids) -> _Ids:
+        return _BLOCK_TOKEN_BASE + (block_id << _BLOCK_INDEX_BITS)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -102,5 +134,5 @@ class ArrayPrompt:
     def __len__(self) -> int:
         return len(self.ids)
 
-    def token_ids(self) -> TokenIds:
-        return self.ids
+    def token_ids(self, start: int = 0, stop: int | None = None) -> TokenIds:
+        return self.ids[start:stop]

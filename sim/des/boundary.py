@@ -34,7 +34,14 @@ class Clock(Environment):
 
     @property
     def now_ns(self) -> int:
-        return int(self.now)
+        return int(self._now)
+
+    def skip_to(self, time_ns: int) -> bool:
+        """Let the time pass without an event, unless anything happens until then or right then."""
+        if self.peek() <= time_ns:
+            return False
+        self._now = time_ns
+        return True
 
 
 class Boundary(Event):
@@ -45,3 +52,9 @@ class Boundary(Event):
         self._ok = True
         self._value: Any = None
         env.schedule(self, priority=priority, delay=delay_ns)
+
+    def give_way_to(self, other: "Boundary") -> None:
+        """Whoever waits for this one waits for `other` instead."""
+        waiting = self.callbacks
+        self.callbacks = []
+        other.callbacks = waiting

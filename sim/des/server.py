@@ -8,15 +8,13 @@ decision, just as if the steps had been taken one by one.
 from collections.abc import Callable, Generator
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-from simpy import Interrupt
 from simpy.events import Event
 
 from sim.core.batch import Batch
 from sim.core.request import RequestSpec
 from sim.des.boundary import Boundary, Clock, step_begin, step_end
 from sim.des.flight import Flight
+from sim.des.glide import Glide
 from sim.des.journal import Journal
 from sim.des.timeline import Steps, overlapped_steps, serial_steps
 from sim.engine.core import EngineCore
@@ -44,13 +42,14 @@ class Server:
     ) -> None:
         self.env = env
         self.replica = replica
+        self._end_priority, self._begin_priority = step_end(replica), step_begin(replica)
         self.engine = engine
         self.num_steps = 0
         self._executor = executor
         self._latency = latency
         self._journal = journal
         self._arrived = env.event()
-        self._gliding = False
+        self._glide: Glide | None = None
         self._at_the_door: list[RequestSpec] = []
         self._check: Check | None = None
         self._fast_forward = True
@@ -72,7 +71,7 @@ class Server:
         self._fast_forward = fast_forward
         self._clients_react = clients_react
         self._check = check
-        self._process = self.env.process(self._run())
+        self.env.process(self._overlap() if self._overlaps else self._serve())
 
     def submit(self, request: ScriptedRequest) -> None:
         """A request arrives now."""
@@ -83,57 +82,59 @@ class Server:
             self._journal.over([rejection], self.env.now_ns)
             return
         self._executor.add(spec.rid, request.script, ignore_eos=spec.ignore_eos)
-        if not self._gliding:
+        if self._glide is None:
             self._enter(spec)
             return
         self._at_the_door.append(spec)
         if len(self._at_the_door) == 1:
-            self._process.interrupt()
+            self._glide.cut_short()
 
     def _enter(self, spec: RequestSpec) -> None:
         self.engine.submit(spec)
         if not self._arrived.triggered:
             self._arrived.succeed()
 
-    def _run(self) -> Wait:
-        yield from self._settle()
-        yield from self._overlap() if self._overlaps else self._serve()
-
     # ---- the two ways to serve -----------------------------------------------------------------
 
     def _serve(self) -> Wait:
         """Normal: a step is decided when the result of the one before is known."""
         while True:
+            if self._must_settle:
+                yield self._settled()
             batch = self._decide()
             if batch is None:
                 yield from self._sleep()
-                yield from self._settle()
                 continue
             flight = self._launch(batch, device_free_ns=0)
-            yield from self._glide(flight, flight.end_ns)
+            yield from self._pass(flight, flight.end_ns)
             self._finish(flight)
-            yield from self._settle()
 
     def _overlap(self) -> Wait:
         """Overlap: a step is decided while the one before runs, its result not yet known."""
+        env = self.env
         flying: Flight | None = None
         while True:
+            if self._must_settle:
+                yield self._settled()
+            if flying is not None and (yield from self._pass(flying, env.now_ns)):
+                if self._must_settle:
+                    yield self._settled()
             batch = self._decide()
             flight = None
             if batch is not None:
                 free_ns = flying.end_ns if flying is not None else 0
                 flight = self._launch(batch, device_free_ns=free_ns)
             if flying is not None:
-                yield self._at(flight.start_ns if flight is not None else flying.end_ns)
+                known_ns = flight.start_ns if flight is not None else flying.end_ns
+                if not env.skip_to(known_ns):
+                    yield self._at(known_ns)
                 self._finish(flying)
             elif flight is not None:
-                yield self._at(flight.ready_ns)
+                if not env.skip_to(flight.ready_ns):
+                    yield self._at(flight.ready_ns)
             else:
                 yield from self._sleep()
-            yield from self._settle()
             flying = flight
-            if flying is not None and (yield from self._glide(flying, self.env.now_ns)):
-                yield from self._settle()
 
     # ---- one step ------------------------------------------------------------------------------
 
@@ -155,7 +156,7 @@ class Server:
             time=time,
         )
 
-    def _glide(self, flight: Flight, next_decision_ns: int) -> Generator[Event, Any, bool]:
+    def _pass(self, flight: Flight, next_decision_ns: int) -> Generator[Event, Any, bool]:
         """Wait for the next decision that may differ, taking the steps before it.
 
         Args:
@@ -169,17 +170,17 @@ class Server:
         if steps is None:
             if next_decision_ns <= self.env.now_ns:
                 return False
-            yield self._at(next_decision_ns)
+            if not self.env.skip_to(next_decision_ns):
+                yield self._at(next_decision_ns)
             return True
-        state = self.engine.state()
-        self._gliding = True
-        num_steps = yield from self._pass(steps.decided_ns)
-        self._gliding = False
+        num_steps = steps.num_steps
+        if not self.env.skip_to(int(steps.decided_ns[-1])):
+            glide = self._glide = Glide(self.env, steps.decided_ns, self._end_priority)
+            yield glide.landing
+            self._glide = None
+            num_steps = glide.num_steps
         if num_steps:
-            further = self.engine.fast_forward(steps.known_ns[:num_steps])
-            self._executor.execute(flight.batch, num_steps)
-            self._latency.consume(num_steps)
-            flight.extend(steps, further, num_steps, state)
+            self._take(flight, steps, num_steps)
         while self._at_the_door:
             self._enter(self._at_the_door.pop(0))
         return True
@@ -188,7 +189,9 @@ class Server:
         """The steps that must follow if no request arrives; None if the next may differ."""
         if not self._fast_forward:
             return None
-        num_steps = min(self.engine.decode_horizon(), self._executor.steps_to_finish() - 1)
+        num_steps = self.engine.decode_horizon()
+        if num_steps:
+            num_steps = min(num_steps, self._executor.steps_to_finish() - 1)
         if num_steps <= 0:
             return None
         times = self._latency.decode_run_ns(flight.features.next_decode(), num_steps)
@@ -198,25 +201,17 @@ class Server:
             steps = serial_steps(flight.end_ns, *times)
         return steps.decided_before(self.engine.next_aging_ns)
 
-    def _pass(self, decided_ns: NDArray[np.int64]) -> Generator[Event, Any, int]:
-        """Wait until the last of these decisions, or the first that sees an arrival.
-
-        Returns:
-            How many of the decisions before that one were made.
-        """
-        num_steps = len(decided_ns) - 1
-        try:
-            yield self._at(int(decided_ns[-1]))
-        except Interrupt:
-            # A decision at the very time of the arrival sees it.
-            num_steps = int(np.searchsorted(decided_ns[:-1], self.env.now_ns, side="left"))
-            yield self._at(int(decided_ns[num_steps]))
-        return num_steps
+    def _take(self, flight: Flight, steps: Steps, num_steps: int) -> None:
+        """The first of these steps were launched, and all but the last ended."""
+        state = self.engine.state()
+        run = self.engine.fast_forward(steps.known_ns[:num_steps])
+        self._executor.execute(flight.batch, num_steps)
+        self._latency.consume(num_steps)
+        flight.extend(steps, run, state)
 
     def _finish(self, flight: Flight) -> None:
-        run = flight.as_run(self.replica, self.num_steps)
-        self.num_steps += run.num_steps
-        self._journal.stepped(run)
+        self._journal.stepped(flight.as_run(self.replica, self.num_steps))
+        self.num_steps += flight.num_steps
         output = self._executor.execute(flight.batch)
         records = self.engine.end_step(flight.batch, output, self.env.now_ns)
         self._journal.over(records, self.env.now_ns)
@@ -226,12 +221,16 @@ class Server:
     # ---- waiting -------------------------------------------------------------------------------
 
     def _at(self, time_ns: int) -> Boundary:
-        return Boundary(self.env, time_ns - self.env.now_ns, step_end(self.replica))
+        return Boundary(self.env, time_ns - self.env.now_ns, self._end_priority)
 
-    def _settle(self) -> Wait:
-        """Let everything else of this instant happen before the next decision."""
-        if self._clients_react:
-            yield Boundary(self.env, 0, step_begin(self.replica))
+    @property
+    def _must_settle(self) -> bool:
+        """Clients may react to what just happened, and somebody has yet to act at this instant."""
+        return self._clients_react and not self.env.skip_to(self.env.now_ns)
+
+    def _settled(self) -> Boundary:
+        """Everything else of this instant has happened."""
+        return Boundary(self.env, 0, self._begin_priority)
 
     def _sleep(self) -> Wait:
         """Wait for work, or for the time from which the work that waits may start."""

@@ -26,11 +26,15 @@ class Steps(NamedTuple):
     host_ns: Int64
     known_ns: Int64
 
+    @property
+    def num_steps(self) -> int:
+        return len(self.ends_ns)
+
     def decided_before(self, time_ns: int) -> "Steps | None":
         """Those of the steps that are decided before `time_ns`; None if none is."""
-        num_steps = int(np.searchsorted(self.decided_ns[:-1], time_ns, side="left"))
-        if num_steps == len(self.ends_ns):
+        if time_ns > self.decided_ns[-2]:
             return self
+        num_steps = int(self.decided_ns[:-1].searchsorted(time_ns, side="left"))
         if not num_steps:
             return None
         return Steps(self.decided_ns[: num_steps + 1], *(times[:num_steps] for times in self[1:]))

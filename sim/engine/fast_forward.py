@@ -5,25 +5,50 @@ decides nothing. What it would do to counters is done for all such steps at once
 same to the byte (docs/invariants.md, INV-12).
 """
 
-from typing import NamedTuple
-
 import numpy as np
 from numpy.typing import NDArray
 
 from sim.core.batch import ForwardMode
 from sim.kvcache.manager import KVCacheManager
 from sim.scheduler.launch import Launch
+from sim.scheduler.page_demand import PageDemand
 from sim.scheduler.scheduler import Scheduler
 
 # Bounds the arrays of one run; longer runs are taken in pieces.
 _LONGEST_RUN = 4096
 
 
-class DecodeRun(NamedTuple):
-    """What the log says of each step taken: state right after the step began; shape [num_steps]."""
+class DecodeRun:
+    """What decode steps that decided nothing did to the pool and the ratio.
 
-    free_tokens: NDArray[np.int64]
-    ratio: list[float]
+    Attributes:
+        num_steps: how many they were.
+        num_pages: pages they started.
+        last_free_tokens: free tokens after the last one began.
+        free_token_steps: free tokens after each one began, summed.
+        ratio: the new-token ratio then; of each step.
+    """
+
+    def __init__(
+        self,
+        num_steps: int,
+        free_pages: int,
+        page_size: int,
+        demand: PageDemand,
+        ratio: list[float],
+    ) -> None:
+        self.num_steps = num_steps
+        self.ratio = ratio
+        self._free_pages = free_pages
+        self._page_size = page_size
+        self._demand = demand
+        self.num_pages, page_steps = demand.after(num_steps)
+        self.last_free_tokens = (free_pages - self.num_pages) * page_size
+        self.free_token_steps = (free_pages * num_steps - page_steps) * page_size
+
+    def free_tokens(self) -> NDArray[np.int64]:
+        """Free tokens after each step began; int64, shape [num_steps]."""
+        return (self._free_pages - self._demand.after_each(self.num_steps)) * self._page_size
 
 
 def decode_horizon(launch: Launch, scheduler: Scheduler, kv: KVCacheManager) -> int:
@@ -44,23 +69,23 @@ def decode_horizon(launch: Launch, scheduler: Scheduler, kv: KVCacheManager) -> 
     num_steps = min(running.num_steps_to_limit - 1, _LONGEST_RUN)
     if num_steps <= 0:
         return 0
-    new_pages = running.new_pages_ahead(num_steps)
-    free_after = kv.pool.num_free_pages - np.cumsum(new_pages)
-    if kv.cache.evictable_tokens:
-        # With something to evict, a step evicts unless there is a page for every row.
-        affordable = free_after + new_pages >= len(running)
-    else:
-        affordable = free_after >= 0
-    return num_steps if affordable.all() else int(affordable.argmin())
+    # With something to evict, a step evicts unless there is a page for every row.
+    spares = kv.cache.evictable_tokens > 0
+    return running.page_demand().num_affordable(num_steps, kv.pool.num_free_pages, spares=spares)
 
 
 def take_decode_steps(num_steps: int, scheduler: Scheduler, kv: KVCacheManager) -> DecodeRun:
     """Begin and finish so many steps of the running batch, within its horizon."""
     running = scheduler.running
-    new_pages = running.new_pages_ahead(num_steps)
-    free_pages = kv.pool.num_free_pages - np.cumsum(new_pages)
-    kv.pool.promise(int(new_pages.sum()))
+    run = DecodeRun(
+        num_steps,
+        kv.pool.num_free_pages,
+        kv.page_size,
+        running.page_demand(),
+        scheduler.ratio.decay_steps(num_steps),
+    )
+    kv.pool.promise(run.num_pages)
     running.begin_steps(num_steps)
     running.finish_steps(num_steps)
     scheduler.waiting.processed_tokens += num_steps * running.founding_tokens
-    return DecodeRun(free_pages * kv.page_size, scheduler.ratio.decay_steps(num_steps))
+    return run

@@ -145,14 +145,14 @@ class KVCacheManager:
         if not (self.cache.enabled and aligned):
             return
         self._redeem(kv, seq_len)
-        token_ids = kv.token_ids(num_tokens)[:aligned]
+        token_ids = kv.token_ids(aligned)
         given, kept = kv.pages.split((aligned - kv.protected_len) // self.page_size)
         node, _ = self.cache.insert(token_ids, kv.protected_len, given, kv.locked)
         self.cache.count_use(node, kv.counted_len)
         kv.counted_len = max(kv.counted_len, aligned)
         prompt_aligned = self.floor_page(prompt_len)
         if 0 < prompt_aligned < aligned:
-            self.cache.insert(token_ids[:prompt_aligned], prompt_aligned, self.pool.empty, node)
+            self.cache.insert(kv.token_ids(prompt_aligned), prompt_aligned, self.pool.empty, node)
         if kv.locked is not None:
             self.cache.unlock(kv.locked)
         self.cache.lock(node)

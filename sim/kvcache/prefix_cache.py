@@ -3,7 +3,7 @@
 from typing import NamedTuple, Protocol
 
 from sim.core.errors import InvariantError
-from sim.core.tokens import TokenIds
+from sim.core.tokens import TokenSequence
 from sim.kvcache.page_pool import Span
 from sim.kvcache.radix_node import RadixNode
 
@@ -62,7 +62,7 @@ class PrefixCache(Protocol):
     @property
     def root(self) -> RadixNode: ...
 
-    def match(self, token_ids: TokenIds, limit: int, start: RadixNode | None = None) -> Match:
+    def match(self, token_ids: TokenSequence, limit: int, start: RadixNode | None = None) -> Match:
         """Longest cached prefix of `token_ids[:limit]`. Pure.
 
         `start` is a node an earlier match of the same tokens ended at: the search goes on there.
@@ -86,7 +86,7 @@ class PrefixCache(Protocol):
         ...
 
     def insert(
-        self, token_ids: TokenIds, owned_from: int, pages: Span, start: RadixNode | None = None
+        self, token_ids: TokenSequence, owned_from: int, pages: Span, start: RadixNode | None = None
     ) -> tuple[RadixNode, int]:
         """Give pages to the cache.
 
@@ -121,7 +121,7 @@ class NoPrefixCache:
         self.evictable_tokens = 0
         self.protected_tokens = 0
 
-    def match(self, token_ids: TokenIds, limit: int, start: RadixNode | None = None) -> Match:
+    def match(self, token_ids: TokenSequence, limit: int, start: RadixNode | None = None) -> Match:
         return Match(self.root)
 
     def touch(self, match: Match) -> RadixNode:
@@ -134,7 +134,7 @@ class NoPrefixCache:
     def unlock(self, node: RadixNode) -> None: ...
 
     def insert(
-        self, token_ids: TokenIds, owned_from: int, pages: Span, start: RadixNode | None = None
+        self, token_ids: TokenSequence, owned_from: int, pages: Span, start: RadixNode | None = None
     ) -> tuple[RadixNode, int]:
         raise InvariantError(f"{len(token_ids)} tokens inserted into a cache that keeps nothing")
 

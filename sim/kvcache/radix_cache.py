@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from sim.core.errors import InvariantError
-from sim.core.tokens import TokenIds
+from sim.core.tokens import TokenIds, TokenSequence
 from sim.kvcache.eviction import Leaves, LruLeaves
 from sim.kvcache.page_pool import PagePool, Span
 from sim.kvcache.prefix_cache import Match
@@ -41,7 +41,7 @@ class RadixCache:
 
     # ---- queries -------------------------------------------------------------------------------
 
-    def match(self, token_ids: TokenIds, limit: int, start: RadixNode | None = None) -> Match:
+    def match(self, token_ids: TokenSequence, limit: int, start: RadixNode | None = None) -> Match:
         limit = min(limit, len(token_ids)) // self._page_size * self._page_size
         node = start or self.root
         # An evicted node's ancestors may live on: leaves go first.
@@ -53,16 +53,17 @@ class RadixCache:
             child = node.children.get(self._child_key(token_ids, node.end))
             if child is None:
                 break
-            num_tokens = self._num_common_tokens(child.token_ids, token_ids[node.end : limit])
+            end = min(limit, node.end + len(child.token_ids))
+            num_tokens = self._num_common_tokens(child.token_ids, token_ids[node.end : end])
             if num_tokens < len(child.token_ids):
                 return Match(node, child, num_tokens)
             node = child
         return Match(node)
 
-    def _child_key(self, token_ids: TokenIds, start: int) -> int | bytes:
-        if self._page_size == 1:
-            return int(token_ids[start])
-        return token_ids[start : start + self._page_size].tobytes()
+    def _child_key(self, token_ids: TokenSequence, start: int) -> int | bytes:
+        """What a node is found by below its parent: its first page."""
+        page = token_ids[start : start + self._page_size]
+        return int(page[0]) if self._page_size == 1 else page.tobytes()
 
     def _num_common_tokens(self, a: TokenIds, b: TokenIds) -> int:
         """Length of the common prefix, in whole pages."""
@@ -114,7 +115,7 @@ class RadixCache:
     # ---- growth --------------------------------------------------------------------------------
 
     def insert(
-        self, token_ids: TokenIds, owned_from: int, pages: Span, start: RadixNode | None = None
+        self, token_ids: TokenSequence, owned_from: int, pages: Span, start: RadixNode | None = None
     ) -> tuple[RadixNode, int]:
         node = start or self.root
         while node.parent is not None and node.end > len(token_ids):
@@ -126,7 +127,8 @@ class RadixCache:
             if child is None:
                 break
             self._use(child)
-            num_tokens = self._num_common_tokens(child.token_ids, token_ids[node.end :])
+            end = node.end + len(child.token_ids)
+            num_tokens = self._num_common_tokens(child.token_ids, token_ids[node.end : end])
             node = child
             if num_tokens < len(child.token_ids):
                 node = self._split(child, num_tokens)
@@ -140,9 +142,8 @@ class RadixCache:
         return node, num_cached
 
     def _add_leaf(self, parent: RadixNode, token_ids: TokenIds, pages: Span) -> RadixNode:
-        # A copy: a view would keep the whole prompt in memory.
         leaf = RadixNode(
-            token_ids.copy(), pages, parent.end + len(token_ids), parent, self._num_ranks
+            _owned(token_ids), pages, parent.end + len(token_ids), parent, self._num_ranks
         )
         self._num_ranks += 1
         self._use(leaf)
@@ -207,3 +208,10 @@ class RadixCache:
             leaf.token_ids = np.empty(0, dtype=np.int64)
             self._leaves.offer(parent)
         return num_evicted
+
+
+def _owned(token_ids: TokenIds) -> TokenIds:
+    """The ids without what they are a small part of: a view would keep all of it in memory."""
+    whole = token_ids.base
+    is_small = isinstance(whole, np.ndarray) and whole.size > 2 * token_ids.size
+    return token_ids.copy() if is_small else token_ids

@@ -9,6 +9,9 @@ from sim.kvcache.page_pool import Span
 from sim.kvcache.radix_node import RadixNode
 
 
+_NOTHING: TokenIds = np.empty(0, dtype=np.int64)
+
+
 class RequestKV:
     """One request's share. Mutable; owned by the KVCacheManager.
 
@@ -28,7 +31,9 @@ class RequestKV:
     __slots__ = (
         "_output_ids",
         "_prompt",
-        "_prompt_ids",
+        "_prompt_len",
+        "_seen",
+        "_seen_start",
         "counted_len",
         "found",
         "found_on_host",
@@ -43,7 +48,10 @@ class RequestKV:
     ) -> None:
         self._prompt = prompt
         self._output_ids = output_ids
-        self._prompt_ids: TokenIds | None = None
+        self._prompt_len = len(prompt)
+        # The part of the prompt asked for last: a waiting request is looked up again and again.
+        self._seen_start = 0
+        self._seen: TokenIds = _NOTHING
         self.found: RadixNode | None = None
         self.found_on_host: RadixNode | None = None
         self.host_len = 0
@@ -51,11 +59,35 @@ class RequestKV:
         self.protected_len = self.counted_len = 0
         self.pages = no_pages
 
-    def token_ids(self, num_tokens: int) -> TokenIds:
-        """The first tokens of prompt and output so far; int64, shape [num_tokens]."""
-        if self._prompt_ids is None:
-            self._prompt_ids = self._prompt.token_ids()
-        num_outputs = num_tokens - len(self._prompt_ids)
-        if num_outputs <= 0:
-            return self._prompt_ids[:num_tokens]
-        return np.concatenate([self._prompt_ids, self._output_ids(num_outputs)])
+    def token_ids(self, num_tokens: int) -> "RequestTokens":
+        """The first tokens of prompt and output so far."""
+        return RequestTokens(self, num_tokens)
+
+    def part(self, start: int, stop: int) -> TokenIds:
+        """Tokens `start` to `stop` of prompt and output so far; int64, shape [stop - start]."""
+        prompt_len = self._prompt_len
+        if stop > prompt_len:
+            outputs = self._output_ids(stop - prompt_len)
+            if start >= prompt_len:
+                return outputs[start - prompt_len :]
+            return np.concatenate([self._prompt.token_ids(start, prompt_len), outputs])
+        if self._seen_start != start or len(self._seen) != stop - start:
+            self._seen_start, self._seen = start, self._prompt.token_ids(start, stop)
+        return self._seen
+
+
+class RequestTokens:
+    """A request's first tokens, expanded as slices of them are asked for."""
+
+    __slots__ = ("_kv", "_num_tokens")
+
+    def __init__(self, kv: RequestKV, num_tokens: int) -> None:
+        self._kv = kv
+        self._num_tokens = num_tokens
+
+    def __len__(self) -> int:
+        return self._num_tokens
+
+    def __getitem__(self, part: slice) -> TokenIds:
+        start, stop, _ = part.indices(self._num_tokens)
+        return self._kv.part(start, max(start, stop))

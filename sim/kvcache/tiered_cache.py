@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from sim.core.errors import InvariantError
-from sim.core.tokens import TokenIds
+from sim.core.tokens import TokenIds, TokenSequence
 from sim.kvcache.eviction import Leaves
 from sim.kvcache.host_memory import HostMemory, HostSide
 from sim.kvcache.host_settings import HostCacheSettings
@@ -43,7 +43,7 @@ class TieredRadixCache(RadixCache):
 
     # ---- queries -------------------------------------------------------------------------------
 
-    def match(self, token_ids: TokenIds, limit: int, start: RadixNode | None = None) -> Match:
+    def match(self, token_ids: TokenSequence, limit: int, start: RadixNode | None = None) -> Match:
         match = super().match(token_ids, limit, start)
         limit = min(limit, len(token_ids)) // self._page_size * self._page_size
         if match.child is not None or match.node.end == limit:

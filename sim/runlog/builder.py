@@ -1,7 +1,7 @@
-"""Collects a RunLog while a run goes on: appends numbers, makes columns at the end."""
+"""Collects a RunLog while a run goes on: appends rows of numbers, makes columns at the end."""
 
 from array import array
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,22 +12,19 @@ from sim.engine.token_clock import TokenClock
 from sim.runlog.columns import NOT_YET_NS, RequestColumns, RunLog, StepColumns, TokenGaps
 from sim.runlog.steps import StepRun
 
-_REQUEST_FIELDS = (
-    "arrival_ns",
+# What is known of a request when it comes, and what is when it is over.
+_KNOWN_AT_FIRST = ("arrival_ns", "prompt_tokens", "priority", "replica")
+_KNOWN_AT_LAST = (
     "scheduled_ns",
     "first_token_ns",
     "finish_ns",
-    "prompt_tokens",
     "cached_tokens",
     "host_cached_tokens",
     "output_tokens",
-    "priority",
     "retractions",
     "preemptions",
     "aged",
-    "replica",
 )
-_STEP_FIELDS = tuple(StepColumns.__slots__)
 
 
 class RunLogBuilder:
@@ -37,9 +34,11 @@ class RunLogBuilder:
         self._rids: list[str] = []
         self._tenants: list[str] = []
         self._status: list[str] = []
-        self._requests = {name: array("q") for name in _REQUEST_FIELDS}
         self._row_of: dict[str, int] = {}
-        self._steps = {name: array("q") for name in _STEP_FIELDS}
+        # One row after the other, as flat numbers: see _columns.
+        self._submitted = array("q")
+        self._over = array("q")
+        self._steps = array("q")
         self.num_over = 0
 
     def submitted(self, spec: RequestSpec, prompt_tokens: int, replica: int) -> None:
@@ -48,61 +47,75 @@ class RunLogBuilder:
         self._rids.append(spec.rid)
         self._tenants.append(spec.tenant)
         self._status.append(Status.WAITING.value)
-        row = {"arrival_ns": spec.arrival_ns, "prompt_tokens": prompt_tokens}
-        row |= {"priority": spec.priority or 0, "replica": replica}
-        for name, column in self._requests.items():
-            column.append(row.get(name, NOT_YET_NS if name.endswith("_ns") else 0))
+        self._submitted.extend((spec.arrival_ns, prompt_tokens, spec.priority or 0, replica))
 
     def over(self, record: RequestRecord) -> None:
         """A request finished, was rejected or aborted."""
         row = self._row_of.pop(record.spec.rid)
-        columns = self._requests
         self._status[row] = record.status.value
-        columns["scheduled_ns"][row] = record.scheduled_ns
-        columns["first_token_ns"][row] = record.first_token_ns
-        columns["finish_ns"][row] = record.finish_ns
-        columns["cached_tokens"][row] = record.cached_tokens
-        columns["host_cached_tokens"][row] = record.host_cached_tokens
-        columns["output_tokens"][row] = record.output_tokens
-        columns["retractions"][row] = record.retractions
-        columns["preemptions"][row] = record.preemptions
-        columns["aged"][row] = int(record.aged)
+        self._over.extend(
+            (
+                row,
+                record.scheduled_ns,
+                record.first_token_ns,
+                record.finish_ns,
+                record.cached_tokens,
+                record.host_cached_tokens,
+                record.output_tokens,
+                record.retractions,
+                record.preemptions,
+                record.aged,
+            )
+        )
         self.num_over += 1
 
     def stepped(self, run: StepRun) -> None:
         """A run of steps was launched."""
-        batch, state, num_steps = run.batch, run.further_state, run.num_steps
-        free = run.last_free_tokens
+        batch, state, further = run.batch, run.state, run.further
         num_prefill_tokens = num_cached_tokens = num_loaded_tokens = 0
-        for prefill_row in batch.prefill:
-            num_prefill_tokens += prefill_row.extend_len
-            num_cached_tokens += prefill_row.prefix_len
-            num_loaded_tokens += prefill_row.num_loaded_tokens
+        for row in batch.prefill:
+            num_prefill_tokens += row.extend_len
+            num_cached_tokens += row.prefix_len
+            num_loaded_tokens += row.num_loaded_tokens
         num_decode_rows = len(batch.decode_rids)
-        values = (
-            run.replica,
-            num_steps,
-            int(run.starts_ns[0]),
-            int(run.ends_ns[-1]),
-            batch.mode,
-            num_prefill_tokens,
-            num_cached_tokens,
-            num_loaded_tokens,
-            len(batch.prefill),
-            num_decode_rows,
-            batch.num_context_tokens + num_decode_rows * (num_steps - 1),
-            free,
-            state.evictable_tokens,
-            state.free_tokens + state.used_tokens - free,
-            state.host_used_tokens or 0,
-            run.used_token_steps,
-            state.slots,
-            state.queue,
-            int((run.ends_ns - run.starts_ns).sum()),
-            int(run.host_ns.sum()),
+        num_steps, num_context_tokens = 1, batch.num_context_tokens
+        end_ns, device_ns, host_ns = run.end_ns, run.end_ns - run.start_ns, run.host_ns
+        free_tokens, used_token_steps = state.free_tokens, state.used_tokens
+        if further is not None:
+            num_further = further.run.num_steps
+            num_steps += num_further
+            num_context_tokens += num_decode_rows * num_further
+            end_ns = int(further.ends_ns[-1])
+            device_ns += int((further.ends_ns - further.starts_ns).sum())
+            host_ns += int(further.host_ns.sum())
+            state, free_tokens = further.state, further.run.last_free_tokens
+            not_evictable = state.free_tokens + state.used_tokens
+            used_token_steps += not_evictable * num_further - further.run.free_token_steps
+        # In the order of StepColumns.
+        self._steps.extend(
+            (
+                run.replica,
+                num_steps,
+                run.start_ns,
+                end_ns,
+                batch.mode,
+                num_prefill_tokens,
+                num_cached_tokens,
+                num_loaded_tokens,
+                len(batch.prefill),
+                num_decode_rows,
+                num_context_tokens,
+                free_tokens,
+                state.evictable_tokens,
+                state.free_tokens + state.used_tokens - free_tokens,
+                state.host_used_tokens or 0,
+                used_token_steps,
+                state.slots,
+                state.queue,
+                device_ns,
+                host_ns,
+            )
         )
-        for column, value in zip(self._steps.values(), values, strict=True):
-            column.append(value)
 
     def build(self, clocks: Iterable[TokenClock], meta: Mapping[str, object]) -> RunLog:
         """Everything so far, with the token gaps of each server."""
@@ -110,14 +123,28 @@ class RunLogBuilder:
         for clock in clocks:
             gap_ns.extend(clock.gap_ns)
             count.extend(clock.count)
-        requests = {name: _column(values) for name, values in self._requests.items()}
         return RunLog(
-            requests=RequestColumns(self._rids, self._tenants, self._status, **requests),
-            steps=StepColumns(**{name: _column(values) for name, values in self._steps.items()}),
-            token_gaps=TokenGaps(_column(gap_ns), _column(count)),
+            requests=RequestColumns(
+                self._rids, self._tenants, self._status, **self._request_columns()
+            ),
+            steps=StepColumns(*_columns(self._steps, len(StepColumns.__slots__))),
+            token_gaps=TokenGaps(*_columns(gap_ns, 1), *_columns(count, 1)),
             meta=dict(meta),
         )
 
+    def _request_columns(self) -> dict[str, NDArray[np.int64]]:
+        at_first = _columns(self._submitted, len(_KNOWN_AT_FIRST))
+        columns = dict(zip(_KNOWN_AT_FIRST, at_first, strict=True))
+        row, *at_last = _columns(self._over, 1 + len(_KNOWN_AT_LAST))
+        for name, values in zip(_KNOWN_AT_LAST, at_last, strict=True):
+            not_yet = NOT_YET_NS if name.endswith("_ns") else 0
+            columns[name] = np.full(len(self._rids), not_yet, dtype=np.int64)
+            columns[name][row] = values
+        return columns
 
-def _column(values: "array[int]") -> NDArray[np.int64]:
-    return np.array(values, dtype=np.int64)
+
+def _columns(rows: "array[int]", num_columns: int) -> Iterator[NDArray[np.int64]]:
+    """Rows of numbers that lie one after the other, as columns."""
+    table = np.asarray(rows, dtype=np.int64).reshape(-1, num_columns)
+    for i in range(num_columns):
+        yield table[:, i].copy()

@@ -76,28 +76,33 @@ def _order(line: str) -> tuple[int, int]:
 def step_lines(run: StepRun, crc: int) -> Iterator[dict[str, Any]]:
     """One mapping a step of the run."""
     decided = describe_decision(run.batch, run.state, crc)
-    yield _step_line(run, 0, decided)
-    if run.further is None:
+    yield _step_line(run, 0, (run.decided_ns, run.start_ns, run.end_ns, run.host_ns), decided)
+    further = run.further
+    if further is None:
         return
-    decided = describe_decision(run.batch, run.further_state, crc)
+    decided = describe_decision(run.batch, further.state, crc)
     decided |= {"retracted": [], "preempted": [], "aborted": []}
-    not_evictable = run.further_state.free_tokens + run.further_state.used_tokens
-    further = zip(run.further.free_tokens.tolist(), run.further.ratio, strict=True)
-    for i, (free, ratio) in enumerate(further, start=1):
+    not_evictable = further.state.free_tokens + further.state.used_tokens
+    times = zip(*(column.tolist() for column in further[:4]), strict=True)
+    after = zip(times, further.run.free_tokens().tolist(), further.run.ratio, strict=True)
+    for i, (times_ns, free, ratio) in enumerate(after, start=1):
         decided["ctx"] += decided["n_decode"]
         decided |= {"free": free, "used": not_evictable - free, "ratio": ratio}
-        yield _step_line(run, i, decided)
+        yield _step_line(run, i, times_ns, decided)
 
 
-def _step_line(run: StepRun, i: int, decided: dict[str, Any]) -> dict[str, Any]:
+def _step_line(
+    run: StepRun, i: int, times_ns: tuple[int, ...], decided: dict[str, Any]
+) -> dict[str, Any]:
+    decided_ns, start_ns, end_ns, host_ns = times_ns
     return {
         "kind": "step",
         "replica": run.replica,
         "step": run.first_step + i,
-        "t_decided_ns": int(run.decided_ns[i]),
-        "t_start_ns": int(run.starts_ns[i]),
-        "t_end_ns": int(run.ends_ns[i]),
-        "host_ns": int(run.host_ns[i]),
+        "t_decided_ns": decided_ns,
+        "t_start_ns": start_ns,
+        "t_end_ns": end_ns,
+        "host_ns": host_ns,
         **decided,
     }
 

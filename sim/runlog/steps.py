@@ -12,48 +12,45 @@ from sim.engine.records import StepState
 Int64 = NDArray[np.int64]
 
 
+class FurtherSteps(NamedTuple):
+    """Decode steps that followed one with the same rows, each with one token more a row.
+
+    Attributes:
+        decided_ns: when each was decided; shape [num_steps].
+        starts_ns, ends_ns: device start and end of each; shape [num_steps].
+        host_ns: host time of each; shape [num_steps].
+        run: what they did to the pool and the ratio.
+        state: the server's state before them; under overlap a request may have arrived or finished
+            since the step they follow was decided.
+    """
+
+    decided_ns: Int64
+    starts_ns: Int64
+    ends_ns: Int64
+    host_ns: Int64
+    run: DecodeRun
+    state: StepState
+
+
 class StepRun(NamedTuple):
     """One step, or several decode steps with the same rows one after the other.
 
     Attributes:
         replica: which server.
         first_step: number of the first step on that server, from 0.
-        batch: the first step's batch; each further step has one token more a row.
+        batch: the first step's batch.
         state: the server's state after the first step was decided.
-        decided_ns: when each step was decided; shape [num_steps].
-        starts_ns, ends_ns: device start and end of each step; shape [num_steps].
-        host_ns: host time of each step; shape [num_steps].
-        further: state after each further step, shape [num_steps - 1]; None for a single step.
-        further_state: the server's state before the further steps; under overlap a request may
-            have arrived or finished since the first was decided. Equals `state` for a single step.
+        decided_ns, start_ns, end_ns, host_ns: when the first step was decided, its start and end
+            on the device, its host time.
+        further: the steps after it, or None.
     """
 
     replica: int
     first_step: int
     batch: Batch
     state: StepState
-    decided_ns: Int64
-    starts_ns: Int64
-    ends_ns: Int64
-    host_ns: Int64
-    further: DecodeRun | None
-    further_state: StepState
-
-    @property
-    def num_steps(self) -> int:
-        return len(self.ends_ns)
-
-    @property
-    def last_free_tokens(self) -> int:
-        if self.further is None:
-            return self.further_state.free_tokens
-        return int(self.further.free_tokens[-1])
-
-    @property
-    def used_token_steps(self) -> int:
-        """Used tokens of each step, summed over the run."""
-        if self.further is None:
-            return self.state.used_tokens
-        not_evictable = self.further_state.free_tokens + self.further_state.used_tokens
-        further = not_evictable * (self.num_steps - 1) - int(self.further.free_tokens.sum())
-        return self.state.used_tokens + further
+    decided_ns: int
+    start_ns: int
+    end_ns: int
+    host_ns: int
+    further: FurtherSteps | None

@@ -8,9 +8,7 @@ much as one. Under overlap scheduling "done" lags "begun" by one.
 import heapq
 from collections.abc import Iterable, Sequence
 
-import numpy as np
-from numpy.typing import NDArray
-
+from sim.scheduler.page_demand import PageDemand
 from sim.scheduler.request import Request
 
 # When a row reaches its limit, a number that tells entries apart, the row.
@@ -123,10 +121,10 @@ class RunningBatch:
         """Pages that the next step starts: rows whose tokens fill their pages (rule 11)."""
         return self._num_rows_by_residue[-self.num_begun % self._page_size]
 
-    def new_pages_ahead(self, num_steps: int) -> NDArray[np.int64]:
-        """Pages that each of the next steps starts; int64, shape [num_steps]."""
-        residues = -(self.num_begun + np.arange(num_steps)) % self._page_size
-        return np.array(self._num_rows_by_residue)[residues]
+    def page_demand(self) -> PageDemand:
+        """Pages that the next steps start. The batch must not be empty."""
+        residues, first = self._num_rows_by_residue, -self.num_begun % self._page_size
+        return PageDemand(residues[first::-1] + residues[:first:-1], len(self.requests))
 
     def begin_steps(self, num_steps: int = 1) -> None:
         self.num_begun += num_steps
