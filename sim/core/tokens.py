@@ -5,13 +5,12 @@ of streams share a prefix exactly as far as their segments agree: all a prefix c
 """
 
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 TokenIds = NDArray[np.int64]
-_Ids = TypeVar("_Ids", int, TokenIds)
 
 _FIRST_STREAM_TOKEN = 1000
 _INDEX_BITS = 32
@@ -113,16 +112,13 @@ class BlockPrompt:
         if stop - start <= self.block_size - offset:
             if start >= stop:
                 return _NO_TOKENS
-            first = self._first_token(int(self.block_ids[first_block])) + offset
+            block_id = int(self.block_ids[first_block])
+            first = _BLOCK_TOKEN_BASE + (block_id << _BLOCK_INDEX_BITS) + offset
             return np.arange(first, first + stop - start, dtype=np.int64)
         last_block = -(-stop // self.block_size)
-        firsts = self._first_token(self.block_ids[first_block:last_block])
+        firsts = _BLOCK_TOKEN_BASE + (self.block_ids[first_block:last_block] << _BLOCK_INDEX_BITS)
         ids = firsts[:, None] + np.arange(self.block_size, dtype=np.int64)
         return ids.ravel()[offset : offset + stop - start]
-
-    @staticmethod
-    def _first_token(block_id: _Ids) -> _Ids:
-        return _BLOCK_TOKEN_BASE + (block_id << _BLOCK_INDEX_BITS)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
