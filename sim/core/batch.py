@@ -1,7 +1,6 @@
 """One step of the model: what the scheduler decided to run, and what came out."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -35,9 +34,8 @@ class PrefillRow(NamedTuple):
     num_loaded_tokens: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """What runs in one step. Frozen: the only thing that goes to executors, latency models, logs.
+class Batch(NamedTuple):
+    """What runs in one step: the only thing that goes to executors, latency models, logs.
 
     Attributes:
         mode: extend, decode or mixed.
@@ -60,8 +58,7 @@ class Batch:
     resting_rids: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class StepOutput:
+class StepOutput(NamedTuple):
     """What a step produced: every sampling row got one more token.
 
     Attributes:

@@ -64,9 +64,12 @@ def overlapped_steps(decided_ns: int, end_ns: int, device_ns: Int64, host_ns: In
         device_ns: device time of each further step; shape [num_steps].
         host_ns: host time of each further step; shape [num_steps].
     """
-    first = max(decided_ns + int(host_ns[0]), end_ns)
-    starts = first + _cumulated(np.maximum(host_ns[1:], device_ns[:-1]))
-    decided = np.concatenate([[decided_ns], starts])
+    decided = np.empty(len(device_ns) + 1, dtype=np.int64)
+    decided[0] = decided_ns
+    starts = decided[1:]
+    starts[0] = max(decided_ns + int(host_ns[0]), end_ns)
+    np.maximum(host_ns[1:], device_ns[:-1], out=starts[1:])
+    starts.cumsum(out=starts)
     return Steps(decided, starts, starts + device_ns, host_ns, starts)
 
 

@@ -65,9 +65,9 @@ class EngineCore:
 
     def rejection(self, spec: RequestSpec) -> RequestRecord | None:
         """The record of a request this server will never take (rule 1); None if it will."""
-        request = self._new_request(spec)
-        if request.max_new_tokens > 0:
+        if effective_limit(self._config, len(spec.prompt), spec.max_new_tokens) > 0:
             return None
+        request = self._new_request(spec)
         request.status = Status.REJECTED
         return _record(request)
 
@@ -162,22 +162,23 @@ class EngineCore:
                     request.rid,
                     request.prefix_len,
                     request.extend_len,
-                    num_prior_outputs=request.num_tokens - request.prompt_len,
-                    samples=request is not launch.chunked,
-                    num_loaded_tokens=request.loaded_len,
+                    request.num_generated,
+                    request is not launch.chunked,
+                    request.loaded_len,
                 )
             )
             num_prefill_context += request.extend_end
         decodes = launch.mode is not ForwardMode.EXTEND
         num_decode_context = running.num_tokens if decodes else 0
+        resting = self.scheduler.turns.resting
         return Batch(
-            mode=launch.mode,
-            prefill=tuple(rows),
-            decode_rids=running.rids if decodes else (),
-            num_context_tokens=num_prefill_context + num_decode_context,
-            num_decode_context_tokens=num_decode_context,
-            stopped_rids=tuple(self._stopped),
-            resting_rids=tuple(request.rid for request in self.scheduler.turns.resting),
+            launch.mode,
+            tuple(rows),
+            running.rids if decodes else (),
+            num_prefill_context + num_decode_context,
+            num_decode_context,
+            tuple(self._stopped),
+            tuple([request.rid for request in resting]) if resting else (),
         )
 
     def end_step(self, batch: Batch, output: StepOutput, now_ns: int) -> Sequence[RequestRecord]:
@@ -216,21 +217,19 @@ class EngineCore:
     def _finishing_decode_rows(self, launch: Launch, ended: frozenset[str]) -> list[Request]:
         """Decode rows whose last token this was, in batch order."""
         running = self.scheduler.running
-        leaving = {id(r) for r in launch.leaving if r.status is Status.RUNNING}
-        for request in launch.leaving:
-            if request.status is Status.RUNNING:
-                request.num_generated += 1
-        if not (ended or leaving or running.rows_at_limit()):
-            return []
+        leaving = [r for r in launch.leaving if r.status is Status.RUNNING]
+        for request in leaving:
+            request.num_generated += 1
+        at_limit = running.rows_at_limit()
+        if not ended and not leaving:
+            return [r for r in at_limit if r.status is Status.RUNNING]
+        if not (at_limit or ended) and len(leaving) == 1:
+            return leaving
+        gone = set(map(id, [*leaving, *at_limit]))
         return [
             request
             for request in launch.decode
-            if request.status is Status.RUNNING
-            and (
-                request.rid in ended
-                or id(request) in leaving
-                or (request.in_running_batch and request.length_due <= running.num_done)
-            )
+            if request.status is Status.RUNNING and (id(request) in gone or request.rid in ended)
         ]
 
     def _generated(self, request: Request) -> int:
@@ -318,21 +317,21 @@ class EngineCore:
         scheduler, kv = self.scheduler, self.kv
         mixed = bool(self.in_flight) and self.in_flight[-1].mode is ForwardMode.MIXED
         free, evictable = kv.free_tokens, kv.cache.evictable_tokens
-        decisions = scheduler.decisions
+        decided = scheduler.decisions
         return StepState(
-            free_tokens=free,
-            evictable_tokens=evictable,
-            used_tokens=kv.pool_tokens - free - evictable,
-            queue=len(scheduler.waiting),
-            running=0 if mixed else scheduler.num_running,
-            slots=scheduler.num_slots_used,
-            full=scheduler.running.is_full,
-            ratio=scheduler.ratio.current,
-            chunked=scheduler.chunked.rid if scheduler.chunked else None,
-            retracted=tuple(r.rid for r in decisions.retracted),
-            aborted=tuple(r.rid for r in decisions.aborted),
-            preempted=tuple((by.rid, tuple(v.rid for v in vs)) for by, vs in decisions.preempted),
-            host_used_tokens=None if kv.host is None else kv.host.memory.used_tokens,
+            free,
+            evictable,
+            kv.pool_tokens - free - evictable,
+            len(scheduler.waiting),
+            0 if mixed else scheduler.num_running,
+            scheduler.num_slots_used,
+            scheduler.running.is_full,
+            scheduler.ratio.current,
+            scheduler.chunked.rid if scheduler.chunked else None,
+            tuple([r.rid for r in decided.retracted]) if decided.retracted else (),
+            tuple([r.rid for r in decided.aborted]) if decided.aborted else (),
+            tuple([(by.rid, tuple([v.rid for v in vs])) for by, vs in decided.preempted]),
+            None if kv.host is None else kv.host.memory.used_tokens,
         )
 
 

@@ -62,8 +62,9 @@ class TokenClock:
         """`tick` at each of these times, shape [num_steps]."""
         self.tick(int(ends_ns[0]))
         if self._num_ticking and len(ends_ns) > 1:
-            self.gap_ns.extend(np.diff(ends_ns).tolist())
-            self.count.extend([self._num_ticking] * (len(ends_ns) - 1))
+            gaps_ns = ends_ns[1:] - ends_ns[:-1]
+            self.gap_ns.frombytes(gaps_ns.tobytes())
+            self.count.extend(array("q", (self._num_ticking,)) * len(gaps_ns))
         self._last_tick_ns = int(ends_ns[-1])
 
     def _add(self, gap_ns: int, count: int) -> None:

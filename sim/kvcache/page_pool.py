@@ -54,11 +54,13 @@ class PagePool(Protocol[S]):
     def free(self, span: S) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
 class PageCount:
-    """A span that knows only how many pages it has."""
+    """A span that knows only how many pages it has. Never changed."""
 
-    num_pages: int
+    __slots__ = ("num_pages",)
+
+    def __init__(self, num_pages: int) -> None:
+        self.num_pages = num_pages
 
     def __len__(self) -> int:
         return self.num_pages

@@ -1,6 +1,6 @@
 """The numbers of a step that its duration depends on. The only place that computes them."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sim.core.batch import Batch, ForwardMode
@@ -32,55 +32,59 @@ class StepFeatures(NamedTuple):
 
     def next_decode(self) -> "StepFeatures":
         """The same decode rows one step later: each attends to one token more."""
-        return self._replace(
-            num_decode_context_tokens=self.num_decode_context_tokens + self.num_decode_rows,
-            num_context_tokens=self.num_context_tokens + self.num_decode_rows,
+        rows = self.num_decode_rows
+        return StepFeatures(
+            self.mode,
+            self.num_prefill_tokens,
+            self.prefill_attention,
+            self.num_prefill_rows,
+            rows,
+            self.num_decode_context_tokens + rows,
+            self.num_context_tokens + rows,
+            self.num_loaded_tokens,
         )
 
 
 def step_features(batch: Batch) -> StepFeatures:
     """Features of a step that is about to run."""
-    return _features(
-        batch.mode,
-        ((row.prefix_len, row.extend_len) for row in batch.prefill),
-        num_decode_rows=len(batch.decode_rids),
-        num_context_tokens=batch.num_context_tokens,
-        num_loaded_tokens=sum(row.num_loaded_tokens for row in batch.prefill),
-    )
+    rows = [(row.prefix_len, row.extend_len, row.num_loaded_tokens) for row in batch.prefill]
+    return _features(batch.mode, rows, len(batch.decode_rids), batch.num_context_tokens)
 
 
 def line_features(line: Mapping[str, Any]) -> StepFeatures:
     """Features of a step or point of a run log."""
+    loaded = dict(line.get("loaded", ()))
     return _features(
         ForwardMode[line["mode"].upper()],
-        ((prefix_len, extend_len) for _, prefix_len, extend_len in line["prefill"]),
-        num_decode_rows=line["n_decode"],
-        num_context_tokens=line["ctx"],
-        num_loaded_tokens=sum(num_tokens for _, num_tokens in line.get("loaded", ())),
+        [
+            (prefix_len, extend_len, loaded.get(rid, 0))
+            for rid, prefix_len, extend_len in line["prefill"]
+        ],
+        line["n_decode"],
+        line["ctx"],
     )
 
 
 def _features(
     mode: ForwardMode,
-    prefill: Iterable[tuple[int, int]],
-    *,
+    prefill: Sequence[tuple[int, int, int]],
     num_decode_rows: int,
     num_context_tokens: int,
-    num_loaded_tokens: int,
 ) -> StepFeatures:
-    num_rows = num_prefill_tokens = num_cached_tokens = prefill_attention = 0
-    for prefix_len, extend_len in prefill:
-        num_rows += 1
+    """`prefill`: cached, new and loaded tokens of each row."""
+    num_prefill_tokens = num_cached_tokens = num_loaded_tokens = prefill_attention = 0
+    for prefix_len, extend_len, loaded_len in prefill:
         num_prefill_tokens += extend_len
         num_cached_tokens += prefix_len
+        num_loaded_tokens += loaded_len
         prefill_attention += extend_len * (2 * prefix_len + extend_len)
     return StepFeatures(
-        mode=mode,
-        num_prefill_tokens=num_prefill_tokens,
-        prefill_attention=prefill_attention,
-        num_prefill_rows=num_rows,
-        num_decode_rows=num_decode_rows,
-        num_decode_context_tokens=num_context_tokens - num_prefill_tokens - num_cached_tokens,
-        num_context_tokens=num_context_tokens,
-        num_loaded_tokens=num_loaded_tokens,
+        mode,
+        num_prefill_tokens,
+        prefill_attention,
+        len(prefill),
+        num_decode_rows,
+        num_context_tokens - num_prefill_tokens - num_cached_tokens,
+        num_context_tokens,
+        num_loaded_tokens,
     )

@@ -44,14 +44,19 @@ class LinearLatency:
 
     def decode_run_ns(self, first: StepFeatures, num_steps: int) -> tuple[Int64, Int64]:
         rows = first.num_decode_rows
-        context = first.num_context_tokens + rows * np.arange(num_steps, dtype=np.int64)
+        context = np.arange(num_steps, dtype=np.int64)
+        context *= rows
+        context += first.num_context_tokens
         constant_s = (
             self._step_s
             + self._per_prefill_token_s * first.num_prefill_tokens
             + self._per_decode_request_s * rows
         )
-        device_s = constant_s + self._per_context_token_s * context
-        device_ns = np.maximum(np.rint(device_s * NS_PER_S).astype(np.int64), 1)
+        duration = self._per_context_token_s * context
+        duration += constant_s
+        duration *= NS_PER_S
+        device_ns = np.rint(duration, out=duration).astype(np.int64)
+        np.maximum(device_ns, 1, out=device_ns)
         device_ns[0] += self._cold_start_ns
         return device_ns, np.full(num_steps, self._host_ns, dtype=np.int64)
 

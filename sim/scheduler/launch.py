@@ -1,12 +1,9 @@
 """What a decision comes to: a launched batch with its requests, and who was put back."""
 
-from dataclasses import dataclass, field
-
 from sim.core.batch import ForwardMode
 from sim.scheduler.request import Request
 
 
-@dataclass(slots=True, eq=False)
 class Launch:
     """One batch that was launched, with its requests.
 
@@ -20,18 +17,34 @@ class Launch:
             the next one, decided before it (rule 18).
     """
 
-    mode: ForwardMode
-    prefill: list[Request]
-    decode: list[Request]
-    chunked: Request | None = None
-    num_new_tokens: int = 0
-    leaving: list[Request] = field(default_factory=list)
+    __slots__ = ("chunked", "decode", "leaving", "mode", "num_new_tokens", "prefill")
+
+    def __init__(
+        self,
+        mode: ForwardMode,
+        prefill: list[Request],
+        decode: list[Request],
+        chunked: Request | None = None,
+    ) -> None:
+        self.mode = mode
+        self.prefill = prefill
+        self.decode = decode
+        self.chunked = chunked
+        self.num_new_tokens = 0
+        self.leaving: list[Request] = []
 
 
-@dataclass(slots=True)
 class Decisions:
-    """What one call decided besides the batch, for the log. Names in order."""
+    """What one call decided besides the batch, for the log.
 
-    retracted: list[Request] = field(default_factory=list)
-    preempted: list[tuple[Request, list[Request]]] = field(default_factory=list)
-    aborted: list[Request] = field(default_factory=list)
+    Attributes:
+        retracted, aborted: requests put back or given up, in order.
+        preempted: pairs of a request and those it preempted, in order.
+    """
+
+    __slots__ = ("aborted", "preempted", "retracted")
+
+    def __init__(self) -> None:
+        self.retracted: list[Request] = []
+        self.preempted: list[tuple[Request, list[Request]]] = []
+        self.aborted: list[Request] = []

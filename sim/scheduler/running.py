@@ -6,7 +6,7 @@ much as one. Under overlap scheduling "done" lags "begun" by one.
 """
 
 import heapq
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 
 from sim.scheduler.page_demand import PageDemand
 from sim.scheduler.request import Request
@@ -67,18 +67,15 @@ class RunningBatch:
     def prepend(self, requests: Sequence[Request]) -> None:
         self._set([*requests, *self.requests], joining=requests)
 
-    def remove(self, leaving: Iterable[Request]) -> None:
+    def remove(self, leaving: Collection[Request]) -> None:
         """Take rows out; their lengths are written back to them."""
         gone = set(map(id, leaving))
         if not gone:
             return
-        kept = []
-        for request in self.requests:
-            if id(request) in gone:
+        for request in leaving:
+            if request.in_running_batch:
                 self._leave(request)
-            else:
-                kept.append(request)
-        self._set(kept)
+        self._set([request for request in self.requests if id(request) not in gone])
 
     def reorder(self, requests: list[Request]) -> None:
         """Put the same rows in another order."""
@@ -141,8 +138,11 @@ class RunningBatch:
         """Rows that have reached `max_new_tokens`, or will with so many tokens more."""
         self._drop_stale()
         due = self.num_done + num_tokens_ahead
-        if not self._length_heap or self._length_heap[0][0] > due:
+        heap = self._length_heap
+        if not heap or heap[0][0] > due:
             return []
+        if all(entry[0] > due for entry in heap[1:3]):
+            return [heap[0][2]]
         return [request for request in self.requests if request.length_due <= due]
 
     @property
