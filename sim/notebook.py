@@ -17,6 +17,7 @@ from typing import Any
 
 from sim.commands.run import slo_of
 from sim.commands.sweep_point import run_point
+from sim.des.routers.table import make_router
 from sim.des.run import RunOptions, simulate
 from sim.report.metrics import Summary, summarise
 from sim.report.sweep_data import SweepData
@@ -60,7 +61,7 @@ def run(scenario: Path | str, settings: Settings | None = None) -> Result:
         built.workload,
         built.scheduler,
         built.latencies,
-        router=loaded.scenario.router,
+        router=make_router(loaded.scenario.router),
         options=RunOptions(meta={"name": loaded.scenario.name}),
     )
     return Result(log, summarise(log, slo_of(loaded.scenario)))

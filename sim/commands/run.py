@@ -10,6 +10,7 @@ from sim import __version__
 from sim.commands.output import print_line, print_table
 from sim.commands.result_files import ResultFiles
 from sim.core.errors import InputError
+from sim.des.routers.table import make_router
 from sim.des.run import RunOptions, simulate
 from sim.latency.model import Ranged, latency_source
 from sim.latency.ranges import RangeReport
@@ -59,7 +60,7 @@ def run_built(
                 built.workload,
                 built.scheduler,
                 built.latencies,
-                router=scenario.router,
+                router=make_router(scenario.router),
                 options=options,
             )
         except OSError as error:

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from sim.commands.run import left_range, slo_of
+from sim.des.routers.table import make_router
 from sim.des.run import RunOptions, simulate
 from sim.latency.model import latency_source
 from sim.report.distributions import add_quantiles
@@ -26,7 +27,7 @@ def run_point(loaded: LoadedScenario, read_trace: TraceReader) -> Summary:
         built.workload,
         built.scheduler,
         built.latencies,
-        router=loaded.scenario.router,
+        router=make_router(loaded.scenario.router),
         options=RunOptions(meta={} if source is None else {"latency_source": source}),
     )
     if left := str(left_range(built)):

@@ -29,6 +29,7 @@ class RequestSpec:
         ignore_eos: run to `max_new_tokens` whatever is generated.
         predicted_output_tokens: a guess of the output length for `sjf`; None: `max_new_tokens`.
         tenant: whose request it is, for per-tenant metrics.
+        session: the conversation it is a turn of, for routers; empty: none.
     """
 
     rid: str
@@ -39,3 +40,4 @@ class RequestSpec:
     ignore_eos: bool = False
     predicted_output_tokens: int | None = None
     tenant: str = ""
+    session: str = ""

@@ -29,6 +29,30 @@ class TokenSequence(Protocol):
     def __getitem__(self, part: slice, /) -> TokenIds: ...
 
 
+class LazyTokens:
+    """Base of sequences that know their tokens without having them."""
+
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+    def __getitem__(self, part: slice, /) -> TokenIds:
+        raise NotImplementedError
+
+    def part(self, start: int, stop: int) -> TokenSequence:
+        """Tokens `start` to `stop`, to be kept: not expanded if that can be left for later."""
+        raise NotImplementedError
+
+
+def kept_part(token_ids: TokenSequence, start: int, stop: int) -> TokenSequence:
+    """Tokens `start` to `stop` of a sequence, in no more memory than they need."""
+    if isinstance(token_ids, LazyTokens):
+        return token_ids.part(start, stop)
+    ids = token_ids[start:stop]
+    # A small view would keep the whole array.
+    is_small = isinstance(ids.base, np.ndarray) and ids.base.size > 2 * ids.size
+    return ids.copy() if is_small else ids
+
+
 class Prompt(Protocol):
     """A prompt whose ids are expanded on demand, those asked for alone."""
 
@@ -132,3 +156,31 @@ class ArrayPrompt:
 
     def token_ids(self, start: int = 0, stop: int | None = None) -> TokenIds:
         return self.ids[start:stop]
+
+
+class PromptPart(LazyTokens):
+    """Tokens `start` to `stop` of a prompt."""
+
+    __slots__ = ("_prompt", "_start", "_stop")
+
+    def __init__(self, prompt: Prompt, start: int, stop: int) -> None:
+        self._prompt = prompt
+        self._start = start
+        self._stop = stop
+
+    def __len__(self) -> int:
+        return self._stop - self._start
+
+    def __getitem__(self, part: slice, /) -> TokenIds:
+        start, stop, _ = part.indices(self._stop - self._start)
+        return self._prompt.token_ids(self._start + start, self._start + max(start, stop))
+
+    def part(self, start: int, stop: int) -> TokenSequence:
+        return PromptPart(self._prompt, self._start + start, self._start + stop)
+
+
+def prompt_part(prompt: Prompt, start: int, stop: int) -> TokenSequence:
+    """Tokens `start` to `stop` of a prompt, to be kept; expanded now only if they exist already."""
+    if isinstance(prompt, ArrayPrompt):
+        return kept_part(prompt.ids, start, stop)
+    return PromptPart(prompt, start, stop)

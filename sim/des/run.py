@@ -10,7 +10,8 @@ from typing import Any
 from sim.des.arrivals import closed_loop, open_loop
 from sim.des.boundary import Clock
 from sim.des.journal import Journal, Watcher
-from sim.des.router import ROUTERS
+from sim.des.routers.router import Router
+from sim.des.routers.simple import RoundRobin
 from sim.des.server import Server
 from sim.engine.build import build_engine
 from sim.engine.check import check_engine
@@ -54,7 +55,7 @@ def simulate(
     config: SchedulerConfig,
     latencies: Sequence[LatencyModel],
     *,
-    router: str = "round-robin",
+    router: Router | None = None,
     options: RunOptions | None = None,
 ) -> RunLog:
     """Serve a workload to its end.
@@ -63,7 +64,8 @@ def simulate(
         workload: traffic; open-loop, closed-loop or both.
         config: of every server.
         latencies: one model for each server; a model may have state.
-        router: name in `sim.des.router.ROUTERS`.
+        router: chooses the server of each request; a new one, as it may have state. None: the
+            servers take turns.
         options: see RunOptions.
 
     Raises:
@@ -79,10 +81,10 @@ def simulate(
         _server(env, replica, config, latency, journal, options)
         for replica, latency in enumerate(latencies)
     ]
-    chooser = ROUTERS[router]()
+    router = router or RoundRobin()
 
     def submit(request: ScriptedRequest) -> None:
-        chooser.choose(request.spec, servers).submit(request)
+        servers[router.choose(request.spec, servers)].submit(request)
 
     clients = workload.clients()
     env.process(open_loop(env, workload.arrivals(), submit))

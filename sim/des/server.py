@@ -56,6 +56,11 @@ class Server:
         self._clients_react = False
         self._overlaps = False
 
+    @property
+    def num_unfinished(self) -> int:
+        """Requests that came here and are not over, for the router."""
+        return len(self.engine.requests) + len(self._at_the_door)
+
     def start(
         self, *, overlaps: bool, fast_forward: bool, clients_react: bool, check: Check | None
     ) -> None:
@@ -116,8 +121,9 @@ class Server:
         while True:
             if self._must_settle:
                 yield self._settled()
-            if flying is not None and (yield from self._pass(flying, env.now_ns)):
-                if self._must_settle:
+            if flying is not None:
+                time_passed = yield from self._pass(flying, env.now_ns)
+                if time_passed and self._must_settle:
                     yield self._settled()
             batch = self._decide()
             flight = None

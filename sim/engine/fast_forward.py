@@ -88,4 +88,6 @@ def take_decode_steps(num_steps: int, scheduler: Scheduler, kv: KVCacheManager) 
     running.begin_steps(num_steps)
     running.finish_steps(num_steps)
     scheduler.waiting.processed_tokens += num_steps * running.founding_tokens
+    # The first step may have gone before a pass (decode_first); those after it passed in vain.
+    scheduler.batching.decoded()
     return run

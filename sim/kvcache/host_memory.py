@@ -11,11 +11,8 @@ from typing import Any
 import numpy as np
 
 from sim.core.errors import InvariantError
-from sim.core.tokens import TokenIds
 from sim.kvcache.page_pool import PagePool, Span
 from sim.kvcache.radix_node import RadixNode
-
-ChildKey = Callable[[TokenIds, int], int | bytes]
 
 
 class HostSide:
@@ -86,15 +83,12 @@ class HostMemory:
         spares: copies of nodes that are on the device, oldest first, where they may be given up.
     """
 
-    def __init__(
-        self, pool: PagePool[Any], rank: Callable[[RadixNode], Any], child_key: ChildKey
-    ) -> None:
+    def __init__(self, pool: PagePool[Any], rank: Callable[[RadixNode], Any]) -> None:
         self.pool = pool
         self.evictable_tokens = 0
         self.num_spare_tokens = 0
         self.spares: dict[RadixNode, None] = {}
         self._leaves = _HostLeaves(rank)
-        self._child_key = child_key
 
     @property
     def used_tokens(self) -> int:
@@ -115,13 +109,13 @@ class HostMemory:
     def demote(self, node: RadixNode, parent: RadixNode) -> None:
         """A node with a copy has left the device."""
         self._forget_spare(node)
-        parent.host.children[self._child_key(node.token_ids, 0)] = node
+        parent.host.children[node.key] = node
         self.evictable_tokens += len(node.token_ids)
         self._leaves.offer(node)
 
     def promote(self, node: RadixNode, parent: RadixNode, *, spare: bool) -> None:
         """A node of host memory alone is on the device again; the copy stays, a spare or not."""
-        del parent.host.children[self._child_key(node.token_ids, 0)]
+        del parent.host.children[node.key]
         self.evictable_tokens -= len(node.token_ids)
         if spare:
             self.spares[node] = None
@@ -192,7 +186,7 @@ class HostMemory:
         if leaf is None or leaf.parent is None:
             raise InvariantError("host memory has fewer tokens to evict than it counts")
         num_tokens = len(leaf.token_ids)
-        del leaf.parent.host.children[self._child_key(leaf.token_ids, 0)]
+        del leaf.parent.host.children[leaf.key]
         self._free(leaf)
         self._leaves.offer(leaf.parent)
         return num_tokens

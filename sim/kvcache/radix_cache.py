@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from sim.core.errors import InvariantError
-from sim.core.tokens import TokenIds, TokenSequence
+from sim.core.tokens import TokenIds, TokenSequence, kept_part
 from sim.kvcache.eviction import Leaves, LruLeaves
 from sim.kvcache.page_pool import PagePool, Span
 from sim.kvcache.prefix_cache import Match
@@ -49,12 +49,14 @@ class RadixCache:
             if node.parent is None:
                 raise InvariantError("the root was evicted")
             node = node.parent
-        while node.end < limit:
+        while node.end < limit and node.children:
             child = node.children.get(self._child_key(token_ids, node.end))
             if child is None:
                 break
             end = min(limit, node.end + len(child.token_ids))
-            num_tokens = self._num_common_tokens(child.token_ids, token_ids[node.end : end])
+            num_tokens = self._num_common_tokens(
+                child.token_ids[: end - node.end], token_ids[node.end : end]
+            )
             if num_tokens < len(child.token_ids):
                 return Match(node, child, num_tokens)
             node = child
@@ -66,9 +68,9 @@ class RadixCache:
         return int(page[0]) if self._page_size == 1 else page.tobytes()
 
     def _num_common_tokens(self, a: TokenIds, b: TokenIds) -> int:
-        """Length of the common prefix, in whole pages."""
-        num_tokens = min(len(a), len(b))
-        differs = a[:num_tokens] != b[:num_tokens]
+        """Length of the common prefix of as many tokens, in whole pages."""
+        num_tokens = len(b)
+        differs = a[:num_tokens] != b
         first = int(differs.argmax())
         if differs[first]:
             num_tokens = first
@@ -122,13 +124,15 @@ class RadixCache:
             node = node.parent
         self._use_path(node)
         rest = pages
-        while node.end < len(token_ids):
+        while node.end < len(token_ids) and node.children:
             child = node.children.get(self._child_key(token_ids, node.end))
             if child is None:
                 break
             self._use(child)
             end = node.end + len(child.token_ids)
-            num_tokens = self._num_common_tokens(child.token_ids, token_ids[node.end : end])
+            num_tokens = self._num_common_tokens(
+                child.token_ids[: end - node.end], token_ids[node.end : end]
+            )
             node = child
             if num_tokens < len(child.token_ids):
                 node = self._split(child, num_tokens)
@@ -138,16 +142,16 @@ class RadixCache:
                 self._pool.free(duplicates)
         num_cached = node.end
         if num_cached < len(token_ids):
-            node = self._add_leaf(node, token_ids[num_cached:], rest)
+            leaf_ids = kept_part(token_ids, num_cached, len(token_ids))
+            node = self._add_leaf(node, leaf_ids, rest)
         return node, num_cached
 
-    def _add_leaf(self, parent: RadixNode, token_ids: TokenIds, pages: Span) -> RadixNode:
-        leaf = RadixNode(
-            _owned(token_ids), pages, parent.end + len(token_ids), parent, self._num_ranks
-        )
+    def _add_leaf(self, parent: RadixNode, token_ids: TokenSequence, pages: Span) -> RadixNode:
+        leaf = RadixNode(token_ids, pages, parent.end + len(token_ids), parent, self._num_ranks)
+        leaf.key = self._child_key(token_ids, 0)
         self._num_ranks += 1
         self._use(leaf)
-        parent.children[self._child_key(token_ids, 0)] = leaf
+        parent.children[leaf.key] = leaf
         self.evictable_tokens += len(token_ids)
         self._leaves.offer(leaf)
         return leaf
@@ -159,7 +163,7 @@ class RadixCache:
             raise InvariantError("the root was cut")
         upper_pages, lower_pages = node.pages.split(num_tokens // self._page_size)
         upper = RadixNode(
-            node.token_ids[:num_tokens].copy(),
+            kept_part(node.token_ids, 0, num_tokens),
             upper_pages,
             parent.end + num_tokens,
             parent,
@@ -167,11 +171,13 @@ class RadixCache:
         )
         upper.num_locks = node.num_locks
         upper.worth = node.worth
-        parent.children[self._child_key(node.token_ids, 0)] = upper
-        node.token_ids = node.token_ids[num_tokens:].copy()
+        upper.key = node.key
+        parent.children[upper.key] = upper
+        node.token_ids = kept_part(node.token_ids, num_tokens, len(node.token_ids))
+        node.key = self._child_key(node.token_ids, 0)
         node.pages = lower_pages
         node.parent = upper
-        upper.children[self._child_key(node.token_ids, 0)] = node
+        upper.children[node.key] = node
         # A cut refreshes both parts, the lower one last (rule 12).
         self._use(upper)
         self._use(node)
@@ -199,7 +205,7 @@ class RadixCache:
             if leaf is None or leaf.parent is None:
                 break
             parent = leaf.parent
-            del parent.children[self._child_key(leaf.token_ids, 0)]
+            del parent.children[leaf.key]
             leaf.alive = False
             self._pool.free(leaf.pages)
             num_evicted += len(leaf.token_ids)
@@ -208,10 +214,3 @@ class RadixCache:
             leaf.token_ids = np.empty(0, dtype=np.int64)
             self._leaves.offer(parent)
         return num_evicted
-
-
-def _owned(token_ids: TokenIds) -> TokenIds:
-    """The ids without what they are a small part of: a view would keep all of it in memory."""
-    whole = token_ids.base
-    is_small = isinstance(whole, np.ndarray) and whole.size > 2 * token_ids.size
-    return token_ids.copy() if is_small else token_ids

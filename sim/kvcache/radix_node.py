@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sim.core.tokens import TokenIds
+from sim.core.tokens import TokenSequence
 from sim.kvcache.page_pool import PageCount, Span
 
 if TYPE_CHECKING:
@@ -19,11 +19,12 @@ class RadixNode:
     """One edge and its end. Mutable; owned by its tree.
 
     Attributes:
-        token_ids: tokens of this node alone, int64, a multiple of the page size.
+        token_ids: tokens of this node alone, a multiple of the page size.
+        key: what its parent has it under: the content of its first page.
         pages: the pages that hold their KV.
         end: tokens from the root to this node's end. A split never changes it.
         parent: None for the root only. Kept after eviction, see `RadixCache.match`.
-        children: by the content of their first page.
+        children: by their keys.
         rank: position among siblings in order of insertion; a split inherits it.
         num_locks: requests that hold this node or one below it.
         last_used_tick: logical time of the last use; no two equal.
@@ -40,6 +41,7 @@ class RadixNode:
         "children",
         "end",
         "host",
+        "key",
         "last_used_tick",
         "num_locks",
         "pages",
@@ -51,9 +53,10 @@ class RadixNode:
     )
 
     def __init__(
-        self, token_ids: TokenIds, pages: Span, end: int, parent: "RadixNode | None", rank: int
+        self, token_ids: TokenSequence, pages: Span, end: int, parent: "RadixNode | None", rank: int
     ) -> None:
         self.token_ids = token_ids
+        self.key: int | bytes = b""
         self.pages = pages
         self.end = end
         self.parent = parent

@@ -4,10 +4,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from sim.core.tokens import Prompt, TokenIds
+from sim.core.tokens import LazyTokens, Prompt, TokenIds, TokenSequence, kept_part, prompt_part
 from sim.kvcache.page_pool import Span
 from sim.kvcache.radix_node import RadixNode
-
 
 _NOTHING: TokenIds = np.empty(0, dtype=np.int64)
 
@@ -63,7 +62,13 @@ class RequestKV:
         """The first tokens of prompt and output so far."""
         return RequestTokens(self, num_tokens)
 
-    def part(self, start: int, stop: int) -> TokenIds:
+    def part(self, start: int, stop: int) -> TokenSequence:
+        """Tokens `start` to `stop` of prompt and output so far, to be kept."""
+        if stop <= self._prompt_len:
+            return prompt_part(self._prompt, start, stop)
+        return kept_part(self.ids(start, stop), 0, stop - start)
+
+    def ids(self, start: int, stop: int) -> TokenIds:
         """Tokens `start` to `stop` of prompt and output so far; int64, shape [stop - start]."""
         prompt_len = self._prompt_len
         if stop > prompt_len:
@@ -76,7 +81,7 @@ class RequestKV:
         return self._seen
 
 
-class RequestTokens:
+class RequestTokens(LazyTokens):
     """A request's first tokens, expanded as slices of them are asked for."""
 
     __slots__ = ("_kv", "_num_tokens")
@@ -88,6 +93,9 @@ class RequestTokens:
     def __len__(self) -> int:
         return self._num_tokens
 
-    def __getitem__(self, part: slice) -> TokenIds:
+    def __getitem__(self, part: slice, /) -> TokenIds:
         start, stop, _ = part.indices(self._num_tokens)
-        return self._kv.part(start, max(start, stop))
+        return self._kv.ids(start, max(start, stop))
+
+    def part(self, start: int, stop: int) -> TokenSequence:
+        return self._kv.part(start, stop)

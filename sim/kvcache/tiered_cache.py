@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from sim.core.errors import InvariantError
-from sim.core.tokens import TokenIds, TokenSequence
+from sim.core.tokens import TokenSequence, kept_part
 from sim.kvcache.eviction import Leaves
 from sim.kvcache.host_memory import HostMemory, HostSide
 from sim.kvcache.host_settings import HostCacheSettings
@@ -39,7 +39,7 @@ class TieredRadixCache(RadixCache):
         super().__init__(pool, leaves)
         self.settings = settings
         self.root.host = HostSide()
-        self.memory = HostMemory(host_pool, self._leaves.rank, self._child_key)
+        self.memory = HostMemory(host_pool, self._leaves.rank)
 
     # ---- queries -------------------------------------------------------------------------------
 
@@ -53,7 +53,10 @@ class TieredRadixCache(RadixCache):
             child = node.host.children.get(self._child_key(token_ids, node.end))
             if child is None:
                 break
-            num_tokens = self._num_common_tokens(child.token_ids, token_ids[node.end : limit])
+            end = min(limit, node.end + len(child.token_ids))
+            num_tokens = self._num_common_tokens(
+                child.token_ids[: end - node.end], token_ids[node.end : end]
+            )
             if num_tokens < len(child.token_ids):
                 return match._replace(host=HostMatch(node, child, num_tokens))
             node = child
@@ -99,7 +102,7 @@ class TieredRadixCache(RadixCache):
 
     # ---- growth --------------------------------------------------------------------------------
 
-    def _add_leaf(self, parent: RadixNode, token_ids: TokenIds, pages: Span) -> RadixNode:
+    def _add_leaf(self, parent: RadixNode, token_ids: TokenSequence, pages: Span) -> RadixNode:
         """As for any cache; nodes in host memory alone take the pages of their tokens first."""
         while len(token_ids):
             child = parent.host.children.get(self._child_key(token_ids, 0))
@@ -107,13 +110,14 @@ class TieredRadixCache(RadixCache):
                 leaf = super()._add_leaf(parent, token_ids, pages)
                 leaf.host = HostSide()
                 return leaf
-            num_tokens = self._num_common_tokens(child.token_ids, token_ids)
+            end = min(len(token_ids), len(child.token_ids))
+            num_tokens = self._num_common_tokens(child.token_ids[:end], token_ids[:end])
             if num_tokens < len(child.token_ids):
                 child = self._split_on_host(child, num_tokens)
             given, pages = pages.split(num_tokens // self._page_size)
             self._bring_back(child, given)
             self._use(child)
-            parent, token_ids = child, token_ids[num_tokens:]
+            parent, token_ids = child, kept_part(token_ids, num_tokens, len(token_ids))
         return parent
 
     def _split(self, node: RadixNode, num_tokens: int) -> RadixNode:
@@ -137,7 +141,7 @@ class TieredRadixCache(RadixCache):
             raise InvariantError("the root was cut")
         tokens = node.token_ids
         upper = RadixNode(
-            tokens[:num_tokens].copy(),
+            kept_part(tokens, 0, num_tokens),
             self._pool.empty,
             parent.end + num_tokens,
             parent,
@@ -146,10 +150,12 @@ class TieredRadixCache(RadixCache):
         upper.alive = False
         upper.worth = node.worth
         self._split_copy(upper, node, num_tokens)
-        node.token_ids = tokens[num_tokens:].copy()
+        node.token_ids = kept_part(tokens, num_tokens, len(tokens))
         node.parent = upper
-        parent.host.children[self._child_key(tokens, 0)] = upper
-        upper.host.children[self._child_key(node.token_ids, 0)] = node
+        upper.key = node.key
+        node.key = self._child_key(node.token_ids, 0)
+        parent.host.children[upper.key] = upper
+        upper.host.children[node.key] = node
         self._use(upper)
         self._use(node)
         return upper
@@ -161,7 +167,7 @@ class TieredRadixCache(RadixCache):
             raise InvariantError("the root was brought back")
         write_back = self.settings.write_after_uses is None
         self.memory.promote(node, parent, spare=write_back)
-        parent.children[self._child_key(node.token_ids, 0)] = node
+        parent.children[node.key] = node
         node.alive = True
         node.pages = pages
         self.evictable_tokens += len(node.token_ids)
@@ -183,7 +189,7 @@ class TieredRadixCache(RadixCache):
     def _evict_leaf(self, leaf: RadixNode, parent: RadixNode) -> None:
         if self.settings.write_after_uses is None and leaf.host.pages is None:
             self.memory.store(leaf)
-        del parent.children[self._child_key(leaf.token_ids, 0)]
+        del parent.children[leaf.key]
         leaf.alive = False
         self._pool.free(leaf.pages)
         leaf.pages = self._pool.empty

@@ -1,7 +1,6 @@
 """Collects a RunLog while a run goes on: appends rows of numbers, makes columns at the end."""
 
-from array import array
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +9,7 @@ from sim.core.request import RequestSpec, Status
 from sim.engine.records import RequestRecord
 from sim.engine.token_clock import TokenClock
 from sim.runlog.columns import NOT_YET_NS, RequestColumns, RunLog, StepColumns, TokenGaps
+from sim.runlog.row_buffer import RowBuffer
 from sim.runlog.steps import StepRun
 
 # What is known of a request when it comes, and what is when it is over.
@@ -35,10 +35,9 @@ class RunLogBuilder:
         self._tenants: list[str] = []
         self._status: list[str] = []
         self._row_of: dict[str, int] = {}
-        # One row after the other, as flat numbers: see _columns.
-        self._submitted = array("q")
-        self._over = array("q")
-        self._steps = array("q")
+        self._submitted = RowBuffer(len(_KNOWN_AT_FIRST))
+        self._over = RowBuffer(1 + len(_KNOWN_AT_LAST))
+        self._steps = RowBuffer(len(StepColumns.__slots__))
         self.num_over = 0
 
     def submitted(self, spec: RequestSpec, prompt_tokens: int, replica: int) -> None:
@@ -47,13 +46,13 @@ class RunLogBuilder:
         self._rids.append(spec.rid)
         self._tenants.append(spec.tenant)
         self._status.append(Status.WAITING.value)
-        self._submitted.extend((spec.arrival_ns, prompt_tokens, spec.priority or 0, replica))
+        self._submitted.append((spec.arrival_ns, prompt_tokens, spec.priority or 0, replica))
 
     def over(self, record: RequestRecord) -> None:
         """A request finished, was rejected or aborted."""
         row = self._row_of.pop(record.spec.rid)
         self._status[row] = record.status.value
-        self._over.extend(
+        self._over.append(
             (
                 row,
                 record.scheduled_ns,
@@ -92,7 +91,7 @@ class RunLogBuilder:
             not_evictable = state.free_tokens + state.used_tokens
             used_token_steps += not_evictable * num_further - further.run.free_token_steps
         # In the order of StepColumns.
-        self._steps.extend(
+        self._steps.append(
             (
                 run.replica,
                 num_steps,
@@ -119,23 +118,18 @@ class RunLogBuilder:
 
     def build(self, clocks: Iterable[TokenClock], meta: Mapping[str, object]) -> RunLog:
         """Everything so far, with the token gaps of each server."""
-        gap_ns, count = array("q"), array("q")
-        for clock in clocks:
-            gap_ns.extend(clock.gap_ns)
-            count.extend(clock.count)
         return RunLog(
             requests=RequestColumns(
                 self._rids, self._tenants, self._status, **self._request_columns()
             ),
-            steps=StepColumns(*_columns(self._steps, len(StepColumns.__slots__))),
-            token_gaps=TokenGaps(*_columns(gap_ns, 1), *_columns(count, 1)),
+            steps=StepColumns(*self._steps.take_columns()),
+            token_gaps=_token_gaps(list(clocks)),
             meta=dict(meta),
         )
 
     def _request_columns(self) -> dict[str, NDArray[np.int64]]:
-        at_first = _columns(self._submitted, len(_KNOWN_AT_FIRST))
-        columns = dict(zip(_KNOWN_AT_FIRST, at_first, strict=True))
-        row, *at_last = _columns(self._over, 1 + len(_KNOWN_AT_LAST))
+        columns = dict(zip(_KNOWN_AT_FIRST, self._submitted.take_columns(), strict=True))
+        row, *at_last = self._over.take_columns()
         for name, values in zip(_KNOWN_AT_LAST, at_last, strict=True):
             not_yet = NOT_YET_NS if name.endswith("_ns") else 0
             columns[name] = np.full(len(self._rids), not_yet, dtype=np.int64)
@@ -143,8 +137,8 @@ class RunLogBuilder:
         return columns
 
 
-def _columns(rows: "array[int]", num_columns: int) -> Iterator[NDArray[np.int64]]:
-    """Rows of numbers that lie one after the other, as columns."""
-    table = np.asarray(rows, dtype=np.int64).reshape(-1, num_columns)
-    for i in range(num_columns):
-        yield table[:, i].copy()
+def _token_gaps(clocks: Sequence[TokenClock]) -> TokenGaps:
+    """Those of all servers, one after the other."""
+    gap_ns = [np.asarray(clock.gap_ns, dtype=np.int64) for clock in clocks]
+    count = [np.asarray(clock.count, dtype=np.int64) for clock in clocks]
+    return TokenGaps(np.concatenate(gap_ns), np.concatenate(count))

@@ -1,11 +1,12 @@
 """What a scenario file may say. docs/scenario.md explains every key."""
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
 from sim.latency.config import LatencyConfig
 from sim.scenario.report_section import ReportSection
+from sim.scenario.router_section import RoundRobinConfig, RouterConfig
 from sim.scenario.scheduler_section import SchedulerSection
 from sim.scenario.sweep_section import SweepSection
 from sim.scenario.tune_section import TuneSection
@@ -51,7 +52,7 @@ class Scenario(StrictModel):
     workload: WorkloadConfig
     scheduler: SchedulerSection = SchedulerSection()
     replicas: int = Field(default=1, ge=1, le=4096)
-    router: Literal["round-robin"] = "round-robin"
+    router: RouterConfig = RoundRobinConfig(kind="round-robin")
     slo: SloSection = SloSection()
     sweep: SweepSection | None = None
     report: ReportSection | None = None

@@ -90,7 +90,7 @@ class PrefillAdder:
         self._ratio = ratio
         num_mixed_rows = len(running) if config.mixing else 0
         self.budget = PrefillBudget(config, kv, num_mixed_rows)
-        self.budget.total_offset += self._running_reservations()
+        self.budget.total_offset += running.reserved_tokens(config.clip_max_new_tokens, ratio)
         self.admitted: list[Request] = []
         self.new_chunked: Request | None = None
         self._future: FutureMemory | None = None
@@ -100,20 +100,6 @@ class PrefillAdder:
         left = request.max_new_tokens - self._running.num_generated(request)
         ratio = 1.0 if request.spec.ignore_eos else self._ratio
         return min(left, self._config.clip_max_new_tokens) * ratio
-
-    def _running_reservations(self) -> float:
-        """`reservation` of all running requests, summed in batch order."""
-        clip, ratio, num_done = (
-            self._config.clip_max_new_tokens,
-            self._ratio,
-            self._running.num_done,
-        )
-        reserved = 0.0
-        for request in self._running.requests:
-            left = request.max_new_tokens - request.generated_base - num_done
-            left = min(clip, left)
-            reserved += left if request.spec.ignore_eos else left * ratio
-        return reserved
 
     def _output_charge(self, request: Request) -> int:
         return min(request.max_new_tokens, self._config.clip_max_new_tokens)

@@ -40,6 +40,8 @@ class RunningBatch:
         self._length_heap: list[_Due] = []
         self._num_pushed = 0
         self._rids: tuple[str, ...] | None = None
+        self._reserved = 0.0
+        self._reserved_key: tuple[int, int, float] | None = None
 
     def __len__(self) -> int:
         return len(self.requests)
@@ -84,6 +86,7 @@ class RunningBatch:
     def _set(self, requests: list[Request], joining: Sequence[Request] = ()) -> None:
         self.requests = requests
         self._rids = None
+        self._reserved_key = None
         for request in joining:
             self._join(request)
 
@@ -96,6 +99,7 @@ class RunningBatch:
 
     def _rebase(self, request: Request, num_generated: int) -> None:
         request.generated_base = num_generated - self.num_done
+        self._reserved_key = None
         request.length_due = request.max_new_tokens - request.generated_base
         self._num_pushed += 1
         if len(self._length_heap) > _MOST_STALE + 2 * len(self.requests):
@@ -110,6 +114,20 @@ class RunningBatch:
         self._num_rows_by_residue[request.seq_base % self._page_size] -= 1
         request.length_due = -1
         request.in_running_batch = False
+
+    def reserved_tokens(self, clip: int, ratio: float) -> float:
+        """What the rows may still generate, each at most `clip` tokens, times `ratio` (rule 2).
+
+        Summed in batch order, as SGLang sums; the whole for rows that ignore end tokens.
+        """
+        key = (self.num_done, clip, ratio)
+        if self._reserved_key != key:
+            reserved, num_done = 0.0, self.num_done
+            for request in self.requests:
+                left = min(clip, request.max_new_tokens - request.generated_base - num_done)
+                reserved += left if request.spec.ignore_eos else left * ratio
+            self._reserved, self._reserved_key = reserved, key
+        return self._reserved
 
     # ---- advancing -----------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from sim.des.routers.router import Router
 from sim.des.run import PoolFactory, RunOptions, simulate
 from sim.kvcache.page_pool import PageCounts
 from sim.latency.linear import LinearLatency
@@ -68,10 +69,12 @@ def serve(
     fast_forward: bool = True,
     check: bool = True,
     pool: PoolFactory = PageCounts,
+    router: Router | None = None,
 ) -> Served:
     """Simulate with the decision log on and, unless told otherwise, every invariant checked."""
     with TemporaryDirectory() as folder:
         decisions = Path(folder) / "decisions.jsonl"
         options = RunOptions(fast_forward=fast_forward, check=check, decisions=decisions, pool=pool)
-        log = simulate(workload, config, latencies or [linear_latency()], options=options)
+        latencies = latencies or [linear_latency()]
+        log = simulate(workload, config, latencies, router=router, options=options)
         return Served(log, decisions.read_text(encoding="utf-8"))

@@ -46,6 +46,7 @@ class BuildContext:
         prompts: PromptColumn,
         output_tokens: Int64,
         output_seed: int,
+        sessions: Sequence[str] | None = None,
     ) -> RequestTable:
         """Requests of our own making; row i answers with token stream `output_seed + i`.
 
@@ -64,6 +65,7 @@ class BuildContext:
             max_new_tokens=max_new_tokens,
             predicted_tokens=self.predict(config, np.minimum(output_tokens, max_new_tokens)),
             tenants=config.tenant,
+            sessions=sessions,
         )
 
     def predict(self, config: CommonConfig, output_tokens: Int64) -> Int64 | None:

@@ -11,7 +11,7 @@ from sim.workload.workload import ScriptedRequest, Turn, Workload
 
 @dataclass(frozen=True, slots=True)
 class TenantWorkload:
-    """A workload whose requests carry a tenant, and whose request ids begin with it."""
+    """A workload whose requests carry a tenant, and whose ids and sessions begin with it."""
 
     tenant: str
     workload: Workload
@@ -28,8 +28,10 @@ class TenantWorkload:
         return LazySequence(len(clients), lambda client: self._labelled_turns(clients[client]))
 
     def _labelled(self, request: ScriptedRequest) -> ScriptedRequest:
-        rid = f"{self.tenant}-{request.spec.rid}"
-        return replace(request, spec=replace(request.spec, rid=rid, tenant=self.tenant))
+        spec, tenant = request.spec, self.tenant
+        session = spec.session and f"{tenant}-{spec.session}"
+        spec = replace(spec, rid=f"{tenant}-{spec.rid}", tenant=tenant, session=session)
+        return replace(request, spec=spec)
 
     def _labelled_turns(self, turns: Sequence[Turn]) -> Sequence[Turn]:
         return LazySequence(len(turns), lambda index: self._labelled_turn(turns[index]))

@@ -85,6 +85,7 @@ def build_sessions(
         prompts=prompts,
         output_tokens=output_tokens,
         output_seed=prompts.output_seed,
+        sessions=LazySequence(num_turns, lambda row: str(session[row])),
     )
     delay_ns = draw_think_ns(
         config.think_s, num_turns, random.stream("think"), key=f"{key}.think_s"

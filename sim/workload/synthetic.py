@@ -59,8 +59,11 @@ def _draw_requests(
         key=f"{key}.output_tokens",
     )
 
+    def client_of(row: int) -> str:
+        return str(row // per_client) if per_client else ""
+
     def client_rid(row: int) -> str:
-        return f"{row // per_client}-{row % per_client}" if per_client else str(row)
+        return f"{client_of(row)}-{row % per_client}" if per_client else str(row)
 
     return context.generated_table(
         config,
@@ -68,4 +71,5 @@ def _draw_requests(
         prompts=prompts,
         output_tokens=output_tokens,
         output_seed=context.streams.take(num_requests),
+        sessions=LazySequence(num_requests, client_of) if per_client else None,
     )

@@ -51,6 +51,7 @@ class RequestTable:
     priorities: Int64 | None = None
     ignore_eos: NDArray[np.bool_] | None = None
     tenants: str | Sequence[str] = ""
+    sessions: Sequence[str] | None = None
 
     def request(self, row: int, arrival_ns: int) -> ScriptedRequest:
         predicted, priorities, ignore_eos = self.predicted_tokens, self.priorities, self.ignore_eos
@@ -63,6 +64,7 @@ class RequestTable:
             ignore_eos=False if ignore_eos is None else bool(ignore_eos[row]),
             predicted_output_tokens=None if predicted is None else int(predicted[row]),
             tenant=self.tenants if isinstance(self.tenants, str) else self.tenants[row],
+            session="" if self.sessions is None else self.sessions[row],
         )
         return ScriptedRequest(
             spec, OutputScript(int(self.output_tokens[row]), int(self.output_seeds[row]))

@@ -226,5 +226,5 @@ def test_no_cache_release_gives_back_every_page():
 def test_token_ids_join_prompt_and_output():
     """Up to the prompt's end nothing is asked of the output."""
     one = RequestKV(SegmentPrompt(((1, 3),)), np.arange, no_pages=PageCounts(0, 1).empty)
-    assert one.token_ids(2).tolist() == stream_token_ids(1, 0, 2).tolist()
-    assert one.token_ids(5).tolist() == [*stream_token_ids(1, 0, 3).tolist(), 0, 1]
+    assert one.token_ids(2)[:].tolist() == stream_token_ids(1, 0, 2).tolist()
+    assert one.token_ids(5)[:].tolist() == [*stream_token_ids(1, 0, 3).tolist(), 0, 1]

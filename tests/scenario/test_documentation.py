@@ -59,6 +59,8 @@ def default_in_words(schema):
     default = schema["default"]
     if default is None:
         return "none"
+    if isinstance(default, dict) and list(default) == ["kind"]:
+        default = default["kind"]
     if isinstance(default, dict):
         return "no limits" if "ttft_ms" in default else "all defaults"
     if isinstance(default, list):

@@ -88,7 +88,41 @@ SPOILED = [
     (
         "seed: 3",
         "router: any",
-        "study.yaml:2: router: unknown value 'any' (it can only be round-robin)",
+        (
+            "study.yaml:2: router: unknown router 'any' (one of: round-robin, least-loaded,"
+            " prefix-aware, session-sticky)"
+        ),
+    ),
+    (
+        "seed: 3",
+        "router: prefix_aware",
+        "study.yaml:2: router: unknown router 'prefix_aware' (did you mean prefix-aware?)",
+    ),
+    ("seed: 3", "router: 3", "study.yaml:2: router: must be a name or a mapping, got 3"),
+    (
+        "seed: 3",
+        "router: {block_tokens: 3}",
+        "study.yaml:2: router.kind: is required",
+    ),
+    (
+        "seed: 3",
+        "router: {kind: least-load}",
+        "study.yaml:2: router.kind: unknown kind 'least-load' (did you mean least-loaded?)",
+    ),
+    (
+        "seed: 3",
+        "router: {kind: least-loaded, block_tokens: 3}",
+        "study.yaml:2: router.block_tokens: unknown key (known: kind)",
+    ),
+    (
+        "seed: 3",
+        "router: {kind: prefix-aware, max_tree_tokens: 15}",
+        "study.yaml:2: router: max_tree_tokens 15 is less than block_tokens 16",
+    ),
+    (
+        "seed: 3",
+        "router: {kind: session-sticky, max_idle_s: 0}",
+        "study.yaml:2: router.max_idle_s: must be greater than 0, got 0",
     ),
     # wrong types
     (

@@ -117,3 +117,26 @@ def test_static_any_traffic_never_mixes_two_batches(traffic, batch_size, wait_ms
         assert start_ns >= over_ns
         assert len(finishes_ns) <= batch_size
         over_ns = max(finishes_ns)
+
+
+@pytest.mark.parametrize("overlap", [True, False])
+def test_static_batch_is_closed_by_steps_passed_in_one_go(overlap):
+    """The step after a prefill is decided before any pass; those that follow pass in vain."""
+    config = SchedulerConfig(
+        max_total_tokens=256,
+        page_size=64,
+        disable_radix_cache=True,
+        decode_first=True,
+        prefill_max_requests=1,
+        max_running_requests=2,
+        disable_overlap_schedule=not overlap,
+        static_batching=StaticSettings(batch_size=3, max_wait_ns=0),
+        clip_max_new_tokens=4,
+    )
+    work = ListWorkload(
+        [
+            scripted(str(i), (i, prompt), output=output, ignore_eos=True)
+            for i, (prompt, output) in enumerate([(1, 4), (1, 40), (1, 1)])
+        ]
+    )
+    assert serve(work, config).text == serve(work, config, fast_forward=False).text

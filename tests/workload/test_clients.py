@@ -35,6 +35,13 @@ def test_clients_have_unique_requests_with_the_same_system_prompt(build):
     assert len({own[0] for _, own in segments}) == 40
 
 
+def test_clients_are_sessions_of_their_own(build):
+    """What a client sends is one session; independent requests have none."""
+    clients = build(SECTION).clients()
+    names = [[turn.request.spec.session for turn in client] for client in clients]
+    assert names == [[str(client)] * 5 for client in range(8)]
+
+
 def test_clients_think_as_long_as_their_distribution_says(build):
     """Mean 2 s over all turns but the first."""
     workload = build(SECTION | {"clients": 100, "requests_per_client": 51})

@@ -57,6 +57,14 @@ def test_mix_merges_by_time_and_ties_keep_the_order_of_parts(build):
     ]
 
 
+def test_mix_keeps_the_sessions_of_its_parts_apart(build):
+    """Two parts number their clients alike; who has no session gets none."""
+    requests = requests_of(build(mix(one=CLIENTS, two=CLIENTS, chat=CHAT)))
+    names = {request.spec.session for request in requests if request.spec.tenant != "chat"}
+    assert names == {f"{tenant}-{client}" for tenant in ("one", "two") for client in range(3)}
+    assert {r.spec.session for r in requests if r.spec.tenant == "chat"} == {""}
+
+
 def test_mix_of_open_and_closed_loops_has_both(build):
     """Clients of all parts one after another, labelled too."""
     workload = build(mix(a=CLIENTS, chat=CHAT, b=CLIENTS | {"clients": 1}))

@@ -12,6 +12,7 @@ FULL = {
     "output_seed": 9001,
     "ignore_eos": True,
     "tenant": "chat",
+    "session": "s-7",
 }
 LEAST = {"arrival": 1, "segments": [[7, 20]], "output_len": 4}
 
@@ -20,7 +21,8 @@ def test_servetwin_row_with_every_field_says_it_all(trace):
     """Each field is where it belongs."""
     (request,) = trace("servetwin", [FULL]).arrivals()
     spec = request.spec
-    assert (spec.rid, spec.arrival_ns, spec.tenant) == ("a", 250_000_000, "chat")
+    assert (spec.rid, spec.arrival_ns) == ("a", 250_000_000)
+    assert (spec.tenant, spec.session) == ("chat", "s-7")
     assert spec.prompt.segments == ((7, 20), (31, 12))
     assert (spec.max_new_tokens, spec.priority, spec.ignore_eos) == (64, 3, True)
     assert (request.script.num_tokens, request.script.seed) == (4, 9001)
@@ -30,7 +32,7 @@ def test_servetwin_row_with_the_least_has_defaults(trace):
     """Row number as name, 2**20 plus it as output stream, the output's length as limit."""
     _, request = trace("servetwin", [LEAST, LEAST]).arrivals()
     spec = request.spec
-    assert (spec.rid, spec.max_new_tokens, spec.tenant) == ("1", 4, "")
+    assert (spec.rid, spec.max_new_tokens, spec.tenant, spec.session) == ("1", 4, "", "")
     assert (spec.priority, spec.ignore_eos, spec.predicted_output_tokens) == (None, False, None)
     assert request.script.seed == 2**20 + 1
 
@@ -87,7 +89,7 @@ def test_servetwin_exact_guess_knows_who_ignores_the_end(trace):
 
 KNOWN = (
     "rid, arrival, segments, input_ids, output_len, max_new_tokens, priority, output_seed, "
-    "ignore_eos, tenant"
+    "ignore_eos, tenant, session"
 )
 # (fields of the second row, the error line)
 BAD = [
@@ -97,6 +99,7 @@ BAD = [
     ({"rid": "a\nb"}, 'rid: "a\\nb" has characters that cannot be printed'),
     ({"rid": "\ud800"}, 'rid: "\\ud800" has characters that cannot be printed'),
     ({"tenant": 3}, "tenant: 3 is not text"),
+    ({"session": 3}, "session: 3 is not text"),
     ({"tenant": "\x1b[2J"}, 'tenant: "\\u001b[2J" has characters that cannot be printed'),
     ({"arrival": -0.5}, "arrival: -0.5 is below 0"),
     ({"arrival": float("nan")}, "arrival: NaN is not a finite number"),

@@ -65,6 +65,13 @@ def test_sessions_answer_of_one_token_leaves_nothing_to_quote(build):
             assert len(request.spec.prompt.segments) == 1 + (turn + 1)
 
 
+def test_sessions_turns_name_their_session(build):
+    """All turns of one the same, no two sessions the same."""
+    names = [{turn.spec.session for turn in session} for session in sessions_of(build(SECTION))]
+    assert {len(name) for name in names} == {1}
+    assert len(set.union(*names)) == 20
+
+
 def test_sessions_draw_one_of_the_system_prompts(build):
     """Three different ones, all in use, 25 tokens each; nothing else is shared."""
     sessions = sessions_of(build(SECTION))

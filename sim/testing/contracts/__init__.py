@@ -13,11 +13,13 @@ from sim.testing.contracts.latencies import LatencyModelContract
 from sim.testing.contracts.page_pools import PagePoolContract
 from sim.testing.contracts.policies import SchedulePolicyContract
 from sim.testing.contracts.prefix_caches import PrefixCacheContract
+from sim.testing.contracts.routers import RouterContract
 
 __all__ = [
     "ExecutorContract",
     "LatencyModelContract",
     "PagePoolContract",
     "PrefixCacheContract",
+    "RouterContract",
     "SchedulePolicyContract",
 ]

@@ -39,6 +39,7 @@ def build_trace(config: TraceConfig, context: BuildContext) -> OpenLoopWorkload:
         priorities=rows.priorities,
         ignore_eos=rows.ignore_eos,
         tenants=_tenants(rows.tenants, config.tenant),
+        sessions=rows.sessions,
     )
     return OpenLoopWorkload(table, _scaled(rows.arrival_ns, config.time_scale, context.key))
 

@@ -28,6 +28,7 @@ class TraceRows:
     ignore_eos: NDArray[np.bool_] | None = None
     rids: Sequence[str] | None = None
     tenants: Sequence[str] | None = None
+    sessions: Sequence[str] | None = None
 
 
 class IntColumn:

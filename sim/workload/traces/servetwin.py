@@ -22,6 +22,7 @@ FIELDS = (
     "output_seed",
     "ignore_eos",
     "tenant",
+    "session",
 )
 _FIRST_OUTPUT_SEED = 1 << 20
 # As large as a scenario's `max_new_tokens: {factor: ...}` can make it.
@@ -40,6 +41,7 @@ class _Columns:
         self.ids, self.id_ends = IntColumn(), IntColumn([0])
         self.rid_lines: dict[str, int] = {}
         self.tenants: list[str] = []
+        self.sessions: list[str] = []
 
     def add(self, line: Line, row: JsonObject) -> None:
         refuse_unknown(line, row, FIELDS)
@@ -59,7 +61,8 @@ class _Columns:
         )
         self.priorities.append(_priority(line, row))
         self.ignore_eos.append(flag(line, row, "ignore_eos"))
-        self.tenants.append(_tenant(line, row))
+        self.tenants.append(_name(line, row, "tenant"))
+        self.sessions.append(_name(line, row, "session"))
 
     def _add_prompt(self, line: Line, row: JsonObject) -> None:
         if ("segments" in row) == ("input_ids" in row):
@@ -105,6 +108,7 @@ def read_servetwin(path: Path, *, limit: int | None) -> TraceRows:
         ignore_eos=columns.ignore_eos.to_numpy().astype(bool),
         rids=list(columns.rid_lines),
         tenants=columns.tenants,
+        sessions=columns.sessions if any(columns.sessions) else None,
     )
 
 
@@ -124,12 +128,12 @@ def _priority(line: Line, row: JsonObject) -> int:
     return whole(line, row, "priority", low=-_MAX_PRIORITY, high=_MAX_PRIORITY)
 
 
-def _tenant(line: Line, row: JsonObject) -> str:
-    tenant = row.get("tenant", "")
-    if not isinstance(tenant, str):
-        raise line.error("tenant", f"{shown(tenant)} is not text")
-    _require_printable(line, "tenant", tenant)
-    return tenant
+def _name(line: Line, row: JsonObject, key: str) -> str:
+    name = row.get(key, "")
+    if not isinstance(name, str):
+        raise line.error(key, f"{shown(name)} is not text")
+    _require_printable(line, key, name)
+    return name
 
 
 def _require_printable(line: Line, key: str, text: str) -> None:

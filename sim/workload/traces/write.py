@@ -47,6 +47,8 @@ def _line(request: ScriptedRequest, path: Path) -> str:
         row["priority"] = spec.priority
     if spec.tenant:
         row["tenant"] = spec.tenant
+    if spec.session:
+        row["session"] = spec.session
     # Written digit by digit: a float would round times beyond 26 days.
     arrival_s = Decimal(spec.arrival_ns) / NS_PER_S
     return f'{{"arrival": {arrival_s:f}, {json.dumps(row)[1:]}\n'

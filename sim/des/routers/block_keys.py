@@ -1,0 +1,45 @@
+"""Names for the blocks of a prompt, such that equal names mean equal beginnings."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.core.tokens import TokenIds
+
+BlockKeyArray = NDArray[np.uint64]
+
+_GOLDEN_RATIO = np.uint64(0x9E3779B97F4A7C15)
+_ODD = np.uint64(0xD6E8FEB86659FD93)
+_HALF = np.uint64(32)
+
+
+class BlockKeys:
+    """Cuts prompts into blocks of `block_tokens` tokens; a last block that is not full has no key.
+
+    Key i stands for *all* tokens up to the end of block i: two prompts whose keys i agree agree on
+    everything before too, up to chance in 2**64. The same in every process: no hash seed is in it.
+    """
+
+    def __init__(self, block_tokens: int) -> None:
+        self._block_tokens = block_tokens
+        self._weights = _mix(np.arange(block_tokens, dtype=np.uint64)) | np.uint64(1)
+
+    def of(self, token_ids: TokenIds) -> BlockKeyArray:
+        """The keys; uint64, shape [len(token_ids) // block_tokens]."""
+        num_blocks = len(token_ids) // self._block_tokens
+        tokens = token_ids[: num_blocks * self._block_tokens].view(np.uint64) * _ODD
+        # Ids that differ only in high bits would differ only in high bits of the sums too.
+        tokens ^= tokens >> _HALF
+        blocks = tokens.reshape(num_blocks, self._block_tokens) @ self._weights
+        places = np.arange(num_blocks, dtype=np.uint64)
+        keys: BlockKeyArray = np.cumsum(_mix(blocks + places * _GOLDEN_RATIO))
+        return keys
+
+
+def _mix(x: BlockKeyArray) -> BlockKeyArray:
+    """Every bit of the input in every bit of the output, one to one."""
+    mixed = x + _GOLDEN_RATIO
+    for _ in range(2):
+        mixed ^= mixed >> _HALF
+        mixed *= _ODD
+    mixed ^= mixed >> _HALF
+    return mixed

@@ -1,0 +1,102 @@
+"""The `router` key: which replica a request goes to. Just a kind may be given as its name."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self, get_args
+
+from pydantic import (
+    BeforeValidator,
+    Field,
+    SerializerFunctionWrapHandler,
+    WrapSerializer,
+    model_validator,
+)
+
+from sim.core.units import seconds_to_ns
+from sim.scenario.wording import describe, unknown_value
+from sim.strict_model import StrictModel
+
+_MOST = 2**31 - 1
+# 115 days: longer than any session.
+_MAX_IDLE_S = 10**7
+
+
+class RoundRobinConfig(StrictModel):
+    """`kind: round-robin`: one after the other."""
+
+    kind: Literal["round-robin"]
+
+    def parameters(self) -> Mapping[str, object]:
+        return {}
+
+
+class LeastLoadedConfig(StrictModel):
+    """`kind: least-loaded`: the one with the fewest requests that are not over."""
+
+    kind: Literal["least-loaded"]
+
+    def parameters(self) -> Mapping[str, object]:
+        return {}
+
+
+class PrefixAwareConfig(StrictModel):
+    """`kind: prefix-aware`; defaults are those of SGLang's gateway, its tree's in tokens."""
+
+    kind: Literal["prefix-aware"]
+    cache_threshold: float = Field(default=0.3, ge=0, le=1)
+    balance_abs_threshold: int = Field(default=64, ge=0, le=_MOST)
+    balance_rel_threshold: float = Field(default=1.5, ge=1, le=1000)
+    max_tree_tokens: int = Field(default=2**24, ge=1, le=2**40)
+    block_tokens: int = Field(default=16, ge=1, le=4096)
+
+    def parameters(self) -> Mapping[str, object]:
+        return self.model_dump(exclude={"kind"})
+
+    @model_validator(mode="after")
+    def _check_blocks(self) -> Self:
+        if self.max_tree_tokens < self.block_tokens:
+            raise ValueError(
+                f"max_tree_tokens {self.max_tree_tokens} is less than"
+                f" block_tokens {self.block_tokens}"
+            )
+        return self
+
+
+class SessionStickyConfig(StrictModel):
+    """`kind: session-sticky`: a session's requests follow its first."""
+
+    kind: Literal["session-sticky"]
+    key: Literal["session", "tenant"] = "session"
+    max_idle_s: Annotated[float, Field(gt=0, le=_MAX_IDLE_S)] | None = 14_400
+
+    def parameters(self) -> Mapping[str, object]:
+        idle_ns = None if self.max_idle_s is None else seconds_to_ns(self.max_idle_s)
+        return {"by_tenant": self.key == "tenant", "max_idle_ns": idle_ns}
+
+
+_Section = RoundRobinConfig | LeastLoadedConfig | PrefixAwareConfig | SessionStickyConfig
+ROUTER_KINDS = tuple(
+    get_args(section.model_fields["kind"].annotation)[0] for section in get_args(_Section)
+)
+
+
+def _section_of(value: Any) -> Any:
+    if isinstance(value, str):
+        if value not in ROUTER_KINDS:
+            raise ValueError(unknown_value("router", value, ROUTER_KINDS))
+        return {"kind": value}
+    if not isinstance(value, dict | StrictModel):
+        raise ValueError(f"must be a name or a mapping, got {describe(value)}")
+    return value
+
+
+def _shortest(section: _Section, dump: SerializerFunctionWrapHandler) -> Any:
+    """The name alone where all else is default: tables and hashes know one spelling."""
+    is_default = section == type(section).model_validate({"kind": section.kind})
+    return section.kind if is_default else dump(section)
+
+
+RouterConfig = Annotated[
+    Annotated[_Section, Field(discriminator="kind")],
+    BeforeValidator(_section_of),
+    WrapSerializer(_shortest),
+]

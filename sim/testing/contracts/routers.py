@@ -1,0 +1,90 @@
+"""What every router promises."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from sim.core.request import RequestSpec
+from sim.core.tokens import ArrayPrompt, stream_token_ids
+from sim.des.routers.router import Router
+
+MakeRouter = Callable[[], Router]
+
+
+@dataclass
+class FakeReplica:
+    """A server of which only the load is known."""
+
+    num_unfinished: int = 0
+
+
+def arriving(
+    row: int, *segments: tuple[int, int], session: str = "", tenant: str = "", arrival_ns: int = 0
+) -> RequestSpec:
+    """A request with a prompt of these `(seed, num_tokens)` segments."""
+    ids = np.concatenate([stream_token_ids(seed, 0, length) for seed, length in segments])
+    return RequestSpec(f"r{row}", arrival_ns, ArrayPrompt(ids), 10, session=session, tenant=tenant)
+
+
+def _varied_requests(seed: int, num_requests: int = 60) -> Iterator[RequestSpec]:
+    """Some share a beginning, some a session or a tenant, some nothing; some are short."""
+    rng = np.random.default_rng(seed)
+    for row in range(num_requests):
+        yield arriving(
+            row,
+            (int(rng.integers(0, 4)), int(rng.integers(1, 200))),
+            (100 + row, int(rng.integers(1, 100))),
+            session=("", "a", "b", "c")[int(rng.integers(0, 4))],
+            tenant=("", "x", "y")[int(rng.integers(0, 3))],
+            arrival_ns=row * 10**9,
+        )
+
+
+def _serve(router: Router, requests: Iterator[RequestSpec], loads: Sequence[int]) -> list[int]:
+    """The choices, with loads that grow by what is chosen and now and then shrink."""
+    replicas = [FakeReplica(load) for load in loads]
+    choices = []
+    for row, spec in enumerate(requests):
+        chosen = router.choose(spec, replicas)
+        choices.append(chosen)
+        replicas[chosen].num_unfinished += 1
+        done = replicas[row % len(replicas)]
+        done.num_unfinished = max(0, done.num_unfinished - row % 3)
+    return choices
+
+
+class RouterContract:
+    """Fixture `make_router: Callable[[], Router]`."""
+
+    def test_choose_any_request_goes_to_one_of_the_replicas(self, make_router: MakeRouter) -> None:
+        """One, a few or many of them, idle or busy; with one there is no choice."""
+        for num_replicas in (1, 2, 3, 64):
+            loads = [replica % 5 for replica in range(num_replicas)]
+            choices = _serve(make_router(), _varied_requests(num_replicas), loads)
+            assert set(choices) <= set(range(num_replicas))
+
+    def test_choose_same_calls_give_the_same_choices(self, make_router: MakeRouter) -> None:
+        """Two routers made alike agree on every request."""
+        for seed in range(5):
+            one, other = (
+                _serve(make_router(), _varied_requests(seed), [3, 0, 1, 2]) for _ in range(2)
+            )
+            assert one == other
+
+    def test_choose_changes_neither_request_nor_replicas(self, make_router: MakeRouter) -> None:
+        """Loads are the servers' business, and a prompt may be shared with others."""
+        router, replicas = make_router(), [FakeReplica(load) for load in (4, 0, 7)]
+        for spec in _varied_requests(1):
+            before = spec.prompt.token_ids().copy()
+            router.choose(spec, replicas)
+            assert np.array_equal(spec.prompt.token_ids(), before)
+            assert [replica.num_unfinished for replica in replicas] == [4, 0, 7]
+
+    def test_choose_unrelated_requests_are_spread_evenly(self, make_router: MakeRouter) -> None:
+        """Requests with nothing in common go to all replicas alike."""
+        router, replicas = make_router(), [FakeReplica() for _ in range(5)]
+        for row in range(50):
+            spec = arriving(row, (row, 80), session=f"s{row}", tenant=f"t{row}")
+            replicas[router.choose(spec, replicas)].num_unfinished += 1
+        assert [replica.num_unfinished for replica in replicas] == [10] * 5

@@ -1,0 +1,48 @@
+"""Sessions stay where they began, for as long as they are remembered."""
+
+from sim.testing.contracts.routers import FakeReplica, arriving
+
+_S = 10**9
+
+
+def choose(router, loads, **request):
+    return router.choose(arriving(0, (1, 5), **request), [FakeReplica(load) for load in loads])
+
+
+def test_session_sticky_follows_the_first_request_of_a_session(router_of):
+    """Also when that replica has become the busiest by far."""
+    router = router_of("session-sticky")
+    assert choose(router, [1, 0, 2], session="a") == 1
+    assert choose(router, [1, 500, 0], session="b") == 2
+    assert choose(router, [0, 500, 2], session="a") == 1
+
+
+def test_session_sticky_without_a_session_goes_by_load(router_of):
+    """Tenants are no sessions: theirs may be many conversations."""
+    router = router_of("session-sticky")
+    assert choose(router, [1, 0], tenant="x") == 1
+    assert choose(router, [0, 1], tenant="x") == 0
+
+
+def test_session_sticky_by_tenant_keeps_tenants_together(router_of):
+    """Whatever sessions its requests name."""
+    router = router_of("session-sticky", key="tenant")
+    assert choose(router, [1, 0], tenant="x", session="a") == 1
+    assert choose(router, [0, 1], tenant="x", session="b") == 1
+    assert choose(router, [0, 1], session="a") == 0
+
+
+def test_session_sticky_forgets_a_session_that_was_idle_for_so_long(router_of):
+    """Idle counts from its last request; at the limit it is forgotten."""
+    for pause_ns, chosen in ((10 * _S - 1, 1), (10 * _S, 0)):
+        router = router_of("session-sticky", max_idle_s=10)
+        assert choose(router, [1, 0], session="a") == 1
+        assert choose(router, [0, 1], session="a", arrival_ns=7 * _S) == 1
+        assert choose(router, [0, 1], session="a", arrival_ns=7 * _S + pause_ns) == chosen
+
+
+def test_session_sticky_without_a_limit_never_forgets(router_of):
+    """A year later."""
+    router = router_of("session-sticky", max_idle_s=None)
+    assert choose(router, [1, 0], session="a") == 1
+    assert choose(router, [0, 1], session="a", arrival_ns=365 * 86_400 * _S) == 1

@@ -1,0 +1,19 @@
+"""Routers that look at no request."""
+
+from sim.testing.contracts.routers import FakeReplica, arriving
+
+
+def choices(router, loads, num_requests):
+    replicas = [FakeReplica(load) for load in loads]
+    return [router.choose(arriving(row, (row, 5)), replicas) for row in range(num_requests)]
+
+
+def test_round_robin_takes_turns_whatever_the_loads(router_of):
+    """From the first replica on."""
+    assert choices(router_of("round-robin"), [9, 0, 3], 7) == [0, 1, 2, 0, 1, 2, 0]
+
+
+def test_least_loaded_takes_the_smallest_load_and_the_first_of_several(router_of):
+    """At every choice anew."""
+    assert choices(router_of("least-loaded"), [4, 2, 7, 2], 3) == [1, 1, 1]
+    assert choices(router_of("least-loaded"), [0, 0], 1) == [0]

@@ -1,0 +1,132 @@
+"""INV-12 and INV-6 with many replicas: what a router sees does not depend on how time passes."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sim.des.routers.prefix_aware import PrefixAware
+from sim.des.routers.session_sticky import SessionSticky
+from sim.des.routers.simple import LeastLoaded, RoundRobin
+from sim.scheduler.config import SchedulerConfig
+from sim.testing.random_scenarios import random_scenarios
+from sim.testing.serve import linear_latency, serve
+from sim.testing.workloads import ListWorkload, scripted
+from sim.workload.workload import Turn
+
+ROUTERS = {
+    "round-robin": RoundRobin,
+    "least-loaded": LeastLoaded,
+    # So that all three of its rules decide, and its tree overflows, with a few short requests.
+    "prefix-aware": lambda: PrefixAware(
+        cache_threshold=0.2,
+        balance_abs_threshold=2,
+        balance_rel_threshold=1.5,
+        max_tree_tokens=200,
+        block_tokens=4,
+    ),
+    "session-sticky": lambda: SessionSticky(by_tenant=False, max_idle_ns=50_000_000),
+}
+kinds = pytest.mark.parametrize("kind", sorted(ROUTERS))
+
+
+def in_session(request, number):
+    """Every third request stands alone."""
+    session = f"s{number % 5}" if number % 3 else ""
+    return replace(request, spec=replace(request.spec, session=session))
+
+
+def with_sessions(workload):
+    requests = [in_session(request, i) for i, request in enumerate(workload.requests)]
+    turns = [
+        [Turn(turn.think_ns, in_session(turn.request, i)) for turn in client]
+        for i, client in enumerate(workload.turns)
+    ]
+    return ListWorkload(requests, turns)
+
+
+def outcome(scenario, workload, router, **how):
+    """All that is logged; `replica` of every request among it."""
+    served = serve(
+        workload, scenario.config, scenario.latencies(), check=False, router=router, **how
+    )
+    requests, gaps = served.log.requests, served.log.token_gaps
+    columns = {name: list(getattr(requests, name)) for name in requests.__dataclass_fields__}
+    return served.text, columns, gaps.gap_ns.tolist(), gaps.count.tolist()
+
+
+@kinds
+@settings(max_examples=60)
+@given(scenario=random_scenarios(), replicas=st.integers(2, 4))
+def test_router_any_scenario_chooses_alike_with_and_without_fast_forward(kind, scenario, replicas):
+    """Loads at an arrival are the same, whether the steps around it were taken one by one."""
+    scenario = replace(scenario, replicas=replicas)
+    workload = with_sessions(scenario.workload)
+    one, other = (
+        outcome(scenario, workload, ROUTERS[kind](), fast_forward=fast) for fast in (True, False)
+    )
+    assert one == other
+
+
+@kinds
+@pytest.mark.parametrize("overlap", [True, False])
+@pytest.mark.parametrize("late_ns", [-1, 0, 1])
+def test_router_arrival_at_the_end_of_a_request_goes_first(kind, overlap, late_ns):
+    """An instant later the request is over, with fast-forward and without."""
+    latencies = [
+        linear_latency(per_prefill_token_s=0, per_decode_request_s=0, per_context_token_s=0)
+        for _ in range(2)
+    ]
+    config = SchedulerConfig(disable_overlap_schedule=not overlap)
+    # On replica 0 for 20 steps of 5 ms; on replica 1 for many more.
+    first = [scripted("a", (1, 20), output=20), scripted("b", (2, 20), output=200)]
+    alone = serve(ListWorkload(first), config, latencies)
+    end_ns = alone.request("a")["finish_ns"]
+    last = scripted("c", (3, 20), output=3, arrival_ns=end_ns + late_ns)
+    loads = []
+
+    class Watched:
+        """The router, and the loads that it saw last."""
+
+        def __init__(self):
+            self.router = ROUTERS[kind]()
+
+        def choose(self, spec, replicas):
+            loads.append([replica.num_unfinished for replica in replicas])
+            return self.router.choose(spec, replicas)
+
+    for fast_forward in (True, False):
+        workload = ListWorkload([*first, last])
+        serve(workload, config, latencies, fast_forward=fast_forward, router=Watched())
+        assert loads[-1] == [0 if late_ns > 0 else 1, 1]
+
+
+def runs_of(served, replica):
+    """Logged runs of steps: where the steps of a replica were cut."""
+    steps = served.log.steps
+    mine = steps.replica == replica
+    return steps.num_steps[mine].tolist(), steps.t_start_ns[mine].tolist()
+
+
+@pytest.mark.parametrize("overlap", [True, False])
+def test_replica_runs_are_cut_by_its_own_arrivals_alone(overlap):
+    """A busy neighbour with many arrivals leaves no trace in how another's steps pass."""
+    config = SchedulerConfig(disable_overlap_schedule=not overlap)
+    mine = [scripted(f"m{i}", (i, 50), output=600, arrival_ns=i * 777_000_000) for i in range(3)]
+    others = [
+        scripted(f"o{i}", (50 + i, 50), output=40, arrival_ns=1 + i * 10_000_000)
+        for i in range(200)
+    ]
+
+    class ByName:
+        def choose(self, spec, replicas):
+            return 0 if spec.rid.startswith("m") else 1
+
+    merged = sorted([*mine, *others], key=lambda request: request.spec.arrival_ns)
+    latencies = [linear_latency(), linear_latency()]
+    alone = serve(ListWorkload(mine), config, latencies, router=ByName())
+    together = serve(ListWorkload(merged), config, latencies, router=ByName())
+    assert len(runs_of(together, 1)[0]) > 200
+    assert runs_of(together, 0) == runs_of(alone, 0)
+    assert len(runs_of(alone, 0)[0]) < 25

@@ -1,0 +1,38 @@
+"""Rows go in, the same numbers come out as columns."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sim.runlog.row_buffer import RowBuffer
+
+NUMBERS = st.one_of(
+    st.integers(-200, 200), st.integers(-(2**40), 2**40), st.sampled_from([0, 2**63 - 1, -(2**63)])
+)
+
+
+@given(st.lists(st.tuples(NUMBERS, NUMBERS, NUMBERS), max_size=30))
+def test_columns_are_the_rows_numbers(rows):
+    """Whatever width they need."""
+    buffer = RowBuffer(3)
+    for row in rows:
+        buffer.append(row)
+    columns = list(buffer.take_columns())
+    assert [column.dtype for column in columns] == [np.int64] * 3
+    assert list(zip(*(column.tolist() for column in columns), strict=True)) == rows
+
+
+def test_many_rows_keep_their_order():
+    """Several packs, each with widths of its own; numbers grow from one byte to five."""
+    buffer = RowBuffer(2)
+    numbers = np.arange(50_000) ** 2
+    for number in numbers.tolist():
+        buffer.append((number, -number))
+    squares, negatives = buffer.take_columns()
+    assert np.array_equal(squares, numbers)
+    assert np.array_equal(negatives, -numbers)
+
+
+def test_no_rows_make_empty_columns():
+    """A run without steps has tables all the same."""
+    assert [len(column) for column in RowBuffer(2).take_columns()] == [0, 0]
