@@ -7,6 +7,7 @@ import os
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 from setuptools import Extension, setup
 
@@ -15,26 +16,32 @@ _ASKED = os.environ.get("SERVETWIN_COMPILE", "0") not in {"", "0"}
 _EDITABLE = {"develop", "editable_wheel"}
 
 
-def modules(compiled: list[str], interpreted: list[str]) -> list[str]:
-    """Files that match `compiled` and not `interpreted`, sorted; paths from here."""
-
-    def matches(patterns: list[str]) -> set[str]:
-        return {str(path.relative_to(ROOT)) for glob in patterns for path in ROOT.glob(glob)}
-
-    return sorted(matches(compiled) - matches(interpreted))
+def settings() -> dict[str, Any]:
+    """What pyproject.toml says."""
+    return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
 
-def extensions(paths: list[str]) -> list[Extension]:
-    """One shared library of these modules, and a stub of each."""
-    from mypyc.build import mypycify  # noqa: PLC0415 - needed by who compiles
+def module_paths() -> list[str]:
+    """Files to compile, sorted: those that match `compiled` and not `interpreted`."""
+    patterns = settings()["tool"]["servetwin"]["build"]
+    compiled, interpreted = (
+        {str(path.relative_to(ROOT)) for pattern in patterns[which] for path in ROOT.glob(pattern)}
+        for which in ("compiled", "interpreted")
+    )
+    return sorted(compiled - interpreted)
+
+
+def extensions() -> list[Extension]:
+    """One shared library of these modules, and a stub for each."""
+    from mypyc.build import mypycify  # noqa: PLC0415 - only who compiles has it
 
     # Without the project's settings: its checks, and their plugins, are for developers.
-    options = ["--config-file=", "--ignore-missing-imports", "--python-executable", sys.executable]
+    options = ["--config-file=", "--follow-imports=silent"]
     made: list[Extension] = mypycify(
-        [*options, *paths], opt_level="2", debug_level="0", group_name="servetwin"
+        [*options, *module_paths()], opt_level="2", debug_level="0", group_name="servetwin"
     )
     for extension in made:
-        # A multiplication and an addition made one would round once: other times than Python's.
+        # A fused multiply-add rounds once where Python rounds twice: other times on some machines.
         extension.extra_compile_args = [*extension.extra_compile_args, "-ffp-contract=off"]
     return made
 
@@ -46,13 +53,10 @@ def main() -> None:
         return
     if _EDITABLE & set(sys.argv):
         sys.exit("SERVETWIN_COMPILE: an editable install would go on running what was compiled")
-    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     setup(
         # What pip installs to build with, in an environment of its own.
-        setup_requires=settings["project"]["optional-dependencies"]["compile"],
-        ext_modules=extensions(modules(**settings["tool"]["servetwin"]["build"]))
-        if "bdist_wheel" in sys.argv
-        else [],
+        setup_requires=settings()["project"]["optional-dependencies"]["compile"],
+        ext_modules=extensions() if "bdist_wheel" in sys.argv else [],
     )
 
 
