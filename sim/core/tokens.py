@@ -12,10 +12,12 @@ from numpy.typing import NDArray
 
 TokenIds = NDArray[np.int64]
 
-_FIRST_STREAM_TOKEN = 1000
+_FIRST_STREAM_TOKEN = np.uint64(1000)
 _INDEX_BITS = 32
 _UINT64_MAX = (1 << 64) - 1
 _GOLDEN_RATIO = 0x9E3779B97F4A7C15
+_FACTOR_1, _FACTOR_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+_BITS_27, _BITS_30, _BITS_31, _BITS_34 = (np.uint64(bits) for bits in (27, 30, 31, 34))
 _BLOCK_TOKEN_BASE = 1 << 62
 _BLOCK_INDEX_BITS = 20
 _NO_TOKENS = np.empty(0, dtype=np.int64)
@@ -69,10 +71,11 @@ def stream_token_ids(seed: int, start: int, stop: int) -> TokenIds:
     Returns:
         int64, shape [stop - start], values 1000 to 1000 + 2**30 - 1.
     """
-    x = np.arange(start, stop, dtype=np.uint64)
     # Summed as Python integers: numpy warns when two scalars wrap around, arrays just do.
-    x += np.uint64((((seed & 0xFFFFFFFF) << _INDEX_BITS) + _GOLDEN_RATIO) & _UINT64_MAX)
-    return _mix(x)
+    first = (((seed & 0xFFFFFFFF) << _INDEX_BITS) + _GOLDEN_RATIO + start) & _UINT64_MAX
+    if first + stop - start > _UINT64_MAX:
+        return _mix(np.arange(stop - start, dtype=np.uint64) + np.uint64(first))
+    return _mix(np.arange(first, first + stop - start, dtype=np.uint64))
 
 
 def stream_tokens_at(seeds: NDArray[np.int64], indices: NDArray[np.int64]) -> TokenIds:
@@ -85,13 +88,13 @@ def stream_tokens_at(seeds: NDArray[np.int64], indices: NDArray[np.int64]) -> To
 
 def _mix(x: NDArray[np.uint64]) -> TokenIds:
     """Token ids out of counters, by splitmix64's finaliser; in place."""
-    x ^= x >> np.uint64(30)
-    x *= np.uint64(0xBF58476D1CE4E5B9)
-    x ^= x >> np.uint64(27)
-    x *= np.uint64(0x94D049BB133111EB)
-    x ^= x >> np.uint64(31)
-    x >>= np.uint64(34)
-    x += np.uint64(_FIRST_STREAM_TOKEN)
+    x ^= x >> _BITS_30
+    x *= _FACTOR_1
+    x ^= x >> _BITS_27
+    x *= _FACTOR_2
+    x ^= x >> _BITS_31
+    x >>= _BITS_34
+    x += _FIRST_STREAM_TOKEN
     return x.view(np.int64)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from sim.core.errors import InvariantError
 from sim.kvcache.page_pool import PagePool, Span
-from sim.kvcache.radix_node import RadixNode
+from sim.kvcache.radix_node import ChildKey, RadixNode
 
 
 class HostSide:
@@ -30,7 +30,7 @@ class HostSide:
 
     def __init__(self) -> None:
         self.pages: Span | None = None
-        self.children: dict[int | bytes, RadixNode] = {}
+        self.children: dict[ChildKey, RadixNode] = {}
         self.num_uses = self.num_locks = 0
         self.queued = False
 

@@ -14,7 +14,7 @@ from sim.core.tokens import TokenIds, TokenSequence, kept_part
 from sim.kvcache.eviction import Leaves, LruLeaves
 from sim.kvcache.page_pool import PagePool, Span
 from sim.kvcache.prefix_cache import Match
-from sim.kvcache.radix_node import RadixNode
+from sim.kvcache.radix_node import ChildKey, RadixNode
 
 # No path has as many nodes: ticks are handed out from the end upwards.
 _DEEPEST_PATH = 1 << 24
@@ -50,6 +50,7 @@ class RadixCache:
                 raise InvariantError("the root was evicted")
             node = node.parent
         while node.end < limit and node.children:
+            self._key_only_child(node)
             child = node.children.get(self._child_key(token_ids, node.end))
             if child is None:
                 break
@@ -62,7 +63,7 @@ class RadixCache:
             node = child
         return Match(node)
 
-    def _child_key(self, token_ids: TokenSequence, start: int) -> int | bytes:
+    def _child_key(self, token_ids: TokenSequence, start: int) -> ChildKey:
         """What a node is found by below its parent: its first page."""
         page = token_ids[start : start + self._page_size]
         return int(page[0]) if self._page_size == 1 else page.tobytes()
@@ -75,6 +76,15 @@ class RadixCache:
         if differs[first]:
             num_tokens = first
         return num_tokens // self._page_size * self._page_size
+
+    def _key_only_child(self, node: RadixNode) -> None:
+        """Make the key of a leaf that is looked for; many are evicted before anybody does."""
+        if len(node.children) != 1:
+            return
+        (child,) = node.children.values()
+        if child.key is child:
+            child.key = self._child_key(child.token_ids, 0)
+            node.children = {child.key: child}
 
     # ---- use -----------------------------------------------------------------------------------
 
@@ -124,10 +134,14 @@ class RadixCache:
             node = node.parent
         self._use_path(node)
         rest = pages
+        key: ChildKey | None = None
         while node.end < len(token_ids) and node.children:
-            child = node.children.get(self._child_key(token_ids, node.end))
+            self._key_only_child(node)
+            key = self._child_key(token_ids, node.end)
+            child = node.children.get(key)
             if child is None:
                 break
+            key = None
             self._use(child)
             end = node.end + len(child.token_ids)
             num_tokens = self._num_common_tokens(
@@ -143,12 +157,15 @@ class RadixCache:
         num_cached = node.end
         if num_cached < len(token_ids):
             leaf_ids = kept_part(token_ids, num_cached, len(token_ids))
-            node = self._add_leaf(node, leaf_ids, rest)
+            node = self._add_leaf(node, leaf_ids, rest, key)
         return node, num_cached
 
-    def _add_leaf(self, parent: RadixNode, token_ids: TokenSequence, pages: Span) -> RadixNode:
+    def _add_leaf(
+        self, parent: RadixNode, token_ids: TokenSequence, pages: Span, key: ChildKey | None
+    ) -> RadixNode:
+        """`key`: the leaf's if it is known; otherwise it must be an only child."""
         leaf = RadixNode(token_ids, pages, parent.end + len(token_ids), parent, self._num_ranks)
-        leaf.key = self._child_key(token_ids, 0)
+        leaf.key = leaf if key is None else key
         self._num_ranks += 1
         self._use(leaf)
         parent.children[leaf.key] = leaf
@@ -174,7 +191,7 @@ class RadixCache:
         upper.key = node.key
         parent.children[upper.key] = upper
         node.token_ids = kept_part(node.token_ids, num_tokens, len(node.token_ids))
-        node.key = self._child_key(node.token_ids, 0)
+        node.key = node
         node.pages = lower_pages
         node.parent = upper
         upper.children[node.key] = node

@@ -1,6 +1,6 @@
 """A node of the radix tree: a run of whole pages of tokens below its parent."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Union
 
 import numpy as np
 
@@ -9,6 +9,9 @@ from sim.kvcache.page_pool import PageCount, Span
 
 if TYPE_CHECKING:
     from sim.kvcache.host_memory import HostSide
+
+# A node is found by its first page: by its token at page size 1, else by their bytes.
+ChildKey = Union[int, bytes, "RadixNode"]
 
 # What an eviction policy makes of a node's uses: larger is better.
 Worth = tuple[int, float]
@@ -20,7 +23,8 @@ class RadixNode:
 
     Attributes:
         token_ids: tokens of this node alone, a multiple of the page size.
-        key: what its parent has it under: the content of its first page.
+        key: what its parent has it under: the content of its first page, or itself as long as
+            nobody looked for it there; then it is an only child.
         pages: the pages that hold their KV.
         end: tokens from the root to this node's end. A split never changes it.
         parent: None for the root only. Kept after eviction, see `RadixCache.match`.
@@ -56,11 +60,11 @@ class RadixNode:
         self, token_ids: TokenSequence, pages: Span, end: int, parent: "RadixNode | None", rank: int
     ) -> None:
         self.token_ids = token_ids
-        self.key: int | bytes = b""
+        self.key: ChildKey = self
         self.pages = pages
         self.end = end
         self.parent = parent
-        self.children: dict[int | bytes, RadixNode] = {}
+        self.children: dict[ChildKey, RadixNode] = {}
         self.rank = rank
         self.num_locks = 0
         self.last_used_tick = 0

@@ -17,7 +17,7 @@ from sim.kvcache.host_settings import HostCacheSettings
 from sim.kvcache.page_pool import PagePool, Span
 from sim.kvcache.prefix_cache import HostMatch, Match
 from sim.kvcache.radix_cache import RadixCache
-from sim.kvcache.radix_node import RadixNode
+from sim.kvcache.radix_node import ChildKey, RadixNode
 
 
 class TieredRadixCache(RadixCache):
@@ -102,12 +102,16 @@ class TieredRadixCache(RadixCache):
 
     # ---- growth --------------------------------------------------------------------------------
 
-    def _add_leaf(self, parent: RadixNode, token_ids: TokenSequence, pages: Span) -> RadixNode:
+    def _add_leaf(
+        self, parent: RadixNode, token_ids: TokenSequence, pages: Span, key: ChildKey | None
+    ) -> RadixNode:
         """As for any cache; nodes in host memory alone take the pages of their tokens first."""
         while len(token_ids):
-            child = parent.host.children.get(self._child_key(token_ids, 0))
+            # Host memory finds nodes by their keys, so that all are made at once.
+            key = self._child_key(token_ids, 0)
+            child = parent.host.children.get(key)
             if child is None:
-                leaf = super()._add_leaf(parent, token_ids, pages)
+                leaf = super()._add_leaf(parent, token_ids, pages, key)
                 leaf.host = HostSide()
                 return leaf
             end = min(len(token_ids), len(child.token_ids))
@@ -122,6 +126,7 @@ class TieredRadixCache(RadixCache):
 
     def _split(self, node: RadixNode, num_tokens: int) -> RadixNode:
         upper = super()._split(node, num_tokens)
+        self._key_only_child(upper)
         self._split_copy(upper, node, num_tokens)
         if node in self.memory.spares:
             self.memory.spares[upper] = None
