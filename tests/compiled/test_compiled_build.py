@@ -47,9 +47,9 @@ def build(place):
     for name in SOURCES:
         copy = shutil.copytree if (REPOSITORY / name).is_dir() else shutil.copy
         copy(REPOSITORY / name, source / name)
+    options = ("--no-deps", "--no-build-isolation", "--disable-pip-version-check")
     done = subprocess.run(
-        [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation"]
-        + ["--disable-pip-version-check", "-w", place, source],
+        [sys.executable, "-m", "pip", "wheel", *options, "-w", place, source],
         env=os.environ | {"SERVETWIN_COMPILE": "1"},
         capture_output=True,
         text=True,
