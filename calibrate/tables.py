@@ -8,7 +8,7 @@ from rich.table import Table
 
 from sim.latency.profile_format import Errors, LatencyProfile, Term, mode_of
 from sim.latency.profile_terms import MODE_TERMS, QUANTITIES
-from sim.report.tables import number
+from sim.report.numbers import number
 
 ERROR_COLUMNS = ("points", "MAPE %", "p50 %", "p95 %", "max %", "total %", "outliers")
 

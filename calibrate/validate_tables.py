@@ -10,7 +10,7 @@ from calibrate.ranking import RANKED, Agreement, Ranking
 from calibrate.tables import ERROR_COLUMNS, error_cells, new_table
 from calibrate.validate import STAGES, Case, Validation
 from calibrate.validate_steps import StepErrors
-from sim.report.tables import number
+from sim.report.numbers import number
 
 _UNDEFINED = "-"
 _RATIOS = {

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from sim.command_line import new_app, run_app, with_tracebacks
+from sim.command_line import new_app, run_app, use_one_blas_thread, with_tracebacks
 
 app = new_app("Simulate an LLM serving scheduler: scenarios in, latencies and decisions out.")
 
@@ -191,6 +191,7 @@ def demo_command(
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
+    use_one_blas_thread()
     return run_app(app, "simulate", argv)
 
 

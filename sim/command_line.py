@@ -20,6 +20,7 @@ from sim import __version__
 from sim.core.errors import InputError
 
 _INTERRUPTED = 130
+_BLAS_THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")
 
 
 def is_compiled() -> bool:
@@ -65,6 +66,8 @@ def new_app(description: str) -> typer.Typer:
 
 def run_app(app: typer.Typer, program: str, argv: Sequence[str] | None) -> int:
     """Run the command line of `program`; returns the exit code. Without arguments: its help."""
+    # Looking for plugins reads a file of every installed package; none of them is needed here.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     if not (sys.argv[1:] if argv is None else argv):
         argv = ["--help"]
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -90,6 +93,15 @@ def run_app(app: typer.Typer, program: str, argv: Sequence[str] | None) -> int:
     except Exception as error:
         code = _explain(program, error)
     return code if isinstance(code, int) else 0
+
+
+def use_one_blas_thread() -> None:
+    """Let numpy start no threads, unless the user has said how many. Call it before numpy loads.
+
+    For programs without linear algebra: the threads of a pool spin for work that never comes.
+    """
+    if not any(name in os.environ for name in _BLAS_THREADS):
+        os.environ[_BLAS_THREADS[0]] = "1"
 
 
 @contextmanager

@@ -9,4 +9,11 @@ class StrictModel(BaseModel):
     A tuple field needs `Field(strict=False)`: YAML knows only lists.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        strict=True,
+        allow_inf_nan=False,
+        # Validators are built for what is validated, not for each of its parts by itself.
+        defer_build=True,
+    )

@@ -6,13 +6,12 @@ from pathlib import Path
 
 from realrun.rig import RunnerOptions
 from realrun.serve import Sampling, Watcher, serve_scenario
-from sim.commands.output import print_line, print_table
+from sim.commands.output import print_line, print_summary
 from sim.commands.run import slo_of
 from sim.core.atomic import check_target
 from sim.report.files import summary_json
 from sim.report.metrics import summarise
 from sim.report.progress import Progress
-from sim.report.tables import summary_table
 from sim.runlog.load import load_run_log
 from sim.runlog.run_log_file import RecordedRun, write_run_log
 from sim.scenario.load import load_scenario
@@ -49,4 +48,4 @@ def run(
     if json:
         print_line(summary_json(summary).rstrip())
     else:
-        print_table(summary_table(summary))
+        print_summary(summary)

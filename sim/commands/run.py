@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from sim import __version__
-from sim.commands.output import print_line, print_table
+from sim.commands.output import print_line, print_summary
 from sim.commands.result_files import ResultFiles
 from sim.core.errors import InputError
 from sim.des.routers.table import make_router
@@ -17,7 +17,6 @@ from sim.latency.ranges import RangeReport
 from sim.report.files import summary_json, write_out_dir, write_requests
 from sim.report.metrics import Slo, summarise
 from sim.report.progress import Progress
-from sim.report.tables import summary_table
 from sim.runlog import RunLog
 from sim.scenario.build import BuiltScenario, build
 from sim.scenario.load import load_scenario
@@ -116,6 +115,6 @@ def run(
     if json:
         print_line(summary_json(summary).rstrip())
     else:
-        print_table(summary_table(summary))
+        print_summary(summary)
     if "left_range" in log.meta:
         sys.stderr.write(f"servetwin: warning: {log.meta['left_range']}\n")

@@ -10,7 +10,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from sim.commands.output import print_line, print_table
-from sim.report.tables import number
+from sim.report.numbers import number
 from sim.scenario.load import load_scenario
 from sim.workload.build import build_workload
 from sim.workload.stats import WorkloadStats, workload_stats

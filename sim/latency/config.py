@@ -6,14 +6,9 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from sim.core.errors import InputError
-from sim.latency.aiconfigurator import AiconfiguratorLatency
-from sim.latency.aiconfigurator_package import open_database
 from sim.latency.hardware import Hardware
 from sim.latency.linear import LinearLatency
 from sim.latency.model import LatencyModel
-from sim.latency.profile import ProfileLatency
-from sim.latency.recorded import RecordedLatency
-from sim.latency.roofline import RooflineLatency
 from sim.latency.shapes import ModelShape
 from sim.strict_model import StrictModel
 
@@ -108,20 +103,47 @@ def build_latency(
     if isinstance(config, LinearLatencyConfig):
         return LinearLatency(**config.model_dump(exclude={"kind"}))
     if isinstance(config, RecordedLatencyConfig):
-        return RecordedLatency.from_file(base_dir / config.path, replica)
+        return _recorded(config, base_dir, replica)
     if isinstance(config, ProfileLatencyConfig):
-        latency = ProfileLatency.from_file(config.path, base_dir=base_dir, overlaps=overlaps)
-        if model is not None and latency.profile.model != model.name:
-            raise InputError(
-                f"latency: profile {config.path} was measured on {latency.profile.model},"
-                f" the scenario's model is {model.name}"
-            )
-        return latency
+        return _profile(config, model, base_dir, overlaps=overlaps)
     if model is None:
         raise InputError(f"latency: kind {config.kind} needs the scenario's model")
     if isinstance(config, AiconfiguratorLatencyConfig):
-        database = open_database(config.system, config.backend, config.version)
-        return AiconfiguratorLatency(model, database, tp=config.tp, host_s=config.host_s)
+        return _aiconfigurator(config, model)
     if hardware is None:
         raise InputError("latency: kind roofline needs the scenario's hardware")
+    return _roofline(config, model, hardware)
+
+
+def _recorded(config: RecordedLatencyConfig, base_dir: Path, replica: int) -> LatencyModel:
+    from sim.latency.recorded import RecordedLatency
+
+    return RecordedLatency.from_file(base_dir / config.path, replica)
+
+
+def _profile(
+    config: ProfileLatencyConfig, model: ModelShape | None, base_dir: Path, *, overlaps: bool
+) -> LatencyModel:
+    from sim.latency.profile import ProfileLatency
+
+    latency = ProfileLatency.from_file(config.path, base_dir=base_dir, overlaps=overlaps)
+    if model is not None and latency.profile.model != model.name:
+        raise InputError(
+            f"latency: profile {config.path} was measured on {latency.profile.model},"
+            f" the scenario's model is {model.name}"
+        )
+    return latency
+
+
+def _aiconfigurator(config: AiconfiguratorLatencyConfig, model: ModelShape) -> LatencyModel:
+    from sim.latency.aiconfigurator import AiconfiguratorLatency
+    from sim.latency.aiconfigurator_package import open_database
+
+    database = open_database(config.system, config.backend, config.version)
+    return AiconfiguratorLatency(model, database, tp=config.tp, host_s=config.host_s)
+
+
+def _roofline(config: RooflineLatencyConfig, model: ModelShape, hardware: Hardware) -> LatencyModel:
+    from sim.latency.roofline import RooflineLatency
+
     return RooflineLatency(model, hardware, **config.model_dump(exclude={"kind"}))

@@ -4,8 +4,8 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from sim.report.metric_names import MetricName
+from sim.report.numbers import number
 from sim.report.sweep_data import SweepData
-from sim.report.tables import number
 from sim.report.words import value_text
 
 HOT, COLD = "hot", "cold"

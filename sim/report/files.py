@@ -3,20 +3,23 @@
 import csv
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from sim.core.atomic import atomic_path
 from sim.core.errors import InputError
-from sim.report.latencies import request_table
+from sim.report.latencies import Float64, request_table
 from sim.report.metrics import Summary
 from sim.report.timeline import timeline, write_timeline
-from sim.runlog import RunLog
+from sim.runlog import Int64, RunLog
 
 # Of a run's folder.
 SUMMARY, SCENARIO, TIMELINE, REQUESTS = (
     "summary.json", "scenario.json", "timeline.csv", "requests.parquet",
 )  # fmt: skip
+
+
+_CSV_ROWS = 1_000
 
 
 def summary_json(summary: Summary) -> str:
@@ -101,16 +104,21 @@ def _write_plots(log: RunLog, directory: Path) -> None:
 
 def _write_csv(log: RunLog, path: Path) -> None:
     table = request_table(log)
-    columns = [
-        column
-        if isinstance(column, list)
-        else ["" if math.isnan(value) else value for value in column.tolist()]
-        for column in table.values()
-    ]
+    num_rows = len(log.requests.rid)
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(table)
-        writer.writerows(zip(*columns, strict=True))
+        # As Python objects, all rows together would take more memory than the run did.
+        for first in range(0, num_rows, _CSV_ROWS):
+            part = slice(first, first + _CSV_ROWS)
+            columns = [_csv_cells(column[part]) for column in table.values()]
+            writer.writerows(zip(*columns, strict=True))
+
+
+def _csv_cells(column: list[str] | Int64 | Float64) -> Sequence[object]:
+    if isinstance(column, list):
+        return column
+    return ["" if math.isnan(value) else value for value in column.tolist()]
 
 
 def _write_parquet(log: RunLog, path: Path) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from sim.core.request import Status
 from sim.core.units import NS_PER_MS, NS_PER_S
-from sim.report.latencies import Bools, Float64, finished_mask, request_latencies
+from sim.report.latencies import Bools, Float64, finished_mask, request_latencies, status_mask
 from sim.report.quantiles import statistics
 from sim.report.saturation import queue_times_ns
 from sim.runlog import NOT_YET_NS, Int64, RequestColumns, RunLog
@@ -88,7 +88,6 @@ def jain_index(values: Float64) -> float | None:
 def _rows(log: RunLog) -> _Rows:
     requests = log.requests
     finished = finished_mask(requests)
-    rejected = [status == Status.REJECTED.value for status in requests.status]
     duration_s = None
     if finished.any():
         duration_ns = int(requests.finish_ns[finished].max() - requests.arrival_ns.min())
@@ -96,7 +95,7 @@ def _rows(log: RunLog) -> _Rows:
     return _Rows(
         columns=requests,
         finished=finished,
-        rejected=np.array(rejected, dtype=np.bool_),
+        rejected=status_mask(requests, Status.REJECTED),
         admitted=requests.scheduled_ns != NOT_YET_NS,
         latencies_ms=request_latencies(requests)._asdict(),
         wait_ns=queue_times_ns(log),

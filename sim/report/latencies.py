@@ -31,7 +31,13 @@ class RequestLatencies(NamedTuple):
 
 def finished_mask(requests: RequestColumns) -> Bools:
     """True where a request ran to its end; only these enter latency statistics."""
-    return np.array([status == Status.FINISHED.value for status in requests.status], dtype=np.bool_)
+    return status_mask(requests, Status.FINISHED)
+
+
+def status_mask(requests: RequestColumns, status: Status) -> Bools:
+    """True where a request has this status; shape [num_requests]."""
+    equal = map(status.value.__eq__, requests.status)
+    return np.fromiter(equal, dtype=np.bool_, count=len(requests.status))
 
 
 def request_latencies(requests: RequestColumns) -> RequestLatencies:

@@ -8,7 +8,13 @@ import numpy as np
 from sim.core.request import Status
 from sim.core.units import NS_PER_MS, NS_PER_S
 from sim.report.groups import group_metrics
-from sim.report.latencies import Bools, RequestLatencies, finished_mask, request_latencies
+from sim.report.latencies import (
+    Bools,
+    RequestLatencies,
+    finished_mask,
+    request_latencies,
+    status_mask,
+)
 from sim.report.occupancy import occupancy_metrics
 from sim.report.quantiles import statistics
 from sim.report.saturation import is_saturated, queue_times_ns
@@ -167,18 +173,14 @@ def _host_cache(log: RunLog) -> Summary:
 
 
 def _counts(requests: RequestColumns) -> Summary:
-    rejected = [
-        rid
-        for rid, status in zip(requests.rid, requests.status, strict=True)
-        if status == Status.REJECTED.value
-    ]
+    rejected = np.flatnonzero(status_mask(requests, Status.REJECTED))
     return {
         "submitted": len(requests.rid),
         "rejected": len(rejected),
         "aborted": requests.status.count(Status.ABORTED.value),
         "unfinished": requests.status.count(Status.WAITING.value)
         + requests.status.count(Status.RUNNING.value),
-        "rejected_rids": rejected[:_MAX_REJECTED_RIDS],
+        "rejected_rids": [requests.rid[row] for row in rejected[:_MAX_REJECTED_RIDS]],
     }
 
 
@@ -196,12 +198,8 @@ def _request_rate(requests: RequestColumns) -> float | None:
 
 
 def _max_wait_ms(log: RunLog) -> float | None:
-    waits_ns = [
-        wait_ns
-        for wait_ns, status in zip(queue_times_ns(log).tolist(), log.requests.status, strict=True)
-        if status != Status.REJECTED.value
-    ]
-    return max(waits_ns) / NS_PER_MS if waits_ns else None
+    waits_ns = queue_times_ns(log)[~status_mask(log.requests, Status.REJECTED)]
+    return int(waits_ns.max()) / NS_PER_MS if len(waits_ns) else None
 
 
 def _queue_time(values_ms: np.ndarray) -> Summary:

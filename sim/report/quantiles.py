@@ -17,12 +17,14 @@ def statistics(values: Float64, counts: NDArray[np.int64] | None = None) -> dict
         values: any order.
         counts: `values[i]` stands for `counts[i]` equal samples; None: one each.
     """
-    weights = np.ones(len(values), dtype=np.int64) if counts is None else counts
-    num_samples = int(weights.sum())
+    num_samples = len(values) if counts is None else int(counts.sum())
     if num_samples == 0:
         return dict.fromkeys(("mean", "median", "std", "p90", "p95", "p99", "max"))
-    order = np.argsort(values, kind="stable")
-    values, weights = values[order], weights[order]
+    if counts is None:
+        values, weights = np.sort(values), np.ones(len(values), dtype=np.int64)
+    else:
+        order = np.argsort(values, kind="stable")
+        values, weights = values[order], counts[order]
     mean = float((values * weights).sum()) / num_samples
     variance = float(((values - mean) ** 2 * weights).sum()) / num_samples
     return {

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sim.report.metric_names import COLD, HOT, TENANTS, MetricName, group_label
+from sim.report.numbers import number
 from sim.report.page import MAX_ROWS, Page, PageFigure, PageTable
 from sim.report.run_data import RunData
-from sim.report.tables import number
 
 _LATENCIES = ("ttft", "tpot", "itl", "e2e_latency", "queue_time")
 _STATISTICS = ("mean", "median", "p90", "p95", "p99")

@@ -4,6 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.core.request import Status
+from sim.report.latencies import status_mask
 from sim.report.series import from_changes
 from sim.runlog import NOT_YET_NS, Int64, RequestColumns, RunLog
 
@@ -34,9 +35,7 @@ def is_saturated(log: RunLog) -> bool | None:
         None if it cannot be told: fewer than 40 requests (rejected ones aside), or all at once.
     """
     requests = log.requests
-    taken = np.array(
-        [status != Status.REJECTED.value for status in requests.status], dtype=np.bool_
-    )
+    taken = ~status_mask(requests, Status.REJECTED)
     arrival_ns = requests.arrival_ns[taken]
     if len(arrival_ns) < _MIN_REQUESTS or arrival_ns.min() == arrival_ns.max():
         return None

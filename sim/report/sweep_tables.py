@@ -9,8 +9,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from sim.report.confidence import MeanInterval
+from sim.report.numbers import number
 from sim.report.sweep_results import METRICS, SEED, SweepResults
-from sim.report.tables import number
 
 _UNDEFINED = "-"
 

@@ -10,7 +10,6 @@ from typing import cast
 from pydantic import ValidationError
 
 from sim.core.errors import InputError
-from sim.scenario.explain import explain
 from sim.scenario.origins import Origins
 from sim.scenario.overrides import Change, Data, apply_changes, apply_overrides
 from sim.scenario.schema import BESIDE_THE_RUN, Scenario
@@ -87,6 +86,8 @@ def _validated(data: Data, origins: Origins, path: Path, base_dir: Path) -> Load
     try:
         scenario = Scenario.model_validate(data)
     except ValidationError as error:
+        from sim.scenario.explain import explain
+
         raise explain(error, Scenario, origins) from None
     try:
         digest = content_hash(scenario, base_dir)

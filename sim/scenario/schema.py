@@ -1,17 +1,24 @@
 """What a scenario file may say. docs/scenario.md explains every key."""
 
-from typing import Annotated, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
 from sim.latency.config import LatencyConfig
-from sim.scenario.report_section import ReportSection
+from sim.scenario.later import LoadedLater
 from sim.scenario.router_section import RoundRobinConfig, RouterConfig
 from sim.scenario.scheduler_section import SchedulerSection
-from sim.scenario.sweep_section import SweepSection
-from sim.scenario.tune_section import TuneSection
 from sim.strict_model import StrictModel
 from sim.workload.config import WorkloadConfig
+
+if TYPE_CHECKING:
+    from sim.scenario.report_section import ReportSection
+    from sim.scenario.sweep_section import SweepSection
+    from sim.scenario.tune_section import TuneSection
+else:
+    ReportSection = Annotated[Any, LoadedLater("sim.scenario.report_section", "ReportSection")]
+    SweepSection = Annotated[Any, LoadedLater("sim.scenario.sweep_section", "SweepSection")]
+    TuneSection = Annotated[Any, LoadedLater("sim.scenario.tune_section", "TuneSection")]
 
 _MAX_NAME = 100
 

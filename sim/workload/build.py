@@ -11,12 +11,8 @@ from sim.workload.config import (
     WorkloadConfig,
 )
 from sim.workload.context import BuildContext
-from sim.workload.mix import MixedWorkload, TenantWorkload
 from sim.workload.rng import RandomStreams
-from sim.workload.sessions import build_sessions
-from sim.workload.synthetic import build_clients, build_synthetic
 from sim.workload.token_streams import TokenStreams
-from sim.workload.traces.build import build_trace
 from sim.workload.traces.read import TraceReader, read_trace
 from sim.workload.workload import Workload
 
@@ -43,11 +39,15 @@ def build_workload(
         "workload", base_dir, RandomStreams(seed), TokenStreams(), read_trace=read_trace
     )
     if isinstance(config, MixConfig):
+        from sim.workload.mix import MixedWorkload
+
         return MixedWorkload(tuple(_build_parts(config, context)))
     return _build(config, context)
 
 
 def _build_parts(config: MixConfig, context: BuildContext) -> list[Workload]:
+    from sim.workload.mix import TenantWorkload
+
     parts: list[Workload] = []
     for index, part in enumerate(config.parts):
         part_context = BuildContext(
@@ -67,10 +67,18 @@ def _build(
 ) -> Workload:
     match config:
         case TraceConfig():
+            from sim.workload.traces.build import build_trace
+
             return build_trace(config, context)
         case SyntheticConfig():
+            from sim.workload.synthetic import build_synthetic
+
             return build_synthetic(config, context)
         case SessionsConfig():
+            from sim.workload.sessions import build_sessions
+
             return build_sessions(config, context)
         case ClientsConfig():
+            from sim.workload.synthetic import build_clients
+
             return build_clients(config, context)

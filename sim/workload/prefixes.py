@@ -54,12 +54,11 @@ class PrefixedPrompts:
         return self.system_tokens + prefix_tokens + self.own_tokens
 
     def prompt(self, row: int) -> SegmentPrompt:
-        segments = [(self.own_seed + row, int(self.own_tokens[row]))]
-        group = int(self.group[row])
+        segments = [(self.system_seed, self.system_tokens)] if self.system_tokens else []
+        group = self.group.item(row)
         if group != NO_GROUP:
-            segments.insert(0, (self.group_seed + group, int(self.group_tokens[group])))
-        if self.system_tokens:
-            segments.insert(0, (self.system_seed, self.system_tokens))
+            segments.append((self.group_seed + group, self.group_tokens.item(group)))
+        segments.append((self.own_seed + row, self.own_tokens.item(row)))
         return SegmentPrompt(tuple(segments))
 
 

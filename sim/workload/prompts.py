@@ -32,7 +32,7 @@ class SegmentPrompts:
         return np.diff(ends[self.offsets])
 
     def prompt(self, row: int) -> SegmentPrompt:
-        part = slice(self.offsets[row], self.offsets[row + 1])
+        part = slice(self.offsets.item(row), self.offsets.item(row + 1))
         pairs = zip(self.seeds[part].tolist(), self.lengths[part].tolist(), strict=True)
         return SegmentPrompt(tuple(pairs))
 
@@ -49,7 +49,7 @@ class ArrayPrompts:
         return np.diff(self.offsets)
 
     def prompt(self, row: int) -> ArrayPrompt:
-        return ArrayPrompt(self.ids[self.offsets[row] : self.offsets[row + 1]])
+        return ArrayPrompt(self.ids[self.offsets.item(row) : self.offsets.item(row + 1)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,5 +78,5 @@ class BlockPrompts:
     block_size: int
 
     def prompt(self, row: int) -> BlockPrompt:
-        block_ids = self.block_ids[self.offsets[row] : self.offsets[row + 1]]
-        return BlockPrompt(block_ids, self.block_size, int(self.num_tokens[row]))
+        block_ids = self.block_ids[self.offsets.item(row) : self.offsets.item(row + 1)]
+        return BlockPrompt(block_ids, self.block_size, self.num_tokens.item(row))

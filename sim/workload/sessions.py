@@ -40,15 +40,15 @@ class SessionPrompts:
         return self.system_tokens + in_session + self.user_tokens
 
     def prompt(self, row: int) -> SegmentPrompt:
-        session = int(self.session[row])
+        session = self.session.item(row)
         segments = []
         if self.system_tokens:
-            segments.append((int(self.system_seeds[session]), self.system_tokens))
-        for turn in range(int(self.offsets[session]), row):
-            segments.append((self.user_seed + turn, int(self.user_tokens[turn])))
-            if self.quoted_tokens[turn]:
-                segments.append((self.output_seed + turn, int(self.quoted_tokens[turn])))
-        segments.append((self.user_seed + row, int(self.user_tokens[row])))
+            segments.append((self.system_seeds.item(session), self.system_tokens))
+        for turn in range(self.offsets.item(session), row):
+            segments.append((self.user_seed + turn, self.user_tokens.item(turn)))
+            if quoted := self.quoted_tokens.item(turn):
+                segments.append((self.output_seed + turn, quoted))
+        segments.append((self.user_seed + row, self.user_tokens.item(row)))
         return SegmentPrompt(tuple(segments))
 
 

@@ -59,15 +59,15 @@ class RequestTable:
             rid=self.rids[row],
             arrival_ns=arrival_ns,
             prompt=self.prompts.prompt(row),
-            max_new_tokens=int(self.max_new_tokens[row]),
-            priority=None if priorities is None else _priority(int(priorities[row])),
-            ignore_eos=False if ignore_eos is None else bool(ignore_eos[row]),
-            predicted_output_tokens=None if predicted is None else int(predicted[row]),
+            max_new_tokens=self.max_new_tokens.item(row),
+            priority=None if priorities is None else _priority(priorities.item(row)),
+            ignore_eos=False if ignore_eos is None else ignore_eos.item(row),
+            predicted_output_tokens=None if predicted is None else predicted.item(row),
             tenant=self.tenants if isinstance(self.tenants, str) else self.tenants[row],
             session="" if self.sessions is None else self.sessions[row],
         )
         return ScriptedRequest(
-            spec, OutputScript(int(self.output_tokens[row]), int(self.output_seeds[row]))
+            spec, OutputScript(self.output_tokens.item(row), self.output_seeds.item(row))
         )
 
 
@@ -90,8 +90,8 @@ class OpenLoopWorkload:
 
     def arrivals(self) -> Iterator[ScriptedRequest]:
         for place in range(self.num_requests):
-            row = place if self._order is None else int(self._order[place])
-            yield self._table.request(row, int(self._arrival_ns[row]))
+            row = place if self._order is None else self._order.item(place)
+            yield self._table.request(row, self._arrival_ns.item(row))
 
     def clients(self) -> Sequence[Sequence[Turn]]:
         return ()
@@ -120,4 +120,4 @@ class ClosedLoopWorkload:
         return LazySequence(end - first, lambda turn: self._turn(first + turn))
 
     def _turn(self, row: int) -> Turn:
-        return Turn(int(self._think_ns[row]), self._table.request(row, arrival_ns=0))
+        return Turn(self._think_ns.item(row), self._table.request(row, arrival_ns=0))

@@ -9,7 +9,7 @@ from sim.commands.run import run_built
 from sim.core.errors import InputError
 from sim.latency.linear import LinearLatency
 from sim.report.metrics import summarise
-from sim.report.tables import summary_table, to_text
+from sim.report.summary_text import summary_text
 from sim.scenario.build import build, build_scheduler_config
 from sim.scenario.load import load_scenario_text
 
@@ -67,7 +67,7 @@ def test_run_names_the_source_of_its_step_times():
     model = MeasuredElsewhere(step_s=0.01, **dict.fromkeys(WEIGHTS, 0.0))
     log = run_built(replace(built, latencies=(model,)))
     assert log.meta["latency_source"] == summarise(log)["latency_source"] == "measurements [1.0]"
-    table = to_text(summary_table(summarise(log)))
+    table = summary_text(summarise(log))
     assert table.splitlines()[-1] == "step times: measurements [1.0]"
 
 
@@ -76,4 +76,4 @@ def test_run_of_our_own_model_names_no_source():
     log = run_built(build(load(LINEAR)))
     assert "latency_source" not in log.meta
     assert "latency_source" not in summarise(log)
-    assert "step times" not in to_text(summary_table(summarise(log)))
+    assert "step times" not in summary_text(summarise(log))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from sim.report.groups import group_metrics, jain_index
 from sim.report.metrics import summarise
-from sim.report.tables import summary_table, to_text
+from sim.report.summary_text import summary_text
 from sim.testing.run_logs import request_columns, run_log
 from sim.testing.toy_server import toy_log
 
@@ -110,13 +110,13 @@ def test_groups_of_one_burst_leave_its_demand_undefined():
 
 def test_tenant_table_is_printed_for_two_and_not_for_one():
     """A row each, hot and cold, and the line below."""
-    text = to_text(summary_table(summarise(two_tenants())))
+    text = summary_text(summarise(two_tenants()))
     rows = [line.split() for line in text.splitlines()]
     assert ["a", "3", "0.75", "200.0", "298.0", "30.00", "20.00", "0"] in rows
     assert ["(hot)", "1", "0.25", "200.0", "200.0", "20.00", "50.00", "0"] in rows
     assert "slowest 5 % carry 50.00 % of all TTFT" in text
     alone = run_log(request_columns(tenant=["a"], arrival_ns=[0], finish_ns=[SECOND]))
-    assert "tenant" not in to_text(summary_table(summarise(alone)))
+    assert "tenant" not in summary_text(summarise(alone))
 
 
 positive = st.floats(1e-9, 1e12)

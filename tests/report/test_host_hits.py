@@ -11,7 +11,8 @@ from sim.report.frames import request_frame, step_frame
 from sim.report.latencies import request_table
 from sim.report.metrics import summarise
 from sim.report.run_data import read_run
-from sim.report.tables import comparison_table, summary_table, to_text
+from sim.report.summary_text import summary_text
+from sim.report.tables import comparison_table, to_text
 from sim.runlog.decisions import request_lines
 from sim.testing.run_logs import request_columns, run_log, step_columns
 
@@ -56,9 +57,9 @@ def test_summary_tells_host_hits_apart(tiered, plain):
 
 def test_tables_have_host_hits_where_there_are_any(tiered, plain):
     """One run, and two of which one has no host memory."""
-    text = " ".join(to_text(summary_table(summarise(tiered))).split())
+    text = " ".join(summary_text(summarise(tiered)).split())
     assert "from host memory % 20.00 tokens loaded 96" in text
-    assert "host memory" not in to_text(summary_table(summarise(plain)))
+    assert "host memory" not in summary_text(summarise(plain))
     both = to_text(comparison_table({"off": summarise(plain), "on": summarise(tiered)}))
     row = next(line for line in both.splitlines() if "from host memory" in line)
     assert row.split()[-3:] == ["%", "-", "20.00"]

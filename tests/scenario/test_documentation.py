@@ -26,9 +26,19 @@ def documented_sections():
 
 
 def schema_sections():
-    """Of every model: {key: JSON schema}."""
-    schema = Scenario.model_json_schema()
-    return [section["properties"] for section in (schema, *schema["$defs"].values())]
+    """Of every model: {key: JSON schema}. A model is found where it is defined, not where named."""
+
+    def below(schema):
+        if isinstance(schema, dict):
+            if schema.get("type") == "object" and "properties" in schema:
+                yield schema["properties"]
+            for part in schema.values():
+                yield from below(part)
+        elif isinstance(schema, list):
+            for part in schema:
+                yield from below(part)
+
+    return list(below(Scenario.model_json_schema()))
 
 
 def signature(kind, keys):

@@ -4,11 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from sim.workload.config import DEFAULT_BLOCK_SIZE, TraceConfig
-from sim.workload.traces.autobench import read_autobench
-from sim.workload.traces.azure import read_azure
-from sim.workload.traces.mooncake import read_mooncake
 from sim.workload.traces.rows import TraceRows
-from sim.workload.traces.servetwin import read_servetwin
 
 TraceReader = Callable[[TraceConfig, Path], TraceRows]
 
@@ -26,11 +22,19 @@ def read_trace(config: TraceConfig, base_dir: Path) -> TraceRows:
     path = base_dir / config.path
     match config.format:
         case "mooncake":
+            from sim.workload.traces.mooncake import read_mooncake
+
             block_size = config.block_size or DEFAULT_BLOCK_SIZE
             return read_mooncake(path, limit=config.limit, block_size=block_size)
         case "azure":
+            from sim.workload.traces.azure import read_azure
+
             return read_azure(path, limit=config.limit)
         case "servetwin":
+            from sim.workload.traces.servetwin import read_servetwin
+
             return read_servetwin(path, limit=config.limit)
         case "autobench":
+            from sim.workload.traces.autobench import read_autobench
+
             return read_autobench(path, limit=config.limit)

@@ -1,0 +1,83 @@
+"""What a small run loads and starts: it should be over before a library is missed."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[2]
+# Other kinds of traffic and latency, other sections, errors; what draws pictures and tables.
+NOT_FOR_A_SMALL_RUN = {
+    "rich",
+    "pandas",
+    "pyarrow",
+    "matplotlib",
+    "scipy",
+    "torch",
+    "optuna",
+    "ray",
+    "aiconfigurator_core",
+    "sim.latency.aiconfigurator",
+    "sim.latency.profile",
+    "sim.latency.recorded",
+    "sim.latency.roofline",
+    "sim.report.perfetto",
+    "sim.report.plots",
+    "sim.report.tables",
+    "sim.scenario.explain",
+    "sim.scenario.report_section",
+    "sim.scenario.sweep_section",
+    "sim.scenario.tune_section",
+    "sim.workload.mix",
+    "sim.workload.sessions",
+    "sim.workload.traces.build",
+    "sim.workload.traces.mooncake",
+}
+RUN_AND_TELL = """
+import os, sys
+from sim.cli import main
+assert main(["run", "scenarios/smoke.yaml"]) == 0
+print("LOADED", *sys.modules)
+print("BLAS", os.environ.get("OPENBLAS_NUM_THREADS"), os.environ.get("PYDANTIC_DISABLE_PLUGINS"))
+tasks = "/proc/self/task"
+print("THREADS", len(os.listdir(tasks)) if os.path.isdir(tasks) else 1)
+"""
+ASKED_ABOUT = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "PYDANTIC_DISABLE_PLUGINS")
+
+
+def small_run(**settings):
+    """The last lines of a small run in a process of its own, by their first word."""
+    environment = {name: value for name, value in os.environ.items() if name not in ASKED_ABOUT}
+    done = subprocess.run(
+        [sys.executable, "-c", RUN_AND_TELL], cwd=REPOSITORY, env=environment | settings,
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return {line.split()[0]: line.split()[1:] for line in done.stdout.splitlines()[-3:]}
+
+
+@pytest.fixture(scope="module")
+def told():
+    return small_run()
+
+
+def test_small_run_loads_what_it_needs_only(told):
+    """Synthetic traffic, a linear latency, a summary: no library and no module beyond that."""
+    loaded = set(told["LOADED"])
+    assert {"numpy", "simpy", "yaml", "sim.workload.synthetic", "sim.latency.linear"} <= loaded
+    assert not loaded & NOT_FOR_A_SMALL_RUN
+
+
+def test_small_run_starts_no_thread(told):
+    """numpy's linear algebra would start one a core, and they would wait in a busy loop."""
+    assert told["THREADS"] == ["1"]
+
+
+def test_small_run_keeps_what_the_user_has_set():
+    """Whoever says how many threads, or which plugins, is not overruled."""
+    assert small_run(OMP_NUM_THREADS="2", PYDANTIC_DISABLE_PLUGINS="mine")["BLAS"] == [
+        "None", "mine",
+    ]  # fmt: skip
+    assert small_run(OPENBLAS_NUM_THREADS="3")["BLAS"] == ["3", "__all__"]
