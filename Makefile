@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
-.PHONY: demo test lint bench compiled test-compiled studies study-pictures oracle gpu calibrate-demo clean
+.PHONY: demo test lint bench bench-scaling bench-peers bench-page compiled test-compiled studies study-pictures oracle gpu calibrate-demo clean
 
 # The lock file pins every version; the extras say which of them are needed.
 $(VENV)/.base: pyproject.toml requirements.lock
@@ -64,6 +64,33 @@ test-compiled: $(VENV)/.dev build/tested/.done
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m pytest tests/benchmarks -m benchmark_suite -p no:xdist --benchmark-columns=median,min,rounds --benchmark-group-by=group
+
+# How cost grows with size; and others' simulators on the same work, each in an environment of its
+# own (docs/performance.md). PEERS_ARGS="--rounds 7 --million" runs more of it.
+bench-scaling: $(VENV)/.dev
+	$(BIN)/python -m bench.scaling
+
+DYNAMO := .peers/dynamo
+SCHED_SIM := .peers/sched-sim
+PEERS_ARGS ?=
+
+$(DYNAMO)/.done:
+	$(PYTHON) -m venv $(DYNAMO)
+	$(DYNAMO)/bin/python -m pip install -q ai-dynamo==1.4.2
+	touch $@
+
+$(SCHED_SIM)/.done:
+	$(PYTHON) -m venv $(SCHED_SIM)
+	$(SCHED_SIM)/bin/python -m pip install -q sched-sim==0.2.1
+	touch $@
+
+bench-peers: $(VENV)/.dev $(DYNAMO)/.done $(SCHED_SIM)/.done
+	$(BIN)/python -m bench.peers $(PEERS_ARGS)
+	$(BIN)/python -m bench.agreement
+
+# The last tables into docs/performance.md.
+bench-page: $(VENV)/.dev
+	$(BIN)/python -m bench.page
 
 # The calibration loop on the CPU, in about two minutes: measure steps, serve for real, fit a
 # profile to some of the logs, judge it and the simulator by the others. A CPU's pace drifts: runs

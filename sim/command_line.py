@@ -18,6 +18,7 @@ import typer
 
 from sim import __version__
 from sim.core.errors import InputError
+from sim.core.garbage import rare_collections
 
 _INTERRUPTED = 130
 _BLAS_THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")
@@ -74,7 +75,8 @@ def run_app(app: typer.Typer, program: str, argv: Sequence[str] | None) -> int:
         # A terminal without the characters of a table or a name is no failure.
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        code = app(args=argv, prog_name=program, standalone_mode=False)
+        with rare_collections():
+            code = app(args=argv, prog_name=program, standalone_mode=False)
         # Here, not at the interpreter's exit, where a closed pipe would be reported.
         sys.stdout.flush()
         if code == _INTERRUPTED:

@@ -1,12 +1,11 @@
 """A whole simulation: servers, a router in front of them, traffic; out comes a run log."""
 
-import gc
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from sim.core.garbage import rare_collections
 from sim.des.arrivals import closed_loop, open_loop
 from sim.des.boundary import Clock
 from sim.des.journal import Journal, Watcher
@@ -22,9 +21,6 @@ from sim.runlog import RunLog
 from sim.runlog.decisions import DecisionLog
 from sim.scheduler.config import SchedulerConfig
 from sim.workload.workload import ScriptedRequest, Workload
-
-# New objects before Python looks for cycles among them.
-_OBJECTS_A_COLLECTION = 100_000
 
 PoolFactory = Callable[[int, int], PagePool[Any]]
 
@@ -98,7 +94,7 @@ def simulate(
             check=check_engine if options.check else None,
         )
     try:
-        with _rare_collections():
+        with rare_collections():
             env.run()
         meta = {
             **options.meta,
@@ -115,17 +111,6 @@ def simulate(
         if decisions is not None:
             decisions.discard()
     return log
-
-
-@contextmanager
-def _rare_collections() -> Iterator[None]:
-    """Collect cyclic garbage seldom: a run leaves next to none, and has many objects to look at."""
-    thresholds = gc.get_threshold()
-    gc.set_threshold(max(thresholds[0], _OBJECTS_A_COLLECTION), *thresholds[1:])
-    try:
-        yield
-    finally:
-        gc.set_threshold(*thresholds)
 
 
 def _host_meta(config: SchedulerConfig) -> dict[str, object]:

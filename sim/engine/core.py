@@ -123,6 +123,8 @@ class EngineCore:
 
     def _note_stopped(self) -> None:
         decisions = self.scheduler.decisions
+        if not (decisions.retracted or decisions.preempted or decisions.aborted):
+            return
         victims = [victim for _, group in decisions.preempted for victim in group]
         for request in [*decisions.retracted, *victims, *decisions.aborted]:
             self.clock.leave(request)
@@ -225,6 +227,10 @@ class EngineCore:
             return [r for r in at_limit if r.status is Status.RUNNING]
         if not (at_limit or ended) and len(leaving) == 1:
             return leaving
+        if len(ended) == 1 and not (at_limit or leaving):
+            (rid,) = ended
+            row = self.requests.get(rid)
+            return [row] if row is not None and row.status is Status.RUNNING else []
         gone = set(map(id, [*leaving, *at_limit]))
         return [
             request

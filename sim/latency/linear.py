@@ -28,7 +28,7 @@ class LinearLatency:
         self._step_s = step_s
         self._per_prefill_token_s = per_prefill_token_s
         self._per_decode_request_s = per_decode_request_s
-        self._per_context_token_s = per_context_token_s
+        self._per_context_token_s = float(per_context_token_s)
         self._host_ns = seconds_to_ns(host_s)
         self._cold_start_ns = seconds_to_ns(cold_start_s)
 

@@ -6,7 +6,8 @@ much as one. Under overlap scheduling "done" lags "begun" by one.
 """
 
 import heapq
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from typing import overload
 
 from sim.scheduler.page_demand import PageDemand
 from sim.scheduler.request import Request
@@ -17,10 +18,39 @@ _Due = tuple[int, int, Request]
 _MOST_STALE = 256
 
 
+class RowNames(Sequence[str]):
+    """The rids of a list of requests that is not changed; looked up if somebody asks."""
+
+    def __init__(self, requests: list[Request]) -> None:
+        self._requests = requests
+        self._rids: list[str] | None = None
+
+    def __len__(self) -> int:
+        return len(self._requests)
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[str]: ...
+
+    def __getitem__(self, index: int | slice) -> str | Sequence[str]:
+        return self._all()[index]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._all())
+
+    def _all(self) -> list[str]:
+        if self._rids is None:
+            self._rids = [request.spec.rid for request in self._requests]
+        return self._rids
+
+
 class RunningBatch:
     """Rows in batch order. `requests` is replaced, never changed, when the composition changes.
 
     Attributes:
+        rids: row names in batch order; the same object until the composition changes.
         is_full: the batch_is_full flag of rule 7.
         num_begun, num_done: decode steps begun and done.
         num_tokens: tokens in KV, summed over the rows.
@@ -39,19 +69,12 @@ class RunningBatch:
         self._num_rows_by_residue = [0] * page_size
         self._length_heap: list[_Due] = []
         self._num_pushed = 0
-        self._rids: tuple[str, ...] | None = None
+        self.rids = RowNames(self.requests)
         self._reserved = 0.0
         self._reserved_key: tuple[int, int, float] | None = None
 
     def __len__(self) -> int:
         return len(self.requests)
-
-    @property
-    def rids(self) -> Sequence[str]:
-        """Row names in batch order; the same object until the composition changes."""
-        if self._rids is None:
-            self._rids = tuple(request.spec.rid for request in self.requests)
-        return self._rids
 
     # ---- one row -------------------------------------------------------------------------------
 
@@ -71,13 +94,17 @@ class RunningBatch:
 
     def remove(self, leaving: Collection[Request]) -> None:
         """Take rows out; their lengths are written back to them."""
-        gone = set(map(id, leaving))
-        if not gone:
+        if not leaving:
             return
         for request in leaving:
             if request.in_running_batch:
                 self._leave(request)
-        self._set([request for request in self.requests if id(request) not in gone])
+        if len(leaving) == 1:
+            (gone,) = leaving
+            self._set([request for request in self.requests if request is not gone])
+        else:
+            all_gone = set(map(id, leaving))
+            self._set([request for request in self.requests if id(request) not in all_gone])
 
     def reorder(self, requests: list[Request]) -> None:
         """Put the same rows in another order."""
@@ -85,7 +112,7 @@ class RunningBatch:
 
     def _set(self, requests: list[Request], joining: Sequence[Request] = ()) -> None:
         self.requests = requests
-        self._rids = None
+        self.rids = RowNames(requests)
         self._reserved_key = None
         for request in joining:
             self._join(request)

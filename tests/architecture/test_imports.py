@@ -68,7 +68,7 @@ def test_imports_core_packages_use_numpy_and_the_standard_library(package):
 
 def test_imports_everywhere_are_absolute():
     """A reader sees from the line alone which module is meant."""
-    for package in ("sim", "calibrate", "realrun"):
+    for package in ("sim", "calibrate", "realrun", "bench"):
         for path in sorted((REPOSITORY / package).rglob("*.py")):
             relative = [module for module in imported_modules(path) if module.startswith(".")]
             assert not relative, f"{path}: {relative}"

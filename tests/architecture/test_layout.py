@@ -7,7 +7,7 @@ from statistics import median
 import pytest
 
 REPOSITORY = Path(__file__).parents[2]
-PACKAGES = ("sim", "calibrate", "realrun")
+PACKAGES = ("sim", "calibrate", "realrun", "bench")
 MODULES = sorted(path for package in PACKAGES for path in (REPOSITORY / package).rglob("*.py"))
 TESTS = sorted((REPOSITORY / "tests").rglob("*.py"))
 

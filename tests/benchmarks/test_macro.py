@@ -2,9 +2,11 @@
 
 import pytest
 
+from bench.inputs import NUM_CHATS, chats
+from bench.places import SCENARIOS, TRACE
 from sim.des.run import RunOptions, simulate
 from sim.scenario.build import build
-from sim.scenario.load import load_scenario_text
+from sim.scenario.load import load_scenario, load_scenario_text
 
 pytestmark = pytest.mark.benchmark_suite
 
@@ -52,3 +54,37 @@ def test_replicas(benchmark, replicas):
     ]
     log = benchmark.pedantic(run, (overrides, RunOptions()), rounds=3)
     assert log.requests.status.count("finished") == 1_500 * replicas
+
+
+def run_file(name, overrides):
+    built = build(load_scenario(SCENARIOS / name, overrides))
+    return simulate(built.workload, built.scheduler, built.latencies)
+
+
+@pytest.mark.skipif(not TRACE.exists(), reason="Mooncake's trace is not here")
+@pytest.mark.benchmark(group="Mooncake's conversation trace, 7,851 requests")
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        pytest.param((), id="1 replica"),
+        pytest.param(("replicas=4",), id="4 replicas"),
+        pytest.param(("replicas=4", "scheduler.page_size=1"), id="4 replicas, page size 1"),
+        pytest.param(("workload.time_scale=0.25",), id="arrivals x 4, fcfs"),
+        pytest.param(
+            ("workload.time_scale=0.25", "scheduler.schedule_policy=lpm"), id="arrivals x 4, lpm"
+        ),
+    ],
+)
+def test_conversation(benchmark, overrides):
+    """The work that `make bench-peers` races with, in this process: no start-up, no summary."""
+    log = benchmark.pedantic(run_file, ("mooncake.yaml", overrides), rounds=2)
+    assert log.requests.status.count("finished") == 7_851
+
+
+@pytest.mark.benchmark(group="10,000 chats")
+def test_chats(benchmark, tmp_path):
+    """Chunked prefill beside decode rows, no prefix cache."""
+    trace, _ = chats(tmp_path)
+    arguments = ("chunked.yaml", [f"workload.path={trace}"])
+    log = benchmark.pedantic(run_file, arguments, rounds=2)
+    assert log.requests.status.count("finished") == NUM_CHATS

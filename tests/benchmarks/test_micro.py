@@ -62,6 +62,36 @@ def test_insert_and_evict(benchmark, pool_class):
     benchmark(insert_and_evict)
 
 
+@pytest.mark.benchmark(group="evict 12,032 tokens")
+@pytest.mark.parametrize("pool_class", [PageCounts, PageIds])
+def test_evict(benchmark, pool_class):
+    """Leaves of a full cache go, the least recently used first, until a prompt has room."""
+
+    def full_cache():
+        cache, _ = filled_cache(pool_class(20_000, PAGE_SIZE))
+        return (cache,), {}
+
+    num_evicted = benchmark.pedantic(
+        lambda cache: cache.evict(PROMPT_TOKENS), setup=full_cache, rounds=50
+    )
+    assert num_evicted >= PROMPT_TOKENS
+
+
+@pytest.mark.benchmark(group="allocate 12,032 tokens")
+@pytest.mark.parametrize("page_size", [1, PAGE_SIZE])
+@pytest.mark.parametrize("pool_class", [PageCounts, PageIds])
+def test_allocate(benchmark, pool_class, page_size):
+    """Pages are promised, named and given back, counted or with their ids."""
+    pool = pool_class(2 * PROMPT_TOKENS // page_size, page_size)
+
+    def allocate_and_free():
+        pool.promise(PROMPT_TOKENS // page_size)
+        pool.free(pool.redeem(PROMPT_TOKENS // page_size))
+
+    benchmark(allocate_and_free)
+    assert pool.num_free_pages == pool.num_pages
+
+
 @pytest.mark.benchmark(group="order 1,000 waiting requests")
 @pytest.mark.parametrize("policy", sorted(POLICIES))
 def test_order(benchmark, policy):

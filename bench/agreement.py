@@ -1,0 +1,148 @@
+"""Hit rates and times of ours and of Dynamo's replay on one trace: `python -m bench.agreement`."""
+
+import argparse
+import subprocess
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import quantiles
+
+from bench import inputs
+from bench.commands import dynamo, ours, require_peers
+from bench.outcomes import Key, Outcome, dynamo_outcome, dynamo_ttfts_ms, our_outcome, our_ttfts_ms
+from bench.places import INPUTS, OUT, TRACE
+from bench.process import measure
+from bench.results import markdown_table, save
+from bench.rules import Comparison, comparisons
+from sim.core.errors import InputError
+
+HEADER = (
+    "rules (ours / Dynamo's replay)",
+    "hit rate, %",
+    "mean TTFT, s",
+    "p99 TTFT, s",
+    "mean TPOT, ms",
+    "makespan, s",
+    "Dynamo's TTFT later by, ms (p5 / p50 / p95)",
+)
+_STEP_TIMES = ("--step-s", "0.010", "--prefill-token-s", "2.5e-5")
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Both simulators under the same rules.
+
+    Attributes:
+        replicas, words: what was compared.
+        ours, theirs: outcomes.
+        ttft_difference_ms: theirs - ours, request by request: 5th, 50th and 95th percentile.
+    """
+
+    replicas: int
+    words: str
+    ours: Outcome
+    theirs: Outcome
+    ttft_difference_ms: tuple[float, float, float]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Compare what ours and Dynamo's replay find.")
+    parser.add_argument("--replicas", type=int, nargs="+", default=[1, 4])
+    arguments = parser.parse_args()
+    try:
+        _run(arguments.replicas)
+    except InputError as error:
+        sys.stderr.write(f"bench: {error}\n")
+        sys.exit(2)
+
+
+def _run(replicas: list[int]) -> None:
+    require_peers()
+    if not TRACE.exists():
+        sys.stderr.write(f"bench: nothing is compared: no {TRACE}\n")
+        return
+    INPUTS.mkdir(parents=True, exist_ok=True)
+    step_times = INPUTS / "agreement-step-times.npz"
+    command = [sys.executable, "-m", "bench.step_times", str(step_times), *_STEP_TIMES]
+    subprocess.run(command, check=True)  # noqa: S603
+    tables: list[str] = []
+    pairs: list[Pair] = []
+    for num_replicas in replicas:
+        found = [compare(each, num_replicas, step_times) for each in comparisons()]
+        pairs += found
+        tables += [f"Replicas: {num_replicas}", table(found)]
+        sys.stdout.write("\n\n".join(tables[-2:]) + "\n\n")
+        sys.stdout.flush()
+    page = save("agreement", tables, [asdict(pair) for pair in pairs])
+    sys.stdout.write(f"{page}\n")
+
+
+def compare(comparison: Comparison, replicas: int, step_times: Path) -> Pair:
+    """Run both.
+
+    Raises:
+        InputError: one of them fails, or does not finish what the other finishes.
+    """
+    trace = (
+        inputs.conversation()
+        if comparison.shared_blocks is None
+        else inputs.unshared_conversation(comparison.shared_blocks)
+    )
+    mine, my_ttfts = _run_ours(comparison, replicas, trace)
+    other, their_ttfts = _run_dynamo(comparison, replicas, trace, step_times)
+    if mine.num_finished != other.num_finished:
+        finished = f"ours finished {mine.num_finished}, Dynamo's replay {other.num_finished}"
+        raise InputError(f"{comparison.words}: {finished}")
+    later = quantiles(
+        (their_ttfts[key] - ttft_ms for key, ttft_ms in my_ttfts.items() if key in their_ttfts),
+        n=20,
+    )
+    return Pair(replicas, comparison.words, mine, other, (later[0], later[9], later[18]))
+
+
+def _run_ours(
+    comparison: Comparison, replicas: int, trace: Path
+) -> tuple[Outcome, dict[Key, float]]:
+    requests, summary = OUT / "agreement-ours.csv", OUT / "agreement-ours.json"
+    overrides = (f"replicas={replicas}", f"workload.path={trace}", *comparison.ours)
+    options = ("--format", "json", "--requests", str(requests))
+    measure(ours("agreement.yaml", *overrides, options=options), summary)
+    return our_outcome(summary), our_ttfts_ms(requests)
+
+
+def _run_dynamo(
+    comparison: Comparison, replicas: int, trace: Path, step_times: Path
+) -> tuple[Outcome, dict[Key, float]]:
+    requests, report = OUT / "agreement-dynamo.jsonl", OUT / "agreement-dynamo.json"
+    command = dynamo(
+        trace,
+        report,
+        step_times,
+        workers=replicas,
+        sglang=comparison.theirs,
+        options=("--report-jsonl", str(requests)),
+    )
+    measure(command, OUT / "agreement-dynamo.log")
+    return dynamo_outcome(report), dynamo_ttfts_ms(requests)
+
+
+def table(pairs: list[Pair]) -> str:
+    """Both figures in a cell, ours first."""
+    return markdown_table(HEADER, [_cells(pair) for pair in pairs])
+
+
+def _cells(pair: Pair) -> list[str]:
+    mine, other = pair.ours, pair.theirs
+    return [
+        pair.words,
+        f"{100 * mine.hit_rate:.2f} / {100 * other.hit_rate:.2f}",
+        f"{mine.mean_ttft_s:.3f} / {other.mean_ttft_s:.3f}",
+        f"{mine.p99_ttft_s:.2f} / {other.p99_ttft_s:.2f}",
+        f"{mine.mean_tpot_ms:.2f} / {other.mean_tpot_ms:.2f}",
+        f"{mine.makespan_s:.1f} / {other.makespan_s:.1f}",
+        " / ".join(f"{difference:.1f}" for difference in pair.ttft_difference_ms),
+    ]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,125 @@
+"""What is made larger, and the scenario of each size."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+LATENCY = (
+    "latency: {kind: linear, step_s: 0.005, per_prefill_token_s: 4.0e-5,"
+    " per_decode_request_s: 5.0e-5, per_context_token_s: 2.0e-8}\n"
+)
+# Just under what a server can do, with a cache that soon evicts.
+TRAFFIC = """
+workload:
+  kind: synthetic
+  num_requests: {requests}
+  arrivals: {{kind: poisson, rate_rps: {rate}}}
+  prompt_tokens: {{kind: lognormal, mean: 600, cv: 1.0, max: 8000}}
+  output_tokens: {{kind: lognormal, mean: 200, cv: 0.7, max: 1000}}
+  prefixes: {{groups: 40, tokens: {{kind: uniform, min: 500, max: 2000}}, share_probability: 0.6}}
+scheduler: {{page_size: 16, max_total_tokens: 60000, chunked_prefill_size: 4096}}
+"""
+BURST = """
+workload:
+  kind: synthetic
+  num_requests: {requests}
+  arrivals: {{kind: burst, size: {requests}, every_s: 1}}
+  prompt_tokens: {{kind: constant, value: 300}}
+  output_tokens: {{kind: uniform, min: 20, max: 100}}
+  prefixes: {{groups: 40, tokens: {{kind: constant, value: 600}}, share_probability: 0.8}}
+scheduler:
+  {{page_size: 16, max_total_tokens: 60000, max_running_requests: 32, schedule_policy: {policy}}}
+"""
+# Long answers that all run at once, and short questions that cut their decode runs.
+RUNNING = """
+workload:
+  kind: mix
+  parts:
+    - tenant: running
+      workload:
+        kind: synthetic
+        num_requests: {rows}
+        arrivals: {{kind: burst, size: {rows}, every_s: 1}}
+        prompt_tokens: {{kind: constant, value: 16}}
+        output_tokens: {{kind: constant, value: 4000}}
+    - tenant: passing
+      workload:
+        kind: synthetic
+        num_requests: {launches}
+        arrivals: {{kind: constant, rate_rps: 50}}
+        prompt_tokens: {{kind: constant, value: 16}}
+        output_tokens: {{kind: constant, value: 2}}
+scheduler: {{page_size: 16, max_total_tokens: 8000000, max_running_requests: 4096}}
+"""
+REQUESTS = 2_000
+REQUESTS_PER_S = 6
+LAUNCHES = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """Something that grows.
+
+    Attributes:
+        name: what.
+        cost: what is measured, "s" or "ms a request".
+        goal: the exponent wished for, in words.
+        sizes: from small to large.
+        scenario: the text of a size.
+        scenario_without: of what is subtracted from its time, None for nothing.
+        per: what the time is divided by, by size.
+    """
+
+    name: str
+    cost: str
+    goal: str
+    sizes: tuple[int, ...]
+    scenario: Callable[[int], str]
+    per: Callable[[int], int]
+    scenario_without: Callable[[int], str] | None = None
+
+
+def _named(text: str, replicas: int = 1) -> str:
+    return f"name: scaling\nreplicas: {replicas}\n{LATENCY}{text}"
+
+
+def _traffic(times: int, replicas: int = 1) -> str:
+    requests, rate = REQUESTS * times, REQUESTS_PER_S * replicas
+    return _named(TRAFFIC.format(requests=requests, rate=rate), replicas)
+
+
+def _burst(policy: str) -> Callable[[int], str]:
+    return lambda requests: _named(BURST.format(requests=requests, policy=policy))
+
+
+def _running(launches: int) -> Callable[[int], str]:
+    return lambda rows: _named(RUNNING.format(rows=rows, launches=launches))
+
+
+def axes() -> list[Axis]:
+    """All of them."""
+    queue = (250, 500, 1000, 2000, 4000)
+    at_once = "queue length, requests at once, {}"
+    return [
+        Axis("requests x", "s", "1.05", (1, 2, 4, 8), _traffic, lambda _: 1),
+        *(
+            Axis(at_once.format(policy), "ms a request", "0", queue, _burst(policy), lambda n: n)
+            for policy in ("fcfs", "lpm")
+        ),
+        Axis(
+            "running requests",
+            "ms a launch",
+            "below 1",
+            (16, 64, 256, 1024),
+            _running(LAUNCHES),
+            lambda _: LAUNCHES,
+            scenario_without=_running(1),
+        ),
+        Axis(
+            "replicas, each with as many requests",
+            "s a replica",
+            "0",
+            (1, 2, 4, 8),
+            lambda replicas: _traffic(replicas, replicas),
+            lambda replicas: replicas,
+        ),
+    ]

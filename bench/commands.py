@@ -1,0 +1,71 @@
+"""Command lines of the simulators that are compared."""
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from bench.places import PEERS, SCENARIOS
+from sim.core.errors import InputError
+
+POOL_TOKENS = 819_200
+_DYNAMO = PEERS / "dynamo" / "bin" / "python"
+_SCHED_SIM = PEERS / "sched-sim" / "bin" / "sched-sim"
+
+
+def ours(scenario: str | Path, *overrides: str, options: tuple[str, ...] = ()) -> list[str]:
+    """`simulate run` with a scenario of `bench/scenarios`, or any other by its path."""
+    sets = [word for override in overrides for word in ("--set", override)]
+    return [sys.executable, "-m", "sim", "run", str(SCENARIOS / scenario), *sets, *options]
+
+
+def dynamo(
+    trace: Path,
+    report: Path,
+    step_times: Path,
+    *,
+    workers: int = 1,
+    page_size: int = 64,
+    sglang: Mapping[str, object] | None = None,
+    options: tuple[str, ...] = (),
+) -> list[str]:
+    """Dynamo's replay of a Mooncake trace with its SGLang engine.
+
+    Args:
+        trace: JSON lines, uncompressed.
+        report: the summary goes there.
+        step_times: see `bench.step_times`.
+        workers: servers, taken in turn.
+        page_size: tokens of a page; the pool always has room for 819,200 tokens.
+        sglang: settings of the engine that differ from chunks of 8,192 tokens under fcfs.
+        options: more words of the command line.
+    """
+    chosen = {"page_size": page_size, "chunked_prefill_size": 8192, "schedule_policy": "fcfs"}
+    engine = {
+        "engine_type": "sglang",
+        "num_gpu_blocks": POOL_TOKENS // page_size,
+        "block_size": page_size,
+        "max_num_seqs": 4096,
+        "planner_profile_data": str(step_times),
+        "sglang": {**chosen, **(sglang or {})},
+    }
+    words = [str(_DYNAMO), "-m", "dynamo.replay", str(trace), "--trace-block-size", "512"]
+    words += ["--num-workers", str(workers), "--router-mode", "round_robin"]
+    words += ["--extra-engine-args", json.dumps(engine), "--report-json", str(report)]
+    return [*words, *options]
+
+
+def sched_sim(trace: Path) -> list[str]:
+    """sched-sim's replay in chunks of 512 tokens."""
+    return [str(_SCHED_SIM), "trace", str(trace), "--token-budget", "512", "--no-gantt"]
+
+
+def require_peers() -> None:
+    """Find out whether the peers are installed.
+
+    Raises:
+        InputError: one is not.
+    """
+    for command in (_DYNAMO, _SCHED_SIM):
+        if not command.exists():
+            raise InputError(f"{command}: not there; make bench-peers installs it")

@@ -1,0 +1,24 @@
+"""How a cost grows with a size."""
+
+from collections.abc import Sequence
+from math import log
+
+from sim.core.errors import InputError
+
+
+def exponent(sizes: Sequence[float], costs: Sequence[float]) -> float:
+    """The e of cost = c x size**e that fits best: least squares of the logarithms.
+
+    Args:
+        sizes: positive, at least two different ones.
+        costs: positive, one for each size.
+
+    Raises:
+        InputError: fewer than two sizes, or a cost that was too small to measure.
+    """
+    if len(set(sizes)) < 2 or min(costs) <= 0:
+        raise InputError(f"no exponent can be fitted to costs {list(costs)} of sizes {list(sizes)}")
+    x, y = [log(size) for size in sizes], [log(cost) for cost in costs]
+    mean_x, mean_y = sum(x) / len(x), sum(y) / len(y)
+    covariance = sum((a - mean_x) * (b - mean_y) for a, b in zip(x, y, strict=True))
+    return covariance / sum((a - mean_x) ** 2 for a in x)

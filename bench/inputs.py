@@ -1,0 +1,84 @@
+"""The files both sides of a comparison are given: the same requests, the same step times."""
+
+import gzip
+import json
+import random
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from bench.places import INPUTS, TRACE
+from sim.core.atomic import atomic_path
+
+Row = dict[str, Any]
+
+NUM_CHATS = 10_000
+_CHATS_PER_S = 20.0
+
+
+def conversation() -> Path:
+    """The trace as Dynamo reads it, uncompressed."""
+    return _write_lines(INPUTS / "conversation.jsonl", trace_rows())
+
+
+def unshared_conversation(first_shared_blocks: int) -> Path:
+    """The trace with the same lengths and times, where prompts share no more than these blocks.
+
+    Args:
+        first_shared_blocks: of 512 tokens from the start of a prompt; 0: nothing is shared.
+    """
+    path = INPUTS / f"conversation-{first_shared_blocks}.jsonl"
+    return _write_lines(path, renamed_blocks(trace_rows(), first_shared_blocks))
+
+
+def renamed_blocks(rows: Iterator[Row], first_shared_blocks: int) -> Iterator[Row]:
+    """Blocks behind the first ones get an id that no other prompt has."""
+    fresh = count(1_000_000_000)
+    for row in rows:
+        shared = row["hash_ids"][:first_shared_blocks]
+        others = [next(fresh) for _ in row["hash_ids"][first_shared_blocks:]]
+        yield {**row, "hash_ids": [*shared, *others]}
+
+
+def trace_rows() -> Iterator[Row]:
+    """The rows of Mooncake's conversation trace."""
+    with gzip.open(TRACE, "rt", encoding="utf-8") as lines:
+        for line in lines:
+            yield json.loads(line)
+
+
+def chats(folder: Path = INPUTS) -> tuple[Path, Path]:
+    """10,000 short chats that share nothing: a trace of ours, and the same for sched-sim."""
+    rows = list(_draw_chats())
+    ours = (
+        {
+            "arrival": row["timestamp"],
+            "segments": [[place, row["prompt_tokens"]]],
+            "output_len": row["output_tokens"],
+        }
+        for place, row in enumerate(rows)
+    )
+    theirs = folder / "chats.json"
+    with atomic_path(theirs) as beside:
+        beside.write_text(json.dumps(rows), encoding="utf-8")
+    return _write_lines(folder / "chats.jsonl", ours), theirs
+
+
+def _draw_chats() -> Iterator[Row]:
+    draws = random.Random(1)
+    arrival_s = 0.0
+    for place in range(NUM_CHATS):
+        arrival_s += draws.expovariate(_CHATS_PER_S)
+        yield {
+            "id": f"r{place}",
+            "timestamp": round(arrival_s, 4),
+            "prompt_tokens": int(draws.triangular(30, 400, 120)),
+            "output_tokens": int(draws.triangular(20, 300, 90)),
+        }
+
+
+def _write_lines(path: Path, rows: Iterator[Row]) -> Path:
+    with atomic_path(path) as beside, beside.open("w", encoding="utf-8") as lines:
+        lines.writelines(json.dumps(row) + "\n" for row in rows)
+    return path

@@ -1,0 +1,47 @@
+"""What a figure was measured on."""
+
+import os
+import platform
+from importlib.metadata import version
+from pathlib import Path
+
+LIBRARIES = ("numpy", "simpy", "pydantic", "pandas")
+
+
+def describe_machine() -> dict[str, str]:
+    """Processor, cores, memory and versions, in words."""
+    return {
+        "processor": _field(Path("/proc/cpuinfo"), "model name") or platform.processor(),
+        "cores": str(os.cpu_count()),
+        "memory": _memory(),
+        "system": f"{platform.system()} {platform.release()}",
+        "Python": platform.python_version(),
+        **{name: version(name) for name in LIBRARIES},
+    }
+
+
+def in_words(machine: dict[str, str]) -> str:
+    """One line for a page."""
+    of_machine = ("processor", "cores", "memory", "system")
+    first = (
+        f"{machine['processor']}, {machine['cores']} cores, {machine['memory']}, "
+        f"{machine['system']}"
+    )
+    rest = [f"{name} {value}" for name, value in machine.items() if name not in of_machine]
+    return f"{first}; {', '.join(rest)}"
+
+
+def _memory() -> str:
+    total = _field(Path("/proc/meminfo"), "MemTotal").removesuffix("kB").strip()
+    return f"{int(total) / 2**20:.0f} GiB" if total else "memory unknown"
+
+
+def _field(path: Path, name: str) -> str:
+    """The first line `name: value` of a file of the Linux kernel, nothing elsewhere."""
+    if not path.exists():
+        return ""
+    for line in path.read_text(encoding="utf-8").splitlines():
+        key, _, value = line.partition(":")
+        if key.strip() == name:
+            return value.strip()
+    return ""

@@ -1,0 +1,136 @@
+"""Races ours against the peers: `python -m bench.peers`, or `make bench-peers`."""
+
+import argparse
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict
+from statistics import median
+
+from bench import inputs
+from bench.bars import (
+    STEP_TIMES,
+    Bar,
+    chats_bar,
+    conversation_bars,
+    million_bar,
+    start_up_bar,
+)
+from bench.commands import require_peers
+from bench.places import INPUTS, OUT, TRACE
+from bench.process import use_one_core
+from bench.race import Result, Runs, race, run_once
+from bench.results import markdown_table, save
+from sim.core.errors import InputError
+
+HEADER = (
+    "work",
+    "peer",
+    "ratio of minima",
+    "ratio of medians",
+    "ratio of CPU times",
+    "ours, s (min / median)",
+    "peer, s (min / median)",
+    "ours, requests/s",
+    "peer, requests/s",
+    "ours, MiB",
+    "peer, MiB",
+)
+
+
+def main() -> None:
+    arguments = _arguments()
+    try:
+        _run(arguments.rounds, million=arguments.million, only=arguments.only)
+    except InputError as error:
+        sys.stderr.write(f"bench: {error}\n")
+        sys.exit(2)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Race ours against the peers, on one core.")
+    parser.add_argument("--rounds", type=int, default=5, help="runs that count, of each command")
+    parser.add_argument("--million", action="store_true", help="also a million requests, once")
+    parser.add_argument("--only", default="", help="only work with this in its name; saves nothing")
+    return parser.parse_args()
+
+
+def _run(rounds: int, *, million: bool, only: str) -> None:
+    if rounds < 1:
+        raise InputError(f"--rounds: must be at least 1, got {rounds}")
+    require_peers()
+    INPUTS.mkdir(parents=True, exist_ok=True)
+    use_one_core()
+    results = []
+    for bar in _bars(million=million):
+        if only not in bar.work:
+            continue
+        if bar.work == million_bar().work:
+            result = run_once(bar, folder=OUT)
+        else:
+            result = race(bar, rounds=rounds, folder=OUT)
+        sys.stdout.write(" | ".join(cells(result)) + "\n")
+        sys.stdout.flush()
+        results.append(result)
+    if only:
+        return
+    page = save("peers", [table(results)], [asdict(result) for result in results])
+    sys.stdout.write(f"{page}\n")
+
+
+def _bars(*, million: bool) -> Iterator[Bar]:
+    if TRACE.exists():
+        step_times = INPUTS / "step-times.npz"
+        command = [sys.executable, "-m", "bench.step_times", str(step_times), *STEP_TIMES]
+        subprocess.run(command, check=True)  # noqa: S603
+        yield from conversation_bars(inputs.conversation(), step_times)
+    else:
+        sys.stderr.write(f"bench: the work on Mooncake's trace is left out: no {TRACE}\n")
+    _, theirs = inputs.chats()
+    yield chats_bar(theirs)
+    yield start_up_bar()
+    if million:
+        yield million_bar()
+
+
+def table(results: list[Result]) -> str:
+    """Ratios first: how many times as long the peer takes."""
+    return markdown_table(HEADER, [cells(result) for result in results])
+
+
+def cells(result: Result) -> list[str]:
+    """A row of the table."""
+    ours, theirs, requests = result.ours, result.theirs, result.num_requests
+    return [
+        result.work,
+        result.peer or "-",
+        _number(result.min_ratio),
+        _number(result.median_ratio),
+        _number(result.cpu_ratio),
+        _seconds(ours),
+        _seconds(theirs),
+        _requests_per_s(ours, requests),
+        _requests_per_s(theirs, requests),
+        _mib(ours),
+        _mib(theirs),
+    ]
+
+
+def _number(ratio: float | None) -> str:
+    return "-" if ratio is None else f"{ratio:.2f}"
+
+
+def _seconds(runs: Runs | None) -> str:
+    return f"{min(runs.wall_s):.2f} / {median(runs.wall_s):.2f}" if runs else "-"
+
+
+def _requests_per_s(runs: Runs | None, requests: int) -> str:
+    return f"{requests / median(runs.wall_s):,.0f}" if runs and requests else "-"
+
+
+def _mib(runs: Runs | None) -> str:
+    return f"{max(runs.peak_mib):.0f}" if runs else "-"
+
+
+if __name__ == "__main__":
+    main()

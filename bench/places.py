@@ -1,0 +1,12 @@
+"""Where the benchmarks find and put things, all below the repository's root."""
+
+from pathlib import Path
+
+REPOSITORY = Path(__file__).parents[1]
+SCENARIOS = REPOSITORY / "bench" / "scenarios"
+OUT = REPOSITORY / "out" / "bench"
+INPUTS = OUT / "inputs"
+PEERS = REPOSITORY / ".peers"
+TRACE = (
+    REPOSITORY.parent / "shared" / "traces" / "mooncake" / "conversation_trace.first-40min.jsonl.gz"
+)

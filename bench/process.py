@@ -1,0 +1,58 @@
+"""A command's wall time and peak memory, on one core."""
+
+import os
+import subprocess
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from sim.core.errors import InputError
+
+_LAST_CHARACTERS = 600
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a process took.
+
+    Attributes:
+        wall_s: from its start to its end.
+        cpu_s: of all its threads and children.
+        peak_mib: most resident memory.
+    """
+
+    wall_s: float
+    cpu_s: float
+    peak_mib: float
+
+
+def use_one_core() -> None:
+    """Keep this process, and all it starts, on its last core: the first has the interrupts."""
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+
+
+def measure(command: Sequence[str], log: Path) -> Usage:
+    """Run a command to its end, its output in `log`, its complaints beside it in `*.err`.
+
+    A child's peak memory is at least what its parent held when it was started, so callers have to
+    be small.
+
+    Raises:
+        InputError: it cannot be run, or it fails.
+    """
+    complaints = log.with_suffix(".err")
+    with log.open("wb") as output, complaints.open("wb") as errors:
+        begin_s = time.perf_counter()
+        try:
+            process = subprocess.Popen(command, stdout=output, stderr=errors)  # noqa: S603
+        except OSError as error:
+            raise InputError(f"{command[0]}: cannot be run: {error.strerror}") from error
+        _, status, usage = os.wait4(process.pid, 0)
+        wall_s = time.perf_counter() - begin_s
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode != 0:
+        last = complaints.read_text(encoding="utf-8", errors="replace")[-_LAST_CHARACTERS:]
+        raise InputError(f"{' '.join(command)}: exit code {process.returncode}\n{last}")
+    return Usage(wall_s, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024)

@@ -1,0 +1,50 @@
+"""Results as JSON in out/bench, and all of them together as Markdown tables."""
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from bench.machine import describe_machine, in_words
+from bench.places import OUT
+from sim.core.atomic import atomic_path
+
+TABLES = "performance-tables.md"
+# In the order of the page; each tool writes one of them.
+PARTS = ("peers", "scaling", "agreement")
+
+
+def save(part: str, tables: Sequence[str], figures: object, *, folder: Path = OUT) -> Path:
+    """Write a tool's figures and tables, and the page of all tables there are; return the page.
+
+    Raises:
+        InputError: a file cannot be written.
+    """
+    content = {"machine": describe_machine(), "tables": list(tables), "figures": figures}
+    with atomic_path(folder / f"{part}.json") as beside:
+        beside.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    page = folder / TABLES
+    with atomic_path(page) as beside:
+        beside.write_text("\n\n".join(sections(PARTS, folder)) + "\n", encoding="utf-8")
+    return page
+
+
+def sections(parts: Iterable[str], folder: Path) -> Iterable[str]:
+    """The tables of those parts that were measured, after a line on the machine."""
+    last_machine = ""
+    for part in parts:
+        path = folder / f"{part}.json"
+        if not path.exists():
+            continue
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        machine = in_words(content["machine"])
+        if machine != last_machine:
+            yield f"Measured on: {machine}."
+            last_machine = machine
+        yield from content["tables"]
+
+
+def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table whose first column is text and whose others are numbers."""
+    alignment = ["---", *["---:"] * (len(header) - 1)]
+    return "\n".join(f"| {' | '.join(row)} |" for row in (header, alignment, *rows))

@@ -1,0 +1,51 @@
+"""Where Dynamo's SGLang engine decides otherwise than SGLang: rules taken away in turn."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+# More than any prompt, and all that may wait together.
+_UNSPLIT = 1_024_000
+_NO_OVERLAP = "scheduler.disable_overlap_schedule=true"
+_DECODE_FIRST = "scheduler.decode_first=true"
+_UNSPLIT_OURS = (
+    f"scheduler.chunked_prefill_size={_UNSPLIT}",
+    f"scheduler.max_prefill_tokens={_UNSPLIT}",
+)
+_UNSPLIT_THEIRS = {"chunked_prefill_size": _UNSPLIT, "max_prefill_tokens": _UNSPLIT}
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One run of each simulator on the same requests.
+
+    Attributes:
+        words: what it is, for the table.
+        ours: overrides of scenarios/agreement.yaml.
+        theirs: settings of Dynamo's SGLang engine.
+        shared_blocks: prompts share no more than their first blocks of 512 tokens; None: as they
+            are.
+    """
+
+    words: str
+    ours: tuple[str, ...] = ()
+    theirs: Mapping[str, object] = field(default_factory=dict)
+    shared_blocks: int | None = None
+
+
+def comparisons() -> list[Comparison]:
+    """From the simulators as they are to the same rules, each on top of the one before.
+
+    Two are apart. The second shows what the first 8,192 tokens of prompts alone are good for, the
+    last what splitting prompts does where no cache is.
+    """
+    passes = (_NO_OVERLAP, _DECODE_FIRST)
+    unsplit = (*passes, *_UNSPLIT_OURS)
+    return [
+        Comparison("as they are"),
+        Comparison("as they are; prompts share their first 8,192 tokens at most", shared_blocks=16),
+        Comparison("ours without overlap", (_NO_OVERLAP,)),
+        Comparison("and decodes after each prefill", passes),
+        Comparison("and no prompt is split, by neither", unsplit, _UNSPLIT_THEIRS),
+        Comparison("and no two prompts share anything", unsplit, _UNSPLIT_THEIRS, shared_blocks=0),
+        Comparison("the same, but prompts are split again", passes, shared_blocks=0),
+    ]
