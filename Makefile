@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
-.PHONY: demo test lint bench bench-scaling bench-peers bench-page studies study-pictures oracle gpu calibrate-demo clean
+.PHONY: demo test lint bench bench-scaling bench-peers bench-page compiled test-compiled studies study-pictures oracle gpu calibrate-demo clean
 
 # The lock file pins every version; the extras say which of them are needed.
 $(VENV)/.base: pyproject.toml requirements.lock
@@ -27,6 +27,40 @@ lint: $(VENV)/.dev
 
 test: lint
 	$(BIN)/python -m pytest -n auto --nbmake tests notebooks
+
+# The same program with its hot modules compiled to C (docs/compiled.md), in an environment of its
+# own: beside the sources, what was compiled would be run whatever becomes of them.
+COMPILED_VENV := .venv-compiled
+SOURCES := pyproject.toml setup.py $(shell find sim calibrate realrun -type f -not -path '*/__pycache__/*')
+WHEEL = build/wheel/servetwin-*.whl
+
+$(VENV)/.compiler: $(VENV)/.base
+	$(PIP) install -c requirements.lock -e ".[compile]"
+	touch $@
+
+build/wheel/.done: $(SOURCES) | $(VENV)/.compiler
+	rm -rf build
+	SERVETWIN_COMPILE=1 $(PIP) wheel --no-deps --no-build-isolation -w build/wheel .
+	touch $@
+
+$(COMPILED_VENV)/.done: build/wheel/.done requirements.lock
+	test -x $(COMPILED_VENV)/bin/python || $(PYTHON) -m venv $(COMPILED_VENV)
+	$(COMPILED_VENV)/bin/python -m pip --disable-pip-version-check -q install -c requirements.lock $(WHEEL)
+	$(COMPILED_VENV)/bin/python -m pip --disable-pip-version-check -q install --force-reinstall --no-deps $(WHEEL)
+	touch $@
+
+compiled: $(COMPILED_VENV)/.done
+	$(COMPILED_VENV)/bin/simulate --version
+
+# The whole suite again, with the compiled simulator in the place of the sources.
+build/tested/.done: build/wheel/.done
+	rm -rf build/tested
+	$(BIN)/python -m zipfile -e $(WHEEL) build/tested
+	rm -r build/tested/calibrate build/tested/realrun
+	touch $@
+
+test-compiled: $(VENV)/.dev build/tested/.done
+	PYTHONSAFEPATH=1 PYTHONPATH=$(CURDIR)/build/tested:$(CURDIR) $(BIN)/python -m pytest -n auto tests
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m pytest tests/benchmarks -m benchmark_suite -p no:xdist --benchmark-columns=median,min,rounds --benchmark-group-by=group
@@ -100,7 +134,7 @@ study-pictures: studies
 	done
 
 clean:
-	rm -rf $(VENV) build *.egg-info
+	rm -rf $(VENV) $(COMPILED_VENV) build *.egg-info
 
 # SGLang's own scheduler, in an environment of its own, on random cases (oracle/README.md).
 N ?= 200

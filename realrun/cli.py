@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from realrun.suite import UNFINISHED
-from sim.command_line import new_app, run_app
+from sim.command_line import Version, new_app, run_app
 from sim.core.errors import InputError
 
 app = new_app("Serve scenarios on a real paged-attention runner, with the simulator's scheduler.")
@@ -40,7 +40,7 @@ class Sampling(StrEnum):
 
 
 @app.callback()
-def need_torch() -> None:
+def need_torch(_version: Version = False) -> None:
     """Every command computes."""
     missing = [name for name in ("torch", "transformers") if find_spec(name) is None]
     if missing:

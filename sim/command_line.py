@@ -10,9 +10,13 @@ import sys
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib.machinery import EXTENSION_SUFFIXES
+from importlib.util import find_spec
+from typing import Annotated
 
 import typer
 
+from sim import __version__
 from sim.core.errors import InputError
 from sim.core.garbage import rare_collections
 
@@ -20,14 +24,45 @@ _INTERRUPTED = 130
 _BLAS_THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")
 
 
+def is_compiled() -> bool:
+    """Whether the simulator's hot modules are the compiled ones (docs/compiled.md)."""
+    core = find_spec("sim.engine.core")
+    origin = None if core is None else core.origin
+    return origin is not None and origin.endswith(tuple(EXTENSION_SUFFIXES))
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        build = "compiled" if is_compiled() else "pure Python"
+        sys.stdout.write(f"servetwin {__version__} ({build})\n")
+        raise typer.Exit
+
+
+Version = Annotated[
+    bool,
+    typer.Option(
+        "--version",
+        is_eager=True,
+        callback=_show_version,
+        help="say which this is, and whether compiled",
+    ),
+]
+
+
 def new_app(description: str) -> typer.Typer:
     """A command line to add commands to."""
-    return typer.Typer(
+    app = typer.Typer(
         help=description,
         add_completion=False,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
     )
+
+    @app.callback()
+    def options(version: Version = False) -> None:
+        """What comes before a command."""
+
+    return app
 
 
 def run_app(app: typer.Typer, program: str, argv: Sequence[str] | None) -> int:

@@ -11,11 +11,11 @@ from sim.kvcache.page_pool import PageIds
 from sim.testing.random_scenarios import random_scenarios
 
 
-class Guarded(ScriptedExecutor):
-    """Counts the tokens it gave, and raises if more are asked for."""
+class Guarded:
+    """A scripted executor that counts the tokens it gave, and raises if more are asked for."""
 
     def __init__(self):
-        super().__init__()
+        self.scripted = ScriptedExecutor()
         self.num_given = {}
 
     def execute(self, batch, num_steps=1):
@@ -25,13 +25,19 @@ class Guarded(ScriptedExecutor):
         if batch.mode is not ForwardMode.EXTEND:
             for rid in batch.decode_rids:
                 self.num_given[rid] = self.num_given.get(rid, 0) + num_steps
-        return super().execute(batch, num_steps)
+        return self.scripted.execute(batch, num_steps)
 
     def output_ids(self, rid, num_tokens):
         if num_tokens > self.num_given.get(rid, 0):
             given = self.num_given.get(rid, 0)
             raise InvariantError(f"{rid}: {num_tokens} tokens asked for, {given} generated")
-        return super().output_ids(rid, num_tokens)
+        return self.scripted.output_ids(rid, num_tokens)
+
+    def steps_to_finish(self):
+        return self.scripted.steps_to_finish()
+
+    def forget(self, rid):
+        self.scripted.forget(rid)
 
 
 def drive(scenario):
@@ -47,7 +53,7 @@ def drive(scenario):
         while arriving and arriving[0].spec.arrival_ns <= now_ns:
             request = arriving.pop(0)
             spec = request.spec
-            executor.add(spec.rid, request.script, ignore_eos=spec.ignore_eos)
+            executor.scripted.add(spec.rid, request.script, ignore_eos=spec.ignore_eos)
             engine.submit(spec)
         batch = engine.begin_step(now_ns)
         records += engine.take_aborted()

@@ -79,7 +79,9 @@ def _warm_cache() -> RadixCache:
 
 
 def _facts(request: Request) -> list[object]:
-    state = [getattr(request, name) for name in Request.__slots__ if hasattr(request, name)]
+    # By dir(): a compiled class has no __slots__.
+    names = [name for name in dir(Request) if not name.startswith("__")]
+    state = [getattr(request, name) for name in names if hasattr(request, name)]
     return [*state, request.kv.found, request.kv.locked, request.kv.protected_len]
 
 
