@@ -82,7 +82,7 @@ def test_router_arrival_at_the_end_of_a_request_goes_first(kind, overlap, late_n
     # On replica 0 for 20 steps of 5 ms; on replica 1 for many more.
     first = [scripted("a", (1, 20), output=20), scripted("b", (2, 20), output=200)]
     alone = serve(ListWorkload(first), config, latencies)
-    end_ns = alone.request("a")["finish_ns"]
+    end_ns = int(alone.request("a")["finish_ns"])
     last = scripted("c", (3, 20), output=3, arrival_ns=end_ns + late_ns)
     loads = []
 
