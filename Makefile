@@ -84,7 +84,8 @@ $(SCHED_SIM)/.done:
 	$(SCHED_SIM)/bin/python -m pip install -q sched-sim==0.2.1
 	touch $@
 
-bench-peers: $(VENV)/.dev $(DYNAMO)/.done $(SCHED_SIM)/.done
+# The compiled build takes part where it can be made.
+bench-peers: $(VENV)/.dev $(DYNAMO)/.done $(SCHED_SIM)/.done $(if $(shell command -v cc),$(COMPILED_VENV)/.done)
 	$(BIN)/python -m bench.peers $(PEERS_ARGS)
 	$(BIN)/python -m bench.agreement
 

@@ -5,9 +5,10 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from bench.places import PEERS, SCENARIOS
+from bench.places import COMPILED, PEERS, SCENARIOS
 from sim.core.errors import InputError
 
+_PURE = [sys.executable, "-m", "sim"]
 POOL_TOKENS = 819_200
 _DYNAMO = PEERS / "dynamo" / "bin" / "python"
 _SCHED_SIM = PEERS / "sched-sim" / "bin" / "sched-sim"
@@ -16,7 +17,12 @@ _SCHED_SIM = PEERS / "sched-sim" / "bin" / "sched-sim"
 def ours(scenario: str | Path, *overrides: str, options: tuple[str, ...] = ()) -> list[str]:
     """`simulate run` with a scenario of `bench/scenarios`, or any other by its path."""
     sets = [word for override in overrides for word in ("--set", override)]
-    return [sys.executable, "-m", "sim", "run", str(SCENARIOS / scenario), *sets, *options]
+    return [*_PURE, "run", str(SCENARIOS / scenario), *sets, *options]
+
+
+def compiled(ours: list[str]) -> list[str]:
+    """The same command for the compiled build; empty if that is not there (make compiled)."""
+    return [str(COMPILED), *ours[len(_PURE) :]] if COMPILED.exists() else []
 
 
 def dynamo(

@@ -26,14 +26,18 @@ from sim.core.errors import InputError
 HEADER = (
     "work",
     "peer",
-    "ratio of minima",
-    "ratio of medians",
-    "ratio of CPU times",
-    "ours, s (min / median)",
-    "peer, s (min / median)",
-    "ours, requests/s",
+    "compiled: ratio of minima",
+    "compiled: of medians",
+    "pure: ratio of minima",
+    "pure: of medians",
+    "compiled, s (min / median)",
+    "pure, s",
+    "peer, s",
+    "compiled, requests/s",
+    "pure, requests/s",
     "peer, requests/s",
-    "ours, MiB",
+    "compiled, MiB",
+    "pure, MiB",
     "peer, MiB",
 )
 
@@ -100,20 +104,20 @@ def table(results: list[Result]) -> str:
 
 def cells(result: Result) -> list[str]:
     """A row of the table."""
-    ours, theirs, requests = result.ours, result.theirs, result.num_requests
+    contenders = (result.compiled, result.pure, result.theirs)
     return [
         result.work,
         result.peer or "-",
-        _number(result.min_ratio),
-        _number(result.median_ratio),
-        _number(result.cpu_ratio),
-        _seconds(ours),
-        _seconds(theirs),
-        _requests_per_s(ours, requests),
-        _requests_per_s(theirs, requests),
-        _mib(ours),
-        _mib(theirs),
+        *(_number(ratio) for ratio in _ratios(result, result.compiled)),
+        *(_number(ratio) for ratio in _ratios(result, result.pure)),
+        *map(_seconds, contenders),
+        *(_requests_per_s(runs, result.num_requests) for runs in contenders),
+        *map(_mib, contenders),
     ]
+
+
+def _ratios(result: Result, ours: Runs | None) -> tuple[float | None, float | None]:
+    return result.min_ratio(ours), result.median_ratio(ours)
 
 
 def _number(ratio: float | None) -> str:

@@ -6,7 +6,9 @@ from pathlib import Path
 from statistics import median
 
 from bench.bars import Bar
+from bench.commands import compiled
 from bench.process import Usage, measure
+from sim.core.errors import InvariantError
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,30 +38,25 @@ class Result:
 
     Attributes:
         work, num_requests, peer: of the bar.
-        ours: our runs.
+        pure: our runs, in pure Python.
+        compiled: our runs with the compiled build, None if it is not there.
         theirs: the peer's, None if nobody else ran.
     """
 
     work: str
     num_requests: int
     peer: str
-    ours: Runs
+    pure: Runs
+    compiled: Runs | None
     theirs: Runs | None
 
-    @property
-    def min_ratio(self) -> float | None:
-        """The peer's shortest wall time over ours; above 1 we are faster."""
-        return min(self.theirs.wall_s) / min(self.ours.wall_s) if self.theirs else None
+    def min_ratio(self, ours: Runs | None) -> float | None:
+        """The peer's shortest wall time over that of ours; above 1 we are faster."""
+        return min(self.theirs.wall_s) / min(ours.wall_s) if self.theirs and ours else None
 
-    @property
-    def median_ratio(self) -> float | None:
+    def median_ratio(self, ours: Runs | None) -> float | None:
         """The same of the medians."""
-        return median(self.theirs.wall_s) / median(self.ours.wall_s) if self.theirs else None
-
-    @property
-    def cpu_ratio(self) -> float | None:
-        """The same of the least CPU times, which others on the machine disturb less."""
-        return min(self.theirs.cpu_s) / min(self.ours.cpu_s) if self.theirs else None
+        return median(self.theirs.wall_s) / median(ours.wall_s) if self.theirs and ours else None
 
 
 def race(bar: Bar, *, rounds: int, folder: Path) -> Result:
@@ -68,21 +65,30 @@ def race(bar: Bar, *, rounds: int, folder: Path) -> Result:
     Raises:
         InputError: a command fails.
     """
-    mine: list[Usage] = []
-    others: list[Usage] = []
+    usages: list[list[Usage]] = [[], [], []]
     for _ in range(rounds + 1):
-        mine.append(measure(bar.ours, folder / "ours.log"))
-        if bar.theirs:
-            others.append(measure(bar.theirs, folder / "theirs.log"))
-    theirs = Runs.of(others[1:]) if others else None
-    return Result(bar.work, bar.num_requests, bar.peer, Runs.of(mine[1:]), theirs)
+        for command, runs in zip(_commands(bar), usages, strict=True):
+            if command:
+                runs.append(measure(command, folder / "race.log"))
+    return _result(bar, [runs[1:] for runs in usages])
 
 
 def run_once(bar: Bar, *, folder: Path) -> Result:
-    """A single run of ours, of what takes minutes.
+    """A single run each, of what takes minutes.
 
     Raises:
-        InputError: the command fails.
+        InputError: a command fails.
     """
-    usage = measure(bar.ours, folder / "ours.log")
-    return Result(bar.work, bar.num_requests, "", Runs.of([usage]), None)
+    return _result(bar, [[measure(c, folder / "race.log")] if c else [] for c in _commands(bar)])
+
+
+def _commands(bar: Bar) -> tuple[list[str], list[str], list[str]]:
+    """Ours in pure Python, ours compiled, the peer's; empty if there is none."""
+    return bar.ours, compiled(bar.ours), list(bar.theirs)
+
+
+def _result(bar: Bar, usages: Sequence[Sequence[Usage]]) -> Result:
+    pure, ours_compiled, theirs = (Runs.of(runs) if runs else None for runs in usages)
+    if pure is None:
+        raise InvariantError(f"{bar.work}: no run")
+    return Result(bar.work, bar.num_requests, bar.peer, pure, ours_compiled, theirs)

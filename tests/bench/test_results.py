@@ -14,16 +14,23 @@ QUICK = Runs([2.0, 2.6, 2.5], [2.0, 2.1, 2.0], [100.0, 90.0, 95.0])
 
 def test_cells_ratio_is_how_much_longer_the_peer_takes():
     """Of the least and of the middle times; requests per second of the middle ones."""
-    row = dict(zip(HEADER, cells(Result("work", 1000, "peer", QUICK, SLOW)), strict=True))
-    assert row["ratio of minima"] == row["ratio of medians"] == row["ratio of CPU times"] == "2.00"
-    assert (row["ours, requests/s"], row["peer, requests/s"]) == ("400", "200")
-    assert (row["ours, MiB"], row["peer, MiB"]) == ("100", "301")
+    result = Result("work", 1000, "peer", SLOW, QUICK, SLOW)
+    row = dict(zip(HEADER, cells(result), strict=True))
+    assert row["compiled: ratio of minima"] == row["compiled: of medians"] == "2.00"
+    assert row["pure: ratio of minima"] == row["pure: of medians"] == "1.00"
+    assert (row["compiled, requests/s"], row["peer, requests/s"]) == ("400", "200")
+    assert (row["compiled, MiB"], row["peer, MiB"]) == ("100", "301")
 
 
-def test_cells_without_a_peer_have_dashes():
+def test_cells_without_a_peer_or_a_compiled_build_have_dashes():
     """And nothing that would need one."""
-    row = cells(Result("start-up", 0, "", QUICK, None))
-    assert row == ["start-up", "-", "-", "-", "-", "2.00 / 2.50", "-", "-", "-", "100", "-"]
+    row = dict(zip(HEADER, cells(Result("start-up", 0, "", QUICK, None, None)), strict=True))
+    assert (row.pop("work"), row.pop("pure, s"), row.pop("pure, MiB")) == (
+        "start-up",
+        "2.00 / 2.50",
+        "100",
+    )
+    assert set(row.values()) == {"-"}
 
 
 def test_save_page_has_the_tables_of_all_tools(tmp_path):
