@@ -28,10 +28,17 @@ class Guarded:
         return self.scripted.execute(batch, num_steps)
 
     def output_ids(self, rid, num_tokens):
-        if num_tokens > self.num_given.get(rid, 0):
-            given = self.num_given.get(rid, 0)
-            raise InvariantError(f"{rid}: {num_tokens} tokens asked for, {given} generated")
+        self._check(rid, num_tokens)
         return self.scripted.output_ids(rid, num_tokens)
+
+    def output_part(self, rid, start, stop):
+        self._check(rid, stop)
+        return self.scripted.output_part(rid, start, stop)
+
+    def _check(self, rid, num_tokens):
+        given = self.num_given.get(rid, 0)
+        if num_tokens > given:
+            raise InvariantError(f"{rid}: {num_tokens} tokens asked for, {given} generated")
 
     def steps_to_finish(self):
         return self.scripted.steps_to_finish()
