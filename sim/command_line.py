@@ -18,7 +18,7 @@ import typer
 
 from sim import __version__
 from sim.core.errors import InputError
-from sim.core.garbage import rare_collections
+from sim.core.garbage import rare_collections, skip_last_collections
 
 _INTERRUPTED = 130
 _BLAS_THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")
@@ -69,6 +69,7 @@ def run_app(app: typer.Typer, program: str, argv: Sequence[str] | None) -> int:
     """Run the command line of `program`; returns the exit code. Without arguments: its help."""
     # Looking for plugins reads a file of every installed package; none of them is needed here.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+    skip_last_collections()
     if not (sys.argv[1:] if argv is None else argv):
         argv = ["--help"]
     if isinstance(sys.stdout, io.TextIOWrapper):

@@ -67,6 +67,10 @@ class TokenClock:
             self.count.extend(array("q", (self._num_ticking,)) * len(gaps_ns))
         self._last_tick_ns = int(ends_ns[-1])
 
+    def forget(self) -> None:
+        """Let go of the gaps: a log has them now."""
+        self.gap_ns, self.count = array("q"), array("q")
+
     def _add(self, gap_ns: int, count: int) -> None:
         self.gap_ns.append(gap_ns)
         self.count.append(count)

@@ -117,7 +117,7 @@ class RunLogBuilder:
         )
 
     def build(self, clocks: Iterable[TokenClock], meta: Mapping[str, object]) -> RunLog:
-        """Everything so far, with the token gaps of each server."""
+        """Everything so far, with the token gaps of each server, which its clock forgets."""
         return RunLog(
             requests=RequestColumns(
                 self._rids, self._tenants, self._status, **self._request_columns()
@@ -139,6 +139,12 @@ class RunLogBuilder:
 
 def _token_gaps(clocks: Sequence[TokenClock]) -> TokenGaps:
     """Those of all servers, one after the other."""
-    gap_ns = [np.asarray(clock.gap_ns, dtype=np.int64) for clock in clocks]
-    count = [np.asarray(clock.count, dtype=np.int64) for clock in clocks]
-    return TokenGaps(np.concatenate(gap_ns), np.concatenate(count))
+    sizes = [len(clock.gap_ns) for clock in clocks]
+    gaps = TokenGaps(np.empty(sum(sizes), dtype=np.int64), np.empty(sum(sizes), dtype=np.int64))
+    start = 0
+    for clock, size in zip(clocks, sizes, strict=True):
+        gaps.gap_ns[start : start + size] = clock.gap_ns
+        gaps.count[start : start + size] = clock.count
+        start += size
+        clock.forget()
+    return gaps
