@@ -60,6 +60,8 @@ def decode_horizon(launch: Launch, scheduler: Scheduler, kv: KVCacheManager) -> 
         or scheduler.has_finished_rows
         or scheduler.chunked is not None
         or scheduler.turns.resting
+        # Decided before any pass (decode_first): what a pass in vain changes is yet to come.
+        or scheduler.decode_went_first
     ):
         return 0
     # A pass over the queue may admit, and even if not it orders the queue and marks prefixes.
@@ -88,6 +90,4 @@ def take_decode_steps(num_steps: int, scheduler: Scheduler, kv: KVCacheManager) 
     running.begin_steps(num_steps)
     running.finish_steps(num_steps)
     scheduler.waiting.processed_tokens += num_steps * running.founding_tokens
-    # The first step may have gone before a pass (decode_first); those after it passed in vain.
-    scheduler.batching.decoded()
     return run

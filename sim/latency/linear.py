@@ -30,7 +30,6 @@ class LinearLatency:
         self._per_decode_request_s = per_decode_request_s
         self._per_context_token_s = float(per_context_token_s)
         self._host_ns = seconds_to_ns(host_s)
-        self._host_run_ns: Int64 = np.empty(0, dtype=np.int64)
         self._cold_start_ns = seconds_to_ns(cold_start_s)
 
     def step_ns(self, step: StepFeatures) -> StepTime:
@@ -59,9 +58,7 @@ class LinearLatency:
         device_ns = np.rint(duration, out=duration).astype(np.int64)
         np.maximum(device_ns, 1, out=device_ns)
         device_ns[0] += self._cold_start_ns
-        if num_steps > len(self._host_run_ns):
-            self._host_run_ns = np.full(2 * num_steps, self._host_ns, dtype=np.int64)
-        return device_ns, self._host_run_ns[:num_steps]
+        return device_ns, np.full(num_steps, self._host_ns, dtype=np.int64)
 
     def consume(self, num_steps: int) -> None:
         """The first step was the cold one."""

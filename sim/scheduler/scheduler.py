@@ -34,6 +34,7 @@ class Scheduler:
         ratio: the new-token ratio.
         decisions: of the last call of `next_launch`.
         num_slots_used: request slots taken.
+        decode_went_first: the last decision was to decode before any pass over the queue.
         has_finished_rows: the running batch holds rows that are finished, until the next call.
     """
 
@@ -52,6 +53,7 @@ class Scheduler:
         self.decisions = Decisions()
         self.num_slots_used = 0
         self.has_finished_rows = False
+        self.decode_went_first = False
         self.preempts = config.enable_priority_scheduling and not config.disable_priority_preemption
         self._last: Launch | None = None
 
@@ -79,7 +81,8 @@ class Scheduler:
         self._checkpoint_chunk()
         self._merge_last_prefill()
         self._drop_finished()
-        if self._decode_goes_first():
+        self.decode_went_first = self._decode_goes_first()
+        if self.decode_went_first:
             launch = self._decode(in_flight)
         else:
             launch = self._prefill(now_ns, in_flight)

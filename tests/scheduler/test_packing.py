@@ -118,3 +118,26 @@ def test_decode_first_lets_running_requests_decode_between_prefills(overlap):
     assert "extend extend" not in " ".join(modes)
     usual = serve(work, replace(config, decode_first=False), [linear_latency()]).steps
     assert [step["mode"] for step in usual][:4] == ["extend"] * 4
+
+
+@pytest.mark.parametrize("overlap", [True, False])
+def test_decode_first_steps_passed_in_one_go_see_what_a_pass_changes(overlap):
+    """With preemption a pass takes the full flag back; the step that went first made none."""
+    config = SchedulerConfig(
+        max_total_tokens=256,
+        page_size=64,
+        max_prefill_tokens=32,
+        max_running_requests=2,
+        disable_radix_cache=True,
+        enable_priority_scheduling=True,
+        decode_first=True,
+        disable_overlap_schedule=not overlap,
+    )
+    work = ListWorkload(
+        [
+            scripted("a", (1, 1), output=40, ignore_eos=True),
+            scripted("b", (2, 1), output=30, ignore_eos=True),
+            scripted("c", (3, 65), output=3, arrival_ns=4_000_000),
+        ]
+    )
+    assert serve(work, config).text == serve(work, config, fast_forward=False).text
