@@ -109,3 +109,14 @@ def test_output_ids_are_the_stream_up_to_the_end_token(executor):
     assert executor.output_ids("a", 4).tolist() == stream[:4]
     assert executor.output_ids("a", 5).tolist() == [*stream[:4], END_TOKEN]
     assert executor.output_ids("b", 8).tolist() == stream
+
+
+def test_output_part_is_that_part_and_outlives_the_request(executor):
+    """A cache keeps it when the request is long over."""
+    add(executor, "a", 5)
+    ids = executor.output_ids("a", 5)
+    part = executor.output_part("a", 2, 5)
+    executor.forget("a")
+    assert len(part) == 3
+    assert part[:].tolist() == ids[2:].tolist()
+    assert part[1:3].tolist() == [ids[3], END_TOKEN]
