@@ -22,7 +22,8 @@ from realrun.streams import DeviceStream, Ticket
 from realrun.tokens import Tokens
 from sim.core.batch import Batch, StepOutput
 from sim.core.errors import InvariantError
-from sim.core.tokens import TokenIds, TokenSequence
+from sim.core.token_sequences import TokenSequence
+from sim.core.tokens import TokenIds
 from sim.engine.core import EngineCore
 from sim.engine.scripted import NEVER_STEPS
 

@@ -3,7 +3,8 @@
 from typing import Protocol
 
 from sim.core.batch import Batch, StepOutput
-from sim.core.tokens import TokenIds, TokenSequence
+from sim.core.token_sequences import TokenSequence
+from sim.core.tokens import TokenIds
 
 
 class Executor(Protocol):

@@ -3,7 +3,8 @@
 import heapq
 
 from sim.core.batch import Batch, ForwardMode, StepOutput
-from sim.core.tokens import TokenIds, TokenSequence, prompt_part
+from sim.core.token_sequences import TokenSequence, prompt_part
+from sim.core.tokens import TokenIds
 from sim.engine.script import OutputScript
 
 END_TOKEN = 2

@@ -3,7 +3,7 @@
 from typing import NamedTuple, Protocol
 
 from sim.core.errors import InvariantError
-from sim.core.tokens import TokenSequence
+from sim.core.token_sequences import TokenSequence
 from sim.kvcache.page_pool import Span
 from sim.kvcache.radix_node import RadixNode
 

@@ -8,7 +8,8 @@ nothing; SGLang's match also touches and cuts, which here is `touch`.
 from typing import Any
 
 from sim.core.errors import InvariantError
-from sim.core.tokens import LazyTokens, TokenIds, TokenSequence, kept_part, page_key
+from sim.core.token_sequences import LazyTokens, TokenSequence, kept_part, page_key
+from sim.core.tokens import TokenIds
 from sim.kvcache.eviction import Leaves, LruLeaves
 from sim.kvcache.page_pool import PagePool, Span
 from sim.kvcache.prefix_cache import Match

@@ -4,7 +4,8 @@ from typing import TYPE_CHECKING, Union
 
 import numpy as np
 
-from sim.core.tokens import TokenIds, TokenSequence
+from sim.core.token_sequences import TokenSequence
+from sim.core.tokens import TokenIds
 from sim.kvcache.page_pool import PageCount, Span
 
 if TYPE_CHECKING:

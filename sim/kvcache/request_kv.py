@@ -4,16 +4,15 @@ from collections.abc import Callable
 
 import numpy as np
 
-from sim.core.tokens import (
+from sim.core.token_sequences import (
     JoinedTokens,
     LazyTokens,
-    Prompt,
-    TokenIds,
     TokenSequence,
     kept_part,
     page_key,
     prompt_part,
 )
+from sim.core.tokens import Prompt, TokenIds
 from sim.kvcache.page_pool import Span
 from sim.kvcache.radix_node import RadixNode
 

@@ -8,7 +8,7 @@ the device are the top of the tree: a node's `children` are those on the device,
 from typing import Any
 
 from sim.core.errors import InvariantError
-from sim.core.tokens import TokenSequence, kept_part
+from sim.core.token_sequences import TokenSequence, kept_part
 from sim.kvcache.eviction import Leaves
 from sim.kvcache.host_memory import HostMemory, HostSide
 from sim.kvcache.host_settings import HostCacheSettings
