@@ -47,6 +47,7 @@ class Batch(NamedTuple):
             finishing: retracted, preempted or aborted.
         resting_rids: running requests that get no token from this decode step, as it is not their
             turn.
+        max_decode_context_tokens: the longest decode row's tokens attended to after the step.
     """
 
     mode: ForwardMode
@@ -56,6 +57,7 @@ class Batch(NamedTuple):
     num_decode_context_tokens: int
     stopped_rids: tuple[str, ...] = ()
     resting_rids: tuple[str, ...] = ()
+    max_decode_context_tokens: int = 0
 
 
 class StepOutput(NamedTuple):

@@ -1,6 +1,6 @@
 """The numbers of a step that its duration depends on. The only place that computes them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from sim.core.batch import Batch, ForwardMode
@@ -19,6 +19,9 @@ class StepFeatures(NamedTuple):
         num_decode_context_tokens: tokens the decode rows attend to, their new one included.
         num_context_tokens: the same over all rows.
         num_loaded_tokens: tokens whose KV comes back from host memory for this step.
+        max_decode_context_tokens: the longest decode row's share of the decode context; 0 where it
+            is not known.
+        prefill_rows: cached and new tokens of each prefill row.
     """
 
     mode: ForwardMode
@@ -29,6 +32,8 @@ class StepFeatures(NamedTuple):
     num_decode_context_tokens: int
     num_context_tokens: int
     num_loaded_tokens: int = 0
+    max_decode_context_tokens: int = 0
+    prefill_rows: tuple[tuple[int, int], ...] = ()
 
     def next_decode(self) -> "StepFeatures":
         """The same decode rows one step later: each attends to one token more."""
@@ -42,49 +47,58 @@ class StepFeatures(NamedTuple):
             self.num_decode_context_tokens + rows,
             self.num_context_tokens + rows,
             self.num_loaded_tokens,
+            self.max_decode_context_tokens and self.max_decode_context_tokens + 1,
+            self.prefill_rows,
         )
 
 
 def step_features(batch: Batch) -> StepFeatures:
     """Features of a step that is about to run."""
-    rows = [(row.prefix_len, row.extend_len, row.num_loaded_tokens) for row in batch.prefill]
-    return _features(batch.mode, rows, len(batch.decode_rids), batch.num_context_tokens)
+    rows = tuple([(row.prefix_len, row.extend_len) for row in batch.prefill])
+    num_loaded = sum([row.num_loaded_tokens for row in batch.prefill])
+    return _features(
+        batch.mode,
+        rows,
+        num_loaded,
+        (len(batch.decode_rids), batch.max_decode_context_tokens),
+        batch.num_context_tokens,
+    )
 
 
 def line_features(line: Mapping[str, Any]) -> StepFeatures:
     """Features of a step or point of a run log."""
-    loaded = dict(line.get("loaded", ()))
     return _features(
         ForwardMode[line["mode"].upper()],
-        [
-            (prefix_len, extend_len, loaded.get(rid, 0))
-            for rid, prefix_len, extend_len in line["prefill"]
-        ],
-        line["n_decode"],
+        tuple([(prefix_len, extend_len) for _, prefix_len, extend_len in line["prefill"]]),
+        sum(num_tokens for _, num_tokens in line.get("loaded", ())),
+        (line["n_decode"], line.get("max_decode_ctx") or 0),
         line["ctx"],
     )
 
 
 def _features(
     mode: ForwardMode,
-    prefill: Sequence[tuple[int, int, int]],
-    num_decode_rows: int,
+    prefill_rows: tuple[tuple[int, int], ...],
+    num_loaded_tokens: int,
+    decode: tuple[int, int],
     num_context_tokens: int,
 ) -> StepFeatures:
-    """`prefill`: cached, new and loaded tokens of each row."""
-    num_prefill_tokens = num_cached_tokens = num_loaded_tokens = prefill_attention = 0
-    for prefix_len, extend_len, loaded_len in prefill:
+    """`decode`: number of rows and the longest one's context."""
+    num_prefill_tokens = num_cached_tokens = prefill_attention = 0
+    for prefix_len, extend_len in prefill_rows:
         num_prefill_tokens += extend_len
         num_cached_tokens += prefix_len
-        num_loaded_tokens += loaded_len
         prefill_attention += extend_len * (2 * prefix_len + extend_len)
+    num_decode_rows, max_decode_context_tokens = decode
     return StepFeatures(
         mode,
         num_prefill_tokens,
         prefill_attention,
-        len(prefill),
+        len(prefill_rows),
         num_decode_rows,
         num_context_tokens - num_prefill_tokens - num_cached_tokens,
         num_context_tokens,
         num_loaded_tokens,
+        max_decode_context_tokens,
+        prefill_rows,
     )

@@ -12,6 +12,7 @@ def test_features_mixed_batch_sums_its_rows():
         decode_rids=("c", "d", "e"),
         num_context_tokens=10 + 104 + 60,
         num_decode_context_tokens=60,
+        max_decode_context_tokens=30,
     )
     assert step_features(batch) == StepFeatures(
         mode=ForwardMode.MIXED,
@@ -21,4 +22,6 @@ def test_features_mixed_batch_sums_its_rows():
         num_decode_rows=3,
         num_decode_context_tokens=60,
         num_context_tokens=174,
+        max_decode_context_tokens=30,
+        prefill_rows=((0, 10), (100, 4)),
     )
