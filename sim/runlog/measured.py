@@ -1,0 +1,111 @@
+"""What somebody measured of real requests: the one format for runs without a log of their steps.
+
+JSON lines, one a request: `rid`, `arrival_s`, `first_token_s`, `finish_s`, `prompt_tokens`,
+`output_tokens`, and where it is known `scheduled_s`. Times count from the run's start; a request
+that failed has no `finish_s`.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from sim.core.atomic import atomic_path
+from sim.core.errors import InputError
+from sim.core.units import NS_PER_S, seconds_to_ns
+from sim.runlog.columns import NOT_YET_NS, Int64
+from sim.runlog.json_lines import Line, numbered_lines, open_text, to_json_line
+
+_TIMES = ("arrival_s", "scheduled_s", "first_token_s", "finish_s")
+_COUNTS = ("prompt_tokens", "output_tokens")
+_MOST_S = 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredRun:
+    """One row a request, in order of arrival. Arrays have shape [num_requests].
+
+    Times are ns since the run's start, `NOT_YET_NS` where the event never happened or is not known.
+    """
+
+    rid: list[str]
+    arrival_ns: Int64
+    scheduled_ns: Int64
+    first_token_ns: Int64
+    finish_ns: Int64
+    prompt_tokens: Int64
+    output_tokens: Int64
+
+    def __len__(self) -> int:
+        return len(self.rid)
+
+
+def read_measured(path: Path) -> MeasuredRun:
+    """Read a measured run, plain or gzipped.
+
+    Raises:
+        InputError: an unreadable file, or a line that is not a request, naming the line and key.
+    """
+    rows = [_row(line, f"{path}:{number}") for number, line in numbered_lines(path)]
+    if not rows:
+        raise InputError(f"{path}: no request in it")
+    rows.sort(key=lambda row: row[1])
+    rid, *numbers = zip(*rows, strict=True)
+    if len(set(rid)) < len(rid):
+        twice = next(name for name in rid if rid.count(name) > 1)
+        raise InputError(f"{path}: rid: {twice!r} is there twice")
+    return MeasuredRun(list(rid), *(np.array(column, dtype=np.int64) for column in numbers))
+
+
+def write_measured(run: MeasuredRun, path: Path) -> None:
+    """Write a measured run; compressed if the name ends in `.gz`."""
+    compressed = path.suffix == ".gz"
+    with atomic_path(path) as beside, open_text(beside, compressed=compressed) as file:
+        file.writelines(to_json_line(line) for line in _lines(run))
+
+
+def _lines(run: MeasuredRun) -> Iterator[dict[str, object]]:
+    times = (run.arrival_ns, run.scheduled_ns, run.first_token_ns, run.finish_ns)
+    for i, rid in enumerate(run.rid):
+        line: dict[str, object] = {"rid": rid}
+        for key, column in zip(_TIMES, times, strict=True):
+            if column[i] != NOT_YET_NS:
+                line[key] = int(column[i]) / NS_PER_S
+        line["prompt_tokens"] = int(run.prompt_tokens[i])
+        line["output_tokens"] = int(run.output_tokens[i])
+        yield line
+
+
+def _row(line: Line, where: str) -> tuple[str, int, int, int, int, int, int]:
+    """In the order of MeasuredRun."""
+    unknown = line.keys() - {"rid", *_TIMES, *_COUNTS}
+    if unknown:
+        raise InputError(f"{where}: {min(unknown)}: unknown key")
+    rid = line.get("rid")
+    if not isinstance(rid, str) or not rid:
+        raise InputError(f"{where}: rid: must be text, got {rid!r}")
+    arrival, scheduled, first, finish = (_time_ns(line, key, where) for key in _TIMES)
+    if arrival == NOT_YET_NS:
+        raise InputError(f"{where}: arrival_s: is required")
+    known = [t for t in (arrival, scheduled, first, finish) if t != NOT_YET_NS]
+    if known != sorted(known):
+        raise InputError(f"{where}: times out of order: {', '.join(_TIMES)} must not fall")
+    prompt_tokens, output_tokens = (_count(line, key, where) for key in _COUNTS)
+    return rid, arrival, scheduled, first, finish, prompt_tokens, output_tokens
+
+
+def _time_ns(line: Line, key: str, where: str) -> int:
+    value = line.get(key)
+    if value is None:
+        return NOT_YET_NS
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < _MOST_S:
+        return seconds_to_ns(value)
+    raise InputError(f"{where}: {key}: must be seconds from 0 on, got {value!r}")
+
+
+def _count(line: Line, key: str, where: str) -> int:
+    value = line.get(key)
+    if type(value) is int and value >= 0:
+        return value
+    raise InputError(f"{where}: {key}: must be a whole number from 0 on, got {value!r}")
