@@ -30,8 +30,8 @@ class AlikeLatency:
             StepTime(max(line["t_end_ns"] - line["t_start_ns"], 1), line["host_ns"])
             for line in steps
         ]
-        table = np.array(self._steps, dtype=np.float64)
-        self._mode, self._quantities = table[:, 0], table[:, 1:]
+        self._mode = np.array([step.mode for step in self._steps])
+        self._quantities = np.array([step.totals for step in self._steps], dtype=np.float64)
         self._unit = np.maximum(self._quantities.max(axis=0), 1)
         self._next = 0
         self._asked: list[int] = []
@@ -55,15 +55,17 @@ class AlikeLatency:
             self._next = self._asked[num_steps - 1] + 1
 
     def _most_alike(self, step: StepFeatures, here: int) -> int:
-        if here < len(self._steps) and self._steps[here] == step:
-            return here
+        if here < len(self._steps):
+            recorded = self._steps[here]
+            if recorded.mode is step.mode and recorded.totals == step.totals:
+                return here
         distance = self._distance(step)
         nearest = np.flatnonzero(distance == distance.min()).tolist()
         # Of two equally near in the recording, the one that has not been passed.
         return min(nearest, key=lambda number: (abs(number - here), number < here))
 
     def _distance(self, step: StepFeatures) -> NDArray[np.float64]:
-        away = np.abs(self._quantities - np.array(step[1:], dtype=np.float64)) / self._unit
+        away = np.abs(self._quantities - np.array(step.totals, dtype=np.float64)) / self._unit
         distance: NDArray[np.float64] = away.sum(axis=1)
         distance[self._mode != step.mode] += _OTHER_MODE
         return distance

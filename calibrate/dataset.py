@@ -46,7 +46,7 @@ class Sample(NamedTuple):
         """The same for samples so alike that one of them gives the other away."""
         step = self.step
         if step.mode is not ForwardMode.DECODE:
-            return step[:-1]
+            return step.mode, *step.totals
         mean = step.num_decode_context_tokens / step.num_decode_rows
         return step.mode, step.num_decode_rows, int(math.log(max(mean, 1)) / _LIKENESS)
 
@@ -160,8 +160,8 @@ def _sample(
         step = line_features(line)
     except (KeyError, TypeError, ValueError):
         raise InputError(f"{where}: mode, prefill, n_decode or ctx: not those of a step") from None
-    numbers = step[1:-1]
-    if any(type(number) is not int for number in numbers) or min(numbers) < 0:
+    totals = step.totals
+    if any(type(number) is not int for number in totals) or min(totals) < 0:
         raise InputError(f"{where}: prefill, n_decode, ctx: must be whole numbers from 0 on")
     if (step.num_prefill_rows, step.num_decode_rows) == (0, 0):
         raise InputError(f"{where}: prefill, n_decode: a step has rows")

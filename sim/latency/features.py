@@ -35,6 +35,11 @@ class StepFeatures(NamedTuple):
     max_decode_context_tokens: int = 0
     prefill_rows: tuple[tuple[int, int], ...] = ()
 
+    @property
+    def totals(self) -> tuple[int, ...]:
+        """Everything that is a sum over rows, without the mode."""
+        return self[1:8]
+
     def next_decode(self) -> "StepFeatures":
         """The same decode rows one step later: each attends to one token more."""
         rows = self.num_decode_rows
