@@ -197,9 +197,7 @@ class EngineCore:
                 else:
                     self._checkpoint(request)
         if decodes:
-            # Under overlap a row that was prefilled in a mixed launch is in the running batch, too.
-            rows = self._finishing_decode_rows(launch, ended)
-            finishing.extend([row for row in rows if row not in finishing])
+            finishing.extend(self._finishing_decode_rows(launch, ended, finishing))
         if launch.put_back:
             finishing.extend(self._finishing_put_back(launch, ended, now_ns))
         if len(finishing) > 1:
@@ -216,12 +214,19 @@ class EngineCore:
             request.first_token_ns = now_ns
         self.clock.join(request, now_ns)
 
-    def _finishing_decode_rows(self, launch: Launch, ended: frozenset[str]) -> list[Request]:
-        """Decode rows whose last token this was, in batch order."""
-        leaving = [r for r in launch.leaving if r.status is Status.RUNNING]
-        for request in leaving:
-            request.num_generated += 1
-        rows = {request.rid: request for request in [*leaving, *self._running_rows_at_end(ended)]}
+    def _finishing_decode_rows(
+        self, launch: Launch, ended: frozenset[str], finishing: list[Request]
+    ) -> list[Request]:
+        """Decode rows whose last token this was, in batch order.
+
+        Under overlap, rows that the launch prefilled may be among the running ones, or have left
+        them: those `finishing` already are not counted again.
+        """
+        due = [*launch.leaving, *self._running_rows_at_end(ended)]
+        rows = {r.rid: r for r in due if r.status is Status.RUNNING and r not in finishing}
+        for request in launch.leaving:
+            if request.rid in rows:
+                request.num_generated += 1
         if len(rows) <= 1:
             return list(rows.values())
         return [request for request in launch.decode if request.rid in rows]
