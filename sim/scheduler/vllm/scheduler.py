@@ -133,9 +133,16 @@ class VllmScheduler(BaseScheduler):
             preempt=self._preempt,
         )
         steps.run()
-        self._resting = [r for r in running.requests if r.rid not in steps.num_tokens]
-        running.remove(self._resting)
+        self._rest([row for row in running.requests if row.rid not in steps.num_tokens])
         return steps.chunks, steps.budget
+
+    def _rest(self, rows: list[Request]) -> None:
+        """Rows that get nothing sit the launch out; a token of theirs in flight counts."""
+        self._resting = rows
+        self.running.remove(rows)
+        if self._in_flight is not None and self._ticks_in_flight:
+            for row in rows:
+                row.num_generated += row not in self._in_flight.prefill
 
     def _preempt(self, preemption: Preemption) -> None:
         """Take all blocks of a running request and put it back; it is computed again (rule 4)."""
