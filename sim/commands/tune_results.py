@@ -6,9 +6,9 @@ from typing import Any
 
 from sim.report.launch import Launch
 from sim.report.sglang_flags import sglang_launch
+from sim.report.tune_results import METRICS, TrialResult, TuneResults
 from sim.report.vllm_flags import vllm_launch
 from sim.scenario.vllm_section import VllmSection
-from sim.report.tune_results import METRICS, TrialResult, TuneResults
 from sim.sweep.plan import canonical
 from sim.sweep.tune import Trial
 from sim.sweep.tune_plan import TunePlan

@@ -70,12 +70,9 @@ class Scheduler(BaseScheduler):
         return self.waiting.requests
 
     def requests_elsewhere(self) -> Iterable[Request]:
-        """The chunked one, those that rest, and rows of the last prefill, which join next time."""
-        if self.chunked is not None:
-            yield self.chunked
-        if self._last is not None:
-            yield from self._last.prefill
-        yield from self.turns.resting
+        """The chunked one, rows of the last prefill, which join next time, and those that rest."""
+        chunked = [] if self.chunked is None else [self.chunked]
+        return [*chunked, *([] if self._last is None else self._last.prefill), *self.turns.resting]
 
     # ---- the step ------------------------------------------------------------------------------
 
