@@ -12,7 +12,7 @@ _DEFAULT = VllmConfig()
 _MAX_COUNT = 2**31 - 1
 _MAX_BLOCKS = 2**36
 # vLLM 0.19.0's own.
-_DEFAULT_GPU_MEMORY_UTILIZATION = 0.9
+DEFAULT_GPU_MEMORY_UTILIZATION = 0.9
 
 Count = Annotated[int, Field(ge=1, le=_MAX_COUNT)]
 
@@ -38,7 +38,7 @@ class VllmSection(StrictModel):
         default=_DEFAULT.long_prefill_token_threshold, ge=0, le=_MAX_COUNT
     )
     scheduling_policy: Literal["fcfs", "priority"] = "fcfs"
-    async_scheduling: bool = False
+    async_scheduling: bool = _DEFAULT.async_scheduling
     scheduler_reserve_full_isl: bool = _DEFAULT.scheduler_reserve_full_isl
 
     @model_validator(mode="after")
@@ -94,7 +94,7 @@ class VllmSection(StrictModel):
     def memory_share(self) -> tuple[str, float]:
         """The key that says how much memory there is for weights and KV, and its value."""
         share = self.gpu_memory_utilization
-        return "gpu_memory_utilization", _DEFAULT_GPU_MEMORY_UTILIZATION if share is None else share
+        return "gpu_memory_utilization", DEFAULT_GPU_MEMORY_UTILIZATION if share is None else share
 
     def config(self, pool_tokens: int) -> VllmConfig:
         """The scheduler's settings with a pool of so many tokens.

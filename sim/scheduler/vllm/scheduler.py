@@ -68,8 +68,12 @@ class VllmScheduler(BaseScheduler):
         super().release(request)
         self._somebody_left = True
 
+    def num_tokens_kept(self, request: Request) -> int:
+        """All but the last token, even if a step decided too early computed it (rule 9)."""
+        return min(request.seq_len, request.num_tokens - 1)
+
     def in_order_of_end(self, finishing: list[Request]) -> list[Request]:
-        """In order of admission."""
+        """In order of admission (rule 8)."""
         return sorted(finishing, key=lambda request: request.admission)
 
     # ---- the step ------------------------------------------------------------------------------
@@ -152,7 +156,8 @@ class VllmScheduler(BaseScheduler):
             victim.seq_len += was_scheduled
             if self._ticks_in_flight and victim in self._back:
                 victim.num_generated += 1  # counted as missed, see `_join_rows`
-        self._kv.cache_full_blocks(victim.kv, min(victim.seq_len, victim.num_tokens))
+        num_findable = self._num_findable(victim, was_scheduled=was_scheduled)
+        self._kv.cache_full_blocks(victim.kv, num_findable)
         self.release(victim)
         self._keep_token_in_flight(victim)
         victim.status = Status.WAITING
@@ -160,6 +165,18 @@ class VllmScheduler(BaseScheduler):
         victim.preemptions += 1
         self.waiting.put_back(victim)
         self.decisions.preempted.append((by, [victim]))
+
+    def _num_findable(self, request: Request, *, was_scheduled: bool) -> int:
+        """Its first tokens whose full blocks vLLM would have cached by now (rule 9).
+
+        What a decode row in flight computes is cached when its token comes, or when the row is
+        scheduled again: neither has happened to a row that leaves meanwhile.
+        """
+        launch = self._in_flight
+        num_tokens = min(request.seq_len, request.num_tokens)
+        if launch is None or was_scheduled or request in launch.prefill:
+            return num_tokens
+        return num_tokens - (request in launch.decode)
 
     def _keep_token_in_flight(self, victim: Request) -> None:
         """The token that is on its way counts, and may even end the request (rule 13)."""
@@ -214,11 +231,14 @@ class VllmScheduler(BaseScheduler):
         return num_new
 
     def _cache_rows(self) -> None:
-        """What decode rows have filled up by now can be found; nobody has looked since."""
+        """What decode rows have filled by now can be found (rule 9); nobody has looked since."""
         running, kv = self.running, self._kv
         for row in running.requests:
             num_known = row.prompt_len + running.num_generated(row)
             kv.cache_full_blocks(row.kv, min(running.seq_len(row), num_known))
+        if self._in_flight is not None:
+            for row in self._in_flight.leaving:
+                kv.cache_full_blocks(row.kv, self._num_findable(row, was_scheduled=False))
 
     # ---- the launch ----------------------------------------------------------------------------
 
