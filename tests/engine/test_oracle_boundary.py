@@ -72,11 +72,13 @@ def drive(scenario):
             records += engine.end_step(ended, executor.execute(ended), now_ns)
         check_engine(engine)
         if not (arriving or launched or engine.requests):
+            # Everything comes back.
+            assert engine.kv.free_tokens + engine.kv.evictable_tokens == engine.kv.pool_tokens
             return records
     raise AssertionError("the engine does not come to an end")
 
 
-@settings(max_examples=120)
+@settings(max_examples=200)
 @given(random_scenarios())
 def test_engine_any_scenario_never_asks_for_future_tokens(scenario):
     """All requests get done, in order of events, without a look ahead."""

@@ -36,10 +36,10 @@ def replay_server(scenario, config, lines, replica):
     return replay(engine, executor, recorded)
 
 
-@settings(max_examples=120)
+@settings(max_examples=200)
 @given(random_scenarios())
 def test_replay_any_log_is_decided_again(scenario):
-    """All policies and modes, several servers, clients, host time."""
+    """All families, policies and modes, several servers, clients, host time."""
     served = serve(scenario.workload, scenario.config, scenario.latencies(), check=False)
     lines = [json.loads(line) for line in served.text.splitlines()]
     for replica in range(scenario.replicas):
@@ -47,7 +47,7 @@ def test_replay_any_log_is_decided_again(scenario):
         assert divergence is None, f"\n{divergence}"
 
 
-@settings(max_examples=40)
+@settings(max_examples=60)
 @given(random_scenarios())
 def test_replay_changed_log_diverges_where_it_was_changed(scenario):
     """A step that says one waiting request more than there was is found."""

@@ -80,7 +80,7 @@ def with_doubled_times(config):
     return replace(config, static_batching=static)
 
 
-@settings(max_examples=60)
+@settings(max_examples=80)
 @given(random_scenarios())
 def test_time_twice_as_slow_doubles_every_time(scenario):
     """No policy but a time-aware one may notice; there is none among these."""
@@ -98,7 +98,7 @@ def test_time_twice_as_slow_doubles_every_time(scenario):
     assert slow.token_gaps.count.tolist() == usual.token_gaps.count.tolist()
 
 
-@settings(max_examples=40)
+@settings(max_examples=60)
 @given(random_scenarios())
 def test_replay_of_recorded_times_gives_the_same_log(scenario):
     """INV-9: fed with a run's own step times, a new engine decides the same."""
