@@ -38,7 +38,7 @@ class VllmSection(StrictModel):
         default=_DEFAULT.long_prefill_token_threshold, ge=0, le=_MAX_COUNT
     )
     scheduling_policy: Literal["fcfs", "priority"] = "fcfs"
-    async_scheduling: bool = False
+    async_scheduling: bool = _DEFAULT.async_scheduling
     scheduler_reserve_full_isl: bool = _DEFAULT.scheduler_reserve_full_isl
 
     @model_validator(mode="after")
