@@ -124,7 +124,9 @@ def setting_text(setting: Settings, keys: Iterable[str]) -> str:
     parts = []
     for key, value in setting.items():
         text = value_text(key, value)
-        bare = isinstance(value, str) or (isinstance(value, Mapping) and not _BARE.isdisjoint(value))
+        bare = isinstance(value, str) or (
+            isinstance(value, Mapping) and not _BARE.isdisjoint(value)
+        )
         unit = f" {key_unit(key)}" if key_unit(key) in _SAID_UNITS else ""
         shown = f"{key_name(key, keys)} {text}{'' if text in {'none', '∞'} else unit}"
         parts.append(text if bare else shown)

@@ -39,6 +39,7 @@ class VllmScheduler(BaseScheduler):
         self._in_flight: Launch | None = None
         self._last: Launch | None = None
         self._num_admissions = 0
+        self._preempted: list[tuple[Request, list[Request]]] = []
         self._somebody_left = False
 
     # ---- requests ------------------------------------------------------------------------------
@@ -75,7 +76,10 @@ class VllmScheduler(BaseScheduler):
     # ---- the step ------------------------------------------------------------------------------
 
     def next_launch(self, now_ns: int, in_flight: Launch | None) -> Launch | None:
+        # A decision that launched nothing has no place in the log: the next one tells of both.
+        carried = [] if self._last is not None else self.decisions.preempted
         self.decisions = Decisions()
+        self._preempted = []
         self._in_flight = in_flight
         self._drop_finished()
         self._join_rows()
@@ -84,8 +88,9 @@ class VllmScheduler(BaseScheduler):
         if len(self.running):
             self.running.begin_steps()
         prefill = chunks
-        if not self.decisions.preempted:
+        if not self._preempted:
             prefill = chunks + self._admit_waiting(budget)
+        self.decisions.preempted = [*carried, *self._preempted]
         self._last = self._launch(prefill)
         return self._last
 
@@ -152,24 +157,28 @@ class VllmScheduler(BaseScheduler):
             victim.seq_len += was_scheduled
             if self._ticks_in_flight and victim in self._back:
                 victim.num_generated += 1  # counted as missed, see `_join_rows`
-        self._kv.cache_full_blocks(victim.kv, min(victim.seq_len, victim.num_tokens))
+        is_in_flight = self._keep_token_in_flight(victim)
+        # What is computed by the launch in flight is found only once it is scheduled beyond that.
+        num_computed = victim.seq_len - (is_in_flight and not was_scheduled)
+        self._kv.cache_full_blocks(victim.kv, min(num_computed, victim.num_tokens))
         self.release(victim)
-        self._keep_token_in_flight(victim)
         victim.status = Status.WAITING
         victim.prefix_len = victim.extend_end = 0
         victim.preemptions += 1
         self.waiting.put_back(victim)
-        self.decisions.preempted.append((by, [victim]))
+        self._preempted.append((by, [victim]))
 
-    def _keep_token_in_flight(self, victim: Request) -> None:
+    def _keep_token_in_flight(self, victim: Request) -> bool:
         """The token that is on its way counts, and may even end the request (rule 13)."""
         launch = self._in_flight
         if launch is None:
-            return
+            return False
         sampled = victim in launch.prefill and victim not in launch.chunked
-        if sampled or victim in launch.decode:
-            launch.put_back.append(victim)
-            launch.leaving = [request for request in launch.leaving if request is not victim]
+        if not sampled and victim not in launch.decode:
+            return False
+        launch.put_back.append(victim)
+        launch.leaving = [request for request in launch.leaving if request is not victim]
+        return True
 
     # ---- admission -----------------------------------------------------------------------------
 
@@ -237,7 +246,7 @@ class VllmScheduler(BaseScheduler):
         return launch
 
     def idle(self, now_ns: int) -> int | None:
-        if self.decisions.preempted or not (self.admitted or len(self.waiting)):
+        if self._preempted or not (self.admitted or len(self.waiting)):
             return None
         raise InvariantError(
             f"{len(self.waiting)} requests wait, {len(self.admitted)} run and none gets a token"
