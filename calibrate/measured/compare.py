@@ -30,8 +30,9 @@ class Value:
 
     @classmethod
     def of(cls, measured: float | None, simulated: float | None) -> "Value":
-        known = measured is not None and simulated is not None
-        error_pct = 100 * (simulated / measured - 1) if known and measured else None
+        error_pct = None
+        if measured and simulated is not None:
+            error_pct = 100 * (simulated / measured - 1)
         return cls(measured, simulated, error_pct)
 
 

@@ -1,7 +1,6 @@
 """Host times as a file: what a server's CPU adds to each step, and how that was estimated."""
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,7 +63,6 @@ def write_host_times(times: HostTimes, fit: Mapping[str, Any], path: Path) -> No
 
 def _seconds(data: Mapping[str, Any], key: str, path: Path) -> float:
     value = data.get(key)
-    known = isinstance(value, int | float) and not isinstance(value, bool)
-    if known and math.isfinite(value) and 0 <= value <= _MOST_S:
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= _MOST_S:
         return float(value)
     raise InputError(f"{path}: {key}: must be seconds from 0 to {_MOST_S:.0f}, got {value!r}")
