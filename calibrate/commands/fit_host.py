@@ -30,6 +30,7 @@ def fit_host(given: MeasuredInput, output: Path, *, per_request: bool) -> None:
     """
     from calibrate.measured.host_fit import fit_host_times
     from calibrate.measured.host_report import fit_document, fit_lines, fit_table, scenario_line
+    from calibrate.measured.host_trials import HostTrials
     from calibrate.measured.tables import pair_lines
     from sim.latency.host_times import write_host_times
 
@@ -49,9 +50,10 @@ def fit_host(given: MeasuredInput, output: Path, *, per_request: bool) -> None:
             ]
         )
 
-    fit = fit_host_times(
-        measured, simulate, start=start, selection=selection, per_request=per_request, say=_say
+    trials = HostTrials(
+        measured, simulate, selection=selection, start=start, per_request=per_request, say=_say
     )
+    fit = fit_host_times(trials)
     about = fit_document(fit, loaded, given.run, asdict(selection))
     write_host_times(fit.times, about, output)
     for line in pair_lines(fit.after.pairs, selection):

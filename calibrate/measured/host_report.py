@@ -28,7 +28,7 @@ def fit_table(fit: HostFit) -> Table:
         table.add_row(f"{words} of a request, mean |error|", *map(_size, sizes))
     table.add_row("makespan", *(signed(side.makespan_s.error_pct) for side in sides))
     objectives = (fit.objective_before, fit.objective_after)
-    table.add_row("what is minimised", *(f"{100 * value:.2f}" for value in objectives))
+    table.add_row("decode times, robust r.m.s.", *(f"{100 * value:.2f}" for value in objectives))
     return table
 
 
@@ -40,8 +40,8 @@ def fit_lines(fit: HostFit, *, per_request: bool) -> Iterator[str]:
         micros = (times.per_request_s * 1e6, errors.per_request_s * 1e6)
         yield "of a request in it: {:.3f} us, ± {:.3f}".format(*micros)
     yield (
-        f"± one standard error, by leaving out tenths of the {fit.num_requests} requests;"
-        f" {fit.num_simulations} simulations"
+        f"± one standard error, from what is left over in {fit.num_requests} requests that share"
+        f" steps; {fit.num_simulations} simulations"
     )
     yield from fit.remarks
 

@@ -11,13 +11,17 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormat
 from numpy.typing import NDArray
 
 from sim.core.units import NS_PER_S
-from sim.report.figures.canvas import Style, put_header
+from sim.report.figures.canvas import DASHES, Style, put_header
 from sim.report.figures.scales import padded, wants_log
 from sim.report.plot_style import GREY, PALETTE, latency_text, new_figure, styled, time_unit
 
 Float64 = NDArray[np.float64]
 
-_MEASURED, _SIMULATED = PALETTE[0], PALETTE[1]
+# Where the two are alike, the first one shows between the dashes of the second.
+_STYLES = (
+    Style("measured", PALETTE[0], marker=""),
+    Style("simulated", PALETTE[1], DASHES[1], marker=""),
+)
 _BAND = 0.1
 _PANEL_PX, _HEIGHT_PX = 480, 530
 # More dots or corners than this only make the picture heavy.
@@ -45,6 +49,7 @@ def plot_requests(latencies_ms: Mapping[str, Both]) -> Figure:
     for number, (name, both) in enumerate(latencies_ms.items()):
         _draw_requests(panels[number], name, both, PALETTE[number % len(PALETTE)])
     panels[0].set_ylabel("simulated")
+    put_header(figure, "Requests, simulated over measured", ())
     return figure
 
 
@@ -54,10 +59,11 @@ def plot_distributions(latencies_ms: Mapping[str, Both]) -> Figure:
     figure = new_figure(_PANEL_PX * len(latencies_ms), _HEIGHT_PX)
     panels = figure.subplots(1, len(latencies_ms), squeeze=False, sharey=True)[0]
     for axes, (name, both) in zip(panels, latencies_ms.items(), strict=True):
-        for values, colour in zip(both, (_MEASURED, _SIMULATED), strict=True):
-            percent = np.linspace(0, 100, min(max(len(values), 2), _MAX_CORNERS))
+        percent = np.linspace(0, 100, min(max(len(both.measured), 2), _MAX_CORNERS))
+        for values, style in zip(both, _STYLES, strict=True):
             if len(values):
-                axes.plot(np.percentile(values, percent), percent, color=colour)
+                axes.plot(np.percentile(values, percent), percent, color=style.colour,
+                          linestyle=style.dash)  # fmt: skip
         low, high, is_log = _span(both)
         if is_log:
             axes.set_xscale("log")
@@ -69,7 +75,7 @@ def plot_distributions(latencies_ms: Mapping[str, Both]) -> Figure:
     panels[0].set_ylim(0, 103)
     panels[0].set_yticks([0, 25, 50, 75, 100])
     panels[0].set_ylabel("requests (%)")
-    put_header(figure, "How latencies are distributed", _two_styles())
+    put_header(figure, "How latencies are distributed", _STYLES)
     return figure
 
 
@@ -85,20 +91,17 @@ def plot_over_time(t_s: Float64, sizes: Mapping[str, Both]) -> Figure:
     figure = new_figure(1_100, 330 * len(sizes) + 90)
     panels = figure.subplots(len(sizes), 1, sharex=True, squeeze=False)[:, 0]
     for axes, (name, both) in zip(panels, sizes.items(), strict=True):
-        for values, colour in zip(both, (_MEASURED, _SIMULATED), strict=True):
-            axes.plot(t_s * NS_PER_S / unit_ns, values, color=colour, linewidth=1.4)
+        for values, style in zip(both, _STYLES, strict=True):
+            axes.plot(t_s * NS_PER_S / unit_ns, values, color=style.colour, linestyle=style.dash)
         axes.set_title(name)
         axes.set_ylim(bottom=0)
         axes.set_ylabel("requests")
         axes.margins(x=0)
+        axes.set_xlim(left=0)
     panels[-1].set_xlabel(f"time ({unit})")
-    put_header(figure, "Requests over time", _two_styles())
+    put_header(figure, "Requests over time", _STYLES)
     figure.align_ylabels()
     return figure
-
-
-def _two_styles() -> tuple[Style, Style]:
-    return Style("measured", _MEASURED, marker=""), Style("simulated", _SIMULATED, marker="")
 
 
 def _draw_requests(axes: Axes, name: str, both: Both, colour: str) -> None:
