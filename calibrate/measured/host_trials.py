@@ -60,9 +60,8 @@ class HostTrials:
         self._per_request = per_request
         self._start = start
         self._say = say
-        self._logs: dict[HostTimes, tuple[RunLog, Comparison]] = {}
-        self._told: set[HostTimes] = set()
-        log, self.first = self._run(start)
+        log = simulate(start)
+        self.first = self._compare(log)
         step_s = mean_step_ns(log.steps) / NS_PER_S
         self.units_s = (step_s, step_s / mean_rows(log.steps))
         pairs = self.first.pairs
@@ -73,10 +72,13 @@ class HostTrials:
                 f"{self.num_requests} requests of two tokens or more finished in both runs, too"
                 f" few to estimate host times from: {_FEWEST_REQUESTS} must have"
             )
+        first = self._judge(start, log, self.first)
+        self._known: dict[HostTimes, tuple[Trial, Comparison]] = {start: (first, self.first)}
+        self._tell(start)
 
     @property
     def num_simulations(self) -> int:
-        return len(self._logs)
+        return len(self._known)
 
     @property
     def start(self) -> Float64:
@@ -97,7 +99,27 @@ class HostTrials:
             InputError: other requests finish than in the first simulation.
         """
         times = self.times(unknowns)
-        log, comparison = self._run(times)
+        if times not in self._known:
+            log = self._simulate(times)
+            comparison = self._compare(log)
+            self._known[times] = self._judge(times, log, comparison), comparison
+            self._tell(times)
+        return self._known[times][0]
+
+    def compared(self, times: HostTimes) -> Comparison:
+        """Of a trial."""
+        return self._known[times][1]
+
+    def spans_s(self) -> tuple[Float64, Float64]:
+        """When each request of the trials began to decode and finished, as measured."""
+        times = self.first.pairs.measured
+        rows = self._decoded
+        return times.first_token_ns[rows] / NS_PER_S, times.finish_ns[rows] / NS_PER_S
+
+    def _compare(self, log: RunLog) -> Comparison:
+        return compare(join(self._measured, log.requests, self._selection))
+
+    def _judge(self, times: HostTimes, log: RunLog, comparison: Comparison) -> Trial:
         pairs = comparison.pairs
         if pairs.rid != self.first.pairs.rid:
             raise InputError(
@@ -106,40 +128,17 @@ class HostTrials:
             )
         measured_ms = pairs.measured.decode_ms()[self._decoded]
         residuals = pairs.simulated.decode_ms()[self._decoded] / measured_ms - 1
-        instruments = self._instruments(log, pairs.rid, measured_ms)
-        self._tell(times, residuals)
-        return Trial(residuals, instruments)
-
-    def compared(self, times: HostTimes) -> Comparison:
-        """Of a trial."""
-        return self._logs[times][1]
-
-    def spans_s(self) -> tuple[Float64, Float64]:
-        """When each request of the trials began to decode and finished, as measured."""
-        times = self.first.pairs.measured
-        rows = self._decoded
-        return times.first_token_ns[rows] / NS_PER_S, times.finish_ns[rows] / NS_PER_S
-
-    def _instruments(self, log: RunLog, rids: list[str], measured_ms: Float64) -> Float64:
         row_of = {rid: row for row, rid in enumerate(log.requests.rid)}
-        rows = np.array([row_of[rid] for rid in rids])[self._decoded]
+        rows = np.array([row_of[rid] for rid in pairs.rid])[self._decoded]
         units_ms = np.array(self.units_s) * NS_PER_S / NS_PER_MS
-        grown: Float64 = np.stack(decode_steps(log), axis=1)[rows] * units_ms
-        grown /= measured_ms[:, None]
-        return grown[:, : 1 + self._per_request]
+        instruments: Float64 = np.stack(decode_steps(log), axis=1)[rows] * units_ms
+        instruments /= measured_ms[:, None]
+        return Trial(residuals, instruments[:, : 1 + self._per_request])
 
-    def _run(self, times: HostTimes) -> tuple[RunLog, Comparison]:
-        if times not in self._logs:
-            log = self._simulate(times)
-            self._logs[times] = log, compare(join(self._measured, log.requests, self._selection))
-        return self._logs[times]
-
-    def _tell(self, times: HostTimes, residuals: Float64) -> None:
-        if times in self._told:
-            return
-        self._told.add(times)
+    def _tell(self, times: HostTimes) -> None:
         words = f"host {times.host_s * 1e3:.4f} ms a step"
         if self._per_request or times.per_request_s:
             words += f", {times.per_request_s * 1e6:.3f} us a request"
-        off = f"decode times {100 * objective(residuals):.3f} % off"
-        self._say(f"simulation {len(self._told)}: {words}: {off}")
+        off_pct = 100 * objective(self._known[times][0].residuals)
+        number = self.num_simulations
+        self._say(f"simulation {number}: {words}: decode times {off_pct:.3f} % off")
