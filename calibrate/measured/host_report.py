@@ -38,7 +38,7 @@ def fit_lines(fit: HostFit, *, per_request: bool) -> Iterator[str]:
     yield f"host time of a step: {times.host_s * 1e3:.4f} ms, ± {errors.host_s * 1e3:.4f}"
     if per_request:
         micros = (times.per_request_s * 1e6, errors.per_request_s * 1e6)
-        yield "of a request in it: {:.3f} us, ± {:.3f}".format(*micros)
+        yield "of a request in it: {:.3f} µs, ± {:.3f}".format(*micros)
     yield (
         f"± one standard error, from what is left over in {fit.num_requests} requests that share"
         f" steps; {fit.num_simulations} simulations"

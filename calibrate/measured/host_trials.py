@@ -138,7 +138,7 @@ class HostTrials:
     def _tell(self, times: HostTimes) -> None:
         words = f"host {times.host_s * 1e3:.4f} ms a step"
         if self._per_request or times.per_request_s:
-            words += f", {times.per_request_s * 1e6:.3f} us a request"
+            words += f", {times.per_request_s * 1e6:.3f} µs a request"
         off_pct = 100 * objective(self._known[times][0].residuals)
         number = self.num_simulations
         self._say(f"simulation {number}: {words}: decode times {off_pct:.3f} % off")

@@ -78,14 +78,14 @@ def _remarks(log: RunLog, comparison: Comparison, over_time: OverTime | None) ->
         )
     for name, errors in comparison.latencies.items():
         if unknown := len(comparison.pairs) - errors.num_requests:
-            yield f"{name}: not known of {unknown} compared requests, which have no first token"
+            yield f"{name}: compared requests without a first token, left out: {unknown}"
         if errors.num_measured_zero:
             yield (
-                f"{name}: measured as 0 in {errors.num_measured_zero} requests, which are in the"
-                " means but not in the mean error of a request"
+                f"{name}: requests for which 0 was measured, left out of the mean error of a"
+                f" request: {errors.num_measured_zero}"
             )
     if over_time is not None and over_time.num_left_out:
-        yield f"{over_time.num_left_out} samples after the end of both runs are left out"
+        yield f"samples after the end of both runs, left out: {over_time.num_left_out}"
     for key in ("latency_source", "left_range"):
         if key in log.meta:
             yield str(log.meta[key])
