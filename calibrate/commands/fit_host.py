@@ -37,7 +37,7 @@ def fit_host(given: MeasuredInput, output: Path, *, per_request: bool) -> None:
     _check_output(output, (given.scenario, given.run))
     measured, twin = given.read()
     loaded, selection = twin.loaded, given.selection
-    start = _start(loaded, per_request=per_request)
+    start = start_of(loaded, per_request=per_request)
 
     def simulate(times: HostTimes) -> RunLog:
         values = {_HOST: times.host_s}
@@ -62,7 +62,7 @@ def fit_host(given: MeasuredInput, output: Path, *, per_request: bool) -> None:
     for line in fit_lines(fit, per_request=per_request):
         print_line(line)
     print_line(f"host times: {output}")
-    print_line(scenario_line(fit, loaded, output))
+    print_line(scenario_line(fit.times, loaded, output))
 
 
 def _say(line: str) -> None:
@@ -78,7 +78,7 @@ def _check_output(output: Path, inputs: Sequence[Path]) -> None:
         raise InputError(f"{output}: is what is read, expected another file to write")
 
 
-def _start(loaded: LoadedScenario, *, per_request: bool) -> HostTimes:
+def start_of(loaded: LoadedScenario, *, per_request: bool) -> HostTimes:
     """The scenario's own host times. Raises InputError where there are none to vary."""
     section = loaded.scenario.latency
     for key in (_HOST, _PER_REQUEST)[: 1 + per_request]:

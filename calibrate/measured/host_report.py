@@ -11,6 +11,7 @@ from calibrate.measured.compare import LATENCIES, Comparison
 from calibrate.measured.host_fit import HostFit
 from calibrate.measured.tables import signed
 from calibrate.tables import new_table
+from sim.latency.host_times import HostTimes
 from sim.report.numbers import UNDEFINED
 from sim.scenario.load import LoadedScenario
 
@@ -46,12 +47,12 @@ def fit_lines(fit: HostFit, *, per_request: bool) -> Iterator[str]:
     yield from fit.remarks
 
 
-def scenario_line(fit: HostFit, loaded: LoadedScenario, written: Path) -> str:
+def scenario_line(times: HostTimes, loaded: LoadedScenario, written: Path) -> str:
     """What to put into the scenario."""
     if "host" in type(loaded.scenario.latency).model_fields:
         where = Path(os.path.relpath(written, loaded.base_dir)).as_posix()
         return f"in the scenario, under latency: host: {where}"
-    return f"in the scenario, under latency: host_s: {fit.times.host_s}"
+    return f"in the scenario, under latency: host_s: {times.host_s}"
 
 
 def fit_document(

@@ -1,11 +1,16 @@
 """`calibrate fit MEASURED --scenario SCENARIO` from the command line."""
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from pydantic import BaseModel
 
-from sim.latency.host_times import read_host_times
+from calibrate.commands.fit_host import start_of
+from calibrate.measured.host_report import scenario_line
+from sim.core.errors import InputError
+from sim.latency.host_times import HostTimes, read_host_times
 from sim.testing.measured_runs import Disturbance
 
 HOST = "latency.host_s=0.002"
@@ -105,3 +110,43 @@ def test_fit_command_unusable_input_is_refused(refused, measured):
     line = refused("in.json", "--scenario", "study.yaml", "-o", "in.json")
     assert line == "in.json: is what is read, expected another file to write"
     assert not list(Path().glob("x*"))
+
+
+class Layers(BaseModel):
+    """A kind of latency that can read host times from a file."""
+
+    kind: str = "layers"
+    host_s: float = 0.001
+    host_per_request_s: float = 2e-6
+    host: str | None = None
+
+
+@dataclass
+class Loaded:
+    """As much of a loaded scenario as is looked at."""
+
+    latency: BaseModel
+    base_dir: Path = Path("scenarios")
+
+    @property
+    def scenario(self):
+        return self
+
+    def error(self, path, reason):
+        return InputError(f"{'.'.join(path)}: {reason}")
+
+
+def test_fit_command_names_its_file_where_a_scenario_can_read_it():
+    """Relative to the scenario."""
+    times = HostTimes(0.002, 0.0)
+    assert scenario_line(times, Loaded(Layers()), Path("fits/host.json")) == (
+        "in the scenario, under latency: host: ../fits/host.json"
+    )
+
+
+def test_fit_command_starts_from_both_times_where_there_are_two():
+    """Unless they are in a file, which is what is to be made."""
+    assert start_of(Loaded(Layers()), per_request=True) == HostTimes(0.001, 2e-6)
+    with pytest.raises(InputError) as error:
+        start_of(Loaded(Layers(host="host.json")), per_request=False)
+    assert str(error.value).endswith("--set latency.host=null")
