@@ -7,11 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from sim.core.errors import InputError
-from sim.latency.config import (
-    AiconfiguratorLatencyConfig,
-    RecordedLatencyConfig,
-    build_latency,
-)
+from sim.latency.config import RecordedLatencyConfig, build_latency, num_devices
 from sim.latency.hardware import Hardware, load_hardware
 from sim.latency.loading import LoadingLatency
 from sim.latency.model import LatencyModel
@@ -97,8 +93,7 @@ def _with_loads(
     host_cache, section = scenario.scheduler.host_cache, scenario.latency
     if host_cache is None or isinstance(section, RecordedLatencyConfig):
         return latency
-    tp = section.tp if isinstance(section, AiconfiguratorLatencyConfig) else 1
-    return LoadingLatency(latency, host_cache.load_times(model, tp))
+    return LoadingLatency(latency, host_cache.load_times(model, num_devices(section)))
 
 
 def load_shapes(scenario: Scenario, base_dir: Path) -> tuple[ModelShape | None, Hardware | None]:
@@ -192,7 +187,7 @@ def _derive_pool_tokens(
     """KV tokens, in whole pages, that fit beside the weights: the static share of memory."""
     if model is None or hardware is None:
         raise InputError("scheduler.max_total_tokens: is required without model and hardware")
-    if isinstance(scenario.latency, AiconfiguratorLatencyConfig) and scenario.latency.tp > 1:
+    if num_devices(scenario.latency) > 1:
         raise InputError("scheduler.max_total_tokens: is required with latency.tp above 1")
     section = scenario.scheduler
     share = section.mem_fraction_static
