@@ -44,7 +44,7 @@ class RangeCounter:
         self._limits = {mode: tuple(limits_of) for mode, limits_of in limits.items()}
         self._num_steps = 0
         self._num_outside = 0
-        self._exits: dict[tuple[ForwardMode, str], RangeExit] = {}
+        self._exits: dict[ForwardMode, dict[str, RangeExit]] = {}
 
     def count(self, first: StepFeatures, num_steps: int) -> None:
         """`first` and the steps of its decode run ran, `num_steps` together."""
@@ -61,7 +61,14 @@ class RangeCounter:
                 return
 
     def report(self) -> RangeReport:
-        return RangeReport(self._num_steps, self._num_outside, tuple(self._exits.values()))
+        # Not in the order in which they left: in a run of steps that is not known.
+        exits = [
+            exits_of[limit.words]
+            for mode, exits_of in self._exits.items()
+            for limit in self._limits[mode]
+            if limit.words in exits_of
+        ]
+        return RangeReport(self._num_steps, self._num_outside, tuple(exits))
 
     def _count_outside(
         self, limits: tuple[Limit, ...], first: StepFeatures, num_steps: int
@@ -77,11 +84,12 @@ class RangeCounter:
 
     def _add(self, mode: ForwardMode, limit: Limit, values: NDArray[np.float64]) -> None:
         lowest, highest = float(values.min()), float(values.max())
-        before = self._exits.get((mode, limit.words))
+        exits = self._exits.setdefault(mode, {})
+        before = exits.get(limit.words)
         num_steps = len(values)
         if before is not None:
             num_steps += before.num_steps
             lowest, highest = min(lowest, before.lowest), max(highest, before.highest)
-        self._exits[mode, limit.words] = RangeExit(
+        exits[limit.words] = RangeExit(
             mode.name.lower(), limit.words, num_steps, lowest, highest, limit.low, limit.high
         )

@@ -20,13 +20,17 @@ class PrefillAttention:
     length) takes longer with them as the longest chunk below that was measured with some does, in
     proportion of their tokens.
 
+    A chunk longer than any is so many times the longest one, whose tokens attend to as many keys on
+    average: its time rises with the square, as the number of query-key pairs does.
+
     Attributes:
         shortest: the least time of any chunk: what launching a call takes.
     """
 
-    def __init__(self, times: Plane) -> None:
-        """Take times by chunk, then by cached tokens."""
+    def __init__(self, times: Plane, *, by_key: bool = False) -> None:
+        """Take times by chunk, then by cached tokens, or by the mean of the keys attended to."""
         self.chunks = sorted(times)
+        self._by_key = by_key
         self._curves: list[Curve] = []
         growing: tuple[float, Curve] | None = None
         for chunk in self.chunks:
@@ -43,6 +47,11 @@ class PrefillAttention:
         return max(curve.knots[-1] for curve in self._curves)
 
     def at(self, chunk: float, cached: float) -> float:
+        longest = self.chunks[-1]
+        if chunk > longest:
+            if not self._by_key:
+                cached += (chunk - longest) / 2
+            return chunk / longest * self._curves[-1].at(cached)
         low, high, share = place(self.chunks, chunk)
         value = self._curves[low].at(cached)
         if share:

@@ -50,8 +50,10 @@ def build_layers(
 def _whole_model_table(path: Path) -> Path | None:
     if path.is_dir():
         return find_table(path, NAME)
-    if not path.is_file():
+    if not path.exists():
         raise InputError(f"latency.path: {path}: no such file or folder")
+    if not path.name.endswith((".csv", ".csv.gz")):
+        raise InputError(f"latency.path: {path}: is neither a folder nor a .csv or .csv.gz file")
     return path
 
 

@@ -54,7 +54,7 @@ class DecodeLine:
         mean: Float64 = (context + self._rows * steps) / self._rows - 1.0
         time = self._curve.at_many(mean)
         if self._alphas is not None and longest:
-            most: Float64 = steps + (longest - 1.0)
+            most = steps.astype(np.float64) + (longest - 1.0)
             time = self._alphas.corrected_many(mean, most, (time, self._curve.at_many(most)))
         device_ns = self._fixed_ns + self._scale_ns * time
         return np.maximum(np.rint(device_ns).astype(np.int64), 1)

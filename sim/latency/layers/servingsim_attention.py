@@ -25,7 +25,7 @@ class FusedAttention:
     """
 
     def __init__(self, times: "AttentionGrid", skew: SkewTable | None) -> None:
-        self.prefill = PrefillAttention(times.prefill)
+        self.prefill = PrefillAttention(times.prefill, by_key=times.by_key)
         self.decode = DecodeAttention(times.decode)
         self.mixed = MixedAttention(self.prefill, self.decode, times.mixed)
         self.by_key = times.by_key
