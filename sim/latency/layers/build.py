@@ -90,7 +90,8 @@ def _reader(folder: Path) -> _Reader:
 
 def _read(reader: _Reader, folder: Path, tp: int) -> LayerTimes:
     """Read once for all replicas: tables are long, and nothing changes them."""
-    files = sorted(path for part in ("*", f"tp{tp}/*") for path in folder.glob(part))
+    found = (path for part in ("*", f"tp{tp}/*") for path in folder.glob(part))
+    files = sorted(path for path in found if path.is_file())
     stamps = tuple((str(path), path.stat().st_mtime_ns, path.stat().st_size) for path in files)
     return _read_kept(reader, folder, tp, stamps)
 
@@ -135,11 +136,10 @@ def _sizes(shape: ModelShape) -> tuple[int, ...]:
 def _all_reduce(
     config: LayersLatencyConfig, times: LayerTimes, shape: ModelShape | None
 ) -> AllReduce | None:
-    given = (config.all_reduce_latency_s, config.all_reduce_gb_s)
     if config.tp == 1:
         _refuse(config, _FOR_LAYERS[1:], "needs latency.tp above 1: one device sums nothing")
         return None
-    latency_s, gb_per_s = given
+    latency_s, gb_per_s = config.all_reduce_latency_s, config.all_reduce_gb_s
     if latency_s is None or gb_per_s is None:
         key = "all_reduce_latency_s" if latency_s is None else "all_reduce_gb_s"
         raise InputError(

@@ -15,7 +15,7 @@ from sim.latency.layers.composition import LayerTimes
 from sim.latency.layers.csv_table import CsvTable, find_table, medians, need_table
 from sim.latency.layers.curve import Curve, weighted_sum
 from sim.latency.layers.limits import Measured
-from sim.latency.layers.servingsim_attention import FusedAttention, attention_grid
+from sim.latency.layers.servingsim_attention import LAYER, FusedAttention, attention_grid
 from sim.latency.layers.servingsim_meta import NAME, SkewFit, read_meta
 from sim.latency.layers.servingsim_moe import experts_curve
 from sim.latency.layers.skew import SkewTable
@@ -46,42 +46,48 @@ def read_serving_sim(folder: Path, tp: int) -> LayerTimes:
     if not tables.is_dir():
         known = ", ".join(sorted(path.name for path in folder.glob("tp*") if path.is_dir()))
         raise InputError(f"{tables}: no such folder (there are: {known or 'none'})")
-    dense = _curves(
-        need_table(tables, "dense.csv"), "tokens", {**_ONCE, **_BLOCK, **_MLP, **_OPTIONAL}
-    )
-    experts = _experts(tables, tp)
-    _check_mlp(tables, dense, experts)
-    head = _curves(need_table(tables, "per_sequence.csv"), "sequences", _HEAD)
-    _check_there(tables / "dense.csv", dense, {**_ONCE, **_BLOCK})
-    _check_there(tables / "per_sequence.csv", head, _HEAD)
+    once, block = _dense(tables, tp)
+    head = _head(tables)
     skew = None if meta.skew is None else _skew(need_table(tables, "skew_fit.csv"), meta.skew)
     attention = FusedAttention(attention_grid(need_table(tables, "attention.csv")), skew)
-    block = [
-        (n, dense[name]) for name, n in {**_BLOCK, **_MLP, **_OPTIONAL}.items() if name in dense
-    ]
-    if experts is not None:
-        block.append((1, experts))
-    once = weighted_sum((n, dense[name]) for name, n in _ONCE.items())
-    logits = weighted_sum((n, head[name]) for name, n in _HEAD.items())
     return LayerTimes(
         source=meta.source,
-        limits=_measured(once, logits, attention).limits(),
+        limits=_measured(once, head, attention).limits(),
         unit_ns=NS_PER_US,
         once=once,
-        layer=weighted_sum(block),
-        head=logits,
+        layer=block,
+        head=head,
         attention=attention,
         model=meta.model,
     )
 
 
+def _dense(tables: Path, tp: int) -> tuple[Curve, Curve]:
+    """What runs once a step and once a layer, over new tokens; without attention."""
+    table = need_table(tables, "dense.csv")
+    dense = _curves(table, "tokens", {**_ONCE, **_BLOCK, **_MLP, **_OPTIONAL})
+    experts = _experts(tables, tp)
+    _check_there(table, dense, {**_ONCE, **_BLOCK})
+    _check_mlp(table, dense, experts)
+    counts = {**_BLOCK, **_MLP, **_OPTIONAL}
+    block = [(count, dense[name]) for name, count in counts.items() if name in dense]
+    if experts is not None:
+        block.append((1, experts))
+    return weighted_sum((n, dense[name]) for name, n in _ONCE.items()), weighted_sum(block)
+
+
+def _head(tables: Path) -> Curve:
+    """What runs once a step, over rows with logits."""
+    table = need_table(tables, "per_sequence.csv")
+    head = _curves(table, "sequences", _HEAD)
+    _check_there(table, head, _HEAD)
+    return weighted_sum((n, head[name]) for name, n in _HEAD.items())
+
+
 def _curves(table: CsvTable, size: str, known: Mapping[str, int]) -> dict[str, Curve]:
     """Times of each layer over a size."""
-    layers, sizes, times = (
-        table.words("layer"),
-        table.numbers(size, low=1),
-        table.numbers("time_us"),
-    )
+    layers = table.words("layer")
+    sizes, times = table.numbers(size, low=1), table.numbers("time_us")
     for row, layer in enumerate(layers):
         if layer not in known:
             raise table.error(row, "layer", unknown_name("layer", layer, known))
@@ -101,28 +107,28 @@ def _experts(tables: Path, tp: int) -> Curve | None:
     return experts_curve(CsvTable(path))
 
 
-def _check_mlp(tables: Path, dense: Mapping[str, Curve], experts: Curve | None) -> None:
+def _check_mlp(table: CsvTable, dense: Mapping[str, Curve], experts: Curve | None) -> None:
     """A block has one or the other; a model with both does not tell which layers have which."""
     if experts is None:
-        _check_there(tables / "dense.csv", dense, _MLP)
+        _check_there(table, dense, _MLP)
     elif found := [name for name in _MLP if name in dense]:
         raise InputError(
-            f"{tables / 'dense.csv'}: layer: {found[0]} beside a moe.csv: how many of the layers"
-            " have experts is not known"
+            f"{table.path}: layer: {found[0]} beside a moe.csv: how many of the layers have experts"
+            " is not known"
         )
 
 
-def _check_there(path: Path, found: Mapping[str, Curve], needed: Mapping[str, int]) -> None:
+def _check_there(table: CsvTable, found: Mapping[str, Curve], needed: Mapping[str, int]) -> None:
     missing = [name for name in needed if name not in found]
     if missing:
-        raise InputError(f"{path}: has no rows of layer {missing[0]}")
+        raise InputError(f"{table.path}: has no rows of layer {missing[0]}")
 
 
 def _skew(table: CsvTable, fit: SkewFit) -> SkewTable:
     if "layer" in table:
         for row, layer in enumerate(table.words("layer")):
-            if layer != "attention":
-                raise table.error(row, "layer", f"unknown layer {layer!r} (known: attention)")
+            if layer != LAYER:
+                raise table.error(row, "layer", f"unknown layer {layer!r} (known: {LAYER})")
     _check_labels(table, fit)
     keys = zip(table.numbers("pc"), *map(table.words, _SKEW_KEY), strict=True)
     alphas = table.numbers("alpha", low=-inf)
