@@ -80,6 +80,7 @@ class LayersLatencyConfig(StrictModel):
     num_layers: Annotated[int, Field(ge=1, le=10_000)] | None = None
     table_model: Annotated[str, Field(min_length=1)] | None = None
     table_hardware: Annotated[str, Field(min_length=1)] | None = None
+    spread_correction: bool = False
     all_reduce_latency_s: Seconds | None = None
     all_reduce_gb_s: Annotated[float, Field(ge=0, le=1e6)] | None = None
     host_s: Seconds = 0.0
@@ -135,7 +136,7 @@ def build_latency(
     if isinstance(config, ProfileLatencyConfig):
         return _profile(config, model, base_dir, overlaps=overlaps)
     if isinstance(config, LayersLatencyConfig):
-        return _layers(config, model, base_dir)
+        return _layers(config, model, base_dir, overlaps=overlaps)
     if model is None:
         raise InputError(f"latency: kind {config.kind} needs the scenario's model")
     if isinstance(config, AiconfiguratorLatencyConfig):
@@ -165,10 +166,12 @@ def _profile(
     return latency
 
 
-def _layers(config: LayersLatencyConfig, model: ModelShape | None, base_dir: Path) -> LatencyModel:
+def _layers(
+    config: LayersLatencyConfig, model: ModelShape | None, base_dir: Path, *, overlaps: bool
+) -> LatencyModel:
     from sim.latency.layers.build import build_layers
 
-    return build_layers(config, model=model, base_dir=base_dir)
+    return build_layers(config, model=model, base_dir=base_dir, overlaps=overlaps)
 
 
 def _aiconfigurator(config: AiconfiguratorLatencyConfig, model: ModelShape) -> LatencyModel:

@@ -9,7 +9,7 @@ from sim.latency.config import LayersLatencyConfig
 from sim.latency.host_times import HostTimes, read_host_times
 from sim.latency.layers.composition import AllReduce, LayerComposition, LayerTimes
 from sim.latency.layers.csv_table import find_table
-from sim.latency.layers.model import Composition, LayersLatency
+from sim.latency.layers.model import LayersLatency
 from sim.latency.layers.servingsim import is_serving_sim, read_serving_sim
 from sim.latency.layers.splitwise import NAME, WholeModel, read_splitwise
 from sim.latency.layers.vidur import is_vidur, read_vidur
@@ -20,10 +20,11 @@ _Reader = Callable[[Path, int], LayerTimes]
 _FOR_LAYERS = ("num_layers", "all_reduce_gb_s", "all_reduce_latency_s")
 _FOR_WHOLE_MODELS = ("table_model", "table_hardware")
 _FINETUNED = "-instruct"
+_NO_CORRECTION = "this table has no skew_fit.csv, which says how"
 
 
 def build_layers(
-    config: LayersLatencyConfig, *, model: ModelShape | None, base_dir: Path
+    config: LayersLatencyConfig, *, model: ModelShape | None, base_dir: Path, overlaps: bool = True
 ) -> LayersLatency:
     """The model a section asks for.
 
@@ -31,6 +32,7 @@ def build_layers(
         config: the section.
         model: shapes of the served model, if the scenario names one.
         base_dir: what paths are relative to.
+        overlaps: the scheduler decides a step while the one before runs.
 
     Raises:
         InputError: nothing of a known format lies at the path, something in it is spoilt, or keys
@@ -42,9 +44,14 @@ def build_layers(
     if table is not None:
         _refuse(config, _FOR_LAYERS, "belongs to tables of layers; this one has whole models")
         sweeps = read_splitwise(table, config.tp, config.table_model, config.table_hardware)
-        return LayersLatency(WholeModel(sweeps), host)
+        _refuse(config, ("spread_correction",), _NO_CORRECTION)
+        return LayersLatency(WholeModel(sweeps), host, overlaps=overlaps)
     _refuse(config, _FOR_WHOLE_MODELS, "belongs to tables of whole models; this one has layers")
-    return LayersLatency(_layers(config, path, model), host)
+    layers = _layers(config, path, model)
+    if config.spread_correction and not layers.knows_spread:
+        raise InputError(f"latency.spread_correction: {_NO_CORRECTION}")
+    corrects = config.spread_correction
+    return LayersLatency(layers, host, overlaps=overlaps, corrects_spread=corrects)
 
 
 def _whole_model_table(path: Path) -> Path | None:
@@ -57,7 +64,7 @@ def _whole_model_table(path: Path) -> Path | None:
     return path
 
 
-def _layers(config: LayersLatencyConfig, path: Path, model: ModelShape | None) -> Composition:
+def _layers(config: LayersLatencyConfig, path: Path, model: ModelShape | None) -> LayerComposition:
     times = _read(_reader(path), path, config.tp)
     shape = model or _known_shape(times.model)
     if config.num_layers is None:

@@ -105,6 +105,11 @@ class LayerComposition:
         self._attention = times.attention
         self._attention_ns = unit_ns * num_layers
 
+    @property
+    def knows_spread(self) -> bool:
+        """The table says how much longer unequal contexts take."""
+        return self._attention.decode_alphas(2) is not None
+
     def decode_line(self, rows: int) -> DecodeLine:
         return DecodeLine(
             rows,

@@ -38,23 +38,26 @@ class DecodeLine:
         self._scale_ns = scale_ns
         self._alphas = alphas if rows > 1 else None
 
-    def step_ns(self, context: int, longest: int) -> int:
-        """Of rows with so much context, their new tokens included; `longest` 0: not known."""
+    def step_ns(self, context: int, longest: int, shortest: int) -> int:
+        """Of rows with so much context, their new tokens included; an end 0: not known."""
         mean = context / self._rows - 1.0
         time = self._curve.at(mean)
         if self._alphas is not None and longest:
-            most = longest - 1.0
-            time = self._alphas.corrected(mean, most, (time, self._curve.at(most)))
+            most, least = longest - 1.0, max(shortest - 1.0, 0.0)
+            time = self._alphas.corrected(mean, most, least, (time, self._curve.at(most)))
         device_ns = round(self._fixed_ns + self._scale_ns * time)
         return max(1, device_ns)
 
-    def run_ns(self, context: int, longest: int, num_steps: int) -> Int64:
+    def run_ns(self, context: int, longest: int, shortest: int, num_steps: int) -> Int64:
         """Of a step and those after it, in which every row grows by a token; shape [num_steps]."""
         steps = np.arange(num_steps, dtype=np.int64)
         mean: Float64 = (context + self._rows * steps) / self._rows - 1.0
         time = self._curve.at_many(mean)
         if self._alphas is not None and longest:
             most = steps.astype(np.float64) + (longest - 1.0)
-            time = self._alphas.corrected_many(mean, most, (time, self._curve.at_many(most)))
+            # One that is not known stays 0.
+            least = np.maximum((steps + shortest) - 1.0, 0.0) if shortest else np.zeros(num_steps)
+            times = time, self._curve.at_many(most)
+            time = self._alphas.corrected_many(mean, most, least, times)
         device_ns = self._fixed_ns + self._scale_ns * time
         return np.maximum(np.rint(device_ns).astype(np.int64), 1)

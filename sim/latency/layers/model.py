@@ -38,10 +38,32 @@ class Composition(Protocol):
 
 
 class LayersLatency:
-    """Device times composed of a table, and host times."""
+    """Device times composed of a table, and the time of the host that a step waits for.
 
-    def __init__(self, composition: Composition, host: HostTimes | None = None) -> None:
+    What overlap scheduling hides of the host's work cannot be seen from outside and is no part of
+    it: under overlap these times are added to the device's, which nothing hides.
+    """
+
+    def __init__(
+        self,
+        composition: Composition,
+        host: HostTimes | None = None,
+        *,
+        overlaps: bool = False,
+        corrects_spread: bool = True,
+    ) -> None:
+        """Compose.
+
+        Args:
+            composition: device times.
+            host: of each step.
+            overlaps: the scheduler decides a step while the one before runs.
+            corrects_spread: decode rows of unequal contexts take longer than equal ones, if the
+                table says so.
+        """
         self.source = composition.source
+        self._overlaps = overlaps
+        self._corrects_spread = corrects_spread
         self._composition = composition
         self._host = host or HostTimes()
         self._lines: dict[int, DecodeLine] = {}
@@ -53,18 +75,21 @@ class LayersLatency:
         rows = step.num_decode_rows
         host_ns = self._host.host_ns(step.num_prefill_rows + rows)
         if step.num_prefill_rows:
-            device_ns = round(self._composition.prefill_ns(step))
-            return StepTime(max(1, device_ns), host_ns)
-        line = self._line(rows)
-        context, longest = step.num_decode_context_tokens, step.max_decode_context_tokens
-        return StepTime(line.step_ns(context, longest), host_ns)
+            if not self._corrects_spread:
+                step = step._replace(max_decode_context_tokens=0)
+            device_ns = max(1, round(self._composition.prefill_ns(step)))
+        else:
+            device_ns = self._line(rows).step_ns(*self._contexts(step))
+        return StepTime(device_ns + host_ns, 0) if self._overlaps else StepTime(device_ns, host_ns)
 
     def decode_run_ns(self, first: StepFeatures, num_steps: int) -> tuple[Int64, Int64]:
         self._asked = first
         rows = first.num_decode_rows
-        context, longest = first.num_decode_context_tokens, first.max_decode_context_tokens
-        device_ns = self._line(rows).run_ns(context, longest, num_steps)
-        return device_ns, np.full(num_steps, self._host.host_ns(rows), dtype=np.int64)
+        device_ns = self._line(rows).run_ns(*self._contexts(first), num_steps)
+        host_ns = np.full(num_steps, self._host.host_ns(rows), dtype=np.int64)
+        if self._overlaps:
+            return device_ns + host_ns, np.zeros_like(host_ns)
+        return device_ns, host_ns
 
     def consume(self, num_steps: int) -> None:
         """Count the steps that ran, and those of them outside the table."""
@@ -80,3 +105,10 @@ class LayersLatency:
         if line is None:
             line = self._lines[rows] = self._composition.decode_line(rows)
         return line
+
+    def _contexts(self, step: StepFeatures) -> tuple[int, int, int]:
+        """Of its decode rows: all, the longest, the shortest; 0 if that is not asked for."""
+        context = step.num_decode_context_tokens
+        if not self._corrects_spread:
+            return context, 0, 0
+        return context, step.max_decode_context_tokens, step.min_decode_context_tokens

@@ -60,9 +60,9 @@ class FusedAttention:
         mean_us = blend.at(mean)
         if self._skew is None or rows == 1 or not longest:
             return mean_us
-        most = longest - 1.0
+        most, least = longest - 1.0, max(step.min_decode_context_tokens - 1.0, 0.0)
         alphas = self._skew.alphas(rows, chunk[0], cached)
-        return max(alphas.corrected(mean, most, (mean_us, blend.at(most))), 0.0)
+        return max(alphas.corrected(mean, most, least, (mean_us, blend.at(most))), 0.0)
 
 
 class AttentionGrid(NamedTuple):

@@ -40,8 +40,8 @@ class SkewAxes(NamedTuple):
 class Alphas:
     """The alphas of one number of rows and one prefill: by skew rate and longest context.
 
-    The rate is how far the mean lies from the shortest context towards the longest. The shortest is
-    not known here and taken for 0: the rate is mean / longest, the greatest it can be.
+    The rate is how far the mean lies from the shortest context towards the longest. A shortest one
+    that is not known counts as 0: the rate is mean / longest then, the greatest it can be.
     """
 
     def __init__(self, axes: SkewAxes, table: Sequence[Sequence[float]]) -> None:
@@ -51,22 +51,26 @@ class Alphas:
         self._table = [list(row) for row in table]
         self._arrays = tuple(map(np.array, (self._rate_edges, self._longest_edges, table)))
 
-    def corrected(self, mean: float, longest: float, times: tuple[float, float]) -> float:
+    def corrected(
+        self, mean: float, longest: float, shortest: float, times: tuple[float, float]
+    ) -> float:
         """The time of a batch from those at its mean and at its longest context."""
         at_mean, at_longest = times
         gap = at_longest - at_mean
         if gap <= 0.0:
             return at_mean
-        row = self._table[bisect_left(self._rate_edges, mean / max(longest, 1.0))]
+        rate = (mean - shortest) / max(longest - shortest, 1.0)
+        row = self._table[bisect_left(self._rate_edges, rate)]
         return at_mean + row[bisect_left(self._longest_edges, longest)] * gap
 
     def corrected_many(
-        self, mean: Float64, longest: Float64, times: tuple[Float64, Float64]
+        self, mean: Float64, longest: Float64, shortest: Float64, times: tuple[Float64, Float64]
     ) -> Float64:
         at_mean, at_longest = times
         gap = at_longest - at_mean
         rate_edges, longest_edges, table = self._arrays
-        row = np.searchsorted(rate_edges, mean / np.maximum(longest, 1.0), side="left")
+        rate = (mean - shortest) / np.maximum(longest - shortest, 1.0)
+        row = np.searchsorted(rate_edges, rate, side="left")
         alpha = table[row, np.searchsorted(longest_edges, longest, side="left")]
         return np.where(gap <= 0.0, at_mean, at_mean + alpha * gap)
 
