@@ -1,12 +1,12 @@
-"""The formats of results, and how a file is known to be of one."""
+"""How a file is known to be of a format, and read."""
 
 import re
-from enum import StrEnum
 from pathlib import Path
 
 from sim.core.errors import InputError
 from sim.workload.results.llmservingsim import find_requests
 from sim.workload.results.model import ImportedRun, ReadOptions
+from sim.workload.results.names import ResultFormat
 from sim.workload.results.sglang_dump import find_dumps
 from sim.workload.results.sglang_log import is_event
 from sim.workload.traces.lines import read_lines
@@ -14,17 +14,6 @@ from sim.workload.traces.lines import read_lines
 _HEAD = 1 << 18
 _KEY = re.compile(r'"(\w+)"\s*:', re.ASCII)
 _PICKLE = b"\x80"
-
-
-class ResultFormat(StrEnum):
-    """What can be imported."""
-
-    SGLANG_BENCH = "sglang-bench"
-    VLLM_BENCH = "vllm-bench"
-    AIPERF = "aiperf"
-    SGLANG_LOG = "sglang-log"
-    SGLANG_DUMP = "sglang-dump"
-    LLMSERVINGSIM = "llmservingsim"
 
 
 _BENCHES = (ResultFormat.SGLANG_BENCH, ResultFormat.VLLM_BENCH)

@@ -9,11 +9,13 @@ from pathlib import Path
 
 import numpy as np
 
+from sim.core.atomic import atomic_path
 from sim.core.errors import InputError
 from sim.core.units import NS_PER_S
 from sim.runlog.columns import NOT_YET_NS
 from sim.runlog.json_lines import open_text
 from sim.runlog.measured import MeasuredRun
+from sim.workload.limits import Int64
 from sim.workload.results.model import ImportedRequest
 from sim.workload.results.shared_prefixes import PrefixStreams
 
@@ -50,9 +52,7 @@ def in_order(requests: Iterable[ImportedRequest], where: str) -> tuple[list[Impo
 def measured_of(requests: Sequence[ImportedRequest]) -> MeasuredRun:
     """All requests, the failed ones without a finish; lengths that are not known are 0."""
 
-    def column(
-        values: Iterable[int | None], missing: int
-    ) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    def column(values: Iterable[int | None], missing: int) -> Int64:
         return np.array([missing if value is None else value for value in values], dtype=np.int64)
 
     return MeasuredRun(
@@ -68,7 +68,8 @@ def measured_of(requests: Sequence[ImportedRequest]) -> MeasuredRun:
 
 def write_workload(requests: Sequence[ImportedRequest], path: Path) -> None:
     """Write those with lengths, so that each generates as many tokens as it did."""
-    with open_text(path, compressed=path.suffix == ".gz") as file:
+    compressed = path.suffix == ".gz"
+    with atomic_path(path) as beside, open_text(beside, compressed=compressed) as file:
         file.writelines(_lines(requests))
 
 
