@@ -35,6 +35,8 @@ _POOL_HINT = (
     "PLACEHOLDER: max_total_tokens has room for everything at once. Give your server's KV tokens:"
     " SGLang logs max_total_num_tokens, vLLM the GPU KV cache size."
 )
+# More than servers keep free of context and pool (docs/sglang.md, rule 1).
+_SPARE = 16
 _WIDTH = 96
 _SUFFIXES = re.compile(r"(\.jsonl?|\.log|\.pkl|\.gz)+$")
 
@@ -117,7 +119,7 @@ def _placeholders(
     longest, all_tokens = _sizes(requests)
     if "max_total_tokens" not in scheduler:
         page_size = int(scheduler.get("page_size", 1))
-        scheduler["max_total_tokens"] = all_tokens + 2 * page_size * len(requests)
+        scheduler["max_total_tokens"] = all_tokens + (2 * page_size + _SPARE) * len(requests)
         hints.append(_Hint("scheduler", _POOL_HINT))
     if longest > int(scheduler.get("context_length", SchedulerSection().context_length)):
         scheduler["context_length"] = longest
@@ -125,13 +127,13 @@ def _placeholders(
 
 
 def _sizes(requests: Sequence[ImportedRequest]) -> tuple[int, int]:
-    """Tokens of the longest request with its output, one to spare; and of all together."""
+    """Tokens of the longest request with its output, and some to spare; and of all together."""
     sizes = [
         (request.prompt_tokens or 0) + max(request.output_tokens or 0, request.max_new_tokens or 0)
         for request in requests
         if request.has_lengths
     ]
-    return max(sizes) + 1, sum(sizes)
+    return max(sizes) + _SPARE, sum(sizes)
 
 
 def _accepted(told: Mapping[str, object]) -> tuple[dict[str, Any], dict[str, object]]:

@@ -81,8 +81,9 @@ def bench_row(served: Sequence[Served], **more: object) -> dict[str, object]:
 
 def vllm_bench(served: Sequence[Served]) -> str:
     row = bench_row(
-        served, endpoint_type="vllm", backend="vllm", model_id="org/Model-1B", num_prompts=len(served),
-        request_rate=4.0, burstiness=1.0, max_concurrency=None, duration=9.5,
+        served, endpoint_type="vllm", backend="vllm", model_id="org/Model-1B",
+        num_prompts=len(served), request_rate=4.0, burstiness=1.0, max_concurrency=None,
+        duration=9.5,
         start_times=[EPOCH_S + one.arrival_ns / NS_PER_S for one in served],
     )  # fmt: skip
     return json.dumps(row)
@@ -208,10 +209,11 @@ def _out(one: Served) -> dict[str, object]:
 def write_llmservingsim(served: Sequence[Served], workload: Workload, folder: Path) -> None:
     """A folder of a measured run, of a workload whose prompts are given by blocks."""
     folder.mkdir()
-    rows = []
+    rows, block_size = [], 0
     for one, request in zip(served, workload.arrivals(), strict=True):
         prompt = request.spec.prompt
         assert isinstance(prompt, BlockPrompt)  # noqa: S101
+        block_size = prompt.block_size
         row = {
             "timestamp": one.arrival_ns // NS_PER_MS,
             "input_length": len(one.prompt),
@@ -220,7 +222,7 @@ def write_llmservingsim(served: Sequence[Served], workload: Workload, folder: Pa
         }
         rows.append(row)
     lines = [_measured(place, one) for place, one in enumerate(served)]
-    _write_lines(folder / f"workload.blk{prompt.block_size}.jsonl", rows)
+    _write_lines(folder / f"workload.blk{block_size}.jsonl", rows)
     _write_lines(folder / "requests.jsonl", lines)
 
 

@@ -106,9 +106,13 @@ class _Log:
         )
         unknown = sum(request.known is None for request in requests)
         if unknown:
-            notes.append(
-                f"{unknown} prompts are not in the log, or cut: they are taken to share no prefix"
-            )
+            notes.append(f"{unknown} prompts are not in the log: they are taken to share no prefix")
+        cut = sum(
+            request.known is not None and len(request.known.ids) < (request.prompt_tokens or 0)
+            for request in requests
+        )
+        if cut:
+            notes.append(f"{cut} prompts are cut in the log: they share only what it shows")
         return requests, notes
 
     def _receive(self, event: _Event) -> None:

@@ -164,6 +164,6 @@ class _Reader:
             elif not open_brackets and char in ",)]}":
                 break
             at += 1
-        if at == start:
-            raise NotShownError(f"nothing at column {at + 1}")
+        if at == start or open_brackets:
+            raise NotShownError(f"nothing whole at column {start + 1}")
         return Unreadable(self._text[start:at]), at
