@@ -147,15 +147,28 @@ def sglang_text_log(served: Sequence[Served]) -> str:
 
 def sglang_dump(served: Sequence[Served]) -> bytes:
     """A dump of requests, of classes by the names that SGLang has."""
-    with _io_struct() as request_class:
-        entries = [_dumped(one, request_class()) for one in served]
-        return pickle.dumps({"server_args": {"page_size": 16}, "requests": entries})
+    return sglang_dump_of([dump_entry(one) for one in served])
 
 
-def _dumped(one: Served, request: Any) -> tuple[object, ...]:
-    request.__dict__.update(_obj(one))
+def dump_entry(one: Served) -> tuple[object, ...]:
+    """Fields of the request, its output, and two times."""
     created, ended = one.arrival_ns / NS_PER_S, one.finish_ns / NS_PER_S
-    return request, _out(one), EPOCH_S + created, EPOCH_S + ended
+    return _obj(one), _out(one), EPOCH_S + created, EPOCH_S + ended
+
+
+def sglang_dump_of(entries: Sequence[object]) -> bytes:
+    """Of any entries; where one begins with fields, they become a request's."""
+    with _io_struct() as request_class:
+        dumped = [_with_request(entry, request_class) for entry in entries]
+        return pickle.dumps({"server_args": {"page_size": 16}, "requests": dumped})
+
+
+def _with_request(entry: object, request_class: type) -> object:
+    if not isinstance(entry, tuple) or not entry or not isinstance(entry[0], dict):
+        return entry
+    request: Any = request_class()
+    request.__dict__.update(entry[0])
+    return request, *entry[1:]
 
 
 @contextmanager

@@ -71,7 +71,7 @@ def requests_of(
 def rate_of(line: Line, row: JsonObject) -> float | None:
     """`request_rate`: a number, infinite also as text, or a word for something else."""
     value = row.get("request_rate")
-    if value in {"inf", float("inf")}:
+    if value in ("inf", float("inf")):
         return float("inf")
     if value is None or isinstance(value, str):
         return None

@@ -3,9 +3,13 @@
 A pickle is a program: it may name any function of any module and call it. Here every name stands
 for an empty class made on the spot, that keeps what it is given. Nothing is looked up, imported or
 called, so a file can do no more than describe objects.
+
+The unpickler is the one written in Python: the one in C makes room for as many objects as a
+damaged file says it has.
 """
 
 import pickle
+from io import BytesIO
 from pathlib import Path
 from typing import Any, Self
 
@@ -47,9 +51,9 @@ class Inert:
         return id(self)
 
 
-class _InertUnpickler(pickle.Unpickler):
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
+class _InertUnpickler(pickle._Unpickler):
+    def __init__(self, content: bytes) -> None:
+        super().__init__(BytesIO(content))
         self._classes: dict[str, type[Inert]] = {}
 
     def find_class(self, module: str, name: str) -> Any:
@@ -66,10 +70,12 @@ def read_inert_pickle(path: Path) -> object:
         InputError: the file cannot be read, or is no pickle.
     """
     try:
-        with path.open("rb") as file:
-            return _InertUnpickler(file).load()
+        content = path.read_bytes()
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from error
+    try:
+        read: object = _InertUnpickler(content).load()
     except Exception as error:
         # A damaged pickle fails in whatever way its bytes happen to mean.
         raise InputError(f"{path}: is no pickle, or a damaged one ({error})") from None
+    return read

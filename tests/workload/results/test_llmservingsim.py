@@ -98,7 +98,7 @@ def test_request_without_a_last_token_failed(folder, imported):
         (measured(0, 1.0, request_id="bench-1"), "request_id: row 1 is that of line 1 already"),
         (measured(0, 1.0, input_toks=41), "input_toks: is 41, but row 0 has 40"),
         (measured(0, 1.0, queued_ts=None), "queued_ts: missing"),
-        (measured(0, 1.0, **{"first_token_ts": "x"}), 'first_token_ts: "x" is not a finite number'),
+        (measured(0, 1.0, scheduled_ts="x"), 'scheduled_ts: "x" is not a finite number'),
     ],
 )  # fmt: skip
 def test_bad_request_is_refused_with_line_and_key(folder, refusal, row, reason):
