@@ -112,14 +112,14 @@ def _check_same_fingerprint(first: RecordedRun, other: RecordedRun) -> None:
 
 
 def _samples(log: RecordedRun) -> Iterator[Sample]:
-    disabled = log.meta.get("scheduler", {}).get("disable_overlap_schedule", False)
+    overlaps = _overlaps(log.meta.get("scheduler", {}))
     for number, line in enumerate(log.steps):
         where = f"{log.path}: step {number}"
         for key in ("t_start_ns", "t_end_ns", "host_ns"):
             _time_ns(line, key, where, least=0)
         device_ns = _checked_ns(device_work_ns(line), "t_end_ns", where, least=1)
-        host_ns = host_work_ns(line, overlaps=not disabled)
-        yield _sample(line, where, device_ns, host_ns, "normal" if disabled else "overlap")
+        host_ns = host_work_ns(line, overlaps=overlaps)
+        yield _sample(line, where, device_ns, host_ns, "overlap" if overlaps else "normal")
     for number, line in enumerate(log.points):
         where = f"{log.path}: point {number}"
         device_ns = _time_ns(line, "forward_ns", where, least=1)
@@ -128,6 +128,13 @@ def _samples(log: RecordedRun) -> Iterator[Sample]:
             _time_ns(line, part, where, least=0)
         point_host_ns = _sum_of_parts(line, _POINT_HOST_PARTS) if known else None
         yield _sample(line, where, device_ns, point_host_ns, "not measured")
+
+
+def _overlaps(scheduler: Mapping[str, Any]) -> bool:
+    """Whether the settings in a log say that steps were decided while others ran."""
+    if scheduler.get("family") == "vllm":
+        return bool(scheduler.get("async_scheduling"))
+    return not scheduler.get("disable_overlap_schedule", False)
 
 
 def device_work_ns(step: Line) -> float:

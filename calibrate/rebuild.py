@@ -16,7 +16,7 @@ from sim.runlog.load import load_run_log
 from sim.runlog.run_log_file import RecordedRun, read_run_log
 from sim.scenario.build import scheduler_config_with_pool
 from sim.scenario.schema import Scenario
-from sim.scheduler.config import SchedulerConfig
+from sim.scheduler.settings import ServerConfig
 from sim.workload.build import build_workload
 from sim.workload.workload import ScriptedRequest, Turn, Workload
 
@@ -58,7 +58,7 @@ class RebuiltRun:
     recorded: RecordedRun
     log: RunLog
     scenario: Scenario
-    config: SchedulerConfig
+    config: ServerConfig
     workload: LoggedWorkload
 
     @property
@@ -73,7 +73,7 @@ class RebuiltRun:
 
     @property
     def overlaps(self) -> bool:
-        return not self.config.disable_overlap_schedule
+        return self.config.overlaps
 
 
 def rebuild(path: Path, base_dir: Path | None = None) -> RebuiltRun:

@@ -3,7 +3,7 @@
 import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from realrun.clock import WallClock
@@ -21,13 +21,14 @@ from sim.engine.build import build_engine
 from sim.kvcache.page_pool import PageIds
 from sim.runlog.json_lines import Line
 from sim.scenario.build import (
-    DEFAULT_MEM_FRACTION_STATIC,
     placed,
     policy_error,
     scheduler_config_with_pool,
 )
 from sim.scenario.load import LoadedScenario
-from sim.scheduler.config import SchedulerConfig
+from sim.scenario.schema import host_cache_of
+from sim.scheduler.settings import ServerConfig
+from sim.scheduler.vllm.config import VllmConfig
 from sim.workload.build import build_workload
 from sim.workload.workload import Workload
 
@@ -83,7 +84,7 @@ def servable_workload(loaded: LoadedScenario) -> Workload:
         raise loaded.error(("model",), "is required to run for real")
     if scenario.replicas != 1:
         raise loaded.error(("replicas",), f"a real run serves 1, not {scenario.replicas}")
-    if scenario.scheduler.host_cache is not None:
+    if host_cache_of(scenario) is not None:
         raise loaded.error(("scheduler", "host_cache"), "the real runner has no host tier")
     check_page_size(scenario.scheduler.page_size)
     with placed(loaded):
@@ -118,6 +119,10 @@ class WarmServer:
             base_dir=loaded.base_dir,
             fail=policy_error(loaded),
         )
+        if isinstance(config, VllmConfig):
+            # Left out, it is as long as the pool; vLLM knows the model's own limit.
+            positions = self._kit.runner.model.max_positions
+            config = replace(config, max_model_len=min(config.max_model_len, positions))
         watch = watcher(workload) if watcher is not None else None
         recorder = serve(self._kit, config, workload, sampling, watch)
         return RealRun(_meta(loaded, config, self._kit, sampling), list(recorder.lines()))
@@ -139,14 +144,14 @@ def warm_server(loaded: LoadedScenario, options: RunnerOptions) -> Iterator[Warm
         options,
         num_pages=pool_tokens // section.page_size,
         page_size=section.page_size,
-        max_rows=section.max_running_requests,
+        max_rows=section.max_rows,
     ) as kit:
         yield WarmServer(kit, loaded, pool_tokens)
 
 
 def serve(
     kit: Rig,
-    config: SchedulerConfig,
+    config: ServerConfig,
     workload: Workload,
     sampling: Sampling = "forced",
     watcher: Watcher | None = None,
@@ -156,7 +161,7 @@ def serve(
     pool = PageIds(config.pool_tokens // config.page_size, config.page_size)
     engine = build_engine(config, pool=pool, executor=executor)
     # Under overlap a finished request holds its slot until its result is taken in.
-    executor.attach(engine, 2 * config.max_running_requests + 2)
+    executor.attach(engine, 2 * config.max_rows + 2)
     traffic = Traffic(workload)
     gc.collect()
     gc.freeze()
@@ -166,7 +171,7 @@ def serve(
         executor,
         traffic,
         clock,
-        overlaps=not config.disable_overlap_schedule,
+        overlaps=config.overlaps,
         watcher=watcher,
     )
     try:
@@ -191,7 +196,9 @@ def check_same_runner(first: LoadedScenario, other: LoadedScenario) -> None:
     if other.scenario.model != first.scenario.model:
         reason = f"{other.scenario.model} is not the {first.scenario.model} that is loaded"
         raise other.error(("model",), reason)
-    for key in ("page_size", "max_total_tokens", "mem_fraction_static", "max_running_requests"):
+    if other.scenario.scheduler.family != first.scenario.scheduler.family:
+        raise other.error(("scheduler", "family"), "is not the one the warm runner was made for")
+    for key in first.scenario.scheduler.runner_keys:
         known, value = (getattr(of.scenario.scheduler, key) for of in (first, other))
         if value != known:
             reason = f"{value} is not the {known} that the warm runner was made for"
@@ -199,27 +206,25 @@ def check_same_runner(first: LoadedScenario, other: LoadedScenario) -> None:
 
 
 def _check_context_length(loaded: LoadedScenario, model: PagedModel) -> None:
-    context_length = loaded.scenario.scheduler.context_length
-    if context_length > model.max_positions:
+    key, longest = loaded.scenario.scheduler.longest_request
+    if longest is not None and longest > model.max_positions:
         raise loaded.error(
-            ("scheduler", "context_length"),
-            f"{context_length} is more than the {model.max_positions} positions of"
-            f" {model.shape.name}",
+            ("scheduler", key),
+            f"{longest} is more than the {model.max_positions} positions of {model.shape.name}",
         )
 
 
 def _pool_tokens(loaded: LoadedScenario, model: PagedModel) -> int:
     """KV tokens of the pool: as the scenario says, else as many as the device takes."""
     section = loaded.scenario.scheduler
-    if section.max_total_tokens is not None:
-        return section.max_total_tokens
-    share = section.mem_fraction_static
-    share = DEFAULT_MEM_FRACTION_STATIC if share is None else share
+    if section.pool_tokens is not None:
+        return section.pool_tokens
+    _, share = section.memory_share
     return num_pages_that_fit(model, section.page_size, share) * section.page_size
 
 
 def _meta(
-    loaded: LoadedScenario, config: SchedulerConfig, kit: Rig, sampling: Sampling
+    loaded: LoadedScenario, config: ServerConfig, kit: Rig, sampling: Sampling
 ) -> dict[str, Any]:
     scenario = loaded.scenario
     return {

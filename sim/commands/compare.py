@@ -78,7 +78,7 @@ def _replay_all(
         recorded = Replay(
             arrivals=arrivals,
             steps=[step for step in steps if step["replica"] == number],
-            overlaps=not config.disable_overlap_schedule,
+            overlaps=config.overlaps,
         )
         engine = build_engine(config, pool=pool, executor=executor)
         if divergence := replay(engine, executor, recorded):

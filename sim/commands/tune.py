@@ -13,8 +13,8 @@ from sim.commands.sweep_point import run_point
 from sim.commands.tune_results import error_of, launch_of, results_of
 from sim.core.errors import InputError
 from sim.report.files import make_directory
+from sim.report.launch import Launch
 from sim.report.progress import Progress
-from sim.report.sglang_flags import Launch
 from sim.report.sweep_files import remove_results
 from sim.report.tune_files import tune_json, write_tune_results
 from sim.report.tune_results import TuneResults

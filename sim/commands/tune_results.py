@@ -1,10 +1,14 @@
 """From the trials of a search to what is reported of them."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-from sim.report.sglang_flags import Launch, sglang_launch
+from sim.report.launch import Launch
+from sim.report.sglang_flags import sglang_launch
 from sim.report.tune_results import METRICS, TrialResult, TuneResults
+from sim.report.vllm_flags import vllm_launch
+from sim.scenario.vllm_section import VllmSection
 from sim.sweep.plan import canonical
 from sim.sweep.tune import Trial
 from sim.sweep.tune_plan import TunePlan
@@ -65,10 +69,14 @@ def launch_of(plan: TunePlan, trials: Sequence[Trial], results: TuneResults) -> 
     settings = trials[results.winner.trial].settings
     scheduler = plan.plan.vary(settings).scenario.scheduler
     parts = {key: key.partition(".") for key in plan.space.axes}
-    launch = sglang_launch(scheduler, [rest for top, _, rest in parts.values() if top == _OURS])
+    searched = [rest for top, _, rest in parts.values() if top == _OURS]
+    if isinstance(scheduler, VllmSection):
+        launch = vllm_launch(scheduler, searched)
+    else:
+        launch = sglang_launch(scheduler, searched)
     elsewhere = [
         f"{key}={canonical(results.winner.settings[key])}"
         for key, (top, _, _) in parts.items()
         if top != _OURS
     ]
-    return Launch(launch.variables, launch.flags, (*launch.apart, *elsewhere))
+    return replace(launch, apart=(*launch.apart, *elsewhere))

@@ -19,7 +19,7 @@ from sim.kvcache.page_pool import PageCounts, PagePool
 from sim.latency.model import LatencyModel
 from sim.runlog import RunLog
 from sim.runlog.decisions import DecisionLog
-from sim.scheduler.config import SchedulerConfig
+from sim.scheduler.settings import ServerConfig
 from sim.workload.workload import ScriptedRequest, Workload
 
 PoolFactory = Callable[[int, int], PagePool[Any]]
@@ -48,7 +48,7 @@ class RunOptions:
 
 def simulate(
     workload: Workload,
-    config: SchedulerConfig,
+    config: ServerConfig,
     latencies: Sequence[LatencyModel],
     *,
     router: Router | None = None,
@@ -88,7 +88,7 @@ def simulate(
         env.process(closed_loop(env, turns, submit, journal))
     for server in servers:
         server.start(
-            overlaps=not config.disable_overlap_schedule,
+            overlaps=config.overlaps,
             fast_forward=options.fast_forward,
             clients_react=bool(clients),
             check=check_engine if options.check else None,
@@ -113,7 +113,7 @@ def simulate(
     return log
 
 
-def _host_meta(config: SchedulerConfig) -> dict[str, object]:
+def _host_meta(config: ServerConfig) -> dict[str, object]:
     if config.host_cache is None:
         return {}
     return {"host_cache_tokens": config.host_cache.capacity_tokens}
@@ -122,7 +122,7 @@ def _host_meta(config: SchedulerConfig) -> dict[str, object]:
 def _server(
     env: Clock,
     replica: int,
-    config: SchedulerConfig,
+    config: ServerConfig,
     latency: LatencyModel,
     journal: Journal,
     options: RunOptions,

@@ -4,23 +4,30 @@ from collections import Counter
 
 from sim.core.errors import InvariantError
 from sim.core.request import Status
+from sim.engine.check_blocks import check_blocks
 from sim.engine.check_host import check_host_tier
 from sim.engine.core import EngineCore
+from sim.kvcache.block_manager import BlockManager
 from sim.kvcache.manager import KVCacheManager
 from sim.kvcache.radix_node import RadixNode
 
 
 def check_engine(engine: EngineCore) -> None:
-    """Verify requests, slots, pages and the prefix tree.
+    """Verify requests, slots, pages and the prefix cache.
 
     Raises:
         InvariantError: naming what does not hold.
     """
     _check_requests(engine)
-    _check_pages(engine)
-    _check_tree(engine.kv)
-    if engine.kv.host is not None:
-        check_host_tier(engine.kv.host)
+    kv = engine.kv
+    if isinstance(kv, BlockManager):
+        held = {rid: (r.kv, engine.seq_len(r)) for rid, r in engine.requests.items()}
+        check_blocks(kv, held)
+    elif isinstance(kv, KVCacheManager):
+        _check_pages(engine, kv)
+        _check_tree(kv)
+        if kv.host is not None:
+            check_host_tier(kv.host)
 
 
 def _require(holds: bool, what: str) -> None:
@@ -31,18 +38,17 @@ def _require(holds: bool, what: str) -> None:
 def _check_requests(engine: EngineCore) -> None:
     """Every request that is not over is in exactly one place, and its status says which."""
     scheduler = engine.scheduler
-    waiting = {request.rid for request in scheduler.waiting.requests}
+    waiting = {request.rid for request in scheduler.waiting_requests()}
     running = {r.rid for r in scheduler.running.requests if r.status is Status.RUNNING}
     alive = set(engine.requests)
     elsewhere = alive - waiting - running
     _require(not waiting & running, f"waiting and running: {sorted(waiting & running)}")
     _require(waiting | running <= alive, "a request that is over is still queued or running")
-    allowed = {scheduler.chunked.rid} if scheduler.chunked is not None else set()
+    allowed = {request.rid for request in scheduler.requests_elsewhere()}
     for launch in engine.in_flight:
         allowed |= {request.rid for request in [*launch.prefill, *launch.leaving]}
-    allowed |= {request.rid for request in [*scheduler.last_prefill, *scheduler.turns.resting]}
     _require(elsewhere <= allowed, f"nowhere: {sorted(elsewhere - allowed)}")
-    for request in scheduler.waiting.requests:
+    for request in scheduler.waiting_requests():
         _require(request.status is Status.WAITING, f"{request.rid} waits as {request.status}")
     for rid in running | elsewhere:
         status = engine.requests[rid].status
@@ -54,9 +60,8 @@ def _check_requests(engine: EngineCore) -> None:
     )
 
 
-def _check_pages(engine: EngineCore) -> None:
+def _check_pages(engine: EngineCore, kv: KVCacheManager) -> None:
     """Every page is free, in the tree, or held by exactly one request."""
-    kv = engine.kv
     num_tree = kv.cache.evictable_tokens + kv.cache.protected_tokens
     num_owned = sum(
         kv.ceil_page(engine.seq_len(request)) - request.kv.protected_len

@@ -9,7 +9,7 @@ and touches no tensor, so a simulator and a real runner drive the same object.
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 import numpy as np
@@ -18,17 +18,14 @@ from numpy.typing import NDArray
 from sim.core.batch import Batch, ForwardMode, PrefillRow, StepOutput
 from sim.core.errors import InvariantError
 from sim.core.request import RequestSpec, Status
-from sim.engine.admission import effective_limit
 from sim.engine.fast_forward import DecodeRun, decode_horizon, take_decode_steps
 from sim.engine.protocols import Executor
 from sim.engine.records import RequestRecord, StepState
 from sim.engine.token_clock import TokenClock
-from sim.kvcache.manager import KVCacheManager
-from sim.kvcache.request_kv import RequestKV
-from sim.scheduler.config import SchedulerConfig
+from sim.kvcache.memory import KVMemory
+from sim.scheduler.base import BaseScheduler
 from sim.scheduler.launch import Launch
 from sim.scheduler.request import NEVER_NS, Request
-from sim.scheduler.scheduler import Scheduler
 
 
 class EngineCore:
@@ -44,13 +41,21 @@ class EngineCore:
 
     def __init__(
         self,
-        config: SchedulerConfig,
         *,
-        kv: KVCacheManager,
-        scheduler: Scheduler,
+        kv: KVMemory,
+        scheduler: BaseScheduler,
         executor: Executor,
+        least_priority: int,
     ) -> None:
-        self._config = config
+        """Put the parts together: see `build_engine`.
+
+        Args:
+            kv: the memory that the scheduler decides about.
+            scheduler: of any family.
+            executor: runs the batches.
+            least_priority: what a request without a priority counts as.
+        """
+        self._least_priority = least_priority
         self.kv = kv
         self.scheduler = scheduler
         self._executor = executor
@@ -65,7 +70,7 @@ class EngineCore:
 
     def rejection(self, spec: RequestSpec) -> RequestRecord | None:
         """The record of a request this server will never take (rule 1); None if it will."""
-        if effective_limit(self._config, len(spec.prompt), spec.max_new_tokens) > 0:
+        if self.scheduler.token_limit(len(spec.prompt), spec.max_new_tokens) > 0:
             return None
         request = self._new_request(spec)
         request.status = Status.REJECTED
@@ -81,21 +86,18 @@ class EngineCore:
         if spec.rid in self.requests or request.max_new_tokens <= 0:
             raise InvariantError(f"request {spec.rid} was submitted twice, or rejected before")
         self.requests[spec.rid] = request
-        self.scheduler.waiting.enter(request)
+        self.scheduler.enter(request)
 
     def _new_request(self, spec: RequestSpec) -> Request:
         prompt_len = len(spec.prompt)
-        limit = effective_limit(self._config, prompt_len, spec.max_new_tokens)
+        limit = self.scheduler.token_limit(prompt_len, spec.max_new_tokens)
         executor, rid = self._executor, spec.rid
-        kv = RequestKV(
-            spec.prompt,
-            partial(executor.output_ids, rid),
-            output_part=partial(executor.output_part, rid),
-            no_pages=self.kv.pool.empty,
+        kv = self.kv.new_request(
+            spec.prompt, partial(executor.output_ids, rid), partial(executor.output_part, rid)
         )
         request = Request(spec, kv, prompt_len=prompt_len, limit=limit)
         if spec.priority is None:
-            request.priority = self._config.least_priority
+            request.priority = self._least_priority
         return request
 
     # ---- one step ------------------------------------------------------------------------------
@@ -113,10 +115,9 @@ class EngineCore:
         self._note_stopped()
         if launch is None:
             if in_flight is None:
-                self._check_idle(now_ns)
+                self.wakes_ns = scheduler.idle(now_ns)
             return None
         self.in_flight.append(launch)
-        self._take_turns()
         for request in launch.prefill:
             if request.scheduled_ns == NEVER_NS:
                 request.scheduled_ns = now_ns
@@ -136,28 +137,14 @@ class EngineCore:
             self._stopped.append(request.rid)
         self._aborted.extend(self._forget(request) for request in decisions.aborted)
 
-    def _take_turns(self) -> None:
-        """Requests that rest get no tokens meanwhile, those whose turn it is do again."""
-        if self._config.decode_max_requests is not None:
-            for request in self.scheduler.turns.resting:
-                self.clock.leave(request)
-            for request in self.in_flight[-1].decode:
+    def _take_turns(self, launch: Launch) -> None:
+        """Requests that rest get no token from this launch, those whose turn it is do again."""
+        for request in launch.resting:
+            self.clock.leave(request)
+        for request in launch.resumed:
+            if request.in_running_batch:
                 self.clock.resume(request)
-
-    def _check_idle(self, now_ns: int) -> None:
-        scheduler = self.scheduler
-        if scheduler.chunked is None and not len(scheduler.running):
-            if not len(scheduler.waiting):
-                scheduler.ratio.reset()
-                return
-            starts_ns = scheduler.batching.starts_ns(scheduler.waiting.requests)
-            if starts_ns is not None and starts_ns > now_ns:
-                self.wakes_ns = starts_ns
-            elif not (scheduler.decisions.aborted or scheduler.decisions.preempted):
-                # Whoever was just taken out has changed what the next pass sees; else nothing will.
-                raise InvariantError(
-                    f"{len(scheduler.waiting)} requests wait, none runs and none can be admitted"
-                )
+        launch.resting = launch.resumed = ()
 
     def _describe(self, launch: Launch) -> Batch:
         running = self.scheduler.running
@@ -170,14 +157,14 @@ class EngineCore:
                     request.prefix_len,
                     request.extend_len,
                     request.num_generated,
-                    request is not launch.chunked,
+                    request not in launch.chunked,
                     request.loaded_len,
                 )
             )
             num_prefill_context += request.extend_end
         decodes = launch.mode is not ForwardMode.EXTEND
         num_decode_context = running.num_tokens if decodes else 0
-        resting = self.scheduler.turns.resting
+        resting = self.scheduler.resting
         return Batch(
             launch.mode,
             tuple(rows),
@@ -195,22 +182,27 @@ class EngineCore:
         if launch.mode is not batch.mode:
             raise InvariantError(f"a {batch.mode.name} batch ended, {launch.mode.name} was next")
         ended = frozenset(output.finished_rids)
-        records: list[RequestRecord] = []
+        finishing: list[Request] = []
         decodes = launch.mode is not ForwardMode.EXTEND
+        if launch.resting or launch.resumed:
+            self._take_turns(launch)
         if decodes:
             self.scheduler.running.finish_steps()
             self.clock.tick(now_ns)
         for request in launch.prefill:
-            if request is not launch.chunked and request.status is Status.RUNNING:
+            if request not in launch.chunked and request.status is Status.RUNNING:
                 self._add_first_token(request, now_ns, already_counted=decodes)
                 if request.rid in ended or self._generated(request) >= request.max_new_tokens:
-                    records.append(self._finish(request, now_ns))
+                    finishing.append(request)
                 else:
                     self._checkpoint(request)
         if decodes:
-            finishing = self._finishing_decode_rows(launch, ended)
-            records.extend([self._finish(request, now_ns) for request in finishing])
-        return records
+            finishing.extend(self._finishing_decode_rows(launch, ended, finishing))
+        if launch.put_back:
+            finishing.extend(self._finishing_put_back(launch, ended, now_ns))
+        if len(finishing) > 1:
+            finishing = self.scheduler.in_order_of_end(finishing)
+        return [self._finish(request, now_ns) for request in finishing]
 
     def _add_first_token(self, request: Request, now_ns: int, *, already_counted: bool) -> None:
         """A prefill gave its token: the first, or after a retraction the next one."""
@@ -222,15 +214,34 @@ class EngineCore:
             request.first_token_ns = now_ns
         self.clock.join(request, now_ns)
 
-    def _finishing_decode_rows(self, launch: Launch, ended: frozenset[str]) -> list[Request]:
-        """Decode rows whose last token this was, in batch order."""
-        leaving = [r for r in launch.leaving if r.status is Status.RUNNING]
-        for request in leaving:
-            request.num_generated += 1
-        rows = {request.rid: request for request in [*leaving, *self._running_rows_at_end(ended)]}
+    def _finishing_decode_rows(
+        self, launch: Launch, ended: frozenset[str], finishing: list[Request]
+    ) -> list[Request]:
+        """Decode rows whose last token this was, in batch order.
+
+        Under overlap, rows that the launch prefilled may be among the running ones, or have left
+        them: those `finishing` already are not counted again.
+        """
+        due = [*launch.leaving, *self._running_rows_at_end(ended)]
+        rows = {r.rid: r for r in due if r.status is Status.RUNNING and r not in finishing}
+        for request in launch.leaving:
+            if request.rid in rows:
+                request.num_generated += 1
         if len(rows) <= 1:
             return list(rows.values())
         return [request for request in launch.decode if request.rid in rows]
+
+    def _finishing_put_back(
+        self, launch: Launch, ended: frozenset[str], now_ns: int
+    ) -> Iterator[Request]:
+        """Rows that were preempted meanwhile get their token, and may have all they want."""
+        for request in launch.put_back:
+            request.num_generated += 1
+            self.clock.late(request, now_ns)
+            if request.first_token_ns == NEVER_NS:
+                request.first_token_ns = now_ns
+            if request.rid in ended or request.num_generated >= request.max_new_tokens:
+                yield request
 
     def _running_rows_at_end(self, ended: frozenset[str]) -> list[Request]:
         """Rows of the running batch that are at their limit, or whose output ended."""
@@ -263,10 +274,19 @@ class EngineCore:
         request.prefix_len = request.extend_end
 
     def _finish(self, request: Request, now_ns: int) -> RequestRecord:
+        if request.status is Status.WAITING:
+            self.scheduler.withdraw(request)
+        else:
+            self._give_back(request)
+        request.status = Status.FINISHED
+        request.finish_ns = now_ns
+        self.clock.leave(request)
+        return self._forget(request)
+
+    def _give_back(self, request: Request) -> None:
         request.seq_len = self.seq_len(request)
         request.num_generated = self._generated(request)
         request.status = Status.FINISHED
-        request.finish_ns = now_ns
         # The last token has KV only if a step was decided before it was known to be the last.
         num_tokens = min(request.seq_len, request.num_tokens)
         self.kv.checkpoint(
@@ -274,8 +294,6 @@ class EngineCore:
         )
         self.scheduler.release(request)
         self.scheduler.has_finished_rows |= request.in_running_batch
-        self.clock.leave(request)
-        return self._forget(request)
 
     def _forget(self, request: Request) -> RequestRecord:
         del self.requests[request.rid]
@@ -301,7 +319,7 @@ class EngineCore:
     @property
     def next_aging_ns(self) -> int:
         """From then on a decision may differ though nobody arrives or leaves."""
-        return self.scheduler.waiting.next_aging_ns
+        return self.scheduler.next_aging_ns
 
     def fast_forward(self, ends_ns: NDArray[np.int64]) -> DecodeRun:
         """Take `len(ends_ns)` steps at once, at most the horizon: each ends, the next begins.
@@ -311,6 +329,7 @@ class EngineCore:
         Args:
             ends_ns: when the steps that end here end; int64, shape [num_steps].
         """
+        self._take_turns(self.in_flight[0])
         run = take_decode_steps(len(ends_ns), self.scheduler, self.kv)
         self.clock.tick_many(ends_ns)
         return run
@@ -319,24 +338,24 @@ class EngineCore:
 
     @property
     def num_waiting(self) -> int:
-        return len(self.scheduler.waiting)
+        return self.scheduler.num_waiting
 
     def state(self) -> StepState:
         """The server's state; meant to be read between `begin_step` and its `end_step`."""
         scheduler, kv = self.scheduler, self.kv
         mixed = bool(self.in_flight) and self.in_flight[-1].mode is ForwardMode.MIXED
-        free, evictable = kv.free_tokens, kv.cache.evictable_tokens
+        free, evictable = kv.free_tokens, kv.evictable_tokens
         decided = scheduler.decisions
         return StepState(
             free,
             evictable,
             kv.pool_tokens - free - evictable,
-            len(scheduler.waiting),
-            0 if mixed else scheduler.num_running,
+            scheduler.num_waiting,
+            scheduler.num_running_shown(is_mixed=mixed),
             scheduler.num_slots_used,
-            scheduler.running.is_full,
-            scheduler.ratio.current,
-            scheduler.chunked.rid if scheduler.chunked else None,
+            scheduler.is_full,
+            scheduler.new_token_ratio,
+            scheduler.chunked_rid,
             tuple([r.rid for r in decided.retracted]) if decided.retracted else (),
             tuple([r.rid for r in decided.aborted]) if decided.aborted else (),
             tuple([(by.rid, tuple([v.rid for v in vs])) for by, vs in decided.preempted]),

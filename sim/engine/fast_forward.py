@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.core.batch import ForwardMode
-from sim.kvcache.manager import KVCacheManager
+from sim.kvcache.memory import KVMemory
+from sim.scheduler.base import BaseScheduler
 from sim.scheduler.launch import Launch
 from sim.scheduler.page_demand import PageDemand
-from sim.scheduler.scheduler import Scheduler
 
 # Bounds the arrays of one run; longer runs are taken in pieces.
 _LONGEST_RUN = 4096
@@ -51,43 +51,35 @@ class DecodeRun:
         return (self._free_pages - self._demand.after_each(self.num_steps)) * self._page_size
 
 
-def decode_horizon(launch: Launch, scheduler: Scheduler, kv: KVCacheManager) -> int:
+def decode_horizon(launch: Launch, scheduler: BaseScheduler, kv: KVMemory) -> int:
     """Further steps that must have the composition of `launch`, the only one in flight."""
-    running, waiting = scheduler.running, scheduler.waiting
+    running = scheduler.running
     if (
         launch.mode is not ForwardMode.DECODE
         or launch.decode is not running.requests
         or scheduler.has_finished_rows
-        or scheduler.chunked is not None
-        or scheduler.turns.resting
-        # Decided before any pass (decode_first): what a pass in vain changes is yet to come.
-        or scheduler.decode_went_first
+        or not scheduler.repeats
     ):
-        return 0
-    # A pass over the queue may admit, and even if not it orders the queue and marks prefixes.
-    passes = scheduler.batching.num_open and (scheduler.preempts or not running.is_full)
-    if len(waiting) and passes:
         return 0
     num_steps = min(running.num_steps_to_limit - 1, _LONGEST_RUN)
     if num_steps <= 0:
         return 0
     # With something to evict, a step evicts unless there is a page for every row.
-    spares = kv.cache.evictable_tokens > 0
-    return running.page_demand().num_affordable(num_steps, kv.pool.num_free_pages, spares=spares)
+    spares = kv.evictable_tokens > 0
+    return running.page_demand().num_affordable(num_steps, kv.num_free_pages, spares=spares)
 
 
-def take_decode_steps(num_steps: int, scheduler: Scheduler, kv: KVCacheManager) -> DecodeRun:
+def take_decode_steps(num_steps: int, scheduler: BaseScheduler, kv: KVMemory) -> DecodeRun:
     """Begin and finish so many steps of the running batch, within its horizon."""
     running = scheduler.running
     run = DecodeRun(
         num_steps,
-        kv.pool.num_free_pages,
+        kv.num_free_pages,
         kv.page_size,
         running.page_demand(),
-        scheduler.ratio.decay_steps(num_steps),
+        scheduler.decode_again(num_steps),
     )
-    kv.pool.promise(run.num_pages)
+    kv.promise_pages(run.num_pages)
     running.begin_steps(num_steps)
     running.finish_steps(num_steps)
-    scheduler.waiting.processed_tokens += num_steps * running.founding_tokens
     return run

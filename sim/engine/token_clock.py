@@ -48,6 +48,12 @@ class TokenClock:
             self._num_ticking -= 1
             request.clocked_ns = self._last_tick_ns
 
+    def late(self, request: Request, now_ns: int) -> None:
+        """A token of a request that has left already."""
+        if request.clocked_ns != NEVER_NS:
+            self._add(now_ns - request.clocked_ns, 1)
+        request.clocked_ns = now_ns
+
     def tick(self, now_ns: int) -> None:
         """Every request that decodes got a token."""
         if self._num_ticking:

@@ -3,49 +3,51 @@
 Follows SGLang 0.5.23 (docs/sglang.md, rules 11, 12 and 14).
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from sim.core.errors import InvariantError
+from sim.core.token_sequences import TokenSequence
+from sim.core.tokens import Prompt, TokenIds
+from sim.kvcache.memory import KVMemory
 from sim.kvcache.page_pool import PagePool, Span
 from sim.kvcache.prefix_cache import PrefixCache
 from sim.kvcache.request_kv import RequestKV
 from sim.kvcache.tiered_cache import TieredRadixCache
 
 
-class KVCacheManager:
-    """Matches, extends, checkpoints and releases the KV of requests.
-
-    Attributes:
-        host: the cache, if it has a host tier.
-    """
+class KVCacheManager(KVMemory):
+    """Matches, extends, checkpoints and releases the KV of requests."""
 
     def __init__(self, pool: PagePool[Any], cache: PrefixCache) -> None:
         self.pool = pool
         self.cache = cache
         self.host = cache if isinstance(cache, TieredRadixCache) else None
         self.page_size = pool.page_size
+        self.num_pages = pool.num_pages
 
-    # ---- sizes, in tokens ----------------------------------------------------------------------
+    def new_request(
+        self,
+        prompt: Prompt,
+        output_ids: Callable[[int], TokenIds],
+        output_part: Callable[[int, int], TokenSequence],
+    ) -> RequestKV:
+        return RequestKV(prompt, output_ids, output_part=output_part, no_pages=self.pool.empty)
+
+    # ---- sizes ---------------------------------------------------------------------------------
 
     @property
-    def pool_tokens(self) -> int:
-        return self.pool.num_pages * self.page_size
+    def num_free_pages(self) -> int:
+        return self.pool.num_free_pages
 
     @property
-    def free_tokens(self) -> int:
-        return self.pool.num_free_pages * self.page_size
+    def evictable_tokens(self) -> int:
+        return self.cache.evictable_tokens
 
     @property
     def available_tokens(self) -> int:
         """Tokens free now or after evicting everything that may be evicted."""
         return self.pool.num_free_pages * self.page_size + self.cache.evictable_tokens
-
-    def ceil_page(self, num_tokens: int) -> int:
-        return -(-num_tokens // self.page_size) * self.page_size
-
-    def floor_page(self, num_tokens: int) -> int:
-        return num_tokens // self.page_size * self.page_size
 
     # ---- prefixes ------------------------------------------------------------------------------
 
@@ -134,6 +136,9 @@ class KVCacheManager:
         self.evict_until_free(num_rows * self.page_size)
         self.pool.promise(num_new_pages)
 
+    def promise_pages(self, num_pages: int) -> None:
+        self.pool.promise(num_pages)
+
     # ---- giving back ---------------------------------------------------------------------------
 
     def checkpoint(self, kv: RequestKV, num_tokens: int, *, prompt_len: int, seq_len: int) -> None:
@@ -171,10 +176,7 @@ class KVCacheManager:
     # ---- where it is, for who computes with it ---------------------------------------------------
 
     def spans(self, kv: RequestKV, seq_len: int) -> list[Span]:
-        """The pages of a request's first `seq_len` tokens, allocated all, in order of its tokens.
-
-        Those of the prefix cache come first. Pages promised to decode steps are redeemed.
-        """
+        """Those of the prefix cache come first."""
         self._redeem(kv, seq_len)
         spans = [kv.pages]
         node = kv.locked

@@ -6,12 +6,13 @@ follow from the GPU's memory), so that they are always given.
 """
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 
+from sim.report.launch import Launch
 from sim.scenario.admission_section import PackConfig
 from sim.scenario.host_cache_section import DEFAULT_RATIO, HostCacheSection
 from sim.scenario.scheduler_section import SchedulerSection
 
+SERVER = "SGLang 0.5.23"
 COMMAND = 'python -m sglang.launch_server --model-path "$MODEL"'
 
 _DEFAULTS = SchedulerSection()
@@ -54,26 +55,6 @@ _SGLANG_POLICIES = ("fcfs", "lpm", "dfs-weight", "lof", "random", "hrrn", "short
 _SGLANG_EVICTION = ("lru", "lfu")
 
 
-@dataclass(frozen=True, slots=True)
-class Launch:
-    """How SGLang gets the settings of a scheduler.
-
-    Attributes:
-        variables: environment variables and their values, `NAME=value`.
-        flags: of the launch command, each with its value.
-        apart: settings that SGLang has no flag for, `key=value`.
-    """
-
-    variables: tuple[str, ...]
-    flags: tuple[str, ...]
-    apart: tuple[str, ...]
-
-    @property
-    def command(self) -> str:
-        """One line for a shell; the model is `$MODEL`."""
-        return " ".join((*self.variables, COMMAND, *self.flags))
-
-
 def sglang_launch(section: SchedulerSection, searched: Collection[str] = ()) -> Launch:
     """All settings that SGLang would not have by itself.
 
@@ -94,9 +75,8 @@ def sglang_launch(section: SchedulerSection, searched: Collection[str] = ()) -> 
         flags += _DECODE_FIRST
     flags += _host_cache_flags(section.host_cache)
     variables = [f"{_VARIABLES[key]}={getattr(section, key)}" for key in given if key in _VARIABLES]
-    return Launch(
-        tuple(variables), tuple(flags), tuple(f"{key}={value}" for key, value in apart.items())
-    )
+    others = tuple(f"{key}={value}" for key, value in apart.items())
+    return Launch(SERVER, COMMAND, tuple(variables), tuple(flags), others)
 
 
 def _flag(key: str) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from sim.core.atomic import atomic_path
 from sim.report.confidence import MeanInterval
-from sim.report.sglang_flags import Launch
+from sim.report.launch import Launch
 from sim.report.sweep_files import write_csv
 from sim.report.tune_results import METRICS, Difference, TrialResult, TuneResults
 

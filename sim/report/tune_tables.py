@@ -7,8 +7,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from sim.report.confidence import MIN_RUNS, MeanInterval
+from sim.report.launch import Launch
 from sim.report.numbers import number
-from sim.report.sglang_flags import Launch
 from sim.report.sweep_tables import interval_text, short_names, value_text
 from sim.report.tune_results import METRICS, OWN, TrialResult, TuneResults
 
@@ -107,9 +107,9 @@ def verdicts(results: TuneResults) -> list[str]:
 
 def launch_lines(launch: Launch) -> list[str]:
     """The command, bare, so that it can be pasted; then what it cannot say."""
-    lines = ["SGLang 0.5.23:", launch.command]
+    lines = [f"{launch.server}:", launch.command]
     if launch.apart:
-        lines.append(f"without a flag in SGLang: {', '.join(launch.apart)}")
+        lines.append(f"without a flag in {launch.server.split()[0]}: {', '.join(launch.apart)}")
     return lines
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -18,15 +18,13 @@ from sim.latency.model import LatencyModel
 from sim.latency.shape_files import load_model_shape
 from sim.latency.shapes import ModelShape
 from sim.scenario.load import POLICY_KEY, LoadedScenario
-from sim.scenario.schema import Scenario
+from sim.scenario.schema import Scenario, host_cache_of
 from sim.scenario.user_policy import Fail, is_user_policy, load_user_policy
 from sim.scheduler.config import SchedulerConfig
+from sim.scheduler.settings import ServerConfig
 from sim.workload.build import build_workload
 from sim.workload.traces.read import TraceReader, read_trace
 from sim.workload.workload import Workload
-
-# SGLang's own default depends on the GPU and the chunk size; 0.88 is what it gives one big GPU.
-DEFAULT_MEM_FRACTION_STATIC = 0.88
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +42,7 @@ class BuiltScenario:
 
     loaded: LoadedScenario
     workload: Workload
-    scheduler: SchedulerConfig
+    scheduler: ServerConfig
     latencies: tuple[LatencyModel, ...]
     model: ModelShape | None
     hardware: Hardware | None
@@ -75,7 +73,7 @@ def build(loaded: LoadedScenario, *, read_trace: TraceReader = read_trace) -> Bu
                     model=model,
                     hardware=hardware,
                     base_dir=base_dir,
-                    overlaps=not scheduler.disable_overlap_schedule,
+                    overlaps=scheduler.overlaps,
                     replica=replica,
                 ),
             )
@@ -94,7 +92,7 @@ def _with_loads(
 
     Recorded steps have their loads in their times.
     """
-    host_cache, section = scenario.scheduler.host_cache, scenario.latency
+    host_cache, section = host_cache_of(scenario), scenario.latency
     if host_cache is None or isinstance(section, RecordedLatencyConfig):
         return latency
     tp = section.tp if isinstance(section, AiconfiguratorLatencyConfig) else 1
@@ -108,7 +106,7 @@ def load_shapes(scenario: Scenario, base_dir: Path) -> tuple[ModelShape | None, 
     return model, hardware
 
 
-def build_scheduler_config(scenario: Scenario, *, base_dir: Path = Path()) -> SchedulerConfig:
+def build_scheduler_config(scenario: Scenario, *, base_dir: Path = Path()) -> ServerConfig:
     """The scheduler's settings, with the pool size derived where the scenario leaves it out.
 
     Raises:
@@ -120,32 +118,32 @@ def build_scheduler_config(scenario: Scenario, *, base_dir: Path = Path()) -> Sc
 
 def _scheduler_config(
     scenario: Scenario, model: ModelShape | None, hardware: Hardware | None
-) -> SchedulerConfig:
-    max_total_tokens = scenario.scheduler.max_total_tokens
-    if max_total_tokens is None:
-        max_total_tokens = _derive_pool_tokens(scenario, model, hardware)
-    return _config_with_pool(scenario, max_total_tokens)
+) -> ServerConfig:
+    pool_tokens = scenario.scheduler.pool_tokens
+    if pool_tokens is None:
+        pool_tokens = _derive_pool_tokens(scenario, model, hardware)
+    return scenario.scheduler.config(pool_tokens)
 
 
 def scheduler_config_with_pool(
     scenario: Scenario,
-    max_total_tokens: int,
+    pool_tokens: int,
     *,
     base_dir: Path = Path(),
     fail: Fail | None = None,
-) -> SchedulerConfig:
+) -> ServerConfig:
     """The scheduler's settings on a server whose pool size is known.
 
     Args:
         scenario: what it serves.
-        max_total_tokens: the size.
+        pool_tokens: the size.
         base_dir: the scenario's folder, where a user's policy is looked for.
         fail: makes an error about the policy's key out of a reason, see `policy_error`.
 
     Raises:
         InputError: a user's policy cannot be loaded.
     """
-    config = _config_with_pool(scenario, max_total_tokens)
+    config = scenario.scheduler.config(pool_tokens)
     return _with_policy(config, base_dir, fail or _bare_policy_error)
 
 
@@ -158,51 +156,29 @@ def _bare_policy_error(reason: str) -> InputError:
     return InputError(f"{'.'.join(map(str, POLICY_KEY))}: {reason}")
 
 
-def _with_policy(config: SchedulerConfig, base_dir: Path, fail: Fail) -> SchedulerConfig:
-    name = config.schedule_policy
-    if not is_user_policy(name):
+def _with_policy(config: ServerConfig, base_dir: Path, fail: Fail) -> ServerConfig:
+    if not isinstance(config, SchedulerConfig) or not is_user_policy(config.schedule_policy):
         return config
-    return replace(config, user_policy=load_user_policy(name, base_dir, fail))
-
-
-def _config_with_pool(scenario: Scenario, max_total_tokens: int) -> SchedulerConfig:
-    section = scenario.scheduler
-    derived = {"max_total_tokens", "fairness", "admission", "static_batching", "host_cache"}
-    derived |= {"user_policy"}
-    names = {field.name for field in fields(SchedulerConfig)} - derived
-    settings = {name: getattr(section, name) for name in names}
-    fairness = None if section.fairness is None else section.fairness.settings()
-    admission = None if section.admission is None else section.admission.settings()
-    config = SchedulerConfig(
-        **settings,
-        max_total_tokens=max_total_tokens,
-        fairness=fairness,
-        admission=admission,
-        static_batching=section.static_batching(),
-    )
-    if section.host_cache is None:
-        return config
-    host_cache = section.host_cache.settings(config.pool_tokens, config.page_size)
-    return replace(config, host_cache=host_cache)
+    return replace(config, user_policy=load_user_policy(config.schedule_policy, base_dir, fail))
 
 
 def _derive_pool_tokens(
     scenario: Scenario, model: ModelShape | None, hardware: Hardware | None
 ) -> int:
     """KV tokens, in whole pages, that fit beside the weights: the static share of memory."""
-    if model is None or hardware is None:
-        raise InputError("scheduler.max_total_tokens: is required without model and hardware")
-    if isinstance(scenario.latency, AiconfiguratorLatencyConfig) and scenario.latency.tp > 1:
-        raise InputError("scheduler.max_total_tokens: is required with latency.tp above 1")
     section = scenario.scheduler
-    share = section.mem_fraction_static
-    share = DEFAULT_MEM_FRACTION_STATIC if share is None else share
+    key = f"scheduler.{section.pool_key}"
+    if model is None or hardware is None:
+        raise InputError(f"{key}: is required without model and hardware")
+    if isinstance(scenario.latency, AiconfiguratorLatencyConfig) and scenario.latency.tp > 1:
+        raise InputError(f"{key}: is required with latency.tp above 1")
+    share_key, share = section.memory_share
     room = int(hardware.memory_bytes * share) - model.weight_bytes
     pages = room // (model.kv_bytes_per_token * section.page_size)
     if pages < 1:
         raise InputError(
             f"model: {model.name} does not fit: its weights take {_gib(model.weight_bytes)} of the"
-            f" {_gib(hardware.memory_bytes * share)} that mem_fraction_static {share} leaves on"
+            f" {_gib(hardware.memory_bytes * share)} that {share_key} {share} leaves on"
             f" {hardware.name}"
         )
     return pages * section.page_size

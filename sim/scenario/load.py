@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from sim.core.errors import InputError
 from sim.scenario.origins import Origins
 from sim.scenario.overrides import Change, Data, apply_changes, apply_overrides
+from sim.scenario.scheduler_section import SchedulerSection
 from sim.scenario.schema import BESIDE_THE_RUN, Scenario
 from sim.scenario.user_policy import is_user_policy, source_hash
 from sim.scenario.yaml_loader import KeyPath, YamlValue, parse_yaml_mapping, read_yaml_file
@@ -105,7 +106,10 @@ def content_hash(scenario: Scenario, base_dir: Path = Path()) -> str:
         InputError: that source cannot be found; the reason alone.
     """
     content = scenario.model_dump(mode="json", exclude=set(BESIDE_THE_RUN))
-    if is_user_policy(policy := scenario.scheduler.schedule_policy):
+    section = scenario.scheduler
+    if section.family == "sglang":
+        del content["scheduler"]["family"]  # as if there were no other
+    if isinstance(section, SchedulerSection) and is_user_policy(policy := section.schedule_policy):
         content["policy_source"] = source_hash(policy, base_dir)
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(canonical.encode()).hexdigest()

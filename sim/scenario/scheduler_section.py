@@ -1,5 +1,6 @@
 """The `scheduler` section: SGLang's flags, bounds and combinations that make sense."""
 
+from dataclasses import fields, replace
 from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
@@ -19,6 +20,11 @@ _DEFAULT = SchedulerConfig()
 _MAX_WAIT_MS = 10**6
 _MAX_COUNT = 2**31 - 1
 _MAX_POOL_TOKENS = 2**40
+# SGLang's own default depends on the GPU and the chunk size; 0.88 is what it gives one big GPU.
+DEFAULT_MEM_FRACTION_STATIC = 0.88
+_DERIVED = {
+    "max_total_tokens", "fairness", "admission", "static_batching", "host_cache", "user_policy",
+}  # fmt: skip
 
 
 def _check_policy(name: str) -> str:
@@ -50,6 +56,7 @@ class SchedulerSection(StrictModel):
     `mem_fraction_static` is the share of the hardware's memory that weights and KV cache may take.
     """
 
+    family: Literal["sglang"] = "sglang"
     schedule_policy: PolicyName = _DEFAULT.schedule_policy
     page_size: int = Field(default=_DEFAULT.page_size, ge=1, le=4096)
     max_total_tokens: int | None = Field(default=None, ge=1, le=_MAX_POOL_TOKENS)
@@ -94,11 +101,6 @@ class SchedulerSection(StrictModel):
     static_batch_size: Count = 32
     static_max_wait_ms: float = Field(default=100, ge=0, le=_MAX_WAIT_MS)
 
-    def static_batching(self) -> StaticSettings | None:
-        if self.batching == "continuous":
-            return None
-        return StaticSettings(self.static_batch_size, ms_to_ns(self.static_max_wait_ms))
-
     @model_validator(mode="after")
     def _check_pages(self) -> Self:
         chunk, page = self.chunked_prefill_size, self.page_size
@@ -138,3 +140,62 @@ class SchedulerSection(StrictModel):
                 f" {', '.join(PRIORITY_POLICIES)}, not {self.schedule_policy}"
             )
         return self
+
+    # ---- what both families' sections know -----------------------------------------------------
+
+    @property
+    def overlaps(self) -> bool:
+        return not self.disable_overlap_schedule
+
+    @property
+    def max_rows(self) -> int:
+        return self.max_running_requests
+
+    @property
+    def pool_tokens(self) -> int | None:
+        """Tokens of the pool, if the section says how many."""
+        return self.max_total_tokens
+
+    @property
+    def runner_keys(self) -> tuple[str, ...]:
+        """What a real runner is made for."""
+        return "page_size", "max_total_tokens", "mem_fraction_static", "max_running_requests"
+
+    @property
+    def longest_request(self) -> tuple[str, int | None]:
+        """The key that limits a request's tokens, and its value."""
+        return "context_length", self.context_length
+
+    @property
+    def pool_key(self) -> str:
+        return "max_total_tokens"
+
+    @property
+    def memory_share(self) -> tuple[str, float]:
+        """The key that says how much memory there is for weights and KV, and its value."""
+        share = self.mem_fraction_static
+        return "mem_fraction_static", DEFAULT_MEM_FRACTION_STATIC if share is None else share
+
+    def config(self, pool_tokens: int) -> SchedulerConfig:
+        """The scheduler's settings with a pool of so many tokens; a user's policy is not in it.
+
+        Raises:
+            InputError: the host cache has no room.
+        """
+        names = {field.name for field in fields(SchedulerConfig)} - _DERIVED
+        config = SchedulerConfig(
+            **{name: getattr(self, name) for name in names},
+            max_total_tokens=pool_tokens,
+            fairness=None if self.fairness is None else self.fairness.settings(),
+            admission=None if self.admission is None else self.admission.settings(),
+            static_batching=self._static_batching(),
+        )
+        if self.host_cache is None:
+            return config
+        host_cache = self.host_cache.settings(config.pool_tokens, config.page_size)
+        return replace(config, host_cache=host_cache)
+
+    def _static_batching(self) -> StaticSettings | None:
+        if self.batching == "continuous":
+            return None
+        return StaticSettings(self.static_batch_size, ms_to_ns(self.static_max_wait_ms))

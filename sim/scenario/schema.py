@@ -2,12 +2,14 @@
 
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 
 from sim.latency.config import LatencyConfig
+from sim.scenario.host_cache_section import HostCacheSection
 from sim.scenario.later import LoadedLater
 from sim.scenario.router_section import RoundRobinConfig, RouterConfig
 from sim.scenario.scheduler_section import SchedulerSection
+from sim.scenario.vllm_section import VllmSection
 from sim.strict_model import StrictModel
 from sim.workload.config import WorkloadConfig
 
@@ -36,6 +38,28 @@ NonEmpty = Annotated[str, Field(min_length=1)]
 Milliseconds = Annotated[float, Field(gt=0)]
 
 
+def _family_of(section: Any) -> str:
+    """The family a scheduler section is of: SGLang's, unless it says so."""
+    if isinstance(section, dict):
+        return str(section.get("family", "sglang"))
+    return str(getattr(section, "family", "sglang"))
+
+
+AnySchedulerSection = Annotated[
+    Annotated[SchedulerSection, Tag("sglang")] | Annotated[VllmSection, Tag("vllm")],
+    Discriminator(
+        _family_of,
+        # As pydantic tells of a discriminator that is a key.
+        custom_error_type="union_tag_invalid",
+        custom_error_context={
+            "discriminator": "family",
+            "tag": "",
+            "expected_tags": "'sglang', 'vllm'",
+        },
+    ),
+]
+
+
 class SloSection(StrictModel):
     """What a request must meet to count as good; an absent limit is always met."""
 
@@ -57,7 +81,7 @@ class Scenario(StrictModel):
     hardware: NonEmpty | None = None
     latency: LatencyConfig
     workload: WorkloadConfig
-    scheduler: SchedulerSection = SchedulerSection()
+    scheduler: AnySchedulerSection = SchedulerSection()
     replicas: int = Field(default=1, ge=1, le=4096)
     router: RouterConfig = RoundRobinConfig(kind="round-robin")
     slo: SloSection = SloSection()
@@ -68,16 +92,16 @@ class Scenario(StrictModel):
     @model_validator(mode="after")
     def _check_pool_is_known(self) -> Self:
         derivable = self.model is not None and self.hardware is not None
-        if self.scheduler.max_total_tokens is None and not derivable:
+        if self.scheduler.pool_tokens is None and not derivable:
             raise ValueError(
-                "scheduler.max_total_tokens is required: it can be derived only from"
+                f"scheduler.{self.scheduler.pool_key} is required: it can be derived only from"
                 " model and hardware together"
             )
         return self
 
     @model_validator(mode="after")
     def _check_bytes_are_known(self) -> Self:
-        host_cache = self.scheduler.host_cache
+        host_cache = host_cache_of(self)
         bandwidth = None if host_cache is None else host_cache.load_bandwidth_gb_s
         if bandwidth is not None and self.model is None:
             raise ValueError(
@@ -85,3 +109,9 @@ class Scenario(StrictModel):
                 " bytes a token has: give load_tokens_per_s without one"
             )
         return self
+
+
+def host_cache_of(scenario: Scenario) -> HostCacheSection | None:
+    """The host tier, which SGLang's servers may have."""
+    section = scenario.scheduler
+    return section.host_cache if isinstance(section, SchedulerSection) else None

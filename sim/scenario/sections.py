@@ -47,8 +47,8 @@ class Sections:
         place = Place(())
         schema = self._resolve(self.root)
         for step in location:
-            if step in (kinds := schema.get("discriminator", {}).get("mapping", {})):
-                schema = self._resolve({"$ref": kinds[step]})
+            if step in (kinds := self._kinds(schema)):
+                schema = kinds[str(step)]
             elif len(arms := self._arms(schema)) > 1:
                 schema = next((arm for arm in arms if arm.get("title") == step), {})
                 place = Place(place.path, place.siblings, in_union=True)
@@ -63,8 +63,24 @@ class Sections:
         return [
             name
             for name, schema in top_level.items()
-            if key in self._resolve(schema).get("properties", {})
+            if any(key in section.get("properties", {}) for section in self._families(schema))
         ]
+
+    def _kinds(self, schema: _Schema) -> dict[str, _Schema]:
+        """The arms of a union that a key tells apart, by what it says in each."""
+        mapping = schema.get("discriminator", {}).get("mapping", {})
+        kinds = {kind: self._resolve({"$ref": ref}) for kind, ref in mapping.items()}
+        if not kinds:
+            for arm in self._families(schema):
+                kinds[arm.get("properties", {}).get("family", {}).get("const")] = arm
+        return kinds
+
+    def _families(self, schema: _Schema) -> list[_Schema]:
+        """The schemas of a section that is of one of several families; else its only one."""
+        schema = self._resolve(schema)
+        if "discriminator" in schema or "oneOf" not in schema:
+            return [schema]
+        return [self._resolve(arm) for arm in schema["oneOf"]]
 
     def _child(self, schema: _Schema, step: str | int) -> _Schema:
         if isinstance(step, int):

@@ -97,6 +97,18 @@ class SchedulerConfig:
         return settings
 
     @property
+    def family(self) -> str:
+        return "sglang"
+
+    @property
+    def overlaps(self) -> bool:
+        return not self.disable_overlap_schedule
+
+    @property
+    def max_rows(self) -> int:
+        return self.max_running_requests
+
+    @property
     def chunking(self) -> bool:
         return self.chunked_prefill_size > 0
 

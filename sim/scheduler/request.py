@@ -16,6 +16,7 @@ class Request:
         max_new_tokens: the client's limit, clipped to context and pool (rule 1).
         priority: the client's, or the least of all (rule 9).
         entry: place in order of entering the queue; a new one after each retraction.
+        admission: place in order of admission, a new one after each preemption; vLLM's only.
         entry_tokens: prefill tokens the server had computed then.
         num_generated: output tokens known.
         seq_len: tokens whose KV is allocated.
@@ -31,6 +32,7 @@ class Request:
     """
 
     __slots__ = (
+        "admission",
         "cached_tokens",
         "clocked_ns",
         "entry",
@@ -71,7 +73,7 @@ class Request:
         self.max_new_tokens = limit
         self.priority = 0 if spec.priority is None else spec.priority
         self.status = Status.WAITING
-        self.entry = self.entry_tokens = 0
+        self.entry = self.entry_tokens = self.admission = 0
         self.num_generated = self.seq_len = 0
         self.prefix_len = self.extend_end = self.fill_len = self.matched_len = 0
         self.seq_base = self.generated_base = self.length_due = 0

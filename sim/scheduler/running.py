@@ -97,8 +97,12 @@ class RunningBatch:
 
     # ---- composition ---------------------------------------------------------------------------
 
-    def append(self, requests: Sequence[Request]) -> None:
+    def append(self, requests: Sequence[Request], *, num_missed_steps: int = 0) -> None:
+        """Add rows, that have no part in the steps begun but not done if those are `missed`."""
         self._set([*self.requests, *requests], joining=requests)
+        if num_missed_steps:
+            for request in requests:
+                self._rebase(request, request.num_generated - num_missed_steps)
 
     def prepend(self, requests: Sequence[Request]) -> None:
         self._set([*requests, *self.requests], joining=requests)

@@ -4,78 +4,79 @@ Rules 7, 11, 13, 16, 17 and 18 of docs/sglang.md (SGLang 0.5.23's get_next_batch
 clock, starts nothing: the engine calls it and says what came out.
 """
 
+from collections.abc import Iterable
+
 from sim.core.batch import ForwardMode
 from sim.core.errors import InvariantError
 from sim.core.request import Status
 from sim.kvcache.manager import KVCacheManager
+from sim.scheduler.base import BaseScheduler
 from sim.scheduler.batching import build_batching
 from sim.scheduler.config import SchedulerConfig
-from sim.scheduler.launch import Decisions, Launch
+from sim.scheduler.launch import Decisions, Launch, leave_out_finishing
+from sim.scheduler.limits import token_limit
 from sim.scheduler.packing import build_admission
 from sim.scheduler.policy import SchedulePolicy
 from sim.scheduler.preemption import preempt_for
 from sim.scheduler.prefill import PrefillAdder, Verdict
 from sim.scheduler.request import Request
 from sim.scheduler.retraction import retract
-from sim.scheduler.running import RunningBatch
 from sim.scheduler.token_ratio import NewTokenRatio
 from sim.scheduler.turns import DecodeTurns
 from sim.scheduler.waiting import WaitingQueue
 
 
-class Scheduler:
-    """One server's scheduler.
+class Scheduler(BaseScheduler):
+    """The scheduler of an SGLang server.
 
     Attributes:
-        waiting, running: the two places a request can be in.
+        waiting: the place a request is in that is neither running nor chunked.
         batching: whether waiting requests may join the running ones.
         turns: of running requests at decoding.
         chunked: the request whose prompt is prefilled chunk by chunk; in neither place.
         ratio: the new-token ratio.
-        decisions: of the last call of `next_launch`.
-        num_slots_used: request slots taken.
         decode_went_first: the last decision was to decode before any pass over the queue.
-        has_finished_rows: the running batch holds rows that are finished, until the next call.
     """
 
     def __init__(
         self, config: SchedulerConfig, *, kv: KVCacheManager, policy: SchedulePolicy
     ) -> None:
+        super().__init__(kv)
         self._config = config
         self._kv = kv
         self.waiting = WaitingQueue(config, kv, policy)
         self._admission = build_admission(config.admission, kv, config.max_prefill_tokens)
         self.batching = build_batching(config.static_batching)
-        self.running = RunningBatch(kv.page_size)
         self.turns = DecodeTurns(self.running, config.decode_max_requests)
         self.chunked: Request | None = None
         self.ratio = NewTokenRatio(config)
-        self.decisions = Decisions()
-        self.num_slots_used = 0
-        self.has_finished_rows = False
         self.decode_went_first = False
         self.preempts = config.enable_priority_scheduling and not config.disable_priority_preemption
         self._last: Launch | None = None
 
-    @property
-    def num_running(self) -> int:
-        """Requests in the running batch, those that rest included."""
-        return len(self.running) + len(self.turns.resting)
+    # ---- requests ------------------------------------------------------------------------------
+
+    def token_limit(self, prompt_len: int, max_new_tokens: int) -> int:
+        return token_limit(self._config, prompt_len, max_new_tokens)
+
+    def enter(self, request: Request) -> None:
+        self.waiting.enter(request)
 
     @property
-    def last_prefill(self) -> list[Request]:
-        """Prefill rows of the last batch, which join the running batch at the next decision."""
-        return [] if self._last is None else self._last.prefill
+    def num_waiting(self) -> int:
+        return len(self.waiting)
+
+    def waiting_requests(self) -> Iterable[Request]:
+        return self.waiting.requests
+
+    def requests_elsewhere(self) -> Iterable[Request]:
+        """The chunked one, rows of the last prefill, which join next time, and those that rest."""
+        chunked = [] if self.chunked is None else [self.chunked]
+        return [*chunked, *([] if self._last is None else self._last.prefill), *self.turns.resting]
 
     # ---- the step ------------------------------------------------------------------------------
 
     def next_launch(self, now_ns: int, in_flight: Launch | None) -> Launch | None:
-        """Decide the next batch and allocate its KV, or return None if nothing can run.
-
-        Args:
-            now_ns: time of the decision.
-            in_flight: the launch whose result is not known yet (overlap), or None.
-        """
         self.decisions = Decisions()
         self.turns.gather()
         self._checkpoint_chunk()
@@ -117,7 +118,7 @@ class Scheduler:
         rows = [
             request
             for request in last.prefill
-            if request is not last.chunked
+            if request not in last.chunked
             and request is not self.chunked
             and request.status is Status.RUNNING
         ]
@@ -256,7 +257,8 @@ class Scheduler:
             request.seq_len = request.extend_end
             request.status = Status.RUNNING
         self.num_slots_used += len(admitted) - (continued is not None)
-        launch = Launch(ForwardMode.EXTEND, admitted, [], self.chunked)
+        chunked = () if self.chunked is None else (self.chunked,)
+        launch = Launch(ForwardMode.EXTEND, admitted, [], chunked)
         launch.num_new_tokens = sum(request.extend_len for request in admitted)
         if self._config.mixing and len(self.running):
             self._mix_in_decode(launch, in_flight)
@@ -266,7 +268,7 @@ class Scheduler:
     def _mix_in_decode(self, launch: Launch, in_flight: Launch | None) -> None:
         """Let the decode rows ride along if their next tokens fit; else they sit out (rule 16)."""
         running = self.running
-        if self._leave_out_finishing(in_flight):
+        if leave_out_finishing(in_flight, self.running):
             running.is_full = False
         if not len(running) or not self._kv.can_decode(running.num_new_pages):
             return
@@ -284,7 +286,7 @@ class Scheduler:
         if not len(running):
             return None
         num_before = len(running)
-        finishing = self._leave_out_finishing(in_flight)
+        finishing = leave_out_finishing(in_flight, self.running)
         if not len(running):
             running.is_full = False
             return None
@@ -305,31 +307,15 @@ class Scheduler:
             return None
         self._begin_decode()
         self.waiting.processed_tokens += running.founding_tokens
-        return Launch(ForwardMode.DECODE, [], running.requests)
+        launch = Launch(ForwardMode.DECODE, [], running.requests)
+        if self._config.decode_max_requests is not None:
+            launch.resting, launch.resumed = self.turns.resting, running.requests
+        return launch
 
     def _begin_decode(self) -> None:
         running = self.running
         self._kv.decode(len(running), running.num_new_pages)
         running.begin_steps()
-
-    def _leave_out_finishing(self, in_flight: Launch | None) -> list[Request]:
-        """Take out rows whose last token is in flight, known by their limit (rule 18)."""
-        if in_flight is None:
-            return []
-        if in_flight.mode is ForwardMode.EXTEND:
-            running = self.running
-            finishing = [
-                request
-                for request in in_flight.prefill
-                if request is not in_flight.chunked
-                and request.status is Status.RUNNING
-                and running.num_generated(request) + 1 >= request.max_new_tokens
-            ]
-        else:
-            finishing = self.running.rows_at_limit(1)
-        self.running.remove(finishing)
-        in_flight.leaving = finishing
-        return finishing
 
     def _retract(self) -> None:
         retraction = retract(self._config, self._kv, self.running, self._release_for_later)
@@ -353,10 +339,61 @@ class Scheduler:
         request.status = Status.WAITING
         request.prefix_len = request.extend_end = request.matched_len = 0
 
-    def release(self, request: Request) -> None:
-        """Free a request's KV and slot. It must not be in the running batch, or be finished."""
-        self._kv.release(request.kv, request.seq_len)
-        request.seq_len = 0
-        self.num_slots_used -= 1
-        if self.num_slots_used < 0:
-            raise InvariantError("a request slot was freed twice")
+    # ---- what is going on ----------------------------------------------------------------------
+
+    def idle(self, now_ns: int) -> int | None:
+        if self.chunked is not None or len(self.running):
+            return None
+        if not len(self.waiting):
+            self.ratio.reset()
+            return None
+        starts_ns = self.batching.starts_ns(self.waiting.requests)
+        if starts_ns is not None and starts_ns > now_ns:
+            return starts_ns
+        if not (self.decisions.aborted or self.decisions.preempted):
+            # Whoever was just taken out has changed what the next pass sees; else nothing will.
+            raise InvariantError(
+                f"{len(self.waiting)} requests wait, none runs and none can be admitted"
+            )
+        return None
+
+    @property
+    def resting(self) -> list[Request]:
+        return self.turns.resting
+
+    @property
+    def next_aging_ns(self) -> int:
+        return self.waiting.next_aging_ns
+
+    @property
+    def repeats(self) -> bool:
+        if self.chunked is not None or self.turns.resting or self.decode_went_first:
+            # Decided before any pass (decode_first): what a pass in vain changes is yet to come.
+            return False
+        # A pass over the queue may admit, and even if not it orders the queue and marks prefixes.
+        passes = self.batching.num_open and (self.preempts or not self.running.is_full)
+        return not (len(self.waiting) and passes)
+
+    def decode_again(self, num_steps: int) -> list[float]:
+        self.waiting.processed_tokens += num_steps * self.running.founding_tokens
+        return self.ratio.decay_steps(num_steps)
+
+    @property
+    def num_running(self) -> int:
+        return len(self.running) + len(self.turns.resting)
+
+    def num_running_shown(self, *, is_mixed: bool) -> int:
+        """0 after a mixed launch, as in SGLang."""
+        return 0 if is_mixed else self.num_running
+
+    @property
+    def is_full(self) -> bool:
+        return self.running.is_full
+
+    @property
+    def new_token_ratio(self) -> float:
+        return self.ratio.current
+
+    @property
+    def chunked_rid(self) -> str | None:
+        return self.chunked.rid if self.chunked is not None else None

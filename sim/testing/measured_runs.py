@@ -23,7 +23,7 @@ from sim.runlog.json_lines import Line
 from sim.runlog.run_log_file import RecordedRun, request_line
 from sim.scenario.build import build_scheduler_config
 from sim.scenario.load import LoadedScenario
-from sim.scheduler.config import SchedulerConfig
+from sim.scheduler.settings import ServerConfig
 from sim.workload.build import build_workload
 from sim.workload.workload import ScriptedRequest
 
@@ -78,12 +78,12 @@ class _Flight(NamedTuple):
 class _TimedServer:
     def __init__(
         self,
-        config: SchedulerConfig,
+        config: ServerConfig,
         latency: LatencyModel,
         disturbance: Disturbance,
         arrivals: Iterable[ScriptedRequest],
     ) -> None:
-        self._overlaps = not config.disable_overlap_schedule
+        self._overlaps = config.overlaps
         self._executor = ScriptedExecutor()
         pool = PageIds(config.pool_tokens // config.page_size, config.page_size)
         self._engine = build_engine(config, pool=pool, executor=self._executor)
@@ -185,7 +185,7 @@ class _TimedServer:
         return round(time_ns * max(1 + share, 0.0))
 
 
-def _meta(loaded: LoadedScenario, config: SchedulerConfig) -> dict[str, Any]:
+def _meta(loaded: LoadedScenario, config: ServerConfig) -> dict[str, Any]:
     return {
         "source": "realrun",
         "name": loaded.scenario.name,

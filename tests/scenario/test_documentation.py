@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from sim.scenario.build import DEFAULT_MEM_FRACTION_STATIC
+from sim.scenario.scheduler_section import DEFAULT_MEM_FRACTION_STATIC
 from sim.scenario.schema import Scenario
 from sim.workload.config import DEFAULT_BLOCK_SIZE
 

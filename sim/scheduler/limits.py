@@ -6,7 +6,7 @@ from sim.scheduler.config import SchedulerConfig
 _SPARE_CONTEXT_TOKENS = 5
 
 
-def effective_limit(config: SchedulerConfig, prompt_len: int, max_new_tokens: int) -> int:
+def token_limit(config: SchedulerConfig, prompt_len: int, max_new_tokens: int) -> int:
     """`max_new_tokens` clipped to context and pool; 0 or less: the request is rejected."""
     pool_tokens, page_size = config.pool_tokens, config.page_size
     longest = min(config.context_length - 1, pool_tokens - 1)

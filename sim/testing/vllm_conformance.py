@@ -1,0 +1,133 @@
+"""Comparing our decisions with those of vLLM's own scheduler classes, step by step.
+
+A reference case is one JSON file: `config` (vLLM's settings and the step time's coefficients),
+`workload` (rows of format servetwin) and `decisions` (what vLLM decided); see oracle/README.md.
+"""
+
+import gzip
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+from zlib import crc32
+
+from sim.des.run import RunOptions, simulate
+from sim.engine.decision import Divergence
+from sim.scenario.build import build
+from sim.scenario.load import load_scenario_text
+
+Line = dict[str, Any]
+
+_SAME_NAME = (
+    "max_num_batched_tokens", "max_num_seqs", "max_model_len", "block_size",
+    "enable_prefix_caching", "enable_chunked_prefill", "long_prefill_token_threshold",
+    "async_scheduling", "scheduler_reserve_full_isl",
+)  # fmt: skip
+_STEP_FIELDS = ("t_start_ns", "t_end_ns", "prefill", "n_decode", "decode_crc", "free", "queue",
+                "running", "preempted")  # fmt: skip
+_REQUEST_FIELDS = ("arrival_ns", "ttft_ns", "finish_ns", "cached_at_admit", "preemptions", "status")
+
+
+@dataclass(frozen=True)
+class VllmCase:
+    """One case: its settings, traffic, and vLLM's decisions."""
+
+    name: str
+    config: Line
+    workload: Sequence[Line]
+    decisions: Sequence[Line]
+
+
+def read_vllm_case(path: Path) -> VllmCase:
+    """Read a case, plain or gzipped."""
+    data = path.read_bytes()
+    text = gzip.decompress(data) if path.suffix == ".gz" else data
+    case = json.loads(text)
+    return VllmCase(path.name.split(".")[0], case["config"], case["workload"], case["decisions"])
+
+
+def vllm_scenario_of(config: Line) -> Line:
+    """The scenario that says what a case's configuration says; its trace is `workload.jsonl`."""
+    latency = config["latency"]
+    return {
+        "name": "vllm-reference-case",
+        "latency": {
+            "kind": "linear",
+            "step_s": latency["a"],
+            "per_prefill_token_s": latency["b"],
+            "per_decode_request_s": latency["c"],
+            "per_context_token_s": latency["d"],
+        },
+        "workload": {"kind": "trace", "format": "servetwin", "path": "workload.jsonl"},
+        "scheduler": {
+            "family": "vllm",
+            **{name: config[name] for name in _SAME_NAME},
+            "num_gpu_blocks_override": config["num_gpu_blocks"],
+            "scheduling_policy": config["policy"],
+        },
+    }
+
+
+def serve_vllm_case(
+    case: VllmCase, *, fast_forward: bool = True, check: bool = False
+) -> list[Line]:
+    """Run a case the way any scenario is run; returns our decision log."""
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        trace = "".join(json.dumps(row) + "\n" for row in case.workload)
+        (folder / "workload.jsonl").write_text(trace, encoding="utf-8")
+        # JSON is YAML.
+        text = json.dumps(vllm_scenario_of(case.config), indent=1)
+        built = build(load_scenario_text(text, base_dir=folder))
+        log = folder / "decisions.jsonl"
+        options = RunOptions(fast_forward=fast_forward, check=check, decisions=log)
+        simulate(built.workload, built.scheduler, built.latencies, options=options)
+        return [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+
+
+def first_vllm_divergence(ours: Sequence[Line], case: VllmCase) -> Divergence | None:
+    """Compare our decision log with vLLM's: every step, then every request."""
+    block_size = case.config["block_size"]
+    before: Line | None = None
+    our_steps = [line for line in ours if line["kind"] == "step"]
+    their_steps = [line for line in case.decisions if line["kind"] == "step"]
+    for number, (a, b) in enumerate(zip_longest(our_steps, their_steps)):
+        if a is None or b is None:
+            return Divergence(f"step {number}", ("number of steps",), a, b, before)
+        theirs = _as_ours(b, a, block_size)
+        mine = a | {"preempted": [v for _, victims in a["preempted"] for v in victims]}
+        if differing := tuple(name for name in _STEP_FIELDS if mine[name] != theirs[name]):
+            return Divergence(f"step {number}", differing, mine, theirs, before)
+        before = theirs
+    ours_by_rid = {line["rid"]: line for line in ours if line["kind"] == "req"}
+    for line in case.decisions:
+        if line["kind"] == "req":
+            mine = ours_by_rid[line["rid"]]
+            theirs = line | {"cached_at_admit": line["cached_at_admit"] or 0}
+            if differing := tuple(n for n in _REQUEST_FIELDS if mine[n] != theirs[n]):
+                return Divergence(f"request {line['rid']}", differing, mine, theirs)
+    return None
+
+
+def _as_ours(theirs: Line, ours: Line, block_size: int) -> Line:
+    """A step of vLLM's, which knows no phases, in our log's terms.
+
+    A row that our step does not prefill must be a decode row of one token.
+    """
+    prefilled = {rid for rid, _, _ in ours["prefill"]}
+    prefill = [row for row in theirs["scheduled"] if row[0] in prefilled or row[2] != 1]
+    decode = [
+        rid for rid, _, num_new in theirs["scheduled"] if rid not in prefilled and num_new == 1
+    ]
+    return theirs | {
+        "prefill": prefill,
+        "n_decode": len(decode),
+        "decode_crc": crc32(",".join(decode).encode()),
+        "free": theirs["free_blocks"] * block_size,
+        "queue": len(theirs["waiting"]),
+        "running": len(theirs["running"]),
+        "preempted": [*theirs.get("preempted_idle", ()), *theirs["preempted"]],
+    }
