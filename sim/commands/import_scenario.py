@@ -3,16 +3,13 @@
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from decimal import Decimal
 from pathlib import Path
 from textwrap import wrap
 from typing import Any, NamedTuple
 
-from pydantic import ValidationError
-
+from sim.commands.import_scheduler import differing, pairs, scheduler_section
 from sim.latency.shape_files import model_table
 from sim.scenario.load import load_scenario, load_scenario_text
-from sim.scenario.scheduler_section import SchedulerSection
 from sim.scenario.yaml_writer import yaml_text
 from sim.workload.results.model import ImportedRequest, ServerFacts
 
@@ -31,12 +28,6 @@ _LATENCY_HINT = (
     "PLACEHOLDER: made-up step times, of no server. Give the latency of yours (docs/latency.md),"
     " or import again with --template SCENARIO."
 )
-_POOL_HINT = (
-    "PLACEHOLDER: max_total_tokens has room for everything at once. Give your server's KV tokens:"
-    " SGLang logs max_total_num_tokens, vLLM the GPU KV cache size."
-)
-# More than servers keep free of context and pool (docs/sglang.md, rule 1).
-_SPARE = 16
 _WIDTH = 96
 _SUFFIXES = re.compile(r"(\.jsonl?|\.log|\.pkl|\.gz)+$")
 
@@ -98,8 +89,10 @@ def _account(
         f"From {source.name}: {len(requests)} requests, as measured in measured.jsonl.gz beside"
         " this file."
     )
-    if facts.engine == "vllm":
-        yield "The server was vLLM, whose scheduling rules are not SGLang's."
+    if facts.engine:
+        yield f"The server is taken for one of {'vLLM' if facts.engine == 'vllm' else 'SGLang'}."
+    else:
+        yield "They do not say whose server it was: that it follows SGLang's rules is a guess."
     told = {"model": facts.model, **facts.told} if facts.model else facts.told
     if told:
         yield "It says: " + ", ".join(f"{key} {value}" for key, value in told.items()) + "."
@@ -109,46 +102,12 @@ def _placeholders(
     facts: ServerFacts, requests: Sequence[ImportedRequest]
 ) -> tuple[dict[str, Any], list[_Hint]]:
     data: dict[str, Any] = {}
-    hints = [_Hint("latency", _LATENCY_HINT)]
     if (model := _known_model(facts.model)) is not None:
         data["model"] = model
-    data["latency"] = dict(_LATENCY)
-    scheduler, refused = _accepted(facts.scheduler)
-    if refused:
-        hints.append(_Hint("scheduler", f"Told, but not simulated: {_pairs(refused)}."))
-    longest, all_tokens = _sizes(requests)
-    if "max_total_tokens" not in scheduler:
-        page_size = int(scheduler.get("page_size", 1))
-        scheduler["max_total_tokens"] = all_tokens + (2 * page_size + _SPARE) * len(requests)
-        hints.append(_Hint("scheduler", _POOL_HINT))
-    if longest > int(scheduler.get("context_length", SchedulerSection().context_length)):
-        scheduler["context_length"] = longest
-    return {**data, "scheduler": scheduler}, hints
-
-
-def _sizes(requests: Sequence[ImportedRequest]) -> tuple[int, int]:
-    """Tokens of the longest request with its output, and some to spare; and of all together."""
-    sizes = [
-        (request.prompt_tokens or 0) + max(request.output_tokens or 0, request.max_new_tokens or 0)
-        for request in requests
-        if request.has_lengths
-    ]
-    return max(sizes) + _SPARE, sum(sizes)
-
-
-def _accepted(told: Mapping[str, object]) -> tuple[dict[str, Any], dict[str, object]]:
-    """The settings a scenario can have, and the others."""
-    accepted: dict[str, Any] = {}
-    refused: dict[str, object] = {}
-    for key, value in told.items():
-        plain = float(value) if isinstance(value, Decimal) else value
-        try:
-            SchedulerSection.model_validate({**accepted, key: plain})
-        except ValidationError:
-            refused[key] = value
-        else:
-            accepted[key] = plain
-    return accepted, refused
+    section = scheduler_section(facts, requests)
+    hints = [_Hint("latency", _LATENCY_HINT)]
+    hints += [_Hint("scheduler", text) for text in section.hints]
+    return {**data, "latency": dict(_LATENCY), "scheduler": section.settings}, hints
 
 
 def _of_template(
@@ -163,15 +122,10 @@ def _of_template(
     latency = data["latency"]
     if isinstance(latency, dict) and isinstance(latency.get("path"), str):
         data["latency"] = {**latency, "path": _from_out(latency["path"], base_dir, out)}
-    settings = loaded.scenario.scheduler.model_dump()
-    others = {
-        key: value
-        for key, value in facts.scheduler.items()
-        if key in settings and settings[key] != value
-    }
+    others = differing(facts, loaded.scenario.scheduler.model_dump())
     hints = [_Hint("latency", f"Of {template.name}: everything but the traffic.")]
     if others:
-        hints.append(_Hint("scheduler", f"The results say otherwise: {_pairs(others)}."))
+        hints.append(_Hint("scheduler", f"The results say otherwise: {pairs(others)}."))
     return data, hints
 
 
@@ -206,7 +160,3 @@ def _known_model(told: str) -> str | None:
 
 def _printable(text: str) -> str:
     return "".join(char for char in text if char.isprintable())
-
-
-def _pairs(settings: Mapping[str, object]) -> str:
-    return ", ".join(f"{key} {value}" for key, value in settings.items())

@@ -13,9 +13,9 @@ from sim.workload.stats import WorkloadStats
 def import_table(
     format_: ResultFormat, requests: Sequence[ImportedRequest], stats: WorkloadStats
 ) -> list[str]:
-    """Lines of a table; latencies of the requests that finished.
+    """Lines of a table; latencies of the requests that finished, as `calibrate validate` has them.
 
-    Time per output token is of those that have more than one.
+    So a request of a single token counts, with no time per output token.
     """
     failed = [request for request in requests if request.failure]
     ends = [request.finish_ns or request.arrival_ns for request in requests]
@@ -48,12 +48,11 @@ def _ttfts(requests: Sequence[ImportedRequest]) -> list[float]:
 
 def _tpots(requests: Sequence[ImportedRequest]) -> list[float]:
     return [
-        (request.finish_ns - request.first_token_ns) / (request.output_tokens - 1)
+        (request.finish_ns - request.first_token_ns) / max(1, request.output_tokens - 1)
         for request in requests
         if request.finish_ns is not None
         and request.first_token_ns is not None
         and request.output_tokens is not None
-        and request.output_tokens > 1
     ]
 
 

@@ -1,6 +1,7 @@
 """`simulate import`: results in, a folder that simulates at once out."""
 
 import json
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 
 from sim.runlog.measured import read_measured
 from sim.scenario.load import load_scenario
-from sim.testing.result_files import Served, sglang_text_log, vllm_bench
+from sim.testing.result_files import Served, sglang_bench, sglang_text_log, vllm_bench
 from sim.workload.build import build_workload
 
 SECOND = 1_000_000_000
@@ -157,10 +158,11 @@ def test_import_fills_in_what_the_results_tell(simulate, folder):
     assert text.count("PLACEHOLDER") == 1
 
 
-def test_import_has_room_for_the_longest_request(simulate, folder):
+@pytest.mark.parametrize(("family", "output"), product((vllm_bench, sglang_bench), (1, 5)))
+def test_import_has_room_for_the_longest_request(simulate, folder, family, output):
     """The default context is widened for it, and the pool holds everything."""
-    long = served(0, prompt=range(200_000))
-    Path("r.json").write_text(vllm_bench([long]), encoding="utf-8")
+    long = served(0, prompt=range(200_000), output=output)
+    Path("r.json").write_text(family([long]), encoding="utf-8")
     assert simulate("import", "r.json", "--out", "out").code == 0
     ran = simulate("run", "out/scenario.yaml", "--format", "json")
     assert json.loads(ran.out)["completed"] == 1
@@ -188,7 +190,11 @@ def test_import_of_the_ground_truth(simulate, shared_dir):
     hits = json.loads(stats.out)
     assert (hits["num_requests"], round(hits["block_hit_pct"], 1)) == (300, 7.5)
     scenario = load_scenario("out/scenario.yaml").scenario
-    assert (scenario.model, scenario.scheduler.max_running_requests) == ("llama-3.1-8b", 128)
+    scheduler = scenario.scheduler
+    assert (scenario.model, scheduler.family) == ("llama-3.1-8b", "vllm")
+    assert (scheduler.block_size, scheduler.max_num_seqs, scheduler.max_num_batched_tokens) == (
+        16, 128, 2048,
+    )  # fmt: skip
     ran = simulate("run", "out/scenario.yaml", "--format", "json")
     assert json.loads(ran.out)["completed"] == 300
 

@@ -30,12 +30,8 @@ from sim.workload.traces.rows import TraceRows
 _TIMES = ("queued_ts", "scheduled_ts", "first_token_ts", "last_token_ts")
 _ROW = re.compile(r".*?(\d+)", re.ASCII)
 _BLOCK = re.compile(r"\bblk(\d+)\b", re.ASCII)
-# By the names of a scenario's section, what vLLM calls them.
-_SETTINGS = {
-    "max_running_requests": "max_num_seqs",
-    "chunked_prefill_size": "max_num_batched_tokens",
-}
-_TOLD = ("tensor_parallel_size", "dtype", "kv_cache_dtype", "max_model_len")
+_SETTINGS = ("max_num_seqs", "max_num_batched_tokens", "max_model_len")
+_TOLD = ("tensor_parallel_size", "dtype", "kv_cache_dtype")
 
 
 def find_requests(folder: Path) -> list[Path]:
@@ -113,16 +109,14 @@ def _row_number(line: Line, row: JsonObject, num_rows: int) -> int:
 
 
 def _facts(path: Path, block_size: int) -> ServerFacts:
-    scheduler: dict[str, object] = {"page_size": block_size}
+    scheduler: dict[str, object] = {"block_size": block_size}
     if not path.is_file():
         return ServerFacts("vllm", scheduler=scheduler)
     text = "\n".join(line.text for line in read_lines(path))
     meta = parse_object(Line(str(path), 1, text))
     engine = meta.get("engine_kwargs")
     engine = engine if isinstance(engine, dict) else {}
-    for ours, theirs in _SETTINGS.items():
-        if engine.get(theirs) is not None:
-            scheduler[ours] = engine[theirs]
+    scheduler |= {key: engine[key] for key in _SETTINGS if engine.get(key) is not None}
     told = {key: engine[key] for key in _TOLD if engine.get(key) is not None}
     if meta.get("vllm_version") is not None:
         told["vllm_version"] = meta["vllm_version"]

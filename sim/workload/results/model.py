@@ -67,7 +67,7 @@ class ServerFacts:
     Attributes:
         engine: `sglang`, `vllm`, or empty if it may be any.
         model: the served model's name, empty if it is not told.
-        scheduler: settings by the names of the scenario's section `scheduler`.
+        scheduler: settings by the names of the scenario's section `scheduler`, of its family.
         told: other settings, for people to read.
     """
 

@@ -58,16 +58,16 @@ def test_requests_join_the_rows_of_the_workload(folder, imported):
     assert requests[1].known.ids.tolist() == [0, 9]
     assert requests[1].known.unit == 16
     assert requests[1].scheduled_ns - requests[1].arrival_ns == 1_000_000
-    assert (run.facts.engine, run.facts.scheduler) == ("vllm", {"page_size": 16})
+    assert (run.facts.engine, run.facts.scheduler) == ("vllm", {"block_size": 16})
 
 
-def test_settings_are_taken_by_our_names(folder, imported):
+def test_settings_are_vllms_own(folder, imported):
     """As far as meta.json tells them."""
     engine = {"max_num_seqs": 128, "max_num_batched_tokens": 2048, "dtype": "bfloat16"}
     meta = {"model": "org/M", "vllm_version": "0.19.0", "engine_kwargs": engine}
     run, _ = imported(folder(measured(0, 1.0), meta=meta))
     assert run.facts.scheduler == {
-        "page_size": 16, "max_running_requests": 128, "chunked_prefill_size": 2048,
+        "block_size": 16, "max_num_seqs": 128, "max_num_batched_tokens": 2048,
     }  # fmt: skip
     assert run.facts.told == {"dtype": "bfloat16", "vllm_version": "0.19.0"}
 
