@@ -1,7 +1,7 @@
 """`simulate import`: results in, a folder that simulates at once out."""
 
 import json
-from itertools import product
+import re
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +11,7 @@ from sim.runlog.measured import read_measured
 from sim.scenario.load import load_scenario
 from sim.testing.result_files import Served, sglang_bench, sglang_text_log, vllm_bench
 from sim.workload.build import build_workload
+from sim.workload.results.names import ResultFormat
 
 SECOND = 1_000_000_000
 
@@ -158,7 +159,8 @@ def test_import_fills_in_what_the_results_tell(simulate, folder):
     assert text.count("PLACEHOLDER") == 1
 
 
-@pytest.mark.parametrize(("family", "output"), product((vllm_bench, sglang_bench), (1, 5)))
+@pytest.mark.parametrize("family", [vllm_bench, sglang_bench])
+@pytest.mark.parametrize("output", [1, 5])
 def test_import_has_room_for_the_longest_request(simulate, folder, family, output):
     """The default context is widened for it, and the pool holds everything."""
     long = served(0, prompt=range(200_000), output=output)
@@ -233,3 +235,13 @@ def test_import_refuses_a_policy_that_the_folder_cannot_find(refused_bare, resul
     Path("study.yaml").write_text(text, encoding="utf-8")
     line = refused_bare("import", "results.json", "--out", "out", "--template", "study.yaml")
     assert "schedule_policy" in line
+
+
+def test_import_document_names_every_format_and_option(simulate):
+    """And every file that comes of it."""
+    document = (Path(__file__).parents[2] / "docs" / "import.md").read_text("utf-8")
+    for name in (*ResultFormat, "workload.jsonl.gz", "measured.jsonl.gz", "scenario.yaml"):
+        assert f"`{name}`" in document
+    options = set(re.findall(r"--[a-z-]+", simulate("import", "--help").out)) - {"--help"}
+    assert options == {"--out", "--format", "--template", "--line", "--draw-arrivals"}
+    assert all(option in document for option in options)

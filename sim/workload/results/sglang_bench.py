@@ -45,7 +45,9 @@ def _facts(row: JsonObject) -> ServerFacts:
     info = row.get("server_info")
     if isinstance(info, Mapping) and "decode" not in info:
         return facts_of(info, told)
-    return ServerFacts(engine="sglang" if "sglang" in str(row.get("backend")) else "", told=told)
+    backend = str(row.get("backend"))
+    engine = next((each for each in ("sglang", "vllm") if backend.startswith(each)), "")
+    return ServerFacts(engine, told=told)
 
 
 def _limits(row: JsonObject) -> list[str]:

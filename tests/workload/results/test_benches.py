@@ -235,3 +235,12 @@ def test_sglang_server_info_becomes_settings(written, imported):
     assert run.facts.told["tp_size"] == 2
     assert any("2.5 tokens a step" in note for note in run.notes)
     assert any("hit 12.5 %" in note for note in run.notes)
+
+
+@pytest.mark.parametrize(
+    ("backend", "engine"),
+    [("sglang-oai-chat", "sglang"), ("vllm", "vllm"), ("vllm-chat", "vllm"), ("trt", "")],
+)
+def test_sglang_client_may_have_measured_another_server(written, imported, backend, engine):
+    run, _ = imported(written(one_line(SGLANG, backend=backend)))
+    assert run.facts.engine == engine
