@@ -15,8 +15,7 @@ from pathlib import Path
 from sim.core.errors import InputError
 from sim.workload.limits import MAX_TIME_NS, MAX_TOKENS
 from sim.workload.results.aiperf_inputs import known_prompts
-from sim.workload.results.model import ImportedRequest, ImportedRun
-from sim.workload.results.vllm_bench import NO_PROMPTS
+from sim.workload.results.model import NO_PROMPTS, ImportedRequest, ImportedRun
 from sim.workload.traces.fields import shown, whole, why_not_whole
 from sim.workload.traces.lines import JsonObject, Line, read_json_lines
 

@@ -6,6 +6,8 @@ from typing import NamedTuple
 
 from sim.workload.limits import Int64
 
+NO_PROMPTS = "prompts are not in the file: no two of them are taken to share a prefix"
+
 
 class KnownTokens(NamedTuple):
     """The beginning of a prompt: two prompts are alike as far as these ids agree.

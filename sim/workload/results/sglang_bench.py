@@ -17,10 +17,9 @@ from sim.workload.results.bench import (
     told_of,
 )
 from sim.workload.results.documents import read_document
-from sim.workload.results.model import ImportedRun, ReadOptions, ServerFacts
+from sim.workload.results.model import NO_PROMPTS, ImportedRun, ReadOptions, ServerFacts
 from sim.workload.results.pacing import Pacing
 from sim.workload.results.sglang_settings import facts_of
-from sim.workload.results.vllm_bench import NO_PROMPTS
 from sim.workload.traces.lines import JsonObject
 
 _HINT = "results have it with --output-details"

@@ -17,12 +17,11 @@ from sim.workload.results.bench import (
     told_of,
 )
 from sim.workload.results.documents import read_document
-from sim.workload.results.model import ImportedRun, ReadOptions, ServerFacts
+from sim.workload.results.model import NO_PROMPTS, ImportedRun, ReadOptions, ServerFacts
 from sim.workload.results.pacing import Pacing
 
 _HINT = "results have it with --save-detailed"
 _TOLD = ("backend", "request_rate", "burstiness", "max_concurrency", "num_prompts", "label")
-NO_PROMPTS = "prompts are not in the file: no two of them are taken to share a prefix"
 
 
 def read_vllm_bench(path: Path, options: ReadOptions) -> ImportedRun:
