@@ -125,7 +125,7 @@ _CASES = {
     ),
     "model_length": Named(
         "Outputs end at the model's length; prompts as long or longer are refused",
-        Load(num_requests=40, longest_prompt=140, too_long=0.7, endless=0.6, slack=40),
+        Load(num_requests=40, longest_prompt=140, whole_blocks=0.5, too_long=0.8, endless=0.6),
         {"max_model_len": 64},
     ),
     "priority": Named(

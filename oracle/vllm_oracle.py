@@ -86,8 +86,8 @@ class Oracle:
         self.now_ns = 0
         self.steps: list[Line] = []
         self.preempted: list[str] = []
+        self.preempted_idle: list[str] = []
         self.decoding: set[str] = set()
-        self.has_just_preempted = False
         self.num_idle_decisions = 0
         self.scheduler = build_scheduler(config, self.preempted)
         self.new_request = request_maker(config)
@@ -136,7 +136,7 @@ class Oracle:
         """Nothing runs: decide again after a preemption, else at the next arrival, else never."""
         if self.num_idle_decisions > _HOPELESS_DECISIONS:
             return False
-        if self.has_just_preempted:
+        if self.preempted:
             return True
         if not self.to_come:
             return False
@@ -144,12 +144,12 @@ class Oracle:
         return True
 
     def _decide(self, free_ns: int) -> Flight | None:
-        num_preempted = len(self.preempted)
+        self.preempted.clear()
         decided = self.scheduler.schedule()
-        self.has_just_preempted = len(self.preempted) > num_preempted
         self.decoding.difference_update(self.preempted)
         self.num_idle_decisions += 1
         if not decided.num_scheduled_tokens or self.num_idle_decisions > _HOPELESS_DECISIONS:
+            self.preempted_idle += self.preempted
             return None
         requests = self.scheduler.requests
         rows = [
@@ -165,11 +165,13 @@ class Oracle:
                 "t_start_ns": start_ns,
                 "t_end_ns": end_ns,
                 "scheduled": rows,
+                "prefill": [rid for rid, _, _ in rows if rid not in self.decoding],
                 "preempted": list(self.preempted),
+                "preempted_idle": self.preempted_idle,
                 **self._state(),
             }
         )
-        self.preempted.clear()
+        self.preempted_idle = []
         sampling = [rid for rid, _, _ in rows if not requests[rid].is_prefill_chunk]
         self.decoding.update(sampling)
         return Flight(decided, sampling, end_ns)
