@@ -15,7 +15,7 @@ def disagreement(case: VllmCase) -> str:
     """What differs first, with and without fast-forward; empty if nothing does."""
     for fast_forward in (True, False):
         ours = serve_vllm_case(case, fast_forward=fast_forward)
-        if divergence := first_vllm_divergence(case, ours):
+        if divergence := first_vllm_divergence(ours, case):
             return str(divergence)
     return ""
 
@@ -24,7 +24,7 @@ def main() -> int:
     cases = find_vllm_cases(Path(sys.argv[1]))
     num_equal = num_steps = 0
     for case in cases:
-        if case.decisions is None:
+        if not case.decisions:
             print(f"{case.name}: vLLM's side failed")
         elif verdict := disagreement(case):
             print(f"{case.name}: differs at {verdict}\n", flush=True)

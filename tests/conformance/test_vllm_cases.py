@@ -8,8 +8,8 @@ import pytest
 from sim.testing.vllm_conformance import (
     find_vllm_cases,
     first_vllm_divergence,
-    in_our_terms,
     read_vllm_case,
+    vllm_steps,
 )
 
 FOLDER = Path(__file__).parent / "vllm_cases"
@@ -19,8 +19,8 @@ CASES = find_vllm_cases(FOLDER)
 def our_log_of(case):
     """The decision log of a server that decides as vLLM did."""
     steps = [
-        step | {"preempted": [["x", [rid]] for rid in step["preempted"]], "evictable": 0}
-        for step in in_our_terms(case.config, case.decisions)
+        step | {"preempted": [["x", [rid]] for rid in step["preempted"]]}
+        for step in vllm_steps(case)
     ]
     return copy.deepcopy(steps + [line for line in case.decisions if line["kind"] == "req"])
 
@@ -67,7 +67,7 @@ def test_vllm_cases_step_stays_within_its_limits(case):
 def test_vllm_cases_equal_decisions_do_not_diverge():
     """Whatever vLLM's log says, a log of ours that says the same agrees."""
     for case in CASES:
-        assert first_vllm_divergence(case, our_log_of(case)) is None
+        assert first_vllm_divergence(our_log_of(case), case) is None
 
 
 def test_vllm_cases_changed_decision_is_found_and_shown():
@@ -75,7 +75,7 @@ def test_vllm_cases_changed_decision_is_found_and_shown():
     case = read_vllm_case(FOLDER / "chunked_prefill.json.gz")
     ours = our_log_of(case)
     ours[3]["prefill"][0][2] -= 1
-    divergence = first_vllm_divergence(case, ours)
+    divergence = first_vllm_divergence(ours, case)
     assert divergence is not None
     assert (divergence.where, divergence.fields) == ("step 3", ("prefill",))
     assert "*prefill" in str(divergence)
@@ -86,10 +86,10 @@ def test_vllm_cases_missing_step_and_changed_result_are_found():
     case = read_vllm_case(FOLDER / "priority.json.gz")
     ours = our_log_of(case)
     steps = [line for line in ours if line["kind"] == "step"]
-    divergence = first_vllm_divergence(case, [*steps[:-1], *ours[len(steps) :]])
+    divergence = first_vllm_divergence([*steps[:-1], *ours[len(steps) :]], case)
     assert divergence is not None
     assert divergence.fields == ("number of steps",)
     ours[-1]["finish_ns"] += 1
-    divergence = first_vllm_divergence(case, ours)
+    divergence = first_vllm_divergence(ours, case)
     assert divergence is not None
     assert (divergence.where, divergence.fields) == ("request r29", ("finish_ns",))
