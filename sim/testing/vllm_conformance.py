@@ -135,4 +135,5 @@ def _as_ours(theirs: Line, block_size: int) -> Line:
         "free": theirs["free_blocks"] * block_size,
         "queue": len(theirs["waiting"]),
         "running": len(theirs["running"]),
+        "preempted": [*theirs["preempted_idle"], *theirs["preempted"]],
     }
