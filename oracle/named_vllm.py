@@ -172,6 +172,7 @@ _CASES = {
             "long_prefill_token_threshold": 16,
         }
         | _ASYNC,
+        seed=39,
     ),
     "step_boundaries": Named(
         "Steps of one length: requests arrive exactly when a step is decided",
