@@ -17,7 +17,6 @@ from sim.scheduler.vllm.config import VllmConfig
 from sim.scheduler.vllm.running_pass import Preemption, RunningPass, step_tokens
 from sim.scheduler.vllm.waiting import build_waiting
 
-
 # Far more than any step preempts: with none of them getting a token, nobody ever will.
 _MOST_PREEMPTIONS_IN_VAIN = 10_000
 

@@ -24,5 +24,5 @@ def test_requests_that_preempt_one_another_for_ever_are_an_error():
         enable_prefix_caching=False,
     )
     requests = [scripted(f"r{i}", (i, 300), output=20) for i in range(12)]
-    with pytest.raises(InputError, match="never end this: r.* preempt one another"):
+    with pytest.raises(InputError, match=r"never end this: r.* preempt one another"):
         serve(ListWorkload(requests), config, check=False)
