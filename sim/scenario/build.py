@@ -169,7 +169,7 @@ def _derive_pool_tokens(
         raise InputError(f"{key}: is required with latency.tp above 1")
     share_key, share = section.memory_share
     room = int(hardware.memory_bytes * share) - model.weight_bytes
-    pages = room // (model.kv_bytes_per_token * section.page_size)
+    pages = room // (model.kv_bytes_per_token * section.page_size) - section.num_pages_kept_back
     if pages < 1:
         raise InputError(
             f"model: {model.name} does not fit: its weights take {_gib(model.weight_bytes)} of the"
