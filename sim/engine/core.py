@@ -20,7 +20,7 @@ from sim.core.errors import InvariantError
 from sim.core.request import RequestSpec, Status
 from sim.engine.fast_forward import DecodeRun, decode_horizon, take_decode_steps
 from sim.engine.protocols import Executor
-from sim.engine.records import RequestRecord, StepState
+from sim.engine.records import Preempted, RequestRecord, StepState
 from sim.engine.token_clock import TokenClock
 from sim.kvcache.memory import KVMemory
 from sim.scheduler.base import BaseScheduler
@@ -61,6 +61,8 @@ class EngineCore:
         self._executor = executor
         self.in_flight: deque[Launch] = deque()
         self._stopped: list[str] = []
+        self._preempted: list[Preempted] = []
+        self._last_preempted: tuple[Preempted, ...] = ()
         self._aborted: list[RequestRecord] = []
         self.clock = TokenClock()
         self.wakes_ns: int | None = None
@@ -125,6 +127,7 @@ class EngineCore:
                 request.host_cached_tokens = request.loaded_len
         batch = self._describe(launch)
         self._stopped = []
+        self._last_preempted, self._preempted = tuple(self._preempted), []
         return batch
 
     def _note_stopped(self) -> None:
@@ -132,6 +135,8 @@ class EngineCore:
         if not (decisions.retracted or decisions.preempted or decisions.aborted):
             return
         victims = [victim for _, group in decisions.preempted for victim in group]
+        # A decision that preempts may launch nothing: its victims show with the next launch.
+        self._preempted += [(by.rid, tuple([v.rid for v in vs])) for by, vs in decisions.preempted]
         for request in [*decisions.retracted, *victims, *decisions.aborted]:
             self.clock.leave(request)
             self._stopped.append(request.rid)
@@ -288,10 +293,11 @@ class EngineCore:
         request.seq_len = self.seq_len(request)
         request.num_generated = self._generated(request)
         request.status = Status.FINISHED
-        # The last token has KV only if a step was decided before it was known to be the last.
-        num_tokens = min(request.seq_len, request.num_tokens)
         self.kv.checkpoint(
-            request.kv, num_tokens, prompt_len=request.prompt_len, seq_len=request.seq_len
+            request.kv,
+            self.scheduler.num_tokens_kept(request),
+            prompt_len=request.prompt_len,
+            seq_len=request.seq_len,
         )
         self.scheduler.release(request)
         self.scheduler.has_finished_rows |= request.in_running_batch
@@ -359,7 +365,7 @@ class EngineCore:
             scheduler.chunked_rid,
             tuple([r.rid for r in decided.retracted]) if decided.retracted else (),
             tuple([r.rid for r in decided.aborted]) if decided.aborted else (),
-            tuple([(by.rid, tuple([v.rid for v in vs])) for by, vs in decided.preempted]),
+            self._last_preempted,
             None if kv.host is None else kv.host.memory.used_tokens,
         )
 

@@ -4,6 +4,9 @@ from typing import NamedTuple
 
 from sim.core.request import RequestSpec, Status
 
+# A request in need of room and those put back for it, in order; rids.
+Preempted = tuple[str, tuple[str, ...]]
+
 
 class StepState(NamedTuple):
     """State of a server right after a step was decided and its KV allocated; token counts.
@@ -17,7 +20,8 @@ class StepState(NamedTuple):
         ratio: the new-token ratio.
         chunked: the request with more chunks to come, or None.
         retracted, aborted: requests this decision put back or gave up.
-        preempted: `(by, victims)` pairs.
+        preempted: `(by, victims)` pairs, of decisions since the last launch too that launched
+            nothing.
         host_used_tokens: in host memory; None: there is no host tier.
     """
 
@@ -32,7 +36,7 @@ class StepState(NamedTuple):
     chunked: str | None
     retracted: tuple[str, ...]
     aborted: tuple[str, ...]
-    preempted: tuple[tuple[str, tuple[str, ...]], ...]
+    preempted: tuple[Preempted, ...]
     host_used_tokens: int | None
 
 

@@ -62,6 +62,13 @@ class BaseScheduler:
         if self.num_slots_used < 0:
             raise InvariantError("a request slot was freed twice")
 
+    def num_tokens_kept(self, request: Request) -> int:
+        """Of a request that is over, the first tokens that others may find.
+
+        The last token has KV only if a step was decided before it was known to be the last.
+        """
+        return min(request.seq_len, request.num_tokens)
+
     def in_order_of_end(self, finishing: list[Request]) -> list[Request]:
         """Requests that end with the same step, in the order in which they give back their KV."""
         return finishing

@@ -13,7 +13,7 @@ from sim.kvcache.page_pool import PageCounts
 from sim.latency.linear import LinearLatency
 from sim.latency.model import LatencyModel
 from sim.runlog import RunLog
-from sim.scheduler.config import SchedulerConfig
+from sim.scheduler.settings import ServerConfig
 from sim.workload.workload import Workload
 
 
@@ -63,7 +63,7 @@ def linear_latency(**seconds: float) -> LinearLatency:
 
 def serve(
     workload: Workload,
-    config: SchedulerConfig,
+    config: ServerConfig,
     latencies: Sequence[LatencyModel] | None = None,
     *,
     fast_forward: bool = True,

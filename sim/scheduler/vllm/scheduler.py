@@ -7,7 +7,7 @@ Rules by number: docs/vllm.md (vLLM 0.19.0, v1/core/sched/scheduler.py and async
 from collections.abc import Iterable
 
 from sim.core.batch import ForwardMode
-from sim.core.errors import InvariantError
+from sim.core.errors import InputError, InvariantError
 from sim.core.request import Status
 from sim.kvcache.block_manager import BlockManager
 from sim.scheduler.base import BaseScheduler
@@ -16,6 +16,9 @@ from sim.scheduler.request import Request
 from sim.scheduler.vllm.config import VllmConfig
 from sim.scheduler.vllm.running_pass import Preemption, RunningPass, step_tokens
 from sim.scheduler.vllm.waiting import build_waiting
+
+# Far more than any step preempts: with none of them getting a token, nobody ever will.
+_MOST_PREEMPTIONS_IN_VAIN = 10_000
 
 
 class VllmScheduler(BaseScheduler):
@@ -39,8 +42,8 @@ class VllmScheduler(BaseScheduler):
         self._in_flight: Launch | None = None
         self._last: Launch | None = None
         self._num_admissions = 0
-        self._preempted: list[tuple[Request, list[Request]]] = []
         self._somebody_left = False
+        self._num_preemptions_in_vain = 0
 
     # ---- requests ------------------------------------------------------------------------------
 
@@ -69,6 +72,10 @@ class VllmScheduler(BaseScheduler):
         super().release(request)
         self._somebody_left = True
 
+    def num_tokens_kept(self, request: Request) -> int:
+        """All but the last token, even if a step computed it that was decided too early."""
+        return min(request.seq_len, request.num_tokens - 1)
+
     def in_order_of_end(self, finishing: list[Request]) -> list[Request]:
         """In order of admission."""
         return sorted(finishing, key=lambda request: request.admission)
@@ -76,10 +83,7 @@ class VllmScheduler(BaseScheduler):
     # ---- the step ------------------------------------------------------------------------------
 
     def next_launch(self, now_ns: int, in_flight: Launch | None) -> Launch | None:
-        # A decision that launched nothing has no place in the log: the next one tells of both.
-        carried = [] if self._last is not None else self.decisions.preempted
         self.decisions = Decisions()
-        self._preempted = []
         self._in_flight = in_flight
         self._drop_finished()
         self._join_rows()
@@ -88,9 +92,8 @@ class VllmScheduler(BaseScheduler):
         if len(self.running):
             self.running.begin_steps()
         prefill = chunks
-        if not self._preempted:
+        if not self.decisions.preempted:
             prefill = chunks + self._admit_waiting(budget)
-        self.decisions.preempted = [*carried, *self._preempted]
         self._last = self._launch(prefill)
         return self._last
 
@@ -157,28 +160,44 @@ class VllmScheduler(BaseScheduler):
             victim.seq_len += was_scheduled
             if self._ticks_in_flight and victim in self._back:
                 victim.num_generated += 1  # counted as missed, see `_join_rows`
-        is_in_flight = self._keep_token_in_flight(victim)
-        # What is computed by the launch in flight is found only once it is scheduled beyond that.
-        num_computed = victim.seq_len - (is_in_flight and not was_scheduled)
-        self._kv.cache_full_blocks(victim.kv, min(num_computed, victim.num_tokens))
+        num_findable = self._num_findable(victim, was_scheduled=was_scheduled)
+        self._kv.cache_full_blocks(victim.kv, num_findable)
         self.release(victim)
+        self._keep_token_in_flight(victim)
         victim.status = Status.WAITING
         victim.prefix_len = victim.extend_end = 0
         victim.preemptions += 1
+        self._num_preemptions_in_vain += 1
+        if self._num_preemptions_in_vain > _MOST_PREEMPTIONS_IN_VAIN:
+            raise InputError(
+                f"scheduler: vLLM's rules never end this: {by.rid}, {victim.rid} and others preempt"
+                " one another, and no request gets a token (more blocks, or"
+                " scheduler_reserve_full_isl, would help)"
+            )
         self.waiting.put_back(victim)
-        self._preempted.append((by, [victim]))
+        self.decisions.preempted.append((by, [victim]))
 
-    def _keep_token_in_flight(self, victim: Request) -> bool:
+    def _num_findable(self, request: Request, *, was_scheduled: bool) -> int:
+        """Its first tokens whose full blocks vLLM would have cached by now (rule 9).
+
+        What a decode row in flight computes is cached when its token comes, or when the row is
+        scheduled again: neither has happened to a row that leaves meanwhile.
+        """
+        launch = self._in_flight
+        num_tokens = min(request.seq_len, request.num_tokens)
+        if launch is None or was_scheduled or request in launch.prefill:
+            return num_tokens
+        return num_tokens - (request in launch.decode)
+
+    def _keep_token_in_flight(self, victim: Request) -> None:
         """The token that is on its way counts, and may even end the request (rule 13)."""
         launch = self._in_flight
         if launch is None:
-            return False
+            return
         sampled = victim in launch.prefill and victim not in launch.chunked
-        if not sampled and victim not in launch.decode:
-            return False
-        launch.put_back.append(victim)
-        launch.leaving = [request for request in launch.leaving if request is not victim]
-        return True
+        if sampled or victim in launch.decode:
+            launch.put_back.append(victim)
+            launch.leaving = [request for request in launch.leaving if request is not victim]
 
     # ---- admission -----------------------------------------------------------------------------
 
@@ -228,6 +247,9 @@ class VllmScheduler(BaseScheduler):
         for row in running.requests:
             num_known = row.prompt_len + running.num_generated(row)
             kv.cache_full_blocks(row.kv, min(running.seq_len(row), num_known))
+        if self._in_flight is not None:
+            for row in self._in_flight.leaving:
+                kv.cache_full_blocks(row.kv, self._num_findable(row, was_scheduled=False))
 
     # ---- the launch ----------------------------------------------------------------------------
 
@@ -241,12 +263,14 @@ class VllmScheduler(BaseScheduler):
         if prefill:
             mode = ForwardMode.MIXED if rows else ForwardMode.EXTEND
         launch = Launch(mode, prefill, rows, tuple([r for r in prefill if _is_prefilling(r)]))
+        if rows or len(launch.chunked) < len(prefill):
+            self._num_preemptions_in_vain = 0
         launch.resting = self._resting
         launch.resumed = [row for row in self._back if row.in_running_batch]
         return launch
 
     def idle(self, now_ns: int) -> int | None:
-        if self._preempted or not (self.admitted or len(self.waiting)):
+        if self.decisions.preempted or not (self.admitted or len(self.waiting)):
             return None
         raise InvariantError(
             f"{len(self.waiting)} requests wait, {len(self.admitted)} run and none gets a token"
