@@ -25,7 +25,8 @@ class RequestSpec:
         arrival_ns: when it reaches the server.
         prompt: expanded on demand.
         max_new_tokens: the client's limit on generated tokens, >= 1.
-        priority: larger goes first unless the scheduler is told otherwise; None: goes last.
+        priority: larger goes first unless the scheduler is told otherwise; None: goes last. On
+            vLLM's servers smaller goes first, and None is 0.
         ignore_eos: run to `max_new_tokens` whatever is generated.
         predicted_output_tokens: a guess of the output length for `sjf`; None: `max_new_tokens`.
         tenant: whose request it is, for per-tenant metrics.

@@ -23,8 +23,12 @@ _OPTIONS = (
     "scheduling_policy",
 )
 # On in vLLM unless it is told otherwise.
-_SWITCHES = ("enable_prefix_caching", "enable_chunked_prefill", "async_scheduling")
-_APART = "scheduler_reserve_full_isl"
+_SWITCHES = (
+    "enable_prefix_caching",
+    "enable_chunked_prefill",
+    "async_scheduling",
+    "scheduler_reserve_full_isl",
+)
 
 
 def vllm_launch(section: VllmSection, searched: Collection[str] = ()) -> Launch:
@@ -40,8 +44,7 @@ def vllm_launch(section: VllmSection, searched: Collection[str] = ()) -> Launch:
         if _is_given(section, key, searched)
     ]
     flags += [f"--no{_flag(key)[1:]}" for key in _SWITCHES if not getattr(section, key)]
-    apart = () if section.scheduler_reserve_full_isl else (f"{_APART}=false",)
-    return Launch(SERVER, COMMAND, (), tuple(flags), apart)
+    return Launch(SERVER, COMMAND, (), tuple(flags), ())
 
 
 def _flag(key: str) -> str:

@@ -167,6 +167,10 @@ def _plain(bound: float) -> str:
 def _unknown_key(place: Place, sections: Sections) -> str:
     key = str(place.path[-1])
     near = did_you_mean(key, place.siblings)
+    if near is None and place.path[1:] == (key,):
+        family = sections.family_with(str(place.path[0]), key)
+        if family is not None:
+            return f"unknown key (family {family} has it)"
     if near is None and len(elsewhere := sections.sections_with(key)) == 1:
         near = f"{elsewhere[0]}.{key}"
     if near is not None:

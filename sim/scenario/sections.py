@@ -66,6 +66,14 @@ class Sections:
             if any(key in section.get("properties", {}) for section in self._families(schema))
         ]
 
+    def family_with(self, section: str, key: str) -> str | None:
+        """Of a section whose keys depend on its family, the family that knows `key`."""
+        for arm in self._families(self._resolve(self.root)["properties"].get(section, {})):
+            known = arm.get("properties", {})
+            if key in known and "family" in known:
+                return str(known["family"]["const"])
+        return None
+
     def _kinds(self, schema: _Schema) -> dict[str, _Schema]:
         """The arms of a union that a key tells apart, by what it says in each."""
         mapping = schema.get("discriminator", {}).get("mapping", {})

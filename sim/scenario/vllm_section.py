@@ -12,7 +12,7 @@ _DEFAULT = VllmConfig()
 _MAX_COUNT = 2**31 - 1
 _MAX_BLOCKS = 2**36
 # vLLM 0.19.0's own.
-_DEFAULT_GPU_MEMORY_UTILIZATION = 0.9
+DEFAULT_GPU_MEMORY_UTILIZATION = 0.9
 
 Count = Annotated[int, Field(ge=1, le=_MAX_COUNT)]
 
@@ -94,7 +94,7 @@ class VllmSection(StrictModel):
     def memory_share(self) -> tuple[str, float]:
         """The key that says how much memory there is for weights and KV, and its value."""
         share = self.gpu_memory_utilization
-        return "gpu_memory_utilization", _DEFAULT_GPU_MEMORY_UTILIZATION if share is None else share
+        return "gpu_memory_utilization", DEFAULT_GPU_MEMORY_UTILIZATION if share is None else share
 
     def config(self, pool_tokens: int) -> VllmConfig:
         """The scheduler's settings with a pool of so many tokens.

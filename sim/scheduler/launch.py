@@ -18,7 +18,7 @@ class Launch:
         chunked: the prefill rows whose prompts have more chunks to come.
         num_new_tokens: tokens computed by a batch with prefill rows, decode rows' included.
         leaving: decode rows that reach their limit with this launch's result and were left out of
-            the next one, decided before it (rule 18).
+            the next one, decided before it (SGLang's rule 18, vLLM's rule 12).
         resting, resumed: rows that sit this launch out, and that come back with it.
         put_back: rows preempted before this launch's result was known, whose tokens count all the
             same; vLLM's only.
@@ -84,7 +84,7 @@ def _rows_finishing_in(in_flight: Launch, running: RunningBatch) -> list[Request
 
 
 def leave_out_finishing(in_flight: Launch | None, running: RunningBatch) -> Sequence[Request]:
-    """Take rows out whose last token is in flight, known by their limit (rule 18)."""
+    """Take rows out whose last token is in flight, known by their limit (rule 18; vLLM's 12)."""
     if in_flight is None:
         return ()
     finishing = _rows_finishing_in(in_flight, running)

@@ -14,7 +14,7 @@ class Request:
 
     Attributes:
         max_new_tokens: the client's limit, clipped to context and pool (rule 1).
-        priority: the client's, or the least of all (rule 9).
+        priority: the client's, or what the family has for none (rule 9).
         entry: place in order of entering the queue; a new one after each retraction.
         admission: place in order of admission, a new one after each preemption; vLLM's only.
         entry_tokens: prefill tokens the server had computed then.

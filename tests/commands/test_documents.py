@@ -55,15 +55,35 @@ def test_decision_log_comparison_finds_the_first_difference(simulate, scenario, 
     assert compared().startswith("3 {'queue': (")
 
 
-def test_sglang_rules_cited_in_code_are_documented():
-    """Every `rule N` of a docstring or comment is one of the document's."""
-    numbers = re.findall(
-        r"^\*\*(\d+)\. ", (DOCS / "sglang.md").read_text(encoding="utf-8"), re.MULTILINE
-    )
-    assert numbers == [str(number) for number in range(1, 19)]
+def rule_numbers(document):
+    text = (DOCS / document).read_text(encoding="utf-8")
+    return re.findall(r"^\*\*(\d+)\. ", text, re.MULTILINE)
+
+
+def test_rules_cited_in_code_are_documented():
+    """Every `rule N` of a docstring or comment is one of the family's document."""
+    of_sglang, of_vllm = rule_numbers("sglang.md"), rule_numbers("vllm.md")
+    assert of_sglang == [str(number) for number in range(1, 19)]
+    assert of_vllm == [str(number) for number in range(1, 14)]
     for path in (DOCS.parent / "sim").rglob("*.py"):
-        for cited in re.findall(r"\brules? (\d+)", path.read_text(encoding="utf-8")):
+        text = path.read_text(encoding="utf-8")
+        numbers = of_vllm if "docs/vllm.md" in text or path.parent.name == "vllm" else of_sglang
+        for cited in re.findall(r"\brules? (\d+)", text):
             assert cited in numbers, f"{path}: rule {cited}"
+
+
+def test_tests_named_beside_vllms_own_exist():
+    """In the file that is named, or else in the one named before."""
+    text = (DOCS / "vllm.md").read_text(encoding="utf-8").split("## vLLM's own tests\n")[1]
+    cells = [row.split("|")[3] for row in text.splitlines() if row.startswith("| ")][1:]
+    source, num_tests = "", 0
+    for name in re.findall(r"`([\w/]+(?:\.py)?)`", " ".join(cells)):
+        if name.endswith(".py"):
+            source = (DOCS.parent / "tests" / name).read_text(encoding="utf-8")
+            continue
+        assert f"def {name}(" in source, name
+        num_tests += 1
+    assert num_tests > 30
 
 
 def test_documents_are_all_reachable_from_their_index():

@@ -71,8 +71,12 @@ def launched(searched=(), **settings):
 
 
 def test_launch_knows_every_key_of_the_section():
-    """A new key of the scheduler needs a flag, a variable, or a place among those without."""
-    assert {*GIVEN, *TOGETHER, *HOST_CACHE} == set(SchedulerSection.model_fields)
+    """A new key of the scheduler needs a flag, a variable, or a place among those without.
+
+    The family is the program.
+    """
+    known = {"family", *GIVEN, *TOGETHER, *HOST_CACHE}
+    assert known == set(SchedulerSection.model_fields)
 
 
 def test_launch_names_static_batching_and_turns_apart():

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from sim.scenario.scheduler_section import DEFAULT_MEM_FRACTION_STATIC
 from sim.scenario.schema import Scenario
+from sim.scenario.vllm_section import DEFAULT_GPU_MEMORY_UTILIZATION
 from sim.workload.config import DEFAULT_BLOCK_SIZE
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "scenario.md"
@@ -90,7 +91,7 @@ def bounds_in_words(schema):
         return ""
     if high == 2**31 - 1:
         return f"{opening}{low:g}, 2**31)"
-    powers = {10**n: f"10**{n}" for n in range(4, 13)} | {2**20: "2**20", 2**40: "2**40"}
+    powers = {10**n: f"10**{n}" for n in range(4, 13)} | {2**n: f"2**{n}" for n in (20, 36, 40)}
     return f"{opening}{low:g}, {powers.get(high, f'{high:g}')}"
 
 
@@ -121,4 +122,5 @@ def test_values_used_where_a_key_is_none_are_documented():
     """Fallbacks that are no defaults of the schema are said too."""
     text = DOCUMENT.read_text()
     assert f"{DEFAULT_MEM_FRACTION_STATIC} if none" in text
+    assert f"{DEFAULT_GPU_MEMORY_UTILIZATION} if none" in text
     assert f"{DEFAULT_BLOCK_SIZE} if none" in text

@@ -16,6 +16,7 @@ from sim.scenario.load import load_scenario, load_scenario_text
 from sim.scenario.yaml_loader import parse_yaml_mapping
 from sim.scheduler.config import SchedulerConfig
 from sim.scheduler.policy import POLICIES
+from sim.scheduler.vllm.config import VllmConfig
 
 LENGTHS = st.one_of(
     st.builds(lambda n: {"kind": "constant", "value": n}, st.integers(1, 1000)),
@@ -39,9 +40,35 @@ NAMES = st.one_of(
 
 
 @st.composite
+def sglang_sections(draw):
+    """Data of valid scheduler sections that need not say whose they are."""
+    page = draw(st.integers(1, 4096))
+    return {
+        "schedule_policy": draw(st.sampled_from(sorted(POLICIES))),
+        "page_size": page,
+        "context_length": page * draw(st.integers(1, 100)),
+        "max_total_tokens": page * draw(st.integers(1, 100)),
+        "chunked_prefill_size": draw(st.sampled_from([-1, page, 3 * page])),
+    }
+
+
+@st.composite
+def vllm_sections(draw):
+    """Data of valid scheduler sections of the other family."""
+    return {
+        "family": "vllm",
+        "scheduling_policy": draw(st.sampled_from(["fcfs", "priority"])),
+        "max_num_seqs": draw(st.integers(1, 2048)),
+        "max_model_len": draw(st.none() | st.integers(1, 2**31 - 1)),
+        "num_gpu_blocks_override": draw(st.integers(2, 2**36)),
+        "long_prefill_token_threshold": draw(st.integers(0, 2**31 - 1)),
+        "async_scheduling": draw(st.booleans()),
+    }
+
+
+@st.composite
 def scenarios(draw):
     """Data of valid scenarios."""
-    page = draw(st.integers(1, 4096))
     return {
         "name": draw(NAMES),
         "seed": draw(st.integers(0, 2**63 - 1)),
@@ -62,13 +89,7 @@ def scenarios(draw):
                 st.sampled_from([None, 7, {"factor": 1.5}]),
             ),
         },
-        "scheduler": {
-            "schedule_policy": draw(st.sampled_from(sorted(POLICIES))),
-            "page_size": page,
-            "context_length": page * draw(st.integers(1, 100)),
-            "max_total_tokens": page * draw(st.integers(1, 100)),
-            "chunked_prefill_size": draw(st.sampled_from([-1, page, 3 * page])),
-        },
+        "scheduler": draw(sglang_sections() | vllm_sections()),
         "slo": {"ttft_ms": draw(st.none() | st.floats(0.001, 1e6))},
     }
 
@@ -149,9 +170,29 @@ def test_scheduler_keys_left_out_take_the_schedulers_defaults(valid_text):
         ["scheduler.max_total_tokens=32768"],
     ).scenario.scheduler
     elsewhere = {"mem_fraction_static", "batching", "static_batch_size", "static_max_wait_ms"}
-    assert SchedulerConfig().static_batching is scheduler.static_batching() is None
+    assert scheduler.config(32768) == SchedulerConfig()
     for key, default in scheduler.model_dump(exclude=elsewhere).items():
         assert default == getattr(SchedulerConfig(), key)
+
+
+def test_scheduler_keys_left_out_take_those_of_the_family(valid_text):
+    """The same for vLLM's; the longest sequence is the pool's unless it is given."""
+    scheduler = load_scenario_text(
+        "".join(valid_text.partition("scheduler:")[:2]) + " {family: vllm}",
+        ["scheduler.num_gpu_blocks_override=2049"],
+    ).scenario.scheduler
+    config = VllmConfig(max_model_len=2048 * 16)
+    assert scheduler.config(scheduler.pool_tokens) == config
+    elsewhere = {"max_model_len", "num_gpu_blocks_override", "gpu_memory_utilization"}
+    for key, default in scheduler.model_dump(exclude=elsewhere).items():
+        assert default == getattr(config, key)
+
+
+def test_content_hash_of_the_first_family_is_that_without_a_family(valid_text):
+    """Results from before there was another family are still known."""
+    plain = load_scenario_text(valid_text).content_hash
+    said = load_scenario_text(valid_text, ["scheduler.family=sglang"]).content_hash
+    assert plain == said
 
 
 PIECES = [

@@ -71,7 +71,7 @@ class RunningPass:
             elif request.extend_end < request.fill_len:
                 is_scheduled = self._go_on(request)
             else:
-                is_scheduled = True  # the token that ends it is in flight
+                is_scheduled = True  # the token that ends it is in flight (rule 12)
             if not is_scheduled:
                 return
             self._next += 1

@@ -73,11 +73,11 @@ class VllmScheduler(BaseScheduler):
         self._somebody_left = True
 
     def num_tokens_kept(self, request: Request) -> int:
-        """All but the last token, even if a step computed it that was decided too early."""
+        """All but the last token, even if a step decided too early computed it (rule 9)."""
         return min(request.seq_len, request.num_tokens - 1)
 
     def in_order_of_end(self, finishing: list[Request]) -> list[Request]:
-        """In order of admission."""
+        """In order of admission (rule 8)."""
         return sorted(finishing, key=lambda request: request.admission)
 
     # ---- the step ------------------------------------------------------------------------------
@@ -242,7 +242,7 @@ class VllmScheduler(BaseScheduler):
         return num_new
 
     def _cache_rows(self) -> None:
-        """What decode rows have filled up by now can be found; nobody has looked since."""
+        """What decode rows have filled by now can be found (rule 9); nobody has looked since."""
         running, kv = self.running, self._kv
         for row in running.requests:
             num_known = row.prompt_len + running.num_generated(row)

@@ -1,0 +1,82 @@
+"""Every way in which vLLM's blocks can be unsound is found (INV-15)."""
+
+import pytest
+
+from sim.core.errors import InvariantError
+from sim.core.tokens import SegmentPrompt
+from sim.engine.check_blocks import check_blocks
+from sim.kvcache.block_manager import BlockManager
+
+
+def two_requests():
+    """A pool of eight blocks of four tokens; b shares a's first two, and has decoded one token."""
+    kv = BlockManager(8, 4)
+    requests = {}
+    for rid, segments in (("a", [(1, 10)]), ("b", [(1, 8), (2, 4)])):
+        request = kv.new_request(SegmentPrompt(segments), None, None)
+        num_tokens = sum(num for _, num in segments)
+        kv.admit(request, kv.find_prefix(request, num_tokens), num_tokens)
+        requests[rid] = (request, num_tokens)
+    kv.promise_pages(1)
+    requests["b"] = (requests["b"][0], 13)
+    return kv, requests
+
+
+def test_sound_blocks_pass():
+    """Shared, owned, promised and free ones."""
+    kv, requests = two_requests()
+    assert (kv.num_free_pages, kv.num_promised_pages) == (3, 1)
+    check_blocks(kv, requests)
+
+
+def lose_a_free_block(kv, requests):
+    kv.pool._free.popitem()
+
+
+def use_a_free_block(kv, requests):
+    kv.pool.num_users[kv.pool.free_blocks()[0]] = 1
+
+
+def forget_a_user(kv, requests):
+    kv.pool.num_users[0] = 1
+
+
+def forget_a_request(kv, requests):
+    del requests["b"]
+
+
+def promise_too_many(kv, requests):
+    kv.promise_pages(1)
+
+
+def hold_too_many(kv, requests):
+    requests["a"] = (requests["a"][0], 4)
+
+
+def misname_a_block(kv, requests):
+    kv.pool.hash_of[0] += 1
+
+
+def forget_a_name(kv, requests):
+    del kv.pool._holders[kv.pool.hash_of[1]]
+
+
+BREACHES = [
+    (lose_a_free_block, r"2 free \+ 4 used \+ 1 promised blocks are 7, not 8"),
+    (use_a_free_block, "a free block is in use"),
+    (forget_a_user, "users are miscounted"),
+    (forget_a_request, "others promised"),
+    (promise_too_many, "1 blocks due, others promised"),
+    (hold_too_many, "a holds blocks it has no tokens for"),
+    (misname_a_block, "a: blocks misnamed"),
+    (forget_a_name, "cached blocks are miscounted"),
+]
+
+
+@pytest.mark.parametrize(("spoil", "message"), BREACHES, ids=[b.__name__ for b, _ in BREACHES])
+def test_unsound_blocks_are_found(spoil, message):
+    """Each breach by itself, with words that say what it is."""
+    kv, requests = two_requests()
+    spoil(kv, requests)
+    with pytest.raises(InvariantError, match=message):
+        check_blocks(kv, requests)
