@@ -4,9 +4,9 @@ from sim.core.batch import ForwardMode
 from sim.latency.features import StepFeatures
 
 
-def decode_step(rows: int, context: int, longest: int = 0) -> StepFeatures:
-    """Decode rows with so much context between them; the longest row's, if it is to be known."""
-    return StepFeatures(ForwardMode.DECODE, 0, 0, 0, rows, context, context, 0, longest)
+def decode_step(rows: int, context: int, longest: int = 0, shortest: int = 0) -> StepFeatures:
+    """Decode rows with so much context between them; an end's, if it is to be known."""
+    return StepFeatures(ForwardMode.DECODE, 0, 0, 0, rows, context, context, 0, longest, shortest)
 
 
 def extend_step(*rows: tuple[int, int]) -> StepFeatures:
@@ -24,7 +24,11 @@ def extend_step(*rows: tuple[int, int]) -> StepFeatures:
 
 
 def mixed_step(
-    prefill: tuple[tuple[int, int], ...], rows: int, context: int, longest: int = 0
+    prefill: tuple[tuple[int, int], ...],
+    rows: int,
+    context: int,
+    longest: int = 0,
+    shortest: int = 0,
 ) -> StepFeatures:
     """Prefill rows of (cached, new) tokens beside decode rows."""
     extend = extend_step(*prefill)
@@ -34,4 +38,5 @@ def mixed_step(
         num_decode_context_tokens=context,
         num_context_tokens=extend.num_context_tokens + context,
         max_decode_context_tokens=longest,
+        min_decode_context_tokens=shortest,
     )

@@ -20,7 +20,6 @@ _Reader = Callable[[Path, int], LayerTimes]
 _FOR_LAYERS = ("num_layers", "all_reduce_gb_s", "all_reduce_latency_s")
 _FOR_WHOLE_MODELS = ("table_model", "table_hardware")
 _FINETUNED = "-instruct"
-_NO_CORRECTION = "this table has no skew_fit.csv, which says how"
 
 
 def build_layers(
@@ -44,12 +43,11 @@ def build_layers(
     if table is not None:
         _refuse(config, _FOR_LAYERS, "belongs to tables of layers; this one has whole models")
         sweeps = read_splitwise(table, config.tp, config.table_model, config.table_hardware)
-        _refuse(config, ("spread_correction",), _NO_CORRECTION)
+        _check_spread(config, known=False)
         return LayersLatency(WholeModel(sweeps), host, overlaps=overlaps)
     _refuse(config, _FOR_WHOLE_MODELS, "belongs to tables of whole models; this one has layers")
     layers = _layers(config, path, model)
-    if config.spread_correction and not layers.knows_spread:
-        raise InputError(f"latency.spread_correction: {_NO_CORRECTION}")
+    _check_spread(config, known=layers.knows_spread)
     corrects = config.spread_correction
     return LayersLatency(layers, host, overlaps=overlaps, corrects_spread=corrects)
 
@@ -138,6 +136,11 @@ def _check_same(times: LayerTimes, shape: ModelShape | None) -> None:
 def _sizes(shape: ModelShape) -> tuple[int, ...]:
     heads = shape.num_heads, shape.num_kv_heads, shape.head_dim
     return (shape.num_layers, shape.hidden_size, *heads, shape.intermediate_size)
+
+
+def _check_spread(config: LayersLatencyConfig, *, known: bool) -> None:
+    if config.spread_correction and not known:
+        raise InputError("latency.spread_correction: this table has no skew_fit, which says how")
 
 
 def _all_reduce(

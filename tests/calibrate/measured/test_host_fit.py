@@ -52,6 +52,15 @@ def fit_both(measured, serve):
     )
 
 
+def write_layers(path):
+    """Times of a whole model, in ms: of a prompt, of several at once, of tokens in a batch."""
+    sizes = "prompt_size,batch_size,token_size,prompt_time,token_time"
+    rows = ["512,1,128,10,5", "64,1,128,4,4.9", "2048,1,128,38,5.3"]
+    rows += [f"512,{batch},128,{10 * batch},{5 + batch / 10}" for batch in (2, 8, 16)]
+    lines = [f"model,hardware,tensor_parallel,{sizes}", *(f"m,h,4,{row}" for row in rows)]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
 @pytest.fixture
 def fit(load):
     """Fits the scenario's constant to a measured run."""
@@ -170,6 +179,17 @@ def test_fit_of_hidden_host_time_is_refused(fit, serve):
     overlap = "scheduler.disable_overlap_schedule=false"
     with pytest.raises(InputError, match="hidden behind the device's"):
         fit(serve(overlap, "latency.host_s=0.0001"), overlap)
+
+
+def test_fit_of_layers_finds_the_host_time_that_overlap_does_not_hide(fit, serve, folder):
+    """Of this kind host time is what stamps show, overlapped or not: the same number either way."""
+    write_layers(folder / "perf_model.csv")
+    layers = "latency={kind: layers, path: perf_model.csv, tp: 4}"
+    for overlap in ("true", "false"):
+        options = (layers, f"scheduler.disable_overlap_schedule={overlap}")
+        result = fit(serve(*options, "latency.host_s=0.002"), *options)
+        assert result.times.host_s == pytest.approx(0.002, abs=5e-5)
+        assert result.objective_after < 0.015
 
 
 def test_fit_says_when_steps_are_too_long_already(fit, serve):

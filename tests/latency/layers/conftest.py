@@ -245,13 +245,18 @@ def tables(tmp_path):
 
 @pytest.fixture
 def build(tables, tmp_path):
-    """The model of a section over small tables; `changes` as for `tables`, the rest are keys."""
+    """The model of a section over small tables; `changes` as for `tables`, the rest are keys.
 
-    def build_model(kind, changes=None, *, model=None, packed=False, **keys):
+    The scheduler does not overlap, unless `overlaps` says so.
+    """
+
+    def build_model(kind, changes=None, *, model=None, packed=False, overlaps=False, **keys):
         tables(kind, changes, packed=packed)
         section = {"kind": "layers", "path": kind} | keys
         config = TypeAdapter(LatencyConfig).validate_python(section)
         shape = None if model is None else load_model_shape(model, tmp_path)
-        return build_latency(config, model=shape, hardware=None, base_dir=tmp_path)
+        return build_latency(
+            config, model=shape, hardware=None, base_dir=tmp_path, overlaps=overlaps
+        )
 
     return build_model

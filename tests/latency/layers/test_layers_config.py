@@ -11,6 +11,10 @@ from sim.testing.latency_steps import decode_step, extend_step, mixed_step
 LINK = {"all_reduce_latency_s": 0.0, "all_reduce_gb_s": 0.0}
 
 
+STEPS = (decode_step(16, 1600), extend_step((0, 9), (0, 9)), mixed_step(((0, 9),), 4, 400))
+SPLITWISE = {"table_model": "llama2-70b", "table_hardware": "h100-80gb", "tp": 4}
+
+
 def test_layers_host_time_grows_with_the_requests_of_a_step(build):
     """1.5 ms a step and 10 us for every row, prefill and decode alike."""
     model = build("serving_sim", host_s=0.0015, host_per_request_s=1e-5)
@@ -19,6 +23,50 @@ def test_layers_host_time_grows_with_the_requests_of_a_step(build):
     assert model.step_ns(mixed_step(((0, 9),), 4, 400)).host_ns == 1_550_000
     assert model.decode_run_ns(decode_step(16, 1600), 3)[1].tolist() == [1_660_000] * 3
     assert build("serving_sim").step_ns(decode_step(16, 1600)).host_ns == 0
+
+
+@pytest.mark.parametrize("kind", ["serving_sim", "splitwise"])
+def test_layers_host_time_is_not_hidden_by_overlap(build, kind):
+    """It is what overlap leaves of it: device time is longer by as much, in steps and in runs."""
+    keys = SPLITWISE if kind == "splitwise" else {}
+    host = {"host_s": 0.0015, "host_per_request_s": 1e-5}
+    alone, beside, within = (
+        build(kind, **keys, **more)
+        for more in ({"overlaps": True}, host | {"overlaps": False}, host | {"overlaps": True})
+    )
+    for step in STEPS:
+        device_ns, host_ns = beside.step_ns(step)
+        assert host_ns == 1_500_000 + 10_000 * (step.num_prefill_rows + step.num_decode_rows)
+        assert alone.step_ns(step) == (device_ns, 0)
+        assert within.step_ns(step) == (device_ns + host_ns, 0)
+    device_ns, host_ns = beside.decode_run_ns(STEPS[0], 30)
+    assert alone.decode_run_ns(STEPS[0], 30)[0].tolist() == device_ns.tolist()
+    both_ns, none_ns = within.decode_run_ns(STEPS[0], 30)
+    assert both_ns.tolist() == (device_ns + host_ns).tolist()
+    assert none_ns.tolist() == [0] * 30
+
+
+def test_layers_host_times_of_a_file_are_not_hidden_by_overlap(build, tmp_path):
+    """Wherever they come from."""
+    write_host_times(HostTimes(0.002, 3e-5), {}, tmp_path / "host.json")
+    without = build("serving_sim").step_ns(STEPS[0]).device_ns
+    model = build("serving_sim", overlaps=True, host="host.json")
+    assert model.step_ns(STEPS[0]) == (without + 2_000_000 + 16 * 30_000, 0)
+
+
+def test_layers_spread_correction_needs_a_table_that_says_how(build, replaced):
+    """Vidur's and Splitwise's do not, and not every LLMServingSim profile; false is no request."""
+    off = {"meta.yaml": replaced("enabled: true", "enabled: false"), "tp1/skew_fit.csv": None}
+    line = r"^latency.spread_correction: this table has no skew_fit, which says how$"
+    for kind, changes, keys in (
+        ("serving_sim", off, {}),
+        ("vidur", None, {"num_layers": 7}),
+        ("splitwise", None, SPLITWISE),
+    ):
+        with pytest.raises(InputError, match=line):
+            build(kind, changes, **keys, spread_correction=True)
+        build(kind, changes, **keys, spread_correction=False)
+    build("serving_sim", spread_correction=True)
 
 
 def test_layers_host_times_may_be_a_file_beside_the_scenario(build, tmp_path):
@@ -89,6 +137,7 @@ def test_layers_unknown_things_at_the_path_are_named(build, tmp_path):
         {"path": "x", "all_reduce_gb_s": -1},
         {"path": "x", "all_reduce_latency_s": 61},
         {"path": "x", "layers": 3},
+        {"path": "x", "spread_correction": 1},
     ],
 )
 def test_layers_invalid_section_is_refused(section):

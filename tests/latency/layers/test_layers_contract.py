@@ -10,24 +10,37 @@ from sim.latency.model import Ranged
 from sim.testing.contracts import LatencyModelContract
 from sim.testing.latency_steps import decode_step, extend_step, mixed_step
 
+HOST = {"host_s": 0.0007, "host_per_request_s": 1e-6 / 3}
 SECTIONS = {
-    "serving_sim": {"host_s": 0.0007, "host_per_request_s": 1e-6 / 3},
-    "vidur": {"num_layers": 7},
-    "splitwise": {"table_model": "llama2-70b", "table_hardware": "h100-80gb", "tp": 4},
+    "serving_sim": ("serving_sim", HOST),
+    "serving_sim, spread": ("serving_sim", HOST | {"spread_correction": True}),
+    "vidur": ("vidur", {"num_layers": 7}),
+    "splitwise": (
+        "splitwise",
+        HOST | {"table_model": "llama2-70b", "table_hardware": "h100-80gb", "tp": 4},
+    ),
 }
 
 
-class TestLayersLatency(LatencyModelContract):
-    """One of each format."""
-
-    @pytest.fixture(params=sorted(SECTIONS))
-    def make_model(self, request, build):
-        return partial(build, request.param, **SECTIONS[request.param])
+@pytest.fixture(params=[False, True], ids=["in turn", "overlapped"])
+def overlaps(request):
+    """Host time is beside device time, or within."""
+    return request.param
 
 
 @pytest.fixture(params=sorted(SECTIONS))
-def model(request, build):
-    return build(request.param, **SECTIONS[request.param])
+def make_model(request, build, overlaps):
+    kind, keys = SECTIONS[request.param]
+    return partial(build, kind, overlaps=overlaps, **keys)
+
+
+@pytest.fixture
+def model(make_model):
+    return make_model()
+
+
+class TestLayersLatency(LatencyModelContract):
+    """One of each format, and of each way to take host time and unequal contexts."""
 
 
 same_tables_for_all = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -38,12 +51,14 @@ same_tables_for_all = settings(suppress_health_check=[HealthCheck.function_scope
     rows=st.integers(1, 400),
     mean=st.integers(1, 6_000),
     extra=st.integers(0, 10_000),
-    known=st.booleans(),
+    less=st.integers(0, 6_000),
+    known=st.tuples(st.booleans(), st.booleans()),
     num_steps=st.integers(1, 60),
 )
-def test_layers_a_run_equals_its_steps(model, rows, mean, extra, known, num_steps):
-    """To the bit, whether the longest row is known or not."""
-    first = decode_step(rows, rows * mean + extra % rows, mean + extra if known else 0)
+def test_layers_a_run_equals_its_steps(model, rows, mean, extra, less, known, num_steps):
+    """To the bit, whether the longest and the shortest row are known or not."""
+    longest, shortest = known[0] * (mean + extra), known[1] * max(mean - less, 1)
+    first = decode_step(rows, rows * mean + extra % rows, longest, shortest)
     device_ns, host_ns = model.decode_run_ns(first, num_steps)
     step = first
     for i in range(num_steps):

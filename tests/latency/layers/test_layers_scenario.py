@@ -1,5 +1,6 @@
 """Kind layers in scenario files: runs, what they say, and what `simulate validate` refuses."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,11 @@ workload:
   output_tokens: {kind: uniform, min: 1, max: 60}
 scheduler: {page_size: 16, max_total_tokens: 4096, chunked_prefill_size: 96}
 """
+SCHEDULER = "{page_size: 16, max_total_tokens: 4096, chunked_prefill_size: 96}"
+VLLM = (
+    "{family: vllm, block_size: 16, num_gpu_blocks_override: 257, max_num_seqs: 12,"
+    " max_num_batched_tokens: 96}"
+)
 
 
 @pytest.fixture
@@ -41,6 +47,9 @@ def scenario(tables, tmp_path, monkeypatch):
         ("size: 96}", "size: 96, enable_mixed_chunk: true}"),
         ("size: 96}", "size: 96, disable_overlap_schedule: true}"),
         ("seed: 3", "seed: 3\nreplicas: 2"),
+        ("path: profiles", "path: profiles, spread_correction: true"),
+        (SCHEDULER, VLLM),
+        (SCHEDULER, VLLM.replace("}", ", async_scheduling: false}")),
     ],
 )
 def test_scenario_of_layers_runs_the_same_step_by_step(scenario, capsys, old, new):
@@ -54,6 +63,28 @@ def test_scenario_of_layers_runs_the_same_step_by_step(scenario, capsys, old, ne
     assert told[0].err == told[1].err
     assert "servetwin: warning: " in told[0].err
     assert "LLMServingSim profile of meta-llama/Llama-3.1-8B on RTX" in told[0].out
+
+
+@pytest.mark.parametrize("overlap", ["false", "true"])
+def test_scenario_of_layers_takes_host_time_in_every_step(scenario, capsys, overlap):
+    """One request of 200 tokens: 200 steps of a millisecond more, overlapped or not.
+
+    The step that overlap launches in vain is over after the last token.
+    """
+    one = (
+        "workload.arrivals={kind: constant, rate_rps: 1}",
+        "workload.num_requests=1",
+        "workload.prompt_tokens={kind: constant, value: 90}",
+        "workload.output_tokens={kind: constant, value: 200}",
+        "latency.host_per_request_s=0",
+        f"scheduler.disable_overlap_schedule={overlap}",
+    )
+    e2e_ms = []
+    for host_s in (0.001, 0.002):
+        options = [word for key in (*one, f"latency.host_s={host_s}") for word in ("--set", key)]
+        assert main(["run", scenario(), "--format", "json", *options]) == 0
+        e2e_ms.append(json.loads(capsys.readouterr().out)["mean_e2e_latency_ms"])
+    assert e2e_ms[1] - e2e_ms[0] == pytest.approx(200, abs=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -94,6 +125,19 @@ def test_scenario_of_layers_that_cannot_run_is_refused_in_one_line(
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.splitlines() == [line]
+
+
+def test_scenario_of_layers_that_cannot_be_corrected_is_refused_in_one_line(
+    scenario, tables, capsys
+):
+    """Its table does not say how; the key stands on line 3."""
+    tables("vidur")
+    path = scenario("path: profiles,", "path: vidur, num_layers: 2, spread_correction: true,")
+    assert main(["validate", path]) == 2
+    assert capsys.readouterr().err == (
+        "simulate: study.yaml:3: latency.spread_correction: this table has no skew_fit, which says"
+        " how\n"
+    )
 
 
 def test_scenario_of_layers_in_order_validates(scenario, capsys):

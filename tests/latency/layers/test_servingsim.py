@@ -66,21 +66,46 @@ def test_serving_sim_further_chunks_add_what_they_take_above_a_launch(device_us)
     assert device_us(three) - device_us(one) == pytest.approx(32 * 16 + tokens + rows, abs=1e-2)
 
 
-def test_serving_sim_unequal_contexts_are_corrected(device_us):
-    """4 rows of 256 tokens, the longest of 640: the alpha of rate 0.4 up to 1k is 0.2."""
-    equal = device_us(decode_step(4, 4 * 257))
+@pytest.mark.parametrize(
+    ("shortest", "alone", "beside"),
+    [(0, 0.2, 0.4), (1, 0.2, 0.4), (128, 0.2, 0.4), (129, 0.1, 0.25), (257, 0.1, 0.25)],
+)
+def test_serving_sim_unequal_contexts_are_corrected_where_asked(device_us, shortest, alone, beside):
+    """4 rows of 256 tokens, the longest of 640: the alpha of rate 0.4 up to 1k is 0.2.
+
+    From 128 tokens in the shortest on, and its new one, the rate is a quarter at most;
+    beside a prefill chunk the table has no alpha for that. A shortest one that is not known: 0.
+    """
+    on = {"spread_correction": True}
     longest = 32 * (attention_us(0, 0, 4, 640) - attention_us(0, 0, 4, 256))
-    assert device_us(decode_step(4, 4 * 257, 641)) - equal == pytest.approx(0.2 * longest, abs=1e-2)
-    beside = device_us(mixed_step(((100, 16),), 4, 4 * 257))
-    skewed = device_us(mixed_step(((100, 16),), 4, 4 * 257, 641))
-    assert skewed - beside == pytest.approx(0.4 * longest, abs=1e-2)
+    equal = device_us(decode_step(4, 4 * 257), **on)
+    skewed = device_us(decode_step(4, 4 * 257, 641, shortest), **on)
+    assert skewed - equal == pytest.approx(alone * longest, abs=1e-2)
+    equal = device_us(mixed_step(((100, 16),), 4, 4 * 257), **on)
+    skewed = device_us(mixed_step(((100, 16),), 4, 4 * 257, 641, shortest), **on)
+    assert skewed - equal == pytest.approx(beside * longest, abs=1e-2)
+
+
+@pytest.mark.parametrize("keys", [{}, {"spread_correction": False}])
+def test_serving_sim_mean_context_alone_counts_unless_asked(device_us, keys):
+    """Whatever the longest and the shortest are, alone and beside a prefill chunk."""
+    for longest, shortest in ((0, 0), (641, 0), (641, 200), (4_000, 1)):
+        for step, wanted in (
+            (decode_step(4, 4 * 257, longest, shortest), decode_step(4, 4 * 257)),
+            (
+                mixed_step(((100, 16),), 4, 4 * 257, longest, shortest),
+                mixed_step(((100, 16),), 4, 4 * 257),
+            ),
+        ):
+            assert device_us(step, **keys) == device_us(wanted, spread_correction=True)
 
 
 def test_serving_sim_bin_without_an_alpha_takes_the_default(device_us):
     """One row in sixteen holds the length of all: 0.25, as meta.yaml says."""
-    equal = device_us(decode_step(16, 16 * 257))
+    on = {"spread_correction": True}
+    equal = device_us(decode_step(16, 16 * 257), **on)
     longest = 32 * (attention_us(0, 0, 16, 640) - attention_us(0, 0, 16, 256))
-    skewed = device_us(decode_step(16, 16 * 257, 641))
+    skewed = device_us(decode_step(16, 16 * 257, 641), **on)
     assert skewed - equal == pytest.approx(0.25 * longest, abs=1e-2)
 
 

@@ -28,9 +28,9 @@ ALPHAS = {
 TABLE = SkewTable(AXES, ALPHAS, default=0.9)
 
 
-def alpha(rows, mean, longest, chunk=0.0, cached=0.0):
+def alpha(rows, mean, longest, chunk=0.0, cached=0.0, *, shortest=0.0):
     """Times of 0 and 1 give the alpha itself."""
-    return TABLE.alphas(rows, chunk, cached).corrected(mean, longest, (0.0, 1.0))
+    return TABLE.alphas(rows, chunk, cached).corrected(mean, longest, shortest, (0.0, 1.0))
 
 
 @pytest.mark.parametrize(
@@ -64,22 +64,51 @@ def test_skew_takes_the_alpha_of_the_batchs_bin(batch, wanted):
     assert alpha(*batch) == wanted
 
 
+@pytest.mark.parametrize(
+    ("mean", "longest", "shortest", "wanted"),
+    [
+        (300, 1000, 0, 0.2),
+        (300, 1000, 66, 0.2),
+        (300, 1000, 67, 0.1),
+        (300, 1000, 300, 0.1),
+        (900, 1000, 0, 0.3),
+        (900, 1000, 750, 0.2),
+        (900, 1000, 751, 0.2),
+        (900, 1000, 749, 0.3),
+        (900, 1000, 867, 0.1),
+        (1000, 1000, 1000, 0.1),
+        (1500, 2000, 1300, 0.4),
+        (0, 0, 0, 0.1),
+    ],
+)
+def test_skew_rate_counts_from_the_shortest_context(mean, longest, shortest, wanted):
+    """How far the mean lies from it towards the longest: a quarter and less, 0.6 and less."""
+    assert alpha(4, mean, longest, shortest=shortest) == wanted
+
+
 def test_skew_moves_from_the_mean_towards_the_longest():
     """A fifth of the way from 50 to 90."""
-    assert TABLE.alphas(4).corrected(300, 1000, (50.0, 90.0)) == 58.0
+    assert TABLE.alphas(4).corrected(300, 1000, 0, (50.0, 90.0)) == 58.0
 
 
 def test_skew_changes_nothing_where_the_longest_context_is_not_slower():
     """Contexts are equal, or the table has noise."""
     alphas = TABLE.alphas(4)
-    assert alphas.corrected(300, 1000, (50.0, 50.0)) == 50.0
-    assert alphas.corrected(300, 1000, (50.0, 40.0)) == 50.0
-    assert alphas.corrected(0, 0, (50.0, 50.0)) == 50.0
+    assert alphas.corrected(300, 1000, 100, (50.0, 50.0)) == 50.0
+    assert alphas.corrected(300, 1000, 100, (50.0, 40.0)) == 50.0
+    assert alphas.corrected(300, 300, 300, (50.0, 50.0)) == 50.0
+    assert alphas.corrected(0, 0, 0, (50.0, 50.0)) == 50.0
 
 
 @given(
     st.lists(
-        st.tuples(st.integers(0, 2000), st.integers(0, 4000), st.floats(0, 1e6), st.floats(0, 1e6)),
+        st.tuples(
+            st.integers(0, 2000),
+            st.integers(0, 4000),
+            st.integers(0, 2000),
+            st.floats(0, 1e6),
+            st.floats(0, 1e6),
+        ),
         min_size=1,
         max_size=20,
     )
@@ -87,11 +116,11 @@ def test_skew_changes_nothing_where_the_longest_context_is_not_slower():
 def test_skew_of_many_batches_equals_one_by_one(batches):
     """To the bit."""
     alphas = TABLE.alphas(4)
-    mean, longest, *times = (
+    *contexts, at_mean, at_longest = (
         np.array(column, dtype=np.float64) for column in zip(*batches, strict=True)
     )
-    many = alphas.corrected_many(mean, longest, tuple(times))
-    one = [alphas.corrected(mean, longest, times) for mean, longest, *times in batches]
+    many = alphas.corrected_many(*contexts, (at_mean, at_longest))
+    one = [alphas.corrected(*contexts, times) for *contexts, times in _with_pairs(batches)]
     assert many.tolist() == one
 
 
@@ -99,12 +128,13 @@ def test_skew_of_many_batches_equals_one_by_one(batches):
     rows=st.integers(1, 300),
     mean=st.integers(1, 5_000),
     extra=st.integers(0, 20_000),
-    known=st.booleans(),
+    less=st.integers(0, 5_000),
+    known=st.tuples(st.booleans(), st.booleans()),
     fixed_ns=st.floats(0, 1e9),
     values=st.lists(st.floats(0, 1e4), min_size=3, max_size=3),
 )
-def test_decode_line_a_run_equals_its_steps(rows, mean, extra, known, fixed_ns, values):
-    """To the bit, with every row growing by a token and the longest with them."""
+def test_decode_line_a_run_equals_its_steps(rows, mean, extra, less, known, fixed_ns, values):
+    """To the bit, with every row growing by a token, the longest and the shortest with them."""
     line = DecodeLine(
         rows,
         fixed_ns,
@@ -113,16 +143,51 @@ def test_decode_line_a_run_equals_its_steps(rows, mean, extra, known, fixed_ns, 
         alphas=TABLE.alphas(rows),
     )
     context = rows * mean + extra % rows
-    longest = mean + extra if known else 0
-    run = line.run_ns(context, longest, 50).tolist()
-    steps = [line.step_ns(context + i * rows, longest and longest + i) for i in range(50)]
+    longest = mean + extra if known[0] else 0
+    shortest = max(mean - less, 1) if known[1] else 0
+    run = line.run_ns(context, longest, shortest, 50).tolist()
+    steps = [
+        line.step_ns(context + i * rows, longest and longest + i, shortest and shortest + i)
+        for i in range(50)
+    ]
     assert run == steps
     assert min(run) >= 1
+
+
+@pytest.mark.parametrize(
+    ("mean", "longest", "shortest", "slower"),
+    [(301, 1001, 67, range(24)), (301, 1001, 68, []), (241, 1001, 0, range(14, 24))],
+)
+def test_decode_line_rows_of_a_run_grow_together(mean, longest, shortest, slower):
+    """So the rate stays, just above a quarter or just below; not if the shortest is not known.
+
+    Which of the steps take the greater alpha: their share of the way to the longest context.
+    """
+    line = DecodeLine(4, 0.0, Curve([0, 9_000], [0.0, 9e6]), alphas=TABLE.alphas(4))
+    run = line.run_ns(4 * mean, longest, shortest, 24)
+    steps = [
+        line.step_ns(4 * (mean + i), longest + i, shortest and shortest + i) for i in range(24)
+    ]
+    assert run.tolist() == steps
+    mean_ns = 1000 * (mean - 1 + np.arange(24))
+    alphas = (run - mean_ns) / (1000 * (longest - mean))
+    assert alphas.round(6).tolist() == [0.2 if i in slower else 0.1 for i in range(24)]
 
 
 def test_decode_line_of_one_row_or_of_an_unknown_longest_has_no_skew():
     """One row is its own mean."""
     curve, alphas = Curve([0, 1000], [0.0, 1000.0]), TABLE.alphas(4)
-    for rows, longest, wanted in ((1, 501, 500), (4, 0, 500), (4, 1001, 600)):
+    for rows, longest, shortest, wanted in (
+        (1, 501, 501, 500),
+        (4, 0, 0, 500),
+        (4, 0, 401, 500),
+        (4, 1001, 0, 600),
+        (4, 1001, 401, 550),
+    ):
         line = DecodeLine(rows, 0.0, curve, alphas=alphas)
-        assert line.step_ns(501 * rows, longest) == wanted
+        assert line.step_ns(501 * rows, longest, shortest) == wanted
+        assert line.run_ns(501 * rows, longest, shortest, 1).tolist() == [wanted]
+
+
+def _with_pairs(batches):
+    return [(*contexts, (at_mean, at_longest)) for *contexts, at_mean, at_longest in batches]
