@@ -62,4 +62,5 @@ def test_launch_command_names_the_server():
     """One line for a shell."""
     launch = launched(max_num_seqs=16)
     assert launch.server == SERVER == "vLLM 0.19.0"
-    assert launch.command == f"{COMMAND} --max-num-batched-tokens 2048 --max-num-seqs 16"
+    flags = "--max-num-batched-tokens 2048 --max-num-seqs 16 --max-model-len auto"
+    assert launch.command == f"{COMMAND} {flags}"
