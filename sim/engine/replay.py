@@ -64,6 +64,9 @@ class _Replayer:
             if not self._catch_up(step):
                 return Divergence(f"step {number}", ("looked and found",), None, step, before)
             batch = self._decide(step["t_decided_ns"])
+            while batch is None and "looks_ns" not in step and self._preempted:
+                # A simulated server decides again at once.
+                batch = self._decide(step["t_decided_ns"])
             ours = None
             if batch is not None:
                 ours = describe_decision(batch, self._engine.state(), decode_crc(batch))
@@ -109,6 +112,11 @@ class _Replayer:
         batch = self._engine.begin_step(now_ns)
         self._engine.take_aborted()
         return batch
+
+    @property
+    def _preempted(self) -> bool:
+        """The last decision put somebody back: the next one may find something to launch."""
+        return bool(self._engine.scheduler.decisions.preempted)
 
     def _land(self) -> None:
         if self._flying is not None:

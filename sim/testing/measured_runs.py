@@ -111,9 +111,14 @@ class _TimedServer:
             landing = flying if self._overlaps else launched
             if landing is not None:
                 self._land(landing)
-            elif launched is None and self._arrivals:
+            elif launched is None and self._arrivals and not self._decides_again:
                 self._free_ns = max(self._free_ns, self._arrivals[0].spec.arrival_ns)
             flying = launched if self._overlaps else None
+
+    @property
+    def _decides_again(self) -> bool:
+        """The last decision launched nothing, but whoever it put back may be admitted now."""
+        return bool(self._engine.scheduler.decisions.preempted)
 
     def _launch(self) -> _Flight | None:
         decided_ns = self._free_ns + self._disturbance.lag_ns

@@ -1,4 +1,7 @@
-"""Hypothesis strategies for whole scenarios: every policy and mode, pools close to exhaustion."""
+"""Hypothesis strategies for whole scenarios: every policy and mode, pools close to exhaustion.
+
+Schedulers are of any family, SGLang's as often as vLLM's.
+"""
 
 from dataclasses import dataclass
 
@@ -14,6 +17,8 @@ from sim.scheduler.config import SchedulerConfig
 from sim.scheduler.fairness import AgingTokens, FairnessSettings, FairnessT, ForceFifo, KLpm
 from sim.scheduler.packing import PackSettings
 from sim.scheduler.policy import POLICIES, PRIORITY_POLICIES
+from sim.scheduler.settings import ServerConfig
+from sim.testing.random_vllm_configs import vllm_configs
 from sim.testing.workloads import ListWorkload, scripted
 from sim.workload.workload import ScriptedRequest, Turn
 
@@ -25,7 +30,7 @@ class RandomScenario:
     """Traffic, settings and speed of a small deployment."""
 
     workload: ListWorkload
-    config: SchedulerConfig
+    config: ServerConfig
     replicas: int
     step_s: float
     host_s: float
@@ -142,9 +147,20 @@ def _requests(draw: st.DrawFn, name: str, arrival_ns: int) -> ScriptedRequest:
     )
 
 
+def server_configs() -> st.SearchStrategy[ServerConfig]:
+    """Settings of any family."""
+    return st.one_of(scheduler_configs(), vllm_configs())
+
+
 @st.composite
-def random_scenarios(draw: st.DrawFn) -> RandomScenario:
-    """Up to 25 requests on up to three servers, some sent by clients that wait for answers."""
+def random_scenarios(
+    draw: st.DrawFn, configs: st.SearchStrategy[ServerConfig] | None = None
+) -> RandomScenario:
+    """Up to 25 requests on up to three servers, some sent by clients that wait for answers.
+
+    Args:
+        configs: settings of the servers; None: of any family.
+    """
     arrival_ns, requests = 0, []
     for i in range(draw(st.integers(1, 18))):
         arrival_ns += draw(st.sampled_from((0, 0, 1, 1_000_000, 7_500_000, 60_000_000)))
@@ -156,7 +172,7 @@ def random_scenarios(draw: st.DrawFn) -> RandomScenario:
         clients.append(turns)
     return RandomScenario(
         workload=ListWorkload(requests, clients),
-        config=draw(scheduler_configs()),
+        config=draw(server_configs() if configs is None else configs),
         replicas=draw(st.sampled_from((1, 1, 2, 3))),
         step_s=draw(st.sampled_from((0.001, 0.005))),
         host_s=draw(st.sampled_from((0.0, 0.0, 0.0005, 0.02))),

@@ -55,7 +55,7 @@ def drive(scenario):
     engine = build_engine(config, pool=pool, executor=executor)
     arriving = [r for r in scenario.workload.requests if engine.rejection(r.spec) is None]
     records, launched, now_ns = [], [], 0
-    lag = 0 if config.disable_overlap_schedule else 1
+    lag = 1 if config.overlaps else 0
     for _ in range(20_000):
         while arriving and arriving[0].spec.arrival_ns <= now_ns:
             request = arriving.pop(0)

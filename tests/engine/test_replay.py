@@ -32,7 +32,7 @@ def replay_server(scenario, config, lines, replica):
     steps = [line for line in lines if line["kind"] == "step" and line["replica"] == replica]
     pool = PageIds(config.pool_tokens // config.page_size, config.page_size)
     engine = build_engine(config, pool=pool, executor=executor)
-    recorded = Replay(arrivals, steps, overlaps=not config.disable_overlap_schedule)
+    recorded = Replay(arrivals, steps, overlaps=config.overlaps)
     return replay(engine, executor, recorded)
 
 

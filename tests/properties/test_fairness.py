@@ -44,7 +44,7 @@ def overtaken(served, config, replica=0):
 
 
 @settings(max_examples=150)
-@given(random_scenarios(), st.sampled_from((0, 1, 2 * MS, 30 * MS)))
+@given(random_scenarios(scheduler_configs()), st.sampled_from((0, 1, 2 * MS, 30 * MS)))
 def test_fairness_aged_requests_are_not_overtaken(scenario, t_ns):
     """Any policy, pool, chunking, priorities, servers and clients; every invariant checked."""
     config = replace(scenario.config, fairness=FairnessT(t_ns))

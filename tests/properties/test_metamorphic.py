@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from sim.latency.recorded import RecordedLatency
 from sim.scheduler.config import SchedulerConfig
 from sim.scheduler.fairness import FairnessT
+from sim.scheduler.vllm.config import VllmConfig
 from sim.testing.random_scenarios import random_scenarios
 from sim.testing.serve import linear_latency, serve
 from sim.testing.workloads import ListWorkload, scripted
@@ -18,16 +19,23 @@ from sim.workload.workload import Turn
 _PLENTY_TOKENS = 100_000
 
 
-@settings(max_examples=40)
+def with_pool(config, num_tokens):
+    """The same settings with pages of 4 tokens, and so many tokens of them."""
+    if isinstance(config, VllmConfig):
+        return replace(config, num_gpu_blocks=num_tokens // 4 + 1, block_size=4)
+    assume(config.chunked_prefill_size == -1 or config.chunked_prefill_size % 4 == 0)
+    return replace(config, max_total_tokens=num_tokens, page_size=4)
+
+
+@settings(max_examples=60)
 @given(scenario=random_scenarios(), factor=st.integers(2, 50))
 def test_pool_too_large_to_evict_hits_do_not_depend_on_its_size(scenario, factor):
     """Twice or fifty times more memory than ever needed: the same run."""
-    config = replace(scenario.config, max_total_tokens=_PLENTY_TOKENS, page_size=4)
-    assume(config.chunked_prefill_size == -1 or config.chunked_prefill_size % 4 == 0)
-    larger = replace(config, max_total_tokens=factor * _PLENTY_TOKENS)
     runs = [
-        serve(scenario.workload, one, scenario.latencies(), check=False).log.requests
-        for one in (config, larger)
+        serve(scenario.workload, config, scenario.latencies(), check=False).log.requests
+        for config in (
+            with_pool(scenario.config, times * _PLENTY_TOKENS) for times in (1, factor)
+        )
     ]
     for name in ("cached_tokens", "output_tokens", "scheduled_ns", "finish_ns"):
         assert getattr(runs[0], name).tolist() == getattr(runs[1], name).tolist()
@@ -62,20 +70,25 @@ def doubled(workload):
     return ListWorkload([later(request) for request in workload.requests], turns)
 
 
+def with_doubled_times(config):
+    """The same settings with twice the times; vLLM's have none."""
+    if isinstance(config, VllmConfig):
+        return config
+    if isinstance(config.fairness, FairnessT):
+        config = replace(config, fairness=FairnessT(2 * config.fairness.t_ns))
+    static = config.static_batching
+    if static is not None:
+        static = replace(static, max_wait_ns=2 * static.max_wait_ns)
+    return replace(config, static_batching=static)
+
+
 @settings(max_examples=60)
 @given(random_scenarios())
 def test_time_twice_as_slow_doubles_every_time(scenario):
     """No policy but a time-aware one may notice; there is none among these."""
     usual = serve(scenario.workload, scenario.config, scenario.latencies(), check=False).log
     slow_latencies = [DoubledLatency(model) for model in scenario.latencies()]
-    config = scenario.config
-    if isinstance(config.fairness, FairnessT):
-        config = replace(config, fairness=FairnessT(2 * config.fairness.t_ns))
-    if config.static_batching is not None:
-        wait_ns = 2 * config.static_batching.max_wait_ns
-        config = replace(
-            config, static_batching=replace(config.static_batching, max_wait_ns=wait_ns)
-        )
+    config = with_doubled_times(scenario.config)
     slow = serve(doubled(scenario.workload), config, slow_latencies, check=False).log
     for name in ("arrival_ns", "scheduled_ns", "first_token_ns", "finish_ns"):
         times_ns = getattr(usual.requests, name)

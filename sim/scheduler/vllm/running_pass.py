@@ -23,6 +23,9 @@ class Preemption(NamedTuple):
 
 Preempt = Callable[[Preemption], None]
 
+# Preemptions of one request.
+_PATIENCE = 100
+
 
 class RunningPass:
     """One pass over the running requests.
@@ -115,7 +118,7 @@ class RunningPass:
         """The one admitted last, or of those with the largest priority value the last to arrive."""
         if not self._by_priority:
             return self._admitted[-1]
-        return max(self._admitted, key=lambda r: (r.priority, r.spec.arrival_ns))
+        return max(self._admitted, key=_worth_little)
 
     def _take_out(self, victim: Request) -> bool:
         """Take a victim out, and back what it was given in this pass; True if it was given any.
@@ -131,6 +134,17 @@ class RunningPass:
             if victim in self.chunks:
                 self.chunks.remove(victim)
         return num_tokens > 0
+
+
+def _worth_little(request: Request) -> tuple[int, int, int]:
+    """By priority value and arrival; of equals, the one admitted first.
+
+    Two that arrived at the same instant could preempt one another for ever, the one admitted last
+    being spared each time. vLLM's clock tells any two apart: those that were put back so often go by
+    their order of entering.
+    """
+    is_stuck = request.preemptions >= _PATIENCE
+    return request.priority, request.spec.arrival_ns, request.entry if is_stuck else 0
 
 
 def step_tokens(config: VllmConfig, num_left: int, budget: int) -> int:

@@ -41,7 +41,7 @@ class VllmScheduler(BaseScheduler):
         self._back: list[Request] = []
         self._in_flight: Launch | None = None
         self._last: Launch | None = None
-        self._num_admissions = 0
+        self._num_admissions = self._num_entries = 0
         self._somebody_left = False
         self._num_preemptions_in_vain = 0
 
@@ -52,6 +52,8 @@ class VllmScheduler(BaseScheduler):
         return min(max_new_tokens, self._config.max_model_len - prompt_len)
 
     def enter(self, request: Request) -> None:
+        self._num_entries += 1
+        request.entry = self._num_entries
         self.waiting.add(request)
 
     def withdraw(self, request: Request) -> None:

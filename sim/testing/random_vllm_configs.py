@@ -1,0 +1,33 @@
+"""Hypothesis strategy for settings of family vllm: small budgets, pools close to exhaustion."""
+
+from hypothesis import strategies as st
+
+from sim.scheduler.vllm.config import VllmConfig
+
+_BLOCK_SIZES = (1, 2, 4, 16, 16, 64)
+
+
+@st.composite
+def vllm_configs(draw: st.DrawFn) -> VllmConfig:
+    """Settings that a scenario file could have, with room for at least a few blocks."""
+    block_size = draw(st.sampled_from(_BLOCK_SIZES))
+    num_blocks = max(draw(st.integers(60, 600)) // block_size, 4)
+    max_model_len = min(num_blocks * block_size, draw(st.sampled_from((10_000, 120, 200))))
+    max_num_seqs = draw(st.sampled_from((1, 2, 5, 64)))
+    max_num_batched_tokens = max(draw(st.sampled_from((8, 32, 100, 2_048))), max_num_seqs)
+    chunked = draw(st.integers(0, 3)) > 0
+    if not chunked:
+        max_num_batched_tokens = max(max_num_batched_tokens, max_model_len)
+    return VllmConfig(
+        max_num_batched_tokens=max_num_batched_tokens,
+        max_num_seqs=max_num_seqs,
+        max_model_len=max_model_len,
+        block_size=block_size,
+        num_gpu_blocks=num_blocks + 1,
+        enable_prefix_caching=draw(st.integers(0, 3)) > 0,
+        enable_chunked_prefill=chunked,
+        long_prefill_token_threshold=draw(st.sampled_from((0, 0, 5, 16, 50))),
+        scheduling_policy=draw(st.sampled_from(("fcfs", "priority"))),
+        async_scheduling=draw(st.booleans()),
+        scheduler_reserve_full_isl=draw(st.booleans()),
+    )
