@@ -159,6 +159,7 @@ def random_scenarios(
     """Up to 25 requests on up to three servers, some sent by clients that wait for answers.
 
     Args:
+        draw: hypothesis' own.
         configs: settings of the servers; None: of any family.
     """
     arrival_ns, requests = 0, []

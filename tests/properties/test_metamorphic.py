@@ -33,9 +33,7 @@ def test_pool_too_large_to_evict_hits_do_not_depend_on_its_size(scenario, factor
     """Twice or fifty times more memory than ever needed: the same run."""
     runs = [
         serve(scenario.workload, config, scenario.latencies(), check=False).log.requests
-        for config in (
-            with_pool(scenario.config, times * _PLENTY_TOKENS) for times in (1, factor)
-        )
+        for config in (with_pool(scenario.config, times * _PLENTY_TOKENS) for times in (1, factor))
     ]
     for name in ("cached_tokens", "output_tokens", "scheduled_ns", "finish_ns"):
         assert getattr(runs[0], name).tolist() == getattr(runs[1], name).tolist()

@@ -140,8 +140,8 @@ def _worth_little(request: Request) -> tuple[int, int, int]:
     """By priority value and arrival; of equals, the one admitted first.
 
     Two that arrived at the same instant could preempt one another for ever, the one admitted last
-    being spared each time. vLLM's clock tells any two apart: those that were put back so often go by
-    their order of entering.
+    being spared each time. vLLM's clock tells any two apart: requests that were put back so often
+    go by their order of entering.
     """
     is_stuck = request.preemptions >= _PATIENCE
     return request.priority, request.spec.arrival_ns, request.entry if is_stuck else 0

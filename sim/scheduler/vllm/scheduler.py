@@ -7,7 +7,7 @@ Rules by number: docs/vllm.md (vLLM 0.19.0, v1/core/sched/scheduler.py and async
 from collections.abc import Iterable
 
 from sim.core.batch import ForwardMode
-from sim.core.errors import InputError, InvariantError
+from sim.core.errors import InvariantError
 from sim.core.request import Status
 from sim.kvcache.block_manager import BlockManager
 from sim.scheduler.base import BaseScheduler
@@ -16,9 +16,6 @@ from sim.scheduler.request import Request
 from sim.scheduler.vllm.config import VllmConfig
 from sim.scheduler.vllm.running_pass import Preemption, RunningPass, step_tokens
 from sim.scheduler.vllm.waiting import build_waiting
-
-# Far more than any step preempts: with none of them getting a token, nobody ever will.
-_MOST_PREEMPTIONS_IN_VAIN = 10_000
 
 
 class VllmScheduler(BaseScheduler):
@@ -43,7 +40,6 @@ class VllmScheduler(BaseScheduler):
         self._last: Launch | None = None
         self._num_admissions = self._num_entries = 0
         self._somebody_left = False
-        self._num_preemptions_in_vain = 0
 
     # ---- requests ------------------------------------------------------------------------------
 
@@ -169,13 +165,6 @@ class VllmScheduler(BaseScheduler):
         victim.status = Status.WAITING
         victim.prefix_len = victim.extend_end = 0
         victim.preemptions += 1
-        self._num_preemptions_in_vain += 1
-        if self._num_preemptions_in_vain > _MOST_PREEMPTIONS_IN_VAIN:
-            raise InputError(
-                f"scheduler: vLLM's rules never end this: {by.rid}, {victim.rid} and others preempt"
-                " one another, and no request gets a token (more blocks, or"
-                " scheduler_reserve_full_isl, would help)"
-            )
         self.waiting.put_back(victim)
         self.decisions.preempted.append((by, [victim]))
 
@@ -265,8 +254,6 @@ class VllmScheduler(BaseScheduler):
         if prefill:
             mode = ForwardMode.MIXED if rows else ForwardMode.EXTEND
         launch = Launch(mode, prefill, rows, tuple([r for r in prefill if _is_prefilling(r)]))
-        if rows or len(launch.chunked) < len(prefill):
-            self._num_preemptions_in_vain = 0
         launch.resting = self._resting
         launch.resumed = [row for row in self._back if row.in_running_batch]
         return launch
