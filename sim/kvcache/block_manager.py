@@ -13,8 +13,10 @@ from sim.core.tokens import Prompt, TokenIds
 from sim.kvcache.block_pool import BlockPool
 from sim.kvcache.memory import KVMemory
 from sim.kvcache.page_pool import PageIdSpan, Span
+from sim.kvcache.prefix_index import PrefixIndex
 from sim.kvcache.request_blocks import RequestBlocks
 from sim.kvcache.request_kv import RequestKV
+from sim.kvcache.unnamed_blocks import UnnamedBlocks
 
 
 class BlockManager(KVMemory):
@@ -23,6 +25,8 @@ class BlockManager(KVMemory):
     Attributes:
         pool: the blocks.
         caches: blocks are found again by their contents.
+        num_decisions: steps decided so far, kept by the scheduler: of equal blocks the one that was
+            full first is found.
     """
 
     def __init__(self, num_blocks: int, block_size: int, *, caches: bool = True) -> None:
@@ -31,7 +35,10 @@ class BlockManager(KVMemory):
         self.page_size = block_size
         self.num_pages = num_blocks
         self.host = None
+        self.num_decisions = 0
+        self._index = PrefixIndex(self.pool, block_size)
         self._promised: list[int] = []
+        self._num_admitted = 0
 
     @property
     def num_free_pages(self) -> int:
@@ -65,41 +72,69 @@ class BlockManager(KVMemory):
         """
         if not self.caches:
             return []
-        num_blocks = (num_tokens - 1) // self.page_size
-        return self.pool.find(_table(kv).hashes(num_blocks, self.page_size)[:num_blocks])
+        table = _table(kv)
+        return self._index.find(table.hashes, table.ids, (num_tokens - 1) // self.page_size)
 
     def fits(self, found: list[int], num_tokens: int) -> bool:
         """Whether a request that found these blocks can have blocks for so many tokens in all."""
         num_new = -(-num_tokens // self.page_size) - len(found)
         return num_new + self.pool.num_unused(found) <= self.pool.num_free_blocks
 
-    def admit(self, kv: RequestKV, found: list[int], num_tokens: int) -> None:
-        """Use the blocks found, and take others for the rest of the first `num_tokens` tokens."""
+    def admit(
+        self,
+        kv: RequestKV,
+        found: list[int],
+        num_tokens: int,
+        catch_up: Callable[[], None] | None = None,
+    ) -> None:
+        """Use the blocks found, and take others for the rest of the first `num_tokens` tokens.
+
+        Args:
+            kv: the request's; it holds nothing.
+            found: what it found.
+            num_tokens: of them, that are computed next; they must fit.
+            catch_up: called when others look for what it decodes, to call `cache_full_blocks`;
+                None: that is called whenever it has decoded something.
+        """
         table = _table(kv)
         self.pool.use(found)
         table.blocks = found
-        table.num_cached_blocks = len(found)
+        self._num_admitted += 1
+        unnamed = UnnamedBlocks(self._num_admitted, found, table.hashes, table.ids)
+        table.unnamed = unnamed
         self.grow(kv, num_tokens)
+        if self.caches:
+            unnamed.catch_up = catch_up
+            self._index.add(unnamed)
 
     def grow(self, kv: RequestKV, num_tokens: int) -> None:
         """Take blocks for the first `num_tokens` tokens, all of them known; they must fit."""
         table = _table(kv)
         table.blocks += self.pool.take(-(-num_tokens // self.page_size) - len(table.blocks))
-        self.cache_full_blocks(kv, num_tokens)
+        if self.caches and table.unnamed is not None:
+            num_full = num_tokens // self.page_size - table.unnamed.num_full
+            table.unnamed.full_at += [self.num_decisions] * num_full
 
     def num_missing(self, kv: RequestKV, num_tokens: int) -> int:
         """Blocks a request has to take for its first `num_tokens` tokens, none promised to it."""
         return -(-num_tokens // self.page_size) - len(_table(kv).blocks)
 
-    def cache_full_blocks(self, kv: RequestKV, num_tokens: int) -> None:
-        """Full blocks of the first `num_tokens` tokens, known and computed, can be found."""
+    def cache_full_blocks(self, kv: RequestKV, num_tokens: int, *, ago: int = 0) -> None:
+        """Full blocks of the first `num_tokens` tokens, known and computed, can be found.
+
+        Those that could not be found before have been decoded, a token at each decision; the last
+        token so many decisions ago.
+        """
         table, size = _table(kv), self.page_size
-        first, end = table.num_cached_blocks, num_tokens // size
-        if not self.caches or end <= first:
+        if not self.caches or table.unnamed is None:
             return
-        self._hand_out(table, end)
-        self.pool.cache(table.blocks[first:end], table.hashes(end, size)[first:end])
-        table.num_cached_blocks = end
+        first, end = table.unnamed.num_full, num_tokens // size
+        if end > first:
+            self._hand_out(table, end)
+            last_full = self.num_decisions - ago - num_tokens % size
+            table.unnamed.full_at += range(
+                last_full - (end - first - 1) * size, last_full + 1, size
+            )
 
     # ---- decode --------------------------------------------------------------------------------
 
@@ -127,9 +162,12 @@ class BlockManager(KVMemory):
         """Free a request's blocks, the last one to be taken first."""
         table = _table(kv)
         self._hand_out(table, -(-seq_len // self.page_size))
-        self.pool.give_back(reversed(table.blocks))
-        table.blocks = []
-        table.num_cached_blocks = 0
+        unnamed = table.unnamed
+        if unnamed is None:
+            raise InvariantError("a request gave back blocks without having any")
+        run = self.pool.give_back(table.blocks, unnamed.num_named)
+        unnamed.freed(run, table.part, self.page_size)
+        table.blocks, table.unnamed = [], None
 
     def spans(self, kv: RequestKV, seq_len: int) -> list[Span]:
         table = _table(kv)

@@ -1,13 +1,17 @@
 """vLLM's block pool: which blocks are free, in which order they are used again, what they hold.
 
 Follows vLLM 0.19.0 (docs/vllm.md, rules 8 to 11). A free block keeps its contents until it is taken
-for something else, and is found by their hash meanwhile.
+for something else, and is found by their hash meanwhile. Only blocks that somebody might find are
+named (sim.kvcache.unnamed_blocks); the others belong to one request, or to nobody.
 """
 
-from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from bisect import insort
+from collections.abc import Iterable
 
-from sim.core.errors import InvariantError
+from sim.kvcache.free_blocks import FreeBlocks, FreedRun
+
+# When a block became full, which admitted request filled it, the block.
+_Holder = tuple[int, int, int]
 
 
 class BlockPool:
@@ -15,55 +19,69 @@ class BlockPool:
 
     Attributes:
         num_blocks: how many there are.
-        num_users: requests that use each block.
-        hash_of: hash of each block's contents; 0: it has none.
+        hash_of: hash of each named block's contents.
+        unused: named blocks that nobody uses.
+        other_users: of blocks that several requests use: how many but one.
     """
 
     def __init__(self, num_blocks: int) -> None:
         self.num_blocks = num_blocks
-        self.num_users = [0] * num_blocks
-        self.hash_of = [0] * num_blocks
-        # In the order in which they are taken.
-        self._free: OrderedDict[int, None] = OrderedDict.fromkeys(range(num_blocks))
+        self.hash_of: dict[int, int] = {}
+        self.unused: set[int] = set()
+        self.other_users: dict[int, int] = {}
+        self._free = FreeBlocks(num_blocks)
         # Several blocks may have the same contents: vLLM does not put them together.
-        self._holders: dict[int, list[int]] = {}
+        self._holders: dict[int, list[_Holder]] = {}
 
     @property
     def num_free_blocks(self) -> int:
         return len(self._free)
 
     @property
-    def num_cached_blocks(self) -> int:
-        """Blocks whose contents can be found."""
+    def num_named_blocks(self) -> int:
+        """Blocks that can be found; those in `hash_of`."""
         return sum(map(len, self._holders.values()))
 
     def free_blocks(self) -> list[int]:
         """All that are free, the next to be taken first."""
-        return list(self._free)
+        return self._free.as_list()
 
-    def find(self, hashes: Iterable[int]) -> list[int]:
-        """Blocks with these contents, up to the first that is missing; the oldest of each."""
-        found = []
-        holders = self._holders
-        for content in hashes:
-            blocks = holders.get(content)
-            if blocks is None:
-                break
-            found.append(blocks[0])
-        return found
+    # ---- contents ------------------------------------------------------------------------------
 
-    def num_unused(self, blocks: Iterable[int]) -> int:
-        """How many of these blocks are free: using them takes them off the free ones."""
-        num_users = self.num_users
-        return sum([not num_users[block] for block in blocks])
+    def find(self, content: int) -> int | None:
+        """The block that holds this; of several the one that was full first."""
+        holders = self._holders.get(content)
+        return None if holders is None else holders[0][2]
 
-    def use(self, blocks: Iterable[int]) -> None:
-        """One more request uses these blocks, for what they hold."""
-        num_users, free = self.num_users, self._free
-        for block in blocks:
-            if not num_users[block]:
-                del free[block]
-            num_users[block] += 1
+    def name(self, content: int, holder: _Holder, *, is_free: bool) -> None:
+        """From now on a block is found by its contents.
+
+        Args:
+            content: what it is found by.
+            holder: the block, unnamed so far; the decision that filled it; the number, in order of
+                admission, of the request that it was filled for.
+            is_free: nobody uses it.
+        """
+        block = holder[2]
+        self.hash_of[block] = content
+        if is_free:
+            self.unused.add(block)
+        holders = self._holders.get(content)
+        if holders is None:
+            self._holders[content] = [holder]
+        else:
+            insort(holders, holder)
+
+    def _forget(self, block: int) -> None:
+        content = self.hash_of.pop(block)
+        self.unused.discard(block)
+        holders = self._holders[content]
+        if len(holders) == 1:
+            del self._holders[content]
+        else:
+            self._holders[content] = [holder for holder in holders if holder[2] != block]
+
+    # ---- users ---------------------------------------------------------------------------------
 
     def take(self, num_blocks: int) -> list[int]:
         """The free blocks whose turn it is, for one request; what they held is gone.
@@ -71,44 +89,44 @@ class BlockPool:
         Raises:
             InvariantError: there are not so many.
         """
-        free, hash_of = self._free, self.hash_of
-        if num_blocks > len(free):
-            raise InvariantError(f"{num_blocks} blocks taken, {len(free)} free")
-        taken = []
-        for _ in range(num_blocks):
-            block = free.popitem(last=False)[0]
-            self.num_users[block] = 1
-            if hash_of[block]:
-                self._forget(block)
-            taken.append(block)
+        taken = self._free.take(num_blocks)
+        if not self.hash_of.keys().isdisjoint(taken):
+            for block in taken:
+                if block in self.hash_of:
+                    self._forget(block)
         return taken
 
-    def cache(self, blocks: Sequence[int], hashes: Sequence[int]) -> None:
-        """These blocks, full now, can be found by these hashes."""
-        hash_of, holders = self.hash_of, self._holders
-        for block, content in zip(blocks, hashes, strict=True):
-            hash_of[block] = content
-            found = holders.get(content)
-            if found is None:
-                holders[content] = [block]
+    def num_unused(self, found: Iterable[int]) -> int:
+        """How many of these named blocks are free: using them takes them off the free ones."""
+        return len(self.unused.intersection(found))
+
+    def use(self, found: Iterable[int]) -> None:
+        """One more request uses these named blocks, for what they hold."""
+        for block in found:
+            if block in self.unused:
+                self.unused.remove(block)
+                self._free.remove(block)
             else:
-                found.append(block)
+                self.other_users[block] = self.other_users.get(block, 0) + 1
 
-    def give_back(self, blocks: Iterable[int]) -> None:
-        """A request uses these blocks no more; the first one is to be taken first."""
-        num_users, free = self.num_users, self._free
-        for block in blocks:
-            num_users[block] -= 1
-            if not num_users[block]:
-                free[block] = None
-            elif num_users[block] < 0:
-                raise InvariantError(f"block {block} was given back twice")
+    def give_back(self, blocks: list[int], num_named: int) -> FreedRun:
+        """A request uses these blocks no more; the last one is to be taken first.
 
-    def _forget(self, block: int) -> None:
-        content = self.hash_of[block]
-        self.hash_of[block] = 0
-        blocks = self._holders[content]
-        if len(blocks) == 1:
-            del self._holders[content]
-        else:
-            blocks.remove(block)
+        Args:
+            blocks: all that it used, in order of its tokens.
+            num_named: the first so many are named; others may use them too.
+        """
+        freed = blocks[num_named:]
+        freed.reverse()
+        for block in reversed(blocks[:num_named]):
+            num_others = self.other_users.get(block, 0)
+            if num_others > 1:
+                self.other_users[block] = num_others - 1
+            elif num_others:
+                del self.other_users[block]
+            else:
+                self.unused.add(block)
+                freed.append(block)
+        run = FreedRun(freed)
+        self._free.append(run)
+        return run

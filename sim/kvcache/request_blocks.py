@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 from sim.core.token_sequences import TokenSequence
 from sim.core.tokens import Prompt, TokenIds
-from sim.kvcache.block_hashes import prefix_hashes
 from sim.kvcache.page_pool import PageCount
 from sim.kvcache.request_kv import RequestKV
+from sim.kvcache.unnamed_blocks import UnnamedBlocks
 
 _NO_PAGES = PageCount(0)
 
@@ -16,10 +16,11 @@ class RequestBlocks(RequestKV):
 
     Attributes:
         blocks: in order of its tokens, those promised for decode steps left out.
-        num_cached_blocks: the first blocks, which can be found by their contents.
+        unnamed: what it has filled itself, None while it holds nothing.
+        hashes: of the prefixes of its tokens, as far as they were made.
     """
 
-    __slots__ = ("_hashes", "blocks", "num_cached_blocks")
+    __slots__ = ("blocks", "hashes", "unnamed")
 
     def __init__(
         self,
@@ -29,15 +30,10 @@ class RequestBlocks(RequestKV):
     ) -> None:
         super().__init__(prompt, output_ids, output_part=output_part, no_pages=_NO_PAGES)
         self.blocks: list[int] = []
-        self.num_cached_blocks = 0
-        self._hashes: list[int] = []
+        self.unnamed: UnnamedBlocks | None = None
+        self.hashes: list[int] = []
 
-    def hashes(self, num_blocks: int, block_size: int) -> list[int]:
-        """Of the first blocks of prompt and output so far, or of a few more."""
-        known = self._hashes
-        num_known = len(known)
-        if num_known < num_blocks:
-            token_ids = self.ids(num_known * block_size, num_blocks * block_size)
-            before = known[-1] if known else 0
-            known += prefix_hashes(token_ids, block_size, num_known, before)
-        return known
+    @property
+    def num_cached_blocks(self) -> int:
+        """The first blocks, which can be found by their contents."""
+        return 0 if self.unnamed is None else self.unnamed.num_full

@@ -6,6 +6,7 @@ from sim.core.errors import InvariantError
 from sim.core.tokens import SegmentPrompt
 from sim.engine.check_blocks import check_blocks
 from sim.kvcache.block_manager import BlockManager
+from sim.kvcache.free_blocks import FreedRun
 
 
 def two_requests():
@@ -30,15 +31,15 @@ def test_sound_blocks_pass():
 
 
 def lose_a_free_block(kv, requests):
-    kv.pool._free.popitem()
+    kv.pool._free.take(1)
 
 
 def use_a_free_block(kv, requests):
-    kv.pool.num_users[kv.pool.free_blocks()[0]] = 1
+    requests["b"][0].blocks[-1] = kv.pool.free_blocks()[0]
 
 
 def forget_a_user(kv, requests):
-    kv.pool.num_users[0] = 1
+    del kv.pool.other_users[0]
 
 
 def forget_a_request(kv, requests):
@@ -57,6 +58,27 @@ def misname_a_block(kv, requests):
     kv.pool.hash_of[0] += 1
 
 
+def misname_another(kv, requests):
+    kv.pool.hash_of[2] = 7
+
+
+def free_a_block_twice(kv, requests):
+    kv.pool._free.append(FreedRun(kv.pool.free_blocks()[:1]))
+
+
+def forget_a_free_block(kv, requests):
+    kv.pool._free._num_free -= 1
+
+
+def forget_who_is_unused(kv, requests):
+    kv.pool.unused.add(0)
+
+
+def name_a_promised_block(kv, requests):
+    kv.pool.hash_of[kv._promised[0]] = 7
+    kv.pool._holders[7] = [(0, 0, kv._promised[0])]
+
+
 def forget_a_name(kv, requests):
     del kv.pool._holders[kv.pool.hash_of[1]]
 
@@ -69,7 +91,12 @@ BREACHES = [
     (promise_too_many, "1 blocks due, others promised"),
     (hold_too_many, "a holds blocks it has no tokens for"),
     (misname_a_block, "a: blocks misnamed"),
-    (forget_a_name, "cached blocks are miscounted"),
+    (misname_another, "a: blocks named that are not known to be"),
+    (free_a_block_twice, "a block is free twice"),
+    (forget_a_free_block, "free blocks are miscounted"),
+    (forget_who_is_unused, "named blocks that nobody uses are miscounted"),
+    (name_a_promised_block, "a promised block has a name"),
+    (forget_a_name, "named blocks are miscounted"),
 ]
 
 

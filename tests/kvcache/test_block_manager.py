@@ -26,7 +26,9 @@ class Desk:
         """
         prompt = SegmentPrompt(segments)
         request = self.kv.new_request(
-            prompt, lambda n: stream_token_ids(_ANSWER, 0, n), lambda start, stop: None
+            prompt,
+            lambda n: stream_token_ids(_ANSWER, 0, n),
+            lambda start, stop: stream_token_ids(_ANSWER, start, stop),
         )
         found = self.kv.find_prefix(request, len(prompt))
         end = len(prompt) if num_tokens is None else len(found) * self.kv.page_size + num_tokens
@@ -66,7 +68,7 @@ def test_full_blocks_are_cached_when_they_are_taken():
     desk = Desk()
     request = desk.admit((1, 55))
     assert request.blocks == [0, 1, 2, 3]
-    assert [bool(desk.pool.hash_of[block]) for block in range(4)] == [True, True, True, False]
+    assert request.num_cached_blocks == 3
     assert desk.found((1, 48), (2, 7)) == [0, 1, 2]
 
 
@@ -76,7 +78,7 @@ def test_prefix_in_use_is_shared():
     desk.admit((1, 48), (2, 7))
     second = desk.admit((1, 48), (3, 5))
     assert second.blocks == [0, 1, 2, 4]
-    assert desk.pool.num_users[:5] == [2, 2, 2, 1, 1]
+    assert desk.pool.other_users == {0: 1, 1: 1, 2: 1}
     assert desk.pool.num_free_blocks == 5
 
 
@@ -121,11 +123,11 @@ def test_request_that_does_not_fit_touches_nothing():
     longer = desk.admit((1, 96))
     desk.admit((2, 32))
     desk.release(longer)
-    queue, users = desk.pool.free_blocks(), [*desk.pool.num_users]
+    queue, users = desk.pool.free_blocks(), {**desk.pool.other_users}
     assert len(queue) == 5
     assert len(desk.found((1, 96), (3, 48))) == 6
     assert desk.admit((1, 96), (3, 48)) is None
-    assert (desk.pool.free_blocks(), desk.pool.num_users) == (queue, users)
+    assert (desk.pool.free_blocks(), desk.pool.other_users) == (queue, users)
     assert desk.admit((1, 96), (3, 32)) is not None
 
 
@@ -192,7 +194,7 @@ def test_caching_off_names_nothing():
     request = desk.admit((1, 12))
     desk.decode(request, 13)
     assert desk.found((1, 13)) == []
-    assert desk.pool.num_cached_blocks == 0
+    assert desk.pool.num_named_blocks == 0
     assert desk.admit((1, 1)) is None
     desk.release(request)
     assert desk.pool.free_blocks() == [3, 2, 1, 0]

@@ -5,6 +5,7 @@ Rules by number: docs/vllm.md (vLLM 0.19.0, v1/core/sched/scheduler.py and async
 """
 
 from collections.abc import Iterable
+from functools import partial
 
 from sim.core.batch import ForwardMode
 from sim.core.errors import InvariantError
@@ -82,6 +83,7 @@ class VllmScheduler(BaseScheduler):
 
     def next_launch(self, now_ns: int, in_flight: Launch | None) -> Launch | None:
         self.decisions = Decisions()
+        self._kv.num_decisions += 1
         self._in_flight = in_flight
         self._drop_finished()
         self._join_rows()
@@ -146,6 +148,8 @@ class VllmScheduler(BaseScheduler):
         """Rows that get nothing sit the launch out; a token of theirs in flight counts."""
         self._resting = rows
         self.running.remove(rows)
+        for row in rows:
+            self._cache_decoded(row, was_scheduled=False)
         if self._in_flight is not None and self._ticks_in_flight:
             for row in rows:
                 row.num_generated += row not in self._in_flight.prefill
@@ -158,8 +162,7 @@ class VllmScheduler(BaseScheduler):
             victim.seq_len += was_scheduled
             if self._ticks_in_flight and victim in self._back:
                 victim.num_generated += 1  # counted as missed, see `_join_rows`
-        num_findable = self._num_findable(victim, was_scheduled=was_scheduled)
-        self._kv.cache_full_blocks(victim.kv, num_findable)
+        self._cache_decoded(victim, was_scheduled=was_scheduled)
         self.release(victim)
         self._keep_token_in_flight(victim)
         victim.status = Status.WAITING
@@ -168,17 +171,26 @@ class VllmScheduler(BaseScheduler):
         self.waiting.put_back(victim)
         self.decisions.preempted.append((by, [victim]))
 
-    def _num_findable(self, request: Request, *, was_scheduled: bool) -> int:
-        """Its first tokens whose full blocks vLLM would have cached by now (rule 9).
+    def _cache_decoded(self, request: Request, *, was_scheduled: bool) -> None:
+        """Others find the full blocks of an admitted request, as far as vLLM cached them (rule 9).
 
         What a decode row in flight computes is cached when its token comes, or when the row is
         scheduled again: neither has happened to a row that leaves meanwhile.
         """
         launch = self._in_flight
-        num_tokens = min(request.seq_len, request.num_tokens)
-        if launch is None or was_scheduled or request in launch.prefill:
-            return num_tokens
-        return num_tokens - (request in launch.decode)
+        if request.in_running_batch:
+            num_known = request.prompt_len + self.running.num_generated(request)
+            num_tokens = min(self.running.seq_len(request), num_known)
+        else:
+            num_tokens = min(request.seq_len, request.num_tokens)
+        in_flight = launch is not None and request in launch.decode
+        if in_flight and not was_scheduled and request not in launch.prefill:
+            num_tokens -= 1
+        self._kv.cache_full_blocks(request.kv, num_tokens, ago=int(not was_scheduled))
+
+    def _catch_up(self, request: Request) -> None:
+        """Somebody looks for what a request has decoded."""
+        self._cache_decoded(request, was_scheduled=request.in_running_batch)
 
     def _keep_token_in_flight(self, victim: Request) -> None:
         """The token that is on its way counts, and may even end the request (rule 13)."""
@@ -196,8 +208,6 @@ class VllmScheduler(BaseScheduler):
         """Admit waiting requests, the next one first, until one does not fit (rules 5 to 7)."""
         admitted: list[Request] = []
         most = self._config.max_num_seqs
-        if len(self.waiting) and budget > 0 and len(self.admitted) < most:
-            self._cache_rows()
         while len(self.waiting) and budget > 0 and len(self.admitted) < most:
             request = self.waiting.next()
             num_tokens = self._admit(request, budget)
@@ -221,7 +231,7 @@ class VllmScheduler(BaseScheduler):
         if not kv.fits(found, needed):
             return 0
         self.waiting.remove(request)
-        kv.admit(request.kv, found, prefix_len + num_new)
+        kv.admit(request.kv, found, prefix_len + num_new, partial(self._catch_up, request))
         request.fill_len = num_tokens
         request.prefix_len = prefix_len
         request.extend_end = request.seq_len = prefix_len + num_new
@@ -231,16 +241,6 @@ class VllmScheduler(BaseScheduler):
         self.admitted.append(request)
         self.num_slots_used += 1
         return num_new
-
-    def _cache_rows(self) -> None:
-        """What decode rows have filled by now can be found (rule 9); nobody has looked since."""
-        running, kv = self.running, self._kv
-        for row in running.requests:
-            num_known = row.prompt_len + running.num_generated(row)
-            kv.cache_full_blocks(row.kv, min(running.seq_len(row), num_known))
-        if self._in_flight is not None:
-            for row in self._in_flight.leaving:
-                kv.cache_full_blocks(row.kv, self._num_findable(row, was_scheduled=False))
 
     # ---- the launch ----------------------------------------------------------------------------
 
@@ -281,6 +281,7 @@ class VllmScheduler(BaseScheduler):
         return no_more or not len(self.waiting)
 
     def decode_again(self, num_steps: int) -> list[float]:
+        self._kv.num_decisions += num_steps
         return [self.new_token_ratio] * num_steps
 
     @property

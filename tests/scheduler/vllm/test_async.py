@@ -1,6 +1,10 @@
 """Deciding a step while the one before runs (rules 12 and 13)."""
 
+import numpy as np
 import pytest
+
+from sim.core.tokens import ArrayPrompt, stream_token_ids
+from sim.engine.scripted import END_TOKEN
 
 _AHEAD = {"async_scheduling": True}
 
@@ -22,7 +26,10 @@ def test_end_token_is_found_out_a_step_late(make_server):
     assert steps == [{"a": 10}] + [{"a": 1}] * 6
     assert server.records["a"].output_tokens == 6
     # 15 of 16 tokens: whether the last one was computed makes no difference.
-    assert server.engine.kv.pool.num_cached_blocks == 3
+    answer = [*stream_token_ids(1 << 20 | 97, 0, 5), END_TOKEN]
+    kv = server.engine.kv
+    again = ArrayPrompt(np.array([*stream_token_ids(97, 0, 10), *answer, 0]))
+    assert len(kv.find_prefix(kv.new_request(again, None, None), 17)) == 3
 
 
 def test_row_with_its_last_token_in_flight_is_passed_over(make_server):
