@@ -6,6 +6,8 @@ and the hash of a prefix is the sum over its blocks. Two prefixes that differ me
 2**-64; with ten million blocks, any two do with one of 3e-6.
 """
 
+from functools import cache
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -32,12 +34,17 @@ def prefix_hashes(token_ids: TokenIds, block_size: int, first: int, before: int)
         One number a block, never 0 but by chance.
     """
     blocks = token_ids.astype(np.uint64).reshape(-1, block_size)
-    weights = _mix(np.arange(1, block_size + 1, dtype=np.uint64) * _STEP) | np.uint64(1)
-    contents = _mix(blocks + np.uint64(1)) @ weights
+    contents = _mix(blocks + np.uint64(1)) @ _weights(block_size)
     places = np.arange(first + 1, first + 1 + len(contents), dtype=np.uint64) * _STEP
     sums = np.cumsum(_mix(contents ^ _mix(places)), dtype=np.uint64)
     hashes: list[int] = (sums + np.uint64(before)).tolist()
     return hashes
+
+
+@cache
+def _weights(block_size: int) -> _UInt64:
+    """What the tokens of a block are multiplied by, odd numbers all."""
+    return _mix(np.arange(1, block_size + 1, dtype=np.uint64) * _STEP) | np.uint64(1)
 
 
 def _mix(x: _UInt64) -> _UInt64:

@@ -139,7 +139,8 @@ class BlockManager(KVMemory):
     # ---- decode --------------------------------------------------------------------------------
 
     def promise_pages(self, num_pages: int) -> None:
-        self._promised += self.pool.take(num_pages)
+        if num_pages:
+            self._promised += self.pool.take(num_pages)
 
     def _hand_out(self, table: RequestBlocks, num_blocks: int) -> None:
         """Blocks that were promised to a request go into its table.

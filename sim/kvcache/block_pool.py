@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from sim.kvcache.free_blocks import FreeBlocks, FreedRun
 
 # When a block became full, which admitted request filled it, the block.
-_Holder = tuple[int, int, int]
+Holder = tuple[int, int, int]
 
 
 class BlockPool:
@@ -20,6 +20,8 @@ class BlockPool:
     Attributes:
         num_blocks: how many there are.
         hash_of: hash of each named block's contents.
+        holders: the named blocks that hold what has a hash, the one that was full first before the
+            others: vLLM does not put them together.
         unused: named blocks that nobody uses.
         other_users: of blocks that several requests use: how many but one.
     """
@@ -30,8 +32,7 @@ class BlockPool:
         self.unused: set[int] = set()
         self.other_users: dict[int, int] = {}
         self._free = FreeBlocks(num_blocks)
-        # Several blocks may have the same contents: vLLM does not put them together.
-        self._holders: dict[int, list[_Holder]] = {}
+        self.holders: dict[int, list[Holder]] = {}
 
     @property
     def num_free_blocks(self) -> int:
@@ -40,7 +41,7 @@ class BlockPool:
     @property
     def num_named_blocks(self) -> int:
         """Blocks that can be found; those in `hash_of`."""
-        return sum(map(len, self._holders.values()))
+        return sum(map(len, self.holders.values()))
 
     def free_blocks(self) -> list[int]:
         """All that are free, the next to be taken first."""
@@ -50,10 +51,10 @@ class BlockPool:
 
     def find(self, content: int) -> int | None:
         """The block that holds this; of several the one that was full first."""
-        holders = self._holders.get(content)
+        holders = self.holders.get(content)
         return None if holders is None else holders[0][2]
 
-    def name(self, content: int, holder: _Holder, *, is_free: bool) -> None:
+    def name(self, content: int, holder: Holder, *, is_free: bool) -> None:
         """From now on a block is found by its contents.
 
         Args:
@@ -66,20 +67,20 @@ class BlockPool:
         self.hash_of[block] = content
         if is_free:
             self.unused.add(block)
-        holders = self._holders.get(content)
+        holders = self.holders.get(content)
         if holders is None:
-            self._holders[content] = [holder]
+            self.holders[content] = [holder]
         else:
             insort(holders, holder)
 
     def _forget(self, block: int) -> None:
         content = self.hash_of.pop(block)
         self.unused.discard(block)
-        holders = self._holders[content]
+        holders = self.holders[content]
         if len(holders) == 1:
-            del self._holders[content]
+            del self.holders[content]
         else:
-            self._holders[content] = [holder for holder in holders if holder[2] != block]
+            self.holders[content] = [holder for holder in holders if holder[2] != block]
 
     # ---- users ---------------------------------------------------------------------------------
 

@@ -33,7 +33,7 @@ class PrefixIndex:
             ids: its tokens from one to another.
             most: how many blocks are looked for.
         """
-        pool, unnamed = self._pool, self._unnamed
+        holders, unnamed = self._pool.holders, self._unnamed
         found: list[int] = []
         parent = 0
         for index in range(most):
@@ -42,10 +42,10 @@ class PrefixIndex:
             if index == len(hashes):
                 extend_hashes(hashes, ids, most, self._block_size)
             parent = hashes[index]
-            block = pool.find(parent)
-            if block is None:
+            same = holders.get(parent)
+            if same is None:
                 break
-            found.append(block)
+            found.append(same[0][2])
         return found
 
     def _name_after(self, parent: int) -> None:

@@ -76,11 +76,11 @@ def forget_who_is_unused(kv, requests):
 
 def name_a_promised_block(kv, requests):
     kv.pool.hash_of[kv._promised[0]] = 7
-    kv.pool._holders[7] = [(0, 0, kv._promised[0])]
+    kv.pool.holders[7] = [(0, 0, kv._promised[0])]
 
 
 def forget_a_name(kv, requests):
-    del kv.pool._holders[kv.pool.hash_of[1]]
+    del kv.pool.holders[kv.pool.hash_of[1]]
 
 
 BREACHES = [

@@ -33,7 +33,6 @@ class RunningPass:
     Attributes:
         budget: tokens of the step that are left.
         chunks: scheduled requests whose prompts go on, in order.
-        num_tokens: scheduled tokens of each scheduled request, by rid.
     """
 
     def __init__(
@@ -43,6 +42,7 @@ class RunningPass:
         kv: BlockManager,
         running: RunningBatch,
         admitted: list[Request],
+        prefilling: list[Request],
         preempt: Preempt,
     ) -> None:
         """Prepare a pass.
@@ -52,21 +52,25 @@ class RunningPass:
             kv: where blocks come from.
             running: those of the running requests that decode.
             admitted: all running requests, in order of admission; victims are taken out of it.
+            prefilling: those of them whose prompts go on, in the same order.
             preempt: takes what a victim has, all but its place in `admitted`.
         """
         self._admitted = admitted
+        self._prefilling = prefilling
         self._preempt = preempt
         self._config = config
         self._kv = kv
         self._running = running
         self._by_priority = config.scheduling_policy == "priority"
         self._next = 0
+        self._all_rows = False
+        self._num_tokens: dict[Request, int] = {}
         self.budget = config.max_num_batched_tokens
         self.chunks: list[Request] = []
-        self.num_tokens: dict[str, int] = {}
 
     def run(self) -> None:
         """Go through the running requests."""
+        self._decode_all()
         while self._next < len(self._admitted) and self.budget > 0:
             request = self._admitted[self._next]
             if request.in_running_batch:
@@ -78,6 +82,24 @@ class RunningPass:
             if not is_scheduled:
                 return
             self._next += 1
+
+    def _decode_all(self) -> None:
+        """Give all rows their tokens at once, if there are blocks and nobody else comes before."""
+        num_blocks, num_others = self._running.num_new_pages, len(self._prefilling)
+        first = len(self._admitted) - num_others
+        if num_blocks > self._kv.num_free_pages or self._admitted[first:] != self._prefilling:
+            return
+        self._kv.promise_pages(num_blocks)
+        self.budget -= len(self._running)
+        self._all_rows = True
+        self._next = first
+
+    @property
+    def passed_over(self) -> list[Request]:
+        """The rows that get nothing."""
+        if self._all_rows:
+            return []
+        return [row for row in self._running.requests if row not in self._num_tokens]
 
     def _decode(self, request: Request) -> bool:
         """Give a row its token; False: it was preempted."""
@@ -102,7 +124,7 @@ class RunningPass:
         return True
 
     def _spend(self, request: Request, num_tokens: int) -> None:
-        self.num_tokens[request.rid] = num_tokens
+        self._num_tokens[request] = num_tokens
         self.budget -= num_tokens
 
     def _make_room(self, num_blocks: int, request: Request) -> bool:
@@ -127,7 +149,7 @@ class RunningPass:
         request behind the current one is passed over, too.
         """
         self._admitted.remove(victim)
-        num_tokens = self.num_tokens.pop(victim.rid, 0)
+        num_tokens = self._num_tokens.pop(victim, int(self._all_rows and victim.in_running_batch))
         if num_tokens:
             self.budget += num_tokens
             self._next -= 1
@@ -140,8 +162,8 @@ def _worth_little(request: Request) -> tuple[int, int, int]:
     """By priority value and arrival; of equals, the one admitted first.
 
     Two that arrived at the same instant could preempt one another for ever, the one admitted last
-    being spared each time. vLLM's clock tells any two apart: requests that were put back so often
-    go by their order of entering.
+    being spared each time. vLLM's clock tells any two apart: those that were put back again and
+    again go by their order of entering.
     """
     is_stuck = request.preemptions >= _PATIENCE
     return request.priority, request.spec.arrival_ns, request.entry if is_stuck else 0

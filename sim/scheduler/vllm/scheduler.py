@@ -128,20 +128,16 @@ class VllmScheduler(BaseScheduler):
 
     def _schedule_running(self) -> tuple[list[Request], int]:
         """Give running requests their tokens; returns those that prefill and the budget left."""
-        running, num_new_pages = self.running, self.running.num_new_pages
-        if not self._prefilling and num_new_pages <= self._kv.num_free_pages:
-            # All of them decode, and there is nothing to choose.
-            self._kv.promise_pages(num_new_pages)
-            return [], self._config.max_num_batched_tokens - len(running)
         steps = RunningPass(
             self._config,
             kv=self._kv,
-            running=running,
+            running=self.running,
             admitted=self.admitted,
+            prefilling=self._prefilling,
             preempt=self._preempt,
         )
         steps.run()
-        self._rest([row for row in running.requests if row.rid not in steps.num_tokens])
+        self._rest(steps.passed_over)
         return steps.chunks, steps.budget
 
     def _rest(self, rows: list[Request]) -> None:
@@ -183,9 +179,8 @@ class VllmScheduler(BaseScheduler):
             num_tokens = min(self.running.seq_len(request), num_known)
         else:
             num_tokens = min(request.seq_len, request.num_tokens)
-        in_flight = launch is not None and request in launch.decode
-        if in_flight and not was_scheduled and request not in launch.prefill:
-            num_tokens -= 1
+        if launch is not None and not was_scheduled and request not in launch.prefill:
+            num_tokens -= request in launch.decode
         self._kv.cache_full_blocks(request.kv, num_tokens, ago=int(not was_scheduled))
 
     def _catch_up(self, request: Request) -> None:
@@ -246,8 +241,9 @@ class VllmScheduler(BaseScheduler):
 
     def _launch(self, prefill: list[Request]) -> Launch | None:
         rows = self.running.requests
-        if prefill or self._prefilling:
-            self._prefilling = [r for r in self.admitted if _is_prefilling(r)]
+        # In order of admission: who is new in `prefill` comes last.
+        candidates = dict.fromkeys([*self._prefilling, *prefill])
+        self._prefilling = [request for request in candidates if _is_prefilling(request)]
         if not prefill and not rows:
             return None
         mode = ForwardMode.DECODE
@@ -299,4 +295,4 @@ class VllmScheduler(BaseScheduler):
 
 def _is_prefilling(request: Request) -> bool:
     """Part of its prompt, or of the output it had before a preemption, is still to be computed."""
-    return not request.in_running_batch and request.extend_end < request.fill_len
+    return request.status is Status.RUNNING and request.extend_end < request.fill_len
