@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
-.PHONY: demo test lint bench bench-scaling bench-peers bench-page compiled test-compiled studies study-pictures oracle gpu calibrate-demo clean
+.PHONY: demo test lint bench bench-scaling bench-peers bench-page compiled test-compiled studies study-pictures oracle oracle-vllm oracle-vllm-cases gpu calibrate-demo clean
 
 # The lock file pins every version; the extras say which of them are needed.
 $(VENV)/.base: pyproject.toml requirements.lock
@@ -155,6 +155,32 @@ oracle: $(VENV)/.base $(ORACLE_VENV)/.done
 	$(BIN)/python oracle/generate.py $(CASES) $(N) $(SEED)
 	$(ORACLE_VENV)/bin/python oracle/drive_sglang.py $(HARNESS) $(CASES)
 	$(BIN)/python oracle/report.py $(CASES)
+
+# vLLM's own scheduler in the same way. Its package is built without its kernels.
+VLLM := 0.19.0
+VLLM_VENV ?= .oracle-vllm-venv
+VLLM_CASES := out/oracle-vllm/$(SEED)
+NAMED_CASES := out/oracle-vllm/named
+
+$(VLLM_VENV)/.done: requirements.lock oracle/requirements-vllm.txt
+	$(PYTHON) -m venv $(VLLM_VENV)
+	$(VLLM_VENV)/bin/python -m pip install -q $$(grep -E '^(numpy|torch)==' requirements.lock)
+	$(VLLM_VENV)/bin/python -m pip install -q -r oracle/requirements-vllm.txt
+	VLLM_TARGET_DEVICE=empty VLLM_VERSION_OVERRIDE=$(VLLM) $(VLLM_VENV)/bin/python -m pip install \
+		-q --no-deps --no-build-isolation --no-binary vllm vllm==$(VLLM)
+	touch $@
+
+oracle-vllm: $(VENV)/.base $(VLLM_VENV)/.done
+	$(BIN)/python oracle/generate_vllm.py $(VLLM_CASES) $(N) $(SEED)
+	$(VLLM_VENV)/bin/python oracle/drive_vllm.py $(VLLM_CASES)
+	$(BIN)/python oracle/report_vllm.py $(VLLM_CASES)
+
+# The cases that are kept, made anew.
+oracle-vllm-cases: $(VENV)/.base $(VLLM_VENV)/.done
+	rm -rf $(NAMED_CASES)
+	$(BIN)/python oracle/named_vllm.py $(NAMED_CASES)
+	$(VLLM_VENV)/bin/python oracle/drive_vllm.py $(NAMED_CASES)
+	$(BIN)/python oracle/named_vllm.py $(NAMED_CASES) tests/conformance/vllm_cases
 
 # Everything worth measuring on a GPU (docs/gpu.md). Such a machine may have torch and nothing of
 # ours installed: then its own Python runs the working tree.

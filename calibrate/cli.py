@@ -20,19 +20,77 @@ class Format(StrEnum):
     JSON = "json"
 
 
+Scenario = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="estimate host times: LOG is a measured run of this scenario (YAML), no run log",
+    ),
+]
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY.PATH=VALUE", help="override a key of the scenario"),
+]
+First = Annotated[
+    int | None, typer.Option(min=1, help="with a scenario: only the first N requests by arrival")
+]
+MeasuredArrivals = Annotated[
+    bool,
+    typer.Option(
+        "--measured-arrivals",
+        help="with a scenario: requests arrive when they were measured to",
+    ),
+]
+
+
 @app.command("fit")
 def fit_command(
     logs: Annotated[list[Path], typer.Argument(metavar="LOG...", help="run logs")],
-    output: Annotated[Path, typer.Option("-o", "--output", help="the profile to write (.json)")],
+    output: Annotated[
+        Path, typer.Option("-o", "--output", help="the profile, or host times, to write (.json)")
+    ],
     name: Annotated[str | None, typer.Option(help="of the profile; default: of its file")] = None,
-    label: Annotated[str, typer.Option(help="what a reader should know about it")] = "",
-    folds: Annotated[int, typer.Option(min=2, help="parts held out in turn, for the errors")] = 5,
-    seed: Annotated[int, typer.Option(min=0, help="draws the parts")] = 0,
+    label: Annotated[str | None, typer.Option(help="what a reader should know about it")] = None,
+    folds: Annotated[
+        int | None,
+        typer.Option(min=2, help="parts held out in turn, for the errors; default: 5"),
+    ] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="draws the parts; default: 0")] = None,
+    scenario: Scenario = None,
+    set_: Set = None,
+    first: First = None,
+    per_request: Annotated[
+        bool,
+        typer.Option("--per-request", help="with a scenario: also a time per request in a step"),
+    ] = False,
+    measured_arrivals: MeasuredArrivals = False,
 ) -> None:
-    """Fit a latency profile to run logs."""
-    from calibrate.commands.fit import fit
+    """Fit a latency profile to run logs; or, with --scenario, host times to a measured run."""
+    from calibrate.commands.modes import only_with, the_one_run
 
-    fit(logs, output, name=name, label=label, num_folds=folds, seed=seed)
+    if scenario is None:
+        beside = {"--set": set_, "--first": first, "--per-request": per_request}
+        only_with("--scenario", {**beside, "--measured-arrivals": measured_arrivals})
+        from calibrate.commands.fit import fit
+
+        fit(logs, output, name=name, label=label or "", num_folds=folds or 5, seed=seed or 0)
+        return
+    only_with(
+        "run logs, not with --scenario",
+        {"--name": name, "--label": label, "--folds": folds, "--seed": seed},
+    )
+    from calibrate.commands.fit_host import fit_host
+    from calibrate.commands.measured_input import MeasuredInput
+    from calibrate.measured.pairs import Selection
+
+    given = MeasuredInput(
+        scenario=scenario,
+        run=the_one_run(logs),
+        overrides=set_ or (),
+        selection=Selection(first=first),
+        measured_arrivals=measured_arrivals,
+    )
+    fit_host(given, output, per_request=per_request)
 
 
 @app.command("show")
@@ -47,8 +105,20 @@ def show_command(
 
 @app.command("validate")
 def validate_command(
-    profile: Annotated[str, typer.Argument(metavar="PROFILE", help="file, or shipped name")],
-    logs: Annotated[list[Path], typer.Argument(metavar="RUNLOG...", help="logs of real runs")],
+    profile: Annotated[
+        str,
+        typer.Argument(
+            metavar="PROFILE|SCENARIO",
+            help="profile (file, or shipped name), or scenario (a name that ends in .yaml or .yml)",
+        ),
+    ],
+    logs: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="RUN...",
+            help="of a profile: logs of real runs; of a scenario: one measured run",
+        ),
+    ],
     out: Annotated[
         Path | None, typer.Option(help="write validation.json and pictures there")
     ] = None,
@@ -56,14 +126,59 @@ def validate_command(
     base_dir: Annotated[
         Path | None,
         typer.Option(
-            help="what traces in the scenarios are relative to; default: the log's folder"
+            help="with a profile: what traces in the scenarios are relative to;"
+            " default: the log's folder"
         ),
     ] = None,
     any_fingerprint: Annotated[
-        bool, typer.Option("--any-fingerprint", help="also compare runs of another device or model")
+        bool,
+        typer.Option(
+            "--any-fingerprint",
+            help="with a profile: also compare runs of another device or model",
+        ),
     ] = False,
+    timeseries: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="with a scenario: requests running and waiting over time (CSV: t,running,waiting)",
+        ),
+    ] = None,
+    first: First = None,
+    skip: Annotated[
+        int | None,
+        typer.Option(min=1, help="with a scenario: all but the first N requests by arrival"),
+    ] = None,
+    set_: Set = None,
+    measured_arrivals: MeasuredArrivals = False,
 ) -> None:
-    """Simulate real runs again, and say how far simulation and reality are apart."""
+    """Simulate real runs again, and say how far simulation and reality are apart.
+
+    With a profile: run logs, each with its scenario inside, simulated with the profile's times.
+    With a scenario: a run of which only each request's times were measured.
+    """
+    from calibrate.commands.modes import is_scenario, only_with, the_one_run
+
+    if is_scenario(profile):
+        only_with("a profile", {"--base-dir": base_dir, "--any-fingerprint": any_fingerprint})
+        from calibrate.commands.measured_input import MeasuredInput
+        from calibrate.commands.validate_measured import validate_measured
+        from calibrate.measured.pairs import Selection
+
+        measured = MeasuredInput(
+            scenario=Path(profile),
+            run=the_one_run(logs),
+            overrides=set_ or (),
+            selection=Selection(first=first, skip=skip),
+            measured_arrivals=measured_arrivals,
+        )
+        as_json = format_ is Format.JSON
+        validate_measured(measured, timeseries=timeseries, directory=out, as_json=as_json)
+        return
+    beside = {"--timeseries": timeseries, "--first": first, "--skip": skip, "--set": set_}
+    only_with(
+        "a scenario (.yaml) as first argument", {**beside, "--measured-arrivals": measured_arrivals}
+    )
     from calibrate.commands.validate import validate
 
     agrees = validate(

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from sim.command_line import new_app, run_app, use_one_blas_thread, with_tracebacks
+from sim.workload.results.names import ResultFormat
 
 app = new_app("Simulate an LLM serving scheduler: scenarios in, latencies and decisions out.")
 
@@ -94,11 +95,43 @@ def workload_command(
     file: Scenario,
     set_: Set = None,
     format_: Annotated[Format, typer.Option("--format", help="of the table")] = Format.TABLE,
+    block_size: Annotated[
+        int | None, typer.Option(min=1, help="of the endless cache, in tokens; the trace's, or 512")
+    ] = None,
 ) -> None:
     """Describe a scenario's traffic: rates, lengths, what an endless cache would hit."""
     from sim.commands.workload import describe_workload
 
-    describe_workload(file, set_ or (), json=format_ is Format.JSON)
+    describe_workload(file, set_ or (), json=format_ is Format.JSON, block_size=block_size)
+
+
+@app.command("import")
+def import_command(
+    source: Annotated[
+        Path, typer.Argument(metavar="SOURCE", help="results: a file, or a folder of them")
+    ],
+    out: Annotated[Path, typer.Option(help="folder for workload, measured run and scenario")],
+    format_: Annotated[
+        ResultFormat | None, typer.Option("--format", help="of the results; told by their content")
+    ] = None,
+    template: Annotated[
+        Path | None,
+        typer.Option(metavar="SCENARIO", help="take latency, scheduler and the rest from there"),
+    ] = None,
+    line: Annotated[
+        int | None, typer.Option(min=1, help="which run, of a file with one on each line")
+    ] = None,
+    draw_arrivals: Annotated[
+        int | None,
+        typer.Option(metavar="SEED", min=0, help="draw arrivals that the results do not tell"),
+    ] = None,
+) -> None:
+    """Turn a server's measured results into traffic to simulate, and to compare with."""
+    from sim.commands.import_results import ImportOptions, import_results
+    from sim.workload.results.model import ReadOptions
+
+    read = ReadOptions(line=line, draw_arrivals=draw_arrivals)
+    import_results(source, ImportOptions(out=out, format=format_, template=template, read=read))
 
 
 @app.command("compare")

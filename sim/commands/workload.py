@@ -16,8 +16,10 @@ from sim.workload.build import build_workload
 from sim.workload.stats import WorkloadStats, workload_stats
 
 
-def describe_workload(path: Path, overrides: Sequence[str], *, json: bool) -> None:
-    """Print rates, lengths and the hit rate of an endless cache.
+def describe_workload(
+    path: Path, overrides: Sequence[str], *, json: bool, block_size: int | None = None
+) -> None:
+    """Print rates, lengths and the hit rate of an endless cache with blocks of `block_size`.
 
     Raises:
         InputError: the scenario or its trace.
@@ -25,7 +27,7 @@ def describe_workload(path: Path, overrides: Sequence[str], *, json: bool) -> No
     loaded = load_scenario(path, overrides)
     scenario = loaded.scenario
     workload = build_workload(scenario.workload, seed=scenario.seed, base_dir=loaded.base_dir)
-    stats = workload_stats(workload)
+    stats = workload_stats(workload, block_size)
     if json:
         print_line(jsonlib.dumps(asdict(stats), indent=2, allow_nan=False))
     else:

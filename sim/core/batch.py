@@ -47,7 +47,8 @@ class Batch(NamedTuple):
             finishing: retracted, preempted or aborted.
         resting_rids: running requests that get no token from this decode step, as it is not their
             turn.
-        max_decode_context_tokens: the longest decode row's tokens attended to after the step.
+        max_decode_context_tokens, min_decode_context_tokens: the longest and the shortest decode
+            row's tokens attended to after the step.
     """
 
     mode: ForwardMode
@@ -58,6 +59,7 @@ class Batch(NamedTuple):
     stopped_rids: tuple[str, ...] = ()
     resting_rids: tuple[str, ...] = ()
     max_decode_context_tokens: int = 0
+    min_decode_context_tokens: int = 0
 
 
 class StepOutput(NamedTuple):

@@ -2,6 +2,7 @@
 
 NS_PER_S = 1_000_000_000
 NS_PER_MS = 1_000_000
+NS_PER_US = 1_000
 
 
 def seconds_to_ns(seconds: float) -> int:

@@ -179,6 +179,7 @@ class EngineCore:
             tuple(self._stopped),
             tuple([request.rid for request in resting]) if resting else (),
             running.max_seq_len if decodes else 0,
+            running.min_seq_len if decodes else 0,
         )
 
     def end_step(self, batch: Batch, output: StepOutput, now_ns: int) -> Sequence[RequestRecord]:

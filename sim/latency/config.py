@@ -68,14 +68,42 @@ class ProfileLatencyConfig(StrictModel):
     path: Annotated[str, Field(min_length=1)]
 
 
+class LayersLatencyConfig(StrictModel):
+    """`kind: layers`: published tables of layers or whole models; see `build_layers`.
+
+    Times of the host are numbers or a file of them (`read_host_times`).
+    """
+
+    kind: Literal["layers"]
+    path: Annotated[str, Field(min_length=1)]
+    tp: Annotated[int, Field(ge=1, le=1024)] = 1
+    num_layers: Annotated[int, Field(ge=1, le=10_000)] | None = None
+    table_model: Annotated[str, Field(min_length=1)] | None = None
+    table_hardware: Annotated[str, Field(min_length=1)] | None = None
+    spread_correction: bool = False
+    all_reduce_latency_s: Seconds | None = None
+    all_reduce_gb_s: Annotated[float, Field(ge=0, le=1e6)] | None = None
+    host_s: Seconds = 0.0
+    host_per_request_s: Seconds = 0.0
+    host: Annotated[str, Field(min_length=1)] | None = None
+
+
 LatencyConfig = Annotated[
     LinearLatencyConfig
     | RooflineLatencyConfig
     | RecordedLatencyConfig
     | AiconfiguratorLatencyConfig
-    | ProfileLatencyConfig,
+    | ProfileLatencyConfig
+    | LayersLatencyConfig,
     Field(discriminator="kind"),
 ]
+
+
+def num_devices(config: LatencyConfig) -> int:
+    """How many devices each replica's model is split over."""
+    if isinstance(config, AiconfiguratorLatencyConfig | LayersLatencyConfig):
+        return config.tp
+    return 1
 
 
 def build_latency(
@@ -98,7 +126,8 @@ def build_latency(
         replica: which server the model is for; recordings know their servers.
 
     Raises:
-        InputError: a roofline without model or hardware, or an unusable recording or profile.
+        InputError: a roofline without model or hardware, or an unusable recording, profile or
+            table.
     """
     if isinstance(config, LinearLatencyConfig):
         return LinearLatency(**config.model_dump(exclude={"kind"}))
@@ -106,6 +135,8 @@ def build_latency(
         return _recorded(config, base_dir, replica)
     if isinstance(config, ProfileLatencyConfig):
         return _profile(config, model, base_dir, overlaps=overlaps)
+    if isinstance(config, LayersLatencyConfig):
+        return _layers(config, model, base_dir, overlaps=overlaps)
     if model is None:
         raise InputError(f"latency: kind {config.kind} needs the scenario's model")
     if isinstance(config, AiconfiguratorLatencyConfig):
@@ -133,6 +164,14 @@ def _profile(
             f" the scenario's model is {model.name}"
         )
     return latency
+
+
+def _layers(
+    config: LayersLatencyConfig, model: ModelShape | None, base_dir: Path, *, overlaps: bool
+) -> LatencyModel:
+    from sim.latency.layers.build import build_layers
+
+    return build_layers(config, model=model, base_dir=base_dir, overlaps=overlaps)
 
 
 def _aiconfigurator(config: AiconfiguratorLatencyConfig, model: ModelShape) -> LatencyModel:

@@ -19,8 +19,8 @@ class StepFeatures(NamedTuple):
         num_decode_context_tokens: tokens the decode rows attend to, their new one included.
         num_context_tokens: the same over all rows.
         num_loaded_tokens: tokens whose KV comes back from host memory for this step.
-        max_decode_context_tokens: the longest decode row's share of the decode context; 0 where it
-            is not known.
+        max_decode_context_tokens, min_decode_context_tokens: the longest and the shortest decode
+            row's share of the decode context; 0 where it is not known.
         prefill_rows: cached and new tokens of each prefill row.
     """
 
@@ -33,6 +33,7 @@ class StepFeatures(NamedTuple):
     num_context_tokens: int
     num_loaded_tokens: int = 0
     max_decode_context_tokens: int = 0
+    min_decode_context_tokens: int = 0
     prefill_rows: tuple[tuple[int, int], ...] = ()
 
     @property
@@ -53,6 +54,7 @@ class StepFeatures(NamedTuple):
             self.num_context_tokens + rows,
             self.num_loaded_tokens,
             self.max_decode_context_tokens and self.max_decode_context_tokens + 1,
+            self.min_decode_context_tokens and self.min_decode_context_tokens + 1,
             self.prefill_rows,
         )
 
@@ -65,7 +67,11 @@ def step_features(batch: Batch) -> StepFeatures:
         batch.mode,
         rows,
         num_loaded,
-        (len(batch.decode_rids), batch.max_decode_context_tokens),
+        (
+            len(batch.decode_rids),
+            batch.max_decode_context_tokens,
+            batch.min_decode_context_tokens,
+        ),
         batch.num_context_tokens,
     )
 
@@ -76,7 +82,7 @@ def line_features(line: Mapping[str, Any]) -> StepFeatures:
         ForwardMode[line["mode"].upper()],
         tuple([(prefix_len, extend_len) for _, prefix_len, extend_len in line["prefill"]]),
         sum(num_tokens for _, num_tokens in line.get("loaded", ())),
-        (line["n_decode"], line.get("max_decode_ctx") or 0),
+        (line["n_decode"], line.get("max_decode_ctx") or 0, 0),
         line["ctx"],
     )
 
@@ -85,16 +91,16 @@ def _features(
     mode: ForwardMode,
     prefill_rows: tuple[tuple[int, int], ...],
     num_loaded_tokens: int,
-    decode: tuple[int, int],
+    decode: tuple[int, int, int],
     num_context_tokens: int,
 ) -> StepFeatures:
-    """`decode`: number of rows and the longest one's context."""
+    """`decode`: number of rows, the longest one's context, the shortest one's."""
     num_prefill_tokens = num_cached_tokens = prefill_attention = 0
     for prefix_len, extend_len in prefill_rows:
         num_prefill_tokens += extend_len
         num_cached_tokens += prefix_len
         prefill_attention += extend_len * (2 * prefix_len + extend_len)
-    num_decode_rows, max_decode_context_tokens = decode
+    num_decode_rows, max_decode_context_tokens, min_decode_context_tokens = decode
     return StepFeatures(
         mode,
         num_prefill_tokens,
@@ -105,5 +111,6 @@ def _features(
         num_context_tokens,
         num_loaded_tokens,
         max_decode_context_tokens,
+        min_decode_context_tokens,
         prefill_rows,
     )

@@ -11,8 +11,9 @@ from sim.latency.model import Int64, StepTime
 from sim.latency.profile_files import load_profile
 from sim.latency.profile_format import HostTerms, LatencyProfile, ModeName, mode_of
 from sim.latency.profile_mode import DecodeLine, ModeTime, TermSum
-from sim.latency.profile_range import RangeCounter
+from sim.latency.profile_range import profile_limits
 from sim.latency.profile_terms import graph_rows
+from sim.latency.range_counter import RangeCounter
 from sim.latency.ranges import RangeReport
 
 _EXTEND, _DECODE, _MIXED = ForwardMode.EXTEND, ForwardMode.DECODE, ForwardMode.MIXED
@@ -39,7 +40,7 @@ class ProfileLatency:
         self._device = {mode_of(name): ModeTime(m) for name, m in profile.modes.items()}
         self._host = {mode: TermSum(terms.terms) for mode, terms in _host_of(profile, overlaps)}
         self._lines: dict[int, DecodeLine] = {}
-        self._ranges = RangeCounter(profile)
+        self._ranges = RangeCounter(profile_limits(profile))
         self._asked: StepFeatures | None = None
 
     @classmethod

@@ -40,7 +40,7 @@ class RangeReport:
     Attributes:
         num_steps: all steps that ran.
         num_outside: those with any feature outside.
-        exits: what left its range, in the order in which it first did.
+        exits: what left its range, modes in the order in which one first did.
     """
 
     num_steps: int = 0

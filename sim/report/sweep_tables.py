@@ -51,7 +51,9 @@ def short_names(keys: list[str]) -> Mapping[str, str]:
 
 
 def value_text(value: Any) -> str:
-    """A value as JSON, names bare."""
+    """A value as JSON, names bare; of a whole scheduler its family."""
+    if isinstance(value, Mapping) and "family" in value:
+        value = str(value["family"])
     return escape(value if isinstance(value, str) else json.dumps(value))
 
 

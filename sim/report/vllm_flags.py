@@ -1,7 +1,8 @@
 """Scheduler settings as vLLM 0.19.0 is launched with them.
 
 Flags have the keys' names with hyphens, switches their `no-` forms. Tokens and sequences of a step
-have defaults there that follow from the GPU, so that they are always given.
+have defaults there that follow from the GPU, and the longest request one that follows from the
+model, so that they are always given.
 """
 
 from collections.abc import Collection
@@ -12,10 +13,9 @@ from sim.scenario.vllm_section import VllmSection
 SERVER = "vLLM 0.19.0"
 COMMAND = 'vllm serve "$MODEL"'
 
-_ALWAYS = ("max_num_batched_tokens", "max_num_seqs")
+_ALWAYS = ("max_num_batched_tokens", "max_num_seqs", "max_model_len")
 _OPTIONS = (
     *_ALWAYS,
-    "max_model_len",
     "block_size",
     "num_gpu_blocks_override",
     "gpu_memory_utilization",
@@ -39,7 +39,7 @@ def vllm_launch(section: VllmSection, searched: Collection[str] = ()) -> Launch:
         searched: keys of the section that are given even if they are vLLM's defaults.
     """
     flags = [
-        f"{_flag(key)} {getattr(section, key)}"
+        f"{_flag(key)} {_value(section, key)}"
         for key in _OPTIONS
         if _is_given(section, key, searched)
     ]
@@ -51,8 +51,16 @@ def _flag(key: str) -> str:
     return f"--{key.replace('_', '-')}"
 
 
+def _value(section: VllmSection, key: str) -> str:
+    value = getattr(section, key)
+    # Without a limit a request may be as long as the pool: `auto` in vLLM.
+    return "auto" if key == "max_model_len" and value is None else str(value)
+
+
 def _is_given(section: VllmSection, key: str, searched: Collection[str]) -> bool:
     value = getattr(section, key)
+    if key in _ALWAYS:
+        return True
     if value is None:
         return False
-    return key in _ALWAYS or key in searched or value != VllmSection.model_fields[key].default
+    return key in searched or value != VllmSection.model_fields[key].default

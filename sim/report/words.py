@@ -49,6 +49,8 @@ _NAMES: Mapping[str, str] = {"t_ms": "FAIRNESS_T"}
 _LOAD_KEYS = ("rate_rps", "time_scale", "every_s")
 _CLIENT_KEYS = ("clients", "sessions")
 _MAX_TEXT = 40
+# Keys that say what a mapping is.
+_BARE = frozenset({"kind", "family"})
 
 
 def last_part(key: str) -> str:
@@ -122,7 +124,9 @@ def setting_text(setting: Settings, keys: Iterable[str]) -> str:
     parts = []
     for key, value in setting.items():
         text = value_text(key, value)
-        bare = isinstance(value, str) or (isinstance(value, Mapping) and "kind" in value)
+        bare = isinstance(value, str) or (
+            isinstance(value, Mapping) and not _BARE.isdisjoint(value)
+        )
         unit = f" {key_unit(key)}" if key_unit(key) in _SAID_UNITS else ""
         shown = f"{key_name(key, keys)} {text}{'' if text in {'none', '∞'} else unit}"
         parts.append(text if bare else shown)
@@ -141,6 +145,8 @@ def where_text(wanted: Settings, keys: Iterable[str]) -> str:
 
 
 def _mapping_text(value: Mapping[str, Any]) -> str:
+    if "family" in value:
+        return str(value["family"])  # a whole scheduler
     kind = [str(value["kind"])] if "kind" in value else []
     rest = [f"{key} {value_text(key, item)}" for key, item in value.items() if key != "kind"]
     return ", ".join([*kind, *rest])

@@ -7,11 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from sim.core.errors import InputError
-from sim.latency.config import (
-    AiconfiguratorLatencyConfig,
-    RecordedLatencyConfig,
-    build_latency,
-)
+from sim.latency.config import RecordedLatencyConfig, build_latency, num_devices
 from sim.latency.hardware import Hardware, load_hardware
 from sim.latency.loading import LoadingLatency
 from sim.latency.model import LatencyModel
@@ -95,8 +91,7 @@ def _with_loads(
     host_cache, section = host_cache_of(scenario), scenario.latency
     if host_cache is None or isinstance(section, RecordedLatencyConfig):
         return latency
-    tp = section.tp if isinstance(section, AiconfiguratorLatencyConfig) else 1
-    return LoadingLatency(latency, host_cache.load_times(model, tp))
+    return LoadingLatency(latency, host_cache.load_times(model, num_devices(section)))
 
 
 def load_shapes(scenario: Scenario, base_dir: Path) -> tuple[ModelShape | None, Hardware | None]:
@@ -170,11 +165,11 @@ def _derive_pool_tokens(
     key = f"scheduler.{section.pool_key}"
     if model is None or hardware is None:
         raise InputError(f"{key}: is required without model and hardware")
-    if isinstance(scenario.latency, AiconfiguratorLatencyConfig) and scenario.latency.tp > 1:
+    if num_devices(scenario.latency) > 1:
         raise InputError(f"{key}: is required with latency.tp above 1")
     share_key, share = section.memory_share
     room = int(hardware.memory_bytes * share) - model.weight_bytes
-    pages = room // (model.kv_bytes_per_token * section.page_size)
+    pages = room // (model.kv_bytes_per_token * section.page_size) - section.num_pages_kept_back
     if pages < 1:
         raise InputError(
             f"model: {model.name} does not fit: its weights take {_gib(model.weight_bytes)} of the"

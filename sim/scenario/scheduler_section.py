@@ -167,6 +167,11 @@ class SchedulerSection(StrictModel):
         return "context_length", self.context_length
 
     @property
+    def num_pages_kept_back(self) -> int:
+        """Pages of a derived pool that no request gets."""
+        return 0
+
+    @property
     def pool_key(self) -> str:
         return "max_total_tokens"
 

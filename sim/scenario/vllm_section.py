@@ -87,6 +87,11 @@ class VllmSection(StrictModel):
         return "max_model_len", self.max_model_len
 
     @property
+    def num_pages_kept_back(self) -> int:
+        """Pages of a derived pool that no request gets: the null block."""
+        return 1
+
+    @property
     def pool_key(self) -> str:
         return "num_gpu_blocks_override"
 

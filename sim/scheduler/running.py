@@ -14,8 +14,9 @@ from sim.scheduler.request import Request
 
 # When a row reaches its limit, a number that tells entries apart, the row.
 _Due = tuple[int, int, Request]
-# Less its tokens in KV relative to the counters, a number that tells entries apart, the row.
-_Long = tuple[int, int, Request]
+# Its tokens in KV relative to the counters or less than nothing by as many, a number that tells
+# entries apart, the row: the first of a heap is the shortest or the longest.
+_Length = tuple[int, int, Request]
 # Entries of rows that have left are dropped once they are many.
 _MOST_STALE = 256
 
@@ -70,7 +71,8 @@ class RunningBatch:
         self.founding_tokens = 0
         self._num_rows_by_residue = [0] * page_size
         self._length_heap: list[_Due] = []
-        self._longest_heap: list[_Long] = []
+        self._longest_heap: list[_Length] = []
+        self._shortest_heap: list[_Length] = []
         self._num_pushed = 0
         self.rids = RowNames(self.requests)
         self._reserved = 0.0
@@ -91,9 +93,17 @@ class RunningBatch:
     def max_seq_len(self) -> int:
         """Tokens in KV of the row that has most; 0 without rows."""
         heap = self._longest_heap
-        while heap and not _is_in_batch(heap[0]):
+        while heap and not _is_in_batch(heap[0], -heap[0][0]):
             heapq.heappop(heap)
         return self.num_begun - heap[0][0] if heap else 0
+
+    @property
+    def min_seq_len(self) -> int:
+        """Tokens in KV of the row that has fewest; 0 without rows."""
+        heap = self._shortest_heap
+        while heap and not _is_in_batch(heap[0], heap[0][0]):
+            heapq.heappop(heap)
+        return self.num_begun + heap[0][0] if heap else 0
 
     # ---- composition ---------------------------------------------------------------------------
 
@@ -138,10 +148,17 @@ class RunningBatch:
         request.seq_base = request.seq_len - self.num_begun
         self._num_rows_by_residue[request.seq_base % self._page_size] += 1
         self._rebase(request, request.num_generated)
+        self._note_length(request)
+
+    def _note_length(self, request: Request) -> None:
         if len(self._longest_heap) > _MOST_STALE + 2 * len(self.requests):
-            self._longest_heap = [entry for entry in self._longest_heap if _is_in_batch(entry)]
+            rows = [entry for entry in self._longest_heap if _is_in_batch(entry, -entry[0])]
+            self._longest_heap = rows
+            self._shortest_heap = [(-base, number, row) for base, number, row in rows]
             heapq.heapify(self._longest_heap)
+            heapq.heapify(self._shortest_heap)
         heapq.heappush(self._longest_heap, (-request.seq_base, self._num_pushed, request))
+        heapq.heappush(self._shortest_heap, (request.seq_base, self._num_pushed, request))
 
     def _rebase(self, request: Request, num_generated: int) -> None:
         request.generated_base = num_generated - self.num_done
@@ -229,7 +246,7 @@ def _is_current(entry: _Due) -> bool:
     return request.length_due == due
 
 
-def _is_in_batch(entry: _Long) -> bool:
-    """Whether the row is in the batch still, and as long as the entry says."""
-    less_seq_base, _, request = entry
-    return request.in_running_batch and request.seq_base == -less_seq_base
+def _is_in_batch(entry: _Length, seq_base: int) -> bool:
+    """Whether the entry's row is in the batch still, and as long as then."""
+    request = entry[2]
+    return request.in_running_batch and request.seq_base == seq_base

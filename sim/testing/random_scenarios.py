@@ -158,7 +158,9 @@ def random_scenarios(
 ) -> RandomScenario:
     """Up to 25 requests on up to three servers, some sent by clients that wait for answers.
 
-    Settings are those drawn from `configs`; None: of any family.
+    Args:
+        draw: hypothesis' own.
+        configs: settings of the servers; None: of any family.
     """
     arrival_ns, requests = 0, []
     for i in range(draw(st.integers(1, 18))):

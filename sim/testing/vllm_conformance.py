@@ -26,14 +26,16 @@ _SAME_NAME = (
     "enable_prefix_caching", "enable_chunked_prefill", "long_prefill_token_threshold",
     "async_scheduling", "scheduler_reserve_full_isl",
 )  # fmt: skip
-_STEP_FIELDS = ("t_start_ns", "t_end_ns", "prefill", "n_decode", "decode_crc", "free", "queue",
-                "running", "preempted")  # fmt: skip
+_STEP_FIELDS = (
+    "t_start_ns", "t_end_ns", "prefill", "n_decode", "decode_crc", "ctx", "free", "queue",
+    "running", "preempted",
+)  # fmt: skip
 _REQUEST_FIELDS = ("arrival_ns", "ttft_ns", "finish_ns", "cached_at_admit", "preemptions", "status")
 
 
 @dataclass(frozen=True)
 class VllmCase:
-    """One case: its settings, traffic, and vLLM's decisions."""
+    """One case: its settings, traffic, and vLLM's decisions; none if it was not asked."""
 
     name: str
     config: Line
@@ -41,12 +43,18 @@ class VllmCase:
     decisions: Sequence[Line]
 
 
+def find_vllm_cases(folder: Path) -> list[VllmCase]:
+    """All cases of a folder, by name."""
+    return [read_vllm_case(path) for path in sorted(folder.glob("*.json*"))]
+
+
 def read_vllm_case(path: Path) -> VllmCase:
     """Read a case, plain or gzipped."""
     data = path.read_bytes()
     text = gzip.decompress(data) if path.suffix == ".gz" else data
     case = json.loads(text)
-    return VllmCase(path.name.split(".")[0], case["config"], case["workload"], case["decisions"])
+    name = path.name.split(".")[0]
+    return VllmCase(name, case["config"], case["workload"], case.get("decisions", ()))
 
 
 def vllm_scenario_of(config: Line) -> Line:
@@ -90,14 +98,12 @@ def serve_vllm_case(
 
 def first_vllm_divergence(ours: Sequence[Line], case: VllmCase) -> Divergence | None:
     """Compare our decision log with vLLM's: every step, then every request."""
-    block_size = case.config["block_size"]
     before: Line | None = None
     our_steps = [line for line in ours if line["kind"] == "step"]
-    their_steps = [line for line in case.decisions if line["kind"] == "step"]
-    for number, (a, b) in enumerate(zip_longest(our_steps, their_steps)):
-        if a is None or b is None:
-            return Divergence(f"step {number}", ("number of steps",), a, b, before)
-        theirs = _as_ours(b, a, block_size)
+    their_steps = vllm_steps(case)
+    for number, (a, theirs) in enumerate(zip_longest(our_steps, their_steps)):
+        if a is None or theirs is None:
+            return Divergence(f"step {number}", ("number of steps",), a, theirs, before)
         mine = a | {"preempted": [v for _, victims in a["preempted"] for v in victims]}
         if differing := tuple(name for name in _STEP_FIELDS if mine[name] != theirs[name]):
             return Divergence(f"step {number}", differing, mine, theirs, before)
@@ -112,22 +118,22 @@ def first_vllm_divergence(ours: Sequence[Line], case: VllmCase) -> Divergence | 
     return None
 
 
-def _as_ours(theirs: Line, ours: Line, block_size: int) -> Line:
-    """A step of vLLM's, which knows no phases, in our log's terms.
+def vllm_steps(case: VllmCase) -> list[Line]:
+    """VLLM's steps, which know no phases, in our log's terms."""
+    steps = (line for line in case.decisions if line["kind"] == "step")
+    return [_as_ours(step, case.config["block_size"]) for step in steps]
 
-    A row that our step does not prefill must be a decode row of one token.
-    """
-    prefilled = {rid for rid, _, _ in ours["prefill"]}
-    prefill = [row for row in theirs["scheduled"] if row[0] in prefilled or row[2] != 1]
-    decode = [
-        rid for rid, _, num_new in theirs["scheduled"] if rid not in prefilled and num_new == 1
-    ]
+
+def _as_ours(theirs: Line, block_size: int) -> Line:
+    rows, prefilled = theirs["scheduled"], frozenset(theirs["prefill"])
+    decode = [rid for rid, _, _ in rows if rid not in prefilled]
     return theirs | {
-        "prefill": prefill,
+        "prefill": [row for row in rows if row[0] in prefilled],
         "n_decode": len(decode),
         "decode_crc": crc32(",".join(decode).encode()),
+        "ctx": sum(num_computed + num_new for _, num_computed, num_new in rows),
         "free": theirs["free_blocks"] * block_size,
         "queue": len(theirs["waiting"]),
         "running": len(theirs["running"]),
-        "preempted": [*theirs.get("preempted_idle", ()), *theirs["preempted"]],
+        "preempted": [*theirs["preempted_idle"], *theirs["preempted"]],
     }

@@ -20,6 +20,8 @@ NOT_FOR_A_SMALL_RUN = {
     "ray",
     "aiconfigurator_core",
     "sim.latency.aiconfigurator",
+    "sim.latency.host_times",
+    "sim.latency.layers",
     "sim.latency.profile",
     "sim.latency.recorded",
     "sim.latency.roofline",

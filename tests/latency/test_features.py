@@ -13,6 +13,7 @@ def test_features_mixed_batch_sums_its_rows():
         num_context_tokens=10 + 104 + 60,
         num_decode_context_tokens=60,
         max_decode_context_tokens=30,
+        min_decode_context_tokens=12,
     )
     assert step_features(batch) == StepFeatures(
         mode=ForwardMode.MIXED,
@@ -23,5 +24,6 @@ def test_features_mixed_batch_sums_its_rows():
         num_decode_context_tokens=60,
         num_context_tokens=174,
         max_decode_context_tokens=30,
+        min_decode_context_tokens=12,
         prefill_rows=((0, 10), (100, 4)),
     )

@@ -20,7 +20,7 @@ GIVEN = {
     "async_scheduling": (False, "--no-async-scheduling"),
     "scheduler_reserve_full_isl": (False, "--no-scheduler-reserve-full-isl"),
 }
-ALWAYS = ["--max-num-batched-tokens 2048", "--max-num-seqs 128"]
+ALWAYS = ["--max-num-batched-tokens 2048", "--max-num-seqs 128", "--max-model-len auto"]
 
 
 def launched(searched=(), **settings):
@@ -45,10 +45,10 @@ def test_launch_gives_what_differs_from_the_default_and_nothing_else(key):
     assert (launch.variables, launch.apart) == ((), ())
 
 
-def test_launch_of_a_section_as_it_is_turns_async_scheduling_off():
-    """That is our default and not vLLM's."""
+def test_launch_of_a_section_as_it_is_gives_what_has_no_fixed_default():
+    """Tokens and requests of a step; all else is as vLLM has it."""
     launch = vllm_launch(VllmSection(family="vllm"))
-    assert launch.flags == (*ALWAYS, "--no-async-scheduling")
+    assert launch.flags == tuple(ALWAYS)
 
 
 def test_launch_gives_what_was_searched_even_if_it_is_the_default():
@@ -62,4 +62,5 @@ def test_launch_command_names_the_server():
     """One line for a shell."""
     launch = launched(max_num_seqs=16)
     assert launch.server == SERVER == "vLLM 0.19.0"
-    assert launch.command == f"{COMMAND} --max-num-batched-tokens 2048 --max-num-seqs 16"
+    flags = "--max-num-batched-tokens 2048 --max-num-seqs 16 --max-model-len auto"
+    assert launch.command == f"{COMMAND} {flags}"

@@ -53,7 +53,7 @@ SPOILED = [
         "kind: none",
         (
             "study.yaml:4: latency.kind: unknown kind 'none'"
-            " (one of: linear, roofline, recorded, aiconfigurator, profile)"
+            " (one of: linear, roofline, recorded, aiconfigurator, profile, layers)"
         ),
     ),
     (
@@ -61,7 +61,7 @@ SPOILED = [
         "kind: 3",
         (
             "study.yaml:4: latency.kind: must be one of linear, roofline, recorded, aiconfigurator,"
-            " profile, got 3"
+            " profile, layers, got 3"
         ),
     ),
     (

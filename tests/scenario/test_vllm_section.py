@@ -160,5 +160,5 @@ def test_blocks_are_derived_from_what_the_weights_leave(text, share):
     ).scheduler
     model, hardware = load_model_shape("llama-3.1-8b", Path()), load_hardware("h200-sxm")
     room = int(hardware.memory_bytes * (share or 0.9)) - model.weight_bytes
-    assert config.num_gpu_blocks == room // (16 * model.kv_bytes_per_token) + 1
+    assert config.num_gpu_blocks == room // (16 * model.kv_bytes_per_token)
     assert config.max_model_len == config.pool_tokens

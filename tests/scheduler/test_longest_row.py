@@ -1,4 +1,4 @@
-"""The running batch knows its longest row, whoever joins and leaves."""
+"""The running batch knows its longest and its shortest row, whoever joins and leaves."""
 
 import numpy as np
 from hypothesis import given
@@ -31,7 +31,7 @@ def _row(number: int, seq_len: int) -> Request:
 
 
 @given(_MOVES)
-def test_the_longest_row_is_the_longest_of_all(moves):
+def test_longest_and_shortest_row_are_those_of_all(moves):
     running = RunningBatch(page_size=4)
     for number, (move, value) in enumerate(moves):
         if move == "join":
@@ -45,3 +45,4 @@ def test_the_longest_row_is_the_longest_of_all(moves):
             running.begin_steps(value)
         lengths = [running.seq_len(row) for row in running.requests]
         assert running.max_seq_len == max(lengths, default=0)
+        assert running.min_seq_len == min(lengths, default=0)

@@ -10,8 +10,8 @@ from sim.kvcache.host_settings import HostCacheSettings
 class VllmConfig:
     """Settings of one vLLM v1 scheduler: names and defaults of vLLM 0.19.0's SchedulerConfig.
 
-    But for `async_scheduling`, which vLLM turns on where it can (docs/vllm.md says why ours is
-    off). Values are trusted: the scenario schema checks them.
+    `async_scheduling` is on, as vLLM has it where nothing forbids it. Values are trusted: the
+    scenario schema checks them.
 
     Attributes:
         max_num_batched_tokens: tokens of a step, all requests together.
@@ -36,7 +36,7 @@ class VllmConfig:
     enable_chunked_prefill: bool = True
     long_prefill_token_threshold: int = 0
     scheduling_policy: str = "fcfs"
-    async_scheduling: bool = False
+    async_scheduling: bool = True
     scheduler_reserve_full_isl: bool = True
 
     def as_dict(self) -> dict[str, Any]:

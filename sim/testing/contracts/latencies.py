@@ -9,21 +9,28 @@ from sim.latency.features import StepFeatures
 from sim.latency.model import LatencyModel
 
 
-def _decode_step(num_rows: int, num_context_tokens: int) -> StepFeatures:
-    return StepFeatures(
-        ForwardMode.DECODE, 0, 0, 0, num_rows, num_context_tokens, num_context_tokens
-    )
+def _decode_step(
+    num_rows: int, num_context_tokens: int, longest: int = 0, shortest: int = 0
+) -> StepFeatures:
+    context = num_context_tokens, num_context_tokens
+    return StepFeatures(ForwardMode.DECODE, 0, 0, 0, num_rows, *context, 0, longest, shortest)
 
 
+# The longest and the shortest row are known, or one of them, or neither.
 _DECODE_STEPS = tuple(
     _decode_step(rows, rows * context)
     for rows in (1, 3, 64, 257)
     for context in (1, 17, 1_000, 99_999)
+) + tuple(
+    _decode_step(rows, rows * 800, longest, shortest)
+    for rows in (2, 64)
+    for longest, shortest in ((1_010, 0), (5_000, 200), (801, 799), (0, 1), (800, 800))
 )
 _OTHER_STEPS = (
     StepFeatures(ForwardMode.EXTEND, 1, 1, 1, 0, 0, 1),
     StepFeatures(ForwardMode.EXTEND, 8_192, 8_192 * 8_192, 4, 0, 0, 8_192),
     StepFeatures(ForwardMode.MIXED, 500, 500 * 700, 1, 30, 40_000, 40_600),
+    StepFeatures(ForwardMode.MIXED, 500, 500 * 700, 1, 30, 40_000, 40_600, 0, 9_000, 20),
 )
 
 

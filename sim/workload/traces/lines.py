@@ -51,7 +51,7 @@ def read_json_lines(path: Path) -> Iterator[tuple[Line, JsonObject]]:
         InputError: as `read_lines`; or a line is not one JSON object with distinct keys.
     """
     for line in read_lines(path):
-        yield line, _parse_object(line)
+        yield line, parse_object(line)
 
 
 def _open(path: Path) -> BinaryIO:
@@ -103,7 +103,12 @@ def _distinct_keys(pairs: list[tuple[str, object]]) -> JsonObject:
 _DECODER = json.JSONDecoder(parse_float=Decimal, object_pairs_hook=_distinct_keys)
 
 
-def _parse_object(line: Line) -> JsonObject:
+def parse_object(line: Line) -> JsonObject:
+    """The JSON object a line holds, with distinct keys and Decimals for fractions.
+
+    Raises:
+        InputError: it holds anything else.
+    """
     try:
         row = _DECODER.decode(line.text)
     except _KeyTwiceError as error:

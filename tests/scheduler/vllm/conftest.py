@@ -23,7 +23,7 @@ class Server:
     """
 
     def __init__(self, **settings):
-        config = VllmConfig(**settings)
+        config = VllmConfig(**{"async_scheduling": False, **settings})
         longest = settings.get("max_model_len", config.pool_tokens)
         self.config = replace(config, max_model_len=longest)
         self.executor = ScriptedExecutor()

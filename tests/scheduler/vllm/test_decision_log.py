@@ -10,7 +10,7 @@ _MS = 1_000_000
 
 
 def steps_of(*requests, **settings):
-    return serve(ListWorkload(requests), VllmConfig(**settings)).steps
+    return serve(ListWorkload(requests), VllmConfig(async_scheduling=False, **settings)).steps
 
 
 def test_log_counts_cached_blocks_that_nobody_uses_as_free():
@@ -53,7 +53,13 @@ def test_log_pairs_each_victim_with_the_one_in_need():
     second = scripted("b", (2, 4), output=4, priority=0, arrival_ns=1)
     served = serve(
         ListWorkload([first, second]),
-        VllmConfig(num_gpu_blocks=3, block_size=4, max_model_len=8, scheduling_policy="priority"),
+        VllmConfig(
+            async_scheduling=False,
+            num_gpu_blocks=3,
+            block_size=4,
+            max_model_len=8,
+            scheduling_policy="priority",
+        ),
     )
     assert [step["preempted"] for step in served.steps[:4]] == [[], [], [["a", ["a"]]], []]
     assert served.request("a")["preemptions"] == 1

@@ -1,0 +1,91 @@
+"""`calibrate fit MEASURED --scenario SCENARIO.yaml`: host time a step, from time stamps alone."""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from calibrate.commands.measured_input import MeasuredInput
+from sim.commands.output import print_line, print_table
+from sim.core.atomic import check_target
+from sim.core.errors import InputError
+from sim.latency.host_times import HostTimes
+from sim.runlog import RunLog
+from sim.scenario.load import LoadedScenario
+from sim.scenario.overrides import Change
+
+_HOST, _PER_REQUEST, _FILE = "host_s", "host_per_request_s", "host"
+
+
+def fit_host(given: MeasuredInput, output: Path, *, per_request: bool) -> None:
+    """Estimate host times, write them, and print how much better they make the simulation.
+
+    Args:
+        given: the scenario and the measured run.
+        output: the file of host times to write.
+        per_request: estimate a time of every request in a step too.
+
+    Raises:
+        InputError: the scenario, the measured run, a latency without such a key, or the file.
+    """
+    from calibrate.measured.host_fit import fit_host_times
+    from calibrate.measured.host_report import fit_document, fit_lines, fit_table, scenario_line
+    from calibrate.measured.host_trials import HostTrials
+    from calibrate.measured.tables import pair_lines
+    from sim.latency.host_times import write_host_times
+
+    _check_output(output, (given.scenario, given.run))
+    measured, twin = given.read()
+    loaded, selection = twin.loaded, given.selection
+    start = start_of(loaded, per_request=per_request)
+
+    def simulate(times: HostTimes) -> RunLog:
+        values = {_HOST: times.host_s}
+        if per_request:
+            values[_PER_REQUEST] = times.per_request_s
+        return twin.run_with(
+            [
+                Change(f"latency.{key}", value, f"{given.scenario}: latency.{key}")
+                for key, value in values.items()
+            ]
+        )
+
+    trials = HostTrials(
+        measured, simulate, selection=selection, start=start, per_request=per_request, say=_say
+    )
+    fit = fit_host_times(trials)
+    about = fit_document(fit, loaded, given.run, asdict(selection))
+    write_host_times(fit.times, about, output)
+    for line in pair_lines(fit.after.pairs, selection):
+        print_line(line)
+    print_table(fit_table(fit))
+    for line in fit_lines(fit, per_request=per_request):
+        print_line(line)
+    print_line(f"host times: {output}")
+    print_line(scenario_line(fit.times, loaded, output))
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(f"calibrate: {line}\n")
+    sys.stderr.flush()
+
+
+def _check_output(output: Path, inputs: Sequence[Path]) -> None:
+    if output.suffix != ".json":
+        raise InputError(f"{output}: expected a name that ends in .json")
+    check_target(output)
+    if output.resolve() in [path.resolve() for path in inputs]:
+        raise InputError(f"{output}: is what is read, expected another file to write")
+
+
+def start_of(loaded: LoadedScenario, *, per_request: bool) -> HostTimes:
+    """The scenario's own host times. Raises InputError where there are none to vary."""
+    section = loaded.scenario.latency
+    for key in (_HOST, _PER_REQUEST)[: 1 + per_request]:
+        if key not in type(section).model_fields:
+            reason = f"kind {section.kind} has no {key} that could be estimated"
+            raise loaded.error(("latency",), reason)
+    if getattr(section, _FILE, None) is not None:
+        reason = f"host times are what is to be estimated: --set latency.{_FILE}=null"
+        raise loaded.error(("latency", _FILE), reason)
+    return HostTimes(getattr(section, _HOST), getattr(section, _PER_REQUEST, 0.0))

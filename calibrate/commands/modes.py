@@ -1,0 +1,27 @@
+"""Commands that do one thing with run logs and another with measured runs: which is meant?"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from sim.core.errors import InputError
+
+_SCENARIO_SUFFIXES = (".yaml", ".yml")
+
+
+def is_scenario(name: str) -> bool:
+    """Whether a first argument is a scenario file; else it is a profile."""
+    return Path(name).suffix.lower() in _SCENARIO_SUFFIXES
+
+
+def only_with(what: str, options: Mapping[str, object]) -> None:
+    """Raises InputError if an option was given that means nothing here; `what` it is for."""
+    given = [name for name, value in options.items() if value is not None and value is not False]
+    if given:
+        raise InputError(f"{given[0]}: only with {what}")
+
+
+def the_one_run(paths: Sequence[Path]) -> Path:
+    """Raises InputError if there are several."""
+    if len(paths) > 1:
+        raise InputError(f"{paths[1]}: one measured run at a time, got {len(paths)}")
+    return paths[0]

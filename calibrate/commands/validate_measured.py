@@ -1,0 +1,56 @@
+"""`calibrate validate SCENARIO.yaml MEASURED`: a scenario against what was measured of it."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from calibrate.commands.measured_input import MeasuredInput
+from sim.commands.output import print_line, print_table
+from sim.commands.result_files import ResultFiles
+
+
+def validate_measured(
+    given: MeasuredInput, *, timeseries: Path | None, directory: Path | None, as_json: bool
+) -> None:
+    """Simulate the scenario and print how far it is from the measured run.
+
+    Args:
+        given: the scenario and the measured run.
+        timeseries: requests running and waiting over time, measured.
+        directory: also write validation.json, tables and pictures there.
+        as_json: print JSON, no tables.
+
+    Raises:
+        InputError: the scenario, the measured files, or the folder to write to.
+    """
+    from calibrate.measured.document import document
+    from calibrate.measured.over_time import read_samples
+    from calibrate.measured.tables import request_lines, tables
+    from calibrate.measured.validate import validate_measured as compare
+
+    if directory is not None:
+        # matplotlib takes half a second to load; only those who want pictures wait for it.
+        from calibrate.measured.files import check_inputs_stay, write_validation
+
+        ResultFiles(directory=directory).check(given.scenario)
+        check_inputs_stay(directory, (given.scenario, given.run, *filter(None, [timeseries])))
+    measured, twin = given.read()
+    samples = None if timeseries is None else read_samples(timeseries)
+    validation = compare(twin, measured, given.selection, samples)
+    written: Sequence[Path] = ()
+    if directory is not None:
+        written = write_validation(validation, directory)
+    if as_json:
+        print_line(json.dumps(document(validation), indent=2, allow_nan=False, ensure_ascii=False))
+        return
+    for line in request_lines(validation):
+        print_line(line)
+    for table in tables(validation):
+        print_line("")
+        print_table(table)
+    if validation.remarks:
+        print_line("")
+    for remark in validation.remarks:
+        print_line(remark)
+    if written:
+        print_line(f"written: {', '.join(map(str, written))}")

@@ -1,0 +1,1 @@
+"""Scenarios against runs that were measured by time stamps alone: no log of steps exists."""

@@ -1,0 +1,137 @@
+"""How far a simulation is from what was measured: latencies, makespan and throughput."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrate.measured.pairs import Pairs, Times
+from sim.core.errors import InputError
+from sim.core.units import NS_PER_MS, NS_PER_S
+from sim.report.quantiles import statistics
+
+Float64 = NDArray[np.float64]
+
+# Names of `Times.latencies_ms`, and what tables call them.
+LATENCIES: Mapping[str, str] = {"ttft": "TTFT", "tpot": "TPOT", "latency": "latency"}
+# Names of `statistics`, and what tables and files call them.
+_STATISTICS = {"mean": "mean", "median": "p50", "p90": "p90", "p95": "p95", "p99": "p99"}
+STATISTICS = tuple(_STATISTICS.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """One number of both runs; `error_pct` is simulated / measured - 1, None where that is not."""
+
+    measured: float | None
+    simulated: float | None
+    error_pct: float | None
+
+    @classmethod
+    def of(cls, measured: float | None, simulated: float | None) -> "Value":
+        error_pct = None
+        if measured and simulated is not None:
+            error_pct = 100 * (simulated / measured - 1)
+        return cls(measured, simulated, error_pct)
+
+
+@dataclass(frozen=True, slots=True)
+class LatencyErrors:
+    """One latency over the requests of which both runs know it.
+
+    Attributes:
+        num_requests: how many these are.
+        values: by name of the statistic (`STATISTICS`), ms.
+        request_error_pct: mean over requests of |simulated - measured| / measured, in percent.
+        num_measured_zero: requests left out of it, as nothing can be divided by their 0.
+    """
+
+    num_requests: int
+    values: Mapping[str, Value]
+    request_error_pct: float | None
+    num_measured_zero: int
+
+
+@dataclass(frozen=True, slots=True)
+class Arrivals:
+    """How the simulated times of arrival lie to the measured ones.
+
+    Attributes:
+        shift_ns: measured - simulated, the median over requests: how far the clocks are apart.
+        spread_ms: the largest distance of a request from that.
+    """
+
+    shift_ns: int
+    spread_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A simulation against a measured run, request by request and as a whole.
+
+    Attributes:
+        pairs: the requests compared.
+        latencies: by name (`LATENCIES`).
+        makespan_s: from the first arrival to the last finish of the compared requests.
+        output_throughput: their output tokens a second of it.
+        arrivals: whether requests arrive when they were measured to.
+    """
+
+    pairs: Pairs
+    latencies: Mapping[str, LatencyErrors]
+    makespan_s: Value
+    output_throughput: Value
+    arrivals: Arrivals
+
+
+def compare(pairs: Pairs) -> Comparison:
+    """Raises InputError if no request finished in both runs."""
+    if not len(pairs):
+        raise InputError(
+            f"none of the {pairs.num_judged} requests finished in both runs"
+            f" ({len(pairs.only_measured)} of them the simulation does not have,"
+            f" {len(pairs.failed_measured)} were not measured to finish,"
+            f" {len(pairs.failed_simulated)} do not finish there)"
+        )
+    measured, simulated = pairs.measured, pairs.simulated
+    ours, theirs = measured.latencies_ms(), simulated.latencies_ms()
+    makespans_s = _makespan_s(measured), _makespan_s(simulated)
+    return Comparison(
+        pairs=pairs,
+        latencies={name: latency_errors(ours[name], theirs[name]) for name in LATENCIES},
+        makespan_s=Value.of(*makespans_s),
+        output_throughput=Value.of(
+            _rate(measured, makespans_s[0]), _rate(simulated, makespans_s[1])
+        ),
+        arrivals=_arrivals(measured, simulated),
+    )
+
+
+def latency_errors(measured: Float64, simulated: Float64) -> LatencyErrors:
+    """Errors of one latency; rows in which either is NaN are left out."""
+    known = ~np.isnan(measured) & ~np.isnan(simulated)
+    measured, simulated = measured[known], simulated[known]
+    ours, theirs = statistics(measured), statistics(simulated)
+    above = measured > 0
+    shares = np.abs(simulated[above] - measured[above]) / measured[above]
+    return LatencyErrors(
+        num_requests=len(measured),
+        values={word: Value.of(ours[name], theirs[name]) for name, word in _STATISTICS.items()},
+        request_error_pct=100 * float(shares.mean()) if len(shares) else None,
+        num_measured_zero=int((~above).sum()),
+    )
+
+
+def _makespan_s(times: Times) -> float:
+    return int(times.finish_ns.max() - times.arrival_ns.min()) / NS_PER_S
+
+
+def _rate(times: Times, duration_s: float) -> float | None:
+    return int(times.output_tokens.sum()) / duration_s if duration_s else None
+
+
+def _arrivals(measured: Times, simulated: Times) -> Arrivals:
+    apart_ns = measured.arrival_ns - simulated.arrival_ns
+    shift_ns = round(float(np.median(apart_ns)))
+    return Arrivals(shift_ns, float(np.abs(apart_ns - shift_ns).max()) / NS_PER_MS)

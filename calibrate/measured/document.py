@@ -1,0 +1,77 @@
+"""A validation against a measured run as plain JSON values."""
+
+from dataclasses import asdict
+from typing import Any
+
+from calibrate.measured.compare import LatencyErrors, Value
+from calibrate.measured.pairs import Pairs
+from calibrate.measured.validate import MeasuredValidation
+from sim.core.units import NS_PER_S
+
+_DIGITS = 6
+
+
+def document(validation: MeasuredValidation) -> dict[str, Any]:
+    """What docs/validation.md describes; the same validation gives the same values."""
+    comparison, over_time = validation.comparison, validation.over_time
+    arrivals = comparison.arrivals
+    return {
+        "scenario": validation.scenario,
+        "scenario_hash": validation.scenario_hash,
+        "judged": asdict(validation.selection),
+        "requests": {
+            "measured": validation.num_measured,
+            "simulated": validation.num_simulated,
+            **_requests(comparison.pairs),
+        },
+        "arrivals": {
+            "shift_s": arrivals.shift_ns / NS_PER_S,
+            "spread_ms": _short(arrivals.spread_ms),
+        },
+        "latencies": {name: _latency(e) for name, e in comparison.latencies.items()},
+        "makespan_s": _value(comparison.makespan_s),
+        "output_throughput": _value(comparison.output_throughput),
+        "over_time": None
+        if over_time is None
+        else {
+            "samples": len(over_time.measured.t_s),
+            "left_out": over_time.num_left_out,
+            **{
+                name: {key: _short(value) for key, value in asdict(errors).items()}
+                for name, errors in over_time.errors.items()
+            },
+        },
+        "remarks": list(validation.remarks),
+    }
+
+
+def _requests(pairs: Pairs) -> dict[str, Any]:
+    return {
+        "judged": pairs.num_judged,
+        "compared": len(pairs),
+        "only_measured": pairs.only_measured,
+        "only_simulated": pairs.only_simulated,
+        "failed_measured": pairs.failed_measured,
+        "failed_simulated": dict(pairs.failed_simulated),
+        **{
+            f"{name}_differ": {rid: list(counts) for rid, counts in pairs.differing(name).items()}
+            for name in ("prompt_tokens", "output_tokens")
+        },
+    }
+
+
+def _latency(errors: LatencyErrors) -> dict[str, Any]:
+    return {
+        "requests": errors.num_requests,
+        **{f"{name}_ms": _value(value) for name, value in errors.values.items()},
+        "request_error_pct": _short(errors.request_error_pct),
+        "measured_zero": errors.num_measured_zero,
+    }
+
+
+def _value(value: Value) -> dict[str, float | None]:
+    return {key: _short(number) for key, number in asdict(value).items()}
+
+
+def _short(number: float | None) -> float | None:
+    return None if number is None else round(number, _DIGITS)

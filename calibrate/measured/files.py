@@ -1,0 +1,121 @@
+"""What `calibrate validate SCENARIO MEASURED --out` leaves behind. Loads matplotlib."""
+
+import csv
+import json
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from calibrate.measured.compare import LATENCIES
+from calibrate.measured.document import document
+from calibrate.measured.over_time import SIZES, OverTime
+from calibrate.measured.pairs import Pairs
+from calibrate.measured.validate import MeasuredValidation
+from sim.core.atomic import atomic_path
+from sim.core.errors import InputError
+from sim.core.units import NS_PER_S
+from sim.report.files import make_directory
+from sim.report.measured_plots import Both, plot_distributions, plot_over_time, plot_requests
+from sim.report.plot_style import save_figure
+
+_VALIDATION = "validation.json"
+_REQUESTS, _REQUESTS_PICTURE, _DISTRIBUTIONS = "requests.csv", "requests.png", "distributions.png"
+_OVER_TIME, _OVER_TIME_PICTURE = "over-time.csv", "over-time.png"
+_ALL = (
+    _VALIDATION, _REQUESTS, _REQUESTS_PICTURE, _DISTRIBUTIONS, _OVER_TIME, _OVER_TIME_PICTURE,
+)  # fmt: skip
+_MS_DIGITS = 6
+
+
+def check_inputs_stay(directory: Path, inputs: Sequence[Path]) -> None:
+    """Raises InputError if writing there would overwrite one of these files."""
+    written = {(directory / name).resolve() for name in _ALL}
+    for path in inputs:
+        if path.resolve() in written:
+            raise InputError(f"{path}: would be overwritten: give another folder to --out")
+
+
+def write_validation(validation: MeasuredValidation, directory: Path) -> list[Path]:
+    """Write validation.json, and tables and pictures of the requests and of the sizes over time.
+
+    The folder is made if its parent exists; other files in it are left alone.
+
+    Returns:
+        What was written.
+
+    Raises:
+        InputError: a file cannot be written.
+    """
+    make_directory(directory)
+    written = [directory / name for name in (_REQUESTS, _REQUESTS_PICTURE, _DISTRIBUTIONS)]
+    _write_requests(validation.comparison.pairs, written[0])
+    latencies = _latencies(validation.comparison.pairs)
+    save_figure(plot_requests(latencies), written[1])
+    save_figure(plot_distributions(latencies), written[2])
+    if validation.over_time is not None:
+        over_time = [directory / _OVER_TIME, directory / _OVER_TIME_PICTURE]
+        _write_over_time(validation.over_time, over_time[0])
+        sizes = _sizes(validation.over_time)
+        save_figure(plot_over_time(validation.over_time.measured.t_s, sizes), over_time[1])
+        written += over_time
+    # Last: where it exists, the rest does.
+    written.append(directory / _VALIDATION)
+    with atomic_path(written[-1]) as beside:
+        text = json.dumps(document(validation), indent=2, allow_nan=False, ensure_ascii=False)
+        beside.write_text(text + "\n", encoding="utf-8")
+    return written
+
+
+def _latencies(pairs: Pairs) -> dict[str, Both]:
+    """Of the requests of which both runs know it, ms."""
+    ours, theirs = pairs.measured.latencies_ms(), pairs.simulated.latencies_ms()
+    found = {}
+    for name, words in LATENCIES.items():
+        known = ~np.isnan(ours[name]) & ~np.isnan(theirs[name])
+        found[words] = Both(ours[name][known], theirs[name][known])
+    return found
+
+
+def _sizes(over_time: OverTime) -> dict[str, Both]:
+    measured, simulated = over_time.measured, over_time.simulated
+    return {name: Both(getattr(measured, name), getattr(simulated, name)) for name in SIZES}
+
+
+def _write_requests(pairs: Pairs, path: Path) -> None:
+    """One row a compared request, by measured arrival; what is not known is an empty cell."""
+    ours, theirs = pairs.measured, pairs.simulated
+    columns: dict[str, Sequence[object]] = {
+        "rid": pairs.rid,
+        "arrival_s": (ours.arrival_ns / NS_PER_S).tolist(),
+        "simulated_arrival_s": (theirs.arrival_ns / NS_PER_S).tolist(),
+    }
+    for name in ("prompt_tokens", "output_tokens"):
+        columns[f"measured_{name}"] = getattr(ours, name).tolist()
+        columns[f"simulated_{name}"] = getattr(theirs, name).tolist()
+    known, found = ours.latencies_ms(), theirs.latencies_ms()
+    for name in LATENCIES:
+        columns[f"measured_{name}_ms"] = np.round(known[name], _MS_DIGITS).tolist()
+        columns[f"simulated_{name}_ms"] = np.round(found[name], _MS_DIGITS).tolist()
+    _write_csv(columns, path)
+
+
+def _write_over_time(over_time: OverTime, path: Path) -> None:
+    columns: dict[str, Sequence[object]] = {"t": over_time.measured.t_s.tolist()}
+    for name, both in _sizes(over_time).items():
+        columns[f"measured_{name}"] = both.measured.tolist()
+        columns[f"simulated_{name}"] = both.simulated.tolist()
+    _write_csv(columns, path)
+
+
+def _write_csv(columns: dict[str, Sequence[object]], path: Path) -> None:
+    with atomic_path(path) as beside, beside.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(columns)
+        writer.writerows(_cells(zip(*columns.values(), strict=True)))
+
+
+def _cells(rows: Iterator[tuple[object, ...]]) -> Iterator[list[object]]:
+    for row in rows:
+        yield ["" if isinstance(value, float) and math.isnan(value) else value for value in row]

@@ -1,0 +1,95 @@
+"""What `calibrate fit --scenario` says of estimated host times, in a table and in their file."""
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from calibrate.measured.compare import LATENCIES, Comparison
+from calibrate.measured.host_fit import HostFit
+from calibrate.measured.tables import signed
+from calibrate.tables import new_table
+from sim.latency.host_times import HostTimes
+from sim.report.numbers import UNDEFINED
+from sim.scenario.load import LoadedScenario
+
+_DIGITS = 6
+
+
+def fit_table(fit: HostFit) -> Table:
+    """The simulation's errors with the scenario's own host times and with the estimate."""
+    table = new_table(("error % of the simulation",), ("before", "after"))
+    sides = (fit.before, fit.after)
+    for name, words in LATENCIES.items():
+        means = (side.latencies[name].values["mean"].error_pct for side in sides)
+        table.add_row(f"{words} mean", *map(signed, means))
+        sizes = (side.latencies[name].request_error_pct for side in sides)
+        table.add_row(f"{words} of a request, mean |error|", *map(_size, sizes))
+    table.add_row("makespan", *(signed(side.makespan_s.error_pct) for side in sides))
+    objectives = (fit.objective_before, fit.objective_after)
+    table.add_row("decode times, robust r.m.s.", *(f"{100 * value:.2f}" for value in objectives))
+    return table
+
+
+def fit_lines(fit: HostFit, *, per_request: bool) -> Iterator[str]:
+    """The estimate with its standard errors."""
+    times, errors = fit.times, fit.std_errors
+    yield f"host time of a step: {times.host_s * 1e3:.4f} ms, ± {errors.host_s * 1e3:.4f}"
+    if per_request:
+        micros = (times.per_request_s * 1e6, errors.per_request_s * 1e6)
+        yield "of a request in it: {:.3f} µs, ± {:.3f}".format(*micros)
+    yield (
+        f"± one standard error, from what is left over in {fit.num_requests} requests that share"
+        f" steps; {fit.num_simulations} simulations"
+    )
+    yield from fit.remarks
+
+
+def scenario_line(times: HostTimes, loaded: LoadedScenario, written: Path) -> str:
+    """What to put into the scenario."""
+    if "host" in type(loaded.scenario.latency).model_fields:
+        where = Path(os.path.relpath(written, loaded.base_dir)).as_posix()
+        return f"in the scenario, under latency: host: {where}"
+    return f"in the scenario, under latency: host_s: {times.host_s}"
+
+
+def fit_document(
+    fit: HostFit, loaded: LoadedScenario, measured: Path, judged: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What is known of the fit, for the file of host times."""
+    return {
+        "scenario": loaded.scenario.name,
+        "scenario_hash": loaded.content_hash,
+        "measured": measured.name,
+        "judged": dict(judged),
+        "num_requests": fit.num_requests,
+        "num_simulations": fit.num_simulations,
+        "host_s_std_error": fit.std_errors.host_s,
+        "host_per_request_s_std_error": fit.std_errors.per_request_s,
+        "correlation": _short(fit.correlation),
+        "objective_before": _short(fit.objective_before),
+        "objective_after": _short(fit.objective_after),
+        "before": _errors(fit.before),
+        "after": _errors(fit.after),
+        "remarks": list(fit.remarks),
+    }
+
+
+def _errors(comparison: Comparison) -> dict[str, Any]:
+    return {
+        name: {
+            "mean_error_pct": _short(errors.values["mean"].error_pct),
+            "request_error_pct": _short(errors.request_error_pct),
+        }
+        for name, errors in comparison.latencies.items()
+    }
+
+
+def _size(percent: float | None) -> str:
+    return UNDEFINED if percent is None else f"{percent:.2f}"
+
+
+def _short(value: float | None) -> float | None:
+    return None if value is None else round(value, _DIGITS)

@@ -1,0 +1,157 @@
+"""Requests running and waiting over time, as a server logged them and as they are simulated."""
+
+import csv
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.core.errors import InputError
+from sim.core.units import NS_PER_S
+from sim.report.latencies import finished_mask
+from sim.runlog import NOT_YET_NS, Int64, RequestColumns, RunLog, StepColumns
+
+Float64 = NDArray[np.float64]
+
+SIZES = ("running", "waiting")
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """Requests running and waiting at some times; arrays of one length, `t_s` rising strictly."""
+
+    t_s: Float64
+    running: Float64
+    waiting: Float64
+
+
+@dataclass(frozen=True, slots=True)
+class SizeErrors:
+    """One size over time: means over the samples, and how far the two are apart in each."""
+
+    mean_measured: float
+    mean_simulated: float
+    mean_difference: float
+    max_difference: float
+
+
+@dataclass(frozen=True, slots=True)
+class OverTime:
+    """Both runs at the times of the measurement.
+
+    Attributes:
+        measured, simulated: of the same times.
+        errors: by name (`SIZES`).
+        num_left_out: samples after the last request had finished in both runs.
+    """
+
+    measured: Samples
+    simulated: Samples
+    errors: dict[str, SizeErrors]
+    num_left_out: int
+
+
+def read_samples(path: Path) -> Samples:
+    """Read a CSV with columns `t` (seconds since the run's start), `running` and `waiting`.
+
+    Raises:
+        InputError: unreadable, a column that is missing, or a value that is no such number.
+    """
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            reader = csv.DictReader(file)
+            missing = [name for name in ("t", *SIZES) if name not in (reader.fieldnames or ())]
+            if missing:
+                raise InputError(f"{path}:1: {missing[0]}: no such column")
+            rows = [
+                [_number(row[name], f"{path}:{reader.line_num}: {name}") for name in ("t", *SIZES)]
+                for row in reader
+            ]
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}") from None
+    except (ValueError, csv.Error) as error:
+        raise InputError(f"{path}: not CSV: {error}") from None
+    if not rows:
+        raise InputError(f"{path}: no sample in it")
+    samples = Samples(*np.array(rows, dtype=np.float64).T)
+    late = np.flatnonzero(np.diff(samples.t_s) <= 0)
+    if len(late):
+        raise InputError(f"{path}: t: does not rise after {samples.t_s[late[0]]:g}")
+    return samples
+
+
+def compare_over_time(measured: Samples, log: RunLog, *, shift_ns: int, end_ns: int) -> OverTime:
+    """Put a simulation beside the samples of a measured run.
+
+    Args:
+        measured: the samples.
+        log: the simulation.
+        shift_ns: measured - simulated time.
+        end_ns: the last finish that was measured.
+    """
+    simulated_end_ns = int(log.requests.finish_ns.max(initial=NOT_YET_NS)) + shift_ns
+    end_s = max(end_ns, simulated_end_ns) / NS_PER_S
+    # The first sample after the end still says something: that nothing is left.
+    num_kept = min(int(np.searchsorted(measured.t_s, end_s)) + 1, len(measured.t_s))
+    columns = (measured.t_s, measured.running, measured.waiting)
+    kept = Samples(*(column[:num_kept] for column in columns))
+    at_ns = np.rint(kept.t_s * NS_PER_S).astype(np.int64) - shift_ns
+    running, waiting = logged_sizes(log, at_ns)
+    simulated = Samples(kept.t_s, running, waiting)
+    errors = {name: _errors(getattr(kept, name), getattr(simulated, name)) for name in SIZES}
+    return OverTime(kept, simulated, errors, len(measured.t_s) - num_kept)
+
+
+def logged_sizes(log: RunLog, at_ns: Int64) -> tuple[Float64, Float64]:
+    """Requests running and waiting as servers log them: as their last finished step left them.
+
+    Who finished in that step is gone, who came since has not been looked at. Of steps logged as
+    one run, only the last one's end is known; they are taken to be equally long.
+    """
+    running, waiting = np.zeros(len(at_ns)), np.zeros(len(at_ns))
+    for replica in np.unique(log.steps.replica):
+        t_ns, sizes = _left_behind(log.steps, log.requests, int(replica))
+        # Before the first step has ended nothing is logged.
+        row = np.searchsorted(t_ns, at_ns, side="right")
+        running += np.concatenate(([0], sizes[0]))[row]
+        waiting += np.concatenate(([0], sizes[1]))[row]
+    return running, waiting
+
+
+def _left_behind(
+    steps: StepColumns, requests: RequestColumns, replica: int
+) -> tuple[Int64, tuple[Int64, Int64]]:
+    """Running and waiting requests of one replica, each from its time on."""
+    mine = steps.replica == replica
+    start_ns, end_ns = steps.t_start_ns[mine], steps.t_end_ns[mine]
+    during, queue = steps.running[mine], steps.queue[mine]
+    served = (requests.replica == replica) & finished_mask(requests)
+    finish_ns = np.sort(requests.finish_ns[served])
+    next_ns = np.append(start_ns[1:], np.iinfo(np.int64).max)
+    num_gone = np.searchsorted(finish_ns, np.maximum(next_ns, end_ns), side="right")
+    num_gone -= np.searchsorted(finish_ns, start_ns, side="right")
+    first_end_ns = start_ns + (end_ns - start_ns) // steps.num_steps[mine]
+    t_ns = np.column_stack((first_end_ns, end_ns)).ravel()
+    alone = steps.num_steps[mine] == 1
+    left = np.maximum(during - num_gone, 0)
+    running = np.column_stack((np.where(alone, left, during), left)).ravel()
+    return np.maximum.accumulate(t_ns), (running, np.repeat(queue, 2))
+
+
+def _errors(measured: Float64, simulated: Float64) -> SizeErrors:
+    apart = np.abs(simulated - measured)
+    return SizeErrors(
+        float(measured.mean()), float(simulated.mean()), float(apart.mean()), float(apart.max())
+    )
+
+
+def _number(text: str | None, where: str) -> float:
+    try:
+        value = float(text or "")
+    except ValueError:
+        value = math.nan
+    if math.isfinite(value) and value >= 0:
+        return value
+    raise InputError(f"{where}: must be a number from 0 on, got {text!r}")

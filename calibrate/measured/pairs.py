@@ -1,0 +1,151 @@
+"""Measured requests and their simulated twins, joined by name; nobody goes missing unsaid."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.core.errors import InputError
+from sim.core.request import Status
+from sim.core.units import NS_PER_MS
+from sim.runlog import NOT_YET_NS, Int64, RequestColumns
+from sim.runlog.measured import MeasuredRun
+
+Float64 = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which requests are judged, by order of arrival: the first ones, or all but these, or all."""
+
+    first: int | None = None
+    skip: int | None = None
+
+    def rows(self, measured: MeasuredRun) -> range:
+        """Rows of the run, which is in order of arrival.
+
+        Raises:
+            InputError: both are given, or there are too few requests for it.
+        """
+        if self.first is not None and self.skip is not None:
+            raise InputError("--first and --skip: give one of the two")
+        rows = range(len(measured))
+        if self.first is not None and self.first > len(rows):
+            raise InputError(f"--first {self.first}: the run has {len(rows)} requests")
+        if self.skip is not None and self.skip >= len(rows):
+            raise InputError(f"--skip {self.skip}: leaves none of the run's {len(rows)} requests")
+        return rows[self.skip : self.first]
+
+    def __str__(self) -> str:
+        if self.first is not None:
+            return f"the first {self.first:,} by arrival"
+        return "all" if self.skip is None else f"all but the first {self.skip:,} by arrival"
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """When requests came and went, and how many tokens they got; arrays of one length.
+
+    Times are ns since the run's start; `first_token_ns` is NOT_YET_NS where it is not known.
+    """
+
+    arrival_ns: Int64
+    first_token_ns: Int64
+    finish_ns: Int64
+    prompt_tokens: Int64
+    output_tokens: Int64
+
+    def latencies_ms(self) -> dict[str, Float64]:
+        """`ttft`, `tpot` and `latency` of each request; NaN where there is no first token.
+
+        TTFT = first token - arrival, TPOT = (finish - first token) / max(1, output tokens - 1),
+        latency = finish - arrival. A request of one token has a TPOT of about 0, not none.
+        """
+        known = self.first_token_ns != NOT_YET_NS
+        ttft = np.where(known, (self.first_token_ns - self.arrival_ns) / NS_PER_MS, np.nan)
+        return {
+            "ttft": ttft,
+            "tpot": self.decode_ms() / np.maximum(1, self.output_tokens - 1),
+            "latency": (self.finish_ns - self.arrival_ns) / NS_PER_MS,
+        }
+
+    def decode_ms(self) -> Float64:
+        """From the first token to the last; NaN where there is no first token."""
+        known = self.first_token_ns != NOT_YET_NS
+        return np.where(known, (self.finish_ns - self.first_token_ns) / NS_PER_MS, np.nan)
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """The judged requests that finished in both runs, row by row, and all that did not.
+
+    Attributes:
+        rid: names of the pairs, by measured arrival.
+        measured, simulated: their times.
+        num_judged: measured requests that were selected.
+        only_measured: selected ones that the simulation does not have.
+        only_simulated: requests of the simulation that were not measured at all.
+        failed_measured: selected ones without a finish.
+        failed_simulated: selected ones that did not finish in the simulation, and their status.
+    """
+
+    rid: list[str]
+    measured: Times
+    simulated: Times
+    num_judged: int
+    only_measured: list[str]
+    only_simulated: list[str]
+    failed_measured: list[str]
+    failed_simulated: Mapping[str, str]
+
+    def __len__(self) -> int:
+        return len(self.rid)
+
+    def differing(self, name: str) -> dict[str, tuple[int, int]]:
+        """Measured and simulated count of the pairs in which they differ.
+
+        Args:
+            name: `prompt_tokens` or `output_tokens`.
+        """
+        ours, theirs = getattr(self.measured, name), getattr(self.simulated, name)
+        rows = np.flatnonzero(ours != theirs).tolist()
+        return {self.rid[row]: (int(ours[row]), int(theirs[row])) for row in rows}
+
+
+def join(measured: MeasuredRun, simulated: RequestColumns, selection: Selection) -> Pairs:
+    """Pair the selected measured requests with those of the same name in the simulation.
+
+    Raises:
+        InputError: the selection does not fit the run.
+    """
+    rows = selection.rows(measured)
+    row_of = {rid: row for row, rid in enumerate(simulated.rid)}
+    known = set(measured.rid)
+    names = [measured.rid[row] for row in rows]
+    status = {rid: simulated.status[row_of[rid]] for rid in names if rid in row_of}
+    failed = {rid: word for rid, word in status.items() if word != Status.FINISHED.value}
+    unfinished = [measured.rid[row] for row in rows if measured.finish_ns[row] == NOT_YET_NS]
+    out = {*unfinished, *failed}
+    ours = [row for row in rows if measured.rid[row] in status and measured.rid[row] not in out]
+    paired = [measured.rid[row] for row in ours]
+    return Pairs(
+        rid=paired,
+        measured=_times(measured, ours),
+        simulated=_times(simulated, [row_of[rid] for rid in paired]),
+        num_judged=len(rows),
+        only_measured=[rid for rid in names if rid not in row_of],
+        only_simulated=[rid for rid in simulated.rid if rid not in known],
+        failed_measured=unfinished,
+        failed_simulated=failed,
+    )
+
+
+def _times(run: MeasuredRun | RequestColumns, rows: list[int]) -> Times:
+    return Times(
+        run.arrival_ns[rows],
+        run.first_token_ns[rows],
+        run.finish_ns[rows],
+        run.prompt_tokens[rows],
+        run.output_tokens[rows],
+    )

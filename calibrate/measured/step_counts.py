@@ -1,0 +1,65 @@
+"""What a simulation's steps do to each request's time: how many it decoded in, and among how many.
+
+While decisions stay the same, a request's time from its first token to its last grows by one second
+for each second of host time in each of these steps.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.runlog import Int64, RunLog, StepColumns
+
+Float64 = NDArray[np.float64]
+
+
+def decode_steps(log: RunLog) -> tuple[Float64, Float64]:
+    """Steps between each request's first token and its finish, and rows in all these steps.
+
+    Both have shape [num_requests], in the log's order, and are 0 of what did not finish.
+    """
+    requests = log.requests
+    found = np.zeros((2, len(requests.rid)))
+    for replica in np.unique(requests.replica):
+        mine = np.flatnonzero(requests.replica == replica)
+        first_ns, finish_ns = requests.first_token_ns[mine], requests.finish_ns[mine]
+        before, after = (_up_to(log.steps, int(replica), t) for t in (first_ns, finish_ns))
+        found[:, mine] = np.maximum(after - before, 0.0)
+    return found[0], found[1]
+
+
+def mean_rows(steps: StepColumns) -> float:
+    """Requests in a step, on average."""
+    return float((_rows(steps) * steps.num_steps).sum() / steps.num_steps.sum())
+
+
+def mean_step_ns(steps: StepColumns) -> float:
+    """Device and host time of a step, on average."""
+    return float((steps.device_ns + steps.host_ns).sum() / steps.num_steps.sum())
+
+
+def _rows(steps: StepColumns) -> Int64:
+    rows: Int64 = steps.num_decode_rows + steps.num_prefill_rows
+    return rows
+
+
+def _up_to(steps: StepColumns, replica: int, at_ns: Int64) -> Float64:
+    """Steps, and rows in them, that a replica has finished by each time; shape [2, num_times].
+
+    Steps logged as one run are taken to be equally long.
+    """
+    mine = steps.replica == replica
+    corners_ns = np.column_stack((steps.t_start_ns[mine], steps.t_end_ns[mine])).ravel()
+    # Overlapped steps may start before their predecessor's end; time must not run back.
+    corners_ns = np.maximum.accumulate(corners_ns)
+    num_steps = steps.num_steps[mine]
+    return np.stack([
+        np.interp(at_ns, corners_ns, np.repeat(np.cumsum(amount), 2) - _first_of_two(amount))
+        if len(amount)
+        else np.zeros(len(at_ns))
+        for amount in (num_steps, num_steps * _rows(steps)[mine])
+    ])  # fmt: skip
+
+
+def _first_of_two(amount: Int64) -> Int64:
+    """Each amount, followed by 0: a run has done nothing when it starts and all when it ends."""
+    return np.column_stack((amount, np.zeros_like(amount))).ravel()

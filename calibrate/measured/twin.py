@@ -1,0 +1,86 @@
+"""A scenario as the twin of a measured run: simulated as it is, or with other values."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from sim.commands.run import run_built
+from sim.core.errors import InputError
+from sim.des.routers.table import make_router
+from sim.des.run import simulate
+from sim.runlog import RunLog
+from sim.runlog.measured import MeasuredRun
+from sim.scenario.build import BuiltScenario, build
+from sim.scenario.load import LoadedScenario, vary
+from sim.scenario.overrides import Change
+from sim.sweep.trace_cache import TraceCache
+from sim.workload.workload import ScriptedRequest, Turn, Workload
+
+
+@dataclass(frozen=True, slots=True)
+class ArrivedWorkload:
+    """A workload whose requests arrive when they were measured to; others when they would."""
+
+    requests: tuple[ScriptedRequest, ...]
+
+    @property
+    def num_requests(self) -> int:
+        return len(self.requests)
+
+    def arrivals(self) -> Iterator[ScriptedRequest]:
+        return iter(self.requests)
+
+    def clients(self) -> Sequence[Sequence[Turn]]:
+        return ()
+
+
+class Twin:
+    """Simulates a scenario's whole workload, as often as asked.
+
+    Args:
+        loaded: the scenario; its sweep, tune and report sections are left aside.
+        arrivals: requests arrive when this run says; None: when the scenario says.
+    """
+
+    def __init__(self, loaded: LoadedScenario, arrivals: MeasuredRun | None = None) -> None:
+        self.loaded = loaded
+        self._arrivals = arrivals
+        self._read_trace = TraceCache()
+
+    def run(self) -> RunLog:
+        """Simulate it as it is, with progress on stderr.
+
+        Raises:
+            InputError: the scenario, or a file it names.
+        """
+        return run_built(self._built(()))
+
+    def run_with(self, changes: Sequence[Change]) -> RunLog:
+        """Simulate it with some values changed; says nothing.
+
+        Raises:
+            InputError: as `run`, or a change leads nowhere.
+        """
+        built = self._built(changes)
+        router = make_router(built.loaded.scenario.router)
+        return simulate(built.workload, built.scheduler, built.latencies, router=router)
+
+    def _built(self, changes: Sequence[Change]) -> BuiltScenario:
+        built = build(vary(self.loaded, changes), read_trace=self._read_trace)
+        if self._arrivals is None:
+            return built
+        return replace(built, workload=self._arrived(built.workload, self._arrivals))
+
+    def _arrived(self, workload: Workload, measured: MeasuredRun) -> ArrivedWorkload:
+        if workload.clients():
+            raise InputError(
+                f"{self.loaded.path}: workload: clients send when they are answered:"
+                " --measured-arrivals needs requests that wait for nothing"
+            )
+        arrival_ns = dict(zip(measured.rid, measured.arrival_ns.tolist(), strict=True))
+        requests = [
+            replace(request, spec=replace(request.spec, arrival_ns=arrival_ns[rid]))
+            if (rid := request.spec.rid) in arrival_ns
+            else request
+            for request in workload.arrivals()
+        ]
+        return ArrivedWorkload(tuple(sorted(requests, key=lambda one: one.spec.arrival_ns)))

@@ -1,0 +1,91 @@
+"""A scenario judged by a measured run: everything `calibrate validate SCENARIO` says."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from calibrate.measured.compare import Comparison, compare
+from calibrate.measured.over_time import OverTime, Samples, compare_over_time
+from calibrate.measured.pairs import Selection, join
+from calibrate.measured.twin import Twin
+from sim.runlog import RunLog
+from sim.runlog.measured import MeasuredRun
+
+# Below this a difference of arrivals is that of a clock's last digits.
+_SAME_ARRIVAL_MS = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredValidation:
+    """A simulation against a measured run.
+
+    Attributes:
+        scenario: its name.
+        scenario_hash: of its content.
+        selection: which requests are judged.
+        num_measured, num_simulated: all requests of either run.
+        comparison: of the judged ones.
+        over_time: of all of them; None: no samples were given.
+        remarks: what a reader should know beside the numbers, a line each.
+    """
+
+    scenario: str
+    scenario_hash: str
+    selection: Selection
+    num_measured: int
+    num_simulated: int
+    comparison: Comparison
+    over_time: OverTime | None
+    remarks: tuple[str, ...]
+
+
+def validate_measured(
+    twin: Twin, measured: MeasuredRun, selection: Selection, samples: Samples | None = None
+) -> MeasuredValidation:
+    """Simulate the whole workload and compare what was selected of it.
+
+    Raises:
+        InputError: the scenario, a selection that does not fit, or nothing to compare.
+    """
+    selection.rows(measured)
+    log = twin.run()
+    comparison = compare(join(measured, log.requests, selection))
+    over_time = None
+    if samples is not None:
+        over_time = compare_over_time(
+            samples,
+            log,
+            shift_ns=comparison.arrivals.shift_ns,
+            end_ns=int(measured.finish_ns.max()),
+        )
+    return MeasuredValidation(
+        scenario=twin.loaded.scenario.name,
+        scenario_hash=twin.loaded.content_hash,
+        selection=selection,
+        num_measured=len(measured),
+        num_simulated=len(log.requests.rid),
+        comparison=comparison,
+        over_time=over_time,
+        remarks=tuple(_remarks(log, comparison, over_time)),
+    )
+
+
+def _remarks(log: RunLog, comparison: Comparison, over_time: OverTime | None) -> Iterator[str]:
+    spread_ms = comparison.arrivals.spread_ms
+    if spread_ms > _SAME_ARRIVAL_MS:
+        yield (
+            f"requests arrive up to {spread_ms:.3g} ms off their measured arrivals"
+            " (--measured-arrivals takes those)"
+        )
+    for name, errors in comparison.latencies.items():
+        if unknown := len(comparison.pairs) - errors.num_requests:
+            yield f"{name}: compared requests without a first token, left out: {unknown}"
+        if errors.num_measured_zero:
+            yield (
+                f"{name}: requests for which 0 was measured, left out of the mean error of a"
+                f" request: {errors.num_measured_zero}"
+            )
+    if over_time is not None and over_time.num_left_out:
+        yield f"samples after the end of both runs, left out: {over_time.num_left_out}"
+    for key in ("latency_source", "left_range"):
+        if key in log.meta:
+            yield str(log.meta[key])

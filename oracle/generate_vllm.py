@@ -1,0 +1,81 @@
+"""Draws random cases for vLLM from a seed: `python oracle/generate_vllm.py FOLDER N SEED`."""
+
+import json
+import random
+import sys
+from pathlib import Path
+
+from vllm_load import STEP_S, Config, Load, draw_rows
+
+
+def draw_config(rng: random.Random) -> Config:
+    """Settings of one server, often close to what it cannot do, never what vLLM refuses."""
+    block_size = rng.choice([1, 4, 8, 16, 16, 16, 32])
+    # One block is nobody's; a request as long as the model allows fits the others, if barely.
+    usable_blocks = rng.choice([4, 6, 9, 14, 25, 60, 200])
+    usable_blocks *= max(1, 8 // block_size)
+    pool_tokens = usable_blocks * block_size
+    max_model_len = rng.choice([pool_tokens, pool_tokens, pool_tokens // 2, min(pool_tokens, 150)])
+    max_num_seqs = rng.choice([1, 2, 4, 4, 8, 16, 64])
+    enable_chunked_prefill = rng.random() < 0.8
+    budget = max(max_num_seqs, rng.choice([8, 16, 33, 64, 100, 128, 256, 1024]))
+    if not enable_chunked_prefill:
+        budget = max(max_num_seqs, max_model_len + rng.choice([0, 1, 20, 200]))
+    return {
+        "max_num_batched_tokens": budget,
+        "max_num_seqs": max_num_seqs,
+        "max_model_len": max_model_len,
+        "block_size": block_size,
+        "num_gpu_blocks": usable_blocks + 1,
+        "enable_prefix_caching": rng.random() < 0.7,
+        "enable_chunked_prefill": enable_chunked_prefill,
+        "long_prefill_token_threshold": rng.choice([0, 0, 0, 5, 16, 24, 40, 100]),
+        "policy": rng.choice(["fcfs", "fcfs", "priority"]),
+        "async_scheduling": rng.random() < 0.5,
+        "scheduler_reserve_full_isl": rng.random() < 0.6,
+        "latency": _draw_latency(rng),
+    }
+
+
+def _draw_latency(rng: random.Random) -> dict[str, float]:
+    if rng.random() < 0.15:
+        return {"a": STEP_S, "b": 0, "c": 0, "d": 0}
+    return {
+        "a": rng.choice([0.002, STEP_S]),
+        "b": rng.choice([1e-5, 4e-5]),
+        "c": rng.choice([5e-5, 2e-4]),
+        "d": rng.choice([0, 2e-8]),
+    }
+
+
+def draw_load(rng: random.Random, config: Config) -> Load:
+    """Clients of such a server."""
+    return Load(
+        num_requests=rng.choice([12, 25, 50]),
+        gap_s=rng.choice([0.0, 0.002, 0.02, 0.1, 0.5]),
+        longest_prompt=max(2, config["max_model_len"] // rng.choice([1, 2, 4])),
+        longest_output=rng.choice([4, 20, 60]),
+        sharing=0.5,
+        quoting=0.3,
+        repeating=0.15,
+        whole_blocks=0.4,
+        too_long=0.1,
+        endless=rng.choice([0.0, 0.3, 1.0]),
+    )
+
+
+def write_cases(folder: Path, num_cases: int, seed: int) -> None:
+    """Write `NNNN.json` for each case not there yet."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for number in range(num_cases):
+        path = folder / f"{number:04d}.json"
+        if not path.exists():
+            rng = random.Random(f"vllm/{seed}/{number}")
+            config = draw_config(rng)
+            rows = draw_rows(rng, config, draw_load(rng, config))
+            text = json.dumps({"name": path.stem, "config": config, "workload": rows})
+            path.write_text(text + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write_cases(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))

@@ -1,0 +1,209 @@
+"""The cases for vLLM that are kept: `python oracle/named_vllm.py FOLDER` writes them.
+
+`python oracle/named_vllm.py FOLDER TARGET` puts the decided ones into TARGET, compressed.
+"""
+
+import gzip
+import json
+import random
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from vllm_load import STEP_S, Config, Load, draw_rows
+
+_USUAL: Config = {
+    "max_num_batched_tokens": 64,
+    "max_num_seqs": 8,
+    "max_model_len": 200,
+    "block_size": 16,
+    "num_gpu_blocks": 61,
+    "enable_prefix_caching": True,
+    "enable_chunked_prefill": True,
+    "long_prefill_token_threshold": 0,
+    "policy": "fcfs",
+    "async_scheduling": False,
+    "scheduler_reserve_full_isl": True,
+    "latency": {"a": 0.005, "b": 2e-5, "c": 1e-4, "d": 2e-8},
+}
+_NO_CACHE = {"enable_prefix_caching": False}
+_ASYNC = {"async_scheduling": True}
+_TIGHT = {"num_gpu_blocks": 15}
+_ONE_LENGTH = {"latency": {"a": STEP_S, "b": 0, "c": 0, "d": 0}}
+
+
+@dataclass(frozen=True)
+class Named:
+    """A case: what it is about, what differs from the usual settings, and its clients."""
+
+    about: str
+    load: Load
+    config: Config = field(default_factory=dict)
+    seed: int = 0
+
+
+_CASES = {
+    "chunked_prefill": Named(
+        "Prompts longer than a step's budget; decode rows take part of it",
+        Load(num_requests=24, longest_prompt=150),
+        _NO_CACHE,
+    ),
+    "whole_prompts": Named(
+        "No chunked prefill: a prompt too long for the rest of the budget holds up all behind it",
+        Load(num_requests=24, longest_prompt=100, together=0.7),
+        {"enable_chunked_prefill": False, "max_num_batched_tokens": 200},
+    ),
+    "whole_prompts_threshold": Named(
+        "No chunked prefill, but a threshold: prompts come in chunks all the same",
+        Load(num_requests=20, longest_prompt=150, together=0.7),
+        {
+            "enable_chunked_prefill": False,
+            "max_num_batched_tokens": 200,
+            "long_prefill_token_threshold": 24,
+        },
+    ),
+    "threshold": Named(
+        "Several prompts advance side by side, each by at most the threshold",
+        Load(num_requests=24, longest_prompt=180, together=0.7),
+        {"long_prefill_token_threshold": 20} | _NO_CACHE,
+    ),
+    "small_budget": Named(
+        "A budget that those who run use up; the request admitted last gets what is left",
+        Load(num_requests=24, longest_prompt=120, longest_output=12, together=0.6),
+        {"max_num_batched_tokens": 12, "max_num_seqs": 12, "long_prefill_token_threshold": 7},
+    ),
+    "preemption": Named(
+        "The pool runs out: the request admitted last goes back to the front of the queue",
+        Load(num_requests=24, longest_prompt=60, longest_output=50),
+        _TIGHT | _NO_CACHE,
+    ),
+    "preemption_storm": Named(
+        "The same again and again, with a cache in which victims find what they lost",
+        Load(num_requests=40, longest_prompt=80, longest_output=60, together=0.8),
+        {"num_gpu_blocks": 41, "block_size": 4, "max_model_len": 160, "max_num_seqs": 16},
+    ),
+    "overcommitted": Named(
+        "Admitted by the first chunk alone: prompts outgrow the pool and give themselves up",
+        Load(num_requests=20, longest_prompt=180, together=0.8),
+        {"scheduler_reserve_full_isl": False, "long_prefill_token_threshold": 24} | _TIGHT,
+    ),
+    "reserved": Named(
+        "The same requests, admitted only where the whole prompt fits",
+        Load(num_requests=20, longest_prompt=180, together=0.8),
+        {"long_prefill_token_threshold": 24} | _TIGHT,
+    ),
+    "one_seat": Named(
+        "One request at a time",
+        Load(num_requests=16, sharing=0.5, repeating=0.3, longest_output=12),
+        {"max_num_seqs": 1, "num_gpu_blocks": 14},
+    ),
+    "shared_prefixes": Named(
+        "Prompts that begin alike, in a pool that keeps them",
+        Load(num_requests=30, sharing=0.9, longest_prompt=120),
+        {"num_gpu_blocks": 201, "max_num_batched_tokens": 256},
+    ),
+    "full_hits": Named(
+        "Prompts of whole blocks, repeated: the last block is computed again",
+        Load(num_requests=30, repeating=0.6, whole_blocks=1.0, longest_prompt=80),
+        {"num_gpu_blocks": 101},
+    ),
+    "duplicates_at_once": Named(
+        "The same prompts in one step: the second finds blocks that the first has yet to compute",
+        Load(num_requests=30, repeating=0.8, together=0.9, longest_prompt=90),
+        {"max_num_batched_tokens": 256, "num_gpu_blocks": 41},
+    ),
+    "sessions": Named(
+        "Prompts that go on from an earlier prompt and its answer",
+        Load(num_requests=40, quoting=0.7, longest_prompt=40, gap_s=0.05),
+        {"num_gpu_blocks": 101},
+    ),
+    "eviction": Named(
+        "Old blocks give way to new ones, in the order in which they were freed",
+        Load(num_requests=40, sharing=0.4, quoting=0.3, repeating=0.2, longest_prompt=90),
+        {"num_gpu_blocks": 25, "max_num_seqs": 4},
+    ),
+    "model_length": Named(
+        "Outputs end at the model's length; prompts as long or longer are refused",
+        Load(num_requests=40, longest_prompt=140, whole_blocks=0.5, too_long=0.8, endless=0.6),
+        {"max_model_len": 64},
+    ),
+    "priority": Named(
+        "Two priorities, many ties: by arrival, then by name",
+        Load(num_requests=30, together=0.7, sharing=0.5, num_priorities=2),
+        {"policy": "priority", "max_num_seqs": 3},
+    ),
+    "priority_preemption": Named(
+        "Victims of the least importance, also such as had their tokens in this step",
+        Load(num_requests=30, longest_prompt=60, longest_output=50, sharing=0.4),
+        {"policy": "priority"} | _TIGHT,
+        seed=22,
+    ),
+    "async": Named(
+        "A step decided before the one before is known: rows run in vain after an end token",
+        Load(num_requests=24, longest_prompt=150),
+        _ASYNC | _NO_CACHE,
+    ),
+    "async_sessions": Named(
+        "Blocks of an answer are found only once its tokens are known",
+        Load(num_requests=40, quoting=0.6, repeating=0.2, longest_prompt=40, longest_output=40),
+        {"num_gpu_blocks": 41} | _ASYNC,
+    ),
+    "async_preemption": Named(
+        "Victims with a token in flight; some end with it while they wait",
+        Load(num_requests=40, longest_prompt=60, longest_output=40, together=0.6),
+        _TIGHT | _ASYNC,
+        seed=72,
+    ),
+    "async_priority_preemption": Named(
+        "A victim passed over in this step makes the pass skip another request",
+        Load(num_requests=50, longest_prompt=60, longest_output=30, together=0.6, endless=0.5),
+        {"policy": "priority", "long_prefill_token_threshold": 24} | _TIGHT | _ASYNC,
+        seed=26,
+    ),
+    "async_small_blocks": Named(
+        "Blocks of one token, no reservation, a threshold",
+        Load(num_requests=24, longest_prompt=60, sharing=0.5, quoting=0.3, together=0.6),
+        {
+            "block_size": 1,
+            "num_gpu_blocks": 161,
+            "max_model_len": 120,
+            "scheduler_reserve_full_isl": False,
+            "long_prefill_token_threshold": 16,
+        }
+        | _ASYNC,
+        seed=39,
+    ),
+    "step_boundaries": Named(
+        "Steps of one length: requests arrive exactly when a step is decided",
+        Load(num_requests=40, sharing=0.4, together=0.2),
+        {"max_num_seqs": 4} | _ONE_LENGTH | _ASYNC,
+    ),
+}
+
+
+def write_cases(folder: Path) -> None:
+    """Write `NAME.json` for each case that is not there yet."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, named in _CASES.items():
+        path = folder / f"{name}.json"
+        if not path.exists():
+            config = _USUAL | named.config
+            case: dict[str, Any] = {"name": name, "about": named.about, "config": config}
+            case["workload"] = draw_rows(random.Random(named.seed), config, named.load)
+            path.write_text(json.dumps(case) + "\n", encoding="utf-8")
+
+
+def pack_cases(folder: Path, target: Path) -> None:
+    """Write `NAME.json.gz` of each; the same bytes for the same case."""
+    target.mkdir(parents=True, exist_ok=True)
+    for name in _CASES:
+        text = (folder / f"{name}.json").read_bytes()
+        (target / f"{name}.json.gz").write_bytes(gzip.compress(text, mtime=0))
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 2:
+        pack_cases(Path(sys.argv[1]), Path(sys.argv[2]))
+    else:
+        write_cases(Path(sys.argv[1]))

@@ -1,0 +1,131 @@
+"""What the clients of a case do: requests that share, quote and repeat each other's prompts."""
+
+import random
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+Config = dict[str, Any]
+Row = dict[str, Any]
+Segments = list[list[int]]
+
+STEP_S = 0.005
+"""Length of a step where every step is as long: arrivals fall on boundaries then."""
+_FIRST_OWN_SEED, _FIRST_SHARED_SEED, _FIRST_OUTPUT_SEED = 5_000, 800, 70_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Load:
+    """How requests are drawn.
+
+    Attributes:
+        num_requests: how many.
+        gap_s: mean time between two that do not arrive together.
+        together: share of requests that arrive with the one before.
+        longest_prompt: tokens of a shared part; of the rest, half as many.
+        longest_output: tokens.
+        sharing, quoting, repeating: shares of prompts that begin like others, that go on from an
+            earlier prompt and its answer, that are an earlier prompt once more.
+        whole_blocks: share of prompts that are cut to whole blocks.
+        too_long: share of prompts that may not fit the model.
+        endless: share of requests that ignore end tokens.
+        slack: largest factor of `max_new_tokens` over the output's length.
+        num_priorities: of the priority policy.
+    """
+
+    num_requests: int
+    gap_s: float = 0.01
+    together: float = 0.4
+    longest_prompt: int = 60
+    longest_output: int = 20
+    sharing: float = 0.0
+    quoting: float = 0.0
+    repeating: float = 0.0
+    whole_blocks: float = 0.0
+    too_long: float = 0.0
+    endless: float = 0.0
+    slack: int = 4
+    num_priorities: int = 4
+
+
+def draw_rows(rng: random.Random, config: Config, load: Load) -> list[Row]:
+    """The workload of a case, in order of time."""
+    prompts = _Prompts(rng, config, load)
+    rows: list[Row] = []
+    for i, arrival_s in enumerate(_draw_arrivals(rng, config, load)):
+        output = rng.randint(1, load.longest_output)
+        limits = [output, output, output * load.slack, rng.randint(1, load.longest_output)]
+        row: Row = {
+            "rid": f"r{i}",
+            "arrival": arrival_s,
+            "segments": prompts.draw(i),
+            "output_len": output,
+            "max_new_tokens": rng.choice(limits),
+            "output_seed": _FIRST_OUTPUT_SEED + i,
+            "ignore_eos": rng.random() < load.endless,
+        }
+        if config["policy"] == "priority":
+            row["priority"] = rng.randrange(load.num_priorities)
+        if output > 1:
+            prompts.answered.append([*row["segments"], [row["output_seed"], output - 1]])
+        rows.append(row)
+    return rows
+
+
+def _draw_arrivals(rng: random.Random, config: Config, load: Load) -> list[float]:
+    time_s, arrivals_s = 0.0, []
+    on_boundaries = not config["latency"]["b"]
+    for _ in range(load.num_requests):
+        if rng.random() >= load.together:
+            time_s += rng.expovariate(1.0) * load.gap_s
+        boundary_s = round(time_s / STEP_S) * STEP_S
+        arrivals_s.append(round(boundary_s if on_boundaries else time_s, 6))
+    return arrivals_s
+
+
+class _Prompts:
+    """Draws the prompts of one workload.
+
+    Attributes:
+        answered: earlier prompts with their answers, to be quoted.
+    """
+
+    def __init__(self, rng: random.Random, config: Config, load: Load) -> None:
+        self.answered: list[Segments] = []
+        self._rng = rng
+        self._load = load
+        self._block_size: int = config["block_size"]
+        self._room: int = config["max_model_len"] - 1
+        self._earlier: list[Segments] = []
+
+    def draw(self, number: int) -> Segments:
+        rng, load = self._rng, self._load
+        if self._earlier and rng.random() < load.repeating:
+            return rng.choice(self._earlier)
+        segments: Segments = []
+        if self.answered and rng.random() < load.quoting:
+            segments = [list(segment) for segment in rng.choice(self.answered)]
+        elif rng.random() < load.sharing:
+            shared = rng.randint(1, load.longest_prompt)
+            segments = [[_FIRST_SHARED_SEED + rng.randint(0, 2), shared]]
+        own = rng.randint(1, max(2, load.longest_prompt // 2))
+        segments.append([_FIRST_OWN_SEED + number, own])
+        if rng.random() < load.whole_blocks:
+            segments = _cut(segments, self._whole_blocks(segments))
+        if rng.random() >= load.too_long:
+            segments = _cut(segments, self._room)
+        self._earlier.append(segments)
+        return segments
+
+    def _whole_blocks(self, segments: Segments) -> int:
+        num_tokens = sum(num for _, num in segments)
+        return max(self._block_size, num_tokens // self._block_size * self._block_size)
+
+
+def _cut(segments: Segments, num_tokens: int) -> Segments:
+    """At most so many tokens."""
+    ends = [0]
+    for _, num in segments:
+        ends.append(min(ends[-1] + num, num_tokens))
+    parts = zip(segments, pairwise(ends), strict=True)
+    return [[seed, end - start] for (seed, _), (start, end) in parts if end > start]

@@ -1,0 +1,234 @@
+"""vLLM's scheduler on a virtual clock: what the engine's loop would let it decide, step by step."""
+
+from typing import Any
+
+from vllm.v1.outputs import ModelRunnerOutput
+from vllm_scheduler import END_TOKEN, build_scheduler, request_maker
+
+Line = dict[str, Any]
+
+_NS_PER_S = 1_000_000_000
+_FIRST_OUTPUT_SEED = 1 << 20
+_UINT64 = (1 << 64) - 1
+# Decisions without one new token: requests chase each other out of a pool that none of them fits.
+_HOPELESS_DECISIONS = 3_000
+
+
+def stream_token_ids(seed: int, num_tokens: int) -> list[int]:
+    """The first tokens of stream `seed`: `1000 + (splitmix64(seed << 32 | k) >> 34)`."""
+    return [1000 + (_splitmix64(seed << 32 | k) >> 34) for k in range(num_tokens)]
+
+
+def _splitmix64(counter: int) -> int:
+    x = (counter + 0x9E3779B97F4A7C15) & _UINT64
+    x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9 & _UINT64
+    x = (x ^ x >> 27) * 0x94D049BB133111EB & _UINT64
+    return x ^ x >> 31
+
+
+class Script:
+    """One request of the workload: its prompt, what it will say, and what became of it."""
+
+    def __init__(self, number: int, row: Line) -> None:
+        self.rid = str(row.get("rid", number))
+        self.arrival_ns = round(row["arrival"] * _NS_PER_S)
+        if "segments" in row:
+            self.prompt = [i for seed, n in row["segments"] for i in stream_token_ids(seed, n)]
+        else:
+            self.prompt = list(row["input_ids"])
+        num_tokens = row["output_len"]
+        self.max_tokens = row.get("max_new_tokens", num_tokens)
+        self.ignore_eos = row.get("ignore_eos", False)
+        self.priority = row.get("priority") or 0
+        seed = row.get("output_seed", _FIRST_OUTPUT_SEED + number)
+        self.outputs = stream_token_ids(seed, self.max_tokens)
+        if not self.ignore_eos and num_tokens <= self.max_tokens:
+            self.outputs[num_tokens - 1] = END_TOKEN
+        self.request: Any = None
+        self.status = "stuck"
+        self.reason: str | None = None
+        self.first_token_ns: int | None = None
+        self.finish_ns: int | None = None
+
+    def line(self) -> Line:
+        request = self.request
+        first_ns = self.first_token_ns
+        return {
+            "kind": "req",
+            "rid": self.rid,
+            "arrival_ns": self.arrival_ns,
+            "ttft_ns": None if first_ns is None else first_ns - self.arrival_ns,
+            "finish_ns": self.finish_ns,
+            "cached_at_admit": max(request.num_cached_tokens, 0) if request else 0,
+            "preemptions": request.num_preemptions if request else 0,
+            "output_tokens": request.num_output_tokens if request else 0,
+            "status": self.status,
+            "reason": self.reason,
+        }
+
+
+class Flight:
+    """A batch between its decision and its result."""
+
+    def __init__(self, decided: Any, sampling: list[str], end_ns: int) -> None:
+        self.decided = decided
+        self.sampling = sampling
+        self.end_ns = end_ns
+
+
+class Oracle:
+    """vLLM's scheduler on a virtual clock."""
+
+    def __init__(self, config: Line, rows: list[Line]) -> None:
+        self.config = config
+        self.scripts = {s.rid: s for s in (Script(i, row) for i, row in enumerate(rows))}
+        self.to_come = sorted(self.scripts.values(), key=lambda script: script.arrival_ns)
+        self.now_ns = 0
+        self.steps: list[Line] = []
+        self.preempted: list[str] = []
+        self.preempted_idle: list[str] = []
+        self.decoding: set[str] = set()
+        self.num_idle_decisions = 0
+        self.scheduler = build_scheduler(config, self.preempted)
+        self.new_request = request_maker(config)
+
+    def run(self) -> list[Line]:
+        """Every step, then every request."""
+        if self.config["async_scheduling"]:
+            self._run_async()
+        else:
+            self._run_sync()
+        return [*self.steps, *(script.line() for script in self.scripts.values())]
+
+    def _run_sync(self) -> None:
+        """As `EngineCore.step` does: decide, run, take in."""
+        while True:
+            self._let_in()
+            flight = self._decide(free_ns=0)
+            if flight is not None:
+                self._take_in(flight)
+            elif not self._wait():
+                return
+
+    def _run_async(self) -> None:
+        """As `EngineCore.step_with_batch_queue` does: decide step k+1 before k is taken in."""
+        flying: Flight | None = None
+        while True:
+            self._let_in()
+            flight = self._decide(free_ns=flying.end_ns if flying else 0)
+            if flying is not None:
+                self._take_in(flying)
+            elif flight is None and not self._wait():
+                return
+            flying = flight
+
+    def _let_in(self) -> None:
+        """Everything that has arrived enters; the front end refuses what cannot get a token."""
+        while self.to_come and self.to_come[0].arrival_ns <= self.now_ns:
+            script = self.to_come.pop(0)
+            if len(script.prompt) >= self.config["max_model_len"]:
+                script.status = "rejected"
+                continue
+            script.request = self.new_request(script)
+            self.scheduler.add_request(script.request)
+
+    def _wait(self) -> bool:
+        """Nothing runs: decide again after a preemption, else at the next arrival, else never."""
+        if self.num_idle_decisions > _HOPELESS_DECISIONS:
+            return False
+        if self.preempted:
+            return True
+        if not self.to_come:
+            return False
+        self.now_ns = self.to_come[0].arrival_ns
+        return True
+
+    def _decide(self, free_ns: int) -> Flight | None:
+        self.preempted.clear()
+        decided = self.scheduler.schedule()
+        self.decoding.difference_update(self.preempted)
+        self.num_idle_decisions += 1
+        if not decided.num_scheduled_tokens or self.num_idle_decisions > _HOPELESS_DECISIONS:
+            self.preempted_idle += self.preempted
+            return None
+        requests = self.scheduler.requests
+        rows = [
+            [rid, requests[rid].num_computed_tokens - num_new, num_new]
+            for rid, num_new in decided.num_scheduled_tokens.items()
+        ]
+        start_ns = max(self.now_ns, free_ns)
+        end_ns = start_ns + self._step_ns(rows)
+        self.steps.append(
+            {
+                "kind": "step",
+                "step": len(self.steps),
+                "t_start_ns": start_ns,
+                "t_end_ns": end_ns,
+                "scheduled": rows,
+                "prefill": [rid for rid, _, _ in rows if rid not in self.decoding],
+                "preempted": list(self.preempted),
+                "preempted_idle": self.preempted_idle,
+                **self._state(),
+            }
+        )
+        self.preempted_idle = []
+        sampling = [rid for rid, _, _ in rows if not requests[rid].is_prefill_chunk]
+        self.decoding.update(sampling)
+        return Flight(decided, sampling, end_ns)
+
+    def _state(self) -> Line:
+        scheduler = self.scheduler
+        pool = scheduler.kv_cache_manager.block_pool
+        return {
+            "waiting": [request.request_id for request in scheduler.waiting],
+            "running": [request.request_id for request in scheduler.running],
+            "free_blocks": pool.get_num_free_blocks(),
+            "cached_blocks": sum(block.block_hash is not None for block in pool.blocks),
+        }
+
+    def _step_ns(self, rows: list[list[Any]]) -> int:
+        """A row is decode if an earlier one finished its prompt, after a preemption once more."""
+        num_prefill_tokens = num_decode_rows = num_context_tokens = 0
+        for rid, num_computed, num_new in rows:
+            num_context_tokens += num_computed + num_new
+            if rid in self.decoding:
+                num_decode_rows += 1
+            else:
+                num_prefill_tokens += num_new
+        latency = self.config["latency"]
+        seconds = (
+            float(latency["a"])
+            + float(latency["b"]) * num_prefill_tokens
+            + float(latency["c"]) * num_decode_rows
+            + float(latency["d"]) * num_context_tokens
+        )
+        return round(seconds * _NS_PER_S) or 1
+
+    def _take_in(self, flight: Flight) -> None:
+        self.now_ns = flight.end_ns
+        rids = list(flight.decided.num_scheduled_tokens)
+        output = ModelRunnerOutput(
+            req_ids=rids,
+            req_id_to_index={rid: i for i, rid in enumerate(rids)},
+            sampled_token_ids=[self._sampled(rid, flight) for rid in rids],
+        )
+        for outputs in self.scheduler.update_from_output(flight.decided, output).values():
+            for result in outputs.outputs:
+                self._note(self.scripts[result.request_id], result)
+
+    def _sampled(self, rid: str, flight: Flight) -> list[int]:
+        """The next token of a request whose prompt is finished; what is over samples in vain."""
+        if rid not in flight.sampling:
+            return []
+        script = self.scripts[rid]
+        place = script.request.num_output_tokens
+        return [script.outputs[place] if place < len(script.outputs) else END_TOKEN]
+
+    def _note(self, script: Script, result: Any) -> None:
+        if result.new_token_ids:
+            self.num_idle_decisions = 0
+            if script.first_token_ns is None:
+                script.first_token_ns = self.now_ns
+        if result.finish_reason is not None:
+            script.status, script.reason = "finished", str(result.finish_reason)
+            script.finish_ns = self.now_ns

@@ -1,0 +1,64 @@
+"""Inert stand-ins for packages that vLLM imports at its top and a scheduler never calls."""
+
+import sys
+from collections.abc import Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+# The model, the API server and the tokenizer need these; the scheduler does not.
+PLACEHOLDERS = frozenset((
+    "aiohttp", "blake3", "cloudpickle", "cpuinfo", "cv2", "diskcache", "gguf", "huggingface_hub",
+    "llguidance", "openai", "openai_harmony", "outlines_core", "PIL", "prometheus_client", "psutil",
+    "pybase64", "requests", "safetensors", "scipy", "tokenizers", "tqdm", "transformers",
+    "urllib3", "uvloop", "xgrammar", "zmq",
+))  # fmt: skip
+
+
+class _Meta(type):
+    """Attributes of an inert class are inert classes; calling one gives an inert object."""
+
+    def __getattr__(cls, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return _inert(name)
+
+    def __getitem__(cls, key: object) -> Any:
+        return cls
+
+    def __or__(cls, other: object) -> Any:
+        return Any
+
+    __ror__ = __or__
+
+
+def _inert(name: str) -> Any:
+    return _Meta(name, (), {"__module__": "placeholder"})
+
+
+class _Placeholder(ModuleType):
+    __path__: Sequence[str] = ()
+    __version__ = "0"
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return _inert(name)
+
+
+class _Finder(MetaPathFinder, Loader):
+    def find_spec(self, fullname: str, path: object, target: object = None) -> ModuleSpec | None:
+        if fullname.partition(".")[0] not in PLACEHOLDERS:
+            return None
+        return ModuleSpec(fullname, self, is_package=True)
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        return _Placeholder(spec.name)
+
+    def exec_module(self, module: ModuleType) -> None:
+        pass
+
+
+def install_placeholders() -> None:
+    sys.meta_path.insert(0, _Finder())

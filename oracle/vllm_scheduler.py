@@ -1,0 +1,112 @@
+"""vLLM's scheduler and requests, made without the rest of an engine.
+
+The scheduler, its queues, the KV cache manager and the block pool are vLLM's own, unmodified.
+"""
+
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from vllm.config.scheduler import SchedulerConfig
+from vllm.sampling_params import SamplingParams
+from vllm.utils.hashing import sha256
+from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
+from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+from vllm.v1.core.sched.scheduler import Scheduler
+from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
+from vllm.v1.request import Request
+
+Config = dict[str, Any]
+
+END_TOKEN = 2
+
+
+def build_scheduler(config: Config, preempted: list[str]) -> Scheduler:
+    """The scheduler for one GPU with full attention; notes whom it preempts, in order."""
+    settings = SchedulerConfig(
+        max_model_len=config["max_model_len"],
+        is_encoder_decoder=False,
+        max_num_batched_tokens=config["max_num_batched_tokens"],
+        max_num_seqs=config["max_num_seqs"],
+        enable_chunked_prefill=config["enable_chunked_prefill"],
+        long_prefill_token_threshold=config["long_prefill_token_threshold"],
+        policy=config["policy"],
+        async_scheduling=config["async_scheduling"],
+        scheduler_reserve_full_isl=config["scheduler_reserve_full_isl"],
+    )
+    spec = FullAttentionSpec(
+        block_size=config["block_size"], num_kv_heads=1, head_size=1, dtype=torch.float32
+    )
+    cls = AsyncScheduler if config["async_scheduling"] else Scheduler
+    scheduler = cls(
+        vllm_config=_engine_settings(config, settings),
+        kv_cache_config=KVCacheConfig(
+            num_blocks=config["num_gpu_blocks"],
+            kv_cache_tensors=[],
+            kv_cache_groups=[KVCacheGroupSpec(["layer"], spec)],
+        ),
+        block_size=config["block_size"],
+        structured_output_manager=SimpleNamespace(should_advance=lambda _request: False),
+    )
+    preempt = scheduler._preempt_request
+
+    def preempt_and_note(request: Any, timestamp: float) -> None:
+        preempt(request, timestamp)
+        preempted.append(request.request_id)
+
+    scheduler._preempt_request = preempt_and_note
+    return scheduler
+
+
+def _engine_settings(config: Config, settings: Any) -> SimpleNamespace:
+    """What the scheduler reads of the settings of a whole engine."""
+    return SimpleNamespace(
+        scheduler_config=settings,
+        cache_config=SimpleNamespace(
+            num_gpu_blocks=config["num_gpu_blocks"],
+            block_size=config["block_size"],
+            enable_prefix_caching=config["enable_prefix_caching"],
+            mamba_cache_mode="none",
+        ),
+        model_config=SimpleNamespace(
+            max_model_len=config["max_model_len"],
+            is_encoder_decoder=False,
+            is_multimodal_model=False,
+            enable_return_routed_experts=False,
+        ),
+        parallel_config=SimpleNamespace(
+            data_parallel_index=0,
+            decode_context_parallel_size=1,
+            prefill_context_parallel_size=1,
+            pipeline_parallel_size=1,
+        ),
+        observability_config=SimpleNamespace(kv_cache_metrics=False, enable_mfu_metrics=False),
+        lora_config=None,
+        kv_events_config=None,
+        kv_transfer_config=None,
+        ec_transfer_config=None,
+        speculative_config=None,
+    )
+
+
+def request_maker(config: Config) -> Any:
+    """Makes vLLM's requests; prompts are hashed only where there is a prefix cache."""
+    init_none_hash(sha256)
+    hasher = None
+    if config["enable_prefix_caching"]:
+        hasher = get_request_block_hasher(config["block_size"], sha256)
+
+    def new_request(script: Any) -> Any:
+        sampling = SamplingParams(ignore_eos=script.ignore_eos, max_tokens=script.max_tokens)
+        sampling.update_from_generation_config({}, END_TOKEN)
+        return Request(
+            request_id=script.rid,
+            prompt_token_ids=script.prompt,
+            sampling_params=sampling,
+            pooling_params=None,
+            arrival_time=script.arrival_ns,
+            priority=script.priority,
+            block_hasher=hasher,
+        )
+
+    return new_request

@@ -1,0 +1,119 @@
+"""`simulate import`: from somebody's results to a workload, a measured run and a scenario."""
+
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from sim.commands.import_scenario import compose_scenario
+from sim.commands.import_table import import_table
+from sim.commands.output import print_line
+from sim.commands.result_files import ResultFiles
+from sim.core.atomic import atomic_path
+from sim.core.errors import InputError
+from sim.report.files import make_directory
+from sim.runlog.measured import write_measured
+from sim.workload.build import build_workload
+from sim.workload.config import TraceConfig
+from sim.workload.results.formats import read_results, sniff
+from sim.workload.results.model import ImportedRequest, ImportedRun, ReadOptions
+from sim.workload.results.names import ResultFormat
+from sim.workload.results.write import in_order, measured_of, write_workload
+from sim.workload.stats import WorkloadStats, workload_stats
+
+WORKLOAD, MEASURED, SCENARIO = "workload.jsonl.gz", "measured.jsonl.gz", "scenario.yaml"
+_MOST_LISTED = 20
+_MIN_BLOCK = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportOptions:
+    """What the command line says besides the source; see `ReadOptions` for `read`.
+
+    Attributes:
+        out: the folder to write.
+        format: None: told by the content.
+        template: a scenario to take all but the traffic from; None: placeholders.
+        read: for the reader.
+    """
+
+    out: Path
+    format: ResultFormat | None
+    template: Path | None
+    read: ReadOptions
+
+
+def import_results(source: Path, options: ImportOptions) -> None:
+    """Write the folder, and say what is in it.
+
+    Raises:
+        InputError: the source, the template, or the folder; nothing is written then.
+    """
+    ResultFiles(directory=options.out).check(source)
+    if source.resolve() == options.out.resolve():
+        raise InputError(f"--out {options.out}: is the folder that is imported: give another")
+    format_ = options.format or sniff(source)
+    run = read_results(source, format_, options.read)
+    requests, num_taken_back = in_order(run.requests, str(source))
+    if not any(request.has_lengths for request in requests):
+        raise InputError(f"{source}: no request with a prompt and an output of known length")
+    composed = compose_scenario(
+        run.facts, requests, source=source, out=options.out, template=options.template
+    )
+    _write(options.out, requests, composed.text)
+    stats = _read_back(options.out, max(_MIN_BLOCK, composed.page_size))
+    for line in import_table(format_, requests, stats):
+        print_line(line)
+    for note in _notes(run, requests, composed.notes, num_taken_back):
+        sys.stderr.write(f"servetwin: {' '.join(note.split())}\n")
+    print_line("")
+    print_line(f"next: simulate run {options.out / SCENARIO}")
+    print_line(f"      calibrate validate {options.out / SCENARIO} {options.out / MEASURED}")
+
+
+def _write(out: Path, requests: Sequence[ImportedRequest], scenario: str) -> None:
+    """The scenario comes last: where it is, all files are whole and of one run."""
+    make_directory(out)
+    marker = out / SCENARIO
+    try:
+        marker.unlink(missing_ok=True)
+    except OSError as error:
+        raise InputError(f"{marker}: cannot replace: {error.strerror}") from error
+    write_workload(requests, out / WORKLOAD)
+    write_measured(measured_of(requests), out / MEASURED)
+    with atomic_path(marker) as beside:
+        beside.write_text(scenario, encoding="utf-8")
+
+
+def _read_back(out: Path, block_size: int) -> WorkloadStats:
+    config = TraceConfig(kind="trace", format="servetwin", path=WORKLOAD)
+    return workload_stats(build_workload(config, seed=0, base_dir=out), block_size)
+
+
+def _notes(
+    run: ImportedRun,
+    requests: Sequence[ImportedRequest],
+    about_scenario: Sequence[str],
+    num_taken_back: int,
+) -> Iterator[str]:
+    yield from run.notes
+    if num_taken_back:
+        yield f"{num_taken_back} scheduling times, not from arrival to first token, are left out"
+    failed = [request for request in requests if request.failure]
+    again = [f"{request.rid} ({request.failure})" for request in failed if request.has_lengths]
+    never = [f"{request.rid} ({request.failure})" for request in failed if not request.has_lengths]
+    if again:
+        yield f"failed, sent again with the tokens they got, {len(again)}: {_listed(again)}"
+    if never:
+        yield (
+            f"failed, their lengths not known, so not in {WORKLOAD}, {len(never)}: {_listed(never)}"
+        )
+    if run.left_out:
+        yield f"left out, {len(run.left_out)}: {_listed(run.left_out)}"
+    yield from about_scenario
+
+
+def _listed(names: Sequence[str]) -> str:
+    rest = len(names) - _MOST_LISTED
+    more = f" and {rest} more: those without finish_s in {MEASURED}" if rest > 0 else ""
+    return "; ".join(names[:_MOST_LISTED]) + more

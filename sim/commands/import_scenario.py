@@ -1,0 +1,162 @@
+"""A scenario to begin with, for an imported run: what the results tell, and what they do not."""
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from textwrap import wrap
+from typing import Any, NamedTuple
+
+from sim.commands.import_scheduler import differing, pairs, scheduler_section
+from sim.latency.shape_files import model_table
+from sim.scenario.load import load_scenario, load_scenario_text
+from sim.scenario.yaml_writer import yaml_text
+from sim.workload.results.model import ImportedRequest, ServerFacts
+
+_TRAFFIC = {"kind": "trace", "format": "servetwin", "path": "workload.jsonl.gz"}
+_FROM_TEMPLATE = (
+    "seed", "model", "hardware", "latency", "scheduler", "replicas", "router", "slo",
+)  # fmt: skip
+_LATENCY = {
+    "kind": "linear",
+    "step_s": 0.01,
+    "per_prefill_token_s": 0.00003,
+    "per_decode_request_s": 0.0001,
+    "per_context_token_s": 0.00000003,
+}
+_LATENCY_HINT = (
+    "PLACEHOLDER: made-up step times, of no server. Give the latency of yours (docs/latency.md),"
+    " or import again with --template SCENARIO."
+)
+_WIDTH = 96
+_SUFFIXES = re.compile(r"(\.jsonl?|\.log|\.pkl|\.gz)+$")
+
+
+class Composed(NamedTuple):
+    """The file's text, what to know about it, and the page size it has."""
+
+    text: str
+    notes: tuple[str, ...]
+    page_size: int
+
+
+class _Hint(NamedTuple):
+    """A comment above a section; empty for one that stands at the top."""
+
+    section: str
+    text: str
+
+
+def compose_scenario(
+    facts: ServerFacts,
+    requests: Sequence[ImportedRequest],
+    *,
+    source: Path,
+    out: Path,
+    template: Path | None,
+) -> Composed:
+    """The text of a scenario that reads the folder's workload; it is in order.
+
+    Args:
+        facts: what the results tell of the server.
+        requests: in order of arrival.
+        source: the results, for the name.
+        out: the folder it will lie in.
+        template: whose sections but the traffic's it takes; None: placeholders.
+
+    Raises:
+        InputError: the template, or what becomes of it in another folder.
+    """
+    if template is None:
+        data, hints = _placeholders(facts, requests)
+    else:
+        data, hints = _of_template(template, out, facts)
+    hints = [_Hint("", text) for text in _account(facts, source, requests)] + hints
+    name = _SUFFIXES.sub("", source.resolve().name)
+    data = {"name": _printable(name) or "imported", **data, "workload": dict(_TRAFFIC)}
+    text = _with_hints(data, hints)
+    scheduler = load_scenario_text(
+        text, name=str(out / "scenario.yaml"), base_dir=out
+    ).scenario.scheduler
+    notes = [hint.text for hint in hints if hint.section]
+    return Composed(text, tuple(notes), scheduler.page_size)
+
+
+def _account(
+    facts: ServerFacts, source: Path, requests: Sequence[ImportedRequest]
+) -> Iterator[str]:
+    yield (
+        f"From {source.name}: {len(requests)} requests, as measured in measured.jsonl.gz beside"
+        " this file."
+    )
+    if facts.engine:
+        yield f"The server is taken for one of {'vLLM' if facts.engine == 'vllm' else 'SGLang'}."
+    else:
+        yield "They do not say whose server it was: that it follows SGLang's rules is a guess."
+    told = {"model": facts.model, **facts.told} if facts.model else facts.told
+    if told:
+        yield "It says: " + ", ".join(f"{key} {value}" for key, value in told.items()) + "."
+
+
+def _placeholders(
+    facts: ServerFacts, requests: Sequence[ImportedRequest]
+) -> tuple[dict[str, Any], list[_Hint]]:
+    data: dict[str, Any] = {}
+    if (model := _known_model(facts.model)) is not None:
+        data["model"] = model
+    section = scheduler_section(facts, requests)
+    hints = [_Hint("latency", _LATENCY_HINT)]
+    hints += [_Hint("scheduler", text) for text in section.hints]
+    return {**data, "latency": dict(_LATENCY), "scheduler": section.settings}, hints
+
+
+def _of_template(
+    template: Path, out: Path, facts: ServerFacts
+) -> tuple[dict[str, Any], list[_Hint]]:
+    loaded = load_scenario(template)
+    raw: Mapping[str, Any] = loaded.raw
+    data = {key: raw[key] for key in _FROM_TEMPLATE if raw.get(key) is not None}
+    base_dir = loaded.base_dir
+    if isinstance(data.get("model"), str):
+        data["model"] = _from_out(data["model"], base_dir, out)
+    latency = data["latency"]
+    if isinstance(latency, dict) and isinstance(latency.get("path"), str):
+        data["latency"] = {**latency, "path": _from_out(latency["path"], base_dir, out)}
+    others = differing(facts, loaded.scenario.scheduler.model_dump())
+    hints = [_Hint("latency", f"Of {template.name}: everything but the traffic.")]
+    if others:
+        hints.append(_Hint("scheduler", f"The results say otherwise: {pairs(others)}."))
+    return data, hints
+
+
+def _from_out(path: str, base_dir: Path, out: Path) -> str:
+    """A file named relative to the template, named relative to the folder."""
+    target = base_dir / path
+    return os.path.relpath(target.resolve(), out.resolve()) if target.exists() else path
+
+
+def _with_hints(data: Mapping[str, Any], hints: Sequence[_Hint]) -> str:
+    lines = _comments(hint.text for hint in hints if not hint.section)
+    for line in yaml_text(data).splitlines():
+        section = line.partition(":")[0]
+        lines += _comments(hint.text for hint in hints if hint.section == section)
+        lines.append(line)
+    return "\n".join(lines) + "\n"
+
+
+def _comments(texts: Iterable[str]) -> list[str]:
+    return [
+        f"# {line}"
+        for text in texts
+        for line in wrap(_printable(text), _WIDTH, break_long_words=False, break_on_hyphens=False)
+    ]
+
+
+def _known_model(told: str) -> str | None:
+    """A model of our table, by the last part of a Hugging Face name."""
+    name = told.rpartition("/")[2].lower().removesuffix("-instruct")
+    return name if name in model_table() else None
+
+
+def _printable(text: str) -> str:
+    return "".join(char for char in text if char.isprintable())

@@ -1,0 +1,175 @@
+"""From a scenario's section to a model: which format lies at a path, and what goes with it."""
+
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+
+from sim.core.errors import InputError
+from sim.latency.config import LayersLatencyConfig
+from sim.latency.host_times import HostTimes, read_host_times
+from sim.latency.layers.composition import AllReduce, LayerComposition, LayerTimes
+from sim.latency.layers.csv_table import find_table
+from sim.latency.layers.model import LayersLatency
+from sim.latency.layers.servingsim import is_serving_sim, read_serving_sim
+from sim.latency.layers.splitwise import NAME, WholeModel, read_splitwise
+from sim.latency.layers.vidur import is_vidur, read_vidur
+from sim.latency.shape_files import model_table, shape_of_config
+from sim.latency.shapes import ModelShape
+
+_Reader = Callable[[Path, int], LayerTimes]
+_FOR_LAYERS = ("num_layers", "all_reduce_gb_s", "all_reduce_latency_s")
+_FOR_WHOLE_MODELS = ("table_model", "table_hardware")
+_FINETUNED = "-instruct"
+
+
+def build_layers(
+    config: LayersLatencyConfig, *, model: ModelShape | None, base_dir: Path, overlaps: bool = True
+) -> LayersLatency:
+    """The model a section asks for.
+
+    Args:
+        config: the section.
+        model: shapes of the served model, if the scenario names one.
+        base_dir: what paths are relative to.
+        overlaps: the scheduler decides a step while the one before runs.
+
+    Raises:
+        InputError: nothing of a known format lies at the path, something in it is spoilt, or keys
+            are missing, too many, or at odds with it.
+    """
+    host = _host_times(config, base_dir)
+    path = base_dir / config.path
+    table = _whole_model_table(path)
+    if table is not None:
+        _refuse(config, _FOR_LAYERS, "belongs to tables of layers; this one has whole models")
+        sweeps = read_splitwise(table, config.tp, config.table_model, config.table_hardware)
+        _check_spread(config, known=False)
+        return LayersLatency(WholeModel(sweeps), host, overlaps=overlaps)
+    _refuse(config, _FOR_WHOLE_MODELS, "belongs to tables of whole models; this one has layers")
+    layers = _layers(config, path, model)
+    _check_spread(config, known=layers.knows_spread)
+    corrects = config.spread_correction
+    return LayersLatency(layers, host, overlaps=overlaps, corrects_spread=corrects)
+
+
+def _whole_model_table(path: Path) -> Path | None:
+    if path.is_dir():
+        return find_table(path, NAME)
+    if not path.exists():
+        raise InputError(f"latency.path: {path}: no such file or folder")
+    if not path.name.endswith((".csv", ".csv.gz")):
+        raise InputError(f"latency.path: {path}: is neither a folder nor a .csv or .csv.gz file")
+    return path
+
+
+def _layers(config: LayersLatencyConfig, path: Path, model: ModelShape | None) -> LayerComposition:
+    times = _read(_reader(path), path, config.tp)
+    shape = model or _known_shape(times.model)
+    if config.num_layers is None:
+        _check_same(times, shape)
+    num_layers = config.num_layers or (shape and shape.num_layers)
+    if not num_layers:
+        whose = f"; {times.model} is not a model it knows" if times.model else ""
+        raise InputError(
+            f"latency.num_layers: is required where the scenario names no model{whose}"
+        )
+    return LayerComposition(times, num_layers, _all_reduce(config, times, shape))
+
+
+def _reader(folder: Path) -> _Reader:
+    if is_serving_sim(folder):
+        return read_serving_sim
+    if find_table(folder, "dense.csv"):
+        parent = folder.resolve().parent.name
+        raise InputError(
+            f"latency.path: {folder}: is one of the folders tpN of a profile; give the folder above"
+            f" it, {parent}, and latency.tp"
+        )
+    if is_vidur(folder):
+        return read_vidur
+    raise InputError(
+        f"latency.path: {folder}: has neither meta.yaml (LLMServingSim), mlp.csv and attention.csv"
+        f" (Vidur) nor {NAME} (Splitwise)"
+    )
+
+
+def _read(reader: _Reader, folder: Path, tp: int) -> LayerTimes:
+    """Read once for all replicas: tables are long, and nothing changes them."""
+    found = (path for part in ("*", f"tp{tp}/*") for path in folder.glob(part))
+    files = sorted(path for path in found if path.is_file())
+    stamps = tuple((str(path), path.stat().st_mtime_ns, path.stat().st_size) for path in files)
+    return _read_kept(reader, folder, tp, stamps)
+
+
+@lru_cache(maxsize=4)
+def _read_kept(
+    reader: _Reader, folder: Path, tp: int, _stamps: tuple[tuple[str, int, int], ...]
+) -> LayerTimes:
+    return reader(folder, tp)
+
+
+def _known_shape(name: str | None) -> ModelShape | None:
+    """The shape of a model on Hugging Face, if our own table has it."""
+    if name is None:
+        return None
+    known = name.rpartition("/")[2].lower().removesuffix(_FINETUNED)
+    config = model_table().get(known)
+    return None if config is None else shape_of_config(known, config, where=f"model {known}")
+
+
+def _check_same(times: LayerTimes, shape: ModelShape | None) -> None:
+    """The layers must be those of the scenario's model, as far as the table tells."""
+    if shape is None:
+        return
+    measured = _known_shape(times.model)
+    if measured is not None and _sizes(measured) != _sizes(shape):
+        raise InputError(
+            f"latency.path: has layers of {times.model}, the scenario's model is {shape.name}"
+        )
+    if times.hidden_size is not None and times.hidden_size != shape.hidden_size:
+        raise InputError(
+            f"latency.path: has layers of hidden size {times.hidden_size}, the scenario's model"
+            f" {shape.name} has {shape.hidden_size}"
+        )
+
+
+def _sizes(shape: ModelShape) -> tuple[int, ...]:
+    heads = shape.num_heads, shape.num_kv_heads, shape.head_dim
+    return (shape.num_layers, shape.hidden_size, *heads, shape.intermediate_size)
+
+
+def _check_spread(config: LayersLatencyConfig, *, known: bool) -> None:
+    if config.spread_correction and not known:
+        raise InputError("latency.spread_correction: this table has no skew_fit, which says how")
+
+
+def _all_reduce(
+    config: LayersLatencyConfig, times: LayerTimes, shape: ModelShape | None
+) -> AllReduce | None:
+    if config.tp == 1:
+        _refuse(config, _FOR_LAYERS[1:], "needs latency.tp above 1: one device sums nothing")
+        return None
+    latency_s, gb_per_s = config.all_reduce_latency_s, config.all_reduce_gb_s
+    if latency_s is None or gb_per_s is None:
+        key = "all_reduce_latency_s" if latency_s is None else "all_reduce_gb_s"
+        raise InputError(
+            f"latency.{key}: is required with latency.tp above 1, as the tables leave the sums"
+            " between devices out (0: they take no time)"
+        )
+    hidden_size = times.hidden_size or (shape and shape.hidden_size)
+    if gb_per_s and not hidden_size:
+        raise InputError("latency.all_reduce_gb_s: needs the scenario's model, for its hidden size")
+    return AllReduce(config.tp, latency_s, gb_per_s, hidden_size or 0)
+
+
+def _host_times(config: LayersLatencyConfig, base_dir: Path) -> HostTimes:
+    if config.host is None:
+        return HostTimes(config.host_s, config.host_per_request_s)
+    _refuse(config, ("host_s", "host_per_request_s"), "is given beside latency.host")
+    return read_host_times(base_dir / config.host)
+
+
+def _refuse(config: LayersLatencyConfig, keys: tuple[str, ...], reason: str) -> None:
+    for key in keys:
+        if key in config.model_fields_set and getattr(config, key) is not None:
+            raise InputError(f"latency.{key}: {reason}")

@@ -1,0 +1,88 @@
+"""What of a step a table of layer times has a range of."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from sim.core.batch import ForwardMode
+from sim.latency.features import StepFeatures
+from sim.latency.layers.chunks import chunks_of
+from sim.latency.range_counter import Limit
+
+Span = tuple[float, float]
+Limits = Mapping[ForwardMode, tuple[Limit, ...]]
+
+
+class Measured(NamedTuple):
+    """The least and the greatest size that a table has times of; both belong to it.
+
+    Attributes:
+        tokens: new tokens of a step, prefill and decode.
+        chunk: new tokens of its longest prefill row.
+        cached: most cached tokens of a prefill row.
+        decode_rows: without prefill rows beside them.
+        mixed_rows: the same, with.
+        context: of a decode row, its new token included.
+        rows: rows that get logits; none: the table has no output head.
+    """
+
+    tokens: Span
+    chunk: Span
+    cached: Span
+    decode_rows: Span
+    mixed_rows: Span
+    context: Span
+    rows: Span | None = None
+
+    def limits(self) -> Limits:
+        """The ranges of each mode."""
+        every = [Limit("tokens of a step", _tokens, *self.tokens)]
+        if self.rows:
+            every.append(Limit("rows of a step", _rows, *self.rows))
+        prefill = (
+            Limit("longest prefill chunk", _longest_chunk, *self.chunk),
+            Limit("cached tokens of a chunk", _most_cached, *self.cached),
+        )
+        # Where the longest row is not known, its context reads 0.
+        context = (
+            Limit("mean decode context", _context, *self.context, _decode_rows),
+            Limit("longest decode context", _longest, 0, self.context[1], _one_if_longest_is_known),
+        )
+        alone = Limit("decode rows", _decode_rows, *self.decode_rows)
+        beside = Limit("decode rows", _decode_rows, *self.mixed_rows)
+        return {
+            ForwardMode.EXTEND: (*every, *prefill),
+            ForwardMode.DECODE: (*every, alone, *context),
+            ForwardMode.MIXED: (*every, *prefill, beside, *context),
+        }
+
+
+def _tokens(step: StepFeatures) -> float:
+    return step.num_prefill_tokens + step.num_decode_rows
+
+
+def _rows(step: StepFeatures) -> float:
+    return step.num_prefill_rows + step.num_decode_rows
+
+
+def _longest_chunk(step: StepFeatures) -> float:
+    return chunks_of(step)[0].new
+
+
+def _most_cached(step: StepFeatures) -> float:
+    return max([chunk.cached for chunk in chunks_of(step)])
+
+
+def _context(step: StepFeatures) -> float:
+    return step.num_decode_context_tokens
+
+
+def _longest(step: StepFeatures) -> float:
+    return step.max_decode_context_tokens
+
+
+def _decode_rows(step: StepFeatures) -> int:
+    return step.num_decode_rows
+
+
+def _one_if_longest_is_known(step: StepFeatures) -> int:
+    return 1 if step.max_decode_context_tokens else 0

@@ -1,0 +1,125 @@
+"""Attention of LLMServingSim's tables: prefill and decode rows of a step in one call."""
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from sim.core.errors import InputError
+from sim.latency.features import StepFeatures
+from sim.latency.layers.attention import DecodeAttention, MixedAttention, Plane, PrefillAttention
+from sim.latency.layers.chunks import chunks_of
+from sim.latency.layers.csv_table import CsvTable, medians
+from sim.latency.layers.curve import Curve
+from sim.latency.layers.skew import Alphas, SkewTable
+
+LAYER = "attention"
+
+
+class FusedAttention:
+    """One layer's attention, in microseconds.
+
+    Tables come in two forms. In the older one a call has one prefill chunk after so many cached
+    tokens: of a step with several the longest goes with the decode rows, and each of the others
+    adds what it takes by itself above the shortest call of the table, as it is launched with it.
+    In the newer one a call has the step's prefill tokens, over the mean of the keys that they
+    attend to, whatever the number of chunks.
+    """
+
+    def __init__(self, times: "AttentionGrid", skew: SkewTable | None) -> None:
+        self.prefill = PrefillAttention(times.prefill, by_key=times.by_key)
+        self.decode = DecodeAttention(times.decode)
+        self.mixed = MixedAttention(self.prefill, self.decode, times.mixed)
+        self.by_key = times.by_key
+        self._skew = skew
+
+    def decode_curve(self, rows: int) -> Curve:
+        return self.decode.curve(rows)
+
+    def decode_alphas(self, rows: int) -> Alphas | None:
+        return None if self._skew is None else self._skew.alphas(rows)
+
+    def prefill_time(self, step: StepFeatures) -> float:
+        chunks = chunks_of(step)
+        new, cached = chunks[0]
+        others_us = 0.0
+        if self.by_key:
+            new = step.num_prefill_tokens
+            place = step.prefill_attention / (2 * new)
+        else:
+            place = cached
+            for other in chunks[1:]:
+                us = self.prefill.at(*other) - self.prefill.shortest
+                others_us += max(0.0, us)
+        if not step.num_decode_rows:
+            return self.prefill.at(new, place) + others_us
+        return self._mixed_us(step, (new, place), cached) + others_us
+
+    def _mixed_us(self, step: StepFeatures, chunk: tuple[float, float], cached: float) -> float:
+        rows, longest = step.num_decode_rows, step.max_decode_context_tokens
+        mean = step.num_decode_context_tokens / rows - 1.0
+        blend = self.mixed.blend(*chunk, rows)
+        mean_us = blend.at(mean)
+        if self._skew is None or rows == 1 or not longest:
+            return mean_us
+        most, least = longest - 1.0, max(step.min_decode_context_tokens - 1.0, 0.0)
+        alphas = self._skew.alphas(rows, chunk[0], cached)
+        return max(alphas.corrected(mean, most, least, (mean_us, blend.at(most))), 0.0)
+
+
+class AttentionGrid(NamedTuple):
+    """Times of an attention.csv, sorted by what a call holds.
+
+    Attributes:
+        prefill: by chunk, then by cached tokens (or keys).
+        decode: by rows, then by context.
+        mixed: by chunk, rows, cached tokens (or keys), context.
+        by_key: the prefill's second axis is the mean of the keys attended to.
+    """
+
+    prefill: Plane
+    decode: Plane
+    mixed: Mapping[float, Mapping[float, Plane]]
+    by_key: bool
+
+
+def attention_grid(table: CsvTable) -> AttentionGrid:
+    """Sort the rows of an attention.csv.
+
+    Rows of decode calls with several new tokens, of speculative decoding, are left out.
+
+    Raises:
+        InputError: a column is missing or spoilt, a kernel is not plain attention, a row is of no
+            call, or there is none of prefill or of decode alone.
+    """
+    by_key = "prefill_key" in table
+    prefill: dict[float, dict[float, float]] = {}
+    decode: dict[float, dict[float, float]] = {}
+    mixed: dict[float, dict[float, dict[float, dict[float, float]]]] = {}
+    for (chunk, place, rows, context), us in medians(_calls(table, by_key=by_key)).items():
+        if not chunk:
+            decode.setdefault(rows, {})[context] = us
+        elif not rows:
+            prefill.setdefault(chunk, {})[place] = us
+        else:
+            sheet = mixed.setdefault(chunk, {}).setdefault(rows, {})
+            sheet.setdefault(place, {})[context] = us
+    for times, what in ((prefill, "prefill chunk"), (decode, "decode rows")):
+        if not times:
+            raise InputError(f"{table.path}: has no row of a {what} alone")
+    return AttentionGrid(prefill, decode, mixed, by_key)
+
+
+def _calls(
+    table: CsvTable, *, by_key: bool
+) -> Iterator[tuple[tuple[float, float, float, float], float]]:
+    if "layer" in table:
+        for row, layer in enumerate(table.words("layer")):
+            if layer != LAYER:
+                raise table.error(row, "layer", f"unknown layer {layer!r} (known: {LAYER})")
+    names = "prefill_chunk", "prefill_key" if by_key else "kv_prefill", "n_decode", "kv_decode"
+    keys = zip(*map(table.numbers, names), strict=True)
+    lens = table.numbers("decode_q_len") if "decode_q_len" in table else None
+    for row, (key, us) in enumerate(zip(keys, table.numbers("time_us"), strict=True)):
+        if not key[0] and not key[2]:
+            raise table.error(row, "n_decode", "a call without prefill chunk and decode rows")
+        if lens is None or lens[row] == 1:
+            yield key, us

@@ -1,0 +1,48 @@
+"""A mixture of experts of LLMServingSim's tables, over the tokens of a step."""
+
+from sim.core.errors import InputError
+from sim.latency.layers.csv_table import CsvTable, medians
+from sim.latency.layers.curve import Curve, place
+
+_MANY_TOKENS = 4096
+
+
+def experts_curve(table: CsvTable) -> Curve:
+    """Microseconds of one layer's experts, over new tokens, on one device.
+
+    The table has times by tokens and by experts that any of them goes to. How many that are is
+    expected of tokens that choose evenly and apart: E x (1 - (1 - k / E)^tokens). The number of
+    experts E is the most that the table has, a token's own k the least.
+
+    Rows of several devices that share the experts (`ep` above 1) are left out.
+
+    Raises:
+        InputError: a column is missing or spoilt, or no row is of one device.
+    """
+    tokens, activated = table.numbers("tokens", low=1), table.numbers("activated_experts", low=1)
+    times = table.numbers("time_us")
+    degrees = table.numbers("ep", low=1) if "ep" in table else [1.0] * len(times)
+    by_tokens: dict[float, dict[float, float]] = {}
+    points = zip(zip(degrees, tokens, activated, strict=True), times, strict=True)
+    for (degree, num_tokens, num_experts), us in medians(points).items():
+        if degree == 1:
+            by_tokens.setdefault(num_tokens, {})[num_experts] = us
+    if not by_tokens:
+        raise InputError(f"{table.path}: ep: has no row of 1")
+    grid = {num_tokens: Curve.through(times) for num_tokens, times in by_tokens.items()}
+    return _over_tokens(grid)
+
+
+def _over_tokens(grid: dict[float, Curve]) -> Curve:
+    knots = sorted(grid)
+    most = max(curve.knots[-1] for curve in grid.values())
+    own = min(curve.knots[0] for curve in grid.values())
+    # Between the table's knots the number of experts bends, until all are in use.
+    sizes = sorted({*knots, *range(int(knots[0]), min(int(knots[-1]), _MANY_TOKENS))})
+    values = []
+    for num_tokens in sizes:
+        activated = most * (1 - (1 - own / most) ** num_tokens)
+        low, high, share = place(knots, num_tokens)
+        us = grid[knots[low]].at(activated)
+        values.append(us + share * (grid[knots[high]].at(activated) - us))
+    return Curve(sizes, values)

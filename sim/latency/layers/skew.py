@@ -1,0 +1,116 @@
+"""What decode rows of unequal context take longer than as many rows of their mean context.
+
+t = t(mean) + alpha x (t(longest) - t(mean)), with an alpha that was fitted for every kind of batch.
+"""
+
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from sim.latency.layers.curve import Float64
+
+
+class Bins(NamedTuple):
+    """One axis of the table. A bin holds the values above the edge before it, up to its own.
+
+    Attributes:
+        edges: where each bin ends; what lies beyond the last one is in the last bin.
+        labels: how the table calls each bin.
+    """
+
+    edges: tuple[float, ...]
+    labels: tuple[str, ...]
+
+    def label(self, value: float) -> str:
+        return self.labels[min(bisect_left(self.edges, value), len(self.labels) - 1)]
+
+
+class SkewAxes(NamedTuple):
+    """The axes that alphas are binned on, besides the prefill chunk."""
+
+    rows: Bins
+    rate: Bins
+    longest: Bins
+    cached: Bins
+
+
+class Alphas:
+    """The alphas of one number of rows and one prefill: by skew rate and longest context.
+
+    The rate is how far the mean lies from the shortest context towards the longest. A shortest one
+    that is not known counts as 0: the rate is mean / longest then, the greatest it can be.
+    """
+
+    def __init__(self, axes: SkewAxes, table: Sequence[Sequence[float]]) -> None:
+        """Take alphas by bin of the rate, then by bin of the longest context."""
+        self._rate_edges = axes.rate.edges[:-1]
+        self._longest_edges = axes.longest.edges[:-1]
+        self._table = [list(row) for row in table]
+        self._arrays = tuple(map(np.array, (self._rate_edges, self._longest_edges, table)))
+
+    def corrected(
+        self, mean: float, longest: float, shortest: float, times: tuple[float, float]
+    ) -> float:
+        """The time of a batch from those at its mean and at its longest context."""
+        at_mean, at_longest = times
+        gap = at_longest - at_mean
+        if gap <= 0.0:
+            return at_mean
+        rate = (mean - shortest) / max(longest - shortest, 1.0)
+        row = self._table[bisect_left(self._rate_edges, rate)]
+        return at_mean + row[bisect_left(self._longest_edges, longest)] * gap
+
+    def corrected_many(
+        self, mean: Float64, longest: Float64, shortest: Float64, times: tuple[Float64, Float64]
+    ) -> Float64:
+        at_mean, at_longest = times
+        gap = at_longest - at_mean
+        rate_edges, longest_edges, table = self._arrays
+        rate = (mean - shortest) / np.maximum(longest - shortest, 1.0)
+        row = np.searchsorted(rate_edges, rate, side="left")
+        alpha = table[row, np.searchsorted(longest_edges, longest, side="left")]
+        return np.where(gap <= 0.0, at_mean, at_mean + alpha * gap)
+
+
+class SkewTable:
+    """Fitted alphas by prefill chunk, decode rows, skew rate, longest context and cached tokens.
+
+    A chunk that was not measured takes the alphas of the nearest one that was, the shorter of two.
+    A bin without an alpha takes the default.
+    """
+
+    def __init__(
+        self,
+        axes: SkewAxes,
+        alphas: Mapping[tuple[float, str, str, str, str], float],
+        default: float,
+    ) -> None:
+        """Take alphas by chunk and by the labels of rows, rate, longest and cached."""
+        self._axes = axes
+        self._alphas = dict(alphas)
+        self._default = default
+        self._chunks = sorted({key[0] for key in self._alphas}) or [0.0]
+        self._halfway = [(low + high) / 2 for low, high in pairwise(self._chunks)]
+        self._kept: dict[tuple[float, str, str], Alphas] = {}
+
+    def alphas(self, rows: int, chunk: float = 0.0, cached: float = 0.0) -> Alphas:
+        """Those of a step: its decode rows beside one prefill chunk, or none."""
+        axes = self._axes
+        nearest = self._chunks[bisect_left(self._halfway, chunk)]
+        of_rows, of_cached = axes.rows.label(rows), axes.cached.label(cached)
+        key = nearest, of_rows, of_cached
+        kept = self._kept.get(key)
+        if kept is None:
+            get, default = self._alphas.get, self._default
+            table = [
+                [
+                    get((nearest, of_rows, rate, longest, of_cached), default)
+                    for longest in axes.longest.labels
+                ]
+                for rate in axes.rate.labels
+            ]
+            kept = self._kept[key] = Alphas(axes, table)
+        return kept

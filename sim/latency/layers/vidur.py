@@ -1,0 +1,179 @@
+"""Vidur's operator profiles: a folder with mlp.csv and attention.csv, milliseconds of one layer.
+
+A row has `time_stats.<operator>.median` beside other statistics. mlp.csv is by new tokens;
+attention.csv by one prefill chunk, or by a number of decode rows of one context.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from sim.core.errors import InputError
+from sim.core.units import NS_PER_MS
+from sim.latency.features import StepFeatures
+from sim.latency.layers.attention import DecodeAttention, PrefillAttention
+from sim.latency.layers.chunks import chunks_of
+from sim.latency.layers.composition import LayerTimes
+from sim.latency.layers.csv_table import CsvTable, find_table, medians, need_table
+from sim.latency.layers.curve import Curve
+from sim.latency.layers.limits import Measured
+from sim.latency.names import unknown_name
+
+_PREFIX, _SUFFIX = "time_stats.", ".median"
+_DEVICES = "num_tensor_parallel_workers"
+_EMBEDDING = "emb"
+# How often a layer runs each operator: the residual is added after attention and after the MLP.
+_BLOCK = {
+    "input_layernorm": 1,
+    "attn_pre_proj": 1,
+    "attn_rope": 1,
+    "attn_post_proj": 1,
+    "post_attention_layernorm": 1,
+    "mlp_up_proj": 1,
+    "mlp_act": 1,
+    "mlp_down_proj": 1,
+    "add": 2,
+}
+_KERNELS = ("attn_prefill", "attn_decode")
+_AROUND = ("attn_input_reshape", "attn_kv_cache_save", "attn_output_reshape")
+
+
+def is_vidur(folder: Path) -> bool:
+    return any(find_table(folder, name) for name in ("mlp.csv", "attention.csv"))
+
+
+def read_vidur(folder: Path, tp: int) -> LayerTimes:
+    """Read a profile for one degree of tensor parallelism.
+
+    Raises:
+        InputError: a file is missing or spoilt, knows nothing of this degree, or has an operator
+            whose place in a step is unknown.
+    """
+    mlp, attention = need_table(folder, "mlp.csv"), need_table(folder, "attention.csv")
+    rows = _rows_of(mlp, tp)
+    num_tokens = mlp.numbers("num_tokens", low=1)
+    _operators(mlp, (_EMBEDDING, *_BLOCK))
+    once = _curve(mlp, rows, num_tokens, {_EMBEDDING: 1})
+    times = SeparateAttention(attention, _rows_of(attention, tp))
+    device = folder.resolve().name
+    low, high = times.decode.contexts
+    measured = Measured(
+        tokens=(once.knots[0], once.knots[-1]),
+        chunk=(times.prefill.chunks[0], times.prefill.chunks[-1]),
+        cached=(0, times.prefill.max_cached),
+        decode_rows=(times.decode.rows[0], times.decode.rows[-1]),
+        mixed_rows=(times.decode.rows[0], times.decode.rows[-1]),
+        context=(low + 1, high + 1),
+    )
+    return LayerTimes(
+        source=f"Vidur profile {device} (tensor parallel {tp})",
+        limits=measured.limits(),
+        unit_ns=NS_PER_MS,
+        once=once,
+        layer=_curve(mlp, rows, num_tokens, _BLOCK),
+        head=None,
+        attention=times,
+        hidden_size=_hidden_size(mlp),
+    )
+
+
+class SeparateAttention:
+    """One layer's attention, in milliseconds: every prefill chunk and the decode rows apart.
+
+    With each kernel goes what its row of the table has around it: writing keys and values.
+    """
+
+    def __init__(self, table: CsvTable, rows: Sequence[int]) -> None:
+        around = _operators(table, (*_AROUND, *_KERNELS))[: -len(_KERNELS)]
+        prefill, decode = _by_kind(table, rows)
+        chunk, cached = "prefill_chunk_size", "kv_cache_size"
+        self.prefill = PrefillAttention(
+            _plane(table, prefill, (chunk, cached), (*around, "attn_prefill"))
+        )
+        self.decode = DecodeAttention(
+            _plane(table, decode, ("batch_size", cached), (*around, "attn_decode"))
+        )
+
+    def decode_curve(self, rows: int) -> Curve:
+        return self.decode.curve(rows)
+
+    def decode_alphas(self, rows: int) -> None:
+        """Not measured: rows of unequal context take what those of their mean do."""
+
+    def prefill_time(self, step: StepFeatures) -> float:
+        time_ms = 0.0
+        for chunk in chunks_of(step):
+            time_ms += self.prefill.at(*chunk)
+        rows = step.num_decode_rows
+        if rows:
+            mean = step.num_decode_context_tokens / rows - 1.0
+            time_ms += self.decode.curve(rows).at(mean)
+        return time_ms
+
+
+def _operators(table: CsvTable, known: Sequence[str]) -> list[str]:
+    """The operators that a table has medians of, in the order of `known`, all of them known."""
+    found = [
+        column[len(_PREFIX) : -len(_SUFFIX)]
+        for column in table.columns
+        if column.startswith(_PREFIX) and column.endswith(_SUFFIX)
+    ]
+    for name in found:
+        if name not in known:
+            raise InputError(f"{table.path}:1: {unknown_name('operator', name, known)}")
+    return [name for name in known if name in found]
+
+
+def _rows_of(table: CsvTable, tp: int) -> list[int]:
+    """The rows that were measured with so many devices."""
+    devices = table.numbers(_DEVICES, low=1)
+    rows = [row for row, num_devices in enumerate(devices) if num_devices == tp]
+    if not rows:
+        known = ", ".join(f"{number:g}" for number in sorted(set(devices)))
+        raise InputError(f"{table.path}: {_DEVICES}: has no row of {tp} (known: {known})")
+    return rows
+
+
+def _by_kind(table: CsvTable, rows: Sequence[int]) -> tuple[list[int], list[int]]:
+    """The rows of prefill chunks, and those of decode rows."""
+    by_kind: dict[str, list[int]] = {"True": [], "False": []}
+    kinds, batches = table.words("is_prefill"), table.numbers("batch_size", low=1)
+    for row in rows:
+        if kinds[row] not in by_kind:
+            raise table.error(row, "is_prefill", f"must be True or False, got {kinds[row]!r}")
+        if kinds[row] == "True" and batches[row] != 1:
+            reason = f"must be 1 for a prefill chunk, got {batches[row]:g}"
+            raise table.error(row, "batch_size", reason)
+        by_kind[kinds[row]].append(row)
+    for kind, found in by_kind.items():
+        if not found:
+            raise InputError(f"{table.path}: is_prefill: has no row of {kind}")
+    return by_kind["True"], by_kind["False"]
+
+
+def _plane(
+    table: CsvTable, rows: Sequence[int], axes: tuple[str, str], operators: Sequence[str]
+) -> dict[float, dict[float, float]]:
+    """Times of all the operators together, by two axes."""
+    first, second = map(table.numbers, axes)
+    columns = [table.numbers(_column(name)) for name in operators]
+    points = (((first[row], second[row]), sum([times[row] for times in columns])) for row in rows)
+    plane: dict[float, dict[float, float]] = {}
+    for (x, y), time_ms in medians(points).items():
+        plane.setdefault(x, {})[y] = time_ms
+    return plane
+
+
+def _curve(
+    table: CsvTable, rows: Sequence[int], sizes: Sequence[float], operators: Mapping[str, int]
+) -> Curve:
+    columns = [(n, table.numbers(_column(name))) for name, n in operators.items()]
+    points = ((sizes[row], sum([n * times[row] for n, times in columns])) for row in rows)
+    return Curve.through(medians(points))
+
+
+def _column(operator: str) -> str:
+    return f"{_PREFIX}{operator}{_SUFFIX}"
+
+
+def _hidden_size(mlp: CsvTable) -> int | None:
+    return round(mlp.numbers("n_embd", low=1)[0]) if "n_embd" in mlp else None

@@ -1,0 +1,42 @@
+"""Features of steps by hand, for tests of latency models."""
+
+from sim.core.batch import ForwardMode
+from sim.latency.features import StepFeatures
+
+
+def decode_step(rows: int, context: int, longest: int = 0, shortest: int = 0) -> StepFeatures:
+    """Decode rows with so much context between them; an end's, if it is to be known."""
+    return StepFeatures(ForwardMode.DECODE, 0, 0, 0, rows, context, context, 0, longest, shortest)
+
+
+def extend_step(*rows: tuple[int, int]) -> StepFeatures:
+    """Prefill rows of (cached, new) tokens."""
+    return StepFeatures(
+        ForwardMode.EXTEND,
+        sum(new for _, new in rows),
+        sum(new * (2 * cached + new) for cached, new in rows),
+        len(rows),
+        0,
+        0,
+        sum(cached + new for cached, new in rows),
+        prefill_rows=rows,
+    )
+
+
+def mixed_step(
+    prefill: tuple[tuple[int, int], ...],
+    rows: int,
+    context: int,
+    longest: int = 0,
+    shortest: int = 0,
+) -> StepFeatures:
+    """Prefill rows of (cached, new) tokens beside decode rows."""
+    extend = extend_step(*prefill)
+    return extend._replace(
+        mode=ForwardMode.MIXED,
+        num_decode_rows=rows,
+        num_decode_context_tokens=context,
+        num_context_tokens=extend.num_context_tokens + context,
+        max_decode_context_tokens=longest,
+        min_decode_context_tokens=shortest,
+    )

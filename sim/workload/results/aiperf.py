@@ -1,0 +1,167 @@
+"""AIPerf's records: `profile_export.jsonl`, one JSON object a request.
+
+Format of AIPerf 0.13.0 and 0.1.1 (`aiperf/common/models/record_models.py`, `MetricRecordInfo`):
+`metadata` with wall-clock ns, `metrics` of a `value` and its `unit` each, `error`. A failed request
+has `error`, no latencies, and its prompt's length as `error_isl`. Tokens are counted by the client
+unless the server's own count (`usage_prompt_tokens`, `usage_completion_tokens`) is there. Arrivals
+are the client's. Prompts are in `inputs.json` beside the records; AIPerf 0.1.1 counts of a
+conversation's later turns only what is new.
+"""
+
+from collections.abc import Mapping
+from decimal import Decimal
+from pathlib import Path
+
+from sim.core.errors import InputError
+from sim.workload.limits import MAX_TIME_NS, MAX_TOKENS
+from sim.workload.results.aiperf_inputs import known_prompts
+from sim.workload.results.model import NO_PROMPTS, ImportedRequest, ImportedRun
+from sim.workload.traces.fields import shown, whole, why_not_whole
+from sim.workload.traces.lines import JsonObject, Line, read_json_lines
+
+_UNIT_NS = {
+    "ns": 1, "us": 1_000, "µs": 1_000, "ms": 1_000_000, "sec": 1_000_000_000, "s": 1_000_000_000,
+}  # fmt: skip
+
+
+def read_aiperf(path: Path) -> ImportedRun:
+    """Read all records, those of the warm-up among them.
+
+    Raises:
+        InputError: the file, or a record without what a request needs.
+    """
+    requests: list[ImportedRequest] = []
+    places: list[tuple[str, int]] = []
+    num_warm_up = 0
+    for line, row in read_json_lines(path):
+        metadata = _object(line, row, "metadata")
+        requests.append(_request(line, row, metadata))
+        num_warm_up += metadata.get("benchmark_phase") == "warmup"
+        places.append((str(metadata.get("conversation_id")), _turn(line, metadata)))
+    if not requests:
+        raise InputError(f"{path}: holds no results")
+    requests, notes = _with_prompts(path, requests, places)
+    if num_warm_up:
+        notes.append(f"{num_warm_up} requests of the warm-up are among them")
+    return ImportedRun(requests, notes=tuple(notes))
+
+
+def _with_prompts(
+    path: Path, requests: list[ImportedRequest], places: list[tuple[str, int]]
+) -> tuple[list[ImportedRequest], list[str]]:
+    """With what `inputs.json` tells of the prompts, and whether anything is told."""
+    inputs = path.with_name("inputs.json")
+    if any(turn for _, turn in places):
+        return requests, [
+            "later turns of conversations: their prompts are not taken to contain earlier turns",
+            "AIPerf counts a later turn's whole prompt, but its first versions only what is new",
+        ]
+    if not inputs.is_file():
+        return requests, [NO_PROMPTS]
+    conversations = [conversation for conversation, _ in places]
+    known = known_prompts(inputs, conversations, requests)
+    return known, [f"prompts are those of {inputs}, cut into tokens of their mean length"]
+
+
+def _request(line: Line, row: JsonObject, metadata: JsonObject) -> ImportedRequest:
+    metrics = _object(line, row, "metrics", empty=True)
+    start_ns = whole(line, metadata, "request_start_ns", low=0, high=MAX_TIME_NS)
+    failure = _failure(line, row, metadata)
+    prompt_tokens = _count(line, metrics, "usage_prompt_tokens", "input_sequence_length")
+    output_tokens = _count(line, metrics, "usage_completion_tokens", "output_sequence_length")
+    latency_ns = _time_ns(line, metrics, "request_latency")
+    ttft_ns = _time_ns(line, metrics, "time_to_first_token")
+    if not failure:
+        needed = {
+            "input_sequence_length": prompt_tokens,
+            "output_sequence_length": output_tokens,
+            "request_latency": latency_ns,
+        }
+        for key, value in needed.items():
+            if not value:
+                raise line.error(f"metrics.{key}", "missing, or 0, in a request that did not fail")
+    return ImportedRequest(
+        rid=_rid(line, metadata),
+        arrival_ns=start_ns,
+        first_token_ns=None if ttft_ns is None else start_ns + ttft_ns,
+        finish_ns=None if latency_ns is None or failure else start_ns + latency_ns,
+        prompt_tokens=prompt_tokens or _count(line, metrics, "error_isl"),
+        output_tokens=output_tokens,
+        failure=failure,
+        session=_text(metadata.get("x_correlation_id")) if _turn(line, metadata) else "",
+    )
+
+
+def _failure(line: Line, row: JsonObject, metadata: JsonObject) -> str:
+    if row.get("error") is not None:
+        error = _object(line, row, "error")
+        words = [str(error[key]) for key in ("type", "message") if error.get(key)]
+        return ": ".join(words) or f"error {error.get('code')}"
+    return "cancelled" if metadata.get("was_cancelled") is True else ""
+
+
+def _rid(line: Line, metadata: JsonObject) -> str:
+    rid = metadata.get("x_request_id")
+    if isinstance(rid, str) and rid:
+        return rid
+    number = whole(line, metadata, "session_num", low=0, high=MAX_TIME_NS)
+    return f"{number}-{_turn(line, metadata)}"
+
+
+def _turn(line: Line, metadata: JsonObject) -> int:
+    if metadata.get("turn_index") is None:
+        return 0
+    return whole(line, metadata, "turn_index", low=0)
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _object(line: Line, row: JsonObject, key: str, *, empty: bool = False) -> JsonObject:
+    value = row.get(key)
+    if value is None and empty:
+        return {}
+    if not isinstance(value, dict):
+        raise line.error(key, "missing" if value is None else f"{shown(value)} is not an object")
+    return value
+
+
+def _metric(line: Line, metrics: JsonObject, key: str) -> tuple[object, str] | None:
+    metric = metrics.get(key)
+    if metric is None:
+        return None
+    if not isinstance(metric, Mapping) or not {"value", "unit"} <= metric.keys():
+        raise line.error(f"metrics.{key}", f"{shown(metric)} is not a value with a unit")
+    return metric["value"], str(metric["unit"])
+
+
+def _count(line: Line, metrics: JsonObject, *keys: str) -> int | None:
+    """The first of them that is there."""
+    for key in keys:
+        metric = _metric(line, metrics, key)
+        if metric is None:
+            continue
+        value, unit = metric
+        if unit != "tokens":
+            raise line.error(f"metrics.{key}", f"its unit is {shown(unit)}, not tokens")
+        if type(value) is not int or not 0 <= value <= MAX_TOKENS:
+            raise line.error(f"metrics.{key}", why_not_whole(value, 0, MAX_TOKENS))
+        return value
+    return None
+
+
+def _time_ns(line: Line, metrics: JsonObject, key: str) -> int | None:
+    metric = _metric(line, metrics, key)
+    if metric is None:
+        return None
+    value, unit = metric
+    if unit not in _UNIT_NS:
+        raise line.error(
+            f"metrics.{key}", f"its unit {shown(unit)} is none of {', '.join(_UNIT_NS)}"
+        )
+    if isinstance(value, bool) or not isinstance(value, int | Decimal) or value < 0:
+        raise line.error(f"metrics.{key}", f"{shown(value)} is no time")
+    if value > MAX_TIME_NS // _UNIT_NS[unit]:
+        raise line.error(f"metrics.{key}", f"{shown(value)} {unit} is beyond the clock")
+    return round(value * _UNIT_NS[unit])

@@ -1,0 +1,56 @@
+"""AIPerf's `inputs.json`: what was sent, by conversation: `data` of `session_id`, `payloads`."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from sim.core.errors import InputError
+from sim.workload.results.known_texts import with_known_texts
+from sim.workload.results.model import ImportedRequest
+from sim.workload.traces.fields import shown
+from sim.workload.traces.lines import Line, parse_object, read_lines
+
+
+def known_prompts(
+    path: Path, conversations: Sequence[str], requests: Sequence[ImportedRequest]
+) -> list[ImportedRequest]:
+    """The requests with their prompts' text, of single turns, as stand-in tokens.
+
+    Raises:
+        InputError: the file, or a request whose prompt is not in it.
+    """
+    prompts = _prompts(path)
+    for conversation, request in zip(conversations, requests, strict=True):
+        if conversation not in prompts:
+            raise InputError(
+                f"{path}: data: no session_id {shown(conversation)}, which request"
+                f" {request.rid} belongs to"
+            )
+    return with_known_texts(requests, [prompts[conversation] for conversation in conversations])
+
+
+def _prompts(path: Path) -> dict[str, str]:
+    """The first payload's text of every conversation."""
+    whole = Line(str(path), 1, "\n".join(line.text for line in read_lines(path)))
+    entries = parse_object(whole).get("data")
+    if not isinstance(entries, list):
+        raise whole.error("data", f"{shown(entries)} is not a list")
+    prompts = {}
+    for place, entry in enumerate(entries):
+        if not isinstance(entry, dict) or not isinstance(entry.get("session_id"), str):
+            raise whole.error(f"data[{place}].session_id", "missing")
+        payloads = entry.get("payloads")
+        if not isinstance(payloads, list) or not payloads:
+            raise whole.error(f"data[{place}].payloads", f"{shown(payloads)} is not a list of them")
+        prompts[entry["session_id"]] = _text(payloads[0])
+    return prompts
+
+
+def _text(payload: object) -> str:
+    """The prompt as one text: what else is in a payload says nothing of the prompt."""
+    if isinstance(payload, dict):
+        for key in ("messages", "prompt", "input"):
+            if payload.get(key):
+                payload = payload[key]
+                break
+    return payload if isinstance(payload, str) else json.dumps(payload, default=str)

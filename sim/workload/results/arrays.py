@@ -1,0 +1,74 @@
+"""The parallel arrays of benchmark results, each value checked; errors name key and place."""
+
+from collections.abc import Sequence
+from decimal import Decimal
+
+from sim.core.units import NS_PER_S
+from sim.workload.limits import MAX_TIME_NS, MAX_TOKENS
+from sim.workload.traces.fields import shown, why_not_whole
+from sim.workload.traces.lines import JsonObject, Line
+
+
+def array(line: Line, row: JsonObject, key: str, *, hint: str) -> list[object]:
+    """The list at `key`; `hint` says how results come to have it."""
+    value = row.get(key)
+    if value is None:
+        raise line.error(key, f"missing: {hint}")
+    if not isinstance(value, list):
+        raise line.error(key, f"{shown(value)} is not a list")
+    return value
+
+
+def require_equal_lengths(line: Line, arrays: dict[str, list[object]]) -> int:
+    """How many requests there are, at least one."""
+    (first, values), *others = arrays.items()
+    for key, other in others:
+        if len(other) != len(values):
+            raise line.error(key, f"{len(other)} values, but {first} has {len(values)}")
+    if not values:
+        raise line.error(first, "empty: no request was sent")
+    return len(values)
+
+
+def tokens(line: Line, key: str, values: Sequence[object]) -> list[int]:
+    """Whole numbers from 0 on."""
+    for place, value in enumerate(values):
+        if type(value) is not int or not 0 <= value <= MAX_TOKENS:
+            raise line.error(f"{key}[{place}]", why_not_whole(value, 0, MAX_TOKENS))
+    return [value for value in values if isinstance(value, int)]
+
+
+def texts(line: Line, key: str, values: Sequence[object]) -> list[str]:
+    """Texts, none as empty ones."""
+    for place, value in enumerate(values):
+        if value is not None and not isinstance(value, str):
+            raise line.error(f"{key}[{place}]", f"{shown(value)} is not text")
+    return [value if isinstance(value, str) else "" for value in values]
+
+
+def seconds_ns(line: Line, key: str, values: Sequence[object]) -> list[int]:
+    """Seconds from 0 on, as ns."""
+    return [
+        round(_seconds(line, f"{key}[{i}]", value) * NS_PER_S) for i, value in enumerate(values)
+    ]
+
+
+def sums_ns(line: Line, key: str, values: Sequence[object]) -> tuple[list[int], list[int]]:
+    """Of lists of seconds: how many they are, and their sums in ns."""
+    counts, sums = [], []
+    for place, value in enumerate(values):
+        if not isinstance(value, list):
+            raise line.error(f"{key}[{place}]", f"{shown(value)} is not a list")
+        counts.append(len(value))
+        total = sum(_seconds(line, f"{key}[{place}][{i}]", gap) for i, gap in enumerate(value))
+        sums.append(round(total * NS_PER_S))
+    return counts, sums
+
+
+def _seconds(line: Line, where: str, value: object) -> Decimal | int:
+    # NaN and Infinity are the only floats: fractions come as Decimal.
+    if isinstance(value, bool) or not isinstance(value, int | Decimal):
+        raise line.error(where, f"{shown(value)} is not a finite number of seconds")
+    if not 0 <= value <= MAX_TIME_NS // NS_PER_S:
+        raise line.error(where, f"{shown(value)} s is no possible time")
+    return value

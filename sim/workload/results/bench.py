@@ -1,0 +1,144 @@
+"""What the results of SGLang's and vLLM's serving benchmarks have in common.
+
+Both are one JSON object a run with parallel arrays, one value a request in order of sending:
+`input_lens`, `output_lens` (0 where a request failed), `ttfts` and `itls` in seconds,
+`generated_texts` and `errors`. The time of the last token is start + ttft + sum of the itls.
+"""
+
+from typing import NamedTuple
+
+from sim.workload.results import arrays
+from sim.workload.results.model import ImportedRequest
+from sim.workload.results.pacing import Pacing, sent_ns, span_text
+from sim.workload.traces.fields import shown
+from sim.workload.traces.lines import JsonObject, Line
+
+_MAX_FAILURE = 100
+
+
+class Detail(NamedTuple):
+    """One request of the arrays. `latency_ns` is None if it failed."""
+
+    prompt_tokens: int
+    output_tokens: int
+    ttft_ns: int | None
+    latency_ns: int | None
+    failure: str
+
+
+def read_details(line: Line, row: JsonObject, *, hint: str) -> list[Detail]:
+    """The requests; `hint` says how results come to have their arrays.
+
+    A request without a first token failed, whatever the client says: it has no latency.
+    """
+    keys = ("input_lens", "output_lens", "ttfts", "itls", "errors")
+    columns = {key: arrays.array(line, row, key, hint=hint) for key in keys}
+    arrays.require_equal_lengths(line, columns)
+    prompt_tokens, output_tokens = (
+        arrays.tokens(line, key, columns[key]) for key in ("input_lens", "output_lens")
+    )
+    ttfts_ns = arrays.seconds_ns(line, "ttfts", columns["ttfts"])
+    num_gaps, decode_ns = arrays.sums_ns(line, "itls", columns["itls"])
+    errors = arrays.texts(line, "errors", columns["errors"])
+    return [
+        _detail(prompt, output, ttft, (gaps, decode), error)
+        for prompt, output, ttft, gaps, decode, error in zip(
+            prompt_tokens, output_tokens, ttfts_ns, num_gaps, decode_ns, errors, strict=True
+        )
+    ]
+
+
+def requests_of(
+    line: Line,
+    row: JsonObject,
+    details: list[Detail],
+    pacing: Pacing,
+    draw_seed: int | None,
+) -> tuple[list[ImportedRequest], list[str]]:
+    """The requests at their times of sending, named by their place, and notes on those times."""
+    notes = []
+    starts = _start_times(line, row, len(details))
+    if starts is None:
+        latencies = [detail.latency_ns for detail in details]
+        where = f"{line.path}:{line.number}"
+        starts, how = sent_ns(pacing, latencies, draw_seed=draw_seed, where=where)
+        notes = [how, span_text(starts, latencies, row.get("duration", "an unknown number of"))]
+    elif draw_seed is not None:
+        notes = ["--draw-arrivals is of no use: the file tells when requests were sent"]
+    return [_request(i, *pair) for i, pair in enumerate(zip(starts, details, strict=True))], notes
+
+
+def rate_of(line: Line, row: JsonObject) -> float | None:
+    """`request_rate`: a number, infinite also as text, or a word for something else."""
+    value = row.get("request_rate")
+    if value in ("inf", float("inf")):
+        return float("inf")
+    if value is None or isinstance(value, str):
+        return None
+    return positive(line, row, "request_rate")
+
+
+def positive(line: Line, row: JsonObject, key: str) -> float:
+    value = row[key]
+    try:
+        number = float(str(value))
+    except ValueError:
+        number = 0
+    if isinstance(value, bool) or not 0 < number < float("inf"):
+        raise line.error(key, f"{shown(value)} is not a number above 0")
+    return number
+
+
+def concurrency_of(line: Line, row: JsonObject) -> int | None:
+    value = row.get("max_concurrency")
+    if value is None or (type(value) is int and value >= 1):
+        return value
+    raise line.error("max_concurrency", f"{shown(value)} is not a whole number above 0")
+
+
+def told_of(row: JsonObject, keys: tuple[str, ...]) -> dict[str, object]:
+    """What is said of the client, without what is not said."""
+    return {key: row[key] for key in keys if row.get(key) is not None}
+
+
+def _detail(
+    prompt_tokens: int, output_tokens: int, ttft_ns: int, gaps: tuple[int, int], error: str
+) -> Detail:
+    num_gaps, decode_ns = gaps
+    seen = ttft_ns > 0
+    if not error and seen and output_tokens:
+        return Detail(prompt_tokens, output_tokens, ttft_ns, ttft_ns + decode_ns, "")
+    failure = _last_line(error) or "no token came"
+    # The client counts none of a failed request; these are the ones it received.
+    received = 1 + num_gaps if seen else 0
+    return Detail(prompt_tokens, received, ttft_ns if seen else None, None, failure)
+
+
+def _request(place: int, start_ns: int, detail: Detail) -> ImportedRequest:
+    ttft, latency = detail.ttft_ns, detail.latency_ns
+    return ImportedRequest(
+        rid=str(place),
+        arrival_ns=start_ns,
+        first_token_ns=None if ttft is None else start_ns + ttft,
+        finish_ns=None if latency is None else start_ns + latency,
+        prompt_tokens=detail.prompt_tokens,
+        output_tokens=detail.output_tokens,
+        failure=detail.failure,
+    )
+
+
+def _start_times(line: Line, row: JsonObject, num_requests: int) -> list[int] | None:
+    key = "start_times" if row.get("start_times") is not None else "arrival_times"
+    if row.get(key) is None:
+        return None
+    values = arrays.array(line, row, key, hint="")
+    if len(values) != num_requests:
+        raise line.error(key, f"{len(values)} values, but input_lens has {num_requests}")
+    return arrays.seconds_ns(line, key, values)
+
+
+def _last_line(error: str) -> str:
+    """A traceback's last line says what went wrong."""
+    lines = error.strip().splitlines()
+    text = lines[-1].strip() if lines else ""
+    return text if len(text) <= _MAX_FAILURE else f"{text[: _MAX_FAILURE - 3]}..."

@@ -1,0 +1,108 @@
+"""What every reader of results returns: the requests of one measured run."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from sim.workload.limits import Int64
+
+NO_PROMPTS = "prompts are not in the file: no two of them are taken to share a prefix"
+
+
+class KnownTokens(NamedTuple):
+    """The beginning of a prompt: two prompts are alike as far as these ids agree.
+
+    Attributes:
+        ids: each stands for `unit` tokens; together they may be fewer than the prompt's.
+        unit: tokens an id; equal for all requests of a run.
+    """
+
+    ids: Int64
+    unit: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportedRequest:
+    """One request. Times are ns since a moment that is the same for the whole run.
+
+    Attributes:
+        arrival_ns: when it was sent, or reached the server: the format's module says which.
+        scheduled_ns: first time in a batch; None where it is not known, as everywhere.
+        first_token_ns: None too where there was none.
+        finish_ns: its last token; None if it failed.
+        prompt_tokens: None: not known.
+        output_tokens: generated, also before it failed; None: not known.
+        failure: why it did not finish; empty if it did.
+        known: what the results say of its prompt; None: nothing.
+        answer: its output's token ids; None: not known.
+        max_new_tokens: the client's limit; None: not known.
+        ignore_eos: the client wanted as many as that.
+        priority: as submitted.
+        session: the conversation it is a turn of; empty: none.
+    """
+
+    rid: str
+    arrival_ns: int
+    scheduled_ns: int | None = None
+    first_token_ns: int | None = None
+    finish_ns: int | None = None
+    prompt_tokens: int | None
+    output_tokens: int | None
+    failure: str = ""
+    known: KnownTokens | None = None
+    answer: Int64 | None = None
+    max_new_tokens: int | None = None
+    ignore_eos: bool = False
+    priority: int | None = None
+    session: str = ""
+
+    @property
+    def has_lengths(self) -> bool:
+        """Whether it can be sent again: prompt and output have tokens, and it is known how many."""
+        return bool(self.prompt_tokens) and bool(self.output_tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerFacts:
+    """What a file says of server and client besides the requests.
+
+    Attributes:
+        engine: `sglang`, `vllm`, or empty if it may be any.
+        model: the served model's name, empty if it is not told.
+        scheduler: settings by the names of the scenario's section `scheduler`, of its family.
+        told: other settings, for people to read.
+    """
+
+    engine: str = ""
+    model: str = ""
+    scheduler: Mapping[str, object] = field(default_factory=dict)
+    told: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedRun:
+    """The requests of a measured run, and what cannot be told by numbers.
+
+    Attributes:
+        requests: in the order of the file.
+        facts: settings, as far as the file tells.
+        notes: what a reader of the results should know, a line each.
+        left_out: what of the file became no request at all, and why: `name: reason`.
+    """
+
+    requests: list[ImportedRequest]
+    facts: ServerFacts = ServerFacts()
+    notes: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+
+
+class ReadOptions(NamedTuple):
+    """What a user may say about a file.
+
+    Attributes:
+        line: which run, of a file with one on each of several lines; None: there is only one.
+        draw_arrivals: seed to draw arrivals with that the file does not tell; None: do not.
+    """
+
+    line: int | None = None
+    draw_arrivals: int | None = None

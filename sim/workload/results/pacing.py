@@ -1,0 +1,111 @@
+"""When a benchmark's client sent its requests, if its results do not say.
+
+Both clients (SGLang 0.5.23 `sglang.benchmark.serving`, vLLM 0.19.0 `vllm bench serve`) start one
+task a request, at once (`request_rate` infinite) or after random gaps, and each task waits for one
+of `max_concurrency` places, first come first served.
+"""
+
+from collections.abc import Sequence
+from heapq import heapreplace
+from typing import NamedTuple
+
+import numpy as np
+
+from sim.core.errors import InputError
+from sim.core.units import NS_PER_S
+from sim.workload.arrivals import GammaArrivals, PoissonArrivals, draw_arrivals_ns
+
+
+class Pacing(NamedTuple):
+    """How a client was told to send.
+
+    Attributes:
+        rate_rps: requests a second, infinite for all at once; None: not by a rate.
+        burstiness: shape of the gamma distribution of the gaps; 1 is Poisson.
+        max_concurrency: places; None: no limit.
+    """
+
+    rate_rps: float | None
+    burstiness: float = 1.0
+    max_concurrency: int | None = None
+
+
+def sent_ns(
+    pacing: Pacing,
+    latency_ns: Sequence[int | None],
+    *,
+    draw_seed: int | None,
+    where: str,
+) -> tuple[list[int], str]:
+    """When each request was sent, and how that is known.
+
+    Without gaps the times follow from the places and the latencies. With random gaps they are
+    lost: drawn ones have the same distribution, and are others.
+
+    Args:
+        pacing: the client's settings.
+        latency_ns: of each request, in order of sending; None: failed, and nobody knows when.
+        draw_seed: None: draw nothing.
+        where: the file and line, for errors.
+
+    Raises:
+        InputError: they cannot be known, or not be drawn.
+    """
+    drawn = pacing.rate_rps != float("inf")
+    if drawn and draw_seed is None:
+        raise InputError(
+            f"{where}: start_times: missing, and requests were sent at random: when each came is"
+            " lost; --draw-arrivals SEED draws times of the same distribution instead"
+        )
+    if pacing.max_concurrency is not None and None in latency_ns:
+        raise InputError(
+            f"{where}: start_times: missing, and request {latency_ns.index(None)} failed at an"
+            " unknown time: which requests waited for its place under max_concurrency is lost"
+        )
+    asked_ns = _drawn(pacing, len(latency_ns), draw_seed, where) if drawn else [0] * len(latency_ns)
+    if pacing.max_concurrency is not None:
+        asked_ns = _with_places(asked_ns, latency_ns, pacing.max_concurrency)
+    return asked_ns, _how(pacing, drawn=drawn)
+
+
+def _drawn(pacing: Pacing, num_requests: int, seed: int | None, where: str) -> list[int]:
+    rate_rps = pacing.rate_rps
+    if rate_rps is None:
+        raise InputError(f"{where}: request_rate: is no rate, so no arrivals can be drawn")
+    arrivals: PoissonArrivals | GammaArrivals = PoissonArrivals(kind="poisson", rate_rps=rate_rps)
+    if pacing.burstiness != 1:
+        cv = pacing.burstiness**-0.5
+        arrivals = GammaArrivals(kind="gamma", rate_rps=rate_rps, cv=cv)
+    rng = np.random.default_rng(seed)
+    times = draw_arrivals_ns(arrivals, num_requests, rng, key=f"{where}: request_rate")
+    return [int(time) for time in times - times[0]]
+
+
+def _with_places(
+    asked_ns: Sequence[int], latency_ns: Sequence[int | None], places: int
+) -> list[int]:
+    """The first free place is taken, in order."""
+    free_ns = [0] * min(places, len(asked_ns))
+    sent = []
+    for asked, latency in zip(asked_ns, latency_ns, strict=True):
+        start = max(asked, free_ns[0])
+        heapreplace(free_ns, start + (latency or 0))
+        sent.append(start)
+    return sent
+
+
+def _how(pacing: Pacing, *, drawn: bool) -> str:
+    if drawn:
+        return "arrivals are drawn, not measured: compare distributions, not single requests"
+    if pacing.max_concurrency is None:
+        return "no start times in the file: all requests were sent at once, at an infinite rate"
+    return (
+        "no start times in the file: they follow from the latencies, each of the"
+        f" {pacing.max_concurrency} places being taken again as soon as it was free"
+    )
+
+
+def span_text(sent: Sequence[int], latency_ns: Sequence[int | None], duration_s: object) -> str:
+    """How long a run takes with reconstructed times, beside how long it took."""
+    end_ns = max(start + (latency or 0) for start, latency in zip(sent, latency_ns, strict=True))
+    return f"with them the run takes {end_ns / NS_PER_S:,.2f} s; it took {duration_s} s"

@@ -1,0 +1,109 @@
+"""From prompts whose tokens are known to prompts made of token streams that share as much."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from sim.core.errors import InputError
+from sim.workload.limits import Int64
+from sim.workload.token_streams import MAX_STREAMS
+
+Segment = tuple[int, int]
+
+
+@dataclass(slots=True, eq=False)
+class _Stream:
+    """What a stream's tokens stand for, and the streams that follow after so many of them."""
+
+    seed: int
+    ids: Int64
+    followers: dict[int, dict[int, "_Stream"]] = field(default_factory=dict)
+
+    def follower(self, offset: int, first: int) -> "_Stream | None":
+        return self.followers.get(offset, {}).get(first)
+
+
+class PrefixStreams:
+    """Names token streams so that prompts share exactly what their known tokens share.
+
+    Segments say nothing of the tokens themselves. Prompts are taken in order; a prompt's answer,
+    if its tokens are known, is found again in later prompts that contain it.
+    """
+
+    def __init__(self, unit: int = 1) -> None:
+        """Take ids that stand for `unit` tokens each."""
+        self._unit = unit
+        self._next_seed = 0
+        self._root = _Stream(-1, np.empty(0, dtype=np.int64))
+
+    def new_seed(self) -> int:
+        """A stream that nothing else is made of.
+
+        Raises:
+            InputError: all 32-bit seeds are in use.
+        """
+        seed = self._next_seed
+        if seed == MAX_STREAMS:
+            raise InputError("needs more than 2**32 different texts")
+        self._next_seed += 1
+        return seed
+
+    def add(
+        self, known: Int64, num_tokens: int, answer: Int64 | None = None
+    ) -> tuple[list[Segment], int]:
+        """Take the next request.
+
+        Args:
+            known: ids of the prompt's beginning, as many as are known.
+            num_tokens: of the whole prompt, >= 1.
+            answer: ids of its output; only where an id is one token and all are known.
+
+        Returns:
+            The prompt's segments, and the seed of the stream that it is answered with.
+        """
+        stream, offset, path = self._followed(known)
+        segments = [(seed, length * self._unit) for seed, length in path]
+        missing = num_tokens - sum(length for _, length in segments)
+        if missing > 0:
+            segments.append((self.new_seed(), missing))
+        elif missing < 0:
+            # The last id may stand for less than a whole unit.
+            seed, length = segments[-1]
+            segments[-1] = (seed, length + missing)
+        answer_seed = self.new_seed()
+        if answer is not None and not missing and len(answer):
+            _follow(stream, offset, _Stream(answer_seed, answer))
+        return segments, answer_seed
+
+    def _followed(self, ids: Int64) -> tuple[_Stream, int, list[Segment]]:
+        """Go along the ids, adding what is new; returns where they end, and (seed, ids) passed."""
+        stream, offset, at = self._root, 0, 0
+        path: list[Segment] = []
+        while True:
+            alike = _num_alike(stream.ids[offset:], ids[at:])
+            offset += alike
+            at += alike
+            if offset:
+                path.append((stream.seed, offset))
+            if at == len(ids):
+                return stream, offset, path
+            following = stream.follower(offset, int(ids[at]))
+            if following is None:
+                following = _Stream(self.new_seed(), ids[at:])
+                _follow(stream, offset, following)
+            stream, offset = following, 0
+
+
+def _follow(stream: _Stream, offset: int, following: _Stream) -> None:
+    """Hang a stream behind another, unless what is there begins like it."""
+    first = int(following.ids[0])
+    if offset < len(stream.ids) and int(stream.ids[offset]) == first:
+        return
+    stream.followers.setdefault(offset, {}).setdefault(first, following)
+
+
+def _num_alike(some: Int64, others: Int64) -> int:
+    """How many ids at the beginning are equal."""
+    shorter = min(len(some), len(others))
+    differ = np.flatnonzero(some[:shorter] != others[:shorter])
+    return int(differ[0]) if len(differ) else shorter

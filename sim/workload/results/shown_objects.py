@@ -1,0 +1,169 @@
+"""Reads objects back from the text that SGLang's request logger shows of them.
+
+`_dataclass_to_string_truncated` of SGLang 0.5.23 (`sglang/srt/utils/request_logger.py`): a
+dataclass is `Name(field=value, ...)`, dictionaries, lists, texts and numbers are as Python writes
+them, and what is longer than the log level allows is cut: `[first half] ... [second half]`, the
+same for texts. Whatever else an object prints is passed over.
+"""
+
+import ast
+import json
+import re
+from typing import NamedTuple
+
+_STRING = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""")
+_WHOLE_NUMBERS = re.compile(r"\[-?\d+(?:, -?\d+)*\]", re.ASCII)
+_NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?(?=[,)}\]\s]|$)", re.ASCII)
+_NAME = re.compile(r"[A-Za-z_][A-Za-z_0-9.]*", re.ASCII)
+_WORDS = {"None": None, "True": True, "False": False}
+_CUT = " ... "
+_CLOSING = {"(": ")", "[": "]", "{": "}"}
+_MAX_DEPTH = 50
+
+
+class Cut(NamedTuple):
+    """Something too long for the log: only its beginning is kept here."""
+
+    beginning: object
+
+
+class Shown(NamedTuple):
+    """A dataclass as it was shown."""
+
+    name: str
+    fields: dict[str, object]
+
+
+class Unreadable(NamedTuple):
+    """Something that an object printed of itself."""
+
+    text: str
+
+
+class NotShownError(Exception):
+    """The text is cut off, or not of this form."""
+
+
+def read_shown(text: str, start: int) -> tuple[object, int]:
+    """Read the value that begins at `start`; returns it and where it ends.
+
+    Raises:
+        NotShownError: there is none.
+    """
+    return _Reader(text).value(start, depth=0)
+
+
+class _Reader:
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def value(self, at: int, *, depth: int) -> tuple[object, int]:
+        if depth > _MAX_DEPTH:
+            raise NotShownError("nested too deep")
+        value, at = self._plain(at, depth)
+        if isinstance(value, str | list) and self._text.startswith(_CUT, at):
+            _, at = self._plain(at + len(_CUT), depth)
+            return Cut(value), at
+        return value, at
+
+    def _plain(self, at: int, depth: int) -> tuple[object, int]:
+        found: tuple[object, int]
+        match self._text[at : at + 1]:
+            case "'" | '"':
+                found = self._string(at)
+            case "[":
+                found = self._list(at, depth)
+            case "(":
+                found = self._items(at + 1, ")", depth)
+            case "{":
+                found = self._pairs(at + 1, depth)
+            case _:
+                found = self._word(at, depth)
+        return found
+
+    def _word(self, at: int, depth: int) -> tuple[object, int]:
+        """A number, a constant, a dataclass, or something else."""
+        number = _NUMBER.match(self._text, at)
+        if number is not None:
+            return ast.literal_eval(number[0]), number.end()
+        name = _NAME.match(self._text, at)
+        if name is not None and name[0] in _WORDS:
+            return _WORDS[name[0]], name.end()
+        if name is not None and self._text.startswith("(", name.end()):
+            try:
+                return self._fields(name[0], name.end() + 1, depth)
+            except NotShownError:
+                return self._passed_over(at)
+        return self._passed_over(at)
+
+    def _list(self, at: int, depth: int) -> tuple[list[object], int]:
+        numbers = _WHOLE_NUMBERS.match(self._text, at)
+        if numbers is None:
+            return self._items(at + 1, "]", depth)
+        # Token ids are most of a log.
+        return json.loads(numbers[0]), numbers.end()
+
+    def _string(self, at: int) -> tuple[str, int]:
+        match = _STRING.match(self._text, at)
+        if match is None:
+            raise NotShownError(f"a text is not closed at column {at + 1}")
+        return str(ast.literal_eval(match[0])), match.end()
+
+    def _items(self, at: int, end: str, depth: int) -> tuple[list[object], int]:
+        items: list[object] = []
+        while not self._text.startswith(end, at):
+            item, at = self.value(at, depth=depth + 1)
+            items.append(item)
+            at = self._after_comma(at, end)
+        return items, at + 1
+
+    def _pairs(self, at: int, depth: int) -> tuple[dict[object, object], int]:
+        pairs: dict[object, object] = {}
+        while not self._text.startswith("}", at):
+            key, at = self.value(at, depth=depth + 1)
+            at = self._after(": ", at)
+            value, at = self.value(at, depth=depth + 1)
+            pairs[str(key)] = value
+            at = self._after_comma(at, "}")
+        return pairs, at + 1
+
+    def _fields(self, name: str, at: int, depth: int) -> tuple[Shown, int]:
+        fields: dict[str, object] = {}
+        while not self._text.startswith(")", at):
+            field = _NAME.match(self._text, at)
+            if field is None:
+                raise NotShownError(f"no field's name at column {at + 1}")
+            at = self._after("=", field.end())
+            fields[field[0]], at = self.value(at, depth=depth + 1)
+            at = self._after_comma(at, ")")
+        return Shown(name, fields), at + 1
+
+    def _after_comma(self, at: int, end: str) -> int:
+        if self._text.startswith(end, at):
+            return at
+        at = self._after(",", at)
+        return at + 1 if self._text.startswith(" ", at) else at
+
+    def _after(self, mark: str, at: int) -> int:
+        if not self._text.startswith(mark, at):
+            raise NotShownError(f"no {mark!r} at column {at + 1}")
+        return at + len(mark)
+
+    def _passed_over(self, at: int) -> tuple[Unreadable, int]:
+        """Up to the next comma or closing bracket that is not inside of it."""
+        start, open_brackets = at, []
+        while at < len(self._text):
+            char = self._text[at]
+            if char in {"'", '"'} and (match := _STRING.match(self._text, at)) is not None:
+                at = match.end()
+                continue
+            if char in _CLOSING:
+                open_brackets.append(_CLOSING[char])
+            elif open_brackets and char == open_brackets[-1]:
+                open_brackets.pop()
+            elif not open_brackets and char in ",)]}":
+                break
+            at += 1
+        if at == start or open_brackets:
+            raise NotShownError(f"nothing whole at column {start + 1}")
+        return Unreadable(self._text[start:at]), at

@@ -1,0 +1,132 @@
+"""From imported requests to a workload, and to the measured run it is compared with."""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+
+import numpy as np
+
+from sim.core.atomic import atomic_path
+from sim.core.errors import InputError
+from sim.core.units import NS_PER_S
+from sim.runlog.columns import NOT_YET_NS
+from sim.runlog.json_lines import open_text
+from sim.runlog.measured import MeasuredRun
+from sim.workload.limits import Int64
+from sim.workload.results.model import ImportedRequest
+from sim.workload.results.shared_prefixes import PrefixStreams
+
+_NO_IDS = np.empty(0, dtype=np.int64)
+
+
+def in_order(requests: Iterable[ImportedRequest], where: str) -> tuple[list[ImportedRequest], int]:
+    """By arrival, the first of which becomes time 0; rids unique, times never falling.
+
+    Two clocks may disagree a little: a time of scheduling outside of arrival and first token is
+    taken back.
+
+    Returns:
+        The requests, and how many times of scheduling were taken back.
+
+    Raises:
+        InputError: a name is there twice or cannot be printed, or times fall.
+    """
+    ordered = sorted(requests, key=lambda request: request.arrival_ns)
+    for rid, count in Counter(request.rid for request in ordered).items():
+        if count > 1:
+            raise InputError(f"{where}: request {rid!r} is there {count} times")
+        if not rid.isprintable():
+            raise InputError(f"{where}: request {rid!r}: its name cannot be printed")
+    start_ns = ordered[0].arrival_ns
+    shifted = [_since(request, start_ns) for request in ordered]
+    kept = [_checked(request, where) for request in shifted]
+    return kept, sum(
+        before.scheduled_ns != after.scheduled_ns
+        for before, after in zip(shifted, kept, strict=True)
+    )
+
+
+def measured_of(requests: Sequence[ImportedRequest]) -> MeasuredRun:
+    """All requests, the failed ones without a finish; lengths that are not known are 0."""
+
+    def column(values: Iterable[int | None], missing: int) -> Int64:
+        return np.array([missing if value is None else value for value in values], dtype=np.int64)
+
+    return MeasuredRun(
+        rid=[request.rid for request in requests],
+        arrival_ns=column((request.arrival_ns for request in requests), 0),
+        scheduled_ns=column((request.scheduled_ns for request in requests), NOT_YET_NS),
+        first_token_ns=column((request.first_token_ns for request in requests), NOT_YET_NS),
+        finish_ns=column((request.finish_ns for request in requests), NOT_YET_NS),
+        prompt_tokens=column((request.prompt_tokens for request in requests), 0),
+        output_tokens=column((request.output_tokens for request in requests), 0),
+    )
+
+
+def write_workload(requests: Sequence[ImportedRequest], path: Path) -> None:
+    """Write those with lengths, so that each generates as many tokens as it did."""
+    compressed = path.suffix == ".gz"
+    with atomic_path(path) as beside, open_text(beside, compressed=compressed) as file:
+        file.writelines(_lines(requests))
+
+
+def _lines(requests: Sequence[ImportedRequest]) -> Iterator[str]:
+    units = {request.known.unit for request in requests if request.known is not None}
+    streams = PrefixStreams(max(units, default=1))
+    for request in requests:
+        if request.has_lengths:
+            # Written digit by digit: a float would round times beyond 26 days.
+            arrival_s = Decimal(request.arrival_ns) / NS_PER_S
+            row = json.dumps(_row(request, streams), separators=(",", ":"))
+            yield f'{{"arrival":{arrival_s:f},{row[1:]}\n'
+
+
+def _row(request: ImportedRequest, streams: PrefixStreams) -> dict[str, object]:
+    num_prompt, num_output = request.prompt_tokens or 0, request.output_tokens or 0
+    known = _NO_IDS if request.known is None else request.known.ids[:num_prompt]
+    segments, answer_seed = streams.add(known, num_prompt, request.answer)
+    limit = request.max_new_tokens
+    row: dict[str, object] = {
+        "rid": request.rid,
+        "segments": segments,
+        "output_len": num_output,
+        "max_new_tokens": num_output if limit is None else limit,
+        # With a limit that is not known, only an ignored end of text makes it this long for sure.
+        "ignore_eos": request.ignore_eos or limit is None,
+        "output_seed": answer_seed,
+    }
+    if request.priority is not None:
+        row["priority"] = request.priority
+    if request.session:
+        row["session"] = request.session
+    return row
+
+
+def _since(request: ImportedRequest, start_ns: int) -> ImportedRequest:
+    def moved(time_ns: int | None) -> int | None:
+        return None if time_ns is None else time_ns - start_ns
+
+    return replace(
+        request,
+        arrival_ns=request.arrival_ns - start_ns,
+        scheduled_ns=moved(request.scheduled_ns),
+        first_token_ns=moved(request.first_token_ns),
+        finish_ns=moved(request.finish_ns),
+    )
+
+
+def _checked(request: ImportedRequest, where: str) -> ImportedRequest:
+    first, finish = request.first_token_ns, request.finish_ns
+    known = [time for time in (request.arrival_ns, first, finish) if time is not None]
+    if known != sorted(known):
+        raise InputError(
+            f"{where}: request {request.rid}: arrival, first token and finish are not in this order"
+        )
+    scheduled = request.scheduled_ns
+    if scheduled is None:
+        return request
+    end = next((time for time in (first, finish) if time is not None), scheduled)
+    return request if known[0] <= scheduled <= end else replace(request, scheduled_ns=None)

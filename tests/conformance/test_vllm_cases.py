@@ -1,0 +1,95 @@
+"""The cases that vLLM 0.19.0 decided, and that comparing with them notices what differs."""
+
+import copy
+from pathlib import Path
+
+import pytest
+
+from sim.testing.vllm_conformance import (
+    find_vllm_cases,
+    first_vllm_divergence,
+    read_vllm_case,
+    vllm_steps,
+)
+
+FOLDER = Path(__file__).parent / "vllm_cases"
+CASES = find_vllm_cases(FOLDER)
+
+
+def our_log_of(case):
+    """The decision log of a server that decides as vLLM did."""
+    steps = [
+        step | {"preempted": [["x", [rid]] for rid in step["preempted"]]}
+        for step in vllm_steps(case)
+    ]
+    return copy.deepcopy(steps + [line for line in case.decisions if line["kind"] == "req"])
+
+
+def test_vllm_cases_all_are_there():
+    """Chunks, thresholds, preemption, prefix cache, priorities, asynchronous scheduling."""
+    assert len(CASES) == 24
+    assert sum(case.config["async_scheduling"] for case in CASES) == 6
+    assert sum(case.config["policy"] == "priority" for case in CASES) == 3
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_vllm_cases_every_request_is_over_and_no_token_is_lost(case):
+    """A request's rows cover its prompt and all it generated but the last token."""
+    prompts = {row["rid"]: sum(num for _, num in row["segments"]) for row in case.workload}
+    computed = dict.fromkeys(prompts, 0)
+    for line in case.decisions:
+        for rid, num_before, num_new in line.get("scheduled", ()):
+            computed[rid] = max(computed[rid], num_before + num_new)
+    requests = [line for line in case.decisions if line["kind"] == "req"]
+    assert [line["rid"] for line in requests] == list(prompts)
+    for line in requests:
+        if line["status"] == "rejected":
+            assert prompts[line["rid"]] >= case.config["max_model_len"]
+        else:
+            assert line["status"] == "finished"
+            assert computed[line["rid"]] >= prompts[line["rid"]] + line["output_tokens"] - 1
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_vllm_cases_step_stays_within_its_limits(case):
+    """Budget, seats, threshold, blocks."""
+    config = case.config
+    most = config["long_prefill_token_threshold"] or config["max_num_batched_tokens"]
+    for step in case.decisions:
+        if step["kind"] == "step":
+            new = [num_new for _, _, num_new in step["scheduled"]]
+            assert sum(new) <= config["max_num_batched_tokens"]
+            assert max(new) <= most
+            assert len(step["running"]) <= config["max_num_seqs"]
+            assert 0 <= step["free_blocks"] < config["num_gpu_blocks"]
+
+
+def test_vllm_cases_equal_decisions_do_not_diverge():
+    """Whatever vLLM's log says, a log of ours that says the same agrees."""
+    for case in CASES:
+        assert first_vllm_divergence(our_log_of(case), case) is None
+
+
+def test_vllm_cases_changed_decision_is_found_and_shown():
+    """One token less in a prefill row of step 3."""
+    case = read_vllm_case(FOLDER / "chunked_prefill.json.gz")
+    ours = our_log_of(case)
+    ours[3]["prefill"][0][2] -= 1
+    divergence = first_vllm_divergence(ours, case)
+    assert divergence is not None
+    assert (divergence.where, divergence.fields) == ("step 3", ("prefill",))
+    assert "*prefill" in str(divergence)
+
+
+def test_vllm_cases_missing_step_and_changed_result_are_found():
+    """A log that ends early; a request that finishes a nanosecond later."""
+    case = read_vllm_case(FOLDER / "priority.json.gz")
+    ours = our_log_of(case)
+    steps = [line for line in ours if line["kind"] == "step"]
+    divergence = first_vllm_divergence([*steps[:-1], *ours[len(steps) :]], case)
+    assert divergence is not None
+    assert divergence.fields == ("number of steps",)
+    ours[-1]["finish_ns"] += 1
+    divergence = first_vllm_divergence(ours, case)
+    assert divergence is not None
+    assert (divergence.where, divergence.fields) == ("request r29", ("finish_ns",))

@@ -1,0 +1,65 @@
+"""What a file is, told by its content."""
+
+import gzip
+
+import pytest
+
+from sim.core.errors import InputError
+from sim.workload.results.formats import read_results, sniff
+from sim.workload.results.model import ReadOptions
+from sim.workload.results.names import ResultFormat
+
+UNKNOWN = (
+    "none of the known results: sglang-bench, vllm-bench, aiperf, sglang-log, sglang-dump,"
+    " llmservingsim (--format says which it is)"
+)
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "rid,ttft\n1,2\n", '{"timestamp": 0, "input_length": 3}\n', "hello\n", "[1, 2]\n"],
+)
+def test_other_files_are_refused_in_one_line(written, refusal, content):
+    assert refusal(written(content)) == f"results: {UNKNOWN}"
+
+
+def test_other_folders_are_refused_too(tmp_path, refusal):
+    (tmp_path / "run").mkdir()
+    assert refusal(tmp_path / "run") == f"run: {UNKNOWN}"
+
+
+def test_compressed_files_are_told_as_well(written):
+    packed = gzip.compress(b'{"backend": "sglang", "dataset_name": "random"}\n')
+    assert sniff(written(packed)) is ResultFormat.SGLANG_BENCH
+
+
+def test_texts_inside_results_tell_nothing(written):
+    """What a model wrote may look like another format."""
+    text = r'{"backend": "x", "dataset_name": "y", "t": "{\"endpoint_type\": 1, Finish: obj=R()"}'
+    assert sniff(written(text)) is ResultFormat.SGLANG_BENCH
+
+
+@pytest.mark.parametrize("format_", ResultFormat)
+def test_missing_files_are_refused_whatever_they_are_said_to_be(tmp_path, format_):
+    with pytest.raises(InputError, match=r"nowhere: cannot be read: No such file or directory"):
+        read_results(tmp_path / "nowhere", format_, ReadOptions())
+
+
+@pytest.mark.parametrize(
+    "format_", sorted(set(ResultFormat) - {ResultFormat.SGLANG_BENCH, ResultFormat.VLLM_BENCH})
+)
+def test_options_of_benches_are_refused_elsewhere(tmp_path, format_):
+    """An option that does nothing would be believed to do something."""
+    with pytest.raises(InputError, match=r"--line: goes with sglang-bench and vllm-bench only"):
+        read_results(tmp_path, format_, ReadOptions(line=1))
+    with pytest.raises(InputError, match=r"--draw-arrivals: goes with sglang-bench and vllm-bench"):
+        read_results(tmp_path, format_, ReadOptions(draw_arrivals=1))
+
+
+@pytest.mark.parametrize("format_", ResultFormat)
+def test_results_read_as_another_format_end_in_one_line(written, format_):
+    """--format can be wrong."""
+    path = written('{"a": 1}\n')
+    with pytest.raises(InputError) as caught:
+        read_results(path, format_, ReadOptions())
+    assert "\n" not in str(caught.value)

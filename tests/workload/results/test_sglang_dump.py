@@ -1,0 +1,88 @@
+"""SGLang's dumps are pickles: read, but never run."""
+
+import os
+import pickle
+
+import pytest
+
+from sim.testing.result_files import Served, sglang_dump
+from sim.workload.results.formats import sniff
+from sim.workload.results.inert_pickle import Inert, read_inert_pickle
+from sim.workload.results.names import ResultFormat
+
+SECOND = 1_000_000_000
+
+
+def served(rid, start_s=0):
+    return Served(
+        rid, start_s * SECOND, start_s * SECOND, (start_s + 1) * SECOND, (start_s + 2) * SECOND,
+        prompt=(5, 6, 7), answer=(8, 9), max_new_tokens=4,
+    )  # fmt: skip
+
+
+class Armed:
+    """Runs a command when an ordinary unpickler meets it."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.system, (f"touch {self.path}",)
+
+
+def test_pickle_of_somebody_who_wants_to_run_something_runs_nothing(tmp_path, written):
+    """What it would have called becomes an object without any deed."""
+    trap = tmp_path / "sprung"
+    path = written(pickle.dumps({"requests": [Armed(trap)], "more": [print, os.path.join]}))
+    read = read_inert_pickle(path)
+    assert not trap.exists()
+    [thing] = read["requests"]
+    assert isinstance(thing, Inert)
+    assert thing.pickled_name.endswith(".system")
+    assert thing.arguments == (f"touch {trap}",)
+    assert all(issubclass(each, Inert) for each in read["more"])
+
+
+def test_pickle_with_armed_protocol_0_runs_nothing(tmp_path, written):
+    """The oldest way of writing a call is no other."""
+    trap = tmp_path / "sprung"
+    path = written(b"cos\nsystem\n(S'touch " + str(trap).encode() + b"'\ntR.")
+    assert isinstance(read_inert_pickle(path), Inert)
+    assert not trap.exists()
+
+
+def test_dump_tells_requests_with_their_tokens(written, imported):
+    run, [request] = imported(written(sglang_dump([served("a", 3)]), "x.pkl"))
+    assert request.known.ids.tolist() == [5, 6, 7]
+    assert request.answer.tolist() == [8, 9]
+    assert (request.arrival_ns, request.finish_ns) == (0, 2 * SECOND)
+    assert run.facts.scheduler == {"page_size": 16}
+
+
+def test_folder_of_dumps_is_one_run(tmp_path, written, imported):
+    """A server writes a file each so many requests."""
+    (tmp_path / "dumps").mkdir()
+    written(sglang_dump([served("a", 3)]), "dumps/1.pkl")
+    written(sglang_dump([served("b", 4), served("HEALTH_CHECK_9")]), "dumps/2.pkl")
+    assert sniff(tmp_path / "dumps") is ResultFormat.SGLANG_DUMP
+    run, requests = imported(tmp_path / "dumps")
+    assert [(one.rid, one.arrival_ns) for one in requests] == [("a", 0), ("b", SECOND)]
+    assert run.left_out == ("HEALTH_CHECK_9: a health check, or no request to generate",)
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"\x80\x04", "is no pickle, or a damaged one"),
+        (b"\x80\x04]\x94.", "requests: missing: no dump of SGLang's requests"),
+        (
+            pickle.dumps({"requests": [1]}),
+            "requests[0]: is no (request, output, created, finished)",
+        ),
+        (pickle.dumps({"requests": [({}, {}, 1, 2)]}), "requests[0]: rid: null is no name"),
+        (pickle.dumps({"requests": []}), "holds no results"),
+        (sglang_dump([served("a")])[:-30], "is no pickle, or a damaged one"),
+    ],
+)
+def test_bad_dump_is_refused(written, refusal, content, reason):
+    assert reason in refusal(written(content))
