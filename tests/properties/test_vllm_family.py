@@ -89,26 +89,6 @@ def test_progress_vllm_pool_for_one_request_serves_them_all(policy, lengths, con
     assert served.log.requests.output_tokens.tolist() == [output for _, output, _ in lengths]
 
 
-def test_progress_two_that_arrived_at_once_do_not_preempt_each_other_for_ever():
-    """By vLLM's rules alone the one admitted last is spared each time, and they take turns."""
-    config = VllmConfig(
-        max_num_batched_tokens=64,
-        max_num_seqs=64,
-        max_model_len=94,
-        block_size=1,
-        num_gpu_blocks=95,
-        enable_prefix_caching=False,
-        long_prefill_token_threshold=16,
-        scheduling_policy="priority",
-        async_scheduling=False,
-        scheduler_reserve_full_isl=False,
-    )
-    requests = [scripted(f"r{i}", (i, 83), output=9, priority=4) for i in range(3)]
-    served = serve(ListWorkload(requests), config)
-    assert served.log.requests.status == ["finished"] * 3
-    assert served.log.requests.preemptions.max() >= 100
-
-
 @settings(max_examples=60)
 @given(random_scenarios(vllm_configs()))
 def test_priority_with_nothing_to_choose_by_is_first_come_first_served(scenario):
