@@ -32,27 +32,34 @@ class KVTensors:
         self.page_size = page_size
         self.scratch_page = num_pages
         shape = (num_pages + 1, 2, page_size, model.num_kv_heads, model.head_dim)
-        num_bytes = (num_pages + 1) * page_bytes(model, page_size)
-        num_free_bytes = free_bytes(model.device)
-        too_large = InputError(
-            f"max_total_tokens {num_pages * page_size}: their KV takes {num_bytes / GIB:.2f} GiB,"
-            f" {model.device} has {num_free_bytes / GIB:.2f} GiB free"
-        )
-        if num_bytes > num_free_bytes:
-            raise too_large
+        check_room(model, num_pages=num_pages, page_size=page_size)
         try:
             self.layers: list[Tensor] = [
                 torch.zeros(shape, dtype=model.dtype, device=model.device)
                 for _ in range(model.num_layers)
             ]
         except torch.OutOfMemoryError:
-            raise too_large from None
+            raise _too_large(model, num_pages, page_size) from None
 
 
 def check_page_size(page_size: int) -> None:
     """Raises InputError unless a page holds 1 to 128 tokens."""
     if not 1 <= page_size <= MAX_PAGE_SIZE:
         raise InputError(f"page_size {page_size}: the runner takes 1 to {MAX_PAGE_SIZE}")
+
+
+def check_room(model: PagedModel, *, num_pages: int, page_size: int) -> None:
+    """Raises InputError unless so many pages, and the scratch page, fit on the model's device."""
+    if (num_pages + 1) * page_bytes(model, page_size) > free_bytes(model.device):
+        raise _too_large(model, num_pages, page_size)
+
+
+def _too_large(model: PagedModel, num_pages: int, page_size: int) -> InputError:
+    num_bytes = (num_pages + 1) * page_bytes(model, page_size)
+    return InputError(
+        f"max_total_tokens {num_pages * page_size}: their KV takes {num_bytes / GIB:.2f} GiB,"
+        f" {model.device} has {free_bytes(model.device) / GIB:.2f} GiB free"
+    )
 
 
 def page_bytes(model: PagedModel, page_size: int) -> int:

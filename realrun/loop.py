@@ -12,7 +12,6 @@ from realrun.executor import Flight, TorchExecutor
 from realrun.recorder import Recorder, StepRecord, StepTimes
 from realrun.traffic import Traffic
 from sim.core.batch import Batch
-from sim.core.request import Status
 from sim.engine.core import EngineCore
 from sim.engine.records import RequestRecord, StepState
 
@@ -117,12 +116,10 @@ class Server:
         self._awake_ns = known_ns
 
     def _note_tokens(self, batch: Batch, known_ns: int) -> None:
-        """Tokens of requests that have ended or were put back meanwhile reach nobody."""
-        requests = self._engine.requests
+        """Tokens of requests that have ended meanwhile reach nobody."""
         sampling = [row.rid for row in batch.prefill if row.samples]
         for rid in [*sampling, *batch.decode_rids]:
-            request = requests.get(rid)
-            if request is not None and request.status is Status.RUNNING:
+            if self._engine.takes_token(rid):
                 self.recorder.token(rid, known_ns)
 
     def _record(self, launched: _Launched, known_ns: int) -> None:

@@ -3,13 +3,13 @@
 import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from realrun.clock import WallClock
 from realrun.executor import TorchExecutor
 from realrun.fingerprint import git_revision
-from realrun.kv_tensors import check_page_size, num_pages_that_fit
+from realrun.kv_tensors import check_page_size, check_room, num_pages_that_fit
 from realrun.loop import Server
 from realrun.model import PagedModel
 from realrun.recorder import Recorder
@@ -17,6 +17,7 @@ from realrun.rig import Rig, RunnerOptions, load, rig
 from realrun.tokens import ForcedTokens, GreedyTokens, Tokens
 from realrun.traffic import Traffic
 from sim import __version__
+from sim.core.errors import InputError
 from sim.engine.build import build_engine
 from sim.kvcache.page_pool import PageIds
 from sim.runlog.json_lines import Line
@@ -27,8 +28,8 @@ from sim.scenario.build import (
 )
 from sim.scenario.load import LoadedScenario
 from sim.scenario.schema import host_cache_of
+from sim.scenario.vllm_section import VllmSection
 from sim.scheduler.settings import ServerConfig
-from sim.scheduler.vllm.config import VllmConfig
 from sim.workload.build import build_workload
 from sim.workload.workload import Workload
 
@@ -86,7 +87,8 @@ def servable_workload(loaded: LoadedScenario) -> Workload:
         raise loaded.error(("replicas",), f"a real run serves 1, not {scenario.replicas}")
     if host_cache_of(scenario) is not None:
         raise loaded.error(("scheduler", "host_cache"), "the real runner has no host tier")
-    check_page_size(scenario.scheduler.page_size)
+    with _about(loaded, scenario.scheduler.page_key):
+        check_page_size(scenario.scheduler.page_size)
     with placed(loaded):
         return build_workload(scenario.workload, seed=scenario.seed, base_dir=loaded.base_dir)
 
@@ -112,17 +114,7 @@ class WarmServer:
             InputError: the scenario needs another runner than the one that is warm.
         """
         check_same_runner(self._first, loaded)
-        _check_context_length(loaded, self._kit.runner.model)
-        config = scheduler_config_with_pool(
-            loaded.scenario,
-            self._pool_tokens,
-            base_dir=loaded.base_dir,
-            fail=policy_error(loaded),
-        )
-        if isinstance(config, VllmConfig):
-            # Left out, it is as long as the pool; vLLM knows the model's own limit.
-            positions = self._kit.runner.model.max_positions
-            config = replace(config, max_model_len=min(config.max_model_len, positions))
+        config = _config(loaded, self._kit.runner.model, self._pool_tokens)
         watch = watcher(workload) if watcher is not None else None
         recorder = serve(self._kit, config, workload, sampling, watch)
         return RealRun(_meta(loaded, config, self._kit, sampling), list(recorder.lines()))
@@ -136,13 +128,16 @@ def warm_server(loaded: LoadedScenario, options: RunnerOptions) -> Iterator[Warm
         InputError: the model, the device or the pool cannot be had.
     """
     model = load(str(loaded.scenario.model), options, loaded.base_dir)
-    _check_context_length(loaded, model)
     section = loaded.scenario.scheduler
     pool_tokens = _pool_tokens(loaded, model)
+    _config(loaded, model, pool_tokens)
+    num_pages = pool_tokens // section.page_size
+    with _about(loaded, section.pool_key):
+        check_room(model, num_pages=num_pages, page_size=section.page_size)
     with rig(
         model,
         options,
-        num_pages=pool_tokens // section.page_size,
+        num_pages=num_pages,
         page_size=section.page_size,
         max_rows=section.max_rows,
     ) as kit:
@@ -205,13 +200,38 @@ def check_same_runner(first: LoadedScenario, other: LoadedScenario) -> None:
             raise other.error(("scheduler", key), reason)
 
 
-def _check_context_length(loaded: LoadedScenario, model: PagedModel) -> None:
-    key, longest = loaded.scenario.scheduler.longest_request
+def _config(loaded: LoadedScenario, model: PagedModel, pool_tokens: int) -> ServerConfig:
+    """The scheduler's settings, for a pool of so many tokens and a model of so many positions.
+
+    Raises:
+        InputError: they do not go together.
+    """
+    scenario, section = loaded.scenario, loaded.scenario.scheduler
+    key, longest = section.longest_request
     if longest is not None and longest > model.max_positions:
         raise loaded.error(
             ("scheduler", key),
             f"{longest} is more than the {model.max_positions} positions of {model.shape.name}",
         )
+    if isinstance(section, VllmSection) and longest is None:
+        # In a simulation as long as the pool; here what the model can is known.
+        limit = {"max_model_len": min(pool_tokens, model.max_positions)}
+        section = section.model_copy(update=limit)
+        scenario = scenario.model_copy(update={"scheduler": section})
+    with placed(loaded):
+        return scheduler_config_with_pool(
+            scenario, pool_tokens, base_dir=loaded.base_dir, fail=policy_error(loaded)
+        )
+
+
+@contextmanager
+def _about(loaded: LoadedScenario, key: str) -> Iterator[None]:
+    """Errors about a setting of the runner are about this key of the scenario's scheduler."""
+    try:
+        yield
+    except InputError as error:
+        _, _, reason = str(error).partition(": ")
+        raise loaded.error(("scheduler", key), reason) from None
 
 
 def _pool_tokens(loaded: LoadedScenario, model: PagedModel) -> int:
@@ -219,8 +239,9 @@ def _pool_tokens(loaded: LoadedScenario, model: PagedModel) -> int:
     section = loaded.scenario.scheduler
     if section.pool_tokens is not None:
         return section.pool_tokens
-    _, share = section.memory_share
-    return num_pages_that_fit(model, section.page_size, share) * section.page_size
+    key, share = section.memory_share
+    with _about(loaded, key):
+        return num_pages_that_fit(model, section.page_size, share) * section.page_size
 
 
 def _meta(

@@ -182,6 +182,16 @@ class EngineCore:
             running.min_seq_len if decodes else 0,
         )
 
+    def takes_token(self, rid: str) -> bool:
+        """Whether a request takes the token that the oldest launch in flight has for it.
+
+        It does not if it has ended since, or was put back in a way that loses such tokens.
+        """
+        request = self.requests.get(rid)
+        if request is None:
+            return False
+        return request.status is Status.RUNNING or request in self.in_flight[0].put_back
+
     def end_step(self, batch: Batch, output: StepOutput, now_ns: int) -> Sequence[RequestRecord]:
         """Take in what a batch produced, in order of launch; returns the requests now over."""
         launch = self.in_flight.popleft()

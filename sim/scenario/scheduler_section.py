@@ -172,6 +172,10 @@ class SchedulerSection(StrictModel):
         return 0
 
     @property
+    def page_key(self) -> str:
+        return "page_size"
+
+    @property
     def pool_key(self) -> str:
         return "max_total_tokens"
 

@@ -92,6 +92,10 @@ class VllmSection(StrictModel):
         return 1
 
     @property
+    def page_key(self) -> str:
+        return "block_size"
+
+    @property
     def pool_key(self) -> str:
         return "num_gpu_blocks_override"
 

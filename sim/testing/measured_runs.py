@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sim.core.batch import Batch
-from sim.core.request import RequestSpec, Status
+from sim.core.request import RequestSpec
 from sim.engine.build import build_engine
 from sim.engine.decision import decode_crc, describe_decision
 from sim.engine.records import RequestRecord
@@ -167,8 +167,7 @@ class _TimedServer:
     def _note_tokens(self, batch: Batch, known_ns: int) -> None:
         sampling = [row.rid for row in batch.prefill if row.samples]
         for rid in [*sampling, *batch.decode_rids]:
-            request = self._engine.requests.get(rid)
-            if request is not None and request.status is Status.RUNNING:
+            if self._engine.takes_token(rid):
                 self._token_ns[rid].append(known_ns)
 
     def _take(self, request: ScriptedRequest) -> None:

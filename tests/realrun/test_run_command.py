@@ -42,6 +42,9 @@ SCENARIO = {
 }
 
 
+VLLM = {"family": "vllm"}
+
+
 @pytest.fixture
 def write(tmp_path, config_paths):
     """Writes the scenario with changes, the tiny model's configuration beside it."""
@@ -49,7 +52,8 @@ def write(tmp_path, config_paths):
 
     def to_disk(**sections):
         scenario = SCENARIO | sections
-        scenario["scheduler"] = {"context_length": 512, **scenario["scheduler"]}
+        if scenario["scheduler"].get("family") != "vllm":
+            scenario["scheduler"] = {"context_length": 512, **scenario["scheduler"]}
         path = tmp_path / "s.yaml"
         path.write_text(yaml.safe_dump(scenario))
         return path
@@ -76,6 +80,49 @@ def test_run_serves_and_logs(write, tmp_path, capsys):
     assert len(recorded.steps) == summary["simulated_steps"]
     assert simulate(["compare", str(log), str(path)]) == 0
     assert "are decided again" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("ahead", [True, False], ids=["async", "sync"])
+def test_run_family_vllm_serves_and_logs(write, tmp_path, capsys, ahead):
+    """Nine blocks of eight tokens: prompts in chunks, hits, preemptions; the log replays."""
+    scheduler = {
+        "family": "vllm",
+        "block_size": 8,
+        "num_gpu_blocks_override": 10,
+        "max_num_batched_tokens": 16,
+        "max_num_seqs": 4,
+        "max_model_len": 72,
+        "async_scheduling": ahead,
+    }
+    path, log = write(scheduler=scheduler), tmp_path / "log.jsonl.gz"
+    assert run(path, "--log", str(log), "--format", "json") == 0
+    summary = json.loads(capsys.readouterr().out)
+    assert (summary["completed"], summary["submitted"]) == (8, 8)
+    assert summary["total_cached_tokens"] > 0
+    recorded = read_run_log(log)
+    assert recorded.meta["scheduler"]["family"] == "vllm"
+    assert recorded.meta["scheduler"]["num_gpu_blocks"] == 10
+    for line in recorded.requests:
+        assert len(line["token_ns"]) == line["output_tokens"]
+    assert simulate(["compare", str(log), str(path)]) == 0
+    assert "are decided again" in capsys.readouterr().out
+    assert replay_decisions(rebuild(log)) is None
+
+
+def test_run_family_vllm_without_sizes_takes_those_of_device_and_model(write, tmp_path):
+    """Whole prompts fit the budget because the model has 512 positions, however large the pool."""
+    scheduler = {
+        "family": "vllm",
+        "block_size": 8,
+        "max_num_batched_tokens": 512,
+        "enable_chunked_prefill": False,
+        "gpu_memory_utilization": 0.001,
+    }
+    log = tmp_path / "log.jsonl"
+    assert run(write(scheduler=scheduler, hardware="h200-sxm"), "--log", str(log)) == 0
+    meta = read_run_log(log).meta
+    assert meta["scheduler"]["max_model_len"] == 512
+    assert meta["max_total_tokens"] > 640
 
 
 def test_run_log_document_names_every_key(write, tmp_path):
@@ -130,7 +177,7 @@ def refused(capsys, *arguments):
         ({"model": "mistral"}, r"unknown model 'mistral'"),
         (
             {"scheduler": {"page_size": 256, "max_total_tokens": 512}},
-            "page_size 256: the runner takes 1 to 128",
+            "s.yaml:12: scheduler.page_size: the runner takes 1 to 128",
         ),
         (
             {"scheduler": {"max_total_tokens": 512, "host_cache": {"load_tokens_per_s": 10**6}}},
@@ -142,7 +189,27 @@ def refused(capsys, *arguments):
         ),
         (
             {"scheduler": {"max_total_tokens": 10**11}},
-            "max_total_tokens 100000000000: their KV takes",
+            "scheduler.max_total_tokens: their KV takes",
+        ),
+        (
+            {"scheduler": {**VLLM, "block_size": 256, "num_gpu_blocks_override": 9}},
+            "s.yaml:10: scheduler.block_size: the runner takes 1 to 128",
+        ),
+        (
+            {"scheduler": {**VLLM, "num_gpu_blocks_override": 10**10}},
+            "scheduler.num_gpu_blocks_override: their KV takes",
+        ),
+        (
+            {"scheduler": {**VLLM, "num_gpu_blocks_override": 9, "max_model_len": 200}},
+            "scheduler.max_model_len: 200 tokens do not fit in the 128 of the pool",
+        ),
+        (
+            {"scheduler": {**VLLM, "num_gpu_blocks_override": 999, "max_model_len": 600}},
+            "scheduler.max_model_len: 600 is more than the 512 positions of m",
+        ),
+        (
+            {"scheduler": {**VLLM, "gpu_memory_utilization": 1e-9}, "hardware": "h200-sxm"},
+            "scheduler.gpu_memory_utilization: leaves 0.00 GiB of cpu",
         ),
     ],
 )
