@@ -7,6 +7,7 @@ import pytest
 from realrun.rig import RunnerOptions, rig
 from realrun.serve import serve
 from sim.scheduler.config import SchedulerConfig
+from sim.scheduler.vllm.config import VllmConfig
 from sim.testing.workloads import ListWorkload, scripted
 
 ROOMY = SchedulerConfig(
@@ -16,19 +17,34 @@ ROOMY = SchedulerConfig(
     chunked_prefill_size=32,
     max_running_requests=8,
 )
+ROOMY_VLLM = VllmConfig(
+    block_size=16,
+    num_gpu_blocks=257,
+    max_model_len=512,
+    max_num_batched_tokens=32,
+    max_num_seqs=8,
+)
 SETTINGS = {
     "pages of 16": ROOMY,
     "pages of 1": replace(ROOMY, page_size=1),
     "mixed batches": replace(ROOMY, enable_mixed_chunk=True),
     "no overlap": replace(ROOMY, disable_overlap_schedule=True),
     "no cache": replace(ROOMY, disable_radix_cache=True, page_size=1),
+    "vllm": ROOMY_VLLM,
+    "vllm, threshold": replace(ROOMY_VLLM, long_prefill_token_threshold=7),
+    "vllm, sync": replace(ROOMY_VLLM, async_scheduling=False, block_size=1, num_gpu_blocks=4097),
 }
 TIGHT = replace(ROOMY, max_total_tokens=224, schedule_conservativeness=0.0, clip_max_new_tokens=8)
+TIGHT_VLLM = replace(ROOMY_VLLM, num_gpu_blocks=10, max_model_len=128)
 TIGHT_SETTINGS = {
     "pages of 16": TIGHT,
     "pages of 1": replace(TIGHT, page_size=1),
     "mixed batches": replace(TIGHT, enable_mixed_chunk=True),
     "no overlap": replace(TIGHT, disable_overlap_schedule=True, page_size=1),
+    "vllm": TIGHT_VLLM,
+    "vllm, blocks of 1": replace(TIGHT_VLLM, block_size=1, num_gpu_blocks=145),
+    "vllm, sync": replace(TIGHT_VLLM, async_scheduling=False),
+    "vllm, no cache": replace(TIGHT_VLLM, enable_prefix_caching=False),
 }
 # Prompts share 40 tokens, two of them all; some are longer than a chunk.
 WORKLOAD = ListWorkload(
@@ -47,21 +63,22 @@ GROWING = ListWorkload([scripted(f"r{i}", (7, 16), (i, 5), output=60) for i in r
 
 
 def served_outputs(model, config, workload):
-    """Greedy outputs by rid, and how often requests were put back."""
+    """Greedy outputs by rid, how often requests were put back, and prompt tokens found."""
     with rig(
         model,
         RunnerOptions(device="cpu"),
         num_pages=config.pool_tokens // config.page_size,
         page_size=config.page_size,
-        max_rows=config.max_running_requests,
+        max_rows=config.max_rows,
         cpu_threads=1,
     ) as kit:
         recorder = serve(kit, config, workload, "greedy")
     lines = [line for line in recorder.lines() if line["kind"] == "req"]
     assert [line["status"] for line in lines] == ["finished"] * len(workload.requests)
-    return {line["rid"]: line["output_ids"] for line in lines}, sum(
-        line["retractions"] for line in lines
-    )
+    assert all(len(line["output_ids"]) == len(line["token_ns"]) for line in lines)
+    num_put_back = sum(line["retractions"] + line["preemptions"] for line in lines)
+    num_cached = sum(line["cached_at_admit"] for line in lines)
+    return {line["rid"]: line["output_ids"] for line in lines}, num_put_back, num_cached
 
 
 def check_outputs(outputs, workload, architecture, plain_logits, end_ids):
@@ -83,7 +100,9 @@ def check_outputs(outputs, workload, architecture, plain_logits, end_ids):
 def test_greedy_served_together_equals_alone(paged_models, plain_logits, architecture, settings):
     """Chunked, mixed and shared prompts: every token is transformers' own choice."""
     model = paged_models[architecture]
-    outputs, _ = served_outputs(model, SETTINGS[settings], WORKLOAD)
+    outputs, _, num_cached = served_outputs(model, SETTINGS[settings], WORKLOAD)
+    # Under a threshold they go on side by side, and nobody has anything for the others.
+    assert (num_cached > 0) == (settings not in {"no cache", "vllm, threshold"})
     check_outputs(outputs, WORKLOAD, architecture, plain_logits, {model.model.config.eos_token_id})
 
 
@@ -92,6 +111,6 @@ def test_greedy_served_together_equals_alone(paged_models, plain_logits, archite
 def test_greedy_put_back_goes_on_where_it_was(paged_models, plain_logits, architecture, settings):
     """Retracted in the middle of their outputs, requests end up with the same tokens."""
     model = paged_models[architecture]
-    outputs, num_retractions = served_outputs(model, TIGHT_SETTINGS[settings], GROWING)
-    assert num_retractions > 0
+    outputs, num_put_back, _ = served_outputs(model, TIGHT_SETTINGS[settings], GROWING)
+    assert num_put_back > 0
     check_outputs(outputs, GROWING, architecture, plain_logits, {model.model.config.eos_token_id})

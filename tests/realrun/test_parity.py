@@ -18,6 +18,7 @@ from sim.scheduler.config import SchedulerConfig
 from sim.scheduler.fairness import FairnessT, KLpm
 from sim.scheduler.packing import PackSettings
 from sim.scheduler.policy import POLICIES, PRIORITY_POLICIES
+from sim.scheduler.vllm.config import VllmConfig
 from sim.testing.workloads import ListWorkload, scripted
 from sim.workload.workload import Turn
 
@@ -84,12 +85,11 @@ def replayed(run, config, requests):
         arrivals.append(spec)
     pool = PageCounts(config.pool_tokens // config.page_size, config.page_size)
     engine = build_engine(config, pool=pool, executor=executor)
-    overlaps = not config.disable_overlap_schedule
-    return replay(engine, executor, Replay(arrivals, run.steps, overlaps))
+    return replay(engine, executor, Replay(arrivals, run.steps, config.overlaps))
 
 
 def check_log(run, requests):
-    """Everybody finished with the scripted lengths; times are in order."""
+    """Everybody finished with the scripted lengths; times are in order; tokens are all noted."""
     log = load_run_log(run)
     lengths = {request.spec.rid: request.script.num_tokens for request in requests}
     for line in run.requests:
@@ -155,6 +155,49 @@ def test_parity_with_preemption(kit, policy, overlap):
     assert divergence is None, f"\n{divergence}"
     check_log(run, UNEQUAL)
     assert sum(line["preemptions"] for line in run.requests) > 0
+
+
+VLLM = VllmConfig(
+    block_size=16,
+    num_gpu_blocks=26,
+    max_model_len=400,
+    max_num_batched_tokens=32,
+    max_num_seqs=8,
+)
+OF_VLLM = {
+    "chunks": {},
+    "threshold": {"long_prefill_token_threshold": 10},
+    "whole prompts": {"enable_chunked_prefill": False, "max_num_batched_tokens": 400},
+    "no cache": {"enable_prefix_caching": False},
+    "priority": {"scheduling_policy": "priority"},
+    "preemption": {"num_gpu_blocks": 16, "max_model_len": 128},
+    "preemption by priority": {
+        "num_gpu_blocks": 16,
+        "max_model_len": 128,
+        "scheduling_policy": "priority",
+        "scheduler_reserve_full_isl": False,
+    },
+}
+# Eight of them have room with what they are admitted with, and not with all they generate.
+GROWING = [scripted(f"g{i}", (100 + i % 3, 16), (i, 10), output=20, limit=20) for i in range(14)]
+
+
+@pytest.mark.parametrize("ahead", [True, False], ids=["async", "sync"])
+@pytest.mark.parametrize("settings", OF_VLLM)
+def test_parity_of_family_vllm(kit, settings, ahead):
+    """Prompts in pieces, several at a time, beside decode rows; preempted rows computed again."""
+    config = replace(VLLM, async_scheduling=ahead, **OF_VLLM[settings])
+    # All at once: the pool fills up however fast the machine is.
+    requests = [
+        replace(request, spec=replace(request.spec, arrival_ns=0, priority=i % 4))
+        for i, request in enumerate(GROWING if "preemption" in settings else REQUESTS)
+    ]
+    run = record(kit, config, ListWorkload(requests))
+    divergence = replayed(run, config, requests)
+    assert divergence is None, f"\n{divergence}"
+    check_log(run, requests)
+    assert (sum(line["preemptions"] for line in run.requests) > 0) == ("preempt" in settings)
+    assert (sum(line["cached_at_admit"] for line in run.requests) > 0) == (settings != "no cache")
 
 
 @pytest.mark.parametrize("overlap", [True, False], ids=["overlap", "normal"])
