@@ -14,8 +14,10 @@ from sim.report.metrics import summarise
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario_text
 from sim.testing.conformance import find_cases, serve_case
+from sim.testing.vllm_conformance import find_vllm_cases, serve_vllm_case
 
 CASES = Path(__file__).parents[1] / "conformance" / "cases"
+VLLM_CASES = CASES.with_name("vllm_cases")
 # A pool that is always short of pages.
 SCENARIO = """\
 name: builds
@@ -55,6 +57,8 @@ WORKLOADS = (
     SESSIONS.replace("CLOSED", "false"),
 )
 HOST_CACHE = "scheduler.host_cache={load_tokens_per_s: 500000, ratio: 1.0, write_policy: "
+VLLM = """scheduler={family: vllm, num_gpu_blocks_override: 129, max_model_len: 1500,
+  max_num_batched_tokens: 256, max_num_seqs: 24}"""
 STATIC = ("scheduler.batching=static", "scheduler.static_batch_size=6")
 SETTINGS = (
     (),
@@ -90,6 +94,10 @@ SETTINGS = (
     ("router=prefix-aware",),
     ("router=session-sticky",),
     ("latency={kind: roofline}",),
+    (VLLM,),
+    (VLLM, "scheduler.async_scheduling=false", "scheduler.enable_prefix_caching=false"),
+    (VLLM, "scheduler.scheduling_policy=priority", "scheduler.long_prefill_token_threshold=64"),
+    (VLLM, "scheduler.block_size=1", "scheduler.num_gpu_blocks_override=2049"),
     ("latency={kind: profile, path: example/tiny-cpu}", "model=tiny"),
 )
 
@@ -115,6 +123,9 @@ def write_run(out, loaded):
 def write_conformance_cases(out):
     for case in find_cases(CASES):
         for line in serve_case(case):
+            out.write(f"{line}\n")
+    for case in find_vllm_cases(VLLM_CASES):
+        for line in serve_vllm_case(case):
             out.write(f"{line}\n")
 
 
