@@ -14,6 +14,7 @@ from sim.testing.contracts.page_pools import PagePoolContract
 from sim.testing.contracts.policies import SchedulePolicyContract
 from sim.testing.contracts.prefix_caches import PrefixCacheContract
 from sim.testing.contracts.routers import RouterContract
+from sim.testing.contracts.schedulers import SchedulerContract
 
 __all__ = [
     "ExecutorContract",
@@ -22,4 +23,5 @@ __all__ = [
     "PrefixCacheContract",
     "RouterContract",
     "SchedulePolicyContract",
+    "SchedulerContract",
 ]
