@@ -5,7 +5,7 @@ from typing import Any
 from sim.core.errors import InvariantError
 from sim.engine.core import EngineCore
 from sim.engine.protocols import Executor
-from sim.kvcache.block_manager import BlockManager
+from sim.kvcache.blocks.manager import BlockManager
 from sim.kvcache.eviction import EVICTION_POLICIES
 from sim.kvcache.manager import KVCacheManager
 from sim.kvcache.memory import KVMemory

@@ -7,7 +7,7 @@ from sim.core.request import Status
 from sim.engine.check_blocks import check_blocks
 from sim.engine.check_host import check_host_tier
 from sim.engine.core import EngineCore
-from sim.kvcache.block_manager import BlockManager
+from sim.kvcache.blocks.manager import BlockManager
 from sim.kvcache.manager import KVCacheManager
 from sim.kvcache.radix_node import RadixNode
 

@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Mapping
 
 from sim.core.errors import InvariantError
-from sim.kvcache.block_manager import BlockManager
-from sim.kvcache.block_pool import BlockPool
-from sim.kvcache.request_blocks import RequestBlocks
+from sim.kvcache.blocks.manager import BlockManager
+from sim.kvcache.blocks.pool import BlockPool
+from sim.kvcache.blocks.request_blocks import RequestBlocks
 from sim.kvcache.request_kv import RequestKV
 
 

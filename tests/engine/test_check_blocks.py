@@ -5,8 +5,8 @@ import pytest
 from sim.core.errors import InvariantError
 from sim.core.tokens import SegmentPrompt
 from sim.engine.check_blocks import check_blocks
-from sim.kvcache.block_manager import BlockManager
-from sim.kvcache.free_blocks import FreedRun
+from sim.kvcache.blocks.free_queue import FreedRun
+from sim.kvcache.blocks.manager import BlockManager
 
 
 def two_requests():

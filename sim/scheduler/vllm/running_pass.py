@@ -7,7 +7,7 @@ short, one of them is preempted, until they suffice or the request that needs th
 from collections.abc import Callable
 from typing import NamedTuple
 
-from sim.kvcache.block_manager import BlockManager
+from sim.kvcache.blocks.manager import BlockManager
 from sim.scheduler.request import Request
 from sim.scheduler.running import RunningBatch
 from sim.scheduler.vllm.config import VllmConfig

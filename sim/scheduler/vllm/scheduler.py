@@ -10,7 +10,7 @@ from functools import partial
 from sim.core.batch import ForwardMode
 from sim.core.errors import InvariantError
 from sim.core.request import Status
-from sim.kvcache.block_manager import BlockManager
+from sim.kvcache.blocks.manager import BlockManager
 from sim.scheduler.base import BaseScheduler
 from sim.scheduler.launch import Decisions, Launch, leave_out_finishing
 from sim.scheduler.request import Request

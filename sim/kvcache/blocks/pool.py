@@ -2,13 +2,13 @@
 
 Follows vLLM 0.19.0 (docs/vllm.md, rules 8 to 11). A free block keeps its contents until it is taken
 for something else, and is found by their hash meanwhile. Only blocks that somebody might find are
-named (sim.kvcache.unnamed_blocks); the others belong to one request, or to nobody.
+named (sim.kvcache.blocks.unnamed); the others belong to one request, or to nobody.
 """
 
 from bisect import insort
 from collections.abc import Iterable
 
-from sim.kvcache.free_blocks import FreeBlocks, FreedRun
+from sim.kvcache.blocks.free_queue import FreeBlocks, FreedRun
 
 # When a block became full, which admitted request filled it, the block.
 Holder = tuple[int, int, int]

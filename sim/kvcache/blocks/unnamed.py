@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 from sim.core.token_sequences import TokenSequence
 from sim.core.tokens import TokenIds
-from sim.kvcache.block_hashes import prefix_hashes
-from sim.kvcache.free_blocks import FreedRun
+from sim.kvcache.blocks.free_queue import FreedRun
+from sim.kvcache.blocks.hashes import prefix_hashes
 
 Ids = Callable[[int, int], TokenIds]
 

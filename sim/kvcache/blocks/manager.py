@@ -10,13 +10,13 @@ import numpy as np
 from sim.core.errors import InvariantError
 from sim.core.token_sequences import TokenSequence
 from sim.core.tokens import Prompt, TokenIds
-from sim.kvcache.block_pool import BlockPool
+from sim.kvcache.blocks.pool import BlockPool
+from sim.kvcache.blocks.prefix_index import PrefixIndex
+from sim.kvcache.blocks.request_blocks import RequestBlocks
+from sim.kvcache.blocks.unnamed import UnnamedBlocks
 from sim.kvcache.memory import KVMemory
 from sim.kvcache.page_pool import PageIdSpan, Span
-from sim.kvcache.prefix_index import PrefixIndex
-from sim.kvcache.request_blocks import RequestBlocks
 from sim.kvcache.request_kv import RequestKV
-from sim.kvcache.unnamed_blocks import UnnamedBlocks
 
 
 class BlockManager(KVMemory):

@@ -1,7 +1,7 @@
 """Finds the blocks of a prefix, naming what is there on the way."""
 
-from sim.kvcache.block_pool import BlockPool
-from sim.kvcache.unnamed_blocks import Ids, UnnamedBlocks, extend_hashes
+from sim.kvcache.blocks.pool import BlockPool
+from sim.kvcache.blocks.unnamed import Ids, UnnamedBlocks, extend_hashes
 
 # What is over is dropped once it is many.
 _MOST_OVER = 256

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.core.errors import InvariantError
-from sim.kvcache.block_pool import BlockPool
+from sim.kvcache.blocks.pool import BlockPool
 
 
 def name(pool, block, content, full_at=0):

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from sim.core.tokens import ArrayPrompt
 from sim.engine.check_blocks import check_blocks
-from sim.kvcache.block_manager import BlockManager
+from sim.kvcache.blocks.manager import BlockManager
 
 _NUM_BLOCKS = 16
 _SIZE = 2

@@ -5,7 +5,7 @@ import pytest
 
 from sim.core.tokens import SegmentPrompt, stream_token_ids
 from sim.engine.check_blocks import check_blocks
-from sim.kvcache.block_manager import BlockManager
+from sim.kvcache.blocks.manager import BlockManager
 
 _ANSWER = 99
 

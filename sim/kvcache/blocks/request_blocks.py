@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 from sim.core.token_sequences import TokenSequence
 from sim.core.tokens import Prompt, TokenIds
+from sim.kvcache.blocks.unnamed import UnnamedBlocks
 from sim.kvcache.page_pool import PageCount
 from sim.kvcache.request_kv import RequestKV
-from sim.kvcache.unnamed_blocks import UnnamedBlocks
 
 _NO_PAGES = PageCount(0)
 
