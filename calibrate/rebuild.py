@@ -1,13 +1,14 @@
 """From a run log back to what ran: the server's settings, its requests and when they arrived."""
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
+from calibrate.arrivals import ArrivedWorkload
 from sim.core.errors import InputError
 from sim.engine.decision import DECIDED_FIELDS
 from sim.latency.features import line_features
@@ -18,29 +19,9 @@ from sim.scenario.build import scheduler_config_with_pool
 from sim.scenario.schema import Scenario
 from sim.scheduler.settings import ServerConfig
 from sim.workload.build import build_workload
-from sim.workload.workload import ScriptedRequest, Turn, Workload
+from sim.workload.workload import ScriptedRequest, Workload
 
 _TIMES = ("t_decided_ns", "t_start_ns", "t_end_ns", "t_known_ns", "host_ns", "forward_ns")
-
-
-@dataclass(frozen=True, slots=True)
-class LoggedWorkload:
-    """The requests of a log at their times of arrival there, in the log's order.
-
-    Closed-loop clients are gone: when they sent their requests is known.
-    """
-
-    requests: tuple[ScriptedRequest, ...]
-
-    @property
-    def num_requests(self) -> int:
-        return len(self.requests)
-
-    def arrivals(self) -> Iterator[ScriptedRequest]:
-        return iter(self.requests)
-
-    def clients(self) -> Sequence[Sequence[Turn]]:
-        return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +40,7 @@ class RebuiltRun:
     log: RunLog
     scenario: Scenario
     config: ServerConfig
-    workload: LoggedWorkload
+    workload: ArrivedWorkload
 
     @property
     def name(self) -> str:
@@ -159,7 +140,7 @@ def _scenario(recorded: RecordedRun) -> Scenario:
         raise InputError(f"{recorded.path}: {key}: {problem['msg']}") from None
 
 
-def _workload(recorded: RecordedRun, scenario: Scenario, base_dir: Path) -> LoggedWorkload:
+def _workload(recorded: RecordedRun, scenario: Scenario, base_dir: Path) -> ArrivedWorkload:
     path = recorded.path
     try:
         built = build_workload(scenario.workload, seed=scenario.seed, base_dir=base_dir)
@@ -175,7 +156,7 @@ def _workload(recorded: RecordedRun, scenario: Scenario, base_dir: Path) -> Logg
             raise InputError(f"{path}: request {rid!r}: is not one of its scenario's, or is twice")
         spec = replace(request.spec, arrival_ns=line["arrival_ns"])
         requests.append(replace(request, spec=spec))
-    return LoggedWorkload(tuple(requests))
+    return ArrivedWorkload(tuple(requests))
 
 
 def _requests(workload: Workload) -> dict[str, ScriptedRequest]:

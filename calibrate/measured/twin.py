@@ -1,8 +1,9 @@
 """A scenario as the twin of a measured run: simulated as it is, or with other values."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 
+from calibrate.arrivals import ArrivedWorkload
 from sim.commands.run import run_built
 from sim.core.errors import InputError
 from sim.des.routers.table import make_router
@@ -13,24 +14,7 @@ from sim.scenario.build import BuiltScenario, build
 from sim.scenario.load import LoadedScenario, vary
 from sim.scenario.overrides import Change
 from sim.sweep.trace_cache import TraceCache
-from sim.workload.workload import ScriptedRequest, Turn, Workload
-
-
-@dataclass(frozen=True, slots=True)
-class ArrivedWorkload:
-    """A workload whose requests arrive when they were measured to; others when they would."""
-
-    requests: tuple[ScriptedRequest, ...]
-
-    @property
-    def num_requests(self) -> int:
-        return len(self.requests)
-
-    def arrivals(self) -> Iterator[ScriptedRequest]:
-        return iter(self.requests)
-
-    def clients(self) -> Sequence[Sequence[Turn]]:
-        return ()
+from sim.workload.workload import Workload
 
 
 class Twin:

@@ -13,6 +13,7 @@ from pathlib import Path
 from sim.core.atomic import atomic_path
 from sim.core.errors import InputError
 from sim.core.units import seconds_to_ns
+from sim.latency.json_file import read_json_object
 
 _FORMAT = "servetwin-host-times"
 _VERSION = 1
@@ -44,7 +45,7 @@ def read_host_times(path: Path) -> HostTimes:
     Raises:
         InputError: unreadable, not such a file, or of another version.
     """
-    data = _read_object(path)
+    data = read_json_object(path)
     if data.get("format") != _FORMAT:
         raise InputError(f"{path}: format: must be {_FORMAT}, got {data.get('format')!r}")
     if data.get("version") != _VERSION:
@@ -78,20 +79,6 @@ def write_host_times(times: HostTimes, fit: Mapping[str, object], path: Path) ->
     text = json.dumps(data, indent=2, allow_nan=False) + "\n"
     with atomic_path(path) as beside:
         beside.write_text(text, encoding="utf-8")
-
-
-def _read_object(path: Path) -> dict[str, object]:
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
-        raise InputError(f"{path}:{error.lineno}: not JSON: {error.msg}") from None
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror}") from None
-    except (ValueError, RecursionError):
-        raise InputError(f"{path}: not JSON") from None
-    if not isinstance(data, dict):
-        raise InputError(f"{path}: not a JSON object")
-    return data
 
 
 def _seconds(data: Mapping[str, object], key: str, path: Path) -> float:

@@ -6,6 +6,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from sim.core.errors import InputError
+from sim.latency.json_file import read_json_object
 from sim.latency.names import unknown_name
 from sim.latency.shapes import ModelShape
 
@@ -39,7 +40,7 @@ def load_model_shape(name_or_path: str, base_dir: Path) -> ModelShape:
     if path.suffix != ".json":
         path /= "config.json"
     name = path.parent.name if path.name == "config.json" else path.stem
-    return shape_of_config(name, _read_config(path), where=str(path))
+    return shape_of_config(name, read_json_object(path), where=str(path))
 
 
 def model_table() -> Mapping[str, Config]:
@@ -63,20 +64,6 @@ def shape_of_config(name: str, config: Config, *, where: str) -> ModelShape:
     if shape.num_parameters > _MAX_PARAMETERS:
         raise InputError(f"{where}: {shape.num_parameters} parameters are more than any model has")
     return shape
-
-
-def _read_config(path: Path) -> Config:
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
-        raise InputError(f"{path}:{error.lineno}: not JSON: {error.msg}") from None
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror}") from None
-    except (ValueError, RecursionError):
-        raise InputError(f"{path}: not JSON") from None
-    if not isinstance(config, dict):
-        raise InputError(f"{path}: not a JSON object")
-    return config
 
 
 def _count(config: Config, key: str, where: str, default: int | None = None) -> int:

@@ -1,0 +1,26 @@
+"""Small files that hold one JSON object."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from sim.core.errors import InputError
+
+
+def read_json_object(path: Path) -> dict[str, Any]:
+    """Read a file of one JSON object.
+
+    Raises:
+        InputError: `path:LINE: reason`, or `path: reason` where no line is to blame.
+    """
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except json.JSONDecodeError as error:
+        raise InputError(f"{path}:{error.lineno}: not JSON: {error.msg}") from None
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}") from None
+    except (ValueError, RecursionError):
+        raise InputError(f"{path}: not JSON") from None
+    if not isinstance(data, dict):
+        raise InputError(f"{path}: not a JSON object")
+    return data
