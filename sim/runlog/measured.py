@@ -5,6 +5,7 @@ JSON lines, one a request: `rid`, `arrival_s`, `first_token_s`, `finish_s`, `pro
 that failed has no `finish_s`.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,8 +53,8 @@ def read_measured(path: Path) -> MeasuredRun:
         raise InputError(f"{path}: no request in it")
     rows.sort(key=lambda row: row[1])
     rid, *numbers = zip(*rows, strict=True)
-    if len(set(rid)) < len(rid):
-        twice = next(name for name in rid if rid.count(name) > 1)
+    twice = next((name for name, count in Counter(rid).items() if count > 1), None)
+    if twice is not None:
         raise InputError(f"{path}: rid: {twice!r} is there twice")
     return MeasuredRun(list(rid), *(np.array(column, dtype=np.int64) for column in numbers))
 

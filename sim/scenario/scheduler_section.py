@@ -144,10 +144,6 @@ class SchedulerSection(StrictModel):
     # ---- what both families' sections know -----------------------------------------------------
 
     @property
-    def overlaps(self) -> bool:
-        return not self.disable_overlap_schedule
-
-    @property
     def max_rows(self) -> int:
         return self.max_running_requests
 

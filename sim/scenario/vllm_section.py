@@ -62,10 +62,6 @@ class VllmSection(StrictModel):
         return self.block_size
 
     @property
-    def overlaps(self) -> bool:
-        return self.async_scheduling
-
-    @property
     def max_rows(self) -> int:
         return self.max_num_seqs
 

@@ -7,6 +7,7 @@ is found is the same.
 
 from collections.abc import Callable
 
+from sim.core.errors import InvariantError
 from sim.core.token_sequences import TokenSequence
 from sim.core.tokens import TokenIds
 from sim.kvcache.blocks.free_queue import FreedRun
@@ -132,4 +133,4 @@ def _slices_of(kept: TokenSequence, offset: int) -> Ids:
 
 
 def _no_ids(start: int, stop: int) -> TokenIds:
-    raise NotImplementedError
+    raise InvariantError(f"tokens {start} to {stop} are asked for, and none was kept")

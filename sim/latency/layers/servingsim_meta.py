@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -11,7 +10,6 @@ from sim.core.errors import InputError
 from sim.latency.layers.skew import Bins, SkewAxes
 
 NAME = "meta.yaml"
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 # Our axes by the names of theirs.
 _AXES = {"rows": "n", "rate": "skew_rate", "longest": "kv_big", "cached": "kp"}
 
@@ -123,7 +121,7 @@ def _bins(section: _Section, name: str) -> Bins:
 
 def _load(path: Path) -> object:
     try:
-        return yaml.load(path.read_text(encoding="utf-8"), _LOADER)  # noqa: S506 - a safe loader
+        return yaml.safe_load(path.read_text(encoding="utf-8"))
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise InputError(f"{path}:{line}: not YAML: {error.problem}") from None
