@@ -7,8 +7,8 @@ SGLang's scheduler classes decided). They were made by `make oracle`'s harness.
 
 import gzip
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -81,7 +81,11 @@ def scenario_of(config: Line) -> Line:
     scheduler["chunked_prefill_size"] = chunk if chunk and chunk > 0 else -1
     scheduler["disable_overlap_schedule"] = not config.get("enable_overlap", False)
     scheduler.setdefault("max_total_tokens", 32768)
-    latency = config.get("latency", _DEFAULT_LATENCY)
+    return case_scenario(config.get("latency", _DEFAULT_LATENCY), scheduler)
+
+
+def case_scenario(latency: Line, scheduler: Line) -> Line:
+    """The scenario of a case with these coefficients of a step's time, and this scheduler."""
     return {
         "name": "reference-case",
         "latency": {
@@ -101,17 +105,22 @@ def serve_case(
 ) -> list[Line]:
     """Run a case the way any scenario is run; returns our decision log."""
     config = case.config()
+    ignore_eos = bool(config.get("ignore_eos", False))
+    rows = ({"ignore_eos": ignore_eos, **row} for row in case.read_lines("workload"))
+    options = RunOptions(fast_forward=fast_forward, pool=pool)
+    return serve_scenario(scenario_of(config), rows, options)
+
+
+def serve_scenario(scenario: Line, rows: Iterable[Line], options: RunOptions) -> list[Line]:
+    """Run a case's scenario on the rows of its workload; returns our decision log."""
     with TemporaryDirectory() as name:
         folder = Path(name)
-        ignore_eos = bool(config.get("ignore_eos", False))
-        rows = ({"ignore_eos": ignore_eos, **row} for row in case.read_lines("workload"))
         trace = "".join(json.dumps(row) + "\n" for row in rows)
         (folder / "workload.jsonl").write_text(trace, encoding="utf-8")
         # JSON is YAML.
-        loaded = load_scenario_text(json.dumps(scenario_of(config), indent=1), base_dir=folder)
-        built = build(loaded)
+        built = build(load_scenario_text(json.dumps(scenario, indent=1), base_dir=folder))
         log = folder / "decisions.jsonl"
-        options = RunOptions(fast_forward=fast_forward, pool=pool, decisions=log)
+        options = replace(options, decisions=log)
         simulate(built.workload, built.scheduler, built.latencies, options=options)
         return [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
 

@@ -10,14 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 from zlib import crc32
 
-from sim.des.run import RunOptions, simulate
+from sim.des.run import RunOptions
 from sim.engine.decision import Divergence
-from sim.scenario.build import build
-from sim.scenario.load import load_scenario_text
+from sim.testing.conformance import case_scenario, serve_scenario
 
 Line = dict[str, Any]
 
@@ -59,41 +57,21 @@ def read_vllm_case(path: Path) -> VllmCase:
 
 def vllm_scenario_of(config: Line) -> Line:
     """The scenario that says what a case's configuration says; its trace is `workload.jsonl`."""
-    latency = config["latency"]
-    return {
-        "name": "vllm-reference-case",
-        "latency": {
-            "kind": "linear",
-            "step_s": latency["a"],
-            "per_prefill_token_s": latency["b"],
-            "per_decode_request_s": latency["c"],
-            "per_context_token_s": latency["d"],
-        },
-        "workload": {"kind": "trace", "format": "servetwin", "path": "workload.jsonl"},
-        "scheduler": {
-            "family": "vllm",
-            **{name: config[name] for name in _SAME_NAME},
-            "num_gpu_blocks_override": config["num_gpu_blocks"],
-            "scheduling_policy": config["policy"],
-        },
+    scheduler = {
+        "family": "vllm",
+        **{name: config[name] for name in _SAME_NAME},
+        "num_gpu_blocks_override": config["num_gpu_blocks"],
+        "scheduling_policy": config["policy"],
     }
+    return case_scenario(config["latency"], scheduler)
 
 
 def serve_vllm_case(
     case: VllmCase, *, fast_forward: bool = True, check: bool = False
 ) -> list[Line]:
     """Run a case the way any scenario is run; returns our decision log."""
-    with TemporaryDirectory() as name:
-        folder = Path(name)
-        trace = "".join(json.dumps(row) + "\n" for row in case.workload)
-        (folder / "workload.jsonl").write_text(trace, encoding="utf-8")
-        # JSON is YAML.
-        text = json.dumps(vllm_scenario_of(case.config), indent=1)
-        built = build(load_scenario_text(text, base_dir=folder))
-        log = folder / "decisions.jsonl"
-        options = RunOptions(fast_forward=fast_forward, check=check, decisions=log)
-        simulate(built.workload, built.scheduler, built.latencies, options=options)
-        return [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+    options = RunOptions(fast_forward=fast_forward, check=check)
+    return serve_scenario(vllm_scenario_of(case.config), case.workload, options)
 
 
 def first_vllm_divergence(ours: Sequence[Line], case: VllmCase) -> Divergence | None:
