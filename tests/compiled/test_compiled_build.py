@@ -100,6 +100,7 @@ def test_compiled_build_decides_the_same_to_the_byte(tmp_path):
 def test_compiled_modules_are_those_of_a_step():
     """The patterns of pyproject.toml find what they are for, and no module twice."""
     assert {"sim.des.server", "sim.scheduler.scheduler", "sim.kvcache.radix_cache"} <= set(MODULES)
+    assert {"sim.scheduler.vllm.scheduler", "sim.kvcache.blocks.manager"} <= set(MODULES)
     assert len(set(MODULES)) == len(MODULES) > 40
 
 
