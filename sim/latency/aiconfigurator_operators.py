@@ -9,6 +9,8 @@ from typing import NamedTuple
 from sim.core.errors import InputError
 from sim.latency.shapes import ModelShape
 
+_KEY = ("latency", "tp")
+
 
 class Product(NamedTuple):
     """`repeats` products of each token's `width_in` activations with a weight matrix."""
@@ -109,9 +111,10 @@ def step_operators(model: ModelShape, tp: int) -> StepOperators:
 def _check_divides(model: ModelShape, tp: int) -> None:
     for what, size in (("heads", model.num_heads), ("MLP units", model.intermediate_size)):
         if size % tp:
-            raise InputError(f"latency.tp: {size} {what} of {model.name} do not divide by {tp}")
+            raise InputError(f"{size} {what} of {model.name} do not divide by {tp}", key=_KEY)
     if model.num_kv_heads % tp and tp % model.num_kv_heads:
         raise InputError(
-            f"latency.tp: {model.num_kv_heads} KV heads of {model.name} can neither be split nor"
-            f" repeated over {tp}"
+            f"{model.num_kv_heads} KV heads of {model.name} can neither be split nor repeated"
+            f" over {tp}",
+            key=_KEY,
         )

@@ -44,8 +44,9 @@ def open_database(system: str, backend: str, wanted_version: str | None) -> "Pac
         package_version = version(_DISTRIBUTION)
     except PackageNotFoundError:
         raise InputError(
-            f"latency: kind aiconfigurator needs the package {_DISTRIBUTION}"
-            " (pip install 'servetwin[aiconfigurator]')"
+            f"kind aiconfigurator needs the package {_DISTRIBUTION}"
+            " (pip install 'servetwin[aiconfigurator]')",
+            key=("latency",),
         ) from None
     # It warns of rows it borrowed for other models' tables; what it cannot answer, it raises.
     logging.getLogger("aiconfigurator_core").setLevel(logging.ERROR)
@@ -55,7 +56,7 @@ def open_database(system: str, backend: str, wanted_version: str | None) -> "Pac
     database = perf_database.get_database(system, backend, database_version)
     place = f"{_DISTRIBUTION} {package_version} (NVIDIA, Apache-2.0), {system}, {backend}"
     if database is None:
-        raise InputError(f"latency.version: {place}: cannot load {database_version}")
+        raise InputError(f"{place}: cannot load {database_version}", key=("latency", "version"))
     return PackageDatabase(database, f"{place} {database_version}")
 
 
@@ -67,15 +68,16 @@ def _known_version(
     if versions is None:
         supported = perf_database.get_supported_databases()
         if system not in supported:
-            raise InputError(f"latency.system: {unknown_name('system', system, supported)}")
+            reason = unknown_name("system", system, supported)
+            raise InputError(reason, key=("latency", "system"))
         reason = unknown_name(f"backend on {system}", backend, supported[system])
-        raise InputError(f"latency.backend: {reason}")
+        raise InputError(reason, key=("latency", "backend"))
     if wanted_version is None:
         return versions["current"]
     if wanted_version not in versions.values():
         what = f"version of {backend} on {system}"
         reason = unknown_name(what, wanted_version, versions.values())
-        raise InputError(f"latency.version: {reason}")
+        raise InputError(reason, key=("latency", "version"))
     return wanted_version
 
 
@@ -149,7 +151,8 @@ class PackageDatabase:
             times = self._handle.evaluate_ops_json(wire, is_context=is_context, **sizes)
         except (RuntimeError, ValueError):
             # The package's message is a page of table keys.
-            raise InputError(f"latency: {self._source}: no data for {describe()}") from None
+            reason = f"{self._source}: no data for {describe()}"
+            raise InputError(reason, key=("latency",)) from None
         return float(sum(time_ms for _, time_ms, _, _ in times))
 
     def _describe_attention(self, attention: Attention) -> str:

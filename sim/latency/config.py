@@ -138,11 +138,11 @@ def build_latency(
     if isinstance(config, LayersLatencyConfig):
         return _layers(config, model, base_dir, overlaps=overlaps)
     if model is None:
-        raise InputError(f"latency: kind {config.kind} needs the scenario's model")
+        raise InputError(f"kind {config.kind} needs the scenario's model", key=("latency",))
     if isinstance(config, AiconfiguratorLatencyConfig):
         return _aiconfigurator(config, model)
     if hardware is None:
-        raise InputError("latency: kind roofline needs the scenario's hardware")
+        raise InputError("kind roofline needs the scenario's hardware", key=("latency",))
     return _roofline(config, model, hardware)
 
 
@@ -160,8 +160,9 @@ def _profile(
     latency = ProfileLatency.from_file(config.path, base_dir=base_dir, overlaps=overlaps)
     if model is not None and latency.profile.model != model.name:
         raise InputError(
-            f"latency: profile {config.path} was measured on {latency.profile.model},"
-            f" the scenario's model is {model.name}"
+            f"profile {config.path} was measured on {latency.profile.model},"
+            f" the scenario's model is {model.name}",
+            key=("latency",),
         )
     return latency
 

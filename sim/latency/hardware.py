@@ -46,5 +46,5 @@ def load_hardware(name: str) -> Hardware:
         InputError: no such name; the message offers the nearest one.
     """
     if name not in _TABLE:
-        raise InputError(f"hardware: {unknown_name('hardware', name, _TABLE)}")
+        raise InputError(unknown_name("hardware", name, _TABLE), key=("hardware",))
     return _TABLE[name]

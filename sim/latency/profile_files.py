@@ -28,7 +28,8 @@ def load_profile(name_or_path: str, base_dir: Path) -> LatencyProfile:
     shipped = shipped_profiles()
     if name_or_path not in shipped:
         reason = unknown_name("profile", name_or_path, shipped)
-        raise InputError(f"latency.path: {reason}; the path of a file ends in {_SUFFIX}")
+        reason = f"{reason}; the path of a file ends in {_SUFFIX}"
+        raise InputError(reason, key=("latency", "path"))
     text = shipped[name_or_path].read_text(encoding="utf-8")
     return parse_profile(text, f"profile {name_or_path}")
 

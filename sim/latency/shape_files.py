@@ -35,7 +35,7 @@ def load_model_shape(name_or_path: str, base_dir: Path) -> ModelShape:
     if name_or_path in table:
         return shape_of_config(name_or_path, table[name_or_path], where=f"model {name_or_path}")
     if "/" not in name_or_path and not name_or_path.endswith(".json"):
-        raise InputError(f"model: {unknown_name('model', name_or_path, table)}")
+        raise InputError(unknown_name("model", name_or_path, table), key=("model",))
     path = base_dir / name_or_path
     if path.suffix != ".json":
         path /= "config.json"

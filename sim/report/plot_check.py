@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from sim.core.errors import KeyPath
 from sim.report.design import Design, divide, same
 from sim.report.metric_names import COLD, HOT, TENANTS, MetricName, metric_names
 from sim.scenario.report_section import (
@@ -16,7 +17,6 @@ from sim.scenario.report_section import (
     TradeOffPlot,
 )
 from sim.scenario.wording import describe, did_you_mean, shorten
-from sim.scenario.yaml_loader import KeyPath
 
 MAX_PANELS = 12
 ALL = "all"

@@ -148,7 +148,7 @@ def policy_error(loaded: LoadedScenario) -> Fail:
 
 
 def _bare_policy_error(reason: str) -> InputError:
-    return InputError(f"{'.'.join(map(str, POLICY_KEY))}: {reason}")
+    return InputError(reason, key=POLICY_KEY)
 
 
 def _with_policy(config: ServerConfig, base_dir: Path, fail: Fail) -> ServerConfig:
@@ -162,19 +162,20 @@ def _derive_pool_tokens(
 ) -> int:
     """KV tokens, in whole pages, that fit beside the weights: the static share of memory."""
     section = scenario.scheduler
-    key = f"scheduler.{section.pool_key}"
+    key = ("scheduler", section.pool_key)
     if model is None or hardware is None:
-        raise InputError(f"{key}: is required without model and hardware")
+        raise InputError("is required without model and hardware", key=key)
     if num_devices(scenario.latency) > 1:
-        raise InputError(f"{key}: is required with latency.tp above 1")
+        raise InputError("is required with latency.tp above 1", key=key)
     share_key, share = section.memory_share
     room = int(hardware.memory_bytes * share) - model.weight_bytes
     pages = room // (model.kv_bytes_per_token * section.page_size) - section.num_pages_kept_back
     if pages < 1:
         raise InputError(
-            f"model: {model.name} does not fit: its weights take {_gib(model.weight_bytes)} of the"
+            f"{model.name} does not fit: its weights take {_gib(model.weight_bytes)} of the"
             f" {_gib(hardware.memory_bytes * share)} that {share_key} {share} leaves on"
-            f" {hardware.name}"
+            f" {hardware.name}",
+            key=("model",),
         )
     return pages * section.page_size
 
@@ -185,17 +186,13 @@ def _gib(num_bytes: float) -> str:
 
 @contextmanager
 def placed(loaded: LoadedScenario) -> Iterator[None]:
-    """Put the scenario's file and line before errors that begin with one of its keys.
+    """Put the scenario's file and line before errors about one of its keys.
 
     Errors about another file name that file already.
     """
     try:
         yield
     except InputError as error:
-        key, _, reason = str(error).partition(": ")
-        parts = tuple(
-            int(part) if part.isascii() and part.isdigit() else part for part in key.split(".")
-        )
-        if parts[0] not in Scenario.model_fields:
+        if not error.key:
             raise
-        raise loaded.error(parts, reason) from None
+        raise loaded.error(error.key, error.reason) from None

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from sim.core.errors import KeyPath
 from sim.scenario.wording import dotted
-from sim.scenario.yaml_loader import KeyPath
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from copy import deepcopy
 from typing import NamedTuple
 
-from sim.core.errors import InputError
+from sim.core.errors import InputError, KeyPath
 from sim.scenario.origins import Origins
 from sim.scenario.wording import describe, dotted, shorten
-from sim.scenario.yaml_loader import KeyPath, YamlValue, one_line, parse_yaml_value
+from sim.scenario.yaml_loader import YamlValue, one_line, parse_yaml_value
 
 Data = dict[str, YamlValue]
 

@@ -3,7 +3,8 @@
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-from sim.scenario.yaml_loader import KeyPath, one_line
+from sim.core.errors import KeyPath
+from sim.scenario.yaml_loader import one_line
 
 _MAX_SHOWN = 60
 

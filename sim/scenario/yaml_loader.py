@@ -11,11 +11,10 @@ from pathlib import Path
 
 import yaml
 
-from sim.core.errors import InputError
+from sim.core.errors import InputError, KeyPath
 from sim.scenario.yaml_scalars import Scalar, parse_plain_scalar
 
 YamlValue = Scalar | list["YamlValue"] | dict[str, "YamlValue"]
-KeyPath = tuple[str | int, ...]
 
 MAX_BYTES = 1 << 20
 _MAX_DEPTH = 64

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field
 
-from sim.core.errors import InputError
+from sim.core.errors import InputError, KeyPath
 from sim.core.units import NS_PER_S
 from sim.strict_model import StrictModel
 from sim.workload.limits import MAX_CV, MAX_RATE_RPS, MAX_REQUESTS, MAX_TIME_NS, Float64, Int64
@@ -69,7 +69,7 @@ ThinkTime = Annotated[ConstantThink | ExponentialThink, Field(discriminator="kin
 
 
 def draw_arrivals_ns(
-    arrivals: Arrivals, num_arrivals: int, rng: np.random.Generator, *, key: str
+    arrivals: Arrivals, num_arrivals: int, rng: np.random.Generator, *, key: KeyPath
 ) -> Int64:
     """Draw arrival times in ns from time 0, never decreasing, shape [num_arrivals].
 
@@ -91,7 +91,9 @@ def draw_arrivals_ns(
     return _to_ns(at_s, key=key)
 
 
-def draw_think_ns(think: ThinkTime, num_draws: int, rng: np.random.Generator, *, key: str) -> Int64:
+def draw_think_ns(
+    think: ThinkTime, num_draws: int, rng: np.random.Generator, *, key: KeyPath
+) -> Int64:
     """Draw think times in ns, shape [num_draws].
 
     Raises:
@@ -111,10 +113,10 @@ def _slowed(at_s: Float64, rate_rps: float) -> Float64:
         return at_s / rate_rps
 
 
-def _to_ns(seconds: Float64, *, key: str) -> Int64:
+def _to_ns(seconds: Float64, *, key: KeyPath) -> Int64:
     with np.errstate(over="ignore"):  # infinity is beyond the clock too
         times: Float64 = np.rint(seconds * NS_PER_S)
     if times.max(initial=0) > MAX_TIME_NS:
         years = float(times.max()) / NS_PER_S / 31_557_600
-        raise InputError(f"{key}: reaches {years:.3g} years, beyond the clock")
+        raise InputError(f"reaches {years:.3g} years, beyond the clock", key=key)
     return times.astype(np.int64)

@@ -36,7 +36,7 @@ def build_workload(
         InputError: a trace file or a drawn size is bad; names the file and line, or the key.
     """
     context = BuildContext(
-        "workload", base_dir, RandomStreams(seed), TokenStreams(), read_trace=read_trace
+        ("workload",), base_dir, RandomStreams(seed), TokenStreams(), read_trace=read_trace
     )
     if isinstance(config, MixConfig):
         from sim.workload.mix import MixedWorkload
@@ -51,7 +51,7 @@ def _build_parts(config: MixConfig, context: BuildContext) -> list[Workload]:
     parts: list[Workload] = []
     for index, part in enumerate(config.parts):
         part_context = BuildContext(
-            key=f"{context.key}.parts.{index}.workload",
+            key=(*context.key, "parts", index, "workload"),
             base_dir=context.base_dir,
             random=context.random.scoped(f"tenant {part.tenant}"),
             streams=context.streams,

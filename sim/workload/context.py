@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sim.core.errors import InputError
+from sim.core.errors import InputError, KeyPath
 from sim.workload.config import CommonConfig
 from sim.workload.limits import MAX_TOKENS, Int64
 from sim.workload.outputs import limit_outputs, predict_outputs
@@ -22,7 +22,7 @@ class BuildContext:
     """The surroundings of one workload.
 
     Attributes:
-        key: the path of its section in the scenario, for error messages.
+        key: of its section in the scenario, for error messages.
         base_dir: what a trace's path is relative to.
         random: its random streams, which no other part of a mix uses.
         streams: where its token streams come from, shared by all parts of a mix.
@@ -31,7 +31,7 @@ class BuildContext:
         read_trace: how the rows of a trace are come by.
     """
 
-    key: str
+    key: KeyPath
     base_dir: Path
     random: RandomStreams
     streams: TokenStreams
@@ -55,7 +55,8 @@ class BuildContext:
         """
         longest = int(prompts.num_tokens.max(initial=0))
         if longest > MAX_TOKENS:
-            raise InputError(f"{self.key}: a prompt has {longest} tokens, above {MAX_TOKENS}")
+            reason = f"a prompt has {longest} tokens, above {MAX_TOKENS}"
+            raise InputError(reason, key=self.key)
         max_new_tokens = limit_outputs(config.max_new_tokens, output_tokens, own=None)
         return RequestTable(
             rids=rids,

@@ -6,6 +6,7 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
+from sim.core.errors import KeyPath
 from sim.core.tokens import SegmentPrompt
 from sim.strict_model import StrictModel
 from sim.workload.lengths import LengthDistribution, draw_lengths
@@ -82,7 +83,7 @@ def prefixed_prompts(
     prefixes: Prefixes | None,
     random: RandomStreams,
     streams: TokenStreams,
-    key: str,
+    key: KeyPath,
 ) -> PrefixedPrompts:
     """Put a system prompt and group prefixes before prompts of these lengths."""
     num_rows = len(own_tokens)
@@ -96,7 +97,7 @@ def prefixed_prompts(
             prefixes.tokens,
             prefixes.groups,
             random.stream("prefix_tokens"),
-            key=f"{key}.prefixes.tokens",
+            key=(*key, "prefixes", "tokens"),
         )
         if prefixes.unshared_as_long:
             own_tokens = own_tokens + np.where(shares, 0, group_tokens[drawn])

@@ -21,7 +21,7 @@ class RandomStreams:
 
     def __post_init__(self) -> None:
         if self.seed < 0:
-            raise InputError(f"seed: must be at least 0, not {self.seed}")
+            raise InputError(f"must be at least 0, not {self.seed}", key=("seed",))
 
     def stream(self, name: str) -> np.random.Generator:
         """A fresh generator, at its beginning each time it is asked for."""

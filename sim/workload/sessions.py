@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sim.core.errors import InputError
+from sim.core.errors import InputError, KeyPath
 from sim.core.tokens import SegmentPrompt
 from sim.workload.arrivals import draw_arrivals_ns, draw_think_ns
 from sim.workload.config import SessionsConfig
@@ -61,17 +61,19 @@ def build_sessions(
         InputError: the drawn turns are too many, or a conversation grows too long.
     """
     random, key = context.random, context.key
-    turns = draw_lengths(config.turns, config.sessions, random.stream("turns"), key=f"{key}.turns")
+    turns = draw_lengths(config.turns, config.sessions, random.stream("turns"), key=(*key, "turns"))
     offsets = np.concatenate(([0], np.cumsum(turns)))
     num_turns = int(offsets[-1])
     if num_turns > MAX_REQUESTS:
-        raise InputError(f"{key}.turns: drew {num_turns} turns in all, above {MAX_REQUESTS}")
+        raise InputError(
+            f"drew {num_turns} turns in all, above {MAX_REQUESTS}", key=(*key, "turns")
+        )
     session = np.repeat(np.arange(config.sessions), turns)
     output_tokens = draw_lengths(
         config.output_tokens,
         num_turns,
         random.stream("output_tokens"),
-        key=f"{key}.output_tokens",
+        key=(*key, "output_tokens"),
     )
     prompts = _draw_prompts(config, context, session, offsets, output_tokens)
     first_rows = offsets[:-1]
@@ -88,10 +90,10 @@ def build_sessions(
         sessions=LazySequence(num_turns, lambda row: str(session[row])),
     )
     delay_ns = draw_think_ns(
-        config.think_s, num_turns, random.stream("think"), key=f"{key}.think_s"
+        config.think_s, num_turns, random.stream("think"), key=(*key, "think_s")
     )
     delay_ns[first_rows] = draw_arrivals_ns(
-        config.arrivals, config.sessions, random.stream("arrivals"), key=f"{key}.arrivals"
+        config.arrivals, config.sessions, random.stream("arrivals"), key=(*key, "arrivals")
     )
     if config.closed_loop:
         return ClosedLoopWorkload(table, delay_ns, offsets)
@@ -121,7 +123,7 @@ def _draw_prompts(
             config.user_tokens,
             num_turns,
             random.stream("user_tokens"),
-            key=f"{context.key}.user_tokens",
+            key=(*context.key, "user_tokens"),
         ),
         user_seed=streams.take(num_turns),
         # A finished answer's last token is the end token, which nobody quotes; an answer cut off
@@ -131,7 +133,7 @@ def _draw_prompts(
     )
 
 
-def _sum_within_sessions(delay_ns: Int64, turns: Int64, first_rows: Int64, key: str) -> Int64:
+def _sum_within_sessions(delay_ns: Int64, turns: Int64, first_rows: Int64, key: KeyPath) -> Int64:
     """Cumulative sums that begin anew in every session.
 
     The running sum over all sessions may wrap around; a session's own part of it is right all the
@@ -139,6 +141,6 @@ def _sum_within_sessions(delay_ns: Int64, turns: Int64, first_rows: Int64, key: 
     """
     longest_ns = np.add.reduceat(delay_ns.astype(np.float64), first_rows).max()
     if longest_ns > MAX_TIME_NS:
-        raise InputError(f"{key}: a session's think times add up to more than the clock can hold")
+        raise InputError("a session's think times add up to more than the clock can hold", key=key)
     sums = np.cumsum(delay_ns)
     return sums - np.repeat(sums[first_rows] - delay_ns[first_rows], turns)

@@ -25,7 +25,7 @@ class TokenStreams:
         first = self._next_stream
         self._next_stream += num_streams
         if self._next_stream > MAX_STREAMS:
-            raise InputError("workload: needs more than 2**32 different texts")
+            raise InputError("needs more than 2**32 different texts", key=("workload",))
         return first
 
     def rename_streams(self, seeds: Int64) -> Int64:
@@ -43,5 +43,5 @@ class TokenStreams:
         first = self._next_block
         self._next_block += len(distinct)
         if self._next_block > _MAX_BLOCKS:
-            raise InputError("workload: needs more than 2**41 different blocks")
+            raise InputError("needs more than 2**41 different blocks", key=("workload",))
         return places.astype(np.int64) + first

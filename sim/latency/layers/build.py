@@ -20,6 +20,7 @@ _Reader = Callable[[Path, int], LayerTimes]
 _FOR_LAYERS = ("num_layers", "all_reduce_gb_s", "all_reduce_latency_s")
 _FOR_WHOLE_MODELS = ("table_model", "table_hardware")
 _FINETUNED = "-instruct"
+_PATH_KEY = ("latency", "path")
 
 
 def build_layers(
@@ -56,9 +57,10 @@ def _whole_model_table(path: Path) -> Path | None:
     if path.is_dir():
         return find_table(path, NAME)
     if not path.exists():
-        raise InputError(f"latency.path: {path}: no such file or folder")
+        raise InputError(f"{path}: no such file or folder", key=_PATH_KEY)
     if not path.name.endswith((".csv", ".csv.gz")):
-        raise InputError(f"latency.path: {path}: is neither a folder nor a .csv or .csv.gz file")
+        reason = f"{path}: is neither a folder nor a .csv or .csv.gz file"
+        raise InputError(reason, key=_PATH_KEY)
     return path
 
 
@@ -71,7 +73,7 @@ def _layers(config: LayersLatencyConfig, path: Path, model: ModelShape | None) -
     if not num_layers:
         whose = f"; {times.model} is not a model it knows" if times.model else ""
         raise InputError(
-            f"latency.num_layers: is required where the scenario names no model{whose}"
+            f"is required where the scenario names no model{whose}", key=("latency", "num_layers")
         )
     return LayerComposition(times, num_layers, _all_reduce(config, times, shape))
 
@@ -82,14 +84,16 @@ def _reader(folder: Path) -> _Reader:
     if find_table(folder, "dense.csv"):
         parent = folder.resolve().parent.name
         raise InputError(
-            f"latency.path: {folder}: is one of the folders tpN of a profile; give the folder above"
-            f" it, {parent}, and latency.tp"
+            f"{folder}: is one of the folders tpN of a profile; give the folder above it, {parent},"
+            " and latency.tp",
+            key=_PATH_KEY,
         )
     if is_vidur(folder):
         return read_vidur
     raise InputError(
-        f"latency.path: {folder}: has neither meta.yaml (LLMServingSim), mlp.csv and attention.csv"
-        f" (Vidur) nor {NAME} (Splitwise)"
+        f"{folder}: has neither meta.yaml (LLMServingSim), mlp.csv and attention.csv (Vidur) nor"
+        f" {NAME} (Splitwise)",
+        key=_PATH_KEY,
     )
 
 
@@ -124,12 +128,13 @@ def _check_same(times: LayerTimes, shape: ModelShape | None) -> None:
     measured = _known_shape(times.model)
     if measured is not None and _sizes(measured) != _sizes(shape):
         raise InputError(
-            f"latency.path: has layers of {times.model}, the scenario's model is {shape.name}"
+            f"has layers of {times.model}, the scenario's model is {shape.name}", key=_PATH_KEY
         )
     if times.hidden_size is not None and times.hidden_size != shape.hidden_size:
         raise InputError(
-            f"latency.path: has layers of hidden size {times.hidden_size}, the scenario's model"
-            f" {shape.name} has {shape.hidden_size}"
+            f"has layers of hidden size {times.hidden_size}, the scenario's model {shape.name}"
+            f" has {shape.hidden_size}",
+            key=_PATH_KEY,
         )
 
 
@@ -140,7 +145,8 @@ def _sizes(shape: ModelShape) -> tuple[int, ...]:
 
 def _check_spread(config: LayersLatencyConfig, *, known: bool) -> None:
     if config.spread_correction and not known:
-        raise InputError("latency.spread_correction: this table has no skew_fit, which says how")
+        reason = "this table has no skew_fit, which says how"
+        raise InputError(reason, key=("latency", "spread_correction"))
 
 
 def _all_reduce(
@@ -153,12 +159,14 @@ def _all_reduce(
     if latency_s is None or gb_per_s is None:
         key = "all_reduce_latency_s" if latency_s is None else "all_reduce_gb_s"
         raise InputError(
-            f"latency.{key}: is required with latency.tp above 1, as the tables leave the sums"
-            " between devices out (0: they take no time)"
+            "is required with latency.tp above 1, as the tables leave the sums between devices out"
+            " (0: they take no time)",
+            key=("latency", key),
         )
     hidden_size = times.hidden_size or (shape and shape.hidden_size)
     if gb_per_s and not hidden_size:
-        raise InputError("latency.all_reduce_gb_s: needs the scenario's model, for its hidden size")
+        reason = "needs the scenario's model, for its hidden size"
+        raise InputError(reason, key=("latency", "all_reduce_gb_s"))
     return AllReduce(config.tp, latency_s, gb_per_s, hidden_size or 0)
 
 
@@ -172,4 +180,4 @@ def _host_times(config: LayersLatencyConfig, base_dir: Path) -> HostTimes:
 def _refuse(config: LayersLatencyConfig, keys: tuple[str, ...], reason: str) -> None:
     for key in keys:
         if key in config.model_fields_set and getattr(config, key) is not None:
-            raise InputError(f"latency.{key}: {reason}")
+            raise InputError(reason, key=("latency", key))

@@ -142,13 +142,13 @@ def read_splitwise(path: Path, tp: int, model: str | None, hardware: str | None)
 def _chosen(table: CsvTable, column: str, name: str | None, rows: Iterable[int]) -> str:
     words = table.words(column)
     known = sorted({words[row] for row in rows})
-    key = f"latency.table_{column}"
+    key = ("latency", f"table_{column}")
     if name is None:
         if len(known) > 1:
-            raise InputError(f"{key}: is required: {table.path} has {', '.join(known)}")
+            raise InputError(f"is required: {table.path} has {', '.join(known)}", key=key)
         return known[0]
     if name not in known:
-        raise InputError(f"{key}: {unknown_name(column, name, known)}")
+        raise InputError(unknown_name(column, name, known), key=key)
     return name
 
 
@@ -157,7 +157,8 @@ def _of_degree(table: CsvTable, rows: Sequence[int], tp: int) -> list[int]:
     found = [row for row in rows if degrees[row] == tp]
     if not found:
         known = ", ".join(f"{degree:g}" for degree in sorted({degrees[row] for row in rows}))
-        raise InputError(f"latency.tp: must be one of {known}, as {table.path} has it, got {tp}")
+        reason = f"must be one of {known}, as {table.path} has it, got {tp}"
+        raise InputError(reason, key=("latency", "tp"))
     return found
 
 

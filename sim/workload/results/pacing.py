@@ -77,7 +77,10 @@ def _drawn(pacing: Pacing, num_requests: int, seed: int | None, where: str) -> l
         cv = pacing.burstiness**-0.5
         arrivals = GammaArrivals(kind="gamma", rate_rps=rate_rps, cv=cv)
     rng = np.random.default_rng(seed)
-    times = draw_arrivals_ns(arrivals, num_requests, rng, key=f"{where}: request_rate")
+    try:
+        times = draw_arrivals_ns(arrivals, num_requests, rng, key=("request_rate",))
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from None
     return [int(time) for time in times - times[0]]
 
 

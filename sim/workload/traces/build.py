@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from sim.core.errors import InputError
+from sim.core.errors import InputError, KeyPath
 from sim.workload.config import TraceConfig
 from sim.workload.context import BuildContext
 from sim.workload.limits import MAX_TIME_NS, Float64, Int64
@@ -66,10 +66,11 @@ def _tenants(own: Sequence[str] | None, configured: str) -> str | Sequence[str]:
     return configured if own is None else [tenant or configured for tenant in own]
 
 
-def _scaled(arrival_ns: Int64, time_scale: float, key: str) -> Int64:
+def _scaled(arrival_ns: Int64, time_scale: float, key: KeyPath) -> Int64:
     if time_scale == 1:
         return arrival_ns
     scaled: Float64 = np.rint(arrival_ns * time_scale)
     if scaled.max() > MAX_TIME_NS:
-        raise InputError(f"{key}.time_scale: moves the last arrival out of the clock's range")
+        reason = "moves the last arrival out of the clock's range"
+        raise InputError(reason, key=(*key, "time_scale"))
     return scaled.astype(np.int64)
