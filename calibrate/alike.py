@@ -34,25 +34,27 @@ class AlikeLatency:
         self._quantities = np.array([step.totals for step in self._steps], dtype=np.float64)
         self._unit = np.maximum(self._quantities.max(axis=0), 1)
         self._next = 0
-        self._asked: list[int] = []
 
     def step_ns(self, step: StepFeatures) -> StepTime:
-        self._asked = [self._most_alike(step, self._next)]
-        return self._times[self._asked[0]]
+        return self._times[self._most_alike(step, self._next)]
 
     def decode_run_ns(self, first: StepFeatures, num_steps: int) -> tuple[Int64, Int64]:
-        step, here = first, self._next
-        self._asked = []
-        for _ in range(num_steps):
-            self._asked.append(self._most_alike(step, here))
-            step, here = step.next_decode(), self._asked[-1] + 1
-        times = np.array([self._times[number] for number in self._asked], dtype=np.int64)
+        numbers = self._run(first, num_steps)
+        times = np.array([self._times[number] for number in numbers], dtype=np.int64)
         return times[:, 0].copy(), times[:, 1].copy()
 
-    def consume(self, num_steps: int) -> None:
-        """Go on behind the last of the recorded steps whose times were taken."""
-        if num_steps:
-            self._next = self._asked[num_steps - 1] + 1
+    def consume(self, first: StepFeatures, num_steps: int) -> None:
+        """Go on after the recorded step whose time the last of these steps took."""
+        self._next = self._run(first, num_steps)[-1] + 1
+
+    def _run(self, first: StepFeatures, num_steps: int) -> list[int]:
+        """The recorded steps whose times a decode run takes."""
+        step, here = first, self._next
+        numbers: list[int] = []
+        for _ in range(num_steps):
+            numbers.append(self._most_alike(step, here))
+            step, here = step.next_decode(), numbers[-1] + 1
+        return numbers
 
     def _most_alike(self, step: StepFeatures, here: int) -> int:
         if here < len(self._steps):

@@ -10,7 +10,7 @@ from calibrate.fingerprints import first_difference
 from sim.core.batch import ForwardMode
 from sim.core.errors import InputError
 from sim.latency.features import StepFeatures, line_features
-from sim.latency.profile_format import Scheduling, Source
+from sim.latency.profile.format import Scheduling, Source
 from sim.runlog.run_log_file import RecordedRun, read_run_log
 
 Line = Mapping[str, Any]

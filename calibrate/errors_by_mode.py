@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from calibrate.dataset import Sample
 from calibrate.fit_terms import are_outliers, rounded
 from calibrate.folds import held_out, part
-from sim.latency.profile_format import Errors, Spread
+from sim.latency.profile.format import Errors, Spread
 
 Float64 = NDArray[np.float64]
 # Fits some samples, then predicts others; shape [number of the others].

@@ -9,8 +9,8 @@ from calibrate.folds import num_compositions
 from calibrate.host_model import fit_host
 from sim.core.batch import ForwardMode
 from sim.core.errors import InputError
-from sim.latency.profile_format import MODE_NAMES, LatencyProfile
-from sim.latency.profile_terms import MODE_TERMS
+from sim.latency.profile.format import MODE_NAMES, LatencyProfile
+from sim.latency.profile.terms import MODE_TERMS
 
 
 def fit_profile(

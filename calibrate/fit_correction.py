@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from calibrate.dataset import Sample
 from calibrate.fit_terms import huber_weights, rounded, values_of
-from sim.latency.profile_format import Axis, Correction
+from sim.latency.profile.format import Axis, Correction
 
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]

@@ -12,9 +12,9 @@ from calibrate.fit_correction import choose_grid, evaluate_correction, fit_corre
 from calibrate.fit_terms import evaluate, fit_terms, rounded, values_of
 from calibrate.folds import held_out, num_compositions, part
 from sim.core.batch import ForwardMode
-from sim.latency.profile_format import DeviceModel, Range, Term
-from sim.latency.profile_mode import ModeTime
-from sim.latency.profile_terms import MODE_TERMS, graph_rows
+from sim.latency.profile.format import DeviceModel, Range, Term
+from sim.latency.profile.mode_time import ModeTime
+from sim.latency.profile.terms import MODE_TERMS, graph_rows
 
 Float64 = NDArray[np.float64]
 

@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 from scipy.optimize import nnls
 
 from calibrate.dataset import Sample
-from sim.latency.profile_format import Term
-from sim.latency.profile_terms import QUANTITIES
+from sim.latency.profile.format import Term
+from sim.latency.profile.terms import QUANTITIES
 
 Float64 = NDArray[np.float64]
 Bools = NDArray[np.bool_]

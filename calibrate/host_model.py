@@ -11,8 +11,8 @@ from calibrate.errors_by_mode import errors_of, predict_held_out
 from calibrate.fit_terms import are_outliers, evaluate, fit_terms, rounded
 from calibrate.folds import num_compositions
 from sim.core.batch import ForwardMode
-from sim.latency.profile_format import MODE_NAMES, HostModel, HostTerms, Scheduling, Term
-from sim.latency.profile_terms import MODE_TERMS
+from sim.latency.profile.format import MODE_NAMES, HostModel, HostTerms, Scheduling, Term
+from sim.latency.profile.terms import MODE_TERMS
 
 Float64 = NDArray[np.float64]
 

@@ -21,8 +21,8 @@ from sim.engine.replay import Replay, replay
 from sim.engine.scripted import ScriptedExecutor
 from sim.kvcache.page_pool import PageCounts
 from sim.latency.model import LatencyModel
-from sim.latency.profile import ProfileLatency
-from sim.latency.profile_format import LatencyProfile
+from sim.latency.profile.format import LatencyProfile
+from sim.latency.profile.model import ProfileLatency
 from sim.runlog import RunLog
 from sim.runlog.json_lines import Line
 from sim.runlog.read import read_decisions

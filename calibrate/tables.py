@@ -6,8 +6,8 @@ from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
-from sim.latency.profile_format import Errors, LatencyProfile, Term, mode_of
-from sim.latency.profile_terms import MODE_TERMS, QUANTITIES
+from sim.latency.profile.format import Errors, LatencyProfile, Term, mode_of
+from sim.latency.profile.terms import MODE_TERMS, QUANTITIES
 from sim.report.numbers import number
 
 ERROR_COLUMNS = ("points", "MAPE %", "p50 %", "p95 %", "max %", "total %", "outliers")

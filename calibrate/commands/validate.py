@@ -38,7 +38,7 @@ def validate(
     from calibrate.validate import validate as compare
     from calibrate.validate_document import document
     from calibrate.validate_tables import tables
-    from sim.latency.profile_files import load_profile
+    from sim.latency.profile.files import load_profile
 
     if directory is not None:
         ResultFiles(directory=directory).check(logs[0])

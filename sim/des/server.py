@@ -152,7 +152,7 @@ class Server:
     def _launch(self, batch: Batch, device_free_ns: int) -> Flight:
         features = step_features(batch)
         time = self._latency.step_ns(features)
-        self._latency.consume(1)
+        self._latency.consume(features, 1)
         return Flight(
             batch,
             features,
@@ -212,7 +212,7 @@ class Server:
         state = self.engine.state()
         run = self.engine.fast_forward(steps.known_ns[:num_steps])
         self._executor.execute(flight.batch, num_steps)
-        self._latency.consume(num_steps)
+        self._latency.consume(flight.features.next_decode(), num_steps)
         flight.extend(steps, run, state)
 
     def _finish(self, flight: Flight) -> None:

@@ -60,6 +60,6 @@ class LinearLatency:
         device_ns[0] += self._cold_start_ns
         return device_ns, np.full(num_steps, self._host_ns, dtype=np.int64)
 
-    def consume(self, num_steps: int) -> None:
+    def consume(self, first: StepFeatures, num_steps: int) -> None:
         """The first step was the cold one."""
         self._cold_start_ns = 0

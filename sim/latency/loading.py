@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from sim.latency.features import StepFeatures
 from sim.latency.model import Int64, LatencyModel, Ranged, StepTime, latency_source
-from sim.latency.ranges import RangeReport
+from sim.latency.range_report import RangeReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +57,8 @@ class LoadingLatency:
         """The model's own: decode steps load nothing."""
         return self._model.decode_run_ns(first, num_steps)
 
-    def consume(self, num_steps: int) -> None:
-        self._model.consume(num_steps)
+    def consume(self, first: StepFeatures, num_steps: int) -> None:
+        self._model.consume(first, num_steps)
 
     def left_range(self) -> RangeReport:
         return self._model.left_range() if isinstance(self._model, Ranged) else RangeReport()

@@ -40,7 +40,7 @@ class RecordedLatency:
         coming = slice(self._next, self._next + num_steps)
         return self._device_ns[coming].copy(), self._host_ns[coming].copy()
 
-    def consume(self, num_steps: int) -> None:
+    def consume(self, first: StepFeatures, num_steps: int) -> None:
         self._next += num_steps
 
     def _check_left(self) -> None:

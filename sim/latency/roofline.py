@@ -52,7 +52,7 @@ class RooflineLatency:
         device_ns = np.maximum(np.rint(device_s * NS_PER_S).astype(np.int64), 1)
         return device_ns, np.full(num_steps, self._host_ns, dtype=np.int64)
 
-    def consume(self, num_steps: int) -> None:
+    def consume(self, first: StepFeatures, num_steps: int) -> None:
         """Nothing to do: the times depend on the features alone."""
 
     def _fixed_s(self, step: StepFeatures) -> float:

@@ -7,7 +7,8 @@ from functools import partial
 from pathlib import Path
 
 from sim.core.errors import InputError
-from sim.latency.config import RecordedLatencyConfig, build_latency, num_devices
+from sim.latency.build import build_latency
+from sim.latency.config import RecordedLatencyConfig, num_devices
 from sim.latency.hardware import Hardware, load_hardware
 from sim.latency.loading import LoadingLatency
 from sim.latency.model import LatencyModel

@@ -133,9 +133,10 @@ class _TimedServer:
         return self._fly(batch, decided_ns)
 
     def _fly(self, batch: Batch, decided_ns: int) -> _Flight:
-        times = self._latency.step_ns(step_features(batch))
+        features = step_features(batch)
+        times = self._latency.step_ns(features)
         device_ns, host_ns = self._disturbed(times.device_ns), self._disturbed(times.host_ns)
-        self._latency.consume(1)
+        self._latency.consume(features, 1)
         ready_ns = decided_ns + host_ns
         start_ns = max(ready_ns, self._device_free_ns)
         end_ns = self._device_free_ns = start_ns + max(device_ns, 1)

@@ -7,9 +7,9 @@ import pytest
 
 from sim.core.batch import ForwardMode
 from sim.core.errors import InputError
-from sim.latency.aiconfigurator import AiconfiguratorLatency
-from sim.latency.aiconfigurator_curve import KNOTS, ContextCurve
-from sim.latency.aiconfigurator_operators import AllReduce, Elementwise, Lookup, Product
+from sim.latency.aiconfigurator.curve import KNOTS, ContextCurve
+from sim.latency.aiconfigurator.model import AiconfiguratorLatency
+from sim.latency.aiconfigurator.operators import AllReduce, Elementwise, Lookup, Product
 from sim.latency.features import StepFeatures
 from sim.latency.model import latency_source
 from sim.latency.shape_files import load_model_shape

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from sim.core.errors import InputError
-from sim.latency.aiconfigurator_operators import (
+from sim.latency.aiconfigurator.operators import (
     AllReduce,
     Attention,
     Elementwise,

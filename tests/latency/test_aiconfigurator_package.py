@@ -10,15 +10,15 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 from sim.core.errors import InputError
-from sim.latency import aiconfigurator_package
-from sim.latency.aiconfigurator_operators import (
+from sim.latency.aiconfigurator import package
+from sim.latency.aiconfigurator.operators import (
     AllReduce,
     Attention,
     Elementwise,
     Lookup,
     Product,
 )
-from sim.latency.aiconfigurator_package import open_database
+from sim.latency.aiconfigurator.package import open_database
 
 VERSIONS = {"current": "0.5.14", "next": "0.5.16"}
 BF16 = SimpleNamespace(bfloat16="bf16")
@@ -77,7 +77,7 @@ def stand_in(monkeypatch):
     }
     for name, module in modules.items():
         monkeypatch.setitem(sys.modules, name, module)
-    monkeypatch.setattr(aiconfigurator_package, "version", lambda name: "0.12.0")
+    monkeypatch.setattr(package, "version", lambda name: "0.12.0")
     open_database.cache_clear()
     yield wires
     open_database.cache_clear()
@@ -89,7 +89,7 @@ def test_package_absent_is_one_line_that_says_how_to_get_it(monkeypatch):
     def absent(name):
         raise PackageNotFoundError(name)
 
-    monkeypatch.setattr(aiconfigurator_package, "version", absent)
+    monkeypatch.setattr(package, "version", absent)
     open_database.cache_clear()
     with pytest.raises(InputError) as caught:
         open_database("h200_sxm", "sglang", None)

@@ -7,7 +7,7 @@ different knots were put into one table, they interleave.
 
 from collections.abc import Mapping
 
-from sim.latency.layers.curve import Curve, between, place
+from sim.latency.curves import Curve, between, bracket
 
 # Times by cached tokens of the prefill, then by context of the decode rows.
 Plane = Mapping[float, Mapping[float, float]]
@@ -52,7 +52,7 @@ class PrefillAttention:
             if not self._by_key:
                 cached += (chunk - longest) / 2
             return chunk / longest * self._curves[-1].at(cached)
-        low, high, share = place(self.chunks, chunk)
+        low, high, share = bracket(self.chunks, chunk)
         value = self._curves[low].at(cached)
         if share:
             value += share * (self._curves[high].at(cached) - value)
@@ -80,7 +80,7 @@ class DecodeAttention:
         """The time of so many rows, as a function of their context."""
         curve = self._kept.get(rows)
         if curve is None:
-            low, high, share = place(self.rows, rows)
+            low, high, share = bracket(self.rows, rows)
             curve = self._curves[low]
             if share:
                 curve = between(curve, self._curves[high], share)
@@ -126,7 +126,7 @@ class MixedAttention:
                 blend.constant -= self._prefill.at(longest, cached)
             self._add(blend, 1.0, longest, cached, rows)
             return blend
-        low, high, share = place(self.chunks, chunk)
+        low, high, share = bracket(self.chunks, chunk)
         self._add(blend, 1.0 - share, self.chunks[low], cached, rows)
         if share:
             self._add(blend, share, self.chunks[high], cached, rows)
@@ -138,7 +138,7 @@ class MixedAttention:
             blend.parts.append((weight, self._decode.curve(rows)))
             return
         knots, sheets = self._by_rows[chunk]
-        low, high, share = place(knots, rows)
+        low, high, share = bracket(knots, rows)
         if low:
             sheets[knots[low]].add(blend, weight * (1.0 - share), cached)
         else:
@@ -171,7 +171,7 @@ class _Sheet:
         self._curves = [Curve.through(plane[cached]) for cached in self._cached]
 
     def add(self, blend: Blend, weight: float, cached: float) -> None:
-        low, high, share = place(self._cached, cached)
+        low, high, share = bracket(self._cached, cached)
         blend.parts.append((weight * (1.0 - share), self._curves[low]))
         if share:
             blend.parts.append((weight * share, self._curves[high]))

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from sim.core.units import NS_PER_S
+from sim.latency.curves import Curve, weighted_sum
 from sim.latency.features import StepFeatures
-from sim.latency.layers.curve import Curve, weighted_sum
-from sim.latency.layers.decode_line import DecodeLine
+from sim.latency.layers.decode_times import LayersDecodeTimes
 from sim.latency.layers.limits import Limits
 from sim.latency.layers.skew import Alphas
 
@@ -110,8 +110,8 @@ class LayerComposition:
         """The table says how much longer unequal contexts take."""
         return self._attention.decode_alphas(2) is not None
 
-    def decode_line(self, rows: int) -> DecodeLine:
-        return DecodeLine(
+    def decode_line(self, rows: int) -> LayersDecodeTimes:
+        return LayersDecodeTimes(
             rows,
             self._without_attention_ns(rows, rows),
             self._attention.decode_curve(rows),

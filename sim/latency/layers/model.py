@@ -8,10 +8,10 @@ import numpy as np
 from sim.core.batch import ForwardMode
 from sim.latency.features import StepFeatures
 from sim.latency.host_times import HostTimes
-from sim.latency.layers.decode_line import DecodeLine
+from sim.latency.layers.decode_times import LayersDecodeTimes
 from sim.latency.model import Int64, StepTime
 from sim.latency.range_counter import Limit, RangeCounter
-from sim.latency.ranges import RangeReport
+from sim.latency.range_report import RangeReport
 
 
 class Composition(Protocol):
@@ -28,7 +28,7 @@ class Composition(Protocol):
     @property
     def limits(self) -> Mapping[ForwardMode, Sequence[Limit]]: ...
 
-    def decode_line(self, rows: int) -> DecodeLine:
+    def decode_line(self, rows: int) -> LayersDecodeTimes:
         """Times of decode steps of so many rows."""
         ...
 
@@ -66,12 +66,10 @@ class LayersLatency:
         self._corrects_spread = corrects_spread
         self._composition = composition
         self._host = host or HostTimes()
-        self._lines: dict[int, DecodeLine] = {}
+        self._lines: dict[int, LayersDecodeTimes] = {}
         self._ranges = RangeCounter(composition.limits)
-        self._asked: StepFeatures | None = None
 
     def step_ns(self, step: StepFeatures) -> StepTime:
-        self._asked = step
         rows = step.num_decode_rows
         host_ns = self._host.host_ns(step.num_prefill_rows + rows)
         if step.num_prefill_rows:
@@ -83,7 +81,6 @@ class LayersLatency:
         return StepTime(device_ns + host_ns, 0) if self._overlaps else StepTime(device_ns, host_ns)
 
     def decode_run_ns(self, first: StepFeatures, num_steps: int) -> tuple[Int64, Int64]:
-        self._asked = first
         rows = first.num_decode_rows
         device_ns = self._line(rows).run_ns(*self._contexts(first), num_steps)
         host_ns = np.full(num_steps, self._host.host_ns(rows), dtype=np.int64)
@@ -91,16 +88,15 @@ class LayersLatency:
             return device_ns + host_ns, np.zeros_like(host_ns)
         return device_ns, host_ns
 
-    def consume(self, num_steps: int) -> None:
+    def consume(self, first: StepFeatures, num_steps: int) -> None:
         """Count the steps that ran, and those of them outside the table."""
-        if self._asked is not None and num_steps:
-            self._ranges.count(self._asked, num_steps)
+        self._ranges.count(first, num_steps)
 
     def left_range(self) -> RangeReport:
         """How many of the steps that ran left the table, and in what."""
         return self._ranges.report()
 
-    def _line(self, rows: int) -> DecodeLine:
+    def _line(self, rows: int) -> LayersDecodeTimes:
         line = self._lines.get(rows)
         if line is None:
             line = self._lines[rows] = self._composition.decode_line(rows)

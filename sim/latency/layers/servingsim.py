@@ -11,9 +11,9 @@ from pathlib import Path
 
 from sim.core.errors import InputError
 from sim.core.units import NS_PER_US
+from sim.latency.curves import Curve, weighted_sum
 from sim.latency.layers.composition import LayerTimes
 from sim.latency.layers.csv_table import CsvTable, find_table, medians, need_table
-from sim.latency.layers.curve import Curve, weighted_sum
 from sim.latency.layers.limits import Measured
 from sim.latency.layers.servingsim_attention import LAYER, FusedAttention, attention_grid
 from sim.latency.layers.servingsim_meta import NAME, SkewFit, read_meta

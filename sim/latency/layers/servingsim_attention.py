@@ -4,11 +4,11 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from sim.core.errors import InputError
+from sim.latency.curves import Curve
 from sim.latency.features import StepFeatures
 from sim.latency.layers.attention import DecodeAttention, MixedAttention, Plane, PrefillAttention
 from sim.latency.layers.chunks import chunks_of
 from sim.latency.layers.csv_table import CsvTable, medians
-from sim.latency.layers.curve import Curve
 from sim.latency.layers.skew import Alphas, SkewTable
 
 LAYER = "attention"

@@ -1,8 +1,8 @@
 """A mixture of experts of LLMServingSim's tables, over the tokens of a step."""
 
 from sim.core.errors import InputError
+from sim.latency.curves import Curve, bracket
 from sim.latency.layers.csv_table import CsvTable, medians
-from sim.latency.layers.curve import Curve, place
 
 _MANY_TOKENS = 4096
 
@@ -42,7 +42,7 @@ def _over_tokens(grid: dict[float, Curve]) -> Curve:
     values = []
     for num_tokens in sizes:
         activated = most * (1 - (1 - own / most) ** num_tokens)
-        low, high, share = place(knots, num_tokens)
+        low, high, share = bracket(knots, num_tokens)
         us = grid[knots[low]].at(activated)
         values.append(us + share * (grid[knots[high]].at(activated) - us))
     return Curve(sizes, values)

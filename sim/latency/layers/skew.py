@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sim.latency.layers.curve import Float64
+from sim.latency.curves import Float64
 
 
 class Bins(NamedTuple):

@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 from sim.core.errors import InputError
 from sim.core.units import NS_PER_MS
+from sim.latency.curves import Curve
 from sim.latency.features import StepFeatures
 from sim.latency.layers.csv_table import CsvTable, medians
-from sim.latency.layers.curve import Curve
-from sim.latency.layers.decode_line import DecodeLine
+from sim.latency.layers.decode_times import LayersDecodeTimes
 from sim.latency.layers.limits import Limits, Measured
 from sim.latency.names import unknown_name
 
@@ -79,8 +79,8 @@ class WholeModel:
             context=(contexts[0], contexts[-1]),
         ).limits()
 
-    def decode_line(self, rows: int) -> DecodeLine:
-        return DecodeLine(rows, 0.0, self._over_context(rows), scale_ns=NS_PER_MS)
+    def decode_line(self, rows: int) -> LayersDecodeTimes:
+        return LayersDecodeTimes(rows, 0.0, self._over_context(rows), scale_ns=NS_PER_MS)
 
     def prefill_ns(self, step: StepFeatures) -> float:
         time_ms = self._prompts_ms(step.num_prefill_tokens, step.num_prefill_rows)

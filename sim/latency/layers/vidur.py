@@ -9,12 +9,12 @@ from pathlib import Path
 
 from sim.core.errors import InputError
 from sim.core.units import NS_PER_MS
+from sim.latency.curves import Curve
 from sim.latency.features import StepFeatures
 from sim.latency.layers.attention import DecodeAttention, PrefillAttention
 from sim.latency.layers.chunks import chunks_of
 from sim.latency.layers.composition import LayerTimes
 from sim.latency.layers.csv_table import CsvTable, find_table, medians, need_table
-from sim.latency.layers.curve import Curve
 from sim.latency.layers.limits import Measured
 from sim.latency.names import unknown_name
 

@@ -50,7 +50,7 @@ def times(model, *steps):
     found = []
     for features in steps:
         found.append(model.step_ns(features).device_ns)
-        model.consume(1)
+        model.consume(features, 1)
     return found
 
 

@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from sim.latency.layers.curve import Curve, Float64
+from sim.latency.curves import Curve, Float64
 from sim.latency.layers.skew import Alphas
 from sim.latency.model import Int64
 
 
-class DecodeLine:
+class LayersDecodeTimes:
     """A constant and a curve over the mean context, corrected where contexts are unequal.
 
     Contexts are those of tables: the tokens before the new one. One step and a run of steps take

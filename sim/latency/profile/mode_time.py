@@ -5,15 +5,16 @@ from collections.abc import Sequence
 import numpy as np
 
 from sim.core.batch import ForwardMode
+from sim.latency.curves import Curve
 from sim.latency.features import StepFeatures
 from sim.latency.model import Int64, StepTime
-from sim.latency.profile_format import Correction, DeviceModel, Term
-from sim.latency.profile_grid import Line, Surface
-from sim.latency.profile_terms import QUANTITIES, above
+from sim.latency.profile.format import Correction, DeviceModel, Term
+from sim.latency.profile.surface import Surface
+from sim.latency.profile.terms import QUANTITIES, above
 
 # What grows within a run of decode steps. In a decode step both are the same number.
 _GROWING = ("decode_context", "context")
-_FLAT = Line([0.0], [1.0])
+_FLAT = Curve([0.0], [1.0])
 
 
 class TermSum:
@@ -66,11 +67,11 @@ class ModeTime:
             return device_ns
         return device_ns * self._surface.at(self._first(step, graph), self._second(step, graph))
 
-    def factors_of(self, step: StepFeatures, graph: int) -> Line:
+    def factors_of(self, step: StepFeatures, graph: int) -> Curve:
         """The factor as a function of the second axis, the first being that of `step`."""
         if self._surface is None:
             return _FLAT
-        return self._surface.line(self._first(step, graph))
+        return self._surface.curve(self._first(step, graph))
 
 
 def surface_of(correction: Correction) -> Surface:
@@ -78,7 +79,7 @@ def surface_of(correction: Correction) -> Surface:
     return Surface(first.knots, second.knots, correction.factors)
 
 
-class DecodeLine:
+class ProfileDecodeTimes:
     """Times of decode steps of one number of rows, as a function of their context.
 
     One step and a run of steps take the same operations in the same order.

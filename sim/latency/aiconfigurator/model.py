@@ -5,9 +5,9 @@ from functools import cache
 import numpy as np
 
 from sim.core.units import NS_PER_MS, seconds_to_ns
-from sim.latency.aiconfigurator_curve import ContextCurve, Floats
-from sim.latency.aiconfigurator_database import OperatorDatabase
-from sim.latency.aiconfigurator_operators import step_operators
+from sim.latency.aiconfigurator.curve import ContextCurve, Floats
+from sim.latency.aiconfigurator.database import OperatorDatabase
+from sim.latency.aiconfigurator.operators import step_operators
 from sim.latency.features import StepFeatures
 from sim.latency.model import Int64, StepTime
 from sim.latency.shapes import ModelShape
@@ -58,7 +58,7 @@ class AiconfiguratorLatency:
         device_ns = np.maximum(np.rint(device_ms * NS_PER_MS).astype(np.int64), 1)
         return device_ns, np.full(num_steps, self._host_ns, dtype=np.int64)
 
-    def consume(self, num_steps: int) -> None:
+    def consume(self, first: StepFeatures, num_steps: int) -> None:
         """Nothing to do: the times depend on the features alone."""
 
     def _fixed_ms(self, step: StepFeatures) -> float:

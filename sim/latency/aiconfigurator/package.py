@@ -12,7 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from sim.core.errors import InputError
-from sim.latency.aiconfigurator_operators import (
+from sim.latency.aiconfigurator.operators import (
     Attention,
     Elementwise,
     Lookup,

@@ -5,8 +5,8 @@ from functools import partial
 
 from sim.core.batch import ForwardMode
 from sim.latency.features import StepFeatures
-from sim.latency.profile_format import LatencyProfile, Range, mode_of
-from sim.latency.profile_terms import MODE_TERMS, QUANTITIES, Reading
+from sim.latency.profile.format import LatencyProfile, Range, mode_of
+from sim.latency.profile.terms import MODE_TERMS, QUANTITIES, Reading
 from sim.latency.range_counter import Limit
 
 

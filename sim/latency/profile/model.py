@@ -8,13 +8,13 @@ from sim.core.batch import ForwardMode
 from sim.core.errors import InputError
 from sim.latency.features import StepFeatures
 from sim.latency.model import Int64, StepTime
-from sim.latency.profile_files import load_profile
-from sim.latency.profile_format import HostTerms, LatencyProfile, ModeName, mode_of
-from sim.latency.profile_mode import DecodeLine, ModeTime, TermSum
-from sim.latency.profile_range import profile_limits
-from sim.latency.profile_terms import graph_rows
+from sim.latency.profile.files import load_profile
+from sim.latency.profile.format import HostTerms, LatencyProfile, ModeName, mode_of
+from sim.latency.profile.limits import profile_limits
+from sim.latency.profile.mode_time import ModeTime, ProfileDecodeTimes, TermSum
+from sim.latency.profile.terms import graph_rows
 from sim.latency.range_counter import RangeCounter
-from sim.latency.ranges import RangeReport
+from sim.latency.range_report import RangeReport
 
 _EXTEND, _DECODE, _MIXED = ForwardMode.EXTEND, ForwardMode.DECODE, ForwardMode.MIXED
 
@@ -39,9 +39,8 @@ class ProfileLatency:
         self._graph_sizes = profile.graph_sizes
         self._device = {mode_of(name): ModeTime(m) for name, m in profile.modes.items()}
         self._host = {mode: TermSum(terms.terms) for mode, terms in _host_of(profile, overlaps)}
-        self._lines: dict[int, DecodeLine] = {}
+        self._lines: dict[int, ProfileDecodeTimes] = {}
         self._ranges = RangeCounter(profile_limits(profile))
-        self._asked: StepFeatures | None = None
 
     @classmethod
     def from_file(
@@ -55,26 +54,23 @@ class ProfileLatency:
         return cls(load_profile(name_or_path, base_dir), overlaps=overlaps)
 
     def step_ns(self, step: StepFeatures) -> StepTime:
-        self._asked = step
         if step.mode is _DECODE:
             return self._line(step).step(step.num_decode_context_tokens)
         return StepTime(max(round(self._device_ns(step)), 1), round(self._host_ns(step)))
 
     def decode_run_ns(self, first: StepFeatures, num_steps: int) -> tuple[Int64, Int64]:
-        self._asked = first
         grown = first.num_decode_rows * np.arange(num_steps, dtype=np.int64)
         return self._line(first).run(first.num_decode_context_tokens + grown)
 
-    def consume(self, num_steps: int) -> None:
+    def consume(self, first: StepFeatures, num_steps: int) -> None:
         """Count the steps that ran, and those of them outside the range."""
-        if self._asked is not None and num_steps:
-            self._ranges.count(self._asked, num_steps)
+        self._ranges.count(first, num_steps)
 
     def left_range(self) -> RangeReport:
         """How many of the steps that ran left the profile's range, and in what."""
         return self._ranges.report()
 
-    def _line(self, step: StepFeatures) -> DecodeLine:
+    def _line(self, step: StepFeatures) -> ProfileDecodeTimes:
         """Everything about a decode step but its context depends on its number of rows."""
         rows = step.num_decode_rows
         line = self._lines.get(rows)
@@ -83,7 +79,7 @@ class ProfileLatency:
             if device is None:
                 raise self._never_measured(_DECODE)
             graph = graph_rows(rows, self._graph_sizes)
-            line = DecodeLine(device, self._host[_DECODE], rows=rows, graph=graph)
+            line = ProfileDecodeTimes(device, self._host[_DECODE], rows=rows, graph=graph)
             self._lines[rows] = line
         return line
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from sim.core.errors import InputError
 from sim.latency.names import unknown_name
-from sim.latency.profile_format import LatencyProfile, parse_profile
+from sim.latency.profile.format import LatencyProfile, parse_profile
 
 _SUFFIX = ".json"
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from sim.latency.aiconfigurator_operators import Attention, TokenOperator
+from sim.latency.aiconfigurator.operators import Attention, TokenOperator
 
 
 class OperatorDatabase(Protocol):
