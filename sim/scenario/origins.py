@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from sim.core.errors import KeyPath
-from sim.scenario.wording import dotted
+from sim.core.wording import dotted
 
 
 @dataclass(frozen=True, slots=True)
