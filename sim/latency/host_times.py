@@ -12,8 +12,8 @@ from pathlib import Path
 
 from sim.core.atomic import atomic_path
 from sim.core.errors import InputError
+from sim.core.json_object import read_json_object
 from sim.core.units import seconds_to_ns
-from sim.latency.json_file import read_json_object
 
 _FORMAT = "servetwin-host-times"
 _VERSION = 1

@@ -6,7 +6,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from sim.core.errors import InputError
-from sim.latency.json_file import read_json_object
+from sim.core.json_object import read_json_object
 from sim.latency.names import unknown_name
 from sim.latency.shapes import ModelShape
 

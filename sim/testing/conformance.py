@@ -5,22 +5,20 @@ coefficients), `NN.workload.jsonl[.gz]` (format servetwin) and `NN.decisions.jso
 SGLang's scheduler classes decided). They were made by `make oracle`'s harness.
 """
 
-import gzip
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
+from sim.core.json_object import read_json_object
 from sim.des.run import PoolFactory, RunOptions, simulate
 from sim.engine.decision import DECIDED_FIELDS, Divergence
 from sim.engine.page_pool import PageCounts
+from sim.runlog.json_lines import Line, numbered_lines
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario_text
-
-Line = dict[str, Any]
 
 # Of a step, equal to the last bit; ratios agree to their printed digits, times to a microsecond.
 EXACT_FIELDS = tuple(name for name in DECIDED_FIELDS if name != "ratio")
@@ -55,16 +53,11 @@ class ReferenceCase:
     def read_lines(self, part: str) -> Iterator[Line]:
         """Lines of the `workload` or `decisions` file."""
         path = self.folder / f"{self.name}.{part}.jsonl"
-        if path.exists():
-            text = path.read_text(encoding="utf-8")
-        else:
-            text = gzip.decompress(Path(f"{path}.gz").read_bytes()).decode()
-        return (json.loads(line) for line in text.splitlines() if line)
+        found = path if path.exists() else Path(f"{path}.gz")
+        return (line for _, line in numbered_lines(found))
 
     def config(self) -> Line:
-        text = (self.folder / f"{self.name}.config.json").read_text(encoding="utf-8")
-        config: Line = json.loads(text)
-        return config
+        return read_json_object(self.folder / f"{self.name}.config.json")
 
 
 def find_cases(folder: Path) -> list[ReferenceCase]:
@@ -122,7 +115,7 @@ def serve_scenario(scenario: Line, rows: Iterable[Line], options: RunOptions) ->
         log = folder / "decisions.jsonl"
         options = replace(options, decisions=log)
         simulate(built.workload, built.scheduler, built.latencies, options=options)
-        return [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+        return [line for _, line in numbered_lines(log)]
 
 
 def first_divergence(ours: Sequence[Line], theirs: Sequence[Line]) -> Divergence | None:

@@ -4,20 +4,18 @@ A reference case is one JSON file: `config` (vLLM's settings and the step time's
 `workload` (rows of format servetwin) and `decisions` (what vLLM decided); see oracle/README.md.
 """
 
-import gzip
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
 from zlib import crc32
 
+from sim.core.json_object import parse_json_object
+from sim.core.packed import open_unpacked
 from sim.des.run import RunOptions
 from sim.engine.decision import Divergence
+from sim.runlog.json_lines import Line
 from sim.testing.conformance import case_scenario, serve_scenario
-
-Line = dict[str, Any]
 
 _SAME_NAME = (
     "max_num_batched_tokens", "max_num_seqs", "max_model_len", "block_size",
@@ -48,9 +46,8 @@ def find_vllm_cases(folder: Path) -> list[VllmCase]:
 
 def read_vllm_case(path: Path) -> VllmCase:
     """Read a case, plain or gzipped."""
-    data = path.read_bytes()
-    text = gzip.decompress(data) if path.suffix == ".gz" else data
-    case = json.loads(text)
+    with open_unpacked(path) as stream:
+        case = parse_json_object(stream.read())
     name = path.name.split(".")[0]
     return VllmCase(name, case["config"], case["workload"], case.get("decisions", ()))
 

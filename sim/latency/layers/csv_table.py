@@ -1,8 +1,6 @@
 """Reads tables of comma-separated values, plain or gzipped, and says where one is wrong."""
 
 import csv
-import gzip
-import zlib
 from collections.abc import Hashable, Iterable
 from math import inf, isfinite, nan
 from pathlib import Path
@@ -10,8 +8,8 @@ from statistics import median
 from typing import TypeVar
 
 from sim.core.errors import InputError
+from sim.core.packed import GZIP_ERRORS, open_unpacked
 
-_GZIP_MAGIC = b"\x1f\x8b"
 Key = TypeVar("Key", bound=Hashable)
 
 
@@ -117,11 +115,9 @@ def _number(word: str) -> float:
 
 def _text(path: Path) -> str:
     try:
-        data = path.read_bytes()
-        if data.startswith(_GZIP_MAGIC):
-            data = gzip.decompress(data)
-        return data.decode("utf-8-sig")
-    except (gzip.BadGzipFile, EOFError, zlib.error):
+        with open_unpacked(path) as stream:
+            return stream.read().decode("utf-8-sig")
+    except GZIP_ERRORS:
         raise InputError(f"{path}: gzip data are cut off or corrupt") from None
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: byte {error.start + 1} is not UTF-8") from None

@@ -10,6 +10,7 @@ from pydantic import Field, JsonValue, ValidationError, model_validator
 
 from sim.core.batch import ForwardMode
 from sim.core.errors import InputError
+from sim.core.json_object import parse_json_object
 from sim.latency.names import unknown_name
 from sim.latency.profile.terms import MODE_TERMS, ModeTerms
 from sim.strict_model import StrictModel
@@ -172,11 +173,9 @@ def parse_profile(text: str, where: str) -> LatencyProfile:
         InputError: not JSON, of another schema version, or not what docs/profile.md describes.
     """
     try:
-        data = json.loads(text)
-    except (ValueError, RecursionError):
-        raise InputError(f"{where}: not JSON") from None
-    if not isinstance(data, dict):
-        raise InputError(f"{where}: not a JSON object")
+        data = parse_json_object(text)
+    except InputError as error:
+        raise InputError(f"{where}: {error.reason}") from None
     version = data.get("schema_version")
     if version != SCHEMA_VERSION or isinstance(version, bool):
         raise InputError(_wrong_version(where, data))

@@ -17,7 +17,7 @@ from sim.workload.limits import MAX_TIME_NS, MAX_TOKENS
 from sim.workload.results.aiperf_inputs import known_prompts
 from sim.workload.results.model import NO_PROMPTS, ImportedRequest, ImportedRun
 from sim.workload.traces.fields import shown, whole, why_not_whole
-from sim.workload.traces.lines import JsonObject, Line, read_json_lines
+from sim.workload.traces.lines import JsonObject, TextLine, read_json_lines
 
 _UNIT_NS = {
     "ns": 1, "us": 1_000, "µs": 1_000, "ms": 1_000_000, "sec": 1_000_000_000, "s": 1_000_000_000,
@@ -63,7 +63,7 @@ def _with_prompts(
     return known, [f"prompts are those of {inputs}, cut into tokens of their mean length"]
 
 
-def _request(line: Line, row: JsonObject, metadata: JsonObject) -> ImportedRequest:
+def _request(line: TextLine, row: JsonObject, metadata: JsonObject) -> ImportedRequest:
     metrics = _object(line, row, "metrics", empty=True)
     start_ns = whole(line, metadata, "request_start_ns", low=0, high=MAX_TIME_NS)
     failure = _failure(line, row, metadata)
@@ -92,7 +92,7 @@ def _request(line: Line, row: JsonObject, metadata: JsonObject) -> ImportedReque
     )
 
 
-def _failure(line: Line, row: JsonObject, metadata: JsonObject) -> str:
+def _failure(line: TextLine, row: JsonObject, metadata: JsonObject) -> str:
     if row.get("error") is not None:
         error = _object(line, row, "error")
         words = [str(error[key]) for key in ("type", "message") if error.get(key)]
@@ -100,7 +100,7 @@ def _failure(line: Line, row: JsonObject, metadata: JsonObject) -> str:
     return "cancelled" if metadata.get("was_cancelled") is True else ""
 
 
-def _rid(line: Line, metadata: JsonObject) -> str:
+def _rid(line: TextLine, metadata: JsonObject) -> str:
     rid = metadata.get("x_request_id")
     if isinstance(rid, str) and rid:
         return rid
@@ -108,7 +108,7 @@ def _rid(line: Line, metadata: JsonObject) -> str:
     return f"{number}-{_turn(line, metadata)}"
 
 
-def _turn(line: Line, metadata: JsonObject) -> int:
+def _turn(line: TextLine, metadata: JsonObject) -> int:
     if metadata.get("turn_index") is None:
         return 0
     return whole(line, metadata, "turn_index", low=0)
@@ -118,7 +118,7 @@ def _text(value: object) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _object(line: Line, row: JsonObject, key: str, *, empty: bool = False) -> JsonObject:
+def _object(line: TextLine, row: JsonObject, key: str, *, empty: bool = False) -> JsonObject:
     value = row.get(key)
     if value is None and empty:
         return {}
@@ -127,7 +127,7 @@ def _object(line: Line, row: JsonObject, key: str, *, empty: bool = False) -> Js
     return value
 
 
-def _metric(line: Line, metrics: JsonObject, key: str) -> tuple[object, str] | None:
+def _metric(line: TextLine, metrics: JsonObject, key: str) -> tuple[object, str] | None:
     metric = metrics.get(key)
     if metric is None:
         return None
@@ -136,7 +136,7 @@ def _metric(line: Line, metrics: JsonObject, key: str) -> tuple[object, str] | N
     return metric["value"], str(metric["unit"])
 
 
-def _count(line: Line, metrics: JsonObject, *keys: str) -> int | None:
+def _count(line: TextLine, metrics: JsonObject, *keys: str) -> int | None:
     """The first of them that is there."""
     for key in keys:
         metric = _metric(line, metrics, key)
@@ -151,7 +151,7 @@ def _count(line: Line, metrics: JsonObject, *keys: str) -> int | None:
     return None
 
 
-def _time_ns(line: Line, metrics: JsonObject, key: str) -> int | None:
+def _time_ns(line: TextLine, metrics: JsonObject, key: str) -> int | None:
     metric = _metric(line, metrics, key)
     if metric is None:
         return None

@@ -8,7 +8,7 @@ from sim.core.errors import InputError
 from sim.workload.results.known_texts import with_known_texts
 from sim.workload.results.model import ImportedRequest
 from sim.workload.traces.fields import shown
-from sim.workload.traces.lines import Line, parse_object, read_lines
+from sim.workload.traces.lines import TextLine, parse_object, read_lines
 
 
 def known_prompts(
@@ -31,7 +31,7 @@ def known_prompts(
 
 def _prompts(path: Path) -> dict[str, str]:
     """The first payload's text of every conversation."""
-    whole = Line(str(path), 1, "\n".join(line.text for line in read_lines(path)))
+    whole = TextLine(str(path), 1, "\n".join(line.text for line in read_lines(path)))
     entries = parse_object(whole).get("data")
     if not isinstance(entries, list):
         raise whole.error("data", f"{shown(entries)} is not a list")

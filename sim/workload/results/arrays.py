@@ -6,10 +6,10 @@ from decimal import Decimal
 from sim.core.units import NS_PER_S
 from sim.workload.limits import MAX_TIME_NS, MAX_TOKENS
 from sim.workload.traces.fields import shown, why_not_whole
-from sim.workload.traces.lines import JsonObject, Line
+from sim.workload.traces.lines import JsonObject, TextLine
 
 
-def array(line: Line, row: JsonObject, key: str, *, hint: str) -> list[object]:
+def array(line: TextLine, row: JsonObject, key: str, *, hint: str) -> list[object]:
     """The list at `key`; `hint` says how results come to have it."""
     value = row.get(key)
     if value is None:
@@ -19,7 +19,7 @@ def array(line: Line, row: JsonObject, key: str, *, hint: str) -> list[object]:
     return value
 
 
-def require_equal_lengths(line: Line, arrays: dict[str, list[object]]) -> int:
+def require_equal_lengths(line: TextLine, arrays: dict[str, list[object]]) -> int:
     """How many requests there are, at least one."""
     (first, values), *others = arrays.items()
     for key, other in others:
@@ -30,7 +30,7 @@ def require_equal_lengths(line: Line, arrays: dict[str, list[object]]) -> int:
     return len(values)
 
 
-def tokens(line: Line, key: str, values: Sequence[object]) -> list[int]:
+def tokens(line: TextLine, key: str, values: Sequence[object]) -> list[int]:
     """Whole numbers from 0 on."""
     for place, value in enumerate(values):
         if type(value) is not int or not 0 <= value <= MAX_TOKENS:
@@ -38,7 +38,7 @@ def tokens(line: Line, key: str, values: Sequence[object]) -> list[int]:
     return [value for value in values if isinstance(value, int)]
 
 
-def texts(line: Line, key: str, values: Sequence[object]) -> list[str]:
+def texts(line: TextLine, key: str, values: Sequence[object]) -> list[str]:
     """Texts, none as empty ones."""
     for place, value in enumerate(values):
         if value is not None and not isinstance(value, str):
@@ -46,14 +46,14 @@ def texts(line: Line, key: str, values: Sequence[object]) -> list[str]:
     return [value if isinstance(value, str) else "" for value in values]
 
 
-def seconds_ns(line: Line, key: str, values: Sequence[object]) -> list[int]:
+def seconds_ns(line: TextLine, key: str, values: Sequence[object]) -> list[int]:
     """Seconds from 0 on, as ns."""
     return [
         round(_seconds(line, f"{key}[{i}]", value) * NS_PER_S) for i, value in enumerate(values)
     ]
 
 
-def sums_ns(line: Line, key: str, values: Sequence[object]) -> tuple[list[int], list[int]]:
+def sums_ns(line: TextLine, key: str, values: Sequence[object]) -> tuple[list[int], list[int]]:
     """Of lists of seconds: how many they are, and their sums in ns."""
     counts, sums = [], []
     for place, value in enumerate(values):
@@ -65,7 +65,7 @@ def sums_ns(line: Line, key: str, values: Sequence[object]) -> tuple[list[int], 
     return counts, sums
 
 
-def _seconds(line: Line, where: str, value: object) -> Decimal | int:
+def _seconds(line: TextLine, where: str, value: object) -> Decimal | int:
     # NaN and Infinity are the only floats: fractions come as Decimal.
     if isinstance(value, bool) or not isinstance(value, int | Decimal):
         raise line.error(where, f"{shown(value)} is not a finite number of seconds")

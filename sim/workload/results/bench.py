@@ -11,7 +11,7 @@ from sim.workload.results import arrays
 from sim.workload.results.model import ImportedRequest
 from sim.workload.results.pacing import Pacing, sent_ns, span_text
 from sim.workload.traces.fields import shown
-from sim.workload.traces.lines import JsonObject, Line
+from sim.workload.traces.lines import JsonObject, TextLine
 
 _MAX_FAILURE = 100
 
@@ -26,7 +26,7 @@ class Detail(NamedTuple):
     failure: str
 
 
-def read_details(line: Line, row: JsonObject, *, hint: str) -> list[Detail]:
+def read_details(line: TextLine, row: JsonObject, *, hint: str) -> list[Detail]:
     """The requests; `hint` says how results come to have their arrays.
 
     A request without a first token failed, whatever the client says: it has no latency.
@@ -49,7 +49,7 @@ def read_details(line: Line, row: JsonObject, *, hint: str) -> list[Detail]:
 
 
 def requests_of(
-    line: Line,
+    line: TextLine,
     row: JsonObject,
     details: list[Detail],
     pacing: Pacing,
@@ -68,7 +68,7 @@ def requests_of(
     return [_request(i, *pair) for i, pair in enumerate(zip(starts, details, strict=True))], notes
 
 
-def rate_of(line: Line, row: JsonObject) -> float | None:
+def rate_of(line: TextLine, row: JsonObject) -> float | None:
     """`request_rate`: a number, infinite also as text, or a word for something else."""
     value = row.get("request_rate")
     if value in ("inf", float("inf")):
@@ -78,7 +78,7 @@ def rate_of(line: Line, row: JsonObject) -> float | None:
     return positive(line, row, "request_rate")
 
 
-def positive(line: Line, row: JsonObject, key: str) -> float:
+def positive(line: TextLine, row: JsonObject, key: str) -> float:
     value = row[key]
     try:
         number = float(str(value))
@@ -89,7 +89,7 @@ def positive(line: Line, row: JsonObject, key: str) -> float:
     return number
 
 
-def concurrency_of(line: Line, row: JsonObject) -> int | None:
+def concurrency_of(line: TextLine, row: JsonObject) -> int | None:
     value = row.get("max_concurrency")
     if value is None or (type(value) is int and value >= 1):
         return value
@@ -127,7 +127,7 @@ def _request(place: int, start_ns: int, detail: Detail) -> ImportedRequest:
     )
 
 
-def _start_times(line: Line, row: JsonObject, num_requests: int) -> list[int] | None:
+def _start_times(line: TextLine, row: JsonObject, num_requests: int) -> list[int] | None:
     key = "start_times" if row.get("start_times") is not None else "arrival_times"
     if row.get(key) is None:
         return None

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 from sim.core.errors import InputError
-from sim.workload.traces.lines import JsonObject, Line, parse_object, read_lines
+from sim.workload.traces.lines import JsonObject, TextLine, parse_object, read_lines
 
 
-def read_document(path: Path, line: int | None) -> tuple[Line, JsonObject]:
+def read_document(path: Path, line: int | None) -> tuple[TextLine, JsonObject]:
     """The one run a file holds, or the one on line `line`.
 
     A client that appends leaves one run a line; `jq` spreads a run over many.

@@ -23,7 +23,13 @@ from sim.workload.results.model import (
     ServerFacts,
 )
 from sim.workload.traces.fields import shown, time_ns, whole
-from sim.workload.traces.lines import JsonObject, Line, parse_object, read_json_lines, read_lines
+from sim.workload.traces.lines import (
+    JsonObject,
+    TextLine,
+    parse_object,
+    read_json_lines,
+    read_lines,
+)
 from sim.workload.traces.mooncake import read_mooncake
 from sim.workload.traces.rows import TraceRows
 
@@ -69,7 +75,7 @@ def read_llmservingsim(path: Path) -> ImportedRun:
     return ImportedRun(requests, facts, left_out=tuple(left_out))
 
 
-def _request(line: Line, row: JsonObject, place: int, rows: TraceRows) -> ImportedRequest:
+def _request(line: TextLine, row: JsonObject, place: int, rows: TraceRows) -> ImportedRequest:
     prompts = rows.prompts
     assert isinstance(prompts, BlockPrompts)  # noqa: S101 - what read_mooncake makes
     prompt = prompts.prompt(place)
@@ -93,11 +99,11 @@ def _request(line: Line, row: JsonObject, place: int, rows: TraceRows) -> Import
     )
 
 
-def _time(line: Line, row: JsonObject, key: str) -> int | None:
+def _time(line: TextLine, row: JsonObject, key: str) -> int | None:
     return None if row.get(key) is None else time_ns(line, row, key, unit_ns=NS_PER_S)
 
 
-def _row_number(line: Line, row: JsonObject, num_rows: int) -> int:
+def _row_number(line: TextLine, row: JsonObject, num_rows: int) -> int:
     rid = row.get("request_id")
     match = _ROW.fullmatch(rid) if isinstance(rid, str) else None
     if match is None or len(match[1]) > len(str(MAX_REQUESTS)):
@@ -113,7 +119,7 @@ def _facts(path: Path, block_size: int) -> ServerFacts:
     if not path.is_file():
         return ServerFacts("vllm", scheduler=scheduler)
     text = "\n".join(line.text for line in read_lines(path))
-    meta = parse_object(Line(str(path), 1, text))
+    meta = parse_object(TextLine(str(path), 1, text))
     engine = meta.get("engine_kwargs")
     engine = engine if isinstance(engine, dict) else {}
     scheduler |= {key: engine[key] for key in _SETTINGS if engine.get(key) is not None}

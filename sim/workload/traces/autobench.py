@@ -15,7 +15,7 @@ import numpy as np
 from sim.workload.limits import MAX_TOKENS, Int64
 from sim.workload.prompts import ArrayPrompts
 from sim.workload.traces.fields import shown, time_ns, whole, why_not_whole
-from sim.workload.traces.lines import JsonObject, Line, read_json_lines
+from sim.workload.traces.lines import JsonObject, TextLine, read_json_lines
 from sim.workload.traces.rows import IntColumn, TraceRows, require_rows
 from sim.workload.traces.text_tokens import text_token_ids
 
@@ -64,7 +64,7 @@ def _prompts(contents: list[str | Int64], num_tokens: Int64) -> ArrayPrompts:
     return ArrayPrompts(np.concatenate(ids), np.concatenate(([0], np.cumsum(num_tokens))))
 
 
-def _content(line: Line, row: JsonObject) -> str | Int64:
+def _content(line: TextLine, row: JsonObject) -> str | Int64:
     """The prompt's token ids, or its text: messages are text as JSON."""
     if row.get("image_data"):
         raise line.error("image_data", "prompts with images are not supported")
@@ -90,7 +90,7 @@ def _unpacked(value: object) -> object:
     return value
 
 
-def _checked(line: Line, key: str, value: object) -> str | Int64:
+def _checked(line: TextLine, key: str, value: object) -> str | Int64:
     if isinstance(value, str):
         return value
     if isinstance(value, list) and all(type(item) is int for item in value):
@@ -108,7 +108,7 @@ def _checked(line: Line, key: str, value: object) -> str | Int64:
     raise line.error(key, f"{shown(value)} is neither text, nor messages, nor token ids")
 
 
-def _prompt_len(line: Line, row: JsonObject, content: str | Int64) -> int:
+def _prompt_len(line: TextLine, row: JsonObject, content: str | Int64) -> int:
     given = row.get("prompt_len")
     if isinstance(content, str):
         if given is None:
@@ -121,6 +121,6 @@ def _prompt_len(line: Line, row: JsonObject, content: str | Int64) -> int:
     return len(content)
 
 
-def _output_len(line: Line, row: JsonObject) -> int:
+def _output_len(line: TextLine, row: JsonObject) -> int:
     key = next((key for key in _OUTPUT_KEYS if row.get(key) is not None), None)
     return _DEFAULT_OUTPUT_LEN if key is None else whole(line, row, key)

@@ -7,13 +7,15 @@ from difflib import get_close_matches
 
 from sim.core.units import NS_PER_MS
 from sim.workload.limits import MAX_TIME_NS, MAX_TOKENS
-from sim.workload.traces.lines import JsonObject, Line
+from sim.workload.traces.lines import JsonObject, TextLine
 
 _MISSING = object()
 _MAX_SHOWN = 40
 
 
-def whole(line: Line, row: JsonObject, key: str, *, low: int = 1, high: int = MAX_TOKENS) -> int:
+def whole(
+    line: TextLine, row: JsonObject, key: str, *, low: int = 1, high: int = MAX_TOKENS
+) -> int:
     """A field that must be a whole number from `low` to `high`, both included."""
     value = row.get(key, _MISSING)
     # `type`, not isinstance: true is no number.
@@ -30,7 +32,7 @@ def why_not_whole(value: object, low: int, high: int) -> str:
     return f"{shown(value)} is below {low}" if value < low else f"{shown(value)} is above {high}"
 
 
-def time_ns(line: Line, row: JsonObject, key: str, *, unit_ns: int = NS_PER_MS) -> int:
+def time_ns(line: TextLine, row: JsonObject, key: str, *, unit_ns: int = NS_PER_MS) -> int:
     """A field that must be a time >= 0 in units of `unit_ns`, exact to the rounded ns."""
     value = row.get(key, _MISSING)
     if value is _MISSING:
@@ -45,21 +47,21 @@ def time_ns(line: Line, row: JsonObject, key: str, *, unit_ns: int = NS_PER_MS) 
     return round(value * unit_ns)
 
 
-def in_order(line: Line, key: str, arrival_ns: int, previous_ns: int) -> int:
+def in_order(line: TextLine, key: str, arrival_ns: int, previous_ns: int) -> int:
     """`arrival_ns`, which must not be before the previous row's."""
     if arrival_ns < previous_ns:
         raise line.error(key, "is before the previous row's; rows must be in order of time")
     return arrival_ns
 
 
-def flag(line: Line, row: JsonObject, key: str) -> bool:
+def flag(line: TextLine, row: JsonObject, key: str) -> bool:
     value = row.get(key, False)
     if not isinstance(value, bool):
         raise line.error(key, f"{shown(value)} is not true or false")
     return value
 
 
-def refuse_unknown(line: Line, row: JsonObject, known: Iterable[str]) -> None:
+def refuse_unknown(line: TextLine, row: JsonObject, known: Iterable[str]) -> None:
     """Every field must be a known one."""
     names = tuple(known)
     for key in row:

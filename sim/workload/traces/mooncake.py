@@ -5,7 +5,7 @@ from pathlib import Path
 
 from sim.workload.prompts import BlockPrompts
 from sim.workload.traces.fields import in_order, shown, time_ns, whole
-from sim.workload.traces.lines import JsonObject, Line, read_json_lines
+from sim.workload.traces.lines import JsonObject, TextLine, read_json_lines
 from sim.workload.traces.rows import IntColumn, TraceRows, require_rows
 
 _MAX_HASH_ID = (1 << 40) - 1
@@ -41,7 +41,7 @@ def read_mooncake(path: Path, *, limit: int | None, block_size: int) -> TraceRow
     )
 
 
-def _hash_ids(line: Line, row: JsonObject, num_expected: int, block_size: int) -> list[int]:
+def _hash_ids(line: TextLine, row: JsonObject, num_expected: int, block_size: int) -> list[int]:
     ids = row.get("hash_ids")
     if ids is None:
         raise line.error("hash_ids", "missing")

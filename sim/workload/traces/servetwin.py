@@ -8,7 +8,7 @@ from sim.workload.limits import MAX_OUTPUT_FACTOR, MAX_TOKENS, NO_PRIORITY
 from sim.workload.prompts import ArrayPrompts, EitherPrompts, SegmentPrompts
 from sim.workload.token_streams import MAX_STREAMS
 from sim.workload.traces.fields import flag, refuse_unknown, shown, time_ns, whole, why_not_whole
-from sim.workload.traces.lines import JsonObject, Line, read_json_lines
+from sim.workload.traces.lines import JsonObject, TextLine, read_json_lines
 from sim.workload.traces.rows import IntColumn, TraceRows, require_rows
 
 FIELDS = (
@@ -43,7 +43,7 @@ class _Columns:
         self.tenants: list[str] = []
         self.sessions: list[str] = []
 
-    def add(self, line: Line, row: JsonObject) -> None:
+    def add(self, line: TextLine, row: JsonObject) -> None:
         refuse_unknown(line, row, FIELDS)
         place = len(self.arrivals)
         rid = _rid(line, row, default=str(place))
@@ -64,7 +64,7 @@ class _Columns:
         self.tenants.append(_name(line, row, "tenant"))
         self.sessions.append(_name(line, row, "session"))
 
-    def _add_prompt(self, line: Line, row: JsonObject) -> None:
+    def _add_prompt(self, line: TextLine, row: JsonObject) -> None:
         if ("segments" in row) == ("input_ids" in row):
             both = "are both there" if "segments" in row else "are both missing"
             raise line.error("segments", f"segments and input_ids {both}; one of them is needed")
@@ -112,7 +112,7 @@ def read_servetwin(path: Path, *, limit: int | None) -> TraceRows:
     )
 
 
-def _rid(line: Line, row: JsonObject, default: str) -> str:
+def _rid(line: TextLine, row: JsonObject, default: str) -> str:
     rid = row.get("rid", default)
     if type(rid) is int:
         return str(rid)
@@ -122,13 +122,13 @@ def _rid(line: Line, row: JsonObject, default: str) -> str:
     return rid
 
 
-def _priority(line: Line, row: JsonObject) -> int:
+def _priority(line: TextLine, row: JsonObject) -> int:
     if row.get("priority") is None:
         return NO_PRIORITY
     return whole(line, row, "priority", low=-_MAX_PRIORITY, high=_MAX_PRIORITY)
 
 
-def _name(line: Line, row: JsonObject, key: str) -> str:
+def _name(line: TextLine, row: JsonObject, key: str) -> str:
     name = row.get(key, "")
     if not isinstance(name, str):
         raise line.error(key, f"{shown(name)} is not text")
@@ -136,17 +136,17 @@ def _name(line: Line, row: JsonObject, key: str) -> str:
     return name
 
 
-def _require_printable(line: Line, key: str, text: str) -> None:
+def _require_printable(line: TextLine, key: str, text: str) -> None:
     # Names end up in tables and files; half a surrogate pair fits in none.
     if not text.isprintable():
         raise line.error(key, f"{shown(text)} has characters that cannot be printed")
 
 
-def _optional(line: Line, row: JsonObject, key: str, default: int, low: int, high: int) -> int:
+def _optional(line: TextLine, row: JsonObject, key: str, default: int, low: int, high: int) -> int:
     return whole(line, row, key, low=low, high=high) if key in row else default
 
 
-def _segments(line: Line, segments: object) -> list[list[int]]:
+def _segments(line: TextLine, segments: object) -> list[list[int]]:
     if not isinstance(segments, list) or not segments:
         raise line.error("segments", f"{shown(segments)} is not a list of [seed, length] pairs")
     total = 0
@@ -164,7 +164,7 @@ def _segments(line: Line, segments: object) -> list[list[int]]:
     return segments
 
 
-def _token_ids(line: Line, ids: object) -> list[int]:
+def _token_ids(line: TextLine, ids: object) -> list[int]:
     if not isinstance(ids, list) or not ids:
         raise line.error("input_ids", f"{shown(ids)} is not a list of token ids")
     if len(ids) > MAX_TOKENS:

@@ -1,10 +1,25 @@
-"""Small files that hold one JSON object."""
+"""JSON objects, from a text and from a small file."""
 
 import json
 from pathlib import Path
 from typing import Any
 
 from sim.core.errors import InputError
+
+
+def parse_json_object(text: str | bytes) -> dict[str, Any]:
+    """The JSON object a text holds.
+
+    Raises:
+        InputError: it holds none; the reason alone, as only the caller knows the text's place.
+    """
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError):
+        raise InputError("not JSON") from None
+    if not isinstance(data, dict):
+        raise InputError("not a JSON object")
+    return data
 
 
 def read_json_object(path: Path) -> dict[str, Any]:
