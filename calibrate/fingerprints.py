@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 
-class Difference(NamedTuple):
+class FingerprintDifference(NamedTuple):
     """The first key of which two fingerprints say different things; None where one lacks it."""
 
     key: str
@@ -12,9 +12,11 @@ class Difference(NamedTuple):
     theirs: Any
 
 
-def first_difference(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> Difference | None:
+def first_difference(
+    ours: Mapping[str, Any], theirs: Mapping[str, Any]
+) -> FingerprintDifference | None:
     """Compare fingerprints key by key, in their order."""
     for key in dict.fromkeys((*ours, *theirs)):
         if ours.get(key) != theirs.get(key):
-            return Difference(key, ours.get(key), theirs.get(key))
+            return FingerprintDifference(key, ours.get(key), theirs.get(key))
     return None

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from calibrate.alike import AlikeLatency
+from calibrate.nearest_step import NearestStepLatency
 from calibrate.rebuild import RebuiltRun
 from sim.des.run import RunOptions, simulate
 from sim.engine.decision import Divergence
@@ -58,7 +58,7 @@ def replay_decisions(run: RebuiltRun) -> Divergence | None:
 def simulate_recorded(run: RebuiltRun) -> SimulatedRun:
     """Stage 2: with the real run's own step times."""
     # Nearly every step is looked up by itself: to plan many ahead would be in vain.
-    return _simulate(run, AlikeLatency(run.recorded.steps), fast_forward=False)
+    return _simulate(run, NearestStepLatency(run.recorded.steps), fast_forward=False)
 
 
 def simulate_profile(run: RebuiltRun, profile: LatencyProfile) -> SimulatedRun:

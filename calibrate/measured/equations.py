@@ -26,7 +26,7 @@ _NUM_ROUNDS = 50
 _SETTLED = 1e-9
 
 
-class Trial(NamedTuple):
+class SolverTrial(NamedTuple):
     """What came of some values of the unknowns.
 
     Attributes:
@@ -68,7 +68,7 @@ def weights(residuals: Float64) -> Float64:
     return weight
 
 
-def solve(trial_of: Callable[[Float64], Trial], start: Float64) -> Solution:
+def solve(trial_of: Callable[[Float64], SolverTrial], start: Float64) -> Solution:
     """Find the unknowns; the same input takes the same way.
 
     Args:
@@ -77,7 +77,7 @@ def solve(trial_of: Callable[[Float64], Trial], start: Float64) -> Solution:
     """
     here, at = start, trial_of(start)
     slopes = at.instruments
-    best: tuple[float, Float64, Trial] | None = None
+    best: tuple[float, Float64, SolverTrial] | None = None
     for _ in range(_MOST_STEPS):
         step = step_to_root(at, slopes, here)
         size = float(np.abs(step).max())
@@ -96,7 +96,7 @@ def solve(trial_of: Callable[[Float64], Trial], start: Float64) -> Solution:
     return Solution(here, at.residuals, at.instruments, _slopes_around(trial_of, here, at))
 
 
-def step_to_root(trial: Trial, slopes: Float64, unknowns: Float64) -> Float64:
+def step_to_root(trial: SolverTrial, slopes: Float64, unknowns: Float64) -> Float64:
     """The step to where the equations hold if residuals change by their slopes; not below 0."""
     residuals, instruments = trial
     step = np.zeros(len(unknowns))
@@ -124,7 +124,9 @@ def _bounded(matrix: Float64, right: Float64, lowest: Float64) -> Float64:
     return step
 
 
-def _slopes_around(trial_of: Callable[[Float64], Trial], here: Float64, at: Trial) -> Float64:
+def _slopes_around(
+    trial_of: Callable[[Float64], SolverTrial], here: Float64, at: SolverTrial
+) -> Float64:
     columns = []
     for number in range(len(here)):
         above, below = here.copy(), here.copy()

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrate.measured.compare import Comparison
+from calibrate.measured.compare import RunComparison
 from calibrate.measured.equations import Solution, objective, solve
 from calibrate.measured.host_trials import HostTrials
 from calibrate.measured.uncertainty import covariance
@@ -47,8 +47,8 @@ class HostFit:
     times: HostTimes
     std_errors: HostTimes
     correlation: float | None
-    before: Comparison
-    after: Comparison
+    before: RunComparison
+    after: RunComparison
     objective_before: float
     objective_after: float
     num_requests: int

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrate.measured.compare import Comparison, compare
-from calibrate.measured.equations import Trial, objective
+from calibrate.measured.compare import RunComparison, compare
+from calibrate.measured.equations import SolverTrial, objective
 from calibrate.measured.pairs import Selection, join
 from calibrate.measured.step_counts import decode_steps, mean_rows, mean_step_ns
 from sim.core.errors import InputError
@@ -73,7 +73,9 @@ class HostTrials:
                 f" few to estimate host times from: {_FEWEST_REQUESTS} must have"
             )
         first = self._judge(start, log, self.first)
-        self._known: dict[HostTimes, tuple[Trial, Comparison]] = {start: (first, self.first)}
+        self._known: dict[HostTimes, tuple[SolverTrial, RunComparison]] = {
+            start: (first, self.first)
+        }
         self._tell(start)
 
     @property
@@ -92,7 +94,7 @@ class HostTrials:
             per_request_s = min(float(unknowns[1] * self.units_s[1]), _MOST_S)
         return HostTimes(round(host_s, _SECOND_DIGITS), round(per_request_s, _PER_REQUEST_DIGITS))
 
-    def trial(self, unknowns: Float64) -> Trial:
+    def trial(self, unknowns: Float64) -> SolverTrial:
         """Relative errors of decode times, and by how much a mean step more would lengthen them.
 
         Raises:
@@ -106,7 +108,7 @@ class HostTrials:
             self._tell(times)
         return self._known[times][0]
 
-    def compared(self, times: HostTimes) -> Comparison:
+    def compared(self, times: HostTimes) -> RunComparison:
         """Of a trial."""
         return self._known[times][1]
 
@@ -116,10 +118,10 @@ class HostTrials:
         rows = self._decoded
         return times.first_token_ns[rows] / NS_PER_S, times.finish_ns[rows] / NS_PER_S
 
-    def _compare(self, log: RunLog) -> Comparison:
+    def _compare(self, log: RunLog) -> RunComparison:
         return compare(join(self._measured, log.requests, self._selection))
 
-    def _judge(self, times: HostTimes, log: RunLog, comparison: Comparison) -> Trial:
+    def _judge(self, times: HostTimes, log: RunLog, comparison: RunComparison) -> SolverTrial:
         pairs = comparison.pairs
         if pairs.rid != self.first.pairs.rid:
             raise InputError(
@@ -133,7 +135,7 @@ class HostTrials:
         units_ms = np.array(self.units_s) * NS_PER_S / NS_PER_MS
         instruments: Float64 = np.stack(decode_steps(log), axis=1)[rows] * units_ms
         instruments /= measured_ms[:, None]
-        return Trial(residuals, instruments[:, : 1 + self._per_request])
+        return SolverTrial(residuals, instruments[:, : 1 + self._per_request])
 
     def _tell(self, times: HostTimes) -> None:
         words = f"host {times.host_s * 1e3:.4f} ms a step"

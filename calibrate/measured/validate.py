@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from calibrate.measured.compare import Comparison, compare
+from calibrate.measured.compare import RunComparison, compare
 from calibrate.measured.over_time import OverTime, Samples, compare_over_time
 from calibrate.measured.pairs import Selection, join
 from calibrate.measured.twin import Twin
@@ -33,7 +33,7 @@ class MeasuredValidation:
     selection: Selection
     num_measured: int
     num_simulated: int
-    comparison: Comparison
+    comparison: RunComparison
     over_time: OverTime | None
     remarks: tuple[str, ...]
 
@@ -69,7 +69,7 @@ def validate_measured(
     )
 
 
-def _remarks(log: RunLog, comparison: Comparison, over_time: OverTime | None) -> Iterator[str]:
+def _remarks(log: RunLog, comparison: RunComparison, over_time: OverTime | None) -> Iterator[str]:
     spread_ms = comparison.arrivals.spread_ms
     if spread_ms > _SAME_ARRIVAL_MS:
         yield (

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sim.core.errors import InputError
-from sim.latency.names import unknown_name
+from sim.core.messages import unknown_name
 
 _GIB = 2**30
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from sim.core.errors import InputError
 from sim.core.json_object import read_json_object
-from sim.latency.names import unknown_name
+from sim.core.messages import unknown_name
 from sim.latency.shapes import ModelShape
 
 Config = Mapping[str, object]

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sim.core.errors import KeyPath
-from sim.core.wording import describe, did_you_mean, shorten
+from sim.core.messages import describe, did_you_mean, shorten
 from sim.report.design import Design, divide, same
 from sim.report.metric_names import COLD, HOT, TENANTS, MetricName, metric_names
 from sim.scenario.report_section import (

@@ -8,8 +8,8 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from sim.core.errors import InputError, KeyPath
-from sim.core.wording import describe, did_you_mean, one_line, unknown_value
-from sim.scenario.origins import Origins
+from sim.core.messages import describe, did_you_mean, one_line, unknown_value
+from sim.scenario.key_locations import KeyLocations
 from sim.scenario.sections import Place, Sections
 
 _NOUNS = {
@@ -59,13 +59,13 @@ class _Problem:
     text: str
 
 
-def explain(error: ValidationError, model: type[BaseModel], origins: Origins) -> InputError:
+def explain(error: ValidationError, model: type[BaseModel], locations: KeyLocations) -> InputError:
     """The first problem in reading order, as `label: key.path: reason (did you mean x?)`.
 
     Args:
         error: what validating the scenario's data as `model` raised.
         model: the model.
-        origins: where the data's keys were written.
+        locations: where the data's keys were written.
     """
     sections = Sections.of(model)
     problems = _without_noise(
@@ -83,10 +83,10 @@ def explain(error: ValidationError, model: type[BaseModel], origins: Origins) ->
     found = []
     for problem in problems:
         path, reason = _path_of(problem), _reason(problem, problems, sections)
-        blamed = _blamed(problem, path, reason, origins)
+        blamed = _blamed(problem, path, reason, locations)
         kind = ContradictionError if _is_contradiction(problem) else InputError
-        text = one_line(origins.message(path, reason, blamed=blamed))
-        found.append((origins.position(blamed), kind(text)))
+        text = one_line(locations.message(path, reason, blamed=blamed))
+        found.append((locations.position(blamed), kind(text)))
     return min(found, key=lambda item: item[0])[1]
 
 
@@ -101,13 +101,13 @@ def _discriminator(problem: _Problem) -> str:
     return str(problem.context["discriminator"]).strip("'")
 
 
-def _blamed(problem: _Problem, path: KeyPath, reason: str, origins: Origins) -> KeyPath:
+def _blamed(problem: _Problem, path: KeyPath, reason: str, locations: KeyLocations) -> KeyPath:
     """A contradiction is placed at its section: blame a key that the reason mentions."""
     if not _is_contradiction(problem):
         return path
     words = re.findall(r"\w+", reason)
     mentioned = [(*path, word) for word in words if word in problem.value]
-    return origins.culprit(mentioned) if mentioned else path
+    return locations.key_to_blame(mentioned) if mentioned else path
 
 
 def _is_contradiction(problem: _Problem) -> bool:

@@ -10,7 +10,7 @@ from typing import cast
 from pydantic import ValidationError
 
 from sim.core.errors import InputError, KeyPath
-from sim.scenario.origins import Origins
+from sim.scenario.key_locations import KeyLocations
 from sim.scenario.overrides import Change, Data, apply_changes, apply_overrides
 from sim.scenario.schema import BESIDE_THE_RUN, Scenario
 from sim.scenario.yaml_loader import YamlValue, parse_yaml_mapping, read_yaml_file
@@ -32,7 +32,7 @@ class LoadedScenario:
             neither key order nor comments nor the file's place matter. The source of a user's
             policy counts too.
         raw: the data before validation, options applied.
-        origins: where each key was written.
+        locations: where each key was written.
     """
 
     scenario: Scenario
@@ -40,11 +40,11 @@ class LoadedScenario:
     base_dir: Path
     content_hash: str
     raw: Mapping[str, YamlValue]
-    origins: Origins
+    locations: KeyLocations
 
     def error(self, path: KeyPath, reason: str) -> InputError:
         """An error about a key, in the one-line form: `file.yaml:3: hardware: reason`."""
-        return InputError(self.origins.message(path, reason))
+        return InputError(self.locations.message(path, reason))
 
 
 def load_scenario(path: Path | str, overrides: Sequence[str] = ()) -> LoadedScenario:
@@ -67,9 +67,9 @@ def load_scenario_text(
 ) -> LoadedScenario:
     """Like `load_scenario`, for YAML text that error messages call `name`."""
     document = parse_yaml_mapping(text, name)
-    origins = Origins.of_lines(name, document.lines)
-    data, origins = apply_overrides(cast("Data", document.value), origins, overrides)
-    return _validated(data, origins, Path(name), base_dir)
+    locations = KeyLocations.of_lines(name, document.lines)
+    data, locations = apply_overrides(cast("Data", document.value), locations, overrides)
+    return _validated(data, locations, Path(name), base_dir)
 
 
 def vary(loaded: LoadedScenario, changes: Sequence[Change]) -> LoadedScenario:
@@ -79,22 +79,22 @@ def vary(loaded: LoadedScenario, changes: Sequence[Change]) -> LoadedScenario:
         InputError: a change leads nowhere, or to something that is no scenario.
     """
     base = {key: value for key, value in loaded.raw.items() if key not in BESIDE_THE_RUN}
-    data, origins = apply_changes(base, loaded.origins, changes)
-    return _validated(data, origins, loaded.path, loaded.base_dir)
+    data, locations = apply_changes(base, loaded.locations, changes)
+    return _validated(data, locations, loaded.path, loaded.base_dir)
 
 
-def _validated(data: Data, origins: Origins, path: Path, base_dir: Path) -> LoadedScenario:
+def _validated(data: Data, locations: KeyLocations, path: Path, base_dir: Path) -> LoadedScenario:
     try:
         scenario = Scenario.model_validate(data)
     except ValidationError as error:
         from sim.scenario.explain import explain
 
-        raise explain(error, Scenario, origins) from None
+        raise explain(error, Scenario, locations) from None
     try:
         digest = content_hash(scenario, base_dir)
     except InputError as error:
-        raise InputError(origins.message(POLICY_KEY, str(error))) from None
-    return LoadedScenario(scenario, path, base_dir, digest, data, origins)
+        raise InputError(locations.message(POLICY_KEY, str(error))) from None
+    return LoadedScenario(scenario, path, base_dir, digest, data, locations)
 
 
 def content_hash(scenario: Scenario, base_dir: Path = Path()) -> str:

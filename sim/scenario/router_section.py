@@ -11,8 +11,8 @@ from pydantic import (
     model_validator,
 )
 
+from sim.core.messages import describe, unknown_value
 from sim.core.units import seconds_to_ns
-from sim.core.wording import describe, unknown_value
 from sim.strict_model import StrictModel
 
 _MOST = 2**31 - 1

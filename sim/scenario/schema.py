@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 
 from sim.latency.config import LatencyConfig
-from sim.scenario.later import LoadedLater
+from sim.scenario.lazy_section import LazySection
 from sim.scenario.router_section import RoundRobinConfig, RouterConfig
 from sim.sglang.section.host_cache import HostCacheSection
 from sim.sglang.section.scheduler import SchedulerSection
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from sim.scenario.sweep_section import SweepSection
     from sim.scenario.tune_section import TuneSection
 else:
-    ReportSection = Annotated[Any, LoadedLater("sim.scenario.report_section", "ReportSection")]
-    SweepSection = Annotated[Any, LoadedLater("sim.scenario.sweep_section", "SweepSection")]
-    TuneSection = Annotated[Any, LoadedLater("sim.scenario.tune_section", "TuneSection")]
+    ReportSection = Annotated[Any, LazySection("sim.scenario.report_section", "ReportSection")]
+    SweepSection = Annotated[Any, LazySection("sim.scenario.sweep_section", "SweepSection")]
+    TuneSection = Annotated[Any, LazySection("sim.scenario.tune_section", "TuneSection")]
 
 _MAX_NAME = 100
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import yaml
 
 from sim.core.errors import InputError, KeyPath
-from sim.core.wording import one_line
+from sim.core.messages import one_line
 from sim.scenario.yaml_scalars import Scalar, parse_plain_scalar
 
 YamlValue = Scalar | list["YamlValue"] | dict[str, "YamlValue"]

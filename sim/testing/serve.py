@@ -18,7 +18,7 @@ from sim.workload.workload import Workload
 
 
 @dataclass(frozen=True)
-class Served:
+class ServedRun:
     """A finished run.
 
     Attributes:
@@ -70,11 +70,11 @@ def serve(
     check: bool = True,
     pool: PoolFactory = PageCounts,
     router: Router | None = None,
-) -> Served:
+) -> ServedRun:
     """Simulate with the decision log on and, unless told otherwise, every invariant checked."""
     with TemporaryDirectory() as folder:
         decisions = Path(folder) / "decisions.jsonl"
         options = RunOptions(fast_forward=fast_forward, check=check, decisions=decisions, pool=pool)
         latencies = latencies or [linear_latency()]
         log = simulate(workload, config, latencies, router=router, options=options)
-        return Served(log, decisions.read_text(encoding="utf-8"))
+        return ServedRun(log, decisions.read_text(encoding="utf-8"))

@@ -14,7 +14,7 @@ _POOL_TOKENS = 200_000
 
 
 @dataclass(slots=True)
-class _Server:
+class _ToyServer:
     """Requests in, columns out. Admits in order of arrival, or the best cached first."""
 
     prompt: list[int]
@@ -108,7 +108,7 @@ def toy_log(
     share = np.where(rng.random(num_requests) < 0.5, 0.9, 0.05)
     cached = (prompt * share * (1.0 if prefers_cached else 0.8)).astype(np.int64)
     arrival_ns = np.cumsum(rng.exponential(1e9 / rate_rps, num_requests)).astype(np.int64)
-    server = _Server(
+    server = _ToyServer(
         prompt=prompt.tolist(),
         cached=cached.tolist(),
         output=rng.integers(2, 250, num_requests).tolist(),

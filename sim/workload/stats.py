@@ -52,7 +52,7 @@ class WorkloadStats:
     token_hit_pct: float
 
 
-class _Columns:
+class _RequestColumns:
     """What is counted, request by request."""
 
     def __init__(self, block_size: int | None) -> None:
@@ -90,7 +90,7 @@ def workload_stats(workload: Workload, block_size: int | None = None) -> Workloa
         block_size: of the cache, in tokens; None: that of the first request if it is given by
             block ids, else 512.
     """
-    columns = _Columns(block_size)
+    columns = _RequestColumns(block_size)
     for request in workload.arrivals():
         columns.add(request)
     turns = list(workload.clients())

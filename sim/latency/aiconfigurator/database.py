@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from sim.latency.aiconfigurator.operators import Attention, TokenOperator
+from sim.latency.aiconfigurator.operators import AttentionOperator, TokenOperator
 
 
 class OperatorDatabase(Protocol):
@@ -22,13 +22,13 @@ class OperatorDatabase(Protocol):
         """All the operators together, over a number of tokens."""
         ...
 
-    def prefill_timer(self, attention: Attention) -> Callable[[int, int, int], float]:
-        """Attention of a number of prefill rows, each with so many new and so many cached tokens.
+    def prefill_timer(self, attention: AttentionOperator) -> Callable[[int, int, int], float]:
+        """Attention of prefill rows: over their number, and each row's new and cached tokens.
 
-        The cached number, the third, may be 0.
+        The number of cached tokens may be 0.
         """
         ...
 
-    def decode_timer(self, attention: Attention) -> Callable[[int, int], float]:
+    def decode_timer(self, attention: AttentionOperator) -> Callable[[int, int], float]:
         """Attention of a number of decode rows, each attending to so many tokens."""
         ...

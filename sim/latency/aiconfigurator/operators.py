@@ -12,7 +12,7 @@ from sim.latency.shapes import ModelShape
 _KEY = ("latency", "tp")
 
 
-class Product(NamedTuple):
+class MatrixProduct(NamedTuple):
     """`repeats` products of each token's `width_in` activations with a weight matrix."""
 
     name: str
@@ -30,7 +30,7 @@ class Elementwise(NamedTuple):
     width_written: int
 
 
-class Lookup(NamedTuple):
+class EmbeddingLookup(NamedTuple):
     """Each token's row of the embedding table."""
 
     name: str
@@ -38,7 +38,7 @@ class Lookup(NamedTuple):
     width: int
 
 
-class AllReduce(NamedTuple):
+class AllReduceOperator(NamedTuple):
     """`repeats` sums of every token's activations over `num_devices` devices."""
 
     name: str
@@ -47,7 +47,7 @@ class AllReduce(NamedTuple):
     num_devices: int
 
 
-class Attention(NamedTuple):
+class AttentionOperator(NamedTuple):
     """`repeats` attentions of one device's share of the heads."""
 
     repeats: int
@@ -56,7 +56,7 @@ class Attention(NamedTuple):
     head_dim: int
 
 
-TokenOperator = Product | Elementwise | Lookup | AllReduce
+TokenOperator = MatrixProduct | Elementwise | EmbeddingLookup | AllReduceOperator
 
 
 class StepOperators(NamedTuple):
@@ -70,7 +70,7 @@ class StepOperators(NamedTuple):
 
     tokens: tuple[TokenOperator, ...]
     head: tuple[TokenOperator, ...]
-    attention: Attention
+    attention: AttentionOperator
 
 
 def step_operators(model: ModelShape, tp: int) -> StepOperators:
@@ -89,22 +89,22 @@ def step_operators(model: ModelShape, tp: int) -> StepOperators:
     inner_width = model.intermediate_size // tp
     up_width = 2 * inner_width if model.gated_mlp else inner_width
     tokens: list[TokenOperator] = [
-        Lookup("embedding", model.vocab_size // tp, hidden),
-        Product("query, key and value", layers, qkv_width, hidden),
-        Product("attention output", layers, hidden, attention_width),
-        Product("MLP up", layers, up_width, hidden),
-        Product("MLP down", layers, hidden, inner_width),
+        EmbeddingLookup("embedding", model.vocab_size // tp, hidden),
+        MatrixProduct("query, key and value", layers, qkv_width, hidden),
+        MatrixProduct("attention output", layers, hidden, attention_width),
+        MatrixProduct("MLP up", layers, up_width, hidden),
+        MatrixProduct("MLP down", layers, hidden, inner_width),
         # Two a layer, each fused with the residual sum: both are read and both written.
         Elementwise("norms", 2 * layers, 2 * hidden, 2 * hidden),
         Elementwise("activation", layers, up_width, inner_width),
     ]
     if tp > 1:
         # After the attention and the MLP of every layer, and after the split embedding.
-        tokens.append(AllReduce("all-reduce", 2 * layers + 1, hidden, tp))
+        tokens.append(AllReduceOperator("all-reduce", 2 * layers + 1, hidden, tp))
     return StepOperators(
         tokens=tuple(tokens),
-        head=(Product("output head", 1, model.vocab_size // tp, hidden),),
-        attention=Attention(layers, num_heads, num_kv_heads, model.head_dim),
+        head=(MatrixProduct("output head", 1, model.vocab_size // tp, hidden),),
+        attention=AttentionOperator(layers, num_heads, num_kv_heads, model.head_dim),
     )
 
 

@@ -12,14 +12,14 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from sim.core.errors import InputError
+from sim.core.messages import unknown_name
 from sim.latency.aiconfigurator.operators import (
-    Attention,
+    AttentionOperator,
     Elementwise,
-    Lookup,
-    Product,
+    EmbeddingLookup,
+    MatrixProduct,
     TokenOperator,
 )
-from sim.latency.names import unknown_name
 
 _DISTRIBUTION = "aiconfigurator-core"
 # Widths that models have; a message says which of them were measured.
@@ -104,12 +104,12 @@ class PackageDatabase:
         ask = partial(self._time_ms, wire, partial(_describe_products, operators), batch_size=1)
         return lambda num_tokens: ask(s=num_tokens, x=num_tokens)
 
-    def prefill_timer(self, attention: Attention) -> Callable[[int, int, int], float]:
+    def prefill_timer(self, attention: AttentionOperator) -> Callable[[int, int, int], float]:
         describe = partial(self._describe_attention, attention)
         ask = partial(self._time_ms, self._prefill_wire(attention), describe)
         return lambda rows, new, cached: ask(batch_size=rows, s=new, prefix=cached)
 
-    def decode_timer(self, attention: Attention) -> Callable[[int, int], float]:
+    def decode_timer(self, attention: AttentionOperator) -> Callable[[int, int], float]:
         repeats, *heads, head_dim = attention
         operator = self._operations.GenerationAttention(
             "attention", repeats, *heads, self._kv, head_size=head_dim
@@ -121,15 +121,15 @@ class PackageDatabase:
 
     def _operator(self, operator: TokenOperator) -> Any:
         """The package's own form of an operator; it takes the sizes in our order."""
-        if isinstance(operator, Product):
+        if isinstance(operator, MatrixProduct):
             return self._operations.GEMM(*operator, self._weights)
         if isinstance(operator, Elementwise):
             return self._operations.ElementWise(*operator)
-        if isinstance(operator, Lookup):
+        if isinstance(operator, EmbeddingLookup):
             return self._operations.Embedding(operator.name, 1, operator.num_rows, operator.width)
         return self._operations.CustomAllReduce(*operator)
 
-    def _prefill_wire(self, attention: Attention) -> str:
+    def _prefill_wire(self, attention: AttentionOperator) -> str:
         repeats, *heads, head_dim = attention
         operator = self._operations.ContextAttention(
             "attention", repeats, *heads, self._kv, self._scores, head_size=head_dim
@@ -155,13 +155,13 @@ class PackageDatabase:
             raise InputError(reason, key=("latency",)) from None
         return float(sum(time_ms for _, time_ms, _, _ in times))
 
-    def _describe_attention(self, attention: Attention) -> str:
+    def _describe_attention(self, attention: AttentionOperator) -> str:
         found = [width for width in _HEAD_DIMS if self._knows(attention, width)]
         known = f"; it has heads of width {', '.join(map(str, found))}" if found else ""
         heads = f"{attention.num_heads} query and {attention.num_kv_heads} KV heads"
         return f"attention of {heads} of width {attention.head_dim}{known}"
 
-    def _knows(self, attention: Attention, head_dim: int) -> bool:
+    def _knows(self, attention: AttentionOperator, head_dim: int) -> bool:
         wire = self._prefill_wire(attention._replace(head_dim=head_dim))
         try:
             self._handle.evaluate_ops_json(wire, is_context=True, batch_size=1, s=1)
@@ -171,6 +171,6 @@ class PackageDatabase:
 
 
 def _describe_products(operators: Sequence[TokenOperator]) -> str:
-    products = [operator for operator in operators if isinstance(operator, Product)]
+    products = [operator for operator in operators if isinstance(operator, MatrixProduct)]
     sizes = ", ".join(f"{product.width_in} x {product.width_out}" for product in products)
     return f"one of the matrix products {sizes}"

@@ -12,7 +12,7 @@ Span = tuple[float, float]
 Limits = Mapping[ForwardMode, tuple[Limit, ...]]
 
 
-class Measured(NamedTuple):
+class MeasuredSpans(NamedTuple):
     """The least and the greatest size that a table has times of; both belong to it.
 
     Attributes:

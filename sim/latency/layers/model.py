@@ -14,7 +14,7 @@ from sim.latency.range_counter import Limit, RangeCounter
 from sim.latency.range_report import RangeReport
 
 
-class Composition(Protocol):
+class DeviceTimes(Protocol):
     """Device times of steps, put together from a table.
 
     Attributes:
@@ -46,7 +46,7 @@ class LayersLatency:
 
     def __init__(
         self,
-        composition: Composition,
+        composition: DeviceTimes,
         host: HostTimes | None = None,
         *,
         overlaps: bool = False,

@@ -10,16 +10,16 @@ from math import inf
 from pathlib import Path
 
 from sim.core.errors import InputError
+from sim.core.messages import unknown_name
 from sim.core.units import NS_PER_US
 from sim.latency.curves import Curve, weighted_sum
 from sim.latency.layers.composition import LayerTimes
 from sim.latency.layers.csv_table import CsvTable, find_table, medians, need_table
-from sim.latency.layers.limits import Measured
+from sim.latency.layers.limits import MeasuredSpans
 from sim.latency.layers.servingsim_attention import LAYER, FusedAttention, attention_grid
 from sim.latency.layers.servingsim_meta import NAME, SkewFit, read_meta
 from sim.latency.layers.servingsim_moe import experts_curve
 from sim.latency.layers.skew import SkewTable
-from sim.latency.names import unknown_name
 
 # How often a step runs each layer, in the whole model or in each of its blocks.
 _ONCE: Mapping[str, int] = {"embedding": 1, "final_layernorm": 1}
@@ -145,10 +145,10 @@ def _check_labels(table: CsvTable, fit: SkewFit) -> None:
                 raise table.error(row, column, reason)
 
 
-def _measured(once: Curve, logits: Curve, attention: FusedAttention) -> Measured:
+def _measured(once: Curve, logits: Curve, attention: FusedAttention) -> MeasuredSpans:
     prefill, decode, mixed = attention.prefill, attention.decode, attention.mixed
     low, high = decode.contexts
-    return Measured(
+    return MeasuredSpans(
         tokens=(once.knots[0], once.knots[-1]),
         chunk=(prefill.chunks[0], prefill.chunks[-1]),
         cached=(0, prefill.max_cached),

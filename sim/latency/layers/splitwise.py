@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sim.core.errors import InputError
+from sim.core.messages import unknown_name
 from sim.core.units import NS_PER_MS
 from sim.latency.curves import Curve
 from sim.latency.features import StepFeatures
 from sim.latency.layers.csv_table import CsvTable, medians
 from sim.latency.layers.decode_times import LayersDecodeTimes
-from sim.latency.layers.limits import Limits, Measured
-from sim.latency.names import unknown_name
+from sim.latency.layers.limits import Limits, MeasuredSpans
 
 NAME = "perf_model.csv"
 
@@ -70,7 +70,7 @@ class WholeModel:
         sweeps = self._sweeps
         prompts, rows = sweeps.prompts_ms.knots, sweeps.token_ms.knots
         contexts = sweeps.context_ms.knots
-        return Measured(
+        return MeasuredSpans(
             tokens=(1, max(prompts[-1], sweeps.batches_ms.knots[-1])),
             chunk=(prompts[0], prompts[-1]),
             cached=(0, 0),
@@ -162,7 +162,7 @@ def _of_degree(table: CsvTable, rows: Sequence[int], tp: int) -> list[int]:
     return found
 
 
-class _Point(NamedTuple):
+class _MeasuredSize(NamedTuple):
     """What a measurement was of."""
 
     prompt: float
@@ -171,12 +171,12 @@ class _Point(NamedTuple):
 
 
 # Prompt time and token time.
-_Times = Mapping[_Point, tuple[float, float]]
+_Times = Mapping[_MeasuredSize, tuple[float, float]]
 
 
 def _points(table: CsvTable, rows: Sequence[int]) -> _Times:
     sizes = [table.numbers(column, low=1) for column in ("prompt_size", "batch_size", "token_size")]
-    points = [_Point(*(column[row] for column in sizes)) for row in rows]
+    points = [_MeasuredSize(*(column[row] for column in sizes)) for row in rows]
     prompt_ms, token_ms = (
         medians(zip(points, [times[row] for row in rows], strict=True))
         for times in map(table.numbers, ("prompt_time", "token_time"))

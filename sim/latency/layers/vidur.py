@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from sim.core.errors import InputError
+from sim.core.messages import unknown_name
 from sim.core.units import NS_PER_MS
 from sim.latency.curves import Curve
 from sim.latency.features import StepFeatures
@@ -15,8 +16,7 @@ from sim.latency.layers.attention import DecodeAttention, PrefillAttention
 from sim.latency.layers.chunks import chunks_of
 from sim.latency.layers.composition import LayerTimes
 from sim.latency.layers.csv_table import CsvTable, find_table, medians, need_table
-from sim.latency.layers.limits import Measured
-from sim.latency.names import unknown_name
+from sim.latency.layers.limits import MeasuredSpans
 
 _PREFIX, _SUFFIX = "time_stats.", ".median"
 _DEVICES = "num_tensor_parallel_workers"
@@ -56,7 +56,7 @@ def read_vidur(folder: Path, tp: int) -> LayerTimes:
     times = SeparateAttention(attention, _rows_of(attention, tp))
     device = folder.resolve().name
     low, high = times.decode.contexts
-    measured = Measured(
+    measured = MeasuredSpans(
         tokens=(once.knots[0], once.knots[-1]),
         chunk=(times.prefill.chunks[0], times.prefill.chunks[-1]),
         cached=(0, times.prefill.max_cached),

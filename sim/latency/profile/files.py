@@ -6,7 +6,7 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 
 from sim.core.errors import InputError
-from sim.latency.names import unknown_name
+from sim.core.messages import unknown_name
 from sim.latency.profile.format import LatencyProfile, parse_profile
 
 _SUFFIX = ".json"

@@ -11,7 +11,7 @@ from pydantic import Field, JsonValue, ValidationError, model_validator
 from sim.core.batch import ForwardMode
 from sim.core.errors import InputError
 from sim.core.json_object import parse_json_object
-from sim.latency.names import unknown_name
+from sim.core.messages import unknown_name
 from sim.latency.profile.terms import MODE_TERMS, ModeTerms
 from sim.strict_model import StrictModel
 

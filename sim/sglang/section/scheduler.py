@@ -5,8 +5,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
+from sim.core.messages import shorten, unknown_value
 from sim.core.units import ms_to_ns
-from sim.core.wording import shorten, unknown_value
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.policies.policy import POLICIES, PRIORITY_POLICIES
 from sim.sglang.scheduler.batching import StaticSettings

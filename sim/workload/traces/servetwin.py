@@ -31,7 +31,7 @@ _MAX_PRIORITY = (1 << 31) - 1
 _MAX_TOKEN_ID = (1 << 63) - 1
 
 
-class _Columns:
+class _TraceColumns:
     """The columns of a file while it is read."""
 
     def __init__(self) -> None:
@@ -87,7 +87,7 @@ def read_servetwin(path: Path, *, limit: int | None) -> TraceRows:
     Raises:
         InputError: the file or a line is bad.
     """
-    columns = _Columns()
+    columns = _TraceColumns()
     for line, row in islice(read_json_lines(path), limit):
         columns.add(line, row)
     require_rows(len(columns.arrivals), path)

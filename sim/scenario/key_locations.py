@@ -4,11 +4,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from sim.core.errors import KeyPath
-from sim.core.wording import dotted
+from sim.core.messages import dotted
 
 
 @dataclass(frozen=True, slots=True)
-class Origins:
+class KeyLocations:
     """Labels of key paths, in reading order: the file's lines first, then the options.
 
     Attributes:
@@ -21,15 +21,15 @@ class Origins:
     overridden: frozenset[KeyPath] = frozenset()
 
     @staticmethod
-    def of_lines(name: str, lines: Mapping[KeyPath, int]) -> "Origins":
-        return Origins({path: f"{name}:{line}" for path, line in lines.items()})
+    def of_lines(name: str, lines: Mapping[KeyPath, int]) -> "KeyLocations":
+        return KeyLocations({path: f"{name}:{line}" for path, line in lines.items()})
 
-    def with_override(self, path: KeyPath, label: str) -> "Origins":
-        """The origins after an option replaced everything at and below `path`."""
+    def with_override(self, path: KeyPath, label: str) -> "KeyLocations":
+        """The locations after an option replaced everything at and below `path`."""
         labels = {p: old for p, old in self.labels.items() if p[: len(path)] != path}
         labels[path] = label
         overridden = {p for p in self.overridden if p[: len(path)] != path} | {path}
-        return Origins(labels, frozenset(overridden))
+        return KeyLocations(labels, frozenset(overridden))
 
     def nearest(self, path: KeyPath) -> KeyPath:
         """The written path whose label fits `path`.
@@ -48,7 +48,7 @@ class Origins:
         """Rank of `path` in reading order."""
         return list(self.labels).index(self.nearest(path))
 
-    def culprit(self, paths: Iterable[KeyPath]) -> KeyPath:
+    def key_to_blame(self, paths: Iterable[KeyPath]) -> KeyPath:
         """Of several keys that contradict each other, the one to blame.
 
         That is the first one an option gave, else the first one written down, else the first.

@@ -1,4 +1,4 @@
-"""Words of error messages: what a value is, what was perhaps meant, all on one line."""
+"""Parts of error messages: what a value is, which known name is near, all on one line."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
@@ -18,7 +18,7 @@ def dotted(path: KeyPath) -> str:
 
 
 def describe(value: object) -> str:
-    """A YAML value in words."""
+    """A YAML value for a message: `the string 'x'`, `a list`, `null`, or the number itself."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -54,6 +54,14 @@ def unknown_value(what: str, value: object, known: Iterable[str]) -> str:
     if len(names) == 1:
         return f"unknown {what} {shown} (it can only be {names[0]})"
     return f"unknown {what} {shown} (one of: {', '.join(names)})"
+
+
+def unknown_name(what: str, name: str, known: Iterable[str]) -> str:
+    """`unknown model 'lama' (did you mean llama? known: gpt2, llama)`: always the whole list."""
+    known = sorted(known)
+    near = get_close_matches(name.lower(), known, n=1)
+    hint = f"did you mean {near[0]}? " if near else ""
+    return f"unknown {what} {name!r} ({hint}known: {', '.join(known)})"
 
 
 def one_line(text: str) -> str:

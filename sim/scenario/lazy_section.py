@@ -10,7 +10,7 @@ from pydantic_core import CoreSchema, core_schema
 
 
 @dataclass(frozen=True, slots=True)
-class LoadedLater:
+class LazySection:
     """An annotation: the value is a model of this name in this module.
 
     What is wrong with a value is told as if the field had the model's own type.

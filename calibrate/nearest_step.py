@@ -13,7 +13,7 @@ from sim.runlog.json_lines import Line
 _OTHER_MODE = 1e6
 
 
-class AlikeLatency:
+class NearestStepLatency:
     """Every step takes as long as the recorded step most like it.
 
     As long as a run decides what the recorded one did, that is the recorded step of the same
