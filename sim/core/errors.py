@@ -1,6 +1,6 @@
-"""The two kinds of failure: bad input (the user's to mend) and a broken invariant (ours)."""
+"""The two kinds of failure: bad input, which the user can mend, and a broken invariant: our bug."""
 
-# A key of a scenario: names of keys and indices of lists, from the outside in.
+# A key of a document: the names and list indices that lead to it from the top.
 KeyPath = tuple[str | int, ...]
 
 
@@ -10,9 +10,9 @@ class InputError(Exception):
     Command lines print it on stderr and exit with code 2.
 
     Attributes:
-        reason: what is wrong; the whole message but for the key.
-        key: the scenario's key that is wrong, if the error is about one. Code that knows
-            the scenario's file raises it again with the file and the line.
+        reason: what is wrong: the message without the key.
+        key: the key of the scenario that the error is about; empty if it is about none. Where the
+            scenario's file is known, such an error is raised again with file and line.
     """
 
     def __init__(self, reason: str, *, key: KeyPath = ()) -> None:
@@ -22,4 +22,4 @@ class InputError(Exception):
 
 
 class InvariantError(Exception):
-    """A rule of docs/invariants.md does not hold. Always our fault."""
+    """A rule of docs/invariants.md does not hold. This is always a bug of ours."""

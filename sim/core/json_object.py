@@ -11,7 +11,8 @@ def parse_json_object(text: str | bytes) -> dict[str, Any]:
     """The JSON object a text holds.
 
     Raises:
-        InputError: it holds none; the reason alone, as only the caller knows the text's place.
+        InputError: the text is no JSON object. The message is a reason alone: only the caller knows
+            where the text is from.
     """
     try:
         data = json.loads(text)
@@ -26,7 +27,7 @@ def read_json_object(path: Path) -> dict[str, Any]:
     """Read a file of one JSON object.
 
     Raises:
-        InputError: `path:LINE: reason`, or `path: reason` where no line is to blame.
+        InputError: `path:LINE: reason`, or `path: reason` if the error is not in one line.
     """
     try:
         data = json.loads(path.read_text(encoding="utf-8"))

@@ -33,7 +33,7 @@ def describe(value: object) -> str:
 
 
 def did_you_mean(word: object, known: Iterable[str]) -> str | None:
-    """The known name nearest to `word`, if any is near."""
+    """The known name that is spelled most like `word`; None if none is similar."""
     if not isinstance(word, str):
         return None
     near = get_close_matches(word, sorted(known), n=1)
@@ -43,7 +43,7 @@ def did_you_mean(word: object, known: Iterable[str]) -> str | None:
 
 
 def unknown_value(what: str, value: object, known: Iterable[str]) -> str:
-    """`unknown kind 'synthtic' (did you mean synthetic?)`, or the whole list."""
+    """`unknown kind 'synthtic' (did you mean synthetic?)`; all names if none is similar."""
     names = list(known)
     if not isinstance(value, str):
         return f"must be one of {', '.join(names)}, got {describe(value)}"

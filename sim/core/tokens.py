@@ -1,7 +1,8 @@
-"""Prompts and outputs as token ids that are made only when somebody looks at them.
+"""Prompts and outputs whose token ids are made only when they are needed.
 
-A *stream* is an endless, reproducible sequence of token ids named by a 32-bit seed. Prompts built
-of streams share a prefix exactly as far as their segments agree: all a prefix cache looks at.
+A *stream* is an endless, reproducible sequence of token ids named by a 32-bit seed. Prompts that
+begin with equal segments of streams share exactly those tokens as a prefix, and a prefix cache
+looks at nothing else.
 """
 
 from dataclasses import dataclass
@@ -24,12 +25,12 @@ _NO_TOKENS = np.empty(0, dtype=np.int64)
 
 
 class Prompt(Protocol):
-    """A prompt whose ids are expanded on demand, those asked for alone."""
+    """A prompt that makes only those token ids that are asked for."""
 
     def __len__(self) -> int: ...
 
     def token_ids(self, start: int = 0, stop: int | None = None) -> TokenIds:
-        """Ids `start` to `stop`, at most the prompt's length and its default; int64."""
+        """Ids `start` to `stop`; int64. By default, and at most, to the prompt's end."""
         ...
 
 
@@ -39,7 +40,7 @@ def stream_token_ids(seed: int, start: int, stop: int) -> TokenIds:
     Returns:
         int64, shape [stop - start], values 1000 to 1000 + 2**30 - 1.
     """
-    # Summed as Python integers: numpy warns when two scalars wrap around, arrays just do.
+    # Added as Python integers: numpy warns when the sum of two scalars wraps around.
     first = (((seed & 0xFFFFFFFF) << _INDEX_BITS) + GOLDEN_RATIO + start) & _UINT64_MAX
     if first + stop - start > _UINT64_MAX:
         return _to_token_ids(np.arange(stop - start, dtype=np.uint64) + np.uint64(first))
@@ -64,7 +65,7 @@ def _to_token_ids(x: NDArray[np.uint64]) -> TokenIds:
 
 @dataclass(frozen=True, slots=True)
 class SegmentPrompt:
-    """Segments `(seed, num_tokens)`: each is the first `num_tokens` of stream `seed`."""
+    """Segments `(seed, num_tokens)`, each the first `num_tokens` tokens of stream `seed`."""
 
     segments: tuple[tuple[int, int], ...]
 

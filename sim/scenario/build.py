@@ -29,10 +29,10 @@ class BuiltScenario:
     """Everything a run needs.
 
     Attributes:
-        loaded: where it came from.
+        loaded: the scenario it was built from.
         workload: all traffic.
         scheduler: settings of every replica.
-        latencies: one model a replica, as a model may have state.
+        latencies: one model for each replica, as a model may have state.
         model: shapes of the served model, if the scenario names one.
         hardware: the accelerator, if the scenario names one.
     """
@@ -50,7 +50,7 @@ def build(loaded: LoadedScenario, *, read_trace: TraceReader = read_trace) -> Bu
 
     Args:
         loaded: the scenario.
-        read_trace: how the rows of a trace are come by; a cache, for those who build often.
+        read_trace: reads the rows of a trace; callers that build often pass one that caches them.
 
     Raises:
         InputError: one line, about the scenario's key or about a line of the file it refers to.
@@ -85,9 +85,9 @@ def build(loaded: LoadedScenario, *, read_trace: TraceReader = read_trace) -> Bu
 def _with_loads(
     scenario: Scenario, model: ModelShape | None, latency: LatencyModel
 ) -> LatencyModel:
-    """The latency model, with what loads from host memory add to its steps.
+    """The latency model, with the time that loads from host memory add to steps.
 
-    Recorded steps have their loads in their times.
+    Recorded times contain their loads already.
     """
     host_cache, section = host_cache_of(scenario), scenario.latency
     if host_cache is None or isinstance(section, RecordedLatencyConfig):
@@ -103,10 +103,10 @@ def load_shapes(scenario: Scenario, base_dir: Path) -> tuple[ModelShape | None, 
 
 
 def build_scheduler_config(scenario: Scenario, *, base_dir: Path = Path()) -> ServerConfig:
-    """The scheduler's settings, with the pool size derived where the scenario leaves it out.
+    """The scheduler's settings; the pool size is derived if the scenario does not give it.
 
     Raises:
-        InputError: an unknown model or hardware, or no room for a single page beside the weights.
+        InputError: an unknown model or hardware, or no room for a page beside the weights.
     """
     config = _scheduler_config(scenario, *load_shapes(scenario, base_dir))
     return _with_policy(config, base_dir, _bare_policy_error)
@@ -131,10 +131,10 @@ def scheduler_config_with_pool(
     """The scheduler's settings on a server whose pool size is known.
 
     Args:
-        scenario: what it serves.
-        pool_tokens: the size.
+        scenario: what the server serves.
+        pool_tokens: KV tokens of the pool.
         base_dir: the scenario's folder, where a user's policy is looked for.
-        fail: makes an error about the policy's key out of a reason, see `policy_error`.
+        fail: makes an error about the policy's key from a reason; see `policy_error`.
 
     Raises:
         InputError: a user's policy cannot be loaded.
@@ -144,7 +144,7 @@ def scheduler_config_with_pool(
 
 
 def policy_error(loaded: LoadedScenario) -> Fail:
-    """Makes errors about the policy of a scenario, at its place in the file."""
+    """A function that makes errors about a scenario's policy, with file and line, from reasons."""
     return partial(loaded.error, POLICY_KEY)
 
 
@@ -161,7 +161,7 @@ def _with_policy(config: ServerConfig, base_dir: Path, fail: Fail) -> ServerConf
 def _derive_pool_tokens(
     scenario: Scenario, model: ModelShape | None, hardware: Hardware | None
 ) -> int:
-    """KV tokens, in whole pages, that fit beside the weights: the static share of memory."""
+    """KV tokens, in whole pages, that fit into the static share of memory beside the weights."""
     section = scenario.scheduler
     key = ("scheduler", section.pool_key)
     if model is None or hardware is None:
@@ -187,9 +187,9 @@ def _gib(num_bytes: float) -> str:
 
 @contextmanager
 def placed(loaded: LoadedScenario) -> Iterator[None]:
-    """Put the scenario's file and line before errors about one of its keys.
+    """Raise errors about a key of the scenario again, with its file and line.
 
-    Errors about another file name that file already.
+    Errors about another file are left as they are: they name it already.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""From YAML text and `--set` options to a validated scenario, or one line that says why not."""
+"""From YAML text and `--set` options to a validated scenario, or to a one-line error."""
 
 import hashlib
 import json
@@ -26,12 +26,12 @@ class LoadedScenario:
 
     Attributes:
         scenario: the scenario.
-        path: its file, as given; for embedded text, the name it was given.
+        path: its file, as given; for text that is in no file, the text's name.
         base_dir: what paths in the scenario are relative to.
-        content_hash: SHA-256 of the validated scenario, in hex. Defaults count as written;
-            neither key order nor comments nor the file's place matter. The source of a user's
-            policy counts too.
-        raw: the data before validation, options applied.
+        content_hash: SHA-256 of the validated scenario, in hex. A default that is written down
+            makes no difference, nor do the order of keys, comments, or the folder of the file. The
+            source of a user's policy is part of it.
+        raw: the data before validation, with options applied.
         locations: where each key was written.
     """
 
@@ -48,7 +48,7 @@ class LoadedScenario:
 
 
 def load_scenario(path: Path | str, overrides: Sequence[str] = ()) -> LoadedScenario:
-    """Read and validate a scenario file. Files it refers to are not looked at, but for a policy.
+    """Read and validate a scenario file. Of the files it refers to, only a policy's is read.
 
     Args:
         path: a YAML file.
@@ -76,7 +76,7 @@ def vary(loaded: LoadedScenario, changes: Sequence[Change]) -> LoadedScenario:
     """The scenario with some values changed, and without `BESIDE_THE_RUN`.
 
     Raises:
-        InputError: a change leads nowhere, or to something that is no scenario.
+        InputError: a change has no key to go to, or makes the scenario invalid.
     """
     base = {key: value for key, value in loaded.raw.items() if key not in BESIDE_THE_RUN}
     data, locations = apply_changes(base, loaded.locations, changes)
@@ -103,12 +103,13 @@ def content_hash(scenario: Scenario, base_dir: Path = Path()) -> str:
     The hash of a user's policy's source is part of it; `BESIDE_THE_RUN` is not.
 
     Raises:
-        InputError: that source cannot be found; the reason alone.
+        InputError: the policy's source cannot be found. The message is a reason without the key.
     """
     content = scenario.model_dump(mode="json", exclude=set(BESIDE_THE_RUN))
     section = scenario.scheduler
     if section.family == "sglang":
-        del content["scheduler"]["family"]  # as if there were no other
+        # So that scenarios from before the key existed keep their hashes.
+        del content["scheduler"]["family"]
     if isinstance(section, SchedulerSection) and is_user_policy(policy := section.schedule_policy):
         content["policy_source"] = source_hash(policy, base_dir)
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)

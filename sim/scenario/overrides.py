@@ -23,14 +23,14 @@ class Change(NamedTuple):
 def apply_overrides(
     data: Data, locations: KeyLocations, overrides: Sequence[str]
 ) -> tuple[Data, KeyLocations]:
-    """Apply options in order; the arguments are left as they are.
+    """Apply options in order; returns changed copies.
 
-    A path's parts are separated by dots; a whole number is an index where the data has a list.
-    Missing (or null) mappings on the way are created. The value is read like a YAML value.
+    The parts of a path are separated by dots; a number is an index where the data has a list.
+    Mappings on the way that are missing or null are created. The value is read as YAML.
 
     Raises:
-        InputError: the option has no `=`, an empty key, a value that is not YAML, or a path that
-            leads through something other than a mapping or list.
+        InputError: the option has no `=`, an empty key, a value that is not YAML, or a path through
+            something other than a mapping or list.
     """
     return apply_changes(data, locations, [_parse(override) for override in overrides])
 
@@ -38,14 +38,14 @@ def apply_overrides(
 def apply_changes(
     data: Data, locations: KeyLocations, changes: Sequence[Change]
 ) -> tuple[Data, KeyLocations]:
-    """Like `apply_overrides`, for values rather than text. They must not be altered later.
+    """Like `apply_overrides`, for values that are no text. The caller must not alter them later.
 
     Raises:
         InputError: a path with an empty part, or through something other than a mapping or list.
     """
     changed = deepcopy(data)
     for path_text, value, label in changes:
-        # A later change may go into this value.
+        # Copied, as a later change may be to a key inside this value.
         path = _set(changed, path_text.strip().split("."), deepcopy(value), label)
         locations = locations.with_override(path, label)
     return changed, locations

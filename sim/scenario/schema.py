@@ -39,7 +39,7 @@ Milliseconds = Annotated[float, Field(gt=0)]
 
 
 def _family_of(section: Any) -> str:
-    """The family a scheduler section is of: SGLang's, unless it says so."""
+    """The family of a scheduler section; SGLang's if the section names none."""
     if isinstance(section, dict):
         return str(section.get("family", "sglang"))
     return str(getattr(section, "family", "sglang"))
@@ -49,7 +49,7 @@ AnySchedulerSection = Annotated[
     Annotated[SchedulerSection, Tag("sglang")] | Annotated[VllmSection, Tag("vllm")],
     Discriminator(
         _family_of,
-        # As pydantic tells of a discriminator that is a key.
+        # The words pydantic uses when a discriminating key has an unknown value.
         custom_error_type="union_tag_invalid",
         custom_error_context={
             "discriminator": "family",
@@ -61,14 +61,14 @@ AnySchedulerSection = Annotated[
 
 
 class SloSection(StrictModel):
-    """What a request must meet to count as good; an absent limit is always met."""
+    """The limits within which a request counts as good; a limit that is not given is always met."""
 
     ttft_ms: Milliseconds | None = None
     tpot_ms: Milliseconds | None = None
     e2e_latency_ms: Milliseconds | None = None
 
 
-# Sections that say nothing of a single run: what to run, and what to draw of it.
+# Sections that do not change a single run: they say which runs to make and what to draw of them.
 BESIDE_THE_RUN = frozenset({"sweep", "report", "tune"})
 
 
@@ -112,6 +112,6 @@ class Scenario(StrictModel):
 
 
 def host_cache_of(scenario: Scenario) -> HostCacheSection | None:
-    """The host tier, which SGLang's servers may have."""
+    """The scenario's host memory tier, which only SGLang's family has; None without one."""
     section = scenario.scheduler
     return section.host_cache if isinstance(section, SchedulerSection) else None
