@@ -27,19 +27,19 @@ def build_latency(
     overlaps: bool = True,
     replica: int = 0,
 ) -> LatencyModel:
-    """The latency model a scenario asks for: one call for each replica, as a recording has state.
+    """The latency model a scenario asks for; called once for each replica, as models have state.
 
     Args:
         config: the scenario's section.
         model: shapes of the served model, if known.
         hardware: the accelerator, if known.
         base_dir: what paths are relative to.
-        overlaps: the scheduler overlaps; profiles have host times for either way.
-        replica: which server the model is for; recordings know their servers.
+        overlaps: the scheduler decides a step while the one before runs.
+        replica: the number of the server that the model is for; a recording may be of several.
 
     Raises:
-        InputError: a roofline without model or hardware, or an unusable recording, profile or
-            table.
+        InputError: a model or hardware that the kind needs is missing, or the recording, profile or
+            table that the section names cannot be used.
     """
     if isinstance(config, LinearLatencyConfig):
         return LinearLatency(**config.model_dump(exclude={"kind"}))

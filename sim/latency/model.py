@@ -1,4 +1,4 @@
-"""How long a step takes: the seam every latency model fits."""
+"""How long a step takes: the interface of all latency models."""
 
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -23,9 +23,9 @@ class LatencyModel(Protocol):
 
     `step_ns` and `decode_run_ns` change nothing: asked again they answer the same, and no answer
     depends on what was asked before. `consume` tells the model which steps really ran: of a decode
-    run these are fewer than were asked about when an arrival cuts the run short. What a model keeps
-    of them is its own affair: a recording moves on, a profile counts steps outside its range, most
-    keep nothing. One model serves one replica.
+    run these are fewer than were asked about when an arrival cuts the run short. A recording then
+    moves on, a profile counts the steps outside its range; most models do nothing. One model serves
+    one replica.
     """
 
     def step_ns(self, step: StepFeatures) -> StepTime:
@@ -60,17 +60,17 @@ class LatencyModel(Protocol):
 
 @runtime_checkable
 class Ranged(Protocol):
-    """A latency model that knows where it was measured."""
+    """A latency model that knows between which sizes it was measured."""
 
     def left_range(self) -> RangeReport:
-        """How many of the steps consumed so far lay outside, and in what."""
+        """How many of the steps that ran so far lay outside, and in what size."""
         ...
 
 
 def latency_source(model: LatencyModel) -> str | None:
-    """Where a model's times were measured, if it is not this project that answers for them.
+    """Where a model's times were measured, if not by this project; else None.
 
-    Such a model has an attribute `source` of one line, which results are to name.
+    A model of others' times has an attribute `source`: one line, which results show.
     """
     source = getattr(model, "source", None)
     return None if source is None else str(source)

@@ -1,4 +1,4 @@
-"""What the composition of a step asks of measured operator times."""
+"""The questions that composing a step's time asks a database of operator times."""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -9,8 +9,8 @@ from sim.latency.aiconfigurator.operators import AttentionOperator, TokenOperato
 class OperatorDatabase(Protocol):
     """Milliseconds of operators on one kind of device. Sizes are whole numbers from 1 on.
 
-    Every method takes sizes of a model once and gives a function of the sizes of a step, which
-    raises InputError where there is no data to answer from.
+    Every method takes sizes of a model and returns a function of sizes of a step. That function
+    raises InputError where the database has no data.
     """
 
     @property
@@ -19,16 +19,16 @@ class OperatorDatabase(Protocol):
         ...
 
     def token_timer(self, operators: Sequence[TokenOperator]) -> Callable[[int], float]:
-        """All the operators together, over a number of tokens."""
+        """The time of all these operators together, over a number of tokens."""
         ...
 
     def prefill_timer(self, attention: AttentionOperator) -> Callable[[int, int, int], float]:
-        """Attention of prefill rows: over their number, and each row's new and cached tokens.
+        """Attention of prefill rows, over their number and each row's new and cached tokens.
 
         The number of cached tokens may be 0.
         """
         ...
 
     def decode_timer(self, attention: AttentionOperator) -> Callable[[int, int], float]:
-        """Attention of a number of decode rows, each attending to so many tokens."""
+        """Attention of decode rows, over their number and the tokens that each attends to."""
         ...

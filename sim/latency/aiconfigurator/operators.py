@@ -1,7 +1,7 @@
 """What one step of a model runs on each device, operator by operator.
 
-Only sizes: how long an operator takes is `aiconfigurator_database`'s business. Widths are numbers
-of activations a token, in 16 bits each.
+This module knows sizes only; an `OperatorDatabase` knows how long operators take. Widths are
+numbers of activations of a token, of 16 bits each.
 """
 
 from typing import NamedTuple
@@ -22,7 +22,7 @@ class MatrixProduct(NamedTuple):
 
 
 class Elementwise(NamedTuple):
-    """`repeats` passes that read and write activations and hardly compute: norms, activations."""
+    """`repeats` passes that read and write activations and compute little, such as norms."""
 
     name: str
     repeats: int
@@ -31,7 +31,7 @@ class Elementwise(NamedTuple):
 
 
 class EmbeddingLookup(NamedTuple):
-    """Each token's row of the embedding table."""
+    """A read of each token's row of the embedding table."""
 
     name: str
     num_rows: int
@@ -39,7 +39,7 @@ class EmbeddingLookup(NamedTuple):
 
 
 class AllReduceOperator(NamedTuple):
-    """`repeats` sums of every token's activations over `num_devices` devices."""
+    """`repeats` sums over `num_devices` devices of every token's activations."""
 
     name: str
     repeats: int
@@ -48,7 +48,7 @@ class AllReduceOperator(NamedTuple):
 
 
 class AttentionOperator(NamedTuple):
-    """`repeats` attentions of one device's share of the heads."""
+    """`repeats` attention calls for one device's share of the heads."""
 
     repeats: int
     num_heads: int
@@ -60,12 +60,12 @@ TokenOperator = MatrixProduct | Elementwise | EmbeddingLookup | AllReduceOperato
 
 
 class StepOperators(NamedTuple):
-    """A step on one device.
+    """The operators of a step on one device.
 
     Attributes:
         tokens: run on every new token of the step, prefill and decode rows together.
         head: run on every row that gets logits.
-        attention: run apart on prefill rows and on decode rows.
+        attention: run once for the prefill rows and once for the decode rows.
     """
 
     tokens: tuple[TokenOperator, ...]
@@ -76,7 +76,7 @@ class StepOperators(NamedTuple):
 def step_operators(model: ModelShape, tp: int) -> StepOperators:
     """Split a model over `tp` devices: heads, inner width and vocabulary.
 
-    KV heads are repeated where there are fewer of them than devices.
+    If there are fewer KV heads than devices, several devices hold the same one.
 
     Raises:
         InputError: the heads or the inner width do not divide by `tp`.
@@ -94,7 +94,7 @@ def step_operators(model: ModelShape, tp: int) -> StepOperators:
         MatrixProduct("attention output", layers, hidden, attention_width),
         MatrixProduct("MLP up", layers, up_width, hidden),
         MatrixProduct("MLP down", layers, hidden, inner_width),
-        # Two a layer, each fused with the residual sum: both are read and both written.
+        # Two norms a layer, each fused with the residual sum: both are read and written.
         Elementwise("norms", 2 * layers, 2 * hidden, 2 * hidden),
         Elementwise("activation", layers, up_width, inner_width),
     ]

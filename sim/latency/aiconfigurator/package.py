@@ -1,8 +1,8 @@
-"""Measured operator times out of the package aiconfigurator-core, an optional extra.
+"""Measured operator times from the package aiconfigurator-core, an optional extra.
 
-The only module that imports it, and only when a scenario asks: it is 110 MB. Follows version
-0.12: databases and their versions come from `sdk.perf_database`, times from the ad-hoc operator
-lists of `sdk.engine.EngineHandle`. It needs no network.
+Only this module imports the package, and only for scenarios that ask for it, as it is 110 MB large.
+This follows version 0.12: databases and their versions come from `sdk.perf_database`, times from
+the ad-hoc operator lists of `sdk.engine.EngineHandle`. No network is needed.
 """
 
 import logging
@@ -22,7 +22,7 @@ from sim.latency.aiconfigurator.operators import (
 )
 
 _DISTRIBUTION = "aiconfigurator-core"
-# Widths that models have; a message says which of them were measured.
+# Widths of heads that models have; error messages say which of them were measured.
 _HEAD_DIMS = (64, 80, 96, 128, 192, 256, 512)
 
 
@@ -30,12 +30,12 @@ _HEAD_DIMS = (64, 80, 96, 128, 192, 256, 512)
 def open_database(system: str, backend: str, wanted_version: str | None) -> "PackageDatabase":
     """The measurements on `system` of the kernels that `backend` uses.
 
-    Replicas share it: it takes half a second and some 60 MB, and keeps nothing between questions.
+    Replicas share one: opening it takes half a second and 60 MB, and it has no state.
 
     Args:
-        system: as the package calls it, for instance `h200_sxm`.
+        system: the package's name of it, for instance `h200_sxm`.
         backend: `sglang`, `vllm` or `trtllm`.
-        wanted_version: of the backend; None is the newest that was measured in full.
+        wanted_version: the backend's version; None: the newest one that was measured in full.
 
     Raises:
         InputError: the package is absent, or has no such database.
@@ -48,7 +48,7 @@ def open_database(system: str, backend: str, wanted_version: str | None) -> "Pac
             " (pip install 'servetwin[aiconfigurator]')",
             key=("latency",),
         ) from None
-    # It warns of rows it borrowed for other models' tables; what it cannot answer, it raises.
+    # It logs warnings about rows taken from other models' tables. What it cannot answer raises.
     logging.getLogger("aiconfigurator_core").setLevel(logging.ERROR)
     from aiconfigurator_core.sdk import perf_database
 
@@ -63,7 +63,7 @@ def open_database(system: str, backend: str, wanted_version: str | None) -> "Pac
 def _known_version(
     perf_database: Any, system: str, backend: str, wanted_version: str | None
 ) -> str:
-    """The version to open; where one of the three names is unknown, says which there are."""
+    """The version to open. An error about an unknown name says which names there are."""
     versions: dict[str, str] | None = perf_database.get_version_slots(system, backend)
     if versions is None:
         supported = perf_database.get_supported_databases()
@@ -82,7 +82,7 @@ def _known_version(
 
 
 class PackageDatabase:
-    """`OperatorDatabase` on a database of the package, whose types are not ours to name."""
+    """An `OperatorDatabase` on a database of the package, whose classes have no types."""
 
     def __init__(self, database: Any, source: str) -> None:
         from aiconfigurator_core.sdk import common, engine, operations
@@ -120,7 +120,7 @@ class PackageDatabase:
         return lambda rows, context: ask(batch_size=rows, s=context)
 
     def _operator(self, operator: TokenOperator) -> Any:
-        """The package's own form of an operator; it takes the sizes in our order."""
+        """The package's object for an operator. Its arguments have the order of our fields."""
         if isinstance(operator, MatrixProduct):
             return self._operations.GEMM(*operator, self._weights)
         if isinstance(operator, Elementwise):
@@ -137,7 +137,7 @@ class PackageDatabase:
         return self._attention_wire(operator, "_context_attention_data")
 
     def _attention_wire(self, operator: Any, table: str) -> str:
-        """With the kernels tried in the order in which the backend itself prefers them."""
+        """An attention operator that tries kernels in the order in which the backend does."""
         from aiconfigurator_core.sdk.operations.attention import resolved_lane_order_for_op
 
         operator._lane_order = resolved_lane_order_for_op(self._database, table)
@@ -150,7 +150,7 @@ class PackageDatabase:
         try:
             times = self._handle.evaluate_ops_json(wire, is_context=is_context, **sizes)
         except (RuntimeError, ValueError):
-            # The package's message is a page of table keys.
+            # The package's own message is a page of table keys.
             reason = f"{self._source}: no data for {describe()}"
             raise InputError(reason, key=("latency",)) from None
         return float(sum(time_ms for _, time_ms, _, _ in times))

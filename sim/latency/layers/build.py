@@ -1,4 +1,4 @@
-"""From a scenario's section to a model: which format lies at a path, and what goes with it."""
+"""From a scenario's section to a model: finds the format at a path, checks keys against it."""
 
 from collections.abc import Callable
 from functools import lru_cache
@@ -26,7 +26,7 @@ _PATH_KEY = ("latency", "path")
 def build_layers(
     config: LayersLatencyConfig, *, model: ModelShape | None, base_dir: Path, overlaps: bool = True
 ) -> LayersLatency:
-    """The model a section asks for.
+    """The latency model that a section asks for.
 
     Args:
         config: the section.
@@ -35,8 +35,8 @@ def build_layers(
         overlaps: the scheduler decides a step while the one before runs.
 
     Raises:
-        InputError: nothing of a known format lies at the path, something in it is spoilt, or keys
-            are missing, too many, or at odds with it.
+        InputError: there is no known format at the path, a file is spoilt, or keys are missing, not
+            for this format, or in contradiction to the file.
     """
     host = _host_times(config, base_dir)
     path = base_dir / config.path
@@ -98,7 +98,7 @@ def _reader(folder: Path) -> _Reader:
 
 
 def _read(reader: _Reader, folder: Path, tp: int) -> LayerTimes:
-    """Read once for all replicas: tables are long, and nothing changes them."""
+    """Read once for all replicas, unless a file has changed meanwhile: tables are long."""
     found = (path for part in ("*", f"tp{tp}/*") for path in folder.glob(part))
     files = sorted(path for path in found if path.is_file())
     stamps = tuple((str(path), path.stat().st_mtime_ns, path.stat().st_size) for path in files)
@@ -113,7 +113,7 @@ def _read_kept(
 
 
 def _known_shape(name: str | None) -> ModelShape | None:
-    """The shape of a model on Hugging Face, if our own table has it."""
+    """The shape of a model by its Hugging Face name; None if our own table does not have it."""
     if name is None:
         return None
     known = name.rpartition("/")[2].lower().removesuffix(_FINETUNED)
@@ -122,7 +122,7 @@ def _known_shape(name: str | None) -> ModelShape | None:
 
 
 def _check_same(times: LayerTimes, shape: ModelShape | None) -> None:
-    """The layers must be those of the scenario's model, as far as the table tells."""
+    """Raise InputError if the table says that its layers are of another model."""
     if shape is None:
         return
     measured = _known_shape(times.model)

@@ -1,4 +1,4 @@
-"""The latency model over composed step times: host time, runs of steps, ranges."""
+"""The latency model on composed device times: it adds host time, decode runs and ranges."""
 
 from collections.abc import Mapping, Sequence
 from typing import Protocol
@@ -15,11 +15,11 @@ from sim.latency.range_report import RangeReport
 
 
 class DeviceTimes(Protocol):
-    """Device times of steps, put together from a table.
+    """Device times of steps, composed of a table.
 
     Attributes:
-        source: what the table says of itself, in one line.
-        limits: where it was measured.
+        source: one line that says where the times were measured.
+        limits: the sizes between which the table was measured.
     """
 
     @property
@@ -29,7 +29,7 @@ class DeviceTimes(Protocol):
     def limits(self) -> Mapping[ForwardMode, Sequence[Limit]]: ...
 
     def decode_line(self, rows: int) -> LayersDecodeTimes:
-        """Times of decode steps of so many rows."""
+        """Times of decode steps with this number of rows."""
         ...
 
     def prefill_ns(self, step: StepFeatures) -> float:
@@ -38,10 +38,11 @@ class DeviceTimes(Protocol):
 
 
 class LayersLatency:
-    """Device times composed of a table, and the time of the host that a step waits for.
+    """Device times composed of a table, and the host time that the device waits for.
 
-    What overlap scheduling hides of the host's work cannot be seen from outside and is no part of
-    it: under overlap these times are added to the device's, which nothing hides.
+    Host times are fitted to what was seen from outside of a server. Overlap scheduling hides a part
+    of the host's work, which the fit does not see. So with overlap the fitted times are added to
+    the device's, where nothing hides them.
     """
 
     def __init__(
@@ -56,10 +57,9 @@ class LayersLatency:
 
         Args:
             composition: device times.
-            host: of each step.
+            host: host times of steps.
             overlaps: the scheduler decides a step while the one before runs.
-            corrects_spread: decode rows of unequal contexts take longer than equal ones, if the
-                table says so.
+            corrects_spread: apply the table's correction for decode rows of unequal context.
         """
         self.source = composition.source
         self._overlaps = overlaps
@@ -93,7 +93,7 @@ class LayersLatency:
         self._ranges.count(first, num_steps)
 
     def left_range(self) -> RangeReport:
-        """How many of the steps that ran left the table, and in what."""
+        """How many of the steps that ran lay outside the table, and in what size."""
         return self._ranges.report()
 
     def _line(self, rows: int) -> LayersDecodeTimes:
@@ -103,7 +103,7 @@ class LayersLatency:
         return line
 
     def _contexts(self, step: StepFeatures) -> tuple[int, int, int]:
-        """Of its decode rows: all, the longest, the shortest; 0 if that is not asked for."""
+        """Context of all decode rows, of the longest, of the shortest; 0: not used."""
         context = step.num_decode_context_tokens
         if not self._corrects_spread:
             return context, 0, 0

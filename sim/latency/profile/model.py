@@ -1,4 +1,4 @@
-"""Step times from a latency profile: what was measured on a device, fitted (docs/profile.md)."""
+"""Step times from a latency profile, which was fitted to a device (docs/profile.md)."""
 
 from pathlib import Path
 
@@ -22,9 +22,9 @@ _EXTEND, _DECODE, _MIXED = ForwardMode.EXTEND, ForwardMode.DECODE, ForwardMode.M
 class ProfileLatency:
     """Device and host time of a step, from a profile's terms and corrections.
 
-    A mode the profile lacks is refused when it is asked for; but mixed steps are put together from
-    extend and decode: the decode rows count as tokens of the prefill, and their context costs what
-    it costs in a decode step.
+    If the profile lacks a mode, steps of that mode raise InputError. Only mixed steps can be
+    composed of extend and decode: decode rows then count as prefill tokens, and their context costs
+    what it costs in a decode step.
     """
 
     def __init__(self, profile: LatencyProfile, *, overlaps: bool = True) -> None:
@@ -32,8 +32,8 @@ class ProfileLatency:
 
         Args:
             profile: what to predict with.
-            overlaps: the scheduler decides a step while the one before runs: its host time is
-                that measured under overlap. Where only the other kind was measured, that is used.
+            overlaps: the scheduler decides a step while the one before runs, so the host times are
+                those measured with overlap. If only the other kind was measured, that is used.
         """
         self.profile = profile
         self._graph_sizes = profile.graph_sizes
@@ -67,11 +67,11 @@ class ProfileLatency:
         self._ranges.count(first, num_steps)
 
     def left_range(self) -> RangeReport:
-        """How many of the steps that ran left the profile's range, and in what."""
+        """How many of the steps that ran lay outside the profile's range, and in what quantity."""
         return self._ranges.report()
 
     def _line(self, step: StepFeatures) -> ProfileDecodeTimes:
-        """Everything about a decode step but its context depends on its number of rows."""
+        """The times of decode steps with as many rows; only the context is left to vary."""
         rows = step.num_decode_rows
         line = self._lines.get(rows)
         if line is None:
@@ -102,7 +102,7 @@ class ProfileLatency:
         host = self._host.get(step.mode)
         if host is not None:
             return host.at(step, 0)
-        # Only mixed steps come this far: the longer of the two kinds they are made of.
+        # Only composed mixed steps get here: they take the longer of both host times.
         return max(self._host[_EXTEND].at(step, 0), self._host[_DECODE].at(step, 0))
 
     def _never_measured(self, mode: ForwardMode) -> InputError:
@@ -114,7 +114,7 @@ class ProfileLatency:
 
 
 def _host_of(profile: LatencyProfile, overlaps: bool) -> list[tuple[ForwardMode, HostTerms]]:
-    """Each mode's host time under the scheduling asked for, else under the next best known."""
+    """Each mode's host terms: of this way of scheduling, else the other, else parts."""
     measured = ("overlap", "normal") if overlaps else ("normal", "overlap")
     found: dict[ModeName, HostTerms] = {}
     for scheduling in ("not measured", *reversed(measured)):

@@ -15,7 +15,7 @@ class Surface:
         second_knots: Sequence[float],
         values: Sequence[Sequence[float]],
     ) -> None:
-        """Take a row of values, one for each second knot, for each first knot."""
+        """Take for each knot of the first axis a row of values, one for each knot of the second."""
         self._first_knots = list(first_knots)
         self._second_knots = list(second_knots)
         self._curves = [Curve(second_knots, row, held=True) for row in values]
