@@ -11,7 +11,7 @@ from sim.strict_model import StrictModel
 from sim.workload.limits import MAX_CV, MAX_RATE_RPS, MAX_REQUESTS, MAX_TIME_NS, Float64, Int64
 
 _Rate = Annotated[float, Field(gt=0, le=MAX_RATE_RPS)]
-# Gaps that vary less are equal in floating point, and the square of `cv` may be no float.
+# Gaps with a smaller `cv` are equal in floating point, and its square may underflow.
 _MIN_CV = 1e-15
 _Seconds = Annotated[float, Field(ge=0, le=1e9)]
 
@@ -71,10 +71,10 @@ ThinkTime = Annotated[ConstantThink | ExponentialThink, Field(discriminator="kin
 def draw_arrivals_ns(
     arrivals: Arrivals, num_arrivals: int, rng: np.random.Generator, *, key: KeyPath
 ) -> Int64:
-    """Draw arrival times in ns from time 0, never decreasing, shape [num_arrivals].
+    """Draw arrival times in ns, counted from time 0, ascending; shape [num_arrivals].
 
     Raises:
-        InputError: the last of them does not fit the clock; names `key`.
+        InputError: the last time is beyond the clock's range; the error is about `key`.
     """
     index = np.arange(num_arrivals, dtype=np.float64)
     at_s: Float64
@@ -97,7 +97,7 @@ def draw_think_ns(
     """Draw think times in ns, shape [num_draws].
 
     Raises:
-        InputError: one of them does not fit the clock; names `key`.
+        InputError: a time is beyond the clock's range; the error is about `key`.
     """
     match think:
         case ConstantThink():
@@ -108,7 +108,7 @@ def draw_think_ns(
 
 
 def _slowed(at_s: Float64, rate_rps: float) -> Float64:
-    """Times at one a second, at this rate instead; infinite where they are beyond all floats."""
+    """Times of one arrival a second, rescaled to a rate; infinite where a float overflows."""
     with np.errstate(over="ignore"):
         return at_s / rate_rps
 

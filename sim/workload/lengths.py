@@ -1,4 +1,4 @@
-"""Distributions of whole numbers: tokens of a prompt, tokens of an answer, turns of a session."""
+"""Distributions of whole numbers, such as a prompt's tokens or a session's turns."""
 
 from typing import Annotated, Literal, Self
 
@@ -90,7 +90,7 @@ def draw_lengths(
     """Draw whole numbers >= 1, shape [num_draws].
 
     Raises:
-        InputError: a draw is above the limit on tokens; names `key`.
+        InputError: a draw is above the limit on tokens; the error is about `key`.
     """
     drawn = _draw(distribution, num_draws, rng)
     if isinstance(distribution, LognormalLength | GeometricLength):

@@ -1,4 +1,4 @@
-"""Prompts that begin alike: a system prompt for all, a prefix for the members of a group."""
+"""Prompts with shared beginnings: one system prompt for all, one prefix for each group."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -34,7 +34,7 @@ class Prefixes(StrictModel):
 
 @dataclass(frozen=True, slots=True)
 class PrefixedPrompts:
-    """System prompt, then the group's prefix, then text of the row's own.
+    """Prompts of a system prompt, then the group's prefix, then text of their own.
 
     `group` has shape [num_rows], `NO_GROUP` where there is no prefix; `group_tokens` has shape
     [num_groups]. The three `_seed`s are the first token streams of system, groups and rows.
@@ -50,7 +50,7 @@ class PrefixedPrompts:
 
     @property
     def num_tokens(self) -> Int64:
-        # Appended last so that NO_GROUP, which is -1, finds it.
+        # A 0 at the end, which the index NO_GROUP, -1, finds.
         prefix_tokens = np.append(self.group_tokens, 0)[self.group]
         return self.system_tokens + prefix_tokens + self.own_tokens
 

@@ -17,10 +17,10 @@ from sim.workload.table import ClosedLoopWorkload, LazySequence, OpenLoopWorkloa
 
 @dataclass(frozen=True, slots=True)
 class SessionPrompts:
-    """Row i is a turn of session `session[i]`, whose turns begin at row `offsets[session[i]]`.
+    """Prompts of turns: row i is of session `session[i]`, which begins at `offsets[session[i]]`.
 
-    A prompt is the session's system prompt, then user text and quoted answer of every earlier
-    turn, then the turn's user text. The `_seed`s are the token streams of row 0.
+    A prompt is the session's system prompt, then the user text and the quoted answer of every
+    earlier turn, then the turn's user text. The two `_seed`s are those of row 0.
     """
 
     session: Int64
@@ -55,10 +55,10 @@ class SessionPrompts:
 def build_sessions(
     config: SessionsConfig, context: BuildContext
 ) -> OpenLoopWorkload | ClosedLoopWorkload:
-    """Draw the sessions.
+    """Draw all sessions, their turns and their texts.
 
     Raises:
-        InputError: the drawn turns are too many, or a conversation grows too long.
+        InputError: there are too many turns, or a conversation gets too long.
     """
     random, key = context.random, context.key
     turns = draw_lengths(config.turns, config.sessions, random.stream("turns"), key=(*key, "turns"))
@@ -126,18 +126,18 @@ def _draw_prompts(
             key=(*context.key, "user_tokens"),
         ),
         user_seed=streams.take(num_turns),
-        # A finished answer's last token is the end token, which nobody quotes; an answer cut off
-        # by the client's limit has none.
+        # The last token of a finished answer is the end token, which is not quoted. An answer that
+        # the client's limit cuts off has no end token.
         quoted_tokens=np.where(limits < output_tokens, limits, output_tokens - 1),
         output_seed=streams.take(num_turns),
     )
 
 
 def _sum_within_sessions(delay_ns: Int64, turns: Int64, first_rows: Int64, key: KeyPath) -> Int64:
-    """Cumulative sums that begin anew in every session.
+    """Sums of delays from the beginning of each session.
 
-    The running sum over all sessions may wrap around; a session's own part of it is right all the
-    same as long as that part fits, which the sum in floats tells.
+    The sum over all sessions may overflow and wrap around. The difference of two of its values is
+    right nevertheless if it fits the clock, which is checked in floating point.
     """
     longest_ns = np.add.reduceat(delay_ns.astype(np.float64), first_rows).max()
     if longest_ns > MAX_TIME_NS:

@@ -1,4 +1,4 @@
-"""Independent requests: at random times, or by clients that wait for their answers."""
+"""Independent requests, sent at random times or by clients that wait for answers."""
 
 import numpy as np
 

@@ -1,11 +1,11 @@
 """AIPerf's records: `profile_export.jsonl`, one JSON object a request.
 
 Format of AIPerf 0.13.0 and 0.1.1 (`aiperf/common/models/record_models.py`, `MetricRecordInfo`):
-`metadata` with wall-clock ns, `metrics` of a `value` and its `unit` each, `error`. A failed request
-has `error`, no latencies, and its prompt's length as `error_isl`. Tokens are counted by the client
-unless the server's own count (`usage_prompt_tokens`, `usage_completion_tokens`) is there. Arrivals
-are the client's. Prompts are in `inputs.json` beside the records; AIPerf 0.1.1 counts of a
-conversation's later turns only what is new.
+`metadata` with wall-clock ns; `metrics`, each with a `value` and a `unit`; and `error`. A failed
+request has an `error`, no latencies, and the length of its prompt as `error_isl`. The server's
+token counts (`usage_prompt_tokens`, `usage_completion_tokens`) are used if they are there, else the
+client's. A request arrives when the client sends it. Prompts are in `inputs.json` beside the
+records. For later turns of a conversation AIPerf 0.1.1 counts only the tokens that are new.
 """
 
 from collections.abc import Mapping
@@ -25,10 +25,10 @@ _UNIT_NS = {
 
 
 def read_aiperf(path: Path) -> ImportedRun:
-    """Read all records, those of the warm-up among them.
+    """Read all records, the warm-up's, too.
 
     Raises:
-        InputError: the file, or a record without what a request needs.
+        InputError: the file cannot be read, or a record lacks what a request needs.
     """
     requests: list[ImportedRequest] = []
     places: list[tuple[str, int]] = []
@@ -49,7 +49,7 @@ def read_aiperf(path: Path) -> ImportedRun:
 def _with_prompts(
     path: Path, requests: list[ImportedRequest], places: list[tuple[str, int]]
 ) -> tuple[list[ImportedRequest], list[str]]:
-    """With what `inputs.json` tells of the prompts, and whether anything is told."""
+    """Add the prompts that `inputs.json` has; also returns whether it has any."""
     inputs = path.with_name("inputs.json")
     if any(turn for _, turn in places):
         return requests, [
@@ -137,7 +137,7 @@ def _metric(line: TextLine, metrics: JsonObject, key: str) -> tuple[object, str]
 
 
 def _count(line: TextLine, metrics: JsonObject, *keys: str) -> int | None:
-    """The first of them that is there."""
+    """The first of these metrics that the record has."""
     for key in keys:
         metric = _metric(line, metrics, key)
         if metric is None:

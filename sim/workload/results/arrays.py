@@ -1,4 +1,4 @@
-"""The parallel arrays of benchmark results, each value checked; errors name key and place."""
+"""The parallel arrays of benchmark results; errors name the key and the index."""
 
 from collections.abc import Sequence
 from decimal import Decimal
@@ -10,7 +10,7 @@ from sim.workload.traces.lines import JsonObject, TextLine
 
 
 def array(line: TextLine, row: JsonObject, key: str, *, hint: str) -> list[object]:
-    """The list at `key`; `hint` says how results come to have it."""
+    """The list at `key`; `hint` tells the user how to get results that have it."""
     value = row.get(key)
     if value is None:
         raise line.error(key, f"missing: {hint}")
@@ -20,7 +20,7 @@ def array(line: TextLine, row: JsonObject, key: str, *, hint: str) -> list[objec
 
 
 def require_equal_lengths(line: TextLine, arrays: dict[str, list[object]]) -> int:
-    """How many requests there are, at least one."""
+    """The number of requests: the length that all arrays have, at least 1."""
     (first, values), *others = arrays.items()
     for key, other in others:
         if len(other) != len(values):
@@ -31,7 +31,7 @@ def require_equal_lengths(line: TextLine, arrays: dict[str, list[object]]) -> in
 
 
 def tokens(line: TextLine, key: str, values: Sequence[object]) -> list[int]:
-    """Whole numbers from 0 on."""
+    """Values that must be whole numbers of at least 0."""
     for place, value in enumerate(values):
         if type(value) is not int or not 0 <= value <= MAX_TOKENS:
             raise line.error(f"{key}[{place}]", why_not_whole(value, 0, MAX_TOKENS))
@@ -39,7 +39,7 @@ def tokens(line: TextLine, key: str, values: Sequence[object]) -> list[int]:
 
 
 def texts(line: TextLine, key: str, values: Sequence[object]) -> list[str]:
-    """Texts, none as empty ones."""
+    """Values that must be texts; null counts as an empty one."""
     for place, value in enumerate(values):
         if value is not None and not isinstance(value, str):
             raise line.error(f"{key}[{place}]", f"{shown(value)} is not text")
@@ -47,14 +47,14 @@ def texts(line: TextLine, key: str, values: Sequence[object]) -> list[str]:
 
 
 def seconds_ns(line: TextLine, key: str, values: Sequence[object]) -> list[int]:
-    """Seconds from 0 on, as ns."""
+    """Values that must be at least 0 seconds; returned in ns."""
     return [
         round(_seconds(line, f"{key}[{i}]", value) * NS_PER_S) for i, value in enumerate(values)
     ]
 
 
 def sums_ns(line: TextLine, key: str, values: Sequence[object]) -> tuple[list[int], list[int]]:
-    """Of lists of seconds: how many they are, and their sums in ns."""
+    """Values that must be lists of seconds; returns their lengths and their sums in ns."""
     counts, sums = [], []
     for place, value in enumerate(values):
         if not isinstance(value, list):
@@ -66,7 +66,7 @@ def sums_ns(line: TextLine, key: str, values: Sequence[object]) -> tuple[list[in
 
 
 def _seconds(line: TextLine, where: str, value: object) -> Decimal | int:
-    # NaN and Infinity are the only floats: fractions come as Decimal.
+    # Fractions are read as Decimal: only NaN and Infinity are floats.
     if isinstance(value, bool) or not isinstance(value, int | Decimal):
         raise line.error(where, f"{shown(value)} is not a finite number of seconds")
     if not 0 <= value <= MAX_TIME_NS // NS_PER_S:

@@ -1,8 +1,8 @@
 """What the results of SGLang's and vLLM's serving benchmarks have in common.
 
-Both are one JSON object a run with parallel arrays, one value a request in order of sending:
-`input_lens`, `output_lens` (0 where a request failed), `ttfts` and `itls` in seconds,
-`generated_texts` and `errors`. The time of the last token is start + ttft + sum of the itls.
+Both write one JSON object a run. Its parallel arrays have a value for each request, in order of
+sending: `input_lens`, `output_lens` (0 for a failed request), `ttfts` and `itls` in seconds,
+`generated_texts` and `errors`. A request's last token comes at start + ttft + sum of its itls.
 """
 
 from typing import NamedTuple
@@ -17,7 +17,7 @@ _MAX_FAILURE = 100
 
 
 class Detail(NamedTuple):
-    """One request of the arrays. `latency_ns` is None if it failed."""
+    """What the arrays say of one request. `latency_ns` is None if it failed."""
 
     prompt_tokens: int
     output_tokens: int
@@ -27,9 +27,9 @@ class Detail(NamedTuple):
 
 
 def read_details(line: TextLine, row: JsonObject, *, hint: str) -> list[Detail]:
-    """The requests; `hint` says how results come to have their arrays.
+    """The requests of the arrays; `hint` tells the user how to get results with arrays.
 
-    A request without a first token failed, whatever the client says: it has no latency.
+    A request without a first token counts as failed, even if the client says otherwise.
     """
     keys = ("input_lens", "output_lens", "ttfts", "itls", "errors")
     columns = {key: arrays.array(line, row, key, hint=hint) for key in keys}
@@ -55,7 +55,7 @@ def requests_of(
     pacing: Pacing,
     draw_seed: int | None,
 ) -> tuple[list[ImportedRequest], list[str]]:
-    """The requests at their times of sending, named by their place, and notes on those times."""
+    """The requests, named by their index, with the times of sending; and notes on those times."""
     notes = []
     starts = _start_times(line, row, len(details))
     if starts is None:
@@ -69,7 +69,7 @@ def requests_of(
 
 
 def rate_of(line: TextLine, row: JsonObject) -> float | None:
-    """`request_rate`: a number, infinite also as text, or a word for something else."""
+    """`request_rate`: a number; infinity may be text; None for other words, such as a trace."""
     value = row.get("request_rate")
     if value in ("inf", float("inf")):
         return float("inf")
@@ -97,7 +97,7 @@ def concurrency_of(line: TextLine, row: JsonObject) -> int | None:
 
 
 def told_of(row: JsonObject, keys: tuple[str, ...]) -> dict[str, object]:
-    """What is said of the client, without what is not said."""
+    """What the results say of the client; keys without a value are left out."""
     return {key: row[key] for key in keys if row.get(key) is not None}
 
 
@@ -109,7 +109,7 @@ def _detail(
     if not error and seen and output_tokens:
         return Detail(prompt_tokens, output_tokens, ttft_ns, ttft_ns + decode_ns, "")
     failure = _last_line(error) or "no token came"
-    # The client counts none of a failed request; these are the ones it received.
+    # The client counts 0 tokens for a failed request; these are those it received.
     received = 1 + num_gaps if seen else 0
     return Detail(prompt_tokens, received, ttft_ns if seen else None, None, failure)
 
@@ -138,7 +138,7 @@ def _start_times(line: TextLine, row: JsonObject, num_requests: int) -> list[int
 
 
 def _last_line(error: str) -> str:
-    """A traceback's last line says what went wrong."""
+    """The last line of a traceback, which says what went wrong."""
     lines = error.strip().splitlines()
     text = lines[-1].strip() if lines else ""
     return text if len(text) <= _MAX_FAILURE else f"{text[: _MAX_FAILURE - 3]}..."

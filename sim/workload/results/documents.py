@@ -1,4 +1,4 @@
-"""Results that are one JSON object a run: one on a line, or one spread over the whole file."""
+"""Results with one JSON object a run: one on each line, or one over the whole file."""
 
 from pathlib import Path
 
@@ -7,12 +7,13 @@ from sim.workload.traces.lines import JsonObject, TextLine, parse_object, read_l
 
 
 def read_document(path: Path, line: int | None) -> tuple[TextLine, JsonObject]:
-    """The one run a file holds, or the one on line `line`.
+    """The only run of a file, or the run on line `line`.
 
-    A client that appends leaves one run a line; `jq` spreads a run over many.
+    A client that appends to its file leaves one run on each line; `jq` spreads a run over many
+    lines.
 
     Raises:
-        InputError: bad JSON, no such line, or several runs and no line named.
+        InputError: bad JSON, no such line, or several runs and no `line`.
     """
     lines = list(read_lines(path))
     if not lines:

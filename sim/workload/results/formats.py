@@ -1,4 +1,4 @@
-"""How a file is known to be of a format, and read."""
+"""Recognises the format of results, and reads them."""
 
 import re
 from pathlib import Path
@@ -17,7 +17,7 @@ _PICKLE = b"\x80"
 
 
 _BENCHES = (ResultFormat.SGLANG_BENCH, ResultFormat.VLLM_BENCH)
-# Keys that results have, any of these sets; looked for in this order.
+# Keys by which a format is recognised: any of its sets. Formats are tried in this order.
 _KEYS = (
     (ResultFormat.AIPERF, ({"metadata", "metrics", "request_start_ns"},)),
     (ResultFormat.VLLM_BENCH, ({"endpoint_type"}, {"backend", "burstiness"})),
@@ -26,10 +26,10 @@ _KEYS = (
 
 
 def sniff(path: Path) -> ResultFormat:
-    """Tell a format by what is in the file, or in the folder.
+    """The format of a file or folder, recognised by its content.
 
     Raises:
-        InputError: it cannot be read, or is none of them.
+        InputError: it cannot be read, or is of no known format.
     """
     found = _sniff_folder(path) if path.is_dir() else _sniff_file(path)
     if found is None:
@@ -42,7 +42,8 @@ def read_results(path: Path, format_: ResultFormat, options: ReadOptions) -> Imp
     """Read a measured run.
 
     Raises:
-        InputError: the file, the folder, or a line in it; an option that the format has no use for.
+        InputError: the file, the folder or a line of it is bad, or an option does not go with the
+            format.
     """
     if not path.exists():
         raise InputError(f"{path}: cannot be read: No such file or directory")

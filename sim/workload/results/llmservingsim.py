@@ -1,11 +1,12 @@
-"""LLMServingSim's measured runs: a folder with what a vLLM engine logged of each request.
+"""LLMServingSim's measured runs: a folder with a vLLM engine's log of each request.
 
 `requests.jsonl[.gz]` of the folder's bench examples (casys-kaist/LLMServingSim, 2026): `request_id`
 ends in the number of its row in the workload, `input_toks`, `output_toks`, and `queued_ts`,
 `scheduled_ts`, `first_token_ts`, `last_token_ts` in seconds of the server's monotonic clock.
-`workload*.jsonl[.gz]` is the workload in Mooncake's form; `blk16` in its name says how many tokens
-a `hash_ids` entry stands for (512 otherwise). Arrivals are `queued_ts`: requests reach the engine
-later than their nominal arrival. `meta.json`, if there is one, has the engine's settings.
+`workload*.jsonl[.gz]` is the workload in Mooncake's form; a `blk16` in its name says that an entry
+of `hash_ids` stands for 16 tokens; without it, for 512. Arrivals are `queued_ts`: requests reach
+the engine later than their nominal arrival. `meta.json`, if there is one, has the engine's
+settings.
 """
 
 import re
@@ -52,7 +53,7 @@ def read_llmservingsim(path: Path) -> ImportedRun:
     """Read a folder.
 
     Raises:
-        InputError: a file is missing, or bad; a request that is no row of the workload.
+        InputError: a file is missing or bad, or a request is no row of the workload.
     """
     requests_path = _only(path, find_requests(path), "requests.jsonl.gz")
     workload_path = _only(path, find_workloads(path), "workload*.jsonl.gz")
@@ -82,7 +83,7 @@ def _request(line: TextLine, row: JsonObject, place: int, rows: TraceRows) -> Im
     prompt_tokens = whole(line, row, "input_toks")
     if prompt_tokens != len(prompt):
         raise line.error("input_toks", f"is {prompt_tokens}, but row {place} has {len(prompt)}")
-    # A request that was given up has no times for what it did not live to see.
+    # An aborted request lacks the times of what came after its end.
     arrival, scheduled, first, last = (_time(line, row, key) for key in _TIMES)
     if arrival is None:
         raise line.error("queued_ts", "missing")

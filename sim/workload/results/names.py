@@ -1,4 +1,4 @@
-"""The formats that can be imported: a module that loads nothing, for the command line."""
+"""The formats that can be imported; apart, as every command line loads this module."""
 
 from enum import StrEnum
 

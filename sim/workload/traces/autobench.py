@@ -1,9 +1,9 @@
 """SGLang's auto-benchmark data sets: JSON lines with prompts as text, messages or token ids.
 
 Follows `python/sglang/benchmark/datasets/autobench.py` of SGLang's main branch (2026; the 0.5.23
-package does not ship it). Deliberate differences: there is no tokenizer here, so a prompt that is
-not token ids needs `prompt_len`; rows without content, and prompts of several rounds or with
-images, are errors.
+package does not ship it). Deliberate differences: without a tokenizer, a prompt that is not given
+as token ids needs `prompt_len`; rows without content are errors, and so are prompts of several
+rounds or with images.
 """
 
 import json
@@ -25,11 +25,11 @@ _MAX_TOKEN_ID = (1 << 31) - 1
 
 
 def read_autobench(path: Path, *, limit: int | None) -> TraceRows:
-    """Read the rows. Unknown fields are parameters of the API there, and of no use here.
+    """Read the rows. SGLang passes unknown fields to its API; they are ignored here.
 
-    `timestamp` is in ms and counts from the earliest row; without any, all arrive at once, as
-    with an unlimited request rate. The first of `output_len, max_tokens, max_completion_tokens,
-    completion_tokens` is the output length, 256 if there is none.
+    `timestamp` is in ms; time counts from the earliest row. Without time stamps all requests arrive
+    at once, as with an unlimited request rate. The first of `output_len, max_tokens,
+    max_completion_tokens, completion_tokens` is the output length, 256 if there is none.
 
     Raises:
         InputError: the file or a line is bad.
@@ -65,14 +65,14 @@ def _prompts(contents: list[str | Int64], num_tokens: Int64) -> ArrayPrompts:
 
 
 def _content(line: TextLine, row: JsonObject) -> str | Int64:
-    """The prompt's token ids, or its text: messages are text as JSON."""
+    """The prompt's token ids, or its text; messages become text as JSON."""
     if row.get("image_data"):
         raise line.error("image_data", "prompts with images are not supported")
     for key in ("messages", "prompt", "prompt_origin"):
         value = _unpacked(row.get(key))
         if value:
             return _checked(line, key, value)
-    # The older layout: a system prompt, and turns of which an even number ends with the answer.
+    # The older layout: a system prompt and turns. If their number is even, the last is the answer.
     turns = row.get("content")
     if "system" in row and isinstance(turns, list) and turns:
         asked = turns[:-1] if len(turns) % 2 == 0 else turns
@@ -81,7 +81,7 @@ def _content(line: TextLine, row: JsonObject) -> str | Int64:
 
 
 def _unpacked(value: object) -> object:
-    """Lists and objects may be written as text that holds JSON."""
+    """The list or object that a text holds as JSON; other values as they are."""
     if isinstance(value, str) and value.lstrip()[:1] in {"[", "{"}:
         try:
             return json.loads(value)

@@ -19,10 +19,10 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def read_azure(path: Path, *, limit: int | None) -> TraceRows:
-    """Read the rows; an arrival is the exact offset from the first row's stamp.
+    """Read the rows; an arrival is the exact time since the first row's stamp.
 
-    Stamps have up to nine fractional digits (seven in the published files). Nothing is known of
-    the prompts' content.
+    Stamps have up to nine fractional digits (seven in the published files). The content of prompts
+    is not known.
 
     Raises:
         InputError: the file or a line is bad.

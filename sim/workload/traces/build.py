@@ -17,7 +17,7 @@ from sim.workload.traces.rows import TraceRows
 
 
 def build_trace(config: TraceConfig, context: BuildContext) -> OpenLoopWorkload:
-    """Read and check the file, then make a workload of it.
+    """Read and check the file, and make a workload of it.
 
     Raises:
         InputError: the file is bad, or `time_scale` moves arrivals out of the clock's range.
@@ -45,7 +45,7 @@ def build_trace(config: TraceConfig, context: BuildContext) -> OpenLoopWorkload:
 
 
 def _contents(rows: TraceRows, context: BuildContext) -> tuple[PromptColumn, Int64]:
-    """Prompts and output streams, kept apart from those of a mix's other parts."""
+    """Prompts and output streams; those of a mix's parts have nothing in common."""
     streams, prompts, output_seeds = context.streams, rows.prompts, rows.output_seeds
     if output_seeds is None:
         first = streams.take(len(rows.output_tokens))

@@ -1,4 +1,4 @@
-"""Reads a text file line by line, gzip-compressed or not, and says where in it something is bad."""
+"""Reads a text file line by line, plain or gzipped; errors name the line."""
 
 import json
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ JsonObject = dict[str, object]
 
 
 class TextLine(NamedTuple):
-    """One line and its place, counted from 1."""
+    """One line, its file, and its number, counted from 1."""
 
     path: str
     number: int
@@ -26,7 +26,7 @@ class TextLine(NamedTuple):
 
 
 def read_lines(path: Path) -> Iterator[TextLine]:
-    """Yield the lines without their ends; blank ones are left out but counted.
+    """Yield the lines without line ends. Blank lines are counted, but not yielded.
 
     Raises:
         InputError: the file cannot be read, is cut off, or is not UTF-8.
@@ -42,10 +42,10 @@ def read_lines(path: Path) -> Iterator[TextLine]:
 
 
 def read_json_lines(path: Path) -> Iterator[tuple[TextLine, JsonObject]]:
-    """Yield every line with the JSON object on it. Fractions come as Decimal, to stay exact.
+    """Yield every line with its JSON object. Fractions are Decimals, so that times stay exact.
 
     Raises:
-        InputError: as `read_lines`; or a line is not one JSON object with distinct keys.
+        InputError: as `read_lines`; or a line is no JSON object with distinct keys.
     """
     for line in read_lines(path):
         yield line, parse_object(line)
@@ -89,15 +89,15 @@ def _distinct_keys(pairs: list[tuple[str, object]]) -> JsonObject:
     return row
 
 
-# One for all lines: making a decoder takes as long as reading a short line.
+# Made once, as that takes as long as decoding a short line.
 _DECODER = json.JSONDecoder(parse_float=Decimal, object_pairs_hook=_distinct_keys)
 
 
 def parse_object(line: TextLine) -> JsonObject:
-    """The JSON object a line holds, with distinct keys and Decimals for fractions.
+    """The JSON object of a line. Its keys must be distinct; fractions are Decimals.
 
     Raises:
-        InputError: it holds anything else.
+        InputError: the line holds anything else.
     """
     try:
         row = _DECODER.decode(line.text)

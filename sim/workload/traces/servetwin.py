@@ -1,4 +1,4 @@
-"""Our own trace format: JSON lines with segments of token streams, or with token ids."""
+"""servetwin's own trace format: JSON lines with segments of token streams or token ids."""
 
 from itertools import islice
 from pathlib import Path
@@ -25,7 +25,7 @@ FIELDS = (
     "session",
 )
 _FIRST_OUTPUT_SEED = 1 << 20
-# As large as a scenario's `max_new_tokens: {factor: ...}` can make it.
+# The largest limit that `max_new_tokens: {factor: ...}` of a scenario can give.
 _MAX_LIMIT = MAX_OUTPUT_FACTOR * MAX_TOKENS
 _MAX_PRIORITY = (1 << 31) - 1
 _MAX_TOKEN_ID = (1 << 63) - 1
@@ -81,8 +81,9 @@ class _TraceColumns:
 def read_servetwin(path: Path, *, limit: int | None) -> TraceRows:
     """Read the rows; they need not be in order of time.
 
-    `arrival` is in seconds; `rid` defaults to the row number from 0, `output_seed` to 2**20 plus
-    it, `max_new_tokens` to `output_len`; without a `priority`, or with null, there is none.
+    `arrival` is in seconds. Defaults: `rid` is the row's number, counted from 0; `output_seed` is
+    2**20 plus that number; `max_new_tokens` is `output_len`. A `priority` that is null or missing
+    means none.
 
     Raises:
         InputError: the file or a line is bad.
@@ -137,7 +138,7 @@ def _name(line: TextLine, row: JsonObject, key: str) -> str:
 
 
 def _require_printable(line: TextLine, key: str, text: str) -> None:
-    # Names end up in tables and files; half a surrogate pair fits in none.
+    # Names are written to tables and files, where half a surrogate pair cannot be written.
     if not text.isprintable():
         raise line.error(key, f"{shown(text)} has characters that cannot be printed")
 
