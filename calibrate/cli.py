@@ -1,4 +1,4 @@
-"""The `calibrate` command line. Commands import what they need when they run: help is quick."""
+"""The `calibrate` command line. Imports wait until a command runs, so that --help is quick."""
 
 import sys
 from collections.abc import Sequence

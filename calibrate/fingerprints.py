@@ -1,11 +1,11 @@
-"""Whether two logs, or a log and a profile, speak of one and the same device and model."""
+"""Whether two logs, or a log and a profile, are of the same device, libraries and model."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 
 class FingerprintDifference(NamedTuple):
-    """The first key of which two fingerprints say different things; None where one lacks it."""
+    """The first key in which two fingerprints differ; a value is None where it is missing."""
 
     key: str
     ours: Any

@@ -1,4 +1,4 @@
-"""Step times looked up in a recording by what a step computes, not by its number."""
+"""Step times looked up in a recording by what a step computes, not by the step's number."""
 
 from collections.abc import Sequence
 
@@ -9,22 +9,23 @@ from sim.latency.features import StepFeatures, line_features
 from sim.latency.model import Int64, StepTime
 from sim.runlog.json_lines import Line
 
-# Farther than any two steps of one mode.
+# Larger than the distance of any two steps of one mode.
 _OTHER_MODE = 1e6
 
 
 class NearestStepLatency:
-    """Every step takes as long as the recorded step most like it.
+    """Every step takes as long as the nearest recorded step.
 
-    As long as a run decides what the recorded one did, that is the recorded step of the same
-    number. A decision made otherwise shifts all numbers after it; what was measured of a step
-    of the same composition still holds. Most alike is: of the same mode if there is one, then the
-    smallest sum of differences, each quantity measured by the largest recorded, then the one
-    nearest to where the run is in the recording. So a recording never runs out.
+    While a run decides the same as the recorded one, that is the recorded step with the same
+    number. After a different decision the numbers are shifted, but times of steps with the same
+    composition still hold. The nearest step has the same mode if there is one. Among those it has
+    the smallest sum of differences of quantities, each divided by the largest recorded one; among
+    equally near ones it is closest to where the run is in the recording. So a recording never runs
+    out.
     """
 
     def __init__(self, steps: Sequence[Line]) -> None:
-        """Take the steps of a run log, at least one."""
+        """Take at least one step of a run log."""
         self._steps = [line_features(line) for line in steps]
         self._times = [
             StepTime(max(line["t_end_ns"] - line["t_start_ns"], 1), line["host_ns"])
@@ -63,7 +64,7 @@ class NearestStepLatency:
                 return here
         distance = self._distance(step)
         nearest = np.flatnonzero(distance == distance.min()).tolist()
-        # Of two equally near in the recording, the one that has not been passed.
+        # Of two that are equally close, the later one.
         return min(nearest, key=lambda number: (abs(number - here), number < here))
 
     def _distance(self, step: StepFeatures) -> NDArray[np.float64]:

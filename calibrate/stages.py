@@ -1,10 +1,10 @@
-"""A real run made again, three ways: its decisions, its clockwork, and its step times as well.
+"""A real run simulated in three stages, which tell errors apart.
 
-1. Replay: a fresh engine decides from what the real one knew, look by look.
-2. Recorded: the simulator serves the same arrivals; steps take what the real ones took. What
-   remains is the driver's error: a simulated server decides in no time, so a request that arrives
-   while a real one decides is seen one step later.
-3. Profile: the same with predicted step times. What comes on top is the model's error.
+1. Replay: a new engine decides from what the real one knew at each decision. 2. Recorded: the
+simulator serves the same arrivals; steps take as long as the real ones. What is left is the
+driver's error: a simulated server decides in no time, so it sees a request that arrives while a
+real server decides one step later. 3. Profile: the same with predicted step times, which adds the
+model's error.
 """
 
 from collections import Counter
@@ -33,9 +33,10 @@ class SimulatedRun:
     """A real run's arrivals, served by the simulator.
 
     Attributes:
-        log: what came out.
-        parted_at: number of the first step that was decided otherwise; None if none was.
-        same_steps_pct: real steps that the simulation has too, anywhere, in percent.
+        log: of the simulation.
+        parted_at: number of the first step that is decided otherwise; None: there is none.
+        same_steps_pct: share of the real steps that the simulation has, too, at any place, in
+            percent.
     """
 
     log: RunLog
@@ -44,7 +45,7 @@ class SimulatedRun:
 
 
 def replay_decisions(run: RebuiltRun) -> Divergence | None:
-    """Stage 1; returns the first decision that comes out otherwise."""
+    """Stage 1; returns the first decision that is different."""
     executor = ScriptedExecutor()
     for request in run.workload.requests:
         spec = request.spec
@@ -57,7 +58,7 @@ def replay_decisions(run: RebuiltRun) -> Divergence | None:
 
 def simulate_recorded(run: RebuiltRun) -> SimulatedRun:
     """Stage 2: with the real run's own step times."""
-    # Nearly every step is looked up by itself: to plan many ahead would be in vain.
+    # No fast-forward: most steps have to be looked up one by one anyway.
     return _simulate(run, NearestStepLatency(run.recorded.steps), fast_forward=False)
 
 

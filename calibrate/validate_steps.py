@@ -17,17 +17,17 @@ from sim.latency.range_report import RangeReport
 
 Float64 = NDArray[np.float64]
 
-# Clocks and interrupts decide what is shorter.
+# Shorter times are mostly noise of clocks and interrupts.
 _LEAST_HOST_NS = 1_000.0
 
 
 @dataclass(frozen=True, slots=True)
 class StepErrors:
-    """Steps of one mode.
+    """Times and errors of the steps of one mode.
 
     Attributes:
         measured_ns, predicted_ns: device times, shape [num_steps].
-        device, host: errors of the two kinds of time.
+        device, host: errors of device times and of host times.
     """
 
     measured_ns: Float64
@@ -39,7 +39,7 @@ class StepErrors:
 def step_errors(
     runs: Sequence[RebuiltRun], profile: LatencyProfile
 ) -> tuple[dict[str, StepErrors], RangeReport]:
-    """Errors by mode over all steps of the runs, and how many lay outside the profile's range.
+    """Errors by mode over all steps, and how many steps lay outside the profile's range.
 
     Raises:
         InputError: the profile has no times for a mode that occurs.

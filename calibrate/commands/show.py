@@ -9,7 +9,7 @@ def show(name_or_path: str) -> None:
     """Print a profile: a shipped one by name, or a file.
 
     Raises:
-        InputError: no such profile, or not one this version reads.
+        InputError: there is no such profile, or this version cannot read it.
     """
     from calibrate.tables import (
         error_table,

@@ -12,7 +12,7 @@ _DIGITS = 6
 
 
 def document(validation: MeasuredValidation) -> dict[str, Any]:
-    """What docs/validation.md describes; the same validation gives the same values."""
+    """The document that docs/validation.md describes; equal validations give equal documents."""
     comparison, over_time = validation.comparison, validation.over_time
     arrivals = comparison.arrivals
     return {

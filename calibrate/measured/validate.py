@@ -1,4 +1,4 @@
-"""A scenario judged by a measured run: everything `calibrate validate SCENARIO` says."""
+"""Compares a scenario's simulation with a measured run, for `calibrate validate SCENARIO`."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from calibrate.measured.twin import Twin
 from sim.runlog import RunLog
 from sim.runlog.measured import MeasuredRun
 
-# Below this a difference of arrivals is that of a clock's last digits.
+# Smaller differences of arrivals are those of a clock's last digits.
 _SAME_ARRIVAL_MS = 0.5
 
 
@@ -23,9 +23,9 @@ class MeasuredValidation:
         scenario_hash: of its content.
         selection: which requests are judged.
         num_measured, num_simulated: all requests of either run.
-        comparison: of the judged ones.
-        over_time: of all of them; None: no samples were given.
-        remarks: what a reader should know beside the numbers, a line each.
+        comparison: of the judged requests.
+        over_time: requests over time, of all requests; None: no samples were given.
+        remarks: remarks for the reader, one line each.
     """
 
     scenario: str
@@ -44,7 +44,7 @@ def validate_measured(
     """Simulate the whole workload and compare what was selected of it.
 
     Raises:
-        InputError: the scenario, a selection that does not fit, or nothing to compare.
+        InputError: the scenario is bad, the selection does not fit, or no request can be compared.
     """
     selection.rows(measured)
     log = twin.run()
