@@ -1,4 +1,4 @@
-"""Results of benchmarks and servers as others write them, made of a run that is known."""
+"""Writes results in the formats of other benchmarks and servers, from a known run."""
 
 import json
 import pickle
@@ -16,13 +16,13 @@ from sim.runlog import RunLog
 from sim.workload.workload import Workload
 
 _IO_STRUCT = "sglang.srt.managers.io_struct"
-# Small, so that seconds as floats tell nanoseconds.
+# Small, so that seconds as floats are exact to a nanosecond.
 EPOCH_S = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class ServedRequest:
-    """One request as it was served; times in ns since the run's start."""
+    """One served request; times are ns since the run's start."""
 
     rid: str
     arrival_ns: int
@@ -36,14 +36,14 @@ class ServedRequest:
 
     @property
     def itls_s(self) -> list[float]:
-        """One for each token after the first, together the time to the last."""
+        """Inter-token latencies: one for each token after the first."""
         gaps = len(self.answer) - 1
         total_s = (self.finish_ns - self.first_token_ns) / NS_PER_S
         return [total_s / gaps] * gaps if gaps else []
 
 
 def served_by(log: RunLog, workload: Workload) -> list[ServedRequest]:
-    """What a simulated server did of an open-loop workload, in order of arrival."""
+    """The requests of an open-loop workload as a simulated server served them, by arrival."""
     columns = log.requests
     rows = {rid: row for row, rid in enumerate(columns.rid)}
     made = []
@@ -67,7 +67,7 @@ def served_by(log: RunLog, workload: Workload) -> list[ServedRequest]:
 
 
 def bench_row(served: Sequence[ServedRequest], **more: object) -> dict[str, object]:
-    """The arrays of SGLang's and vLLM's serving benchmarks, with `more` in front."""
+    """The arrays of SGLang's and vLLM's serving benchmarks, after the keys of `more`."""
     return {
         **more,
         "input_lens": [len(one.prompt) for one in served],
@@ -125,7 +125,7 @@ def _aiperf(place: int, one: ServedRequest) -> dict[str, object]:
 
 
 def sglang_json_log(served: Sequence[ServedRequest]) -> str:
-    """As of a server with `--enable-metrics`; each request received, then finished."""
+    """A server's JSON log; of each request a line when received and one when finished."""
     lines = []
     for one in served:
         for event, more in (("received", {}), ("finished", {"out": _out(one)})):
@@ -146,18 +146,18 @@ def sglang_text_log(served: Sequence[ServedRequest]) -> str:
 
 
 def sglang_dump(served: Sequence[ServedRequest]) -> bytes:
-    """A dump of requests, of classes by the names that SGLang has."""
+    """A dump of requests: a pickle whose classes have SGLang's names."""
     return sglang_dump_of([dump_entry(one) for one in served])
 
 
 def dump_entry(one: ServedRequest) -> tuple[object, ...]:
-    """Fields of the request, its output, and two times."""
+    """One entry of a dump: the request's fields, its output, and two times."""
     created, ended = one.arrival_ns / NS_PER_S, one.finish_ns / NS_PER_S
     return _obj(one), _out(one), EPOCH_S + created, EPOCH_S + ended
 
 
 def sglang_dump_of(entries: Sequence[object]) -> bytes:
-    """Of any entries; where one begins with fields, they become a request's."""
+    """A dump of any entries; if the first part of one is a mapping, it becomes a request."""
     with _io_struct() as request_class:
         dumped = [_with_request(entry, request_class) for entry in entries]
         return pickle.dumps({"server_args": {"page_size": 16}, "requests": dumped})
@@ -173,7 +173,7 @@ def _with_request(entry: object, request_class: type) -> object:
 
 @contextmanager
 def _io_struct() -> Iterator[type]:
-    """A class that a pickle names as SGLang's; the module is there only meanwhile."""
+    """A class with the name of one of SGLang's; its module exists only within the block."""
     module = ModuleType(_IO_STRUCT)
     made = type("GenerateReqInput", (), {"__module__": _IO_STRUCT})
     module.GenerateReqInput = made  # type: ignore[attr-defined]
@@ -220,7 +220,7 @@ def _out(one: ServedRequest) -> dict[str, object]:
 
 
 def write_llmservingsim(served: Sequence[ServedRequest], workload: Workload, folder: Path) -> None:
-    """A folder of a measured run, of a workload whose prompts are given by blocks."""
+    """Write LLMServingSim's folder of a measured run; prompts must be given by blocks."""
     folder.mkdir()
     rows, block_size = [], 0
     for one, request in zip(served, workload.arrivals(), strict=True):

@@ -1,4 +1,4 @@
-"""A toy server that fills a run log quickly: what report tests and examples draw."""
+"""A toy server that makes a run log quickly, for tests and examples of reports."""
 
 from collections import deque
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ _POOL_TOKENS = 200_000
 
 @dataclass(slots=True)
 class _ToyServer:
-    """Requests in, columns out. Admits in order of arrival, or the best cached first."""
+    """Turns requests into columns. It admits by arrival, or those with most cached tokens first."""
 
     prompt: list[int]
     cached: list[int]
@@ -98,10 +98,10 @@ class _ToyServer:
 def toy_log(
     num_requests: int, *, rate_rps: float, seed: int = 0, prefers_cached: bool = False
 ) -> RunLog:
-    """A run of one server under Poisson arrivals, consistent in itself.
+    """The log of a consistent run of one server with Poisson arrivals.
 
-    Half of the requests find most of their prompt cached. With `prefers_cached` those overtake the
-    others and a few more tokens are found. About 12 requests/s saturate it.
+    Half of the requests find most of their prompt in the cache. With `prefers_cached` these go
+    first, and a few more tokens are found. The server can serve about 12 requests/s.
     """
     rng = np.random.default_rng(seed)
     prompt = rng.integers(200, 4_000, num_requests)

@@ -1,4 +1,4 @@
-"""Comparing our decisions with those of vLLM's own scheduler classes, step by step.
+"""Compares our decisions with those of vLLM's own scheduler classes, step by step.
 
 A reference case is one JSON file: `config` (vLLM's settings and the step time's coefficients),
 `workload` (rows of format servetwin) and `decisions` (what vLLM decided); see oracle/README.md.
@@ -31,7 +31,7 @@ _REQUEST_FIELDS = ("arrival_ns", "ttft_ns", "finish_ns", "cached_at_admit", "pre
 
 @dataclass(frozen=True)
 class VllmCase:
-    """One case: its settings, traffic, and vLLM's decisions; none if it was not asked."""
+    """One case: settings, traffic and vLLM's decisions, which are empty if vLLM has not run it."""
 
     name: str
     config: Line
@@ -40,7 +40,7 @@ class VllmCase:
 
 
 def find_vllm_cases(folder: Path) -> list[VllmCase]:
-    """All cases of a folder, by name."""
+    """All cases of a folder, sorted by name."""
     return [read_vllm_case(path) for path in sorted(folder.glob("*.json*"))]
 
 
@@ -53,7 +53,7 @@ def read_vllm_case(path: Path) -> VllmCase:
 
 
 def vllm_scenario_of(config: Line) -> Line:
-    """The scenario that says what a case's configuration says; its trace is `workload.jsonl`."""
+    """The scenario for a case's configuration; its trace is `workload.jsonl`."""
     scheduler = {
         "family": "vllm",
         **{name: config[name] for name in _SAME_NAME},
@@ -66,7 +66,7 @@ def vllm_scenario_of(config: Line) -> Line:
 def serve_vllm_case(
     case: VllmCase, *, fast_forward: bool = True, check: bool = False
 ) -> list[Line]:
-    """Run a case the way any scenario is run; returns our decision log."""
+    """Run a case as any scenario is run; returns our decision log."""
     options = RunOptions(fast_forward=fast_forward, check=check)
     return serve_scenario(vllm_scenario_of(case.config), case.workload, options)
 
@@ -94,7 +94,7 @@ def first_vllm_divergence(ours: Sequence[Line], case: VllmCase) -> Divergence | 
 
 
 def vllm_steps(case: VllmCase) -> list[Line]:
-    """VLLM's steps, which know no phases, in our log's terms."""
+    """The steps of vLLM in the fields of our log; vLLM tells no prefill from decode rows."""
     steps = (line for line in case.decisions if line["kind"] == "step")
     return [_as_ours(step, case.config["block_size"]) for step in steps]
 

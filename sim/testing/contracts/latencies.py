@@ -16,7 +16,7 @@ def _decode_step(
     return StepFeatures(ForwardMode.DECODE, 0, 0, 0, num_rows, *context, 0, longest, shortest)
 
 
-# The longest and the shortest row are known, or one of them, or neither.
+# The contexts of the longest and the shortest row are known, or one of them, or neither.
 _DECODE_STEPS = tuple(
     _decode_step(rows, rows * context)
     for rows in (1, 3, 64, 257)
@@ -35,7 +35,7 @@ _OTHER_STEPS = (
 
 
 class LatencyModelContract:
-    """Fixture `make_model: Callable[[], LatencyModel]`; a recording needs some 40 steps."""
+    """Fixture `make_model: Callable[[], LatencyModel]`; a recording needs 40 steps or more."""
 
     num_steps = 37
 
@@ -64,7 +64,7 @@ class LatencyModelContract:
             assert host_ns >= 0
 
     def test_latency_asking_changes_nothing(self, make_model: Callable[[], LatencyModel]) -> None:
-        """Asked twice, a model answers the same; a run's arrays are the caller's to change."""
+        """Asked twice, a model answers the same, even if the caller changes a run's arrays."""
         model = make_model()
         for step in _DECODE_STEPS + _OTHER_STEPS:
             assert model.step_ns(step) == model.step_ns(step)
@@ -79,7 +79,7 @@ class LatencyModelContract:
     def test_latency_no_answer_depends_on_what_was_asked(
         self, make_model: Callable[[], LatencyModel]
     ) -> None:
-        """Only steps that ran count, whatever else was asked before they were consumed."""
+        """Steps that ran count, whatever was asked before they were consumed."""
         asked, silent = make_model(), make_model()
         for first in _DECODE_STEPS[:3]:
             for step in _OTHER_STEPS:
