@@ -1,23 +1,21 @@
 """From imported requests to a workload, and to the measured run to compare it with."""
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
 
 from sim.core.atomic import atomic_path
 from sim.core.errors import InputError
-from sim.core.units import NS_PER_S
 from sim.runlog.columns import NOT_YET_NS
 from sim.runlog.json_lines import open_text
 from sim.runlog.measured import MeasuredRun
 from sim.workload.limits import Int64
 from sim.workload.results.model import ImportedRequest
 from sim.workload.results.shared_prefixes import PrefixStreams
+from sim.workload.traces.servetwin import servetwin_line
 
 _NO_IDS = np.empty(0, dtype=np.int64)
 
@@ -78,10 +76,7 @@ def _lines(requests: Sequence[ImportedRequest]) -> Iterator[str]:
     streams = PrefixStreams(max(units, default=1))
     for request in requests:
         if request.has_lengths:
-            # Written as a decimal number: a float would round times above 26 days.
-            arrival_s = Decimal(request.arrival_ns) / NS_PER_S
-            row = json.dumps(_row(request, streams), separators=(",", ":"))
-            yield f'{{"arrival":{arrival_s:f},{row[1:]}\n'
+            yield servetwin_line(request.arrival_ns, _row(request, streams))
 
 
 def _row(request: ImportedRequest, streams: PrefixStreams) -> dict[str, object]:

@@ -1,5 +1,8 @@
 """servetwin's own trace format: JSON lines with segments of token streams or token ids."""
 
+import json
+from collections.abc import Mapping
+from decimal import Decimal
 from itertools import islice
 from pathlib import Path
 
@@ -76,6 +79,13 @@ class _TraceColumns:
             self.ids.extend(_token_ids(line, row["input_ids"]))
         self.segment_ends.append(len(self.seeds))
         self.id_ends.append(len(self.ids))
+
+
+def servetwin_line(arrival_ns: int, row: Mapping[str, object]) -> str:
+    """A line of the format; `row` has all keys but `arrival`."""
+    # Written as a decimal number: a float would round times above 26 days.
+    arrival_s = Decimal(arrival_ns) / NS_PER_S
+    return f'{{"arrival":{arrival_s:f},{json.dumps(row, separators=(",", ":"))[1:]}\n'
 
 
 def read_servetwin(path: Path, *, limit: int | None) -> TraceRows:

@@ -1,13 +1,11 @@
-"""Writes a workload in servetwin's own trace format."""
+"""Writes a whole workload as a trace in servetwin's own format."""
 
-import json
-from decimal import Decimal
 from pathlib import Path
 
 from sim.core.atomic import atomic_path
 from sim.core.errors import InputError
 from sim.core.tokens import ArrayPrompt, SegmentPrompt
-from sim.core.units import NS_PER_S
+from sim.workload.traces.servetwin import servetwin_line
 from sim.workload.workload import ScriptedRequest, Workload
 
 
@@ -49,6 +47,4 @@ def _line(request: ScriptedRequest, path: Path) -> str:
         row["tenant"] = spec.tenant
     if spec.session:
         row["session"] = spec.session
-    # Written as a decimal number: a float would round times above 26 days.
-    arrival_s = Decimal(spec.arrival_ns) / NS_PER_S
-    return f'{{"arrival": {arrival_s:f}, {json.dumps(row)[1:]}\n'
+    return servetwin_line(spec.arrival_ns, row)
