@@ -4,12 +4,12 @@ import sys
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from sim.command_line import OutputFormat, new_app, run_app, use_one_blas_thread, with_tracebacks
-from sim.workload.results.names import ResultFormat
+from sim.families import RESULT_FORMATS
 
 app = new_app("Simulate an LLM serving scheduler: scenarios in, latencies and decisions out.")
 
@@ -32,6 +32,12 @@ class SweepBackend(StrEnum):
 
     PROCESS = "process"
     RAY = "ray"
+
+
+if TYPE_CHECKING:
+    FormatName = str
+else:
+    FormatName = StrEnum("FormatName", {name: name for name in RESULT_FORMATS})
 
 
 @app.command("run")
@@ -109,7 +115,7 @@ def import_command(
     ],
     out: Annotated[Path, typer.Option(help="folder for workload, measured run and scenario")],
     format_: Annotated[
-        ResultFormat | None, typer.Option("--format", help="of the results; told by their content")
+        FormatName | None, typer.Option("--format", help="of the results; told by their content")
     ] = None,
     template: Annotated[
         Path | None,
