@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from sim.latency.profile_format import profile_text
+from sim.latency.profile.format import profile_text
 from sim.runlog.run_log_file import write_run_log
 from sim.testing.measured_runs import MADE_UP, Disturbance
 
