@@ -45,10 +45,9 @@ CHUNKING = {"whole": (-1, False), "chunked": (32, False), "mixed": (32, True)}
 
 
 @pytest.fixture(scope="module")
-def kit(paged_models):
+def kit(one_layer):
     """One warm runner for all settings: 25 pages of 16 tokens."""
-    options = RunnerOptions(device="cpu")
-    model = paged_models["llama"]
+    model, options = one_layer, RunnerOptions(device="cpu")
     with rig(model, options, num_pages=25, page_size=16, max_rows=8, cpu_threads=1) as kit:
         yield kit
 
@@ -105,9 +104,18 @@ def check_log(run, requests):
         assert step["t_start_ns"] < step["t_end_ns"] <= step["t_known_ns"]
 
 
-@pytest.mark.parametrize("overlap", [True, False], ids=["overlap", "normal"])
-@pytest.mark.parametrize("chunking", CHUNKING)
-@pytest.mark.parametrize("policy", sorted(POLICIES))
+def policies_and_modes():
+    """Every two of policy, chunking and overlap together; the other combinations in long runs."""
+    for number, (policy, chunking) in enumerate(product(sorted(POLICIES), CHUNKING)):
+        for overlap in (True, False):
+            marks = () if overlap == (number % 2 == 0) else pytest.mark.long
+            mode = "overlap" if overlap else "normal"
+            yield pytest.param(
+                policy, chunking, overlap, marks=marks, id=f"{policy}-{chunking}-{mode}"
+            )
+
+
+@pytest.mark.parametrize(("policy", "chunking", "overlap"), list(policies_and_modes()))
 def test_parity_real_decisions_are_made_again(kit, policy, chunking, overlap):
     """Every policy, with and without chunks, mixed batches and overlap: step for step the same."""
     config = config_of(policy, chunking, overlap)
