@@ -1,21 +1,15 @@
 """`simulate report` from end to end: what it draws, what it refuses, what it leaves alone."""
 
 import json
-import os
 import re
-import subprocess
-import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 
-import sim.commands.sweep
 from sim.commands.report import read_sweep
 from sim.report.automatic import automatic_plots
 from sim.scenario.load import load_scenario
-from sim.sweep.executor import run_task
-from sim.sweep.trace_cache import TraceCache
 
 FAIRNESS = """\
 sweep:
@@ -36,26 +30,8 @@ report:
 VOID = {"meta", "img", "link", "br", "hr", "input"}
 
 
-class Inline:
-    """Runs points in this process."""
-
-    def __init__(self, jobs):
-        self.jobs = jobs
-
-    def run(self, tasks, runner):
-        read_trace = TraceCache()
-        for task in tasks:
-            yield run_task(task, runner, read_trace)
-
-
-@pytest.fixture(autouse=True)
-def inline(monkeypatch):
-    """No worker processes: what they do is tested elsewhere."""
-    monkeypatch.setattr(sim.commands.sweep, "ProcessPool", Inline)
-
-
 @pytest.fixture
-def swept(simulate, scenario):
+def swept(simulate, inline, scenario):
     """Sweep study.yaml with these sections into `out`."""
     text = Path(scenario).read_text(encoding="utf-8")
     fair = text.replace("  page_size", "  fairness: {kind: fairness_t, t_ms: 5}\n  page_size")
@@ -125,16 +101,14 @@ def test_report_of_a_sweep_is_one_page_with_everything_inside(simulate, swept):
     assert "t_ms: 5" in words
 
 
-def test_report_of_one_folder_has_equal_bytes_whatever_the_hash_seed(simulate, swept):
+def test_report_of_one_folder_has_equal_bytes_whatever_the_hash_seed(python, swept):
     """Every file, by processes that hash otherwise."""
     swept(FAIRNESS + REPORT)
     contents = []
     for seed in ("1", "2"):
-        subprocess.run(
-            [sys.executable, "-m", "sim", "report", "out", "--out", f"report-{seed}"],
-            check=True, capture_output=True, env={**os.environ, "PYTHONHASHSEED": seed},
-        )  # fmt: skip
         folder = Path(f"report-{seed}")
+        ended = python("-m", "sim", "report", "out", "--out", folder, hash_seed=seed)
+        assert ended.code == 0
         contents.append({path.name: path.read_bytes() for path in folder.iterdir()})
     assert contents[0] == contents[1]
     assert len(contents[0]) == 5
