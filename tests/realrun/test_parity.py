@@ -36,10 +36,15 @@ REQUESTS = [
     )
     for i in range(20)
 ]
-# However fast the machine: slots are taken when some of the more important ones arrive.
-UNEQUAL = [scripted(f"low{i}", (i, 5), output=20, limit=20) for i in range(24)] + [
-    scripted(f"high{i}", (50 + i, 7), output=3, limit=20, arrival_ns=(1 + 3 * i) * MS, priority=5)
-    for i in range(20)
+# An important request is sent 5 ms after its client's first one is over. By then one of those that
+# wait has taken the free slot, however fast or busy the machine is.
+WAITING = [scripted(f"low{i}", (i, 5), output=20, limit=20) for i in range(24)]
+CLIENTS = [
+    [
+        Turn(0, scripted(f"first{i}", (40 + i, 5), output=2 + i, limit=20, priority=5)),
+        Turn(5 * MS, scripted(f"high{i}", (50 + i, 7), output=3, limit=20, priority=5)),
+    ]
+    for i in range(8)
 ]
 CHUNKING = {"whole": (-1, False), "chunked": (32, False), "mixed": (32, True)}
 
@@ -158,10 +163,11 @@ def test_parity_with_preemption(kit, policy, overlap):
         enable_priority_scheduling=True,
         priority_scheduling_preemption_threshold=1,
     )
-    run = record(kit, config, ListWorkload(UNEQUAL))
-    divergence = replayed(run, config, UNEQUAL)
+    run = record(kit, config, ListWorkload(WAITING, CLIENTS))
+    requests = [*WAITING, *(turn.request for turns in CLIENTS for turn in turns)]
+    divergence = replayed(run, config, requests)
     assert divergence is None, f"\n{divergence}"
-    check_log(run, UNEQUAL)
+    check_log(run, requests)
     assert sum(line["preemptions"] for line in run.requests) > 0
 
 
