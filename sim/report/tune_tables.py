@@ -6,8 +6,8 @@ from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
+from sim.launch_command import LaunchCommand
 from sim.report.confidence import MIN_RUNS, MeanInterval
-from sim.report.launch import Launch
 from sim.report.numbers import number
 from sim.report.sweep_tables import interval_text, short_names, value_text
 from sim.report.tune_results import METRICS, OWN, TrialResult, TuneResults
@@ -105,7 +105,7 @@ def verdicts(results: TuneResults) -> list[str]:
     return lines
 
 
-def launch_lines(launch: Launch) -> list[str]:
+def launch_lines(launch: LaunchCommand) -> list[str]:
     """The command, bare, so that it can be pasted; then what it cannot say."""
     lines = [f"{launch.server}:", launch.command]
     if launch.apart:

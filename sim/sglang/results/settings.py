@@ -1,0 +1,34 @@
+"""SGLang's own account of its settings, in the words of a scenario's `scheduler` section.
+
+Names are those of SGLang 0.5.23's `ServerArgs`, the same as the section's; the size of the pool is
+`max_total_num_tokens` in `server_info`.
+"""
+
+from collections.abc import Mapping
+
+from sim.workload.results.model import ServerFacts
+
+_SETTINGS = (
+    "schedule_policy", "page_size", "max_total_tokens", "context_length", "chunked_prefill_size",
+    "max_prefill_tokens", "max_running_requests", "prefill_max_requests",
+    "schedule_conservativeness", "enable_mixed_chunk", "disable_radix_cache",
+    "radix_eviction_policy", "disable_overlap_schedule", "enable_priority_scheduling",
+    "schedule_low_priority_values_first", "priority_scheduling_preemption_threshold",
+)  # fmt: skip
+_TOLD = ("version", "tp_size", "dp_size", "pp_size", "mem_fraction_static", "speculative_algorithm")
+
+
+def facts_of(settings: Mapping[str, object], told: Mapping[str, object]) -> ServerFacts:
+    """What `server_info`, or a dumped `ServerArgs`, says; unset settings are left out."""
+    scheduler = {key: settings[key] for key in _SETTINGS if settings.get(key) is not None}
+    pool = settings.get("max_total_num_tokens")
+    if pool is not None:
+        scheduler["max_total_tokens"] = pool
+    model = settings.get("model_path")
+    more = {key: settings[key] for key in _TOLD if settings.get(key) is not None}
+    return ServerFacts(
+        engines=("sglang",),
+        model=model if isinstance(model, str) else "",
+        scheduler=scheduler,
+        told={**told, **more},
+    )

@@ -1,0 +1,103 @@
+"""Finding and loading a user's own Python module: on the path, else in the scenario's folder."""
+
+import hashlib
+import importlib
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
+from types import ModuleType
+
+from sim.core.errors import InputError
+
+
+def find_module(name: str, folder: Path) -> Path:
+    """The source file of a module. Nothing is run.
+
+    Args:
+        name: `module` or `package.module`.
+        folder: searched after Python's own path.
+
+    Raises:
+        InputError: there is no such module, or it has no source.
+    """
+    return _find(name, folder)[0]
+
+
+def source_hash(name: str, folder: Path) -> str:
+    """SHA-256, in hex, of the source of a module. The module is not run.
+
+    Raises:
+        InputError: the module cannot be found or read.
+    """
+    path = find_module(name.partition(":")[0], folder)
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
+
+
+def load_module(name: str, folder: Path) -> ModuleType:
+    """Import a module. It may import what lies beside it.
+
+    Raises:
+        InputError: there is no such module.
+        Exception: whatever the module raises.
+    """
+    source, is_beside = _find(name, folder)
+    if not is_beside:
+        return importlib.import_module(name)
+    _forget_namesakes(name, source)
+    with _on_path(folder):
+        return importlib.import_module(name)
+
+
+def _find(name: str, folder: Path) -> tuple[Path, bool]:
+    """The module's file, and whether only the folder has it."""
+    importlib.invalidate_caches()
+    top = name.partition(".")[0]
+    spec = _first_found(top)
+    is_beside = spec is None and top not in sys.stdlib_module_names
+    if is_beside:
+        spec = PathFinder.find_spec(top, [str(folder.absolute())])
+    parts = name.split(".")
+    for end in range(2, len(parts) + 1):
+        if spec is None or spec.submodule_search_locations is None:
+            spec = None
+            break
+        spec = PathFinder.find_spec(".".join(parts[:end]), spec.submodule_search_locations)
+    if spec is None:
+        raise InputError(f"no module {name} on Python's path or in {folder.absolute()}")
+    if not spec.has_location or spec.origin is None:
+        raise InputError(f"module {name} has no source file")
+    return Path(spec.origin), is_beside
+
+
+def _first_found(top: str) -> ModuleSpec | None:
+    """What an import would find if nothing had been imported yet."""
+    for finder in sys.meta_path:
+        spec = finder.find_spec(top, None)
+        if spec is not None:
+            return spec
+    return None
+
+
+def _forget_namesakes(name: str, source: Path) -> None:
+    """Let go of a module of this name from another scenario's folder."""
+    known = sys.modules.get(name)
+    if known is not None and getattr(known, "__file__", None) == str(source):
+        return
+    top = name.partition(".")[0]
+    for module in [module for module in sys.modules if module.partition(".")[0] == top]:
+        del sys.modules[module]
+
+
+@contextmanager
+def _on_path(folder: Path) -> Iterator[None]:
+    entry = str(folder.absolute())
+    sys.path.append(entry)
+    try:
+        yield
+    finally:
+        sys.path.remove(entry)

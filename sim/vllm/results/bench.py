@@ -1,0 +1,52 @@
+"""Results of `vllm bench serve --save-result --save-detailed`.
+
+Format of vLLM 0.19.0 (`vllm/benchmarks/serve.py`). `start_times` are seconds of the client's
+monotonic clock; results of before January 2026 (vllm-project/vllm, pull request 32667) have none.
+Arrivals are the client's: a request reaches the engine a little later. Prompts are not saved, and
+neither is whether the end of text was ignored, nor the outputs' limit.
+"""
+
+from pathlib import Path
+
+from sim.workload.results.bench import (
+    concurrency_of,
+    positive,
+    rate_of,
+    read_details,
+    requests_of,
+    told_of,
+)
+from sim.workload.results.documents import read_document
+from sim.workload.results.model import NO_PROMPTS, ImportedRun, ReadOptions, ServerFacts
+from sim.workload.results.pacing import Pacing
+
+_HINT = "results have it with --save-detailed"
+_TOLD = ("backend", "request_rate", "burstiness", "max_concurrency", "num_prompts", "label")
+
+
+def read_vllm_bench(path: Path, options: ReadOptions) -> ImportedRun:
+    """Read one run.
+
+    Raises:
+        InputError: the file, or arrivals that it does not tell.
+    """
+    line, row = read_document(path, options.line)
+    details = read_details(line, row, hint=_HINT)
+    burstiness = positive(line, row, "burstiness") if row.get("burstiness") is not None else 1.0
+    # A rate that ramps up is none that times could be drawn from.
+    rate = None if row.get("ramp_up_strategy") is not None else rate_of(line, row)
+    pacing = Pacing(rate, burstiness, concurrency_of(line, row))
+    requests, notes = requests_of(line, row, details, pacing, options.draw_arrivals)
+    accepted = row.get("spec_decode_acceptance_length")
+    if accepted is not None:
+        notes.append(f"the server speculated ({accepted} tokens a step): simulated ones do not")
+    return ImportedRun(requests, _facts(row), notes=(NO_PROMPTS, *notes))
+
+
+def _facts(row: dict[str, object]) -> ServerFacts:
+    backend, model = row.get("backend"), row.get("model_id")
+    return ServerFacts(
+        engines=(str(backend), "vllm"),
+        model=model if isinstance(model, str) else "",
+        told=told_of(row, _TOLD),
+    )

@@ -1,0 +1,137 @@
+"""LLMServingSim's measured runs: a folder with what a vLLM engine logged of each request.
+
+`requests.jsonl[.gz]` of the folder's bench examples (casys-kaist/LLMServingSim, 2026): `request_id`
+ends in the number of its row in the workload, `input_toks`, `output_toks`, and `queued_ts`,
+`scheduled_ts`, `first_token_ts`, `last_token_ts` in seconds of the server's monotonic clock.
+`workload*.jsonl[.gz]` is the workload in Mooncake's form; `blk16` in its name says how many tokens
+a `hash_ids` entry stands for (512 otherwise). Arrivals are `queued_ts`: requests reach the engine
+later than their nominal arrival. `meta.json`, if there is one, has the engine's settings.
+"""
+
+import re
+from pathlib import Path
+
+from sim.core.errors import InputError
+from sim.core.units import NS_PER_S
+from sim.workload.config import DEFAULT_BLOCK_SIZE
+from sim.workload.limits import MAX_REQUESTS
+from sim.workload.prompts import BlockPrompts
+from sim.workload.results.model import (
+    ImportedRequest,
+    ImportedRun,
+    KnownTokens,
+    ServerFacts,
+)
+from sim.workload.traces.fields import shown, time_ns, whole
+from sim.workload.traces.lines import JsonObject, Line, parse_object, read_json_lines, read_lines
+from sim.workload.traces.mooncake import read_mooncake
+from sim.workload.traces.rows import TraceRows
+
+_TIMES = ("queued_ts", "scheduled_ts", "first_token_ts", "last_token_ts")
+_ROW = re.compile(r".*?(\d+)", re.ASCII)
+_BLOCK = re.compile(r"\bblk(\d+)\b", re.ASCII)
+_SETTINGS = ("max_num_seqs", "max_num_batched_tokens", "max_model_len")
+_TOLD = ("tensor_parallel_size", "dtype", "kv_cache_dtype")
+
+
+def find_requests(folder: Path) -> list[Path]:
+    return _found(folder, "requests.jsonl", "requests.jsonl.gz")
+
+
+def find_workloads(folder: Path) -> list[Path]:
+    return _found(folder, "workload*.jsonl", "workload*.jsonl.gz")
+
+
+def read_llmservingsim(path: Path) -> ImportedRun:
+    """Read a folder.
+
+    Raises:
+        InputError: a file is missing, or bad; a request that is no row of the workload.
+    """
+    requests_path = _only(path, find_requests(path), "requests.jsonl.gz")
+    workload_path = _only(path, find_workloads(path), "workload*.jsonl.gz")
+    named = _BLOCK.search(workload_path.name)
+    block_size = int(named[1]) if named else DEFAULT_BLOCK_SIZE
+    rows = read_mooncake(workload_path, limit=None, block_size=block_size)
+    requests: list[ImportedRequest] = []
+    lines: dict[int, int] = {}
+    for line, row in read_json_lines(requests_path):
+        place = _row_number(line, row, len(rows.arrival_ns))
+        if place in lines:
+            raise line.error("request_id", f"row {place} is that of line {lines[place]} already")
+        lines[place] = line.number
+        requests.append(_request(line, row, place, rows))
+    if not requests:
+        raise InputError(f"{requests_path}: holds no results")
+    missing = sorted(set(range(len(rows.arrival_ns))) - set(lines))
+    left_out = [f"row {place} of {workload_path.name}: never measured" for place in missing]
+    facts = _facts(path / "meta.json", block_size)
+    return ImportedRun(requests, facts, left_out=tuple(left_out))
+
+
+def _request(line: Line, row: JsonObject, place: int, rows: TraceRows) -> ImportedRequest:
+    prompts = rows.prompts
+    assert isinstance(prompts, BlockPrompts)  # noqa: S101 - what read_mooncake makes
+    prompt = prompts.prompt(place)
+    prompt_tokens = whole(line, row, "input_toks")
+    if prompt_tokens != len(prompt):
+        raise line.error("input_toks", f"is {prompt_tokens}, but row {place} has {len(prompt)}")
+    # A request that was given up has no times for what it did not live to see.
+    arrival, scheduled, first, last = (_time(line, row, key) for key in _TIMES)
+    if arrival is None:
+        raise line.error("queued_ts", "missing")
+    return ImportedRequest(
+        rid=str(row["request_id"]),
+        arrival_ns=arrival,
+        scheduled_ns=scheduled,
+        first_token_ns=first,
+        finish_ns=last,
+        prompt_tokens=prompt_tokens,
+        output_tokens=whole(line, row, "output_toks", low=0),
+        failure="" if last is not None else "no last token",
+        known=KnownTokens(prompt.block_ids, prompts.block_size),
+    )
+
+
+def _time(line: Line, row: JsonObject, key: str) -> int | None:
+    return None if row.get(key) is None else time_ns(line, row, key, unit_ns=NS_PER_S)
+
+
+def _row_number(line: Line, row: JsonObject, num_rows: int) -> int:
+    rid = row.get("request_id")
+    match = _ROW.fullmatch(rid) if isinstance(rid, str) else None
+    if match is None or len(match[1]) > len(str(MAX_REQUESTS)):
+        raise line.error("request_id", f"{shown(rid)} does not end in the number of a row")
+    place = int(match[1])
+    if place >= num_rows:
+        raise line.error("request_id", f"{shown(rid)}: the workload has {num_rows} rows")
+    return place
+
+
+def _facts(path: Path, block_size: int) -> ServerFacts:
+    scheduler: dict[str, object] = {"block_size": block_size}
+    if not path.is_file():
+        return ServerFacts(("vllm",), scheduler=scheduler)
+    text = "\n".join(line.text for line in read_lines(path))
+    meta = parse_object(Line(str(path), 1, text))
+    engine = meta.get("engine_kwargs")
+    engine = engine if isinstance(engine, dict) else {}
+    scheduler |= {key: engine[key] for key in _SETTINGS if engine.get(key) is not None}
+    told = {key: engine[key] for key in _TOLD if engine.get(key) is not None}
+    if meta.get("vllm_version") is not None:
+        told["vllm_version"] = meta["vllm_version"]
+    model = meta.get("model")
+    return ServerFacts(("vllm",), model if isinstance(model, str) else "", scheduler, told)
+
+
+def _found(folder: Path, *patterns: str) -> list[Path]:
+    return sorted(path for pattern in patterns for path in folder.glob(pattern) if path.is_file())
+
+
+def _only(folder: Path, found: list[Path], expected: str) -> Path:
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise InputError(f"{folder}: no {expected} in it")
+    names = ", ".join(path.name for path in found)
+    raise InputError(f"{folder}: expected one {expected}, found {names}")
