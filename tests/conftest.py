@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+# Before numpy is loaded: a test has one core, where several threads would wait for each other.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # Each property is drawn briefly in the suite, and at length by `make draws`. No deadline: a test
 # on a busy machine is slow, not wrong.
 settings.register_profile("suite", max_examples=30, deadline=None)

@@ -203,6 +203,14 @@ SPOILED = [
     ),
     # out of range
     ("seed: 3", "seed: -1", "study.yaml:2: seed: must be at least 0, got -1"),
+    (
+        "max_total_tokens: 4096",
+        "max_total_tokens: 99999999999999",
+        (
+            "study.yaml:17: scheduler.max_total_tokens: must be at most 1099511627776,"
+            " got 99999999999999"
+        ),
+    ),
     ("seed: 3", "replicas: 4097", "study.yaml:2: replicas: must be at most 4096, got 4097"),
     (
         "page_size: 16",
