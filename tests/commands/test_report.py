@@ -209,25 +209,19 @@ def edit_results(change):
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (damage_point, r"out/points/[0-9a-f]{64}\.json: is damaged \(simulate sweep"),
-        (remove_point, r"out/points/[0-9a-f]{64}\.json: is missing \(simulate sweep"),
-        (lambda: Path("out/results.json").unlink(), r"out: has neither results\.json"),
-        (lambda: Path("out/results.json").write_text("{"), r"out/results\.json: cannot be read"),
-        (lambda: Path("out/results.json").write_text("[]"), r"out/results\.json: has no name"),
-        (
-            lambda: edit_results(lambda content: content.pop("point_files")),
-            r"out/results\.json: has no point_files: of an older version",
-        ),
-        (
-            lambda: edit_results(lambda c: c["scenario"]["report"]["plots"][0].update(y="nope")),
-            r"out/results\.json: report\.plots\.0\.y: unknown metric 'nope'",
-        ),
-        (
-            lambda: edit_results(lambda c: c["scenario"]["report"].update(plots=[{"kind": "pie"}])),
-            r"out/results\.json: report\.plots\.0: ",
-        ),
+        (damage_point, "out/points/[0-9a-f]{64}\\.json: is damaged \\(simulate sweep"),
+        (remove_point, "out/points/[0-9a-f]{64}\\.json: is missing \\(simulate sweep"),
+        (lambda: Path("out/results.json").unlink(), "out: has neither results\\.json"),
+        (lambda: Path("out/results.json").write_text("{"), "out/results\\.json: cannot be read"),
+        (lambda: Path("out/results.json").write_text("[]"), "out/results\\.json: has no name"),
+        (lambda: edit_results(lambda content: content.pop("point_files")),
+         "out/results\\.json: has no point_files: of an older version"),
+        (lambda: edit_results(lambda c: c["scenario"]["report"]["plots"][0].update(y="nope")),
+         "out/results\\.json: report\\.plots\\.0\\.y: unknown metric 'nope'"),
+        (lambda: edit_results(lambda c: c["scenario"]["report"].update(plots=[{"kind": "pie"}])),
+         "out/results\\.json: report\\.plots\\.0: "),
     ],
-)
+)  # fmt: skip
 def test_report_of_an_unfinished_or_damaged_sweep_is_refused(swept, refused_bare, change, reason):
     """One line that names the file; nothing is written."""
     swept(FAIRNESS + REPORT, "--set", "sweep.seeds=[1]")
@@ -272,21 +266,15 @@ def test_report_of_no_folder_is_refused(refused_bare):
 @pytest.mark.parametrize(
     ("plot", "line"),
     [
-        (
-            "{kind: cdf, lines: scheduler.fairness.t_mss}",
-            "study.yaml:29: report.plots.0.lines: scheduler.fairness.t_mss is not swept (did you",
-        ),
-        (
-            "{kind: curve, x: scheduler.fairness.t_ms, y: tenants.a.p99_ttft_ms}",
-            "study.yaml:29: report.plots.0.y: unknown metric 'tenants.a.p99_ttft_ms'",
-        ),
-        (
-            "{kind: curve, x: scheduler.fairness.t_ms, yy: p99_ttft_ms}",
-            "study.yaml:29: report.plots.0.yy: unknown key (did you mean y?)",
-        ),
+        ("{kind: cdf, lines: scheduler.fairness.t_mss}",
+         "study.yaml:29: report.plots.0.lines: scheduler.fairness.t_mss is not swept (did you"),
+        ("{kind: curve, x: scheduler.fairness.t_ms, y: tenants.a.p99_ttft_ms}",
+         "study.yaml:29: report.plots.0.y: unknown metric 'tenants.a.p99_ttft_ms'"),
+        ("{kind: curve, x: scheduler.fairness.t_ms, yy: p99_ttft_ms}",
+         "study.yaml:29: report.plots.0.yy: unknown key (did you mean y?)"),
         ("{kind: pie}", "study.yaml:29: report.plots.0.kind: unknown kind 'pie'"),
     ],
-)
+)  # fmt: skip
 @pytest.mark.parametrize("command", ["validate", "sweep"])
 def test_report_sections_are_checked_before_anything_runs(
     scenario, refused_bare, command, plot, line

@@ -31,15 +31,11 @@ POOL_TOKENS = 899 * 16
 SETTINGS = {
     "async": (),
     "sync": ("scheduler.async_scheduling=false",),
-    "priority": (
-        "scheduler.scheduling_policy=priority",
-        "scheduler.scheduler_reserve_full_isl=false",
-    ),
-    "no cache": (
-        "scheduler.enable_prefix_caching=false",
-        "scheduler.long_prefill_token_threshold=512",
-    ),
-}
+    "priority":
+        ("scheduler.scheduling_policy=priority", "scheduler.scheduler_reserve_full_isl=false"),
+    "no cache":
+        ("scheduler.enable_prefix_caching=false", "scheduler.long_prefill_token_threshold=512"),
+}  # fmt: skip
 
 
 @pytest.fixture
