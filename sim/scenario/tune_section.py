@@ -55,7 +55,7 @@ class TuneSection(StrictModel):
     def _check_objective(self) -> Self:
         if self.objective == "cost" and self.min_slo_attainment is None:
             raise KeysError(
-                "objective cost needs min_slo_attainment: what has to be met",
+                "objective cost needs min_slo_attainment, the least share within the SLO",
                 "objective",
                 "min_slo_attainment",
             )
