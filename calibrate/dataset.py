@@ -170,9 +170,9 @@ def _sample(
         raise InputError(f"{where}: mode, prefill, n_decode or ctx: not those of a step") from None
     totals = step.totals
     if any(type(number) is not int for number in totals) or min(totals) < 0:
-        raise InputError(f"{where}: prefill, n_decode, ctx: must be whole numbers from 0 on")
+        raise InputError(f"{where}: prefill, n_decode, ctx: must be whole numbers of at least 0")
     if (step.num_prefill_rows, step.num_decode_rows) == (0, 0):
-        raise InputError(f"{where}: prefill, n_decode: a step has rows")
+        raise InputError(f"{where}: prefill, n_decode: a step must have rows")
     return Sample(
         step=step,
         graph=line.get("padded_rows") or 0,
