@@ -73,7 +73,7 @@ def run_command(
 ) -> None:
     """Serve one scenario in real time and print its summary."""
     from realrun.commands.run import run
-    from realrun.rig import RunnerOptions
+    from realrun.warm_runner import RunnerOptions
 
     run(
         file,
@@ -101,7 +101,7 @@ def check_command(
 ) -> None:
     """Compare paged logits with plain transformers'; exit code 1 if any differ too much."""
     from realrun.commands.check import check
-    from realrun.rig import RunnerOptions
+    from realrun.warm_runner import RunnerOptions
 
     agrees = check(
         model,
@@ -142,7 +142,7 @@ def profile_command(
     began_s = time.monotonic()
     from realrun.budget import Budget
     from realrun.commands.profile import GridOptions, profile
-    from realrun.rig import RunnerOptions
+    from realrun.warm_runner import RunnerOptions
 
     profile(
         model,
@@ -190,8 +190,8 @@ def runs_command(
     began_s = time.monotonic()
     from realrun.budget import Budget
     from realrun.commands.runs import runs
-    from realrun.rig import RunnerOptions
     from realrun.variants import variant_runs
+    from realrun.warm_runner import RunnerOptions
 
     done = runs(
         variant_runs(file, variant, overrides=set_ or (), repeats=repeats),

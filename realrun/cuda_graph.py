@@ -27,7 +27,7 @@ _new_graph: Callable[..., Any] = torch.cuda.CUDAGraph
 _capturing: Callable[..., Any] = torch.cuda.graph
 
 
-class CudaRecording:
+class CudaRecordedPass:
     """A captured graph and its output."""
 
     def __init__(self, graph: Any, output: Tensor) -> None:
@@ -38,7 +38,7 @@ class CudaRecording:
         self._graph.replay()
 
 
-class CudaRecorder:
+class CudaPassRecorder:
     """Captures work as CUDA graphs that share one pool of memory.
 
     Graphs of one pool may overwrite each other's memory, outputs of earlier captures excepted:
@@ -49,7 +49,7 @@ class CudaRecorder:
         self._stream = _new_stream(device)
         self._pool = torch.cuda.graph_pool_handle()
 
-    def record(self, work: Callable[[], Tensor]) -> CudaRecording:
+    def record(self, work: Callable[[], Tensor]) -> CudaRecordedPass:
         """Warm up and capture on a stream of its own: the default stream cannot be captured."""
         current = torch.cuda.current_stream(self._stream.device)
         self._stream.wait_stream(current)
@@ -60,7 +60,7 @@ class CudaRecorder:
         graph = _new_graph()
         with _capturing(graph, pool=self._pool, stream=self._stream):
             output = work()
-        return CudaRecording(graph, output)
+        return CudaRecordedPass(graph, output)
 
 
 def capture_decodes(model: PagedModel, kv: KVTensors, max_rows: int) -> DecodeGraphs:
@@ -98,7 +98,7 @@ def _capture_decodes(model: PagedModel, kv: KVTensors, max_rows: int) -> DecodeG
         kv,
         sizes=graph_sizes(max_rows),
         make_attention=make_attention,
-        recorder=CudaRecorder(model.device),
+        recorder=CudaPassRecorder(model.device),
     )
     torch.cuda.synchronize(model.device)
     return graphs

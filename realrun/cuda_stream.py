@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from realrun.device_clock import MAX_AGE_NS, DeviceClock, Event, elapsed_ns
-from realrun.streams import Array, TicketTimes
+from realrun.streams import Array, DeviceTimes
 from sim.core.errors import InvariantError
 
 T = TypeVar("T")
@@ -22,8 +22,8 @@ _timing_event: Callable[[], Event] = partial(_new_event, enable_timing=True)
 _REBASE_AFTER_NS = 1_000_000_000
 
 
-class CudaTicket(TicketTimes):
-    """A step on a GPU: a `Ticket`, whose times come from events around the step's work."""
+class CudaStep(DeviceTimes):
+    """A step on a GPU: a `SubmittedStep`, whose times come from events around the step's work."""
 
     def __init__(self, owner: "CudaStream", output: Tensor, start: Event, end: Event) -> None:
         self._owner = owner
@@ -68,7 +68,7 @@ class CudaStream:
         self._stream = _new_stream(device)
         # What was set up so far (weights, KV pages) is on the default stream.
         self._stream.wait_stream(torch.cuda.default_stream(device))
-        self._last: CudaTicket | None = None
+        self._last: CudaStep | None = None
         self._last_end_ns = 0
         with torch.cuda.stream(self._stream):
             self._stream.synchronize()
@@ -79,7 +79,7 @@ class CudaStream:
         with torch.cuda.stream(self._stream):
             return work()
 
-    def submit(self, work: Callable[[], Tensor]) -> CudaTicket:
+    def submit(self, work: Callable[[], Tensor]) -> CudaStep:
         """Enqueue a step. What its work raises on the host is raised here."""
         with torch.cuda.stream(self._stream), torch.inference_mode():
             if self._is_idle() and self._clock.age_ns() > _REBASE_AFTER_NS:
@@ -88,7 +88,7 @@ class CudaStream:
             start.record()
             output = work()
             end.record()
-            self._last = CudaTicket(self, output, start, end)
+            self._last = CudaStep(self, output, start, end)
         return self._last
 
     def synchronise(self) -> None:
@@ -98,7 +98,7 @@ class CudaStream:
         self.synchronise()
 
     def span_ns(self, start: Event, end: Event) -> tuple[int, int]:
-        """Host times of a finished step's two events; for tickets, in the order of submission.
+        """Host times of a finished step's two events; for steps, in the order of submission.
 
         Steps never overlap here, though a new base may move the axis by some microseconds.
         """

@@ -18,23 +18,23 @@ from realrun.batch_plan import BatchPlan, Int64s
 from realrun.page_tables import BatchRows, PageTables
 from realrun.runner import ModelRunner
 from realrun.step_work import StepWork, step_inputs
-from realrun.streams import DeviceStream, Ticket
+from realrun.streams import DeviceStream, SubmittedStep
 from realrun.tokens import Tokens
 from sim.core.batch import Batch, StepOutput
 from sim.core.errors import InvariantError
 from sim.core.token_sequences import TokenSequence
 from sim.core.tokens import TokenIds
 from sim.engine.core import EngineCore
-from sim.engine.scripted import NEVER_STEPS
+from sim.engine.executor import NEVER_STEPS
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Flight:
+class LaunchedBatch:
     """A launch on its way.
 
     Attributes:
         batch: what was launched.
-        ticket: its place in the device's queue; knows when the device worked on it.
+        submitted: its place in the device's queue; knows when the device worked on it.
         work: what it does there.
         padded_rows: rows of the recorded pass it runs through, 0 if eager.
         max_decode_ctx: longest context among the decode rows.
@@ -42,7 +42,7 @@ class Flight:
     """
 
     batch: Batch
-    ticket: Ticket
+    submitted: SubmittedStep
     work: StepWork
     padded_rows: int
     max_decode_ctx: int
@@ -69,17 +69,17 @@ class TorchExecutor:
 
     # ---- one step ------------------------------------------------------------------------------
 
-    def launch(self, batch: Batch) -> Flight:
+    def launch(self, batch: Batch) -> LaunchedBatch:
         """Prepare a batch and enqueue it. Waits for nothing."""
         begin_ns = time.perf_counter_ns()
         rows = self._tables.advance(batch)
         plan = self._tables.plan(rows)
         work = self._stream.prepare(lambda: self._prepare(batch, rows, plan))
         planned_ns = time.perf_counter_ns()
-        ticket = self._stream.submit(work)
-        return Flight(
+        submitted = self._stream.submit(work)
+        return LaunchedBatch(
             batch=batch,
-            ticket=ticket,
+            submitted=submitted,
             work=work,
             padded_rows=self._runner.padded_rows(plan),
             max_decode_ctx=int(rows.kv_lens[len(batch.prefill) :].max(initial=0)),
@@ -96,9 +96,9 @@ class TorchExecutor:
         )
         return StepWork(self._runner, self._runner.prepare(plan), inputs, self._last_tokens)
 
-    def land(self, flight: Flight) -> StepOutput:
+    def land(self, flight: LaunchedBatch) -> StepOutput:
         """Wait for a launch's tokens and take them in."""
-        sampled = flight.ticket.result().astype(np.int64, copy=False)
+        sampled = flight.submitted.result().astype(np.int64, copy=False)
         return self.tokens.take(flight.batch, sampled)
 
     def settle(self, batch: Batch) -> None:

@@ -28,7 +28,31 @@ _SMALLEST_SIZES = (1, 2, 4)
 _STEP = 8
 
 
-class Recording(Protocol):
+class RecordedDecodes(Protocol):
+    """Decode passes recorded once for some numbers of rows, and replayed with new inputs."""
+
+    def padded_rows(self, num_rows: int) -> int:
+        """Rows of the smallest recorded pass that takes `num_rows` decodes; 0 if none does."""
+        ...
+
+    def prepare(self, plan: BatchPlan) -> None:
+        """Host work and copies of the inputs; the plan is padded to a recorded number of rows."""
+        ...
+
+    def replay(self, num_rows: int, token_ids: Tensor) -> Tensor:
+        """Run the pass prepared last. Enqueues work, waits for nothing.
+
+        Args:
+            num_rows: its padded number of rows.
+            token_ids: int64 [at most num_rows] on the device, one of each real row.
+
+        Returns:
+            Logits [num_rows, vocab_size]; overwritten by the next replay.
+        """
+        ...
+
+
+class RecordedPass(Protocol):
     """A pass that was recorded.
 
     Attributes:
@@ -42,10 +66,10 @@ class Recording(Protocol):
         ...
 
 
-class Recorder(Protocol):
-    """Records passes; `realrun.cuda_graph.CudaRecorder`."""
+class PassRecorder(Protocol):
+    """Records passes; `realrun.cuda_graph.CudaPassRecorder`."""
 
-    def record(self, work: Callable[[], Tensor]) -> Recording:
+    def record(self, work: Callable[[], Tensor]) -> RecordedPass:
         """Run work, at least once, and record what it enqueues.
 
         Args:
@@ -54,7 +78,7 @@ class Recorder(Protocol):
         ...
 
 
-class _Pass:
+class _DecodePass:
     """A decode pass with a fixed number of rows, and the inputs it reads."""
 
     def __init__(
@@ -62,7 +86,7 @@ class _Pass:
         model: PagedModel,
         kv: KVTensors,
         attention: AttentionBackend,
-        recorder: Recorder,
+        recorder: PassRecorder,
         plan: BatchPlan,
     ) -> None:
         """Record the pass with inputs of `plan`, whose number of rows it keeps."""
@@ -104,7 +128,7 @@ class DecodeGraphs:
         *,
         sizes: Sequence[int],
         make_attention: Callable[[int], AttentionBackend],
-        recorder: Recorder,
+        recorder: PassRecorder,
     ) -> None:
         """Record all sizes, the largest first: the smaller ones fit into the memory it took.
 
@@ -115,11 +139,11 @@ class DecodeGraphs:
             make_attention: attention for passes of so many rows, whose plans go to fixed places.
             recorder: records the passes.
         """
-        self._passes: dict[int, _Pass] = {}
+        self._passes: dict[int, _DecodePass] = {}
         for num_rows in sorted(sizes, reverse=True):
             plan = _scratch_plan(num_rows, kv)
             attention = make_attention(num_rows)
-            self._passes[num_rows] = _Pass(model, kv, attention, recorder, plan)
+            self._passes[num_rows] = _DecodePass(model, kv, attention, recorder, plan)
         self._sizes = sorted(sizes)
 
     def padded_rows(self, num_rows: int) -> int:

@@ -10,8 +10,8 @@ from transformers import PreTrainedModel
 
 from realrun.attention.backend import StepAttention
 from realrun.device_memory import find_device
-from realrun.hook import PagedPass
 from realrun.model_config import find_model
+from realrun.paged_attention import PagedPass
 from realrun.plan_tensors import PlanTensors
 from realrun.weights import build_random, check_room, load_checkpoint
 from sim.core.errors import InputError

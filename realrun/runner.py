@@ -7,7 +7,7 @@ from torch import Tensor
 
 from realrun.attention.backend import AttentionBackend, StepAttention
 from realrun.batch_plan import BatchPlan, pad_decodes
-from realrun.graph_protocol import RecordedDecodes
+from realrun.graphs import RecordedDecodes
 from realrun.kv_tensors import KVTensors
 from realrun.model import PagedModel
 from realrun.plan_tensors import PlanTensors, plan_tensors

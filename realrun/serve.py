@@ -15,12 +15,12 @@ from realrun.kv_tensors import (
     check_room,
     num_pages_that_fit,
 )
-from realrun.loop import Server
 from realrun.model import PagedModel
-from realrun.recorder import Recorder
-from realrun.rig import Rig, RunnerOptions, load, rig
+from realrun.run_recorder import RunRecorder
+from realrun.server import RealServer
 from realrun.tokens import ForcedTokens, GreedyTokens, Tokens
 from realrun.traffic import Traffic
+from realrun.warm_runner import RunnerOptions, WarmRunner, load_with_options, warm_runner
 from sim import __version__
 from sim.engine.page_pool import PageIds
 from sim.engine.server_config import ServerConfig
@@ -99,8 +99,8 @@ def servable_workload(loaded: LoadedScenario) -> Workload:
 class WarmServer:
     """Serves scenarios one after the other on one runner. Made by `warm_server`."""
 
-    def __init__(self, kit: Rig, first: LoadedScenario, pool_tokens: int) -> None:
-        self._kit = kit
+    def __init__(self, warm: WarmRunner, first: LoadedScenario, pool_tokens: int) -> None:
+        self._warm = warm
         self._first = first
         self._pool_tokens = pool_tokens
 
@@ -117,10 +117,10 @@ class WarmServer:
             InputError: the scenario needs another runner than the one that is warm.
         """
         check_same_runner(self._first, loaded)
-        config = _config(loaded, self._kit.runner.model, self._pool_tokens)
+        config = _config(loaded, self._warm.runner.model, self._pool_tokens)
         watch = watcher(workload) if watcher is not None else None
-        recorder = serve(self._kit, config, workload, sampling, watch)
-        return RealRun(_meta(loaded, config, self._kit, sampling), list(recorder.lines()))
+        recorder = serve(self._warm, config, workload, sampling, watch)
+        return RealRun(_meta(loaded, config, self._warm, sampling), list(recorder.lines()))
 
 
 @contextmanager
@@ -130,32 +130,32 @@ def warm_server(loaded: LoadedScenario, options: RunnerOptions) -> Iterator[Warm
     Raises:
         InputError: the model, the device or the pool cannot be had.
     """
-    model = load(str(loaded.scenario.model), options, loaded.base_dir)
+    model = load_with_options(str(loaded.scenario.model), options, loaded.base_dir)
     section = loaded.scenario.scheduler
     pool_tokens = _pool_tokens(loaded, model)
     _config(loaded, model, pool_tokens)
     num_pages = pool_tokens // section.page_size
     with _about(loaded, section.pool_key):
         check_room(model, num_pages=num_pages, page_size=section.page_size)
-    with rig(
+    with warm_runner(
         model,
         options,
         num_pages=num_pages,
         page_size=section.page_size,
         max_rows=section.max_rows,
-    ) as kit:
-        yield WarmServer(kit, loaded, pool_tokens)
+    ) as warm:
+        yield WarmServer(warm, loaded, pool_tokens)
 
 
 def serve(
-    kit: Rig,
+    warm: WarmRunner,
     config: ServerConfig,
     workload: Workload,
     sampling: Sampling = "forced",
     watcher: Watcher | None = None,
-) -> Recorder:
+) -> RunRecorder:
     """Serve a workload on a warm runner, in real time, to its end."""
-    executor = TorchExecutor(kit.runner, kit.stream, _tokens(kit.runner.model, sampling))
+    executor = TorchExecutor(warm.runner, warm.stream, _tokens(warm.runner.model, sampling))
     pool = PageIds(config.pool_tokens // config.page_size, config.page_size)
     engine = build_engine(config, pool=pool, executor=executor)
     # Under overlap a finished request holds its slot until its result is taken in.
@@ -164,7 +164,7 @@ def serve(
     gc.collect()
     gc.freeze()
     clock = WallClock()
-    server = Server(
+    server = RealServer(
         engine,
         executor,
         traffic,
@@ -175,7 +175,7 @@ def serve(
     try:
         server.serve()
     finally:
-        kit.stream.synchronise()
+        warm.stream.synchronise()
         gc.unfreeze()
     server.recorder.output_ids.update(executor.tokens.final_outputs)
     return server.recorder
@@ -245,7 +245,7 @@ def _pool_tokens(loaded: LoadedScenario, model: PagedModel) -> int:
 
 
 def _meta(
-    loaded: LoadedScenario, config: ServerConfig, kit: Rig, sampling: Sampling
+    loaded: LoadedScenario, config: ServerConfig, warm: WarmRunner, sampling: Sampling
 ) -> dict[str, Any]:
     scenario = loaded.scenario
     return {
@@ -261,5 +261,5 @@ def _meta(
         "page_size": config.page_size,
         "servetwin_version": __version__,
         "git_revision": git_revision(),
-        "fingerprint": kit.fingerprint,
+        "fingerprint": warm.fingerprint,
     }

@@ -21,7 +21,7 @@ T = TypeVar("T")
 Array = NDArray[np.generic]
 
 
-class Ticket(Protocol):
+class SubmittedStep(Protocol):
     """One submitted step. Its times are known once `result` has returned.
 
     Attributes:
@@ -57,7 +57,7 @@ class DeviceStream(Protocol):
         """Do a step's host work now; copies it enqueues run in turn, before the step's own work."""
         ...
 
-    def submit(self, work: Callable[[], Tensor]) -> Ticket:
+    def submit(self, work: Callable[[], Tensor]) -> SubmittedStep:
         """Run work after all that was submitted before; its output is brought to the host.
 
         Args:
@@ -75,8 +75,8 @@ class DeviceStream(Protocol):
         ...
 
 
-class TicketTimes(ABC):
-    """The times of a `Ticket`, out of what its device knows of them."""
+class DeviceTimes(ABC):
+    """The times of a `SubmittedStep`, out of what its device knows of them."""
 
     @property
     def start_ns(self) -> int:
@@ -96,8 +96,8 @@ class TicketTimes(ABC):
         """Start and end; an InvariantError before they are known."""
 
 
-class CpuTicket(TicketTimes):
-    """A step on a CPU: a `Ticket`, filled in by the worker thread."""
+class CpuStep(DeviceTimes):
+    """A step on a CPU: a `SubmittedStep`, filled in by the worker thread."""
 
     def __init__(self, work: Callable[[], Tensor]) -> None:
         self._work: Callable[[], Tensor] | None = work
@@ -109,7 +109,7 @@ class CpuTicket(TicketTimes):
     def run(self) -> None:
         """Run the work. Called once, by the worker thread."""
         if self._work is None:
-            raise InvariantError("a ticket ran twice")
+            raise InvariantError("a submitted ran twice")
         start_ns = time.perf_counter_ns()
         try:
             with torch.inference_mode():
@@ -148,8 +148,8 @@ class CpuStream:
     """
 
     def __init__(self) -> None:
-        self._tickets: queue.SimpleQueue[CpuTicket | None] = queue.SimpleQueue()
-        self._last: CpuTicket | None = None
+        self._steps: queue.SimpleQueue[CpuStep | None] = queue.SimpleQueue()
+        self._last: CpuStep | None = None
         self._worker = threading.Thread(target=self._run_all, name="device", daemon=True)
         self._worker.start()
 
@@ -157,23 +157,23 @@ class CpuStream:
         """On a CPU host work needs no order: plans are fresh tensors, and nothing is copied."""
         return work()
 
-    def submit(self, work: Callable[[], Tensor]) -> CpuTicket:
-        """Hand work to the worker thread. What it raises, `Ticket.result` raises."""
+    def submit(self, work: Callable[[], Tensor]) -> CpuStep:
+        """Hand work to the worker thread. What it raises, `SubmittedStep.result` raises."""
         if not self._worker.is_alive():
             raise InvariantError("a closed stream was given work")
-        ticket = self._last = CpuTicket(work)
-        self._tickets.put(ticket)
-        return ticket
+        submitted = self._last = CpuStep(work)
+        self._steps.put(submitted)
+        return submitted
 
     def synchronise(self) -> None:
-        """Wait for the last ticket: they finish in order."""
+        """Wait for the last submitted: they finish in order."""
         if self._last is not None:
             self._last.wait()
 
     def close(self) -> None:
-        self._tickets.put(None)
+        self._steps.put(None)
         self._worker.join()
 
     def _run_all(self) -> None:
-        while (ticket := self._tickets.get()) is not None:
-            ticket.run()
+        while (submitted := self._steps.get()) is not None:
+            submitted.run()

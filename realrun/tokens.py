@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from sim.core.batch import Batch, StepOutput
 from sim.core.tokens import ArrayPrompt, TokenIds, stream_tokens_at
-from sim.engine.scripted import END_TOKEN, ScriptedExecutor
+from sim.engine.executor import END_TOKEN, ScriptedExecutor
 from sim.workload.workload import ScriptedRequest
 
 Int64s = NDArray[np.int64]
@@ -27,7 +27,7 @@ class Tokens(Protocol):
 
     final_outputs: dict[str, list[int]]
 
-    def admit(self, request: ScriptedRequest) -> ScriptedRequest:
+    def add(self, request: ScriptedRequest) -> ScriptedRequest:
         """Learn of a request before it is submitted; returns it as it is to be submitted."""
         ...
 
@@ -63,7 +63,7 @@ class ForcedTokens:
         self._rids: Sequence[str] = ()
         self._rows = np.empty((0, 3), dtype=np.int64)
 
-    def admit(self, request: ScriptedRequest) -> ScriptedRequest:
+    def add(self, request: ScriptedRequest) -> ScriptedRequest:
         spec, script = request.spec, request.script
         self._script.add(spec.rid, script, ignore_eos=spec.ignore_eos)
         last = _NO_END if spec.ignore_eos else script.num_tokens - 1
@@ -102,7 +102,7 @@ class GreedyTokens:
         self._endless: set[str] = set()
         self.final_outputs: dict[str, list[int]] = {}
 
-    def admit(self, request: ScriptedRequest) -> ScriptedRequest:
+    def add(self, request: ScriptedRequest) -> ScriptedRequest:
         spec = request.spec
         self._outputs[spec.rid] = []
         if spec.ignore_eos:

@@ -9,8 +9,8 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
 from realrun.device_memory import GIB, free_bytes
-from realrun.hook import ATTENTION_NAME, register_paged_attention
 from realrun.model_config import ModelSource, one_line
+from realrun.paged_attention import ATTENTION_NAME, register_paged_attention
 from realrun.quiet import quiet_transformers
 from sim.core.errors import InputError
 from sim.latency.shapes import ModelShape

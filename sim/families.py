@@ -14,8 +14,8 @@ from sim.workload.results.names import AIPERF, ResultFormat
 
 if TYPE_CHECKING:
     from sim.engine.core import EngineCore
+    from sim.engine.executor import Executor
     from sim.engine.page_pool import PagePool
-    from sim.engine.protocols import Executor
     from sim.engine.server_config import ServerConfig
 
 FAMILIES: dict[str, Family] = {family.name: family for family in (SglangFamily(), VllmFamily())}

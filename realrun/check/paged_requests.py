@@ -61,22 +61,22 @@ class PagedRequests:
         """Tokens of a request that are not computed yet."""
         return len(self._tokens[rid]) - self._num_computed[rid]
 
-    def finish(self, rids: Sequence[str], silent: Collection[str] = ()) -> dict[str, Tensor]:
+    def finish(self, rids: Sequence[str], unsampled: Collection[str] = ()) -> dict[str, Tensor]:
         """A step that computes all that is left of some requests."""
-        return self.step({rid: self.num_left(rid) for rid in rids}, silent)
+        return self.step({rid: self.num_left(rid) for rid in rids}, unsampled)
 
     @torch.inference_mode()
-    def step(self, counts: Mapping[str, int], silent: Collection[str] = ()) -> dict[str, Tensor]:
+    def step(self, counts: Mapping[str, int], unsampled: Collection[str] = ()) -> dict[str, Tensor]:
         """Compute so many more tokens of each request, in one batch.
 
         Args:
             counts: tokens by request, at least 1 each, in batch order.
-            silent: requests that do not sample.
+            unsampled: requests that do not sample.
 
         Returns:
             Logits [vocab_size] of each request that samples.
         """
-        plan = self._plan(counts, silent)
+        plan = self._plan(counts, unsampled)
         token_ids: list[int] = []
         for rid, count in counts.items():
             start = self._num_computed[rid]
@@ -85,11 +85,11 @@ class PagedRequests:
         prepared = self._runner.prepare(plan)
         device = self._runner.model.device
         logits = self._runner.forward(prepared, torch.tensor(token_ids, device=device))
-        sampling = [rid for rid in counts if rid not in silent]
+        sampling = [rid for rid in counts if rid not in unsampled]
         # A copy: the next replay of a graph overwrites its logits.
         return dict(zip(sampling, logits.clone(), strict=True))
 
-    def _plan(self, counts: Mapping[str, int], silent: Collection[str]) -> BatchPlan:
+    def _plan(self, counts: Mapping[str, int], unsampled: Collection[str]) -> BatchPlan:
         kv_lens = [self._num_computed[rid] + count for rid, count in counts.items()]
         for rid, length in zip(counts, kv_lens, strict=True):
             self._make_room(rid, length)
@@ -100,7 +100,7 @@ class PagedRequests:
             page_table=table,
             query_lens=np.array(list(counts.values()), dtype=np.int32),
             kv_lens=np.array(kv_lens, dtype=np.int32),
-            samples=np.array([rid not in silent for rid in counts]),
+            samples=np.array([rid not in unsampled for rid in counts]),
             page_size=self.page_size,
         )
 

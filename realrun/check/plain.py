@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from realrun.hook import ATTENTION_NAME
 from realrun.model import PagedModel
+from realrun.paged_attention import ATTENTION_NAME
 
 _PLAIN_ATTENTION = "sdpa"
 

@@ -10,7 +10,7 @@ from rich.table import Table
 from realrun.check.comparison import Comparison
 from realrun.check.run_checks import run_checks
 from realrun.fingerprint import fingerprint
-from realrun.rig import RunnerOptions, load
+from realrun.warm_runner import RunnerOptions, load_with_options
 from sim.commands.output import print_line, print_table
 
 
@@ -26,7 +26,7 @@ def check(name_or_path: str, *, options: RunnerOptions, page_size: int, as_json:
     Raises:
         InputError: no such model or device, or a backend that cannot do what is asked.
     """
-    model = load(name_or_path, options)
+    model = load_with_options(name_or_path, options)
     comparisons = list(run_checks(model, page_size=page_size, attention=options.attention))
     agrees = all(comparison.ok for comparison in comparisons)
     if as_json:

@@ -10,10 +10,10 @@ from realrun.kv_tensors import num_pages_that_fit
 from realrun.model import PagedModel
 from realrun.profiling.composition import Limits
 from realrun.profiling.grid import MAX_NEW_TOKENS, grid
-from realrun.profiling.grid_run import Measured, measure_grid
+from realrun.profiling.grid_run import GridMeasurements, measure_grid
 from realrun.profiling.measure import StepMeter
-from realrun.profiling.points import grid_counts, in_words, point_lines
-from realrun.rig import Rig, RunnerOptions, load, rig
+from realrun.profiling.points import grid_counts, point_lines, summary_lines
+from realrun.warm_runner import RunnerOptions, WarmRunner, load_with_options, warm_runner
 from sim import __version__
 from sim.commands.output import print_line
 from sim.core.atomic import check_target
@@ -60,18 +60,18 @@ def profile(
         KeyboardInterrupt: Ctrl-C, after what was measured has been written.
     """
     check_target(out)
-    model = load(model_name, options)
+    model = load_with_options(model_name, options)
     limits = _limits(model, points)
-    with rig(
+    with warm_runner(
         model,
         options,
         num_pages=limits.num_pages,
         page_size=limits.page_size,
         max_rows=limits.max_rows,
-    ) as kit:
+    ) as warm:
         rounds = grid(limits)
         num_points = sum(map(len, rounds))
-        measured = _measure(kit, limits, points, budget)
+        measured = _measure(warm, limits, points, budget)
         if measured.points:
             meta = {
                 "source": "profile",
@@ -84,10 +84,10 @@ def profile(
                 "grid": grid_counts(measured, num_points),
                 "servetwin_version": __version__,
                 "git_revision": git_revision(),
-                "fingerprint": kit.fingerprint,
+                "fingerprint": warm.fingerprint,
             }
             write_run_log(out, meta, point_lines(measured))
-    for line in in_words(measured, num_points):
+    for line in summary_lines(measured, num_points):
         print_line(line)
     if measured.stopped == "interrupted":
         raise KeyboardInterrupt
@@ -116,10 +116,12 @@ def _limits(model: PagedModel, points: GridOptions) -> Limits:
     )
 
 
-def _measure(kit: Rig, limits: Limits, points: GridOptions, budget: Budget) -> Measured:
-    meter = StepMeter(kit, max_rows=limits.max_rows, seed=points.seed)
+def _measure(
+    warm: WarmRunner, limits: Limits, points: GridOptions, budget: Budget
+) -> GridMeasurements:
+    meter = StepMeter(warm, max_rows=limits.max_rows, seed=points.seed)
     rounds = grid(limits)
-    shape = kit.runner.model.shape
+    shape = warm.runner.model.shape
 
     def text(_now_ns: int) -> str:
         if budget.total_s == float("inf"):

@@ -6,7 +6,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from realrun.budget import Budget
-from realrun.rig import RunnerOptions
 from realrun.serve import (
     RealRun,
     WarmServer,
@@ -17,13 +16,13 @@ from realrun.serve import (
 )
 from realrun.suite.bundle import add_member, member_sizes
 from realrun.variants import VariantRun
+from realrun.warm_runner import RunnerOptions
 from sim.commands.output import print_line
 from sim.core.atomic import check_target
 from sim.core.errors import InputError
 from sim.report.metrics import summarise
 from sim.report.progress import Progress
-from sim.runlog.load import load_run_log
-from sim.runlog.run_log_file import RecordedRun, write_run_log
+from sim.runlog.run_log_file import RecordedRun, load_run_log, write_run_log
 from sim.workload.workload import Workload
 
 _MIB = 1 << 20

@@ -1,5 +1,6 @@
 """Walks the grid: rounds, repeats, a budget, and whatever may end it early."""
 
+from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
@@ -8,7 +9,6 @@ import numpy as np
 
 from realrun.budget import Budget
 from realrun.profiling.composition import Composition
-from realrun.profiling.visit_times import VisitTimes
 
 Stopped = Literal["complete", "budget", "interrupted"]
 
@@ -34,7 +34,7 @@ class Measurement(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class Measured:
+class GridMeasurements:
     """What a walk found; filled while it goes on.
 
     Attributes:
@@ -51,6 +51,29 @@ class Measured:
     stopped: Stopped = "complete"
 
 
+class VisitTimes:
+    """Seconds by arithmetic: more of it takes longer, and at most in proportion."""
+
+    def __init__(self) -> None:
+        self._known: list[tuple[float, float]] = []
+
+    def note(self, flops: float, seconds: float) -> None:
+        """A visit took so long."""
+        insort(self._known, (flops, seconds))
+
+    def at_most_s(self, flops: float) -> float:
+        """What a visit should not exceed; 0 before anything is known.
+
+        Neighbours bound it: the next larger one as it is, the next smaller one in proportion.
+        """
+        place = bisect_left(self._known, (flops, 0.0))
+        bounds = [seconds for _, seconds in self._known[place : place + 1]]
+        bounds += [
+            seconds * flops / smaller for smaller, seconds in self._known[max(place - 1, 0) : place]
+        ]
+        return min(bounds, default=0.0)
+
+
 def measure_grid(
     rounds: Sequence[Sequence[Composition]],
     measure: Callable[[Composition], Measurement],
@@ -60,7 +83,7 @@ def measure_grid(
     repeats: int,
     seed: int,
     watcher: Callable[[int], None] = lambda _num_visits: None,
-) -> Measured:
+) -> GridMeasurements:
     """Measure every composition `repeats` times, round by round.
 
     A round is passed through once for each repeat, each time in another order: repeats lie as far
@@ -78,7 +101,7 @@ def measure_grid(
         seed: of the order.
         watcher: told the number of visits that are over.
     """
-    measured, times = Measured(), VisitTimes()
+    measured, times = GridMeasurements(), VisitTimes()
     try:
         for number, composition in enumerate(_visits(rounds, repeats, seed)):
             watcher(number)
@@ -111,7 +134,9 @@ def _fits(at_most_s: float, budget: Budget) -> bool:
 
 
 def _visit(
-    composition: Composition, measure: Callable[[Composition], Measurement], measured: Measured
+    composition: Composition,
+    measure: Callable[[Composition], Measurement],
+    measured: GridMeasurements,
 ) -> None:
     try:
         measurement = measure(composition)

@@ -9,8 +9,8 @@ import torch
 from realrun.batch_plan import Int32s, plan_batch
 from realrun.profiling.composition import Composition
 from realrun.profiling.grid_run import Measurement
-from realrun.rig import Rig
 from realrun.step_work import StepWork, step_inputs
+from realrun.warm_runner import WarmRunner
 
 
 class StepMeter:
@@ -21,23 +21,23 @@ class StepMeter:
     under overlap the launch is hidden and steps follow each other more closely.
     """
 
-    def __init__(self, kit: Rig, *, max_rows: int, seed: int) -> None:
+    def __init__(self, warm: WarmRunner, *, max_rows: int, seed: int) -> None:
         """Fill the pages with random numbers: a GPU multiplies zeros faster.
 
         Args:
-            kit: a warm rig.
+            warm: a warm rig.
             max_rows: most rows of a step.
             seed: of tokens, pages and their contents.
         """
-        self._runner = kit.runner
-        self._stream = kit.stream
+        self._runner = warm.runner
+        self._stream = warm.stream
         self._rng = np.random.default_rng(seed)
         # Neighbouring pages would flatter: a pool that has been in use for a while has none.
-        self._page_ids = self._rng.permutation(kit.runner.kv.num_pages).astype(np.int32)
-        device = kit.runner.model.device
+        self._page_ids = self._rng.permutation(warm.runner.kv.num_pages).astype(np.int32)
+        device = warm.runner.model.device
         self._last_tokens = torch.zeros(max_rows, dtype=torch.int64, device=device)
         generator = torch.Generator(device).manual_seed(seed)
-        for layer in kit.runner.kv.layers:
+        for layer in warm.runner.kv.layers:
             self._stream.prepare(partial(layer.normal_, generator=generator))
         self._stream.synchronise()
 
@@ -75,16 +75,16 @@ class StepMeter:
             )
         )
         planned_ns = time.perf_counter_ns()
-        ticket = self._stream.submit(work)
+        submitted = self._stream.submit(work)
         launched_ns = time.perf_counter_ns()
-        ticket.result()
+        submitted.result()
         known_ns = time.perf_counter_ns()
         return Measurement(
-            forward_ns=max(ticket.forward_ns, 1),
+            forward_ns=max(submitted.forward_ns, 1),
             plan_ns=planned_ns - begin_ns,
             launch_ns=launched_ns - planned_ns,
             sample_ns=work.sample_ns,
-            read_back_ns=max(known_ns - max(ticket.end_ns, launched_ns), 0),
+            read_back_ns=max(known_ns - max(submitted.end_ns, launched_ns), 0),
             padded_rows=self._runner.padded_rows(plan),
         )
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from realrun.profiling.composition import Composition
-from realrun.profiling.grid_run import Measured, Measurement
+from realrun.profiling.grid_run import GridMeasurements, Measurement
 from sim.core.batch import ForwardMode
 from sim.runlog.json_lines import Line
 
@@ -17,7 +17,7 @@ _WHY_ENDED = {
 _MAX_REFUSALS_KEPT = 5
 
 
-def point_lines(measured: Measured) -> Iterator[Line]:
+def point_lines(measured: GridMeasurements) -> Iterator[Line]:
     """A line a composition, in order of first measurement; times are medians of its repeats."""
     for composition, measurements in measured.points.items():
         yield _point_line(composition, measurements)
@@ -41,7 +41,7 @@ def _point_line(composition: Composition, measurements: Sequence[Measurement]) -
     }
 
 
-def grid_counts(measured: Measured, num_points: int) -> dict[str, object]:
+def grid_counts(measured: GridMeasurements, num_points: int) -> dict[str, object]:
     """How much of the grid was measured, for a log's first line."""
     return {
         "points": num_points,
@@ -61,7 +61,7 @@ def grid_counts(measured: Measured, num_points: int) -> dict[str, object]:
     }
 
 
-def in_words(measured: Measured, num_points: int) -> Iterator[str]:
+def summary_lines(measured: GridMeasurements, num_points: int) -> Iterator[str]:
     """A line for the whole, one for each mode, and one if anything was refused."""
     yield (
         f"{len(measured.points):,} of {num_points:,} points, {measured.num_steps:,} steps;"

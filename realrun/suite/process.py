@@ -19,7 +19,7 @@ _KILL_AFTER_S = 5.0
 _LINES_KEPT = 20
 
 
-class Outcome(NamedTuple):
+class StageOutcome(NamedTuple):
     """How a stage's process ended.
 
     Attributes:
@@ -44,7 +44,7 @@ def command_of(stage: Stage, folder: Path, device: str, limit_s: float) -> list[
     return command
 
 
-def run_process(command: Sequence[str], limit_s: float) -> Outcome:
+def run_process(command: Sequence[str], limit_s: float) -> StageOutcome:
     """Run a command; at its limit interrupt it, and kill it if that does not help."""
     begin_s = time.monotonic()
     with TemporaryFile() as results, TemporaryFile() as complaints:
@@ -61,7 +61,7 @@ def run_process(command: Sequence[str], limit_s: float) -> Outcome:
         printed = _last_lines(results)
         if process.returncode not in {0, UNFINISHED}:
             printed += _last_lines(complaints)
-    return Outcome(process.returncode, timed_out, time.monotonic() - begin_s, printed)
+    return StageOutcome(process.returncode, timed_out, time.monotonic() - begin_s, printed)
 
 
 def _last_lines(file: IO[bytes]) -> list[str]:

@@ -7,12 +7,12 @@ from typing import Literal
 
 from realrun.suite import UNFINISHED
 from realrun.suite.bundle import is_whole
-from realrun.suite.process import Outcome
+from realrun.suite.process import StageOutcome
 from realrun.suite.stages import Stage
 from sim.core.atomic import atomic_path
 from sim.core.errors import InputError
 
-Status = Literal["done", "unfinished", "failed", "not begun"]
+StageStatus = Literal["done", "unfinished", "failed", "not begun"]
 
 _INTERRUPTED = 130
 
@@ -32,7 +32,7 @@ class StageRecord:
     """
 
     stage: str
-    status: Status = "not begun"
+    status: StageStatus = "not begun"
     seconds: float = 0.0
     code: int | None = None
     file: str | None = None
@@ -63,7 +63,7 @@ class Records:
             return False
         return stage.file is None or is_whole(self._folder / stage.file)
 
-    def note(self, stage: Stage, outcome: Outcome) -> StageRecord:
+    def note(self, stage: Stage, outcome: StageOutcome) -> StageRecord:
         """A stage's process has ended.
 
         Raises:
@@ -101,7 +101,7 @@ class Records:
             raise InputError(f"{self._path}: not what the suite writes ({error})") from None
 
 
-def _status(outcome: Outcome) -> Status:
+def _status(outcome: StageOutcome) -> StageStatus:
     if outcome.code == 0:
         return "done"
     if outcome.code in {UNFINISHED, _INTERRUPTED} or outcome.timed_out:

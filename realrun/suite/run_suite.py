@@ -4,14 +4,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from realrun.budget import Budget
-from realrun.suite.process import Outcome, command_of, run_process
+from realrun.suite.process import StageOutcome, command_of, run_process
 from realrun.suite.record import Records, StageRecord
 from realrun.suite.stages import Stage
 
 # Less is not worth beginning: most of it would go into loading.
 _LEAST_S = 25.0
 
-RunProcess = Callable[[Sequence[str], float], Outcome]
+RunProcess = Callable[[Sequence[str], float], StageOutcome]
 
 
 def run_suite(

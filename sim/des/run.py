@@ -1,25 +1,28 @@
 """A whole simulation: servers, a router in front of them, traffic; out comes a run log."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from simpy.events import Event
+
 from sim.core.garbage import rare_collections
-from sim.des.arrivals import closed_loop, open_loop
-from sim.des.clock import Clock
+from sim.des.clock import ARRIVAL, Clock, TimedEvent
 from sim.des.routers.router import RoundRobin, Router
 from sim.des.server import Server
 from sim.des.simulation_log import SimulationLog, Watcher
+from sim.engine.executor import ScriptedExecutor
 from sim.engine.page_pool import PageCounts, PagePool
-from sim.engine.scripted import ScriptedExecutor
 from sim.engine.server_config import ServerConfig
 from sim.families import build_engine, check_engine
 from sim.latency.model import LatencyModel
 from sim.runlog import RunLog
 from sim.runlog.decisions import DecisionLog
-from sim.workload.workload import ScriptedRequest, Workload
+from sim.workload.workload import ScriptedRequest, Turn, Workload
 
+Submit = Callable[[ScriptedRequest], None]
+Wait = Generator[Event, Any, None]
 PoolFactory = Callable[[int, int], PagePool[Any]]
 
 
@@ -81,9 +84,9 @@ def simulate(
         servers[router.choose(request.spec, servers)].submit(request)
 
     clients = workload.clients()
-    env.process(open_loop(env, workload.arrivals(), submit))
+    env.process(_open_loop(env, workload.arrivals(), submit))
     for turns in clients:
-        env.process(closed_loop(env, turns, submit, reports))
+        env.process(_closed_loop(env, turns, submit, reports))
     for server in servers:
         server.start(
             overlaps=config.overlaps,
@@ -135,3 +138,24 @@ def _server(
         latency=latency,
         reports=reports,
     )
+
+
+def _open_loop(env: Clock, requests: Iterator[ScriptedRequest], submit: Submit) -> Wait:
+    """Requests arrive at their own times, whatever becomes of the others."""
+    for request in requests:
+        arrival_ns = request.spec.arrival_ns
+        if arrival_ns > env.now_ns:
+            yield TimedEvent(env, arrival_ns - env.now_ns, ARRIVAL)
+        submit(request)
+
+
+def _closed_loop(env: Clock, turns: Sequence[Turn], submit: Submit, log: SimulationLog) -> Wait:
+    """A client sends its next request a think time after its last one is over."""
+    for turn in turns:
+        if turn.think_ns:
+            yield env.timeout(turn.think_ns)
+        spec = replace(turn.request.spec, arrival_ns=env.now_ns)
+        over = env.event()
+        log.when_over(spec.rid, over)
+        submit(replace(turn.request, spec=spec))
+        yield over

@@ -16,11 +16,11 @@ from sim.des.clock import Clock, DecodeWait, TimedEvent, step_begin, step_end
 from sim.des.simulation_log import SimulationLog
 from sim.des.timeline import UpcomingSteps, overlapped_steps, serial_steps
 from sim.engine.core import EngineCore
+from sim.engine.executor import ScriptedExecutor
 from sim.engine.records import Decided, StepState
-from sim.engine.scripted import ScriptedExecutor
 from sim.latency.features import StepFeatures, step_features
 from sim.latency.model import LatencyModel
-from sim.runlog.steps import FurtherSteps, StepRun
+from sim.runlog.builder import FurtherSteps, StepRun
 from sim.workload.workload import ScriptedRequest
 
 Wait = Generator[Event, Any, None]

@@ -6,9 +6,8 @@ from simpy.events import Event
 
 from sim.core.request import RequestSpec
 from sim.engine.records import RequestRecord
-from sim.runlog.builder import RunLogBuilder
+from sim.runlog.builder import RunLogBuilder, StepRun
 from sim.runlog.decisions import DecisionLog
-from sim.runlog.steps import StepRun
 
 Watcher = Callable[[int, int], None]
 

@@ -18,12 +18,11 @@ from numpy.typing import NDArray
 from sim.core.batch import Batch, ForwardMode, PrefillRow, StepOutput
 from sim.core.errors import InvariantError
 from sim.core.request import RequestSpec, Status
+from sim.engine.executor import Executor
 from sim.engine.fast_forward import DecodeRun, decode_horizon, take_decode_steps
-from sim.engine.launch import Decision, Launch
-from sim.engine.protocols import Executor
 from sim.engine.records import Decided, Preempted, RequestRecord, StepState
 from sim.engine.request import NEVER_NS, Request
-from sim.engine.scheduler import BaseScheduler
+from sim.engine.scheduler import BaseScheduler, Decision, Launch
 from sim.engine.token_clock import TokenClock
 
 

@@ -9,10 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.core.batch import ForwardMode
-from sim.engine.launch import Launch
 from sim.engine.request import Request
 from sim.engine.running_batch import PageDemand
-from sim.engine.scheduler import BaseScheduler
+from sim.engine.scheduler import BaseScheduler, Launch
 
 # Bounds the arrays of one run; longer runs are taken in pieces.
 _LONGEST_RUN = 4096

@@ -20,8 +20,8 @@ from sim.engine.decision import (
     decode_crc,
     describe_decision,
 )
+from sim.engine.executor import ScriptedExecutor
 from sim.engine.records import Decided
-from sim.engine.scripted import ScriptedExecutor
 
 
 class Replay(NamedTuple):

@@ -9,9 +9,9 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from sim.engine.decision import describe_decision
+from sim.runlog.builder import StepRun
 from sim.runlog.columns import RunLog
 from sim.runlog.json_lines import Line
-from sim.runlog.steps import StepRun
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 

@@ -1,9 +1,9 @@
 """What vLLM's scheduler keeps about a request besides what every family keeps."""
 
 from sim.core.request import RequestSpec
-from sim.engine.launch import Decision, Launch
 from sim.engine.request import Request
 from sim.engine.running_batch import RunningBatch
+from sim.engine.scheduler import Decision, Launch
 from sim.vllm.cache.request_blocks import RequestBlocks
 
 

@@ -12,7 +12,7 @@ import pytest
 from realrun.budget import Budget
 from realrun.cli import main
 from realrun.suite.bundle import add_member, is_whole, member_sizes
-from realrun.suite.process import Outcome, command_of, run_process
+from realrun.suite.process import StageOutcome, command_of, run_process
 from realrun.suite.run_suite import run_suite
 from realrun.suite.stages import GPU_STAGES, TINY_STAGES, Stage
 from realrun.variants import variant_runs
@@ -49,7 +49,7 @@ class Machine:
                 add_member(self.folder / "runs.tar", f"runs/{self.now_s}.jsonl.gz", content)
             else:
                 (self.folder / "profile.jsonl.gz").write_bytes(content)
-        return Outcome(self.codes.get(name, 0), False, self.seconds[name], [f"{name} it is"])
+        return StageOutcome(self.codes.get(name, 0), False, self.seconds[name], [f"{name} it is"])
 
     def call(self, budget_s):
         budget = Budget(budget_s, began_s=self.now_s, clock=lambda: self.now_s)

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from sim.core.errors import InputError
-from sim.runlog.load import load_run_log
-from sim.runlog.read import read_decisions
-from sim.runlog.run_log_file import RecordedRun, read_run_log, write_run_log
+from sim.runlog.decisions import read_decisions
+from sim.runlog.run_log_file import RecordedRun, load_run_log, read_run_log, write_run_log
 
 META = {"source": "realrun", "fingerprint": {"device": "x"}, "replicas": 1}
 STEP = {

@@ -27,14 +27,14 @@ class Node:
     used: dict[int, int] = field(default_factory=dict)
 
 
-class Match(NamedTuple):
+class ReplicaMatch(NamedTuple):
     """The longest beginning that was sent to anyone, and who has had it for longest."""
 
     num_blocks: int
     replica: int
 
 
-NO_MATCH = Match(0, -1)
+NO_MATCH = ReplicaMatch(0, -1)
 
 
 class PrefixTree:
@@ -56,7 +56,7 @@ class PrefixTree:
         """Blocks that the replica is thought to have."""
         return self._num_blocks.get(replica, 0)
 
-    def match(self, keys: BlockKeyArray) -> Match:
+    def match(self, keys: BlockKeyArray) -> ReplicaMatch:
         """Look a prompt up; nothing counts as used."""
         start, found = 0, None
         while start < len(keys) and (node := self._nodes.get(int(keys[start]))) is not None:
@@ -64,7 +64,7 @@ class PrefixTree:
             start, found = start + shared, node
             if shared < len(node.keys):
                 break
-        return NO_MATCH if found is None else Match(start, next(iter(found.used)))
+        return NO_MATCH if found is None else ReplicaMatch(start, next(iter(found.used)))
 
     def insert(self, keys: BlockKeyArray, replica: int) -> None:
         """A prompt is sent to a replica."""

@@ -18,7 +18,7 @@ _COPIES = 3
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Bench:
+class CheckCase:
     """A model with pages, and what transformers alone computes with it.
 
     Attributes:
@@ -41,7 +41,7 @@ class Bench:
         return self.model.max_positions
 
 
-def make_bench(model: PagedModel, page_size: int) -> Bench:
+def make_check_case(model: PagedModel, page_size: int) -> CheckCase:
     """Compute the plain logits, and how exact they are.
 
     A dtype's rounding makes some error of its own: that of plain transformers against the same
@@ -63,7 +63,7 @@ def make_bench(model: PagedModel, page_size: int) -> Bench:
     )
     num_tokens = sum(len(tokens) + NUM_DECODES + page_size for tokens in prompts.values())
     kv = KVTensors(model, num_pages=_COPIES * num_tokens // page_size + 1, page_size=page_size)
-    return Bench(model, kv, prompts, plain, _ROUNDING_ERRORS * error)
+    return CheckCase(model, kv, prompts, plain, _ROUNDING_ERRORS * error)
 
 
 def make_prompts(page_size: int, max_positions: int, vocab_size: int) -> dict[str, list[int]]:

@@ -62,7 +62,7 @@ class StepRecord(NamedTuple):
     max_decode_ctx: int
 
 
-class Recorder:
+class RunRecorder:
     """Collects steps, requests and token times of one server.
 
     Attributes:

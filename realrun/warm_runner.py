@@ -11,7 +11,7 @@ import torch
 from realrun.attention.choose import AttentionName, build_attention
 from realrun.attention.reference import ReferenceAttention
 from realrun.fingerprint import fingerprint
-from realrun.graph_protocol import RecordedDecodes
+from realrun.graphs import RecordedDecodes
 from realrun.kv_tensors import KVTensors
 from realrun.model import PagedModel, load_model
 from realrun.runner import ModelRunner
@@ -51,7 +51,7 @@ class RunnerOptions:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Rig:
+class WarmRunner:
     """A warm runner and the queue of the device it runs on.
 
     Attributes:
@@ -65,7 +65,9 @@ class Rig:
     fingerprint: dict[str, object]
 
 
-def load(name_or_path: str, options: RunnerOptions, base_dir: Path = Path()) -> PagedModel:
+def load_with_options(
+    name_or_path: str, options: RunnerOptions, base_dir: Path = Path()
+) -> PagedModel:
     """Load a model as the options say.
 
     Raises:
@@ -81,7 +83,7 @@ def load(name_or_path: str, options: RunnerOptions, base_dir: Path = Path()) -> 
 
 
 @contextmanager
-def rig(
+def warm_runner(
     model: PagedModel,
     options: RunnerOptions,
     *,
@@ -89,7 +91,7 @@ def rig(
     page_size: int,
     max_rows: int,
     cpu_threads: int | None = None,
-) -> Iterator[Rig]:
+) -> Iterator[WarmRunner]:
     """A warm runner; its queue is closed at the end.
 
     Args:
@@ -119,7 +121,7 @@ def rig(
         name = options.attention
         if name == "auto":
             name = "flashinfer" if by_library else "reference"
-        yield Rig(runner, stream, fingerprint(model, name))
+        yield WarmRunner(runner, stream, fingerprint(model, name))
     finally:
         stream.close()
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from realrun.clock import WallClock
-from realrun.executor import Flight, TorchExecutor
-from realrun.recorder import MeasuredTimes, Recorder, StepRecord
+from realrun.executor import LaunchedBatch, TorchExecutor
+from realrun.run_recorder import MeasuredTimes, RunRecorder, StepRecord
 from realrun.traffic import Traffic
 from sim.core.batch import Batch
 from sim.engine.core import EngineCore
@@ -18,10 +18,10 @@ from sim.engine.records import RequestRecord, StepState
 Watcher = Callable[[int, int], None]
 
 
-class _Launched(NamedTuple):
+class _StepInFlight(NamedTuple):
     """A flight, and what was noted when it took off."""
 
-    flight: Flight
+    flight: LaunchedBatch
     state: StepState
     looks_ns: tuple[int, ...]
     decided_ns: int
@@ -31,7 +31,7 @@ class _Launched(NamedTuple):
     ready_ns: int
 
 
-class Server:
+class RealServer:
     """Serves traffic to its end. Everything happens in the caller's thread.
 
     Attributes:
@@ -48,7 +48,7 @@ class Server:
         overlaps: bool,
         watcher: Watcher | None = None,
     ) -> None:
-        self.recorder = Recorder()
+        self.recorder = RunRecorder()
         self._engine = engine
         self._executor = executor
         self._traffic = traffic
@@ -65,7 +65,7 @@ class Server:
 
     def serve(self) -> None:
         """Return when every request is over."""
-        flying: _Launched | None = None
+        flying: _StepInFlight | None = None
         while flying is not None or self._engine.requests or self._traffic.next_ns is not None:
             launched = self._launch()
             landing = flying if self._overlaps else launched
@@ -79,7 +79,7 @@ class Server:
 
     # ---- one step ------------------------------------------------------------------------------
 
-    def _launch(self) -> _Launched | None:
+    def _launch(self) -> _StepInFlight | None:
         now_ns = self._clock.now_ns()
         self._take_arrivals(now_ns)
         decided = self._engine.begin_step(now_ns)
@@ -91,7 +91,7 @@ class Server:
         scheduled_ns = self._clock.now_ns()
         flight = self._executor.launch(decided.batch)
         launched_ns = self._clock.now_ns()
-        launched = _Launched(
+        launched = _StepInFlight(
             flight=flight,
             state=decided.state,
             looks_ns=tuple(self._looks_ns),
@@ -105,7 +105,7 @@ class Server:
         self._awake_ns = launched.launched_ns
         return launched
 
-    def _land(self, launched: _Launched) -> None:
+    def _land(self, launched: _StepInFlight) -> None:
         batch = launched.flight.batch
         output = self._executor.land(launched.flight)
         known_ns = self._clock.now_ns()
@@ -123,11 +123,11 @@ class Server:
             if self._engine.takes_token(rid):
                 self.recorder.token(rid, known_ns)
 
-    def _record(self, launched: _Launched, known_ns: int) -> None:
-        flight, ticket = launched.flight, launched.flight.ticket
-        device_start_ns = self._clock.of_counter_ns(ticket.start_ns)
-        device_end_ns = self._clock.of_counter_ns(ticket.end_ns)
-        forward_ns = max(ticket.forward_ns, 1)
+    def _record(self, launched: _StepInFlight, known_ns: int) -> None:
+        flight, submitted = launched.flight, launched.flight.submitted
+        device_start_ns = self._clock.of_counter_ns(submitted.start_ns)
+        device_end_ns = self._clock.of_counter_ns(submitted.end_ns)
+        forward_ns = max(submitted.forward_ns, 1)
         # What a simulator needs to come out at the same times: see docs/run-log.md.
         if self._overlaps:
             ended_ns = device_end_ns
@@ -167,13 +167,13 @@ class Server:
 
     def _take_arrivals(self, now_ns: int) -> None:
         for request in self._traffic.arrived(now_ns):
-            admitted = self._executor.tokens.admit(request)
-            self.recorder.submitted(admitted.spec)
-            rejection = self._engine.rejection(admitted.spec)
+            prepared = self._executor.tokens.add(request)
+            self.recorder.submitted(prepared.spec)
+            rejection = self._engine.rejection(prepared.spec)
             if rejection is None:
-                self._engine.submit(admitted.spec)
+                self._engine.submit(prepared.spec)
             else:
-                self._executor.tokens.forget(admitted.spec.rid)
+                self._executor.tokens.forget(prepared.spec.rid)
                 self._over([rejection], now_ns)
 
     def _over(self, records: Sequence[RequestRecord], now_ns: int) -> None:
