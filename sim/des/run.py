@@ -1,4 +1,4 @@
-"""A whole simulation: servers, a router in front of them, traffic; out comes a run log."""
+"""A whole simulation: clients, a router and servers, from the workload to the run log."""
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -28,15 +28,15 @@ PoolFactory = Callable[[int, int], PagePool[Any]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """How to simulate, none of which changes what comes out.
+    """How to simulate. None of these options changes the simulated times or decisions.
 
     Attributes:
-        fast_forward: pass decode steps that decide nothing in one go.
-        check: verify every invariant after every step; slow.
-        decisions: write the decision log there.
-        watcher: told of progress.
-        pool: the page pool, made from `(num_pages, page_size)`.
-        meta: goes into the log's meta data.
+        fast_forward: take many decode steps at once where all of them repeat one decision.
+        check: verify all invariants after every step; slow.
+        decisions: path of the decision log to write; None: write none.
+        watcher: called with the progress.
+        pool: makes the page pool from `(num_pages, page_size)`.
+        meta: further entries of the log's meta data.
     """
 
     fast_forward: bool = True
@@ -55,19 +55,19 @@ def simulate(
     router: Router | None = None,
     options: RunOptions | None = None,
 ) -> RunLog:
-    """Serve a workload to its end.
+    """Simulate until all requests of a workload have ended.
 
     Args:
-        workload: traffic; open-loop, closed-loop or both.
-        config: of every server.
-        latencies: one model for each server; a model may have state.
-        router: chooses the server of each request; a new one, as it may have state. None: the
-            servers take turns.
+        workload: open-loop requests, closed-loop clients, or both.
+        config: the settings of every server.
+        latencies: one latency model for each server, because a model may have state.
+        router: chooses a server for each request; use a new router for each run, because a router
+            may have state. None: round robin.
         options: see RunOptions.
 
     Raises:
-        InputError: a recording is too short, or the decision log cannot be written.
-        InvariantError: our fault.
+        InputError: a recording of step times is too short, or the decision log cannot be written.
+        InvariantError: a bug in the simulator.
     """
     options = options or RunOptions()
     replicas = len(latencies)
@@ -141,7 +141,7 @@ def _server(
 
 
 def _open_loop(env: Clock, requests: Iterator[ScriptedRequest], submit: Submit) -> Wait:
-    """Requests arrive at their own times, whatever becomes of the others."""
+    """Submit each request at its arrival time, whether or not earlier requests have ended."""
     for request in requests:
         arrival_ns = request.spec.arrival_ns
         if arrival_ns > env.now_ns:
@@ -150,7 +150,7 @@ def _open_loop(env: Clock, requests: Iterator[ScriptedRequest], submit: Submit) 
 
 
 def _closed_loop(env: Clock, turns: Sequence[Turn], submit: Submit, log: SimulationLog) -> Wait:
-    """A client sends its next request a think time after its last one is over."""
+    """Be one client: submit a request, wait until it has ended, think, submit the next."""
     for turn in turns:
         if turn.think_ns:
             yield env.timeout(turn.think_ns)

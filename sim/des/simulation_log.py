@@ -1,4 +1,4 @@
-"""What servers report to: the run log, the decision log, and clients that wait for an answer."""
+"""Takes the reports of all servers: fills the logs, and wakes clients whose request has ended."""
 
 from collections.abc import Callable, Iterable
 
@@ -13,11 +13,11 @@ Watcher = Callable[[int, int], None]
 
 
 class SimulationLog:
-    """Takes facts in as they happen.
+    """The log of a simulation while it runs.
 
     Args:
-        decisions: also write every step there.
-        watcher: called with requests over and the time, for a progress bar.
+        decisions: a decision log that gets every step too.
+        watcher: called with the number of ended requests and the time, for a progress bar.
     """
 
     def __init__(
@@ -29,7 +29,7 @@ class SimulationLog:
         self._awaited: dict[str, Event] = {}
 
     def when_over(self, rid: str, event: Event) -> None:
-        """Trigger the event when the request is over, however it ends."""
+        """Trigger `event` when the request has finished, or was rejected or aborted."""
         self._awaited[rid] = event
 
     def submitted(self, spec: RequestSpec, replica: int) -> None:

@@ -1,4 +1,4 @@
-"""The one log of a run, simulated or real: meta data, steps and requests."""
+"""The log of a run, simulated or real: meta data, steps and requests."""
 
 from sim.runlog.columns import (
     NOT_YET_NS,

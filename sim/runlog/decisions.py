@@ -1,7 +1,7 @@
-"""The decision log: one JSON line a launched step, then one a request.
+"""Writes and reads decision logs: one JSON line for each launched step, then one for each request.
 
-Written as the run goes, so a long run needs no memory for it. docs/decision-log.md says what each
-key means.
+The lines are written while the simulation runs, so a long run needs no memory for them.
+docs/decision-log.md explains each key.
 """
 
 import heapq
@@ -22,9 +22,9 @@ from sim.runlog.lines import request_lines, step_lines
 
 
 class DecisionLog:
-    """Writes the steps of several servers side by side; `close` merges them by start time.
+    """Writes each server's steps to a temporary file; `close` merges these by start time.
 
-    The file appears under its name only when it is whole; `.gz` names are compressed.
+    The log gets its name only when it is complete. It is compressed if the name ends in `.gz`.
     """
 
     def __init__(self, path: Path, num_replicas: int) -> None:
@@ -35,7 +35,7 @@ class DecisionLog:
         self._crc: list[tuple[Sequence[str], int]] = [((), 0)] * num_replicas
 
     def stepped(self, run: StepRun) -> None:
-        """Note a run of steps, one line each."""
+        """Write one line for each step of a run."""
         part = self._parts[run.replica]
         for line in step_lines(run, self._decode_crc(run)):
             part.write(to_json_line(line))
@@ -49,7 +49,7 @@ class DecisionLog:
         return crc
 
     def close(self, log: RunLog) -> None:
-        """Write the file: steps in order of start, then requests in order of submission."""
+        """Write the log: steps in order of start, then requests in order of submission."""
         for part in self._parts:
             part.seek(0)
         steps: Iterable[str] = self._parts[0]
@@ -62,7 +62,7 @@ class DecisionLog:
         self.discard()
 
     def discard(self) -> None:
-        """Forget what was noted."""
+        """Delete the temporary files."""
         self._open.close()
 
 
@@ -75,10 +75,10 @@ def _order(line: str) -> tuple[int, int]:
     return step["t_start_ns"], step["replica"]
 
 
-# What a step and a request of our own logs always have.
+# Keys that each line of a step, and each line of a request, must have.
 _STEP_KEYS = ("replica", "t_decided_ns", "t_start_ns", "t_end_ns", "mode", "prefill", "ratio")
 _REQUEST_KEYS = ("rid", "replica", "arrival_ns", "status")
-# Lines a measured run's log has besides; they decide nothing.
+# Further lines of run logs, without decisions.
 _OTHER_KINDS = ("meta", "end")
 
 
@@ -86,7 +86,7 @@ def read_decisions(path: Path) -> tuple[list[Line], list[Line]]:
     """Steps and requests of a decision log or a run log, each in the file's order.
 
     Raises:
-        InputError: unreadable, not JSON, or a line without the keys of docs/decision-log.md.
+        InputError: the file cannot be read, is not JSON, or lacks a key of docs/decision-log.md.
     """
     steps: list[Line] = []
     requests: list[Line] = []

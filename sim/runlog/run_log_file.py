@@ -1,7 +1,8 @@
-"""The run log on disk: what a real server did and how long everything took (docs/run-log.md).
+"""Writes and reads run logs on disk: what a real server did, and how long it took.
 
-A decision log with a first line that says what ran where, measured times in every step, and a last
-line that says it is whole. A profile's log has measured points in place of steps and requests.
+A run log is a decision log with measured times in each step, a first line that describes the
+device and the model, and a last line that shows that the file is complete. A profile's log has
+measured points in place of steps and requests. docs/run-log.md explains the keys.
 """
 
 from array import array
@@ -37,14 +38,14 @@ _KEYS = {"step": _STEP_KEYS, "point": _POINT_KEYS, "req": _REQUEST_KEYS}
 
 @dataclass(frozen=True, slots=True)
 class RecordedRun:
-    """A run log as read: lines are mappings with the keys of docs/run-log.md.
+    """The lines of a run log, with the keys of docs/run-log.md.
 
     Attributes:
-        path: where it was read from; empty for a run that was not.
+        path: the file that was read; empty for a run that is not on disk.
         meta: the first line.
-        steps: in order of launch.
+        steps: steps in order of launch.
         points: measured compositions of a profile, in order of measurement.
-        requests: in order of arrival.
+        requests: requests in order of arrival.
     """
 
     path: Path
@@ -55,7 +56,7 @@ class RecordedRun:
 
     @classmethod
     def of_lines(cls, meta: Mapping[str, object], lines: Iterable[Line]) -> "RecordedRun":
-        """A run that has just been measured and is on no disk yet."""
+        """The lines of a run that has not been written to disk."""
         by_kind: dict[str, list[Line]] = {kind: [] for kind in _KEYS}
         for line in lines:
             by_kind[line["kind"]].append(line)
@@ -63,18 +64,18 @@ class RecordedRun:
 
     @property
     def fingerprint(self) -> Mapping[str, Any]:
-        """Device, driver, libraries, model: logs are comparable where these agree."""
+        """Device, driver, libraries and model. Only logs in which they agree are comparable."""
         fingerprint: Mapping[str, Any] = self.meta["fingerprint"]
         return fingerprint
 
 
 def write_run_log(path: Path, meta: Mapping[str, object], lines: Iterable[Line]) -> None:
-    """Write a whole log; compressed if the name ends in `.gz`.
+    """Write a complete log; it is compressed if the name ends in `.gz`.
 
     Args:
         path: the file to write.
-        meta: goes into the first line; needs `source` and `fingerprint`.
-        lines: mappings with a `kind` each: steps, points, requests.
+        meta: the content of the first line; `source` and `fingerprint` are required.
+        lines: steps, points and requests; the key `kind` of each says which it is.
 
     Raises:
         InputError: the file cannot be written.
@@ -92,7 +93,7 @@ def write_run_log(path: Path, meta: Mapping[str, object], lines: Iterable[Line])
 
 
 def measured_request_line(record: RequestRecord, token_ns: Sequence[int]) -> Line:
-    """The line of a request that is over, whose tokens came at these times."""
+    """The line of a request that has ended; `token_ns` has the times of its tokens."""
     spec = record.spec
     facts = RequestFacts(
         rid=spec.rid,
@@ -121,10 +122,10 @@ def measured_request_line(record: RequestRecord, token_ns: Sequence[int]) -> Lin
 
 
 def read_run_log(path: Path) -> RecordedRun:
-    """Read a whole log.
+    """Read a log to its end.
 
     Raises:
-        InputError: unreadable, truncated, of another schema, or a line lacks a key.
+        InputError: the file cannot be read, is truncated or of another schema, or lacks a key.
     """
     by_kind: dict[str, list[Line]] = {kind: [] for kind in _KEYS}
     meta: Line | None = None
@@ -171,11 +172,11 @@ def _check_kind(line: Line, where: str) -> str:
 def _ending(end: object, num_lines: int) -> str:
     if end is None:
         return "it has no end line"
-    return f"it has {num_lines} lines, its end line says {end!r}"
+    return f"it has {num_lines} lines, but its end line says {end!r}"
 
 
 def load_run_log(recorded: RecordedRun) -> RunLog:
-    """The columns of a recorded run."""
+    """The numpy columns of a recorded run, which all reports read."""
     return RunLog(
         requests=_requests(recorded.requests),
         steps=_steps(recorded.steps),
@@ -249,5 +250,5 @@ def _token_gaps(lines: list[Line]) -> TokenGaps:
 
 
 def _column(values: list[Any]) -> Int64:
-    """Whole numbers; null is a time that never came."""
+    """Whole numbers; null is the time of an event that never happened."""
     return np.array([NOT_YET_NS if value is None else value for value in values], dtype=np.int64)

@@ -89,7 +89,7 @@ def test_run_log_with_lines_lost_is_truncated(path):
     write_run_log(path, META, LINES)
     lines = lines_of(path)
     path.write_text("\n".join([*lines[:1], *lines[2:]]) + "\n")
-    with pytest.raises(InputError, match="it has 2 lines, its end line says 3"):
+    with pytest.raises(InputError, match="it has 2 lines, but its end line says 3"):
         read_run_log(path)
 
 
