@@ -1,4 +1,4 @@
-"""The `realrun` command line. Commands import what they need when they run: help is quick."""
+"""The command line `realrun`. Commands import their modules when they run, so help is quick."""
 
 import sys
 import time
@@ -18,7 +18,7 @@ app = new_app("Serve scenarios on a real paged-attention runner, with the simula
 
 
 class Attention(StrEnum):
-    """Which attention backend."""
+    """Attention backends."""
 
     AUTO = "auto"
     REFERENCE = "reference"
@@ -34,7 +34,7 @@ class Sampling(StrEnum):
 
 @app.callback()
 def need_torch(_version: Version = False) -> None:
-    """Every command computes."""
+    """Refuse to start without torch, which every command needs."""
     missing = [name for name in ("torch", "transformers") if find_spec(name) is None]
     if missing:
         raise InputError(f"needs {' and '.join(missing)}: pip install 'servetwin[torch]'")
@@ -138,7 +138,7 @@ def profile_command(
     seed: Annotated[int, typer.Option(min=0, help="of weights, tokens, pages and order")] = 0,
 ) -> None:
     """Measure steps of many compositions, the coarse grid first; Ctrl-C keeps what there is."""
-    # Loading torch counts.
+    # The budget includes the time that loading torch takes.
     began_s = time.monotonic()
     from realrun.budget import Budget
     from realrun.commands.profile import GridOptions, profile
@@ -186,7 +186,7 @@ def runs_command(
     graphs: Graphs = True,
 ) -> None:
     """Serve variants of a scenario; exit code 3 if there are more to do, by the same command."""
-    # Loading torch counts.
+    # The budget includes the time that loading torch takes.
     began_s = time.monotonic()
     from realrun.budget import Budget
     from realrun.commands.runs import runs

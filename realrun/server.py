@@ -1,7 +1,7 @@
-"""The server's loop in real time: the same engine as in the simulator, a real device under it.
+"""The loop of a real server: the simulator's engine decides, and a real device runs the batches.
 
 Normal scheduling decides a step when the result of the one before is known. Overlap scheduling
-prepares and launches a step while the one before runs, and takes results in one step late.
+decides and launches a step while the one before runs, and takes in results one step later.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,11 +19,11 @@ Watcher = Callable[[int, int], None]
 
 
 class _StepInFlight(NamedTuple):
-    """A flight, and what was noted when it took off."""
+    """A launched batch, with the state and the times of its launch."""
 
-    flight: LaunchedBatch
+    launched: LaunchedBatch
     state: StepState
-    looks_ns: tuple[int, ...]
+    idle_decisions_ns: tuple[int, ...]
     decided_ns: int
     enqueued_ns: int
     launched_ns: int
@@ -32,10 +32,10 @@ class _StepInFlight(NamedTuple):
 
 
 class RealServer:
-    """Serves traffic to its end. Everything happens in the caller's thread.
+    """Serves all requests of a workload in real time, in the caller's thread.
 
     Attributes:
-        recorder: what happened.
+        recorder: collects the steps and requests for the run log.
     """
 
     def __init__(
@@ -55,27 +55,27 @@ class RealServer:
         self._clock = clock
         self._overlaps = overlaps
         self._watcher = watcher
-        self._looks_ns: list[int] = []
-        # When the host last woke up, was done with a launch, or had a result.
+        self._idle_decisions_ns: list[int] = []
+        # When the host last woke up, finished a launch, or got a result.
         self._awake_ns = 0
-        # From when the next step could be thought of, as a simulator counts; docs/run-log.md.
+        # The time from which a simulator would count the next step's host time (docs/run-log.md).
         self._ready_ns = 0
         self._device_free_ns = 0
         self._wakes_ns: int | None = None
 
     def serve(self) -> None:
-        """Return when every request is over."""
-        flying: _StepInFlight | None = None
-        while flying is not None or self._engine.requests or self._traffic.next_ns is not None:
-            launched = self._launch()
-            landing = flying if self._overlaps else launched
-            if landing is not None:
-                self._land(landing)
-            elif launched is None:
-                self._sleep()
-            if launched is not None and self._overlaps:
-                self._ready_ns = max(launched.enqueued_ns, self._device_free_ns)
-            flying = launched if self._overlaps else None
+        """Serve until all requests have ended."""
+        in_flight: _StepInFlight | None = None
+        while in_flight is not None or self._engine.requests or self._traffic.next_ns is not None:
+            step = self._launch()
+            to_finish = in_flight if self._overlaps else step
+            if to_finish is not None:
+                self._take_result(to_finish)
+            elif step is None:
+                self._wait_for_work()
+            if step is not None and self._overlaps:
+                self._ready_ns = max(step.enqueued_ns, self._device_free_ns)
+            in_flight = step if self._overlaps else None
 
     # ---- one step ------------------------------------------------------------------------------
 
@@ -86,80 +86,80 @@ class RealServer:
         self._over(decided.over, now_ns)
         self._wakes_ns = decided.wakes_ns
         if decided.batch is None or decided.state is None:
-            self._looks_ns.append(now_ns)
+            self._idle_decisions_ns.append(now_ns)
             return None
-        scheduled_ns = self._clock.now_ns()
-        flight = self._executor.launch(decided.batch)
+        decision_end_ns = self._clock.now_ns()
+        launched = self._executor.launch(decided.batch)
         launched_ns = self._clock.now_ns()
-        launched = _StepInFlight(
-            flight=flight,
+        step = _StepInFlight(
+            launched=launched,
             state=decided.state,
-            looks_ns=tuple(self._looks_ns),
+            idle_decisions_ns=tuple(self._idle_decisions_ns),
             decided_ns=now_ns,
-            enqueued_ns=launched_ns - flight.launch_ns,
+            enqueued_ns=launched_ns - launched.launch_ns,
             launched_ns=launched_ns,
-            schedule_ns=scheduled_ns - self._awake_ns,
+            schedule_ns=decision_end_ns - self._awake_ns,
             ready_ns=self._ready_ns,
         )
-        self._looks_ns.clear()
-        self._awake_ns = launched.launched_ns
-        return launched
+        self._idle_decisions_ns.clear()
+        self._awake_ns = step.launched_ns
+        return step
 
-    def _land(self, launched: _StepInFlight) -> None:
-        batch = launched.flight.batch
-        output = self._executor.land(launched.flight)
+    def _take_result(self, step: _StepInFlight) -> None:
+        batch = step.launched.batch
+        output = self._executor.take_result(step.launched)
         known_ns = self._clock.now_ns()
         self._note_tokens(batch, known_ns)
-        self._record(launched, known_ns)
+        self._record(step, known_ns)
         records = self._engine.end_step(batch, output, known_ns)
-        self._executor.settle(batch)
+        self._executor.note_cached_prefills(batch)
         self._over(records, known_ns)
         self._awake_ns = known_ns
 
     def _note_tokens(self, batch: Batch, known_ns: int) -> None:
-        """Tokens of requests that have ended meanwhile reach nobody."""
+        """Record the tokens' times, but not for requests that have ended since the launch."""
         sampling = [row.rid for row in batch.prefill if row.samples]
         for rid in [*sampling, *batch.decode_rids]:
             if self._engine.takes_token(rid):
                 self.recorder.token(rid, known_ns)
 
-    def _record(self, launched: _StepInFlight, known_ns: int) -> None:
-        flight, submitted = launched.flight, launched.flight.submitted
+    def _record(self, step: _StepInFlight, known_ns: int) -> None:
+        launched, submitted = step.launched, step.launched.submitted
         device_start_ns = self._clock.of_counter_ns(submitted.start_ns)
         device_end_ns = self._clock.of_counter_ns(submitted.end_ns)
         forward_ns = max(submitted.forward_ns, 1)
-        # What a simulator needs to come out at the same times: see docs/run-log.md.
+        # The times from which a simulator would compute the same schedule (docs/run-log.md).
         if self._overlaps:
             ended_ns = device_end_ns
-            busy_ns = ended_ns - max(launched.enqueued_ns, self._device_free_ns)
-            host_ns = launched.enqueued_ns - launched.ready_ns
+            busy_ns = ended_ns - max(step.enqueued_ns, self._device_free_ns)
+            host_ns = step.enqueued_ns - step.ready_ns
         else:
             ended_ns, busy_ns = known_ns, forward_ns
-            host_ns = known_ns - forward_ns - launched.ready_ns
+            host_ns = known_ns - forward_ns - step.ready_ns
         self._ready_ns = ended_ns
         times = MeasuredTimes(
-            decided_ns=launched.decided_ns,
+            decided_ns=step.decided_ns,
             started_ns=ended_ns - max(busy_ns, 1),
             ended_ns=ended_ns,
             known_ns=known_ns,
             host_ns=max(host_ns, 0),
             forward_ns=forward_ns,
             idle_ns=max(device_start_ns - self._device_free_ns, 0),
-            schedule_ns=launched.schedule_ns,
-            plan_ns=flight.plan_ns,
-            launch_ns=flight.launch_ns,
-            sample_ns=flight.work.sample_ns,
-            read_back_ns=max(known_ns - max(device_end_ns, launched.launched_ns), 0),
+            schedule_ns=step.schedule_ns,
+            plan_ns=launched.plan_ns,
+            launch_ns=launched.launch_ns,
+            sample_ns=launched.work.sample_ns,
+            read_back_ns=max(known_ns - max(device_end_ns, step.launched_ns), 0),
         )
         self._device_free_ns = device_end_ns
         self.recorder.stepped(
             StepRecord(
-                flight.batch,
-                launched.state,
+                launched.batch,
+                step.state,
                 times,
-                launched.looks_ns,
-                flight.padded_rows,
-                flight.max_decode_ctx,
+                step.idle_decisions_ns,
+                launched.padded_rows,
+                launched.max_decode_ctx,
             )
         )
 
@@ -183,8 +183,8 @@ class RealServer:
             if self._watcher is not None:
                 self._watcher(self.recorder.num_over, now_ns)
 
-    def _sleep(self) -> None:
-        """Wait for work, or for the time from which the work that waits may start."""
+    def _wait_for_work(self) -> None:
+        """Wait until a request arrives, or until a waiting request may start."""
         wakes_ns = self._wakes_ns
         if wakes_ns is not None or not self._engine.num_waiting:
             times_ns = [t for t in (wakes_ns, self._traffic.next_ns) if t is not None]

@@ -1,4 +1,4 @@
-"""Which tokens go in, and what is made of those that come out: forced to a script, or greedy."""
+"""Input and output tokens of a real run: outputs follow scripts (forced) or the model (greedy)."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,34 +14,34 @@ from sim.workload.workload import ScriptedRequest
 
 Int64s = NDArray[np.int64]
 
-# Stands for "the token sampled last", which only the device knows while the host runs ahead.
+# Stands for a request's last sampled token, which only the device knows while a step runs.
 SAMPLED_LAST = -1
 _NO_END = -1
 
 
 class Tokens(Protocol):
-    """The tokens of all requests, and when an output ends.
+    """The tokens of all requests; decides when an output ends.
 
-    `final_outputs` has what requests that are over have generated, where no script says it.
+    `final_outputs` has the generated tokens of requests that have ended, if they are not scripted.
     """
 
     final_outputs: dict[str, list[int]]
 
     def add(self, request: ScriptedRequest) -> ScriptedRequest:
-        """Learn of a request before it is submitted; returns it as it is to be submitted."""
+        """Register a request before it is submitted; returns the request to submit."""
         ...
 
     def decode_inputs(self, rids: Sequence[str], kv_lens: Int64s) -> Int64s:
-        """The token that each decode row computes next, shape [num_rows], or SAMPLED_LAST.
+        """The input token of each decode row, or SAMPLED_LAST; shape [num_rows].
 
         Args:
-            rids: rows in batch order; the same object while they stay the same.
+            rids: the rows in batch order; the same object as long as the rows are the same.
             kv_lens: tokens of each row after the step.
         """
         ...
 
     def take(self, batch: Batch, sampled: Int64s) -> StepOutput:
-        """Results of a batch: one token for each row that samples, in batch order."""
+        """Take in a batch's result; `sampled` has a token for each row that samples, in order."""
         ...
 
     def output_ids(self, rid: str, num_tokens: int) -> TokenIds: ...
@@ -50,10 +50,10 @@ class Tokens(Protocol):
 
 
 class ForcedTokens:
-    """Outputs are the workload's scripts, whatever the model says: tokens, lengths and ends.
+    """Outputs are the workload's scripts; the tokens that the model samples are ignored.
 
-    The cache holds the same tokens as in a simulation of the same scenario, so both can be
-    compared step by step.
+    So the cache holds the same tokens as in a simulation of the same scenario, and the two runs
+    can be compared step by step.
     """
 
     def __init__(self) -> None:
@@ -90,9 +90,10 @@ class ForcedTokens:
 
 
 class GreedyTokens:
-    """Outputs are what the model finds most likely, up to an end token or `max_new_tokens`.
+    """Outputs are the model's most likely tokens, up to an end token or `max_new_tokens`.
 
-    Prompts are taken modulo the vocabulary first, so that the cache holds what the model saw.
+    Prompt tokens are first taken modulo the vocabulary, so that the cache and the model use the
+    same tokens.
     """
 
     def __init__(self, vocab_size: int, end_ids: frozenset[int]) -> None:
@@ -116,7 +117,7 @@ class GreedyTokens:
     def take(self, batch: Batch, sampled: Int64s) -> StepOutput:
         prefill = [row for row in batch.prefill if row.samples]
         for row in prefill:
-            # A token in flight when the request was put back has been computed again.
+            # If a token was in flight when the request was put back, this step computed it again.
             del self._outputs[row.rid][row.num_prior_outputs :]
         rids = [*(row.rid for row in prefill), *batch.decode_rids]
         ended = []

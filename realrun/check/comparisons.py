@@ -1,4 +1,4 @@
-"""The comparisons. Each computes the same logits in two ways, over pages in no order at all."""
+"""The comparisons: each computes the same logits in two ways, with pages in random order."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -15,7 +15,7 @@ Logits = Mapping[str, Tensor]
 
 
 def paged_against_plain(case: CheckCase, runner: ModelRunner) -> Comparison:
-    """All prompts in one batch, against transformers one by one."""
+    """All prompts in one paged batch, against plain transformers one by one."""
     requests = PagedRequests(runner)
     for rid, tokens in case.prompts.items():
         requests.add(rid, tokens)
@@ -24,7 +24,7 @@ def paged_against_plain(case: CheckCase, runner: ModelRunner) -> Comparison:
 
 
 def chunked_against_whole(case: CheckCase, runner: ModelRunner) -> Comparison:
-    """Prompts in three chunks that do not end on pages, against one step each."""
+    """Prompts in three chunks that do not end at page boundaries, against one step for each."""
     requests = PagedRequests(runner)
     logits: dict[str, Tensor] = {}
     for rid, tokens in case.prompts.items():
@@ -37,7 +37,7 @@ def chunked_against_whole(case: CheckCase, runner: ModelRunner) -> Comparison:
 
 
 def shared_against_recomputed(case: CheckCase, runner: ModelRunner) -> Comparison:
-    """Prompts that begin with another one's pages and read them, against computing all."""
+    """Prompts that read the pages of another prompt with the same beginning, against computing all."""
     requests = PagedRequests(runner)
     requests.add("donor", case.prompts["long"])
     requests.finish(["donor"], unsampled={"donor"})
@@ -53,7 +53,7 @@ def shared_against_recomputed(case: CheckCase, runner: ModelRunner) -> Compariso
 
 
 def mixed_against_separate(case: CheckCase, runner: ModelRunner) -> Comparison:
-    """A prompt, a chunk and decode rows in one batch, against steps of their own."""
+    """A prompt, a chunk and decode rows in one batch, against one step for each."""
     return _compare(
         case,
         "mixed batch = separate steps",
@@ -63,10 +63,10 @@ def mixed_against_separate(case: CheckCase, runner: ModelRunner) -> Comparison:
 
 
 def greedy_against_plain(case: CheckCase, runner: ModelRunner) -> Comparison:
-    """Greedy decoding; each token's plain logit, against that of the best token.
+    """Greedy decoding: the plain logit of each generated token, against the largest plain logit.
 
-    Where the best two are closer than rounding, either may be chosen: twice the tolerance, once
-    for each of the two logits.
+    If the two best tokens are closer than the rounding error, either may be generated. Two logits
+    are involved, so twice the tolerance is allowed.
     """
     requests = PagedRequests(runner)
     tokens = {rid: list(prompt) for rid, prompt in case.prompts.items()}
@@ -91,12 +91,12 @@ def greedy_against_plain(case: CheckCase, runner: ModelRunner) -> Comparison:
 def runners_agree(
     case: CheckCase, name: str, first: ModelRunner, second: ModelRunner
 ) -> Comparison:
-    """Prefill, decode and mixed batches with two runners over the same pages, in turn."""
+    """Prefill, decode and mixed batches with two runners, which use the same pages in turn."""
     return _compare(case, name, _all_kinds(case, first), _all_kinds(case, second))
 
 
 def _all_kinds(case: CheckCase, runner: ModelRunner) -> dict[str, Tensor]:
-    """Logits of a prefill batch, of the mixed batch, and of decode batches of falling size."""
+    """Logits of a prefill batch, of decode batches of decreasing size, and of a mixed batch."""
     requests = PagedRequests(runner)
     for rid, tokens in case.prompts.items():
         requests.add(rid, tokens)
@@ -112,7 +112,7 @@ def _all_kinds(case: CheckCase, runner: ModelRunner) -> dict[str, Tensor]:
 def _alone(
     case: CheckCase, runner: ModelRunner, prompts: Mapping[str, Sequence[int]] | None = None
 ) -> dict[str, Tensor]:
-    """Each prompt in one step of its own, over pages of its own."""
+    """The logits of each prompt in a separate step, on separate pages."""
     logits: dict[str, Tensor] = {}
     for rid, tokens in (prompts or case.prompts).items():
         requests = PagedRequests(runner)
@@ -145,7 +145,7 @@ def _mixed(case: CheckCase, runner: ModelRunner, *, together: bool) -> dict[str,
 
 
 def _cuts(length: int, page_size: int) -> list[int]:
-    """Where forks leave a prompt: on a page boundary, beside one, and in its middle."""
+    """Where prompts diverge from a prompt: at a page boundary, beside one, and in the middle."""
     return sorted({min(cut, length) for cut in (page_size, 2 * page_size + 1, length // 2)})
 
 
@@ -157,7 +157,7 @@ def _compare(
     case: CheckCase, name: str, first: Logits, second: Logits, note: str = ""
 ) -> Comparison:
     errors = [max_error(row, second[key]) for key, row in first.items()]
-    # Not max(errors): comparing with NaN would hide it.
+    # Not max(errors), which may hide a NaN.
     error = float(torch.tensor(errors).max())
     return Comparison(name, error, case.tolerance, note or f"{len(errors)} rows of logits")
 

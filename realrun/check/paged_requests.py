@@ -1,4 +1,4 @@
-"""Requests by name, computed step by step over pages in no order at all."""
+"""Requests that the checks compute step by step, with pages in random order."""
 
 from collections.abc import Collection, Mapping, Sequence
 
@@ -15,7 +15,7 @@ _SHUFFLE_SEED = 5
 
 
 class PagedRequests:
-    """Requests over a runner's pages. Each step says how many tokens of which it computes.
+    """Requests on a runner's pages. Each step is given the number of tokens to compute of each.
 
     Attributes:
         page_size: tokens of a page.
@@ -32,16 +32,16 @@ class PagedRequests:
         forget(runner.kv)
 
     def add(self, rid: str, tokens: Sequence[int]) -> None:
-        """A request of which nothing is computed yet."""
+        """Add a request without any computed token."""
         self._tokens[rid] = list(tokens)
         self._pages[rid] = []
         self._num_computed[rid] = 0
 
     def add_sharing(self, rid: str, tokens: Sequence[int], donor: str) -> int:
-        """A request that reads the whole pages of what it and another one begin with.
+        """Add a request that uses the full pages of the prefix that it shares with `donor`.
 
         Returns:
-            The tokens it need not compute, at least one fewer than it has.
+            The number of tokens on these pages, at least one fewer than the request has.
         """
         self.add(rid, tokens)
         theirs = self._tokens[donor][: self._num_computed[donor]]
@@ -54,7 +54,7 @@ class PagedRequests:
         return self._num_computed[rid]
 
     def extend(self, rid: str, token: int) -> None:
-        """One more token to compute."""
+        """Add a token to a request."""
         self._tokens[rid].append(token)
 
     def num_left(self, rid: str) -> int:
@@ -62,16 +62,16 @@ class PagedRequests:
         return len(self._tokens[rid]) - self._num_computed[rid]
 
     def finish(self, rids: Sequence[str], unsampled: Collection[str] = ()) -> dict[str, Tensor]:
-        """A step that computes all that is left of some requests."""
+        """Compute all tokens of these requests that are not computed yet, in one step."""
         return self.step({rid: self.num_left(rid) for rid in rids}, unsampled)
 
     @torch.inference_mode()
     def step(self, counts: Mapping[str, int], unsampled: Collection[str] = ()) -> dict[str, Tensor]:
-        """Compute so many more tokens of each request, in one batch.
+        """Compute further tokens of some requests, in one batch.
 
         Args:
-            counts: tokens by request, at least 1 each, in batch order.
-            unsampled: requests that do not sample.
+            counts: number of tokens for each request, at least 1, in batch order.
+            unsampled: requests without a sampled token.
 
         Returns:
             Logits [vocab_size] of each request that samples.
@@ -86,7 +86,7 @@ class PagedRequests:
         device = self._runner.model.device
         logits = self._runner.forward(prepared, torch.tensor(token_ids, device=device))
         sampling = [rid for rid in counts if rid not in unsampled]
-        # A copy: the next replay of a graph overwrites its logits.
+        # A copy, because the next replay of a graph overwrites its logits.
         return dict(zip(sampling, logits.clone(), strict=True))
 
     def _plan(self, counts: Mapping[str, int], unsampled: Collection[str]) -> BatchPlan:
@@ -107,11 +107,11 @@ class PagedRequests:
     def _make_room(self, rid: str, num_tokens: int) -> None:
         while len(self._pages[rid]) * self.page_size < num_tokens:
             if not self._free:
-                raise InvariantError("a check needs more pages than it was given")
+                raise InvariantError("a check needs more pages than it has")
             self._pages[rid].append(self._free.pop())
 
 
 def forget(kv: KVTensors) -> None:
-    """Fill all pages with NaN: attending to what no step has written shows in every logit."""
+    """Fill all pages with NaN: then reading a token that no step has written spoils every logit."""
     for layer in kv.layers:
         layer.fill_(float("nan"))

@@ -1,4 +1,4 @@
-"""All comparisons that a model and its device allow."""
+"""Runs all comparisons that are possible for a model on its device."""
 
 from collections.abc import Iterator
 
@@ -23,15 +23,16 @@ _MAX_GRAPH_ROWS = 8
 def run_checks(
     model: PagedModel, *, page_size: int, attention: AttentionName = "auto"
 ) -> Iterator[Comparison]:
-    """Make every comparison; those that cannot be made here say why.
+    """Make every comparison. The note of one that cannot be made here says why.
 
     Args:
-        model: loaded.
+        model: a loaded model.
         page_size: tokens of a page.
-        attention: backend of the comparisons that work with any.
+        attention: backend for the comparisons that do not need a certain one.
 
     Raises:
-        InputError: the backend cannot do what is asked, a page size out of range, or no memory.
+        InputError: the backend does not support the model, the page size is out of range, or there
+            is too little memory.
     """
     case = make_check_case(model, page_size)
     runner = _runner(case, attention)
@@ -46,7 +47,7 @@ def run_checks(
 
 
 def _flashinfer_checks(case: CheckCase) -> Iterator[Comparison]:
-    """FlashInfer's prefill kernels, and decode steps as CUDA graphs of its decode kernel."""
+    """Compare FlashInfer's prefill kernels with the reference, and CUDA graphs with eager steps."""
     model, kv = case.model, case.kv
     reference = _runner(case, "reference")
     for kernel, name in _FLASHINFER.items():

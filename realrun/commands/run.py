@@ -1,4 +1,4 @@
-"""`realrun run`: serve one scenario in real time; its summary, and its run log."""
+"""`realrun run`: serves one scenario in real time, prints its summary and writes its run log."""
 
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -29,7 +29,7 @@ def run(
     """Serve the scenario file for real and print its summary.
 
     Raises:
-        InputError: the scenario, a file it names, the device, or the log's path.
+        InputError: the scenario, a file that it names, the device or the log's path is wrong.
     """
     if log is not None:
         check_target(log)

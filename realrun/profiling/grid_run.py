@@ -1,4 +1,4 @@
-"""Walks the grid: rounds, repeats, a budget, and whatever may end it early."""
+"""Measures the compositions of a grid, round by round, until the budget is spent."""
 
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator, Sequence
@@ -12,7 +12,7 @@ from realrun.profiling.composition import Composition
 
 Stopped = Literal["complete", "budget", "interrupted"]
 
-# A point that takes more of the budget than this stands for a hundred that are not measured.
+# Skip a step that would take a larger share of the budget: many shorter steps fit into its time.
 _MAX_SHARE = 1 / 20
 
 
@@ -21,8 +21,8 @@ class Measurement(NamedTuple):
 
     Attributes:
         forward_ns: device time of the forward pass and sampling.
-        plan_ns, launch_ns, sample_ns, read_back_ns: the host's parts, as in a run.
-        padded_rows: rows of the recorded pass it ran through, 0 if eager.
+        plan_ns, launch_ns, sample_ns, read_back_ns: host times, as in `MeasuredTimes`.
+        padded_rows: rows of the recorded pass that ran it; 0 if it ran eagerly.
     """
 
     forward_ns: int
@@ -35,14 +35,14 @@ class Measurement(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class GridMeasurements:
-    """What a walk found; filled while it goes on.
+    """The measurements of a grid so far.
 
     Attributes:
-        points: measurements of each composition, in order of first measurement.
-        num_steps: measured steps.
-        refused: compositions that the runner could not run, and why; larger ones of their kind
-            were not tried.
-        stopped: why it ended.
+        points: for each composition its measurements, in order of first measurement.
+        num_steps: number of measured steps.
+        refused: compositions that the runner could not run, with the reason; larger compositions
+            of the same mode are not tried.
+        stopped: why the measurement ended.
     """
 
     points: dict[Composition, list[Measurement]] = field(default_factory=dict)
@@ -52,19 +52,23 @@ class GridMeasurements:
 
 
 class VisitTimes:
-    """Seconds by arithmetic: more of it takes longer, and at most in proportion."""
+    """Estimates the seconds that measuring a step takes, from the steps measured so far.
+
+    It assumes that a step with more arithmetic takes longer, but at most in proportion.
+    """
 
     def __init__(self) -> None:
         self._known: list[tuple[float, float]] = []
 
     def note(self, flops: float, seconds: float) -> None:
-        """A visit took so long."""
+        """Note the seconds that a step with this arithmetic took."""
         insort(self._known, (flops, seconds))
 
     def at_most_s(self, flops: float) -> float:
-        """What a visit should not exceed; 0 before anything is known.
+        """An upper limit for a step's seconds; 0 if nothing has been measured.
 
-        Neighbours bound it: the next larger one as it is, the next smaller one in proportion.
+        The limit is the smaller of two: the time of the next larger measured step, and the time
+        of the next smaller one, increased in proportion.
         """
         place = bisect_left(self._known, (flops, 0.0))
         bounds = [seconds for _, seconds in self._known[place : place + 1]]
@@ -86,20 +90,20 @@ def measure_grid(
 ) -> GridMeasurements:
     """Measure every composition `repeats` times, round by round.
 
-    A round is passed through once for each repeat, each time in another order: repeats lie as far
-    apart as the round is long, so that a drift shows as spread. A visit is left out if it would
-    not fit into what is left of the budget, as far as can be told, and Ctrl-C ends the walk:
-    either way what was measured stays.
+    All compositions of a round are measured once, then all again in another order, and so on. So
+    the repeats of a composition are far apart in time, and a drift of the device shows as a spread
+    of the repeats. A step that is not expected to fit into the rest of the budget is skipped, and
+    Ctrl-C ends the measurement. In both cases the earlier measurements are kept.
 
     Args:
-        rounds: see `grid`.
-        measure: runs a step; RuntimeError, as torch raises for want of memory, leaves the
-            composition and all larger ones of its kind out.
-        flops: arithmetic of a composition.
-        budget: for all of it.
-        repeats: of each composition, at least 1.
-        seed: of the order.
-        watcher: told the number of visits that are over.
+        rounds: the result of `grid`.
+        measure: measures a step. If it raises RuntimeError, as torch does when memory runs out,
+            this composition and all larger ones of its mode are skipped.
+        flops: floating-point operations of a composition.
+        budget: the time for all measurements.
+        repeats: measured steps of each composition, at least 1.
+        seed: seed of the order.
+        watcher: called with the number of measured or skipped steps.
     """
     measured, times = GridMeasurements(), VisitTimes()
     try:

@@ -250,7 +250,7 @@ def test_profile_interrupted_writes_its_log_first(config_paths, tmp_path, monkey
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--max-context", "513"], "--max-context 513: llama has 512 positions"),
+        (["--max-context", "513"], "--max-context 513: llama has only 512 positions"),
         (["--page-size", "129"], "page_size 129"),
         (["--budget-s", "0"], "nothing could be measured"),
         (["--device", "cuda:99"], "device cuda:99"),

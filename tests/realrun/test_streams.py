@@ -37,7 +37,7 @@ class Gate:
 
 
 def test_cpu_stream_several_works_run_in_order(stream: CpuStream) -> None:
-    """Each work sees what those before it left, and its submitted has its own output."""
+    """Each work sees what those before it left, and each step has its own output."""
     log: list[int] = []
 
     def work(number: int) -> Tensor:
@@ -65,7 +65,7 @@ def test_cpu_stream_work_in_progress_leaves_the_host_free(stream: CpuStream) -> 
 
 
 def test_cpu_stream_failed_work_raises_at_its_result_only(stream: CpuStream) -> None:
-    """An error belongs to its submitted; the queue goes on."""
+    """A step's error shows in its own result; the queue goes on."""
 
     def fail() -> Tensor:
         raise ValueError("out of tokens")
@@ -112,7 +112,7 @@ def test_cpu_ticket_output_is_not_changed_by_later_steps(stream: CpuStream) -> N
 
 
 def test_cpu_stream_synchronise_waits_for_failed_work_too(stream: CpuStream) -> None:
-    """Synchronising does not raise what belongs to a submitted."""
+    """Synchronising does not raise a step's error."""
     submitted = stream.submit(lambda: torch.zeros(1).view(2))
     stream.synchronise()
     assert submitted.is_done()

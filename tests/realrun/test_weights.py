@@ -79,7 +79,7 @@ def test_directory_without_weights_is_refused(checkpoint):
     """Random weights are never taken for a checkpoint's."""
     directory = checkpoint()
     (directory / "model.safetensors").unlink()
-    with pytest.raises(InputError, match=f"^{directory}: no weights can be read: .*safetensors"):
+    with pytest.raises(InputError, match=f"^{directory}: weights cannot be read: .*safetensors"):
         load(directory)
 
 
@@ -88,7 +88,7 @@ def test_broken_weights_are_refused(checkpoint):
     directory = checkpoint()
     weights = directory / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:1000])
-    with pytest.raises(InputError, match=f"^{directory}: no weights can be read: "):
+    with pytest.raises(InputError, match=f"^{directory}: weights cannot be read: "):
         load(directory)
 
 
@@ -142,7 +142,7 @@ def test_padding_token_outside_the_vocabulary_is_refused(tmp_path, config_paths)
     """Found only when the model is built."""
     shutil.copy(config_paths["llama"], tmp_path / "config.json")
     edit_config(tmp_path, pad_token_id=500)
-    with pytest.raises(InputError, match=r"no model can be built: .*num_embeddings"):
+    with pytest.raises(InputError, match=r"the model cannot be built: .*num_embeddings"):
         load(tmp_path / "config.json")
 
 
@@ -150,7 +150,7 @@ def test_sizes_that_transformers_reads_otherwise_are_refused(tmp_path, config_pa
     """GPT-2 with cross attention has weights that the simulator does not count."""
     shutil.copy(config_paths["gpt2"], tmp_path / "config.json")
     edit_config(tmp_path, add_cross_attention=True)
-    with pytest.raises(InputError, match=r"config\.json: makes \d+ parameters in transformers"):
+    with pytest.raises(InputError, match=r"config\.json: transformers makes \d+ parameters"):
         load(tmp_path / "config.json")
 
 
