@@ -120,7 +120,7 @@ def profile_command(
     ],
     out: Annotated[Path, typer.Option(help="write the log there (.jsonl or .jsonl.gz)")],
     budget_s: Annotated[
-        float | None, typer.Option(min=0, help="stop after so many seconds, loading included")
+        float | None, typer.Option(min=0, help="time limit in seconds, loading included")
     ] = None,
     device: Device = "auto",
     dtype: DType = "auto",
@@ -175,10 +175,10 @@ def runs_command(
     ] = None,
     repeats: Annotated[int, typer.Option(min=1, help="runs of each variant")] = 2,
     budget_s: Annotated[
-        float | None, typer.Option(min=0, help="stop after so many seconds, loading included")
+        float | None, typer.Option(min=0, help="time limit in seconds, loading included")
     ] = None,
     max_mib: Annotated[
-        float | None, typer.Option(min=0, help="keep the file below so many MiB")
+        float | None, typer.Option(min=0, help="largest size of the file, in MiB")
     ] = None,
     device: Device = "auto",
     dtype: DType = "auto",
@@ -207,7 +207,7 @@ def runs_command(
 @app.command("suite")
 def suite_command(
     out: Annotated[Path, typer.Option(metavar="DIR", help="folder of the results")],
-    budget_s: Annotated[float, typer.Option(min=0, help="stop after so many seconds")],
+    budget_s: Annotated[float, typer.Option(min=0, help="time limit in seconds")],
     device: Device = "auto",
     model: Annotated[
         str | None, typer.Option(help="tiny: a few small stages, to try the suite on a CPU")

@@ -175,7 +175,7 @@ def graph_sizes(max_rows: int) -> tuple[int, ...]:
 
 
 def max_pages_of_rows(num_rows: int, model: PagedModel, kv: KVTensors) -> int:
-    """Most page ids in a batch's plan; with shared pages these may be more than the pool's pages."""
+    """Most page ids in a batch plan: rows may share pages, so maybe more than the pool has."""
     return num_rows * min(-(-model.max_positions // kv.page_size), kv.num_pages + 1)
 
 

@@ -1,4 +1,4 @@
-"""Paged attention in plain torch, for any device: it gathers K and V from the pages, then attends."""
+"""Paged attention in plain torch, for any device: gathers K and V from pages, then attends."""
 
 from dataclasses import dataclass
 from itertools import groupby

@@ -37,7 +37,7 @@ def chunked_against_whole(case: CheckCase, runner: ModelRunner) -> Comparison:
 
 
 def shared_against_recomputed(case: CheckCase, runner: ModelRunner) -> Comparison:
-    """Prompts that read the pages of another prompt with the same beginning, against computing all."""
+    """Prompts that read the pages of a shared prefix, against computing all their tokens."""
     requests = PagedRequests(runner)
     requests.add("donor", case.prompts["long"])
     requests.finish(["donor"], unsampled={"donor"})

@@ -32,7 +32,7 @@ class Executor(Protocol):
         ...
 
     def forget(self, rid: str) -> None:
-        """Drop the tokens of a request that has ended: nobody asks for them again."""
+        """Drop the tokens of a request that has ended; they are not read again."""
         ...
 
 
