@@ -6,10 +6,10 @@ from pathlib import Path
 
 from calibrate.validate import Case, Validation
 from calibrate.validate_document import document
+from calibrate.validate_plots import plot_step_times
 from sim.core.atomic import atomic_path
 from sim.report.files import make_directory
 from sim.report.plots import plot_ttft_cdf, save_figure
-from sim.report.validation_plots import plot_step_times
 from sim.runlog import RunLog
 
 

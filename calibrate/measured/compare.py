@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from calibrate.measured.pairs import Pairs, Times
 from sim.core.errors import InputError
 from sim.core.units import NS_PER_MS, NS_PER_S
-from sim.report.quantiles import statistics
+from sim.metrics.quantiles import statistics
 
 Float64 = NDArray[np.float64]
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from sim.core.errors import InputError
 from sim.core.units import NS_PER_S
-from sim.report.latencies import finished_mask
+from sim.metrics.latencies import finished_mask
 from sim.runlog import NOT_YET_NS, Int64, RequestColumns, RunLog, StepColumns
 
 Float64 = NDArray[np.float64]

@@ -10,12 +10,11 @@ from sim.commands.sweep_point import run_point
 from sim.core.errors import InvariantError
 from sim.report.files import make_directory
 from sim.report.progress import Progress
-from sim.report.sweep_data import SweepData
-from sim.report.sweep_results import PointResult
 from sim.scenario.load import load_scenario_text
-from sim.sweep.executor import Outcome, Status, Task
+from sim.sweep.executor import PointOutcome, PointStatus, Task
 from sim.sweep.plan import Plan, plan_sweep
 from sim.sweep.process_pool import ProcessPool
+from sim.sweep.results import PointResult, SweepResults
 
 _T_MS = "scheduler.fairness.t_ms"
 _PICTURE = "fairness-t.png"
@@ -34,7 +33,7 @@ def demo(folder: Path) -> None:
     _show(data, plan, folder / _PICTURE)
 
 
-def _outcomes(plan: Plan) -> dict[str, Outcome]:
+def _outcomes(plan: Plan) -> dict[str, PointOutcome]:
     """Of all points, by number, run on all cores; nothing is kept."""
     tasks = [Task(str(point.number), plan.scenario(point)) for point in plan.points]
     pool = ProcessPool(min(len(tasks), len(os.sched_getaffinity(0))))
@@ -44,26 +43,26 @@ def _outcomes(plan: Plan) -> dict[str, Outcome]:
         closing(pool.run(tasks, run_point)) as arriving,
     ):
         for outcome in arriving:
-            if outcome.status is not Status.DONE:
+            if outcome.status is not PointStatus.DONE:
                 raise InvariantError(f"demo.yaml: {outcome.message}")
             outcomes[outcome.key] = outcome
             progress.update(len(outcomes), 0)
     return outcomes
 
 
-def _data(plan: Plan, outcomes: dict[str, Outcome]) -> SweepData:
+def _data(plan: Plan, outcomes: dict[str, PointOutcome]) -> SweepResults:
     results = [
         PointResult(point.settings, "", outcome.status.value, outcome.summary)
         for point in plan.points
         for outcome in [outcomes[str(point.number)]]
     ]
-    return SweepData.of(plan.base.scenario.name, plan.base.raw, plan.keys, results)
+    return SweepResults.of(plan.base.scenario.name, plan.base.raw, plan.keys, results)
 
 
-def _show(data: SweepData, plan: Plan, picture: Path) -> None:
-    from sim.report.fairness_table import fairness_table
+def _show(data: SweepResults, plan: Plan, picture: Path) -> None:
     from sim.report.figures.draw import draw_plot
     from sim.report.plot_style import save_figure
+    from sim.report.sweep_tables import fairness_table
 
     print_table(fairness_table(data, _T_MS))
     section = plan.base.scenario.report

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from sim.core.units import NS_PER_MS, NS_PER_S
-from sim.report.numbers import number
-from sim.report.text_table import aligned
+from sim.tables.number_text import number
+from sim.tables.text import aligned
 from sim.workload.results.model import ImportedRequest
 from sim.workload.results.names import ResultFormat
 from sim.workload.stats import WorkloadStats

@@ -1,8 +1,8 @@
 """Holding a scenario's `report` section against its sweep, before anything runs."""
 
-from sim.report.design import Design
 from sim.report.plot_check import check_report, tenants_of
 from sim.scenario.load import LoadedScenario
+from sim.sweep.design import Design
 from sim.sweep.plan import SEED, Plan, value_at
 
 

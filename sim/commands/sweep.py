@@ -13,15 +13,15 @@ from sim.commands.sweep_point import run_point
 from sim.core.errors import InputError
 from sim.report.files import make_directory
 from sim.report.progress import Progress
-from sim.report.sweep_files import remove_results, sweep_json, write_results
-from sim.report.sweep_results import PointResult, SweepResults, sweep_results
 from sim.report.sweep_tables import sweep_table
 from sim.scenario.load import load_scenario
-from sim.sweep.executor import Outcome, Status, SweepExecutor
+from sim.sweep.executor import PointOutcome, PointStatus, SweepExecutor
 from sim.sweep.identity import code_version
 from sim.sweep.plan import canonical, plan_sweep
 from sim.sweep.process_pool import ProcessPool
 from sim.sweep.ray_cluster import RayCluster
+from sim.sweep.result_files import remove_results, sweep_json, write_results
+from sim.sweep.results import PointResult, SweepResults
 from sim.sweep.run import SweepState, look_up, run_sweep
 from sim.sweep.store import POINTS, PointStore, point_file
 
@@ -88,7 +88,9 @@ def _executor(options: SweepOptions) -> SweepExecutor:
     return ProcessPool(options.jobs or len(os.sched_getaffinity(0)))
 
 
-def _run(state: SweepState, store: PointStore, executor: SweepExecutor) -> Mapping[str, Outcome]:
+def _run(
+    state: SweepState, store: PointStore, executor: SweepExecutor
+) -> Mapping[str, PointOutcome]:
     _say(_plan_in_words(state))
     num_done = 0
 
@@ -111,7 +113,7 @@ def _plan_in_words(state: SweepState) -> str:
     return text + state.stored.unused_in_words()
 
 
-def _results(state: SweepState, outcomes: Mapping[str, Outcome]) -> SweepResults:
+def _results(state: SweepState, outcomes: Mapping[str, PointOutcome]) -> SweepResults:
     plan = state.plan
     points = []
     for key, point in zip(state.keys, plan.points, strict=True):
@@ -119,11 +121,15 @@ def _results(state: SweepState, outcomes: Mapping[str, Outcome]) -> SweepResults
         points.append(
             PointResult(values, file, outcome.status.value, outcome.summary, outcome.message)
         )
-    return sweep_results(plan.base.scenario.name, plan.keys, points, plan.base.raw)
+    return SweepResults.of(plan.base.scenario.name, plan.base.raw, plan.keys, points)
 
 
 def _warn_of_ranges(results: SweepResults) -> None:
-    left = [row["point"] for row in results.rows if row.get("left_range")]
+    left = [
+        number
+        for number, point in enumerate(results.points, start=1)
+        if (point.summary or {}).get("left_range")
+    ]
     if left:
         _say(
             f"warning: {len(left):,} points left the range their step times were measured in,"
@@ -131,11 +137,11 @@ def _warn_of_ranges(results: SweepResults) -> None:
         )
 
 
-def _report_failures(state: SweepState, outcomes: Mapping[str, Outcome], out: Path) -> int:
+def _report_failures(state: SweepState, outcomes: Mapping[str, PointOutcome], out: Path) -> int:
     failed = [
         (point, outcomes[key])
         for key, point in zip(state.keys, state.plan.points, strict=True)
-        if outcomes[key].status is not Status.DONE
+        if outcomes[key].status is not PointStatus.DONE
     ]
     for point, outcome in failed[:_MAX_LISTED]:
         values = ", ".join(f"{key}={canonical(value)}" for key, value in point.settings.items())

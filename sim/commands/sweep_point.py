@@ -6,8 +6,8 @@ from sim.commands.run import left_range, slo_of
 from sim.des.routers.table import make_router
 from sim.des.run import RunOptions, simulate
 from sim.latency.model import latency_source
-from sim.report.distributions import add_quantiles
-from sim.report.metrics import Summary, summarise
+from sim.metrics.distributions import add_quantiles
+from sim.metrics.summary import Summary, summarise
 from sim.scenario.build import build
 from sim.scenario.load import LoadedScenario
 from sim.workload.traces.read import TraceReader

@@ -4,20 +4,17 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from sim.commands.output import print_line, print_table
 from sim.commands.result_files import ResultFiles
 from sim.commands.sweep_point import run_point
-from sim.commands.tune_results import error_of, launch_of, results_of
+from sim.commands.tune_launch import launch_of
 from sim.core.errors import InputError
 from sim.report.files import make_directory
 from sim.report.launch import Launch
 from sim.report.progress import Progress
-from sim.report.sweep_files import remove_results
-from sim.report.tune_files import tune_json, write_tune_results
-from sim.report.tune_results import TuneResults
 from sim.report.tune_tables import (
     best_table,
     front_in_words,
@@ -27,15 +24,18 @@ from sim.report.tune_tables import (
     verdicts,
 )
 from sim.scenario.load import load_scenario
-from sim.sweep.executor import Status
+from sim.sweep.executor import PointStatus
 from sim.sweep.identity import code_version
 from sim.sweep.optuna_search import OptunaSearch
 from sim.sweep.plan import canonical
 from sim.sweep.process_pool import ProcessPool
+from sim.sweep.result_files import remove_results
 from sim.sweep.search import GridSearch, Search
 from sim.sweep.store import PointStore
 from sim.sweep.tune import PointBench, Trial, run_tune
+from sim.sweep.tune_files import tune_json, write_tune_results
 from sim.sweep.tune_plan import TunePlan, plan_tune
+from sim.sweep.tune_results import TuneResults
 
 _MAX_LISTED = 20
 
@@ -74,10 +74,14 @@ def tune(path: Path, overrides: Sequence[str], options: TuneOptions) -> int:
     make_directory(out / "points")
     remove_results(out)
     trials = _run(plan, search, PointStore(out / "points", code_version()), options)
-    results = results_of(plan, trials)
+    results = TuneResults.of(plan, trials)
     launch = launch_of(plan, trials, results)
-    write_tune_results(results, launch, out)
-    _print(results, launch, json=options.json)
+    described = None if launch is None else {**asdict(launch), "command": launch.command}
+    write_tune_results(results, described, out)
+    if options.json:
+        print_line(tune_json(results, described).rstrip())
+    else:
+        _print(results, launch)
     _warn_of_ranges(trials, results)
     failed = _report_failures(trials, out)
     return 1 if failed or results.winner is None else 0
@@ -133,10 +137,7 @@ def _plan_in_words(plan: TunePlan, num_points: int) -> str:
     return f"{text}: a search{'' if num is None else f' of {num:,} settings'}"
 
 
-def _print(results: TuneResults, launch: Launch | None, *, json: bool) -> None:
-    if json:
-        print_line(tune_json(results, launch).rstrip())
-        return
+def _print(results: TuneResults, launch: Launch | None) -> None:
     print_line(method_in_words(results))
     print_line("")
     print_table(best_table(results))
@@ -173,10 +174,10 @@ def _report_failures(trials: Sequence[Trial], out: Path) -> bool:
     without = [trial for trial in trials if trial.score is None]
     for trial in without[:_MAX_LISTED]:
         values = ", ".join(f"{key}={canonical(value)}" for key, value in trial.settings.items())
-        keys = [outcome.key for outcome in trial.outcomes if outcome.status is not Status.DONE]
+        keys = [outcome.key for outcome in trial.outcomes if outcome.status is not PointStatus.DONE]
         where = f" (its scenario: {out / 'points' / keys[0]}.json)" if keys else ""
         what = "failed" if keys else "cannot be"
-        _say(f"trial {trial.number} {what} ({values}): {error_of(trial)}{where}")
+        _say(f"trial {trial.number} {what} ({values}): {trial.error}{where}")
     if len(without) > _MAX_LISTED:
         _say(f"{len(without) - _MAX_LISTED:,} trials more: see {out / 'results.csv'}")
     return any(trial.outcomes for trial in without)

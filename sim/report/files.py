@@ -1,24 +1,22 @@
 """Summaries, per-request tables and whole result directories on disk."""
 
-import csv
 import json
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from sim.core.atomic import atomic_path
 from sim.core.errors import InputError
-from sim.report.latencies import Float64, request_table
-from sim.report.metrics import Summary
-from sim.report.timeline import timeline, write_timeline
+from sim.metrics.latencies import Float64, request_table
+from sim.metrics.summary import Summary
+from sim.metrics.timeline import timeline
+from sim.report.timeline_file import write_timeline
 from sim.runlog import Int64, RunLog
+from sim.tables.table import Table, columns_of
 
-# Of a run's folder.
+# Files of a run's folder.
 SUMMARY, SCENARIO, TIMELINE, REQUESTS = (
     "summary.json", "scenario.json", "timeline.csv", "requests.parquet",
 )  # fmt: skip
-
-
 _CSV_ROWS = 1_000
 
 
@@ -44,8 +42,7 @@ def write_requests(log: RunLog, path: Path) -> None:
     if path.suffix not in _REQUEST_WRITERS:
         known = " or ".join(_REQUEST_WRITERS)
         raise InputError(f"{path}: unknown suffix '{path.suffix}', expected {known}")
-    with atomic_path(path) as beside:
-        _REQUEST_WRITERS[path.suffix](log, beside)
+    _REQUEST_WRITERS[path.suffix](log, path)
 
 
 def write_out_dir(
@@ -56,9 +53,9 @@ def write_out_dir(
     That is summary.json, scenario.json (what the scenario says, options applied), timeline.csv,
     requests.parquet, requests.csv and plots/{ttft_cdf,timeline}.png.
 
-    The directory is made if its parent exists. In one that has files already, ours are replaced
-    and others left alone. `summary.json` is removed first and comes last, so that wherever it
-    exists all files are whole and of one run.
+    The directory is made if its parent exists. In one that has files already, those that a run
+    writes are replaced and others left alone. `summary.json` is removed first and written last, so
+    that wherever it exists all files are whole and of one run.
 
     Raises:
         InputError: `path` is a file, its parent does not exist, or writing failed.
@@ -94,7 +91,7 @@ def make_directory(path: Path) -> None:
 
 
 def _write_plots(log: RunLog, directory: Path) -> None:
-    # matplotlib takes half a second to load; only those who want pictures wait for it.
+    # matplotlib takes half a second to load; a run without --out does not wait for it.
     from sim.report.plots import plot_timeline, plot_ttft_cdf, save_figure
 
     name = str(log.meta.get("name", "run"))
@@ -104,21 +101,16 @@ def _write_plots(log: RunLog, directory: Path) -> None:
 
 def _write_csv(log: RunLog, path: Path) -> None:
     table = request_table(log)
-    num_rows = len(log.requests.rid)
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(table)
-        # As Python objects, all rows together would take more memory than the run did.
-        for first in range(0, num_rows, _CSV_ROWS):
-            part = slice(first, first + _CSV_ROWS)
-            columns = [_csv_cells(column[part]) for column in table.values()]
-            writer.writerows(zip(*columns, strict=True))
+    Table(columns_of(numbers=table), _rows(table)).write_csv(path)
 
 
-def _csv_cells(column: list[str] | Int64 | Float64) -> Sequence[object]:
-    if isinstance(column, list):
-        return column
-    return ["" if math.isnan(value) else value for value in column.tolist()]
+def _rows(table: Mapping[str, list[str] | Int64 | Float64]) -> Iterator[tuple[object, ...]]:
+    """Row by row: as Python objects, all of them together would take more memory than the run."""
+    num_rows = len(table["rid"])
+    for first in range(0, num_rows, _CSV_ROWS):
+        parts = (column[first : first + _CSV_ROWS] for column in table.values())
+        columns = (part if isinstance(part, list) else part.tolist() for part in parts)
+        yield from zip(*columns, strict=True)
 
 
 def _write_parquet(log: RunLog, path: Path) -> None:
@@ -130,7 +122,8 @@ def _write_parquet(log: RunLog, path: Path) -> None:
         name: pa.array(column, pa.string() if isinstance(column, list) else None, from_pandas=True)
         for name, column in table.items()
     }
-    pq.write_table(pa.table(arrays), path)
+    with atomic_path(path) as beside:
+        pq.write_table(pa.table(arrays), beside)
 
 
 _REQUEST_WRITERS: dict[str, Callable[[RunLog, Path], None]] = {

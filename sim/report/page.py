@@ -9,10 +9,10 @@ from typing import Any
 from sim import __version__
 from sim.report.page_style import STYLE
 from sim.scenario.yaml_writer import yaml_text
+from sim.tables.table import Table
 
-# What a reader's browser is told to refuse, should anything ever slip in.
+# Tells browsers to load nothing and run nothing, even if a scenario's text held such a thing.
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
-MAX_ROWS = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,25 +37,6 @@ class PageFigure:
 
 
 @dataclass(frozen=True, slots=True)
-class PageTable:
-    """A table.
-
-    Attributes:
-        title: above it.
-        header: names of the columns.
-        rows: cells as text.
-        num_text_columns: how many columns, from the left, hold text rather than numbers.
-        note: below it.
-    """
-
-    title: str
-    header: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    num_text_columns: int = 1
-    note: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class Page:
     """What a page says, from top to bottom.
 
@@ -74,7 +55,7 @@ class Page:
     warning: str
     text: str
     figures: Sequence[PageFigure]
-    tables: Sequence[PageTable]
+    tables: Sequence[Table]
     scenario: Mapping[str, Any]
 
     def html(self) -> str:
@@ -86,7 +67,7 @@ class Page:
             *([f'<p class="bad">{escape(self.warning)}</p>'] if self.warning else []),
             *(f"<p>{escape(part)}</p>" for part in paragraphs if part),
             *(_figure(number, figure) for number, figure in enumerate(self.figures, start=1)),
-            *map(_table, self.tables),
+            *(table.html() for table in self.tables),
             f"<h2>Scenario</h2>\n<pre>{escape(yaml_text(self.scenario))}</pre>",
             f"<footer>Drawn by servetwin {escape(__version__)}.</footer>",
         ]
@@ -123,28 +104,3 @@ def _figure(number: int, figure: PageFigure) -> str:
         f"<figcaption><b>Figure {number}.</b> {words}</figcaption>\n"
         "</figure>"
     )
-
-
-def _table(table: PageTable) -> str:
-    def cells(tag: str, row: Sequence[str]) -> str:
-        return "".join(
-            f"<{tag}{_class(column, table, text)}>{escape(text)}</{tag}>"
-            for column, text in enumerate(row)
-        )
-
-    rows = "\n".join(f"<tr>{cells('td', row)}</tr>" for row in table.rows)
-    note = f'\n<p class="facts">{escape(table.note)}</p>' if table.note else ""
-    return (
-        f'<h2>{escape(table.title)}</h2>\n<div class="scroll"><table>\n'
-        f"<thead><tr>{cells('th', table.header)}</tr></thead>\n<tbody>\n{rows}\n</tbody>\n"
-        f"</table></div>{note}"
-    )
-
-
-_LONG = 60
-
-
-def _class(column: int, table: PageTable, text: str) -> str:
-    if column >= table.num_text_columns:
-        return ""
-    return ' class="text wide"' if len(text) > _LONG else ' class="text"'

@@ -6,7 +6,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
-from sim.report.latencies import finished_mask, request_latencies
+from sim.metrics.latencies import finished_mask, request_latencies
+from sim.metrics.saturation import log_end_ns
+from sim.metrics.series import MAX_POINTS, StepSeries, occupancy
+from sim.metrics.timeline import NUM_WINDOWS, Timeline
 from sim.report.plot_style import (
     GREY,
     PALETTE,
@@ -15,9 +18,6 @@ from sim.report.plot_style import (
     plain_text,
     time_unit,
 )
-from sim.report.saturation import log_end_ns
-from sim.report.series import MAX_POINTS, StepSeries, occupancy
-from sim.report.timeline import NUM_WINDOWS, Timeline
 from sim.runlog import NOT_YET_NS, RunLog
 
 Float64 = NDArray[np.float64]

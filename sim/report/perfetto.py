@@ -14,7 +14,7 @@ import numpy as np
 from sim.core.atomic import atomic_path
 from sim.core.batch import ForwardMode
 from sim.core.request import Status
-from sim.report.saturation import log_end_ns
+from sim.metrics.saturation import log_end_ns
 from sim.runlog import NOT_YET_NS, RunLog
 
 MAX_REQUESTS = 2_000

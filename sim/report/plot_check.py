@@ -3,8 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sim.report.design import Design, divide, same
-from sim.report.metric_names import COLD, HOT, TENANTS, MetricName, metric_names
+from sim.metrics.metric_name import COLD, HOT, TENANTS, MetricName, metric_names
 from sim.scenario.report_section import (
     CdfPlot,
     CurvePlot,
@@ -17,6 +16,7 @@ from sim.scenario.report_section import (
 )
 from sim.scenario.wording import describe, did_you_mean, shorten
 from sim.scenario.yaml_loader import KeyPath
+from sim.sweep.design import Design, divide, same
 
 MAX_PANELS = 12
 ALL = "all"

@@ -9,6 +9,8 @@ from matplotlib.legend import Legend
 from matplotlib.lines import Line2D
 
 from sim.core.units import NS_PER_S
+from sim.metrics.saturation import log_end_ns
+from sim.metrics.timeline import Timeline, timeline
 from sim.report.panels import (
     colours,
     draw_hit_rate,
@@ -20,8 +22,6 @@ from sim.report.panels import (
     draw_ttft_cdf,
 )
 from sim.report.plot_style import new_figure, plain_text, save_figure, styled, time_unit
-from sim.report.saturation import log_end_ns
-from sim.report.timeline import Timeline, timeline
 from sim.runlog import RunLog
 
 __all__ = ["draw_timeline", "plot_comparison", "plot_timeline", "plot_ttft_cdf", "save_figure"]

@@ -11,9 +11,10 @@ import numpy as np
 from sim.core.errors import InputError
 from sim.core.request import Status
 from sim.core.units import NS_PER_MS, NS_PER_S
+from sim.metrics.latencies import Float64
+from sim.metrics.timeline import Timeline
 from sim.report.files import REQUESTS, SCENARIO, SUMMARY, TIMELINE
-from sim.report.latencies import Float64
-from sim.report.timeline import Timeline, read_timeline
+from sim.report.timeline_file import read_timeline
 from sim.runlog import NOT_YET_NS, Int64, RequestColumns, RunLog, StepColumns, TokenGaps
 
 _NEEDED = ("rid", "tenant", "status", "arrival_s", "ttft_ms", "e2e_latency_ms", "queue_time_ms")

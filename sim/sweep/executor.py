@@ -17,7 +17,7 @@ Summary = dict[str, Any]
 PointRunner = Callable[[LoadedScenario, TraceReader], Summary]
 
 
-class Status(StrEnum):
+class PointStatus(StrEnum):
     """How a point ended."""
 
     DONE = "done"
@@ -39,7 +39,7 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class PointOutcome:
     """What became of a point.
 
     Attributes:
@@ -52,7 +52,7 @@ class Outcome:
     """
 
     key: str
-    status: Status
+    status: PointStatus
     summary: Summary | None = None
     message: str | None = None
     trace: str | None = None
@@ -60,13 +60,13 @@ class Outcome:
 
 
 # One outcome a task, as they come.
-Outcomes = Generator[Outcome, None, None]
+PointOutcomes = Generator[PointOutcome, None, None]
 
 
 class SweepExecutor(Protocol):
     """Runs many tasks. An outcome depends on its task alone, never on where or when it ran."""
 
-    def run(self, tasks: Iterable[Task], runner: PointRunner) -> Outcomes:
+    def run(self, tasks: Iterable[Task], runner: PointRunner) -> PointOutcomes:
         """Yield one outcome a task, as they come. Closing the iterator stops all workers.
 
         `tasks` is taken from as workers become free. A worker that dies costs its own task: the
@@ -78,25 +78,27 @@ class SweepExecutor(Protocol):
         ...
 
 
-def run_task(task: Task, runner: PointRunner, read_trace: TraceReader) -> Outcome:
+def run_task(task: Task, runner: PointRunner, read_trace: TraceReader) -> PointOutcome:
     """What a worker does with a task. Raises nothing but what ends the worker itself."""
     begin_s = time.perf_counter()
     try:
         summary = runner(task.loaded, read_trace)
     except InputError as error:
-        return Outcome(
+        return PointOutcome(
             task.key,
-            Status.BAD_INPUT,
+            PointStatus.BAD_INPUT,
             message=" ".join(str(error).split()),
             wall_seconds=time.perf_counter() - begin_s,
         )
     except Exception as error:
         message = " ".join(f"{type(error).__name__}: {error}".split())
-        return Outcome(
+        return PointOutcome(
             task.key,
-            Status.FAULT,
+            PointStatus.FAULT,
             message=message,
             trace=traceback.format_exc(),
             wall_seconds=time.perf_counter() - begin_s,
         )
-    return Outcome(task.key, Status.DONE, summary, wall_seconds=time.perf_counter() - begin_s)
+    return PointOutcome(
+        task.key, PointStatus.DONE, summary, wall_seconds=time.perf_counter() - begin_s
+    )

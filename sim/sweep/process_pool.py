@@ -16,7 +16,7 @@ from multiprocessing.context import SpawnProcess
 from types import TracebackType
 from typing import Self
 
-from sim.sweep.executor import Outcome, Outcomes, PointRunner, Status, Task, run_task
+from sim.sweep.executor import PointOutcome, PointOutcomes, PointRunner, PointStatus, Task, run_task
 from sim.sweep.trace_cache import TraceCache
 
 # A worker has one core: libraries must not start a thread for each of the machine's.
@@ -60,7 +60,7 @@ class ProcessPool:
     ) -> None:
         self._end_workers()
 
-    def run(self, tasks: Iterable[Task], runner: PointRunner) -> Outcomes:
+    def run(self, tasks: Iterable[Task], runner: PointRunner) -> PointOutcomes:
         waiting = iter(tasks)
         try:
             for number, task in enumerate(islice(waiting, self._jobs)):
@@ -122,16 +122,16 @@ class _Worker:
             # It has died; taking its outcome tells.
             return
 
-    def take(self) -> Outcome:
+    def take(self) -> PointOutcome:
         """The outcome of the task it was given; a fault if it died of it."""
         self.is_busy = False
         try:
-            outcome: Outcome = self.pipe.recv()
+            outcome: PointOutcome = self.pipe.recv()
         except (EOFError, OSError):
             self.lives = False
             self.process.join()
             message = f"the worker process ended: {_how(self.process.exitcode)}"
-            return Outcome(self.key, Status.FAULT, message=message)
+            return PointOutcome(self.key, PointStatus.FAULT, message=message)
         return outcome
 
     def end(self) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from sim.scenario.load import LoadedScenario
 from sim.scenario.schema import BESIDE_THE_RUN
-from sim.sweep.executor import Outcome, PointRunner, Status, SweepExecutor, Task
+from sim.sweep.executor import PointOutcome, PointRunner, PointStatus, SweepExecutor, Task
 from sim.sweep.identity import Identities
 from sim.sweep.plan import Plan, Point
 from sim.sweep.store import PointStore, StoreContents
@@ -56,7 +56,7 @@ def point_keys(plan: Plan, identities: Identities) -> tuple[str, ...]:
 
 def state_of(plan: Plan, keys: tuple[str, ...], stored: StoreContents) -> SweepState:
     """What of a plan has to run, if this is stored: all but what succeeded."""
-    done = {k: v for k, v in stored.outcomes.items() if v.status is Status.DONE}
+    done = {k: v for k, v in stored.outcomes.items() if v.status is PointStatus.DONE}
     # Of equal points the first one stands for all.
     first = dict(reversed(list(zip(keys, plan.points, strict=True))))
     missing = tuple(
@@ -73,7 +73,7 @@ def run_sweep(
     executor: SweepExecutor,
     runner: PointRunner,
     watcher: Watcher | None = None,
-) -> Mapping[str, Outcome]:
+) -> Mapping[str, PointOutcome]:
     """Run what is missing; every outcome is stored before the next one is waited for.
 
     Returns:

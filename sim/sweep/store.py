@@ -11,7 +11,7 @@ from typing import Any
 
 from sim.core.atomic import atomic_path
 from sim.core.errors import InputError
-from sim.sweep.executor import Outcome, Status
+from sim.sweep.executor import PointOutcome, PointStatus
 
 # The folder, within that of a sweep.
 POINTS = "points"
@@ -33,7 +33,7 @@ class StoreContents:
         num_damaged: files that are not whole, or not what their name says; of no use.
     """
 
-    outcomes: Mapping[str, Outcome]
+    outcomes: Mapping[str, PointOutcome]
     num_other_code: int
     num_damaged: int
 
@@ -66,7 +66,7 @@ class PointStore:
             InputError: the folder cannot be read.
         """
         wanted = set(keys)
-        outcomes: dict[str, Outcome] = {}
+        outcomes: dict[str, PointOutcome] = {}
         num_other = num_damaged = 0
         for path in self._paths():
             point = read_point(path)
@@ -78,7 +78,7 @@ class PointStore:
                 outcomes[path.stem] = _outcome(point)
         return StoreContents(outcomes, num_other, num_damaged)
 
-    def find(self, keys: Iterable[str]) -> dict[str, Outcome]:
+    def find(self, keys: Iterable[str]) -> dict[str, PointOutcome]:
         """Look at the files of these points alone; those that are of no use are left out."""
         outcomes = {}
         for key in keys:
@@ -87,7 +87,7 @@ class PointStore:
                 outcomes[key] = _outcome(point)
         return outcomes
 
-    def write(self, outcome: Outcome, described: Mapping[str, object]) -> None:
+    def write(self, outcome: PointOutcome, described: Mapping[str, object]) -> None:
         """Keep a point.
 
         Args:
@@ -135,10 +135,10 @@ def _digest(content: Mapping[str, object]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _outcome(point: Stored) -> Outcome:
-    return Outcome(
+def _outcome(point: Stored) -> PointOutcome:
+    return PointOutcome(
         key=point["key"],
-        status=Status(point["status"]),
+        status=PointStatus(point["status"]),
         summary=point["summary"],
         message=point["message"],
         trace=point["trace"],

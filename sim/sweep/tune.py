@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 
 from sim.core.errors import InputError
-from sim.sweep.executor import Outcome, PointRunner, Status, SweepExecutor
+from sim.sweep.executor import PointOutcome, PointRunner, PointStatus, SweepExecutor
 from sim.sweep.identity import Identities
 from sim.sweep.objective import Score, score
 from sim.sweep.plan import Plan, Point, Settings
@@ -36,9 +36,15 @@ class Trial:
 
     number: int
     settings: Settings
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[PointOutcome, ...]
     score: Score | None
     message: str | None = None
+
+    @property
+    def error(self) -> str | None:
+        """What went wrong first; None if nothing did."""
+        messages = (outcome.message for outcome in self.outcomes if outcome.message is not None)
+        return self.message or next(messages, None)
 
 
 class PointBench:
@@ -66,11 +72,11 @@ class PointBench:
         self._runner = runner
         self._identities = Identities(code)
         self._fresh = fresh
-        self._outcomes: dict[str, Outcome] = {}
+        self._outcomes: dict[str, PointOutcome] = {}
         self.num_settled = 0
         self.num_run = 0
 
-    def run(self, plan: Plan, watcher: TuneWatcher) -> list[Outcome]:
+    def run(self, plan: Plan, watcher: TuneWatcher) -> list[PointOutcome]:
         """The outcomes of a plan's points, in their order.
 
         Raises:
@@ -90,7 +96,7 @@ class PointBench:
         self._outcomes |= run_sweep(state, self._store, self._executor, self._runner, count)
         return [self._outcomes[key] for key in keys]
 
-    def _known(self, keys: Sequence[str]) -> Mapping[str, Outcome]:
+    def _known(self, keys: Sequence[str]) -> Mapping[str, PointOutcome]:
         here = {key: self._outcomes[key] for key in keys if key in self._outcomes}
         if self._fresh:
             return here
@@ -146,8 +152,8 @@ def _points(tune: TunePlan, settings: Settings) -> tuple[tuple[Point, ...], str 
         return (), str(error)
 
 
-def _score(tune: TunePlan, settings: Settings, outcomes: Sequence[Outcome]) -> Score | None:
-    summaries = [outcome.summary for outcome in outcomes if outcome.status is Status.DONE]
+def _score(tune: TunePlan, settings: Settings, outcomes: Sequence[PointOutcome]) -> Score | None:
+    summaries = [outcome.summary for outcome in outcomes if outcome.status is PointStatus.DONE]
     done = [summary for summary in summaries if summary is not None]
     if not done or len(done) < len(outcomes):
         return None

@@ -27,7 +27,7 @@ NOT_FOR_A_SMALL_RUN = {
     "sim.latency.roofline",
     "sim.report.perfetto",
     "sim.report.plots",
-    "sim.report.tables",
+    "sim.report.comparison_table",
     "sim.scenario.explain",
     "sim.scenario.report_section",
     "sim.scenario.sweep_section",

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 import sim.commands.sweep
-from sim.commands.report import read_sweep
 from sim.report.automatic import automatic_plots
 from sim.scenario.load import load_scenario
 from sim.sweep.executor import run_task
+from sim.sweep.result_files import read_results
 from sim.sweep.trace_cache import TraceCache
 
 FAIRNESS = """\
@@ -156,7 +156,7 @@ def test_report_of_one_folder_has_equal_bytes_whatever_the_hash_seed(simulate, s
 def test_report_without_a_section_draws_what_the_keys_ask_for(swept, section, kinds):
     """The set of plots, of real sweeps."""
     swept(f"sweep: {section}\n" if section.startswith("{") else f"sweep:\n  {section}\n")
-    assert [plot.kind for plot in automatic_plots(read_sweep(Path("out")))] == kinds.split()
+    assert [plot.kind for plot in automatic_plots(read_results(Path("out")))] == kinds.split()
 
 
 def test_report_section_changes_no_point(simulate, swept, scenario):

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 
 from sim.kvcache.page_pool import PageIds
-from sim.report.occupancy import occupancy_metrics
+from sim.metrics.occupancy import occupancy_metrics
 from sim.scheduler.config import SchedulerConfig
 from sim.testing.random_scenarios import RandomScenario, random_scenarios
 from sim.testing.serve import serve

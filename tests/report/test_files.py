@@ -11,8 +11,8 @@ import pytest
 
 from sim.core.atomic import atomic_path
 from sim.core.errors import InputError
+from sim.metrics.summary import summarise
 from sim.report.files import write_out_dir, write_requests, write_summary
-from sim.report.metrics import summarise
 from sim.testing.run_logs import request_columns, run_log
 from sim.testing.toy_server import toy_log
 

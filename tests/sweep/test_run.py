@@ -4,7 +4,7 @@ import pytest
 
 from sim.core.errors import InputError, InvariantError
 from sim.scenario.load import load_scenario_text
-from sim.sweep.executor import Outcome, Status
+from sim.sweep.executor import PointOutcome, PointStatus
 from sim.sweep.identity import Identities, code_version
 from sim.sweep.plan import plan_sweep
 from sim.sweep.run import look_up, run_sweep
@@ -54,13 +54,16 @@ def test_sweep_extended_runs_the_new_points_only(sweep, inline):
 def test_sweep_bad_points_do_not_stop_the_others(sweep):
     """Bad input and faults of ours are told apart, each on one line."""
     done, bad, fault, last = sweep(1, 2, 3, 4)
-    assert (done.status, last.status) == (Status.DONE, Status.DONE)
+    assert (done.status, last.status) == (PointStatus.DONE, PointStatus.DONE)
     assert (bad.status, bad.message, bad.trace) == (
-        Status.BAD_INPUT,
+        PointStatus.BAD_INPUT,
         "study.yaml:3: seed: is 2",
         None,
     )
-    assert (fault.status, fault.message) == (Status.FAULT, "InvariantError: page 3 freed twice")
+    assert (fault.status, fault.message) == (
+        PointStatus.FAULT,
+        "InvariantError: page 3 freed twice",
+    )
     assert "in seed_of" in fault.trace
 
 
@@ -108,7 +111,7 @@ def test_sweep_stopped_half_way_has_stored_what_it_finished(tmp_path, with_sweep
         def run(self, tasks, runner):
             try:
                 for task in list(tasks)[:2]:
-                    yield Outcome(task.key, Status.DONE, {})
+                    yield PointOutcome(task.key, PointStatus.DONE, {})
                 raise KeyboardInterrupt
             finally:
                 closed.append(True)

@@ -19,11 +19,11 @@ from sim.report.figures.lines import Line, Styles, intervals, metric_axes
 from sim.report.figures.metric_axis import Zero
 from sim.report.figures.panels import Panel, draw_panels, panels_of
 from sim.report.figures.scales import KeyAxis
+from sim.report.key_text import key_label, key_name
 from sim.report.plot_check import panel_metrics
 from sim.report.plot_style import styled
-from sim.report.sweep_data import SweepData
-from sim.report.words import key_label, key_name
 from sim.scenario.report_section import BarsPlot
+from sim.sweep.results import SweepResults
 
 # Of the room between two values.
 _GROUP_WIDTH = 0.8
@@ -36,7 +36,7 @@ _ERROR_BARS: Mapping[str, Any] = {
 
 
 @styled
-def draw_bars(data: SweepData, plot: BarsPlot) -> Drawn:
+def draw_bars(data: SweepResults, plot: BarsPlot) -> Drawn:
     """Bars from zero, or dots where the axis is logarithmic."""
     design = data.design.where(plot.where or {})
     metrics = panel_metrics(plot.y)
@@ -68,7 +68,7 @@ def draw_bars(data: SweepData, plot: BarsPlot) -> Drawn:
 
 
 def _draw_one(
-    axes: Axes, axis: KeyAxis, data: SweepData, line: Line, offset: float, width: float,
+    axes: Axes, axis: KeyAxis, data: SweepResults, line: Line, offset: float, width: float,
     *, as_dots: bool,
 ) -> None:  # fmt: skip
     found = intervals(data, line)

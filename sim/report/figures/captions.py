@@ -3,13 +3,13 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from sim.metrics.metric_name import MetricName
 from sim.report.figures.metric_axis import MetricAxis
-from sim.report.metric_names import MetricName
-from sim.report.sweep_data import SweepData
-from sim.report.words import where_text
+from sim.report.key_text import where_text
+from sim.sweep.results import SweepResults
 
 
-def seeds_caption(data: SweepData, mark: str = "", axes: Iterable[MetricAxis] = ()) -> str:
+def seeds_caption(data: SweepResults, mark: str = "", axes: Iterable[MetricAxis] = ()) -> str:
     """What a point is.
 
     Args:

@@ -4,27 +4,27 @@ from collections.abc import Sequence
 
 from matplotlib.axes import Axes
 
-from sim.report.design import Design
-from sim.report.distributions import PERCENTS
+from sim.metrics.distributions import PERCENTS
+from sim.metrics.metric_name import MetricName
 from sim.report.figures.canvas import Drawn, put_header
 from sim.report.figures.captions import caption_of, joined, slug_of, titled, where_of
 from sim.report.figures.lines import Styles
 from sim.report.figures.metric_axis import MetricAxis
 from sim.report.figures.panels import Panel, draw_panels, panels_of
 from sim.report.figures.scales import wants_log
-from sim.report.metric_names import MetricName
+from sim.report.key_text import key_name
 from sim.report.plot_check import ALL
 from sim.report.plot_style import GREY, styled
-from sim.report.sweep_data import SweepData
-from sim.report.words import key_name
 from sim.scenario.report_section import CdfPlot
+from sim.sweep.design import Design
+from sim.sweep.results import SweepResults
 
 _P99 = 99
 _AT_P99 = PERCENTS.index(_P99)
 
 
 @styled
-def draw_cdf(data: SweepData, plot: CdfPlot) -> Drawn:
+def draw_cdf(data: SweepResults, plot: CdfPlot) -> Drawn:
     """A curve a line and a part of the requests, its 99th percentile marked."""
     design = data.design.where(plot.where or {})
     metrics = [_of_group(plot.metric, group) for group in plot.of]
@@ -60,7 +60,7 @@ def draw_cdf(data: SweepData, plot: CdfPlot) -> Drawn:
 
 
 def _latency_axis(
-    data: SweepData, plot: CdfPlot, design: Design, metrics: Sequence[MetricName]
+    data: SweepResults, plot: CdfPlot, design: Design, metrics: Sequence[MetricName]
 ) -> MetricAxis:
     """From the first percent on: the quickest request alone could take half of the room."""
     found = [

@@ -6,8 +6,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from sim.report.confidence import MeanInterval
-from sim.report.design import Settings
+from sim.metrics.confidence import MeanInterval
+from sim.metrics.metric_name import MetricName
 from sim.report.figures.canvas import Drawn, Style, put_header
 from sim.report.figures.captions import (
     caption_of,
@@ -21,18 +21,18 @@ from sim.report.figures.lines import Styles, intervals, metric_axes
 from sim.report.figures.metric_axis import MetricAxis, ends
 from sim.report.figures.panels import Panel, draw_panels, panels_of
 from sim.report.figures.scales import KeyAxis
-from sim.report.metric_names import MetricName
+from sim.report.key_text import key_label, key_name
 from sim.report.plot_check import panel_metrics
 from sim.report.plot_style import styled
-from sim.report.sweep_data import SweepData
-from sim.report.words import key_label, key_name
 from sim.scenario.report_section import CurvePlot
+from sim.sweep.design import Settings
+from sim.sweep.results import SweepResults
 
 Points = Sequence[tuple[float, MeanInterval]]
 
 
 @styled
-def draw_curve(data: SweepData, plot: CurvePlot) -> Drawn:
+def draw_curve(data: SweepResults, plot: CurvePlot) -> Drawn:
     """Lines over the values of `x`."""
     design = data.design.where(plot.where or {})
     metrics = panel_metrics(plot.y)
@@ -79,7 +79,7 @@ def draw_band(axes: Axes, x: np.ndarray, found: Sequence[MeanInterval], colour: 
 
 def _finished(
     figure: Figure,
-    data: SweepData,
+    data: SweepResults,
     plot: CurvePlot,
     styles: Styles,
     heights: Mapping[tuple[MetricName, ...], MetricAxis],

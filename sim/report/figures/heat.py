@@ -9,16 +9,16 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LogNorm, Normalize
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
-from sim.report.design import Design
+from sim.metrics.metric_name import MetricName
 from sim.report.figures.canvas import Drawn, put_header
 from sim.report.figures.captions import caption_of, in_title, seeds_caption, slug_of, where_of
 from sim.report.figures.panels import Panel, draw_panels, panels_of
 from sim.report.figures.scales import wants_log
-from sim.report.metric_names import MetricName
+from sim.report.key_text import key_label, key_name, number_of, number_text, value_text
 from sim.report.plot_style import latency_text, plain_text, styled
-from sim.report.sweep_data import SweepData
-from sim.report.words import key_label, key_name, number_of, number_text, value_text
 from sim.scenario.report_section import HeatPlot
+from sim.sweep.design import Design
+from sim.sweep.results import SweepResults
 
 # Dark to light, told apart by everybody.
 _COLOURS = "cividis"
@@ -26,7 +26,7 @@ _MAX_WRITTEN = 12
 
 
 @styled
-def draw_heat(data: SweepData, plot: HeatPlot) -> Drawn:
+def draw_heat(data: SweepResults, plot: HeatPlot) -> Drawn:
     """A cell for each pair of values, empty where the sweep has none."""
     design = data.design.where(plot.where or {})
     metric = MetricName.of(plot.value)
@@ -77,7 +77,7 @@ def _ordered(design: Design, key: str) -> list[object]:
 
 
 def _grid(
-    data: SweepData, plot: HeatPlot, panel: Panel, columns: list[object], rows: list[object]
+    data: SweepResults, plot: HeatPlot, panel: Panel, columns: list[object], rows: list[object]
 ) -> np.ndarray:
     """Means, shape [num_rows, num_columns], NaN where there is none."""
     grid = np.full((len(rows), len(columns)), np.nan)

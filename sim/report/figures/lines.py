@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sim.report.confidence import MeanInterval
-from sim.report.design import Design, Settings, same
+from sim.metrics.confidence import MeanInterval
+from sim.metrics.metric_name import MetricName
 from sim.report.figures.canvas import Style, numbered_style
 from sim.report.figures.metric_axis import MetricAxis, Zero
-from sim.report.metric_names import MetricName
-from sim.report.sweep_data import SweepData
-from sim.report.words import setting_text
+from sim.report.key_text import setting_text
+from sim.sweep.design import Design, Settings, same
+from sim.sweep.results import SweepResults
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,14 +68,14 @@ class Styles:
         ]
 
 
-def intervals(data: SweepData, line: Line) -> list[tuple[Settings, MeanInterval]]:
+def intervals(data: SweepResults, line: Line) -> list[tuple[Settings, MeanInterval]]:
     """The points of a line at which its metric is defined, in the sweep's order."""
     found = [(setting, data.interval(setting, line.metric)) for setting in line.settings]
     return [(setting, interval) for setting, interval in found if interval.mean is not None]
 
 
 def metric_axes(
-    data: SweepData,
+    data: SweepResults,
     design: Design,
     panels: Sequence[tuple[MetricName, ...]],
     *,

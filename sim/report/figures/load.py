@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from matplotlib.axes import Axes
 
-from sim.report.confidence import MeanInterval
-from sim.report.design import Settings
+from sim.metrics.confidence import MeanInterval
+from sim.metrics.metric_name import MetricName
 from sim.report.figures.canvas import Drawn, put_header
 from sim.report.figures.captions import (
     caption_of,
@@ -23,11 +23,7 @@ from sim.report.figures.curve import draw_band
 from sim.report.figures.lines import Line, Styles, intervals, metric_axes
 from sim.report.figures.metric_axis import MetricAxis
 from sim.report.figures.panels import Panel, draw_panels, panels_of
-from sim.report.metric_names import MetricName
-from sim.report.plot_check import panel_metrics
-from sim.report.plot_style import GREY, styled
-from sim.report.sweep_data import SweepData
-from sim.report.words import (
+from sim.report.key_text import (
     changes_arrivals,
     key_label,
     key_name,
@@ -36,7 +32,11 @@ from sim.report.words import (
     number_text,
     setting_text,
 )
+from sim.report.plot_check import panel_metrics
+from sim.report.plot_style import GREY, styled
 from sim.scenario.report_section import LoadPlot
+from sim.sweep.design import Settings
+from sim.sweep.results import SweepResults
 
 _RATE = MetricName.of("request_rate")
 _SATURATED = MetricName.of("saturated")
@@ -55,7 +55,7 @@ class _Point(NamedTuple):
 
 
 @styled
-def draw_load(data: SweepData, plot: LoadPlot) -> Drawn:
+def draw_load(data: SweepResults, plot: LoadPlot) -> Drawn:
     """Lines over the load; hollow points are saturated, a dotted line marks the first of them."""
     design = data.design.where(plot.where or {})
     metrics = panel_metrics(plot.y or (default_metric(data),))
@@ -99,7 +99,7 @@ def draw_load(data: SweepData, plot: LoadPlot) -> Drawn:
 _SENT = "The grey dashes are what was sent."
 
 
-def default_metric(data: SweepData) -> str:
+def default_metric(data: SweepResults) -> str:
     """Goodput, if the scenario says what is good."""
     has_slo = any(
         summary.get("goodput_slos_ms")
@@ -109,7 +109,7 @@ def default_metric(data: SweepData) -> str:
     return "request_goodput" if has_slo else "request_throughput"
 
 
-def _points(data: SweepData, plot: LoadPlot, line: Line, by_rate: bool) -> list[_Point]:
+def _points(data: SweepResults, plot: LoadPlot, line: Line, by_rate: bool) -> list[_Point]:
     """From the smallest load to the largest."""
     found = []
     for setting, interval in intervals(data, line):
@@ -120,7 +120,7 @@ def _points(data: SweepData, plot: LoadPlot, line: Line, by_rate: bool) -> list[
     return sorted(found, key=lambda point: point.load)
 
 
-def _load(data: SweepData, plot: LoadPlot, setting: Settings, by_rate: bool) -> float | None:
+def _load(data: SweepResults, plot: LoadPlot, setting: Settings, by_rate: bool) -> float | None:
     """None where it is not known, or no number."""
     if by_rate:
         return data.interval(setting, _RATE).mean

@@ -8,11 +8,11 @@ from enum import Enum
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from sim.report.confidence import MeanInterval
+from sim.metrics.confidence import MeanInterval
+from sim.metrics.metric_name import MetricName
 from sim.report.figures.scales import padded, wants_log
-from sim.report.metric_names import MetricName
+from sim.report.key_text import number_text
 from sim.report.plot_style import latency_text, plain_text
-from sim.report.words import number_text
 
 # Means decide what is shown; intervals widen that to either side by no more than its own width,
 # and less on a logarithmic axis.

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from sim.report.design import Design, Settings, divide
+from sim.metrics.metric_name import MetricName
 from sim.report.figures.canvas import panel_grid
-from sim.report.metric_names import MetricName
+from sim.report.key_text import setting_text
 from sim.report.plot_style import plain_text
-from sim.report.words import setting_text
+from sim.sweep.design import Design, Settings, divide
 
 _MAX_COLUMNS = 3
 

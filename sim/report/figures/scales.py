@@ -9,10 +9,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
-from sim.report.design import same
-from sim.report.latencies import Float64
+from sim.metrics.latencies import Float64
+from sim.report.key_text import number_of, number_text, value_text
 from sim.report.plot_style import plain_text
-from sim.report.words import number_of, number_text, value_text
+from sim.sweep.design import same
 
 # Values that span more are shown on a logarithmic axis unless the user says otherwise.
 LOG_SPAN = 20

@@ -15,15 +15,15 @@ from sim.report.figures.captions import (
 from sim.report.figures.lines import Styles, intervals, metric_axes
 from sim.report.figures.panels import Panel, draw_panels
 from sim.report.figures.scales import KeyAxis
+from sim.report.key_text import key_label, key_name
 from sim.report.plot_check import panel_metrics
 from sim.report.plot_style import styled
-from sim.report.sweep_data import SweepData
-from sim.report.words import key_label, key_name
 from sim.scenario.report_section import ScatterPlot
+from sim.sweep.results import SweepResults
 
 
 @styled
-def draw_scatter(data: SweepData, plot: ScatterPlot) -> Drawn:
+def draw_scatter(data: SweepResults, plot: ScatterPlot) -> Drawn:
     """A dot a setting."""
     design = data.design.where(plot.where or {})
     metrics = panel_metrics(plot.y)

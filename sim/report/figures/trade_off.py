@@ -7,21 +7,21 @@ from dataclasses import dataclass
 import numpy as np
 from matplotlib.axes import Axes
 
-from sim.report.confidence import MeanInterval
-from sim.report.design import Settings
+from sim.metrics.confidence import MeanInterval
+from sim.metrics.knee import Knee, find_knee
+from sim.metrics.metric_name import MetricName
 from sim.report.figures.canvas import Drawn, Style, put_header
 from sim.report.figures.captions import caption_of, in_title, seeds_caption, slug_of, where_of
 from sim.report.figures.labels import Label, place_labels
 from sim.report.figures.lines import Line, Styles, metric_axes
 from sim.report.figures.metric_axis import Zero
 from sim.report.figures.panels import Panel, draw_panels, panels_of
-from sim.report.knee import Knee, find_knee
-from sim.report.metric_names import MetricName
+from sim.report.key_text import key_name, key_unit, number_of, setting_text, value_text
 from sim.report.plot_check import is_number
 from sim.report.plot_style import styled
-from sim.report.sweep_data import SweepData
-from sim.report.words import key_name, key_unit, number_of, setting_text, value_text
 from sim.scenario.report_section import TradeOffPlot
+from sim.sweep.design import Settings
+from sim.sweep.results import SweepResults
 
 _KNEE_COLOUR = "#222222"
 _NEAR_PX = 4.0
@@ -46,7 +46,7 @@ class _Trace:
 
 
 @styled
-def draw_trade_off(data: SweepData, plot: TradeOffPlot) -> Drawn:
+def draw_trade_off(data: SweepResults, plot: TradeOffPlot) -> Drawn:
     """Joined points, each with its value of `along`."""
     design = data.design.where(plot.where or {})
     across, up = MetricName.of(plot.x), MetricName.of(plot.y)
@@ -83,7 +83,7 @@ def draw_trade_off(data: SweepData, plot: TradeOffPlot) -> Drawn:
 
 
 def _points(
-    data: SweepData, plot: TradeOffPlot, line: Line, across: MetricName
+    data: SweepResults, plot: TradeOffPlot, line: Line, across: MetricName
 ) -> tuple[_Point, ...]:
     """Where both metrics are defined; numbers by size, infinity last, others as swept."""
     points = [
