@@ -4,12 +4,13 @@ import json
 import re
 from pathlib import Path
 
+from calibrate.plots import plot_step_times
 from calibrate.validate import Case, Validation
 from calibrate.validate_document import document
-from calibrate.validate_plots import plot_step_times
 from sim.core.atomic import atomic_path
+from sim.report.figures.run_logs import plot_ttft_cdf
 from sim.report.files import make_directory
-from sim.report.plots import plot_ttft_cdf, save_figure
+from sim.report.plot_style import save_figure
 from sim.runlog import RunLog
 
 

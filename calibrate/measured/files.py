@@ -10,8 +10,8 @@ from calibrate.measured.compare import LATENCIES
 from calibrate.measured.document import document
 from calibrate.measured.over_time import SIZES, OverTime
 from calibrate.measured.pairs import Pairs
-from calibrate.measured.plots import Both, plot_distributions, plot_over_time, plot_requests
 from calibrate.measured.validate import MeasuredValidation
+from calibrate.plots import Both, plot_distributions, plot_over_time, plot_requests
 from sim.core.atomic import atomic_path
 from sim.core.errors import InputError
 from sim.core.units import NS_PER_S

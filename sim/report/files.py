@@ -92,7 +92,8 @@ def make_directory(path: Path) -> None:
 
 def _write_plots(log: RunLog, directory: Path) -> None:
     # matplotlib takes half a second to load; a run without --out does not wait for it.
-    from sim.report.plots import plot_timeline, plot_ttft_cdf, save_figure
+    from sim.report.figures.run_logs import plot_timeline, plot_ttft_cdf
+    from sim.report.plot_style import save_figure
 
     name = str(log.meta.get("name", "run"))
     save_figure(plot_ttft_cdf({name: log}), directory / "ttft_cdf.png")

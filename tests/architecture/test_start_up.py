@@ -26,7 +26,7 @@ NOT_FOR_A_SMALL_RUN = {
     "sim.latency.recorded",
     "sim.latency.roofline",
     "sim.report.perfetto",
-    "sim.report.plots",
+    "sim.report.figures.run_logs",
     "sim.report.comparison_table",
     "sim.scenario.explain",
     "sim.scenario.report_section",

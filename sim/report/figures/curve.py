@@ -18,7 +18,7 @@ from sim.report.figures.captions import (
     where_of,
 )
 from sim.report.figures.lines import Styles, intervals, metric_axes
-from sim.report.figures.metric_axis import MetricAxis, ends
+from sim.report.figures.metric_axis import MetricAxis
 from sim.report.figures.panels import Panel, draw_panels, panels_of
 from sim.report.figures.scales import KeyAxis
 from sim.report.key_text import key_label, key_name
@@ -70,7 +70,7 @@ def draw_line(
 
 def draw_band(axes: Axes, x: np.ndarray, found: Sequence[MeanInterval], colour: str) -> None:
     """The intervals of points from left to right; a bar where a point stands alone."""
-    low, high = zip(*map(ends, found), strict=True) if found else ((), ())
+    low, high = zip(*(interval.ends for interval in found), strict=True) if found else ((), ())
     if len(found) == 1:
         axes.vlines(x, low, high, color=colour, alpha=0.5, linewidth=4)
     elif any(interval.half_width for interval in found):

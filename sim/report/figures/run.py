@@ -11,9 +11,9 @@ from sim.metrics.groups import group_masks
 from sim.metrics.latencies import Bools
 from sim.metrics.metric_name import COLD, HOT, TENANTS, group_label
 from sim.report.figures.canvas import Drawn, Style, put_header
-from sim.report.panels import colours, draw_ttft_cdf
+from sim.report.figures.run_logs import draw_timeline
+from sim.report.figures.run_panels import colours, draw_ttft_cdf
 from sim.report.plot_style import new_figure, styled
-from sim.report.plots import draw_timeline
 from sim.report.run_data import RunData
 from sim.runlog import RequestColumns, RunLog
 

@@ -1,4 +1,4 @@
-"""The pictures: TTFT distribution, one run over time, and policies compared."""
+"""Pictures of run logs: the distribution of TTFT, one run over time, and several compared."""
 
 from collections.abc import Mapping
 
@@ -11,7 +11,7 @@ from matplotlib.lines import Line2D
 from sim.core.units import NS_PER_S
 from sim.metrics.saturation import log_end_ns
 from sim.metrics.timeline import Timeline, timeline
-from sim.report.panels import (
+from sim.report.figures.run_panels import (
     colours,
     draw_hit_rate,
     draw_kv_use,
@@ -21,10 +21,8 @@ from sim.report.panels import (
     draw_trade_off,
     draw_ttft_cdf,
 )
-from sim.report.plot_style import new_figure, plain_text, save_figure, styled, time_unit
+from sim.report.plot_style import new_figure, plain_text, styled, time_unit
 from sim.runlog import RunLog
-
-__all__ = ["draw_timeline", "plot_comparison", "plot_timeline", "plot_ttft_cdf", "save_figure"]
 
 
 @styled
@@ -45,7 +43,7 @@ def plot_timeline(log: RunLog) -> Figure:
 
 @styled
 def draw_timeline(found: Timeline, log: RunLog) -> Figure:
-    """Like `plot_timeline`, of a timeline; the log needs no steps."""
+    """Like `plot_timeline`, of a timeline that was read from a file; the log needs no steps."""
     unit_ns, unit = time_unit(log_end_ns(log))
     unit_s = unit_ns / NS_PER_S
     figure = new_figure(1_200, 1_100)
@@ -97,7 +95,7 @@ def _legend_above(figure: Figure, logs: Mapping[str, RunLog]) -> Legend:
 
 
 def _legend_in_title_row(axes: Axes) -> None:
-    """Right of the title, so that it never covers data."""
+    """A legend to the right of the title, where it never covers data."""
     axes.legend(
         *axes.get_legend_handles_labels(),
         loc="lower right",

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from calibrate.validate_plots import plot_step_times
+from calibrate.plots import plot_step_times
 from sim.report.plot_style import save_figure
 
 MS = 1e6

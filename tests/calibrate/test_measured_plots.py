@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from calibrate.measured.plots import Both, plot_distributions, plot_over_time, plot_requests
+from calibrate.plots import Both, plot_distributions, plot_over_time, plot_requests
 from sim.report.plot_style import save_figure
 
 

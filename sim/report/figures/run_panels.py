@@ -1,33 +1,27 @@
-"""Single panels of the pictures: each draws run logs on axes it is given."""
+"""Panels that show run logs, each drawn on axes it is given."""
 
 from collections.abc import Mapping
 
 import numpy as np
 from matplotlib.axes import Axes
-from numpy.typing import NDArray
 
-from sim.metrics.latencies import finished_mask, request_latencies
+from sim.metrics.latencies import Float64, finished_mask, request_latencies
+from sim.metrics.rates import admitted_mask, hit_rate_over_time, hit_rate_pct
+from sim.metrics.registry import TTFT, metric
 from sim.metrics.saturation import log_end_ns
 from sim.metrics.series import MAX_POINTS, StepSeries, occupancy
 from sim.metrics.timeline import NUM_WINDOWS, Timeline
-from sim.report.plot_style import (
-    GREY,
-    PALETTE,
-    latency_text,
-    log_latency_axis,
-    plain_text,
-    time_unit,
-)
-from sim.runlog import NOT_YET_NS, RunLog
+from sim.report.figures.cdf_frame import P99, draw_p99_dot, draw_p99_line, put_percent_axis
+from sim.report.figures.labels import Label, place_labels
+from sim.report.plot_style import GREY, PALETTE, latency_text, put_log_latency_axis, time_unit
+from sim.runlog import RunLog
 
-Float64 = NDArray[np.float64]
-
-_MIN_WINDOWS, _MAX_WINDOWS, _REQUESTS_PER_WINDOW = 8, 40, 50
 # Windows of a timeline that are one of the throughput.
 _RATE_WINDOW = NUM_WINDOWS // 120
 # Fewer points than pixels: several queues over each other stay legible.
 _QUEUE_POINTS = 300
-_LABEL_POINTS = 14.0
+_TEXT_COLOUR = "#222222"
+_HIT_RATE = f"{metric('total_cached_tokens').label} (%)"
 
 
 def colours(logs: Mapping[str, RunLog]) -> dict[str, str]:
@@ -39,49 +33,20 @@ def ttft_ms(log: RunLog) -> Float64:
     return request_latencies(log.requests).ttft_ms[finished_mask(log.requests)]
 
 
-def hit_rate_pct(log: RunLog) -> float:
-    """Cached / prompt tokens of the admitted requests; NaN without any."""
-    admitted = log.requests.scheduled_ns != NOT_YET_NS
-    num_prompt = int(log.requests.prompt_tokens[admitted].sum())
-    num_cached = int(log.requests.cached_tokens[admitted].sum())
-    return 100 * num_cached / num_prompt if num_prompt else float("nan")
-
-
-def hit_rate_over_time(log: RunLog) -> tuple[Float64, Float64]:
-    """Hit rate of the requests admitted in equal windows of time, and the windows' middles (ns).
-
-    Windows hold 50 requests on average, within 8 to 40 windows; empty ones are left out.
-    """
-    admitted = log.requests.scheduled_ns != NOT_YET_NS
-    at_ns = log.requests.scheduled_ns[admitted]
-    if not len(at_ns):
-        return np.zeros(0), np.zeros(0)
-    num_windows = int(np.clip(len(at_ns) // _REQUESTS_PER_WINDOW, _MIN_WINDOWS, _MAX_WINDOWS))
-    edges_ns = np.linspace(at_ns.min(), at_ns.max() + 1, num_windows + 1)
-    cached, _ = np.histogram(at_ns, edges_ns, weights=log.requests.cached_tokens[admitted])
-    prompt, _ = np.histogram(at_ns, edges_ns, weights=log.requests.prompt_tokens[admitted])
-    middles_ns, some = (edges_ns[:-1] + edges_ns[1:]) / 2, prompt > 0
-    return middles_ns[some], 100 * cached[some] / prompt[some]
-
-
 def draw_ttft_cdf(axes: Axes, logs: Mapping[str, RunLog]) -> None:
     """Share of finished requests against TTFT, the 99th percentile marked on each curve."""
-    axes.axhline(99, color=GREY, linewidth=0.8, linestyle=(0, (4, 3)))
-    axes.annotate("p99", (1, 99), xycoords=("axes fraction", "data"), xytext=(3, 0),
-                  textcoords="offset points", va="center", color=GREY)  # fmt: skip
+    draw_p99_line(axes)
     for name, colour in colours(logs).items():
         samples = ttft_ms(logs[name])
         if not len(samples):
             continue
         percent = np.linspace(0, 100, min(len(samples), MAX_POINTS))
         axes.plot(np.percentile(samples, percent), percent, color=colour, label=name)
-        p99 = float(np.percentile(samples, 99))
-        axes.plot([p99, p99], [0, 99], color=colour, linewidth=0.9, linestyle=(0, (1, 2)))
-        axes.plot(p99, 99, "o", color=colour, markersize=6, markeredgecolor="white", zorder=3)
-    log_latency_axis(axes, "time to first token (log scale)")
-    axes.set_ylim(0, 103)
-    axes.set_yticks([0, 25, 50, 75, 100])
-    axes.set_ylabel("requests (%)")
+        p99 = float(np.percentile(samples, P99))
+        axes.plot([p99, p99], [0, P99], color=colour, linewidth=0.9, linestyle=(0, (1, 2)))
+        draw_p99_dot(axes, p99, colour)
+    put_log_latency_axis(axes, f"{TTFT.words} (log scale)")
+    put_percent_axis(axes, "requests (%)")
 
 
 def draw_hit_rate(axes: Axes, logs: Mapping[str, RunLog]) -> None:
@@ -90,7 +55,7 @@ def draw_hit_rate(axes: Axes, logs: Mapping[str, RunLog]) -> None:
         middles_ns, percent = hit_rate_over_time(logs[name])
         axes.plot(middles_ns / _unit_ns(logs), percent, color=colour, label=name)
     axes.set_ylim(0, 100)
-    axes.set_ylabel("cached prompt tokens (%)")
+    axes.set_ylabel(_HIT_RATE)
 
 
 def draw_queue(axes: Axes, logs: Mapping[str, RunLog]) -> None:
@@ -108,16 +73,20 @@ def draw_queue(axes: Axes, logs: Mapping[str, RunLog]) -> None:
 def draw_trade_off(axes: Axes, logs: Mapping[str, RunLog]) -> None:
     """One dot a run: hit rate against p99 TTFT; upper left is better at both."""
     points = {
-        name: (float(np.percentile(samples, 99)), hit_rate_pct(log))
+        name: (float(np.percentile(samples, P99)),
+               hit_rate_pct(log.requests, admitted_mask(log.requests)) or 0.0)
         for name, log in logs.items()
         if len(samples := ttft_ms(log))
-    }
+    }  # fmt: skip
     for name, (p99_ms, hit_pct) in points.items():
         axes.plot(p99_ms, hit_pct, "o", color=colours(logs)[name], markersize=11, label=name)
-    axes.set_ylabel("cached prompt tokens (%)")
+    axes.set_ylabel(_HIT_RATE)
     _frame(axes, points)
-    log_latency_axis(axes, "p99 time to first token (log scale)")
-    _label_points(axes, points)
+    put_log_latency_axis(axes, f"p99 {TTFT.words} (log scale)")
+    place_labels(axes, [
+        Label(p99_ms, hit_pct, f"{name}: {hit_pct:.1f} %, {latency_text(p99_ms)}", _TEXT_COLOUR)
+        for name, (p99_ms, hit_pct) in points.items()
+    ])  # fmt: skip
     axes.annotate("better", xy=(0.03, 0.97), xytext=(0.14, 0.87), xycoords="axes fraction",
                   textcoords="axes fraction", color=GREY, ha="center", va="center",
                   arrowprops={"arrowstyle": "->", "color": GREY})  # fmt: skip
@@ -179,24 +148,3 @@ def _frame(axes: Axes, points: Mapping[str, tuple[float, float]]) -> None:
     middle, half = (hits_pct.max() + hits_pct.min()) / 2, np.ptp(hits_pct) / 2
     half = max(5.0, 1.7 * half)
     axes.set_ylim(middle - half, middle + half)
-
-
-def _label_points(axes: Axes, points: Mapping[str, tuple[float, float]]) -> None:
-    """Name and numbers beside each dot, on its roomier side, spread so that none overlap."""
-    low, high = axes.get_ylim()
-    left, right = np.log(axes.get_xlim())
-    height_points = axes.get_window_extent().height / axes.figure.dpi * 72
-    above = np.inf
-    for name, (p99_ms, hit_pct) in sorted(points.items(), key=lambda item: -item[1][1]):
-        at = (hit_pct - low) / (high - low) * height_points
-        height = min(at, above - _LABEL_POINTS)
-        above = height
-        on_left = (np.log(p99_ms) - left) / (right - left) > 0.5
-        axes.annotate(
-            f"{plain_text(name)}: {hit_pct:.1f} %, {latency_text(p99_ms)}",
-            (p99_ms, hit_pct),
-            xytext=(-11 if on_left else 11, height - at),
-            textcoords="offset points",
-            ha="right" if on_left else "left",
-            va="center",
-        )
