@@ -66,6 +66,11 @@ class MetricName:
         of = f"tenant {self.group_label}" if is_tenant else f"{self.group_label} requests"
         return f"{self.label} of {of}"
 
+    @property
+    def long_label_with_unit(self) -> str:
+        """`p99 TTFT of hot requests (ms)`."""
+        return f"{self.long_label} ({self.unit})" if self.unit else self.long_label
+
     def value(self, summary: Mapping[str, Any]) -> float | None:
         """Its value in a run's summary; None where it is undefined there, or unknown."""
         found = group_of(summary, self.group)

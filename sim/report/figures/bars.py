@@ -6,15 +6,8 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
-from sim.report.figures.canvas import HATCH, Drawn, put_header
-from sim.report.figures.captions import (
-    caption_of,
-    in_title,
-    seeds_caption,
-    slug_of,
-    titled,
-    where_of,
-)
+from sim.report.figures.canvas import HATCH, Drawn
+from sim.report.figures.captions import Words, finished, seeds_caption, titled
 from sim.report.figures.lines import Line, Styles, intervals, metric_axes
 from sim.report.figures.metric_axis import Zero
 from sim.report.figures.panels import Panel, draw_panels, panels_of
@@ -60,11 +53,10 @@ def draw_bars(data: SweepResults, plot: BarsPlot) -> Drawn:
 
     figure = draw_panels(panels_of(design, [plot.x, *plot.lines], metrics), draw)
     name = key_name(plot.x, design.keys)
-    title = plot.title or in_title(f"{titled(metrics)} by {name}")
-    put_header(figure, title, styles.legend, as_patches=not any(h.is_log for h in heights.values()))
-    sentences = [seeds_caption(data, "error bars", heights.values())]
-    caption = caption_of(plot.caption, sentences, where_of(plot.where, design.keys))
-    return Drawn(figure, slug_of("bars", name, *plot.y[:2]), title, caption)
+    words = Words(f"{titled(metrics)} by {name}", ("bars", name, *plot.y[:2]),
+                  [seeds_caption(data, "error bars", heights.values())])  # fmt: skip
+    as_patches = not any(height.is_log for height in heights.values())
+    return finished(figure, plot, words, design.keys, styles.legend, as_patches=as_patches)
 
 
 def _draw_one(

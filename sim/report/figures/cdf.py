@@ -6,8 +6,8 @@ from matplotlib.axes import Axes
 
 from sim.metrics.distributions import PERCENTS
 from sim.metrics.metric_name import MetricName
-from sim.report.figures.canvas import Drawn, put_header
-from sim.report.figures.captions import caption_of, joined, slug_of, titled, where_of
+from sim.report.figures.canvas import Drawn
+from sim.report.figures.captions import Words, finished, joined, titled
 from sim.report.figures.cdf_frame import P99, draw_p99_dot, draw_p99_line, put_percent_axis
 from sim.report.figures.lines import Styles
 from sim.report.figures.metric_axis import MetricAxis
@@ -44,14 +44,12 @@ def draw_cdf(data: SweepResults, plot: CdfPlot) -> Drawn:
         put_percent_axis(axes, "token gaps (%)" if plot.metric == "itl_ms" else "requests (%)")
 
     figure = draw_panels(panels_of(design, plot.lines, [tuple(metrics)]), draw)
-    title = plot.title or _title(plot, metrics, design)
-    put_header(figure, title, styles.legend)
-    words = ["The share up to each latency; dots mark the 99th percentile."]
+    sentences = ["The share up to each latency; dots mark the 99th percentile."]
     if data.num_seeds > 1:
-        words.append(f"Quantiles are means over {data.num_seeds} seeds.")
-    caption = caption_of(plot.caption, words, where_of(plot.where, design.keys))
+        sentences.append(f"Quantiles are means over {data.num_seeds} seeds.")
     names = [key.rpartition(".")[2] for key in plot.lines]
-    return Drawn(figure, slug_of("cdf", plot.metric, *plot.of, *names), title, caption)
+    words = Words(_title(plot, metrics, design), ("cdf", plot.metric, *plot.of, *names), sentences)
+    return finished(figure, plot, words, design.keys, styles.legend)
 
 
 def _latency_axis(

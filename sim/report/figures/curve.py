@@ -1,24 +1,14 @@
 """`kind: curve`: metrics against a swept number, with bands over the seeds."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from sim.metrics.confidence import MeanInterval
-from sim.metrics.metric_name import MetricName
-from sim.report.figures.canvas import Drawn, Style, put_header
-from sim.report.figures.captions import (
-    caption_of,
-    in_title,
-    seeds_caption,
-    slug_of,
-    titled,
-    where_of,
-)
+from sim.report.figures.canvas import Drawn, Style
+from sim.report.figures.captions import Words, finished, seeds_caption, titled
 from sim.report.figures.lines import Styles, intervals, metric_axes
-from sim.report.figures.metric_axis import MetricAxis
 from sim.report.figures.panels import Panel, draw_panels, panels_of
 from sim.report.figures.scales import KeyAxis
 from sim.report.key_text import key_label, key_name
@@ -48,7 +38,10 @@ def draw_curve(data: SweepResults, plot: CurvePlot) -> Drawn:
         heights[panel.metrics].show(axes, "y")
 
     figure = draw_panels(panels_of(design, [plot.x, *plot.lines], metrics), draw)
-    return _finished(figure, data, plot, styles, heights)
+    name = key_name(plot.x, design.keys)
+    words = Words(f"{titled(metrics)} against {name}", ("curve", name, *plot.y[:2]),
+                  [seeds_caption(data, "bands", heights.values())])  # fmt: skip
+    return finished(figure, plot, words, design.keys, styles.legend)
 
 
 def draw_line(
@@ -75,19 +68,3 @@ def draw_band(axes: Axes, x: np.ndarray, found: Sequence[MeanInterval], colour: 
         axes.vlines(x, low, high, color=colour, alpha=0.5, linewidth=4)
     elif any(interval.half_width for interval in found):
         axes.fill_between(x, low, high, color=colour, alpha=0.16, linewidth=0)
-
-
-def _finished(
-    figure: Figure,
-    data: SweepResults,
-    plot: CurvePlot,
-    styles: Styles,
-    heights: Mapping[tuple[MetricName, ...], MetricAxis],
-) -> Drawn:
-    keys = data.design.keys
-    name = key_name(plot.x, keys)
-    title = plot.title or in_title(f"{titled(list(heights))} against {name}")
-    put_header(figure, title, styles.legend)
-    sentences = [seeds_caption(data, "bands", heights.values())]
-    caption = caption_of(plot.caption, sentences, where_of(plot.where, keys))
-    return Drawn(figure, slug_of("curve", name, *plot.y[:2]), title, caption)

@@ -10,15 +10,8 @@ from matplotlib.axes import Axes
 
 from sim.metrics.confidence import MeanInterval
 from sim.metrics.metric_name import MetricName
-from sim.report.figures.canvas import Drawn, put_header
-from sim.report.figures.captions import (
-    caption_of,
-    in_title,
-    seeds_caption,
-    slug_of,
-    titled,
-    where_of,
-)
+from sim.report.figures.canvas import Drawn
+from sim.report.figures.captions import Words, finished, seeds_caption, titled
 from sim.report.figures.curve import draw_band
 from sim.report.figures.lines import Line, Styles, intervals, metric_axes
 from sim.report.figures.metric_axis import MetricAxis
@@ -85,15 +78,14 @@ def draw_load(data: SweepResults, plot: LoadPlot) -> Drawn:
             said[_verdict(points, _whose(panel, line, plot), plot, by_rate)] = None
 
     figure = draw_panels(panels_of(design, [plot.x, *plot.lines], metrics), draw)
-    title = plot.title or in_title(f"{titled(metrics)} against load")
-    # A hollow marker says something else here.
-    put_header(figure, title, [replace(style, fill="full") for style in styles.legend])
-    words = [_SENT if by_rate and metrics[0][0].base in _BOUNDED else "",
+    sentences = [_SENT if by_rate and metrics[0][0].base in _BOUNDED else "",
              "Hollow points are saturated.", *said,
              seeds_caption(data, "bands", heights.values())]  # fmt: skip
-    caption = caption_of(plot.caption, words, where_of(plot.where, design.keys))
-    slug = slug_of("load", key_name(plot.x, design.keys), metrics[0][0].name)
-    return Drawn(figure, slug, title, caption)
+    slug = ("load", key_name(plot.x, design.keys), metrics[0][0].name)
+    # On the figure, hollow markers are saturated loads.
+    legend = [replace(style, fill="full") for style in styles.legend]
+    words = Words(f"{titled(metrics)} against load", slug, sentences)
+    return finished(figure, plot, words, design.keys, legend)
 
 
 _SENT = "The grey dashes are what was sent."
@@ -169,4 +161,4 @@ def _verdict(points: Sequence[_Point], which: str, plot: LoadPlot, by_rate: bool
 
 
 def _label(plot: LoadPlot, keys: Sequence[str], by_rate: bool) -> str:
-    return f"{_RATE.label} ({_RATE.unit})" if by_rate else key_label(plot.x, keys)
+    return _RATE.metric.label_with_unit if by_rate else key_label(plot.x, keys)

@@ -10,8 +10,8 @@ from matplotlib.axes import Axes
 from sim.metrics.confidence import MeanInterval
 from sim.metrics.knee import Knee, find_knee
 from sim.metrics.metric_name import MetricName
-from sim.report.figures.canvas import Drawn, Style, put_header
-from sim.report.figures.captions import caption_of, in_title, seeds_caption, slug_of, where_of
+from sim.report.figures.canvas import Drawn, Style
+from sim.report.figures.captions import Words, finished, seeds_caption
 from sim.report.figures.labels import Label, place_labels
 from sim.report.figures.lines import Line, Styles, metric_axes
 from sim.report.figures.metric_axis import Zero
@@ -64,7 +64,7 @@ def draw_trade_off(data: SweepResults, plot: TradeOffPlot) -> Drawn:
         width.show(axes, "x")
         height.show(axes, "y")
         logs = width.is_log, height.is_log
-        better = MetricName.of(plot.x).better, MetricName.of(plot.y).better
+        better = across.better, up.better
         traces = [_Trace(line.style, points, _knee(points, better, logs) if plot.knee else None)
                   for line, points in lines]  # fmt: skip
         _draw_traces(axes, plot, traces)
@@ -74,12 +74,11 @@ def draw_trade_off(data: SweepResults, plot: TradeOffPlot) -> Drawn:
 
     figure = draw_panels(panels_of(design, [plot.along, *plot.lines], [(up,)]), draw)
     name = key_name(plot.along, design.keys)
-    title = plot.title or in_title(f"{up.long_label} against {across.long_label}, by {name}")
-    put_header(figure, title, styles.legend)
+    title = f"{up.long_label} against {across.long_label}, by {name}"
     intro = f"Points are labelled with {name}{_unit(plot.along)}."
-    words = [intro, *sentences, seeds_caption(data, "thin bars", (width, height))]
-    caption = caption_of(plot.caption, words, where_of(plot.where, design.keys))
-    return Drawn(figure, slug_of("trade-off", name, plot.y, plot.x), title, caption)
+    bars = seeds_caption(data, "thin bars", (width, height))
+    words = Words(title, ("trade-off", name, plot.y, plot.x), [intro, *sentences, bars])
+    return finished(figure, plot, words, design.keys, styles.legend)
 
 
 def _points(
