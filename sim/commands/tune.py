@@ -4,7 +4,7 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from sim.commands.output import print_line, print_table
@@ -12,8 +12,8 @@ from sim.commands.result_files import ResultFiles
 from sim.commands.sweep_point import run_point
 from sim.commands.tune_launch import launch_of
 from sim.core.errors import InputError
+from sim.engine.launch_command import Launch
 from sim.report.files import make_directory
-from sim.report.launch import Launch
 from sim.report.progress import Progress
 from sim.report.tune_tables import (
     best_table,
@@ -76,10 +76,9 @@ def tune(path: Path, overrides: Sequence[str], options: TuneOptions) -> int:
     trials = _run(plan, search, PointStore(out / "points", code_version()), options)
     results = TuneResults.of(plan, trials)
     launch = launch_of(plan, trials, results)
-    described = None if launch is None else {**asdict(launch), "command": launch.command}
-    write_tune_results(results, described, out)
+    write_tune_results(results, launch, out)
     if options.json:
-        print_line(tune_json(results, described).rstrip())
+        print_line(tune_json(results, launch).rstrip())
     else:
         _print(results, launch)
     _warn_of_ranges(trials, results)

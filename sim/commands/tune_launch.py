@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from sim.report.launch import Launch
-from sim.report.sglang_flags import sglang_launch
-from sim.report.vllm_flags import vllm_launch
-from sim.scenario.vllm_section import VllmSection
+from sim.engine.launch_command import Launch
+from sim.sglang.launch_flags import sglang_launch
 from sim.sweep.plan import canonical
 from sim.sweep.tune import Trial
 from sim.sweep.tune_plan import TunePlan
 from sim.sweep.tune_results import TuneResults
+from sim.vllm.launch_flags import vllm_launch
+from sim.vllm.section import VllmSection
 
 # The section whose keys a server may have flags for.
 _SCHEDULER = "scheduler"

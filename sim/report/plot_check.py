@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from sim.core.wording import KeyPath, describe, did_you_mean, shorten
 from sim.metrics.metric_name import COLD, HOT, TENANTS, MetricName, metric_names
 from sim.scenario.report_section import (
     CdfPlot,
@@ -14,8 +15,6 @@ from sim.scenario.report_section import (
     ScatterPlot,
     TradeOffPlot,
 )
-from sim.scenario.wording import describe, did_you_mean, shorten
-from sim.scenario.yaml_loader import KeyPath
 from sim.sweep.design import Design, divide, same
 
 MAX_PANELS = 12

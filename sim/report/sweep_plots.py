@@ -7,12 +7,12 @@ from matplotlib.figure import Figure
 from pydantic import ValidationError
 
 from sim.core.errors import InputError
+from sim.core.wording import dotted
 from sim.report.automatic import automatic_plots
 from sim.report.figures.canvas import Drawn
 from sim.report.figures.draw import draw_plot
 from sim.report.plot_check import check_report, tenants_of
 from sim.scenario.report_section import ReportSection
-from sim.scenario.wording import dotted
 from sim.sweep.results import SweepResults
 
 

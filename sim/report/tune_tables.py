@@ -1,9 +1,9 @@
 """What a search found, as tables and sentences."""
 
+from sim.engine.launch_command import Launch
 from sim.metrics.confidence import MIN_RUNS, MeanInterval
 from sim.metrics.registry import metric
 from sim.report.key_text import short_names
-from sim.report.launch import Launch
 from sim.report.metric_columns import interval_text
 from sim.report.sweep_tables import json_text
 from sim.sweep.tune_results import (

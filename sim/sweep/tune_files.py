@@ -1,22 +1,22 @@
 """The results of a search on disk: results.csv, a row a trial, and results.json, everything."""
 
 import json
-from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from sim.core.atomic import atomic_path
+from sim.engine.launch_command import Launch
 from sim.sweep.tune_results import OBJECTIVE, OWN, TRIAL_METRICS, TrialResult, TuneResults
 from sim.tables.table import csv_table
 
 
-def tune_json(results: TuneResults, launch: Mapping[str, object] | None) -> str:
+def tune_json(results: TuneResults, launch: Launch | None) -> str:
     """Equal results give equal text.
 
     Args:
         results: what was found.
-        launch: how the winner is launched, as JSON values; None: there is no winner.
+        launch: of the winner; None: there is none.
     """
     winner, runner_up, own = results.winner, results.runner_up, results.trials[OWN]
     content = {
@@ -33,15 +33,13 @@ def tune_json(results: TuneResults, launch: Mapping[str, object] | None) -> str:
         "winner_minus_runner_up": _difference(results, runner_up),
         "winner_minus_own": _difference(results, own),
         "front": [trial.trial for trial in results.front()],
-        "launch": launch,
+        "launch": None if launch is None else {**asdict(launch), "command": launch.command},
         "trials": [_trial(trial) for trial in results.trials],
     }
     return json.dumps(content, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
 
 
-def write_tune_results(
-    results: TuneResults, launch: Mapping[str, object] | None, folder: Path
-) -> None:
+def write_tune_results(results: TuneResults, launch: Launch | None, folder: Path) -> None:
     """Write both; results.json comes last, so that where it is, the other one is whole.
 
     Raises:

@@ -1,0 +1,239 @@
+"""The running batch: requests that decode in lockstep, one token each a step.
+
+All rows advance together, so that k steps cost as much as one: only the counters of the batch move
+(see `sim.engine.request.Request` for a worked example).
+"""
+
+import heapq
+from collections.abc import Collection, Iterator, Sequence
+from typing import Generic, TypeVar, overload
+
+from sim.engine.page_demand import PageDemand
+from sim.engine.request import Lockstep, Request
+
+R = TypeVar("R", bound=Request)
+
+# The count of steps done at which the row reaches its limit; a number that breaks ties; the row.
+_Due = tuple[int, int, R]
+# The row's stored length, or minus that length; a number that breaks ties; the row. The first entry
+# of a heap is the shortest row, or the longest.
+_Length = tuple[int, int, R]
+# A heap keeps entries of rows that have left until it has this many of them.
+_MOST_STALE = 256
+
+
+class RowNames(Sequence[str]):
+    """The rids of a list of requests that never changes, made when somebody asks for one."""
+
+    def __init__(self, requests: Sequence[Request]) -> None:
+        self._requests = requests
+        self._rids: list[str] | None = None
+
+    def __len__(self) -> int:
+        return len(self._requests)
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[str]: ...
+
+    def __getitem__(self, index: int | slice) -> str | Sequence[str]:
+        return self._all()[index]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._all())
+
+    def _all(self) -> list[str]:
+        if self._rids is None:
+            self._rids = [request.spec.rid for request in self._requests]
+        return self._rids
+
+
+class RunningBatch(Lockstep, Generic[R]):
+    """Rows in batch order. `requests` is replaced, never changed, when the composition changes.
+
+    Attributes:
+        requests: the rows.
+        rids: row names in batch order; the same object until the composition changes.
+        num_tokens: tokens in KV, summed over the rows.
+    """
+
+    def __init__(self, page_size: int) -> None:
+        super().__init__()
+        self._page_size = page_size
+        self.requests: list[R] = []
+        self.num_tokens = 0
+        self._num_rows_by_residue = [0] * page_size
+        self._limit_heap: list[_Due[R]] = []
+        self._longest_heap: list[_Length[R]] = []
+        self._shortest_heap: list[_Length[R]] = []
+        self._num_pushed = 0
+        self.rids = RowNames(self.requests)
+        self._reserved = 0.0
+        self._reserved_key: tuple[int, int, float] | None = None
+
+    def __len__(self) -> int:
+        return len(self.requests)
+
+    # ---- the longest and the shortest row --------------------------------------------------------
+
+    @property
+    def max_seq_len(self) -> int:
+        """Tokens in KV of the row that has most; 0 without rows."""
+        heap = self._longest_heap
+        while heap and not _is_in_batch(heap[0], -heap[0][0]):
+            heapq.heappop(heap)
+        return self.num_begun - heap[0][0] if heap else 0
+
+    @property
+    def min_seq_len(self) -> int:
+        """Tokens in KV of the row that has fewest; 0 without rows."""
+        heap = self._shortest_heap
+        while heap and not _is_in_batch(heap[0], heap[0][0]):
+            heapq.heappop(heap)
+        return self.num_begun + heap[0][0] if heap else 0
+
+    # ---- composition ---------------------------------------------------------------------------
+
+    def append(self, requests: Sequence[R], *, num_missed_steps: int = 0) -> None:
+        """Add rows at the end.
+
+        `num_missed_steps` steps are begun and not done in which these rows had no part.
+        """
+        self._set([*self.requests, *requests], joining=requests)
+        if num_missed_steps:
+            for request in requests:
+                request.num_generated -= num_missed_steps
+                self._note_limit(request)
+
+    def prepend(self, requests: Sequence[R]) -> None:
+        self._set([*requests, *self.requests], joining=requests)
+
+    def remove(self, leaving: Collection[R]) -> None:
+        """Take rows out."""
+        if not leaving:
+            return
+        for request in leaving:
+            if request.lockstep is not None:
+                self.num_tokens -= request.seq_len
+                self._num_rows_by_residue[request._seq_base % self._page_size] -= 1
+                request.leave()
+        if len(leaving) == 1:
+            (gone,) = leaving
+            self._set([request for request in self.requests if request is not gone])
+        else:
+            all_gone = set(map(id, leaving))
+            self._set([request for request in self.requests if id(request) not in all_gone])
+
+    def reorder(self, requests: list[R]) -> None:
+        """Put the same rows in another order."""
+        self._set(requests)
+
+    def _set(self, requests: list[R], joining: Sequence[R] = ()) -> None:
+        self.requests = requests
+        self.rids = RowNames(requests)
+        self._reserved_key = None
+        for request in joining:
+            self.num_tokens += request.seq_len
+            request.join(self)
+            self._num_rows_by_residue[request._seq_base % self._page_size] += 1
+            self._note_limit(request)
+            self._note_length(request)
+
+    def _note_length(self, request: R) -> None:
+        if len(self._longest_heap) > _MOST_STALE + 2 * len(self.requests):
+            rows = [entry for entry in self._longest_heap if _is_in_batch(entry, -entry[0])]
+            self._longest_heap = rows
+            self._shortest_heap = [(-base, number, row) for base, number, row in rows]
+            heapq.heapify(self._longest_heap)
+            heapq.heapify(self._shortest_heap)
+        heapq.heappush(self._longest_heap, (-request._seq_base, self._num_pushed, request))
+        heapq.heappush(self._shortest_heap, (request._seq_base, self._num_pushed, request))
+
+    def _note_limit(self, request: R) -> None:
+        self._reserved_key = None
+        self._num_pushed += 1
+        if len(self._limit_heap) > _MOST_STALE + 2 * len(self.requests):
+            self._limit_heap = [entry for entry in self._limit_heap if _is_current(entry)]
+            heapq.heapify(self._limit_heap)
+        due = request.max_new_tokens - request._generated_base
+        heapq.heappush(self._limit_heap, (due, self._num_pushed, request))
+
+    def reserved_tokens(self, clip: int, ratio: float) -> float:
+        """What the rows may still generate, each at most `clip` tokens, times `ratio`.
+
+        Rows that ignore end tokens count whole. The sum is in batch order: floats are added up.
+        """
+        key = (self.num_done, clip, ratio)
+        if self._reserved_key != key:
+            reserved, num_done = 0.0, self.num_done
+            for request in self.requests:
+                left = request.max_new_tokens - request._generated_base - num_done
+                if left > clip:
+                    left = clip
+                reserved += left if request.spec.ignore_eos else left * ratio
+            self._reserved, self._reserved_key = reserved, key
+        return self._reserved
+
+    # ---- advancing -----------------------------------------------------------------------------
+
+    @property
+    def num_new_pages(self) -> int:
+        """Pages that the next step starts: one for each row whose tokens fill its pages."""
+        return self._num_rows_by_residue[-self.num_begun % self._page_size]
+
+    def page_demand(self) -> PageDemand:
+        """Pages that the next steps start. The batch must not be empty."""
+        residues, first = self._num_rows_by_residue, -self.num_begun % self._page_size
+        return PageDemand(residues[first::-1] + residues[:first:-1], len(self.requests))
+
+    def begin_steps(self, num_steps: int = 1) -> None:
+        self.num_begun += num_steps
+        self.num_tokens += num_steps * len(self.requests)
+
+    def finish_steps(self, num_steps: int = 1) -> None:
+        self.num_done += num_steps
+
+    def add_first_token(self, request: R) -> None:
+        """A row that joined while its prefill was in flight has its first token now."""
+        request.num_generated += 1
+        self._note_limit(request)
+
+    def rows_at_limit(self, num_tokens_ahead: int = 0) -> list[R]:
+        """Rows that have reached `max_new_tokens`, or will with `num_tokens_ahead` more tokens."""
+        self._drop_stale()
+        due = self.num_done + num_tokens_ahead
+        heap = self._limit_heap
+        if not heap or heap[0][0] > due:
+            return []
+        if all(entry[0] > due for entry in heap[1:3]):
+            return [heap[0][2]]
+        return [
+            request
+            for request in self.requests
+            if request.max_new_tokens - request._generated_base <= due
+        ]
+
+    @property
+    def num_steps_to_limit(self) -> int:
+        """Tokens until the first row reaches `max_new_tokens`. The batch must not be empty."""
+        self._drop_stale()
+        return self._limit_heap[0][0] - self.num_done
+
+    def _drop_stale(self) -> None:
+        heap = self._limit_heap
+        while heap and not _is_current(heap[0]):
+            heapq.heappop(heap)
+
+
+def _is_current(entry: _Due[R]) -> bool:
+    """Whether the row is still in the batch, with the limit that the entry says."""
+    due, _, request = entry
+    return request.lockstep is not None and request.max_new_tokens - request._generated_base == due
+
+
+def _is_in_batch(entry: _Length[R], seq_base: int) -> bool:
+    """Whether the entry's row is still in the batch, and as long as the entry says."""
+    request = entry[2]
+    return request.lockstep is not None and request._seq_base == seq_base

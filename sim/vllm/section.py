@@ -1,0 +1,137 @@
+"""The `scheduler` section of family vllm: vLLM's flags, bounds and combinations that make sense."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from sim.core.errors import InputError
+from sim.strict_model import StrictModel
+from sim.vllm.config import VllmConfig
+
+_DEFAULT = VllmConfig()
+_MAX_COUNT = 2**31 - 1
+_MAX_BLOCKS = 2**36
+# vLLM 0.19.0's own.
+DEFAULT_GPU_MEMORY_UTILIZATION = 0.9
+
+Count = Annotated[int, Field(ge=1, le=_MAX_COUNT)]
+
+
+class VllmSection(StrictModel):
+    """Keys of `VllmConfig`; the pool's size and the longest sequence may be left to be derived.
+
+    `num_gpu_blocks_override` counts the null block, as vLLM does. Without it the pool is what
+    `gpu_memory_utilization` leaves of the hardware's memory beside the weights. Without
+    `max_model_len` a sequence may be as long as the pool.
+    """
+
+    family: Literal["vllm"]
+    max_num_batched_tokens: Count = _DEFAULT.max_num_batched_tokens
+    max_num_seqs: Count = _DEFAULT.max_num_seqs
+    max_model_len: Count | None = None
+    block_size: int = Field(default=_DEFAULT.block_size, ge=1, le=4096)
+    num_gpu_blocks_override: int | None = Field(default=None, ge=2, le=_MAX_BLOCKS)
+    gpu_memory_utilization: float | None = Field(default=None, gt=0, le=1)
+    enable_prefix_caching: bool = _DEFAULT.enable_prefix_caching
+    enable_chunked_prefill: bool = _DEFAULT.enable_chunked_prefill
+    long_prefill_token_threshold: int = Field(
+        default=_DEFAULT.long_prefill_token_threshold, ge=0, le=_MAX_COUNT
+    )
+    scheduling_policy: Literal["fcfs", "priority"] = "fcfs"
+    async_scheduling: bool = _DEFAULT.async_scheduling
+    scheduler_reserve_full_isl: bool = _DEFAULT.scheduler_reserve_full_isl
+
+    @model_validator(mode="after")
+    def _check_combinations(self) -> Self:
+        if self.max_num_batched_tokens < self.max_num_seqs:
+            raise ValueError(
+                f"max_num_batched_tokens {self.max_num_batched_tokens} must be at least"
+                f" max_num_seqs {self.max_num_seqs}"
+            )
+        if None not in (self.num_gpu_blocks_override, self.gpu_memory_utilization):
+            raise ValueError(
+                "gpu_memory_utilization derives the number of blocks: give it or"
+                " num_gpu_blocks_override, not both"
+            )
+        return self
+
+    # ---- what both families' sections know -----------------------------------------------------
+
+    @property
+    def page_size(self) -> int:
+        return self.block_size
+
+    @property
+    def max_rows(self) -> int:
+        return self.max_num_seqs
+
+    @property
+    def pool_tokens(self) -> int | None:
+        """Tokens of the pool, if the section says how many."""
+        if self.num_gpu_blocks_override is None:
+            return None
+        return (self.num_gpu_blocks_override - 1) * self.block_size
+
+    @property
+    def runner_keys(self) -> tuple[str, ...]:
+        """What a real runner is made for."""
+        return "block_size", "num_gpu_blocks_override", "gpu_memory_utilization", "max_num_seqs"
+
+    @property
+    def longest_request(self) -> tuple[str, int | None]:
+        """The key that limits a request's tokens, and its value."""
+        return "max_model_len", self.max_model_len
+
+    @property
+    def num_pages_kept_back(self) -> int:
+        """Pages of a derived pool that no request gets: the null block."""
+        return 1
+
+    @property
+    def page_key(self) -> str:
+        return "block_size"
+
+    @property
+    def pool_key(self) -> str:
+        return "num_gpu_blocks_override"
+
+    @property
+    def memory_share(self) -> tuple[str, float]:
+        """The key that says how much memory there is for weights and KV, and its value."""
+        share = self.gpu_memory_utilization
+        return "gpu_memory_utilization", DEFAULT_GPU_MEMORY_UTILIZATION if share is None else share
+
+    def config(self, pool_tokens: int) -> VllmConfig:
+        """The scheduler's settings with a pool of so many tokens.
+
+        Raises:
+            InputError: `scheduler.KEY: reason`, where vLLM would refuse to start.
+        """
+        return VllmConfig(
+            max_num_batched_tokens=self.max_num_batched_tokens,
+            max_num_seqs=self.max_num_seqs,
+            max_model_len=self._longest(pool_tokens),
+            block_size=self.block_size,
+            num_gpu_blocks=pool_tokens // self.block_size + 1,
+            enable_prefix_caching=self.enable_prefix_caching,
+            enable_chunked_prefill=self.enable_chunked_prefill,
+            long_prefill_token_threshold=self.long_prefill_token_threshold,
+            scheduling_policy=self.scheduling_policy,
+            async_scheduling=self.async_scheduling,
+            scheduler_reserve_full_isl=self.scheduler_reserve_full_isl,
+        )
+
+    def _longest(self, pool_tokens: int) -> int:
+        longest = pool_tokens if self.max_model_len is None else self.max_model_len
+        if longest > pool_tokens:
+            raise InputError(
+                f"scheduler.max_model_len: {longest} tokens do not fit in the {pool_tokens} of the"
+                f" pool"
+            )
+        if not self.enable_chunked_prefill and self.max_num_batched_tokens < longest:
+            raise InputError(
+                f"scheduler.enable_chunked_prefill: false needs max_num_batched_tokens"
+                f" {self.max_num_batched_tokens} to be at least the longest sequence,"
+                f" max_model_len {longest}"
+            )
+        return longest
