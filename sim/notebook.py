@@ -23,10 +23,9 @@ from sim.metrics.summary import Summary, summarise
 from sim.runlog import RunLog
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario
-from sim.sweep.executor import PointStatus
+from sim.sweep.executor import PointOutcome, PointStatus
 from sim.sweep.plan import plan_sweep
-from sim.sweep.results import PointResult, SweepResults
-from sim.sweep.store import point_file
+from sim.sweep.results import SweepResults
 from sim.sweep.trace_cache import TraceCache
 
 Settings = Mapping[str, Any]
@@ -81,17 +80,15 @@ def sweep(scenario: Path | str, settings: Settings | None = None) -> SweepResult
     """
     plan = plan_sweep(load_scenario(scenario, _overrides(settings)))
     cache = TraceCache()
-    points = [
-        PointResult(
-            plan.values(point.settings),
-            point_file(point.content_hash),
-            PointStatus.DONE,
-            run_point(plan.scenario(point), cache),
-            None,
-        )
-        for point in plan.points
-    ]
-    return SweepResults.of(plan.base.scenario.name, plan.base.raw, plan.keys, points)
+    return SweepResults.of_plan(
+        plan,
+        (
+            PointOutcome(
+                point.content_hash, PointStatus.DONE, run_point(plan.scenario(point), cache)
+            )
+            for point in plan.points
+        ),
+    )
 
 
 def _overrides(settings: Settings | None) -> list[str]:

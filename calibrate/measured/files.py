@@ -12,10 +12,9 @@ from calibrate.measured.over_time import SIZES, OverTime
 from calibrate.measured.pairs import Pairs
 from calibrate.measured.validate import MeasuredValidation
 from calibrate.plots import Both, plot_distributions, plot_over_time, plot_requests
-from sim.core.atomic import atomic_path
 from sim.core.errors import InputError
+from sim.core.files import make_directory, write_text
 from sim.core.units import NS_PER_S
-from sim.report.files import make_directory
 from sim.report.plot_style import save_figure
 from sim.tables.table import Table, columns_of
 
@@ -61,9 +60,8 @@ def write_validation(validation: MeasuredValidation, directory: Path) -> list[Pa
         written += over_time
     # Last: where it exists, the rest does.
     written.append(directory / _VALIDATION)
-    with atomic_path(written[-1]) as beside:
-        text = json.dumps(document(validation), indent=2, allow_nan=False, ensure_ascii=False)
-        beside.write_text(text + "\n", encoding="utf-8")
+    text = json.dumps(document(validation), indent=2, allow_nan=False, ensure_ascii=False)
+    write_text(written[-1], f"{text}\n")
     return written
 
 

@@ -26,6 +26,12 @@ def print_line(text: str) -> None:
     sys.stdout.write(text + "\n")
 
 
+def say(text: str) -> None:
+    """A line on stderr, at once: a long command tells how it goes."""
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
+
+
 def _print_on_terminal(table: Table) -> None:
     # Only terminals need it, and it takes a tenth of a second to load.
     from rich.box import SIMPLE_HEAD

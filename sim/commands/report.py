@@ -5,10 +5,10 @@ from pathlib import Path
 from sim.commands.output import print_line
 from sim.core.errors import InputError
 from sim.report.figures.run import draw_run
-from sim.report.files import SUMMARY
 from sim.report.page import Page
 from sim.report.report_files import page_figure, write_report
 from sim.report.run_data import read_run
+from sim.report.run_folder import SUMMARY
 from sim.report.run_page import run_page
 from sim.report.sweep_page import sweep_page
 from sim.report.sweep_plots import draw_report, report_section

@@ -15,8 +15,8 @@ from sim.des.run import RunOptions, simulate
 from sim.latency.model import Ranged, latency_source
 from sim.latency.ranges import RangeReport
 from sim.metrics.summary import Slo, summarise
-from sim.report.files import summary_json, write_out_dir, write_requests
 from sim.report.progress import Progress
+from sim.report.run_folder import summary_json, write_out_dir, write_requests
 from sim.runlog import RunLog
 from sim.scenario.build import BuiltScenario, build
 from sim.scenario.load import load_scenario

@@ -1,28 +1,27 @@
 """`simulate sweep`: every point of a scenario's sweep, kept as it finishes, and their table."""
 
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from sim.commands.output import print_line, print_table
+from sim.commands.output import print_line, print_table, say
 from sim.commands.report_section import check_report_section
 from sim.commands.result_files import ResultFiles
 from sim.commands.sweep_point import run_point
 from sim.core.errors import InputError
-from sim.report.files import make_directory
+from sim.core.files import make_directory
 from sim.report.progress import Progress
 from sim.report.sweep_tables import sweep_table
 from sim.scenario.load import load_scenario
 from sim.sweep.executor import PointOutcome, PointStatus, SweepExecutor
 from sim.sweep.identity import code_version
-from sim.sweep.plan import canonical, plan_sweep
+from sim.sweep.plan import plan_sweep, settings_text
 from sim.sweep.process_pool import ProcessPool
 from sim.sweep.ray_cluster import RayCluster
 from sim.sweep.result_files import remove_results, sweep_json, write_results
-from sim.sweep.results import PointResult, SweepResults
-from sim.sweep.run import SweepState, look_up, run_sweep
+from sim.sweep.results import SweepResults
+from sim.sweep.run import SweepState, run_sweep, sweep_state
 from sim.sweep.store import POINTS, PointStore, point_file
 
 _MAX_LISTED = 20
@@ -67,10 +66,10 @@ def sweep(path: Path, overrides: Sequence[str], options: SweepOptions) -> int:
     make_directory(out / POINTS)
     code = code_version()
     store = PointStore(out / POINTS, code)
-    state = look_up(plan, store, code=code, fresh=options.fresh)
+    state = sweep_state(plan, store, code=code, fresh=options.fresh)
     remove_results(out)
     outcomes = _run(state, store, executor)
-    results = _results(state, outcomes)
+    results = SweepResults.of_plan(plan, (outcomes[key] for key in state.keys))
     write_results(results, out)
     if options.json:
         print_line(sweep_json(results).rstrip())
@@ -91,7 +90,7 @@ def _executor(options: SweepOptions) -> SweepExecutor:
 def _run(
     state: SweepState, store: PointStore, executor: SweepExecutor
 ) -> Mapping[str, PointOutcome]:
-    _say(_plan_in_words(state))
+    say(f"sweep: {_plan_in_words(state)}")
     num_done = 0
 
     def count(done: int) -> None:
@@ -104,24 +103,15 @@ def _run(
             return run_sweep(state, store, executor, run_point, count)
         except (KeyboardInterrupt, InputError):
             if num_done:
-                _say(f"{num_done:,} points more are kept; the same command goes on from there")
+                say(
+                    f"sweep: {num_done:,} points more are kept; the same command goes on from there"
+                )
             raise
 
 
 def _plan_in_words(state: SweepState) -> str:
     text = f"{len(state.plan.points):,} points, {len(state.missing):,} to run"
     return text + state.stored.unused_in_words()
-
-
-def _results(state: SweepState, outcomes: Mapping[str, PointOutcome]) -> SweepResults:
-    plan = state.plan
-    points = []
-    for key, point in zip(state.keys, plan.points, strict=True):
-        outcome, values, file = outcomes[key], plan.values(point.settings), point_file(key)
-        points.append(
-            PointResult(values, file, outcome.status.value, outcome.summary, outcome.message)
-        )
-    return SweepResults.of(plan.base.scenario.name, plan.base.raw, plan.keys, points)
 
 
 def _warn_of_ranges(results: SweepResults) -> None:
@@ -131,9 +121,9 @@ def _warn_of_ranges(results: SweepResults) -> None:
         if (point.summary or {}).get("left_range")
     ]
     if left:
-        _say(
-            f"warning: {len(left):,} points left the range their step times were measured in,"
-            f" the first is point {left[0]}: see left_range in the results"
+        say(
+            f"sweep: warning: {len(left):,} points left the range their step times were measured"
+            f" in, the first is point {left[0]}: see left_range in the results"
         )
 
 
@@ -144,16 +134,11 @@ def _report_failures(state: SweepState, outcomes: Mapping[str, PointOutcome], ou
         if outcomes[key].status is not PointStatus.DONE
     ]
     for point, outcome in failed[:_MAX_LISTED]:
-        values = ", ".join(f"{key}={canonical(value)}" for key, value in point.settings.items())
-        _say(
-            f"point {point.number + 1} of {len(state.plan.points)} failed ({values}):"
+        say(
+            f"sweep: point {point.number + 1} of {len(state.plan.points)} failed"
+            f" ({settings_text(point.settings)}):"
             f" {outcome.message} (its scenario: {out / POINTS / point_file(outcome.key)})"
         )
     if len(failed) > _MAX_LISTED:
-        _say(f"{len(failed) - _MAX_LISTED:,} points more failed: see {out / 'results.csv'}")
+        say(f"sweep: {len(failed) - _MAX_LISTED:,} points more failed: see {out / 'results.csv'}")
     return 1 if failed else 0
-
-
-def _say(text: str) -> None:
-    sys.stderr.write(f"sweep: {text}\n")
-    sys.stderr.flush()

@@ -1,19 +1,18 @@
 """`simulate tune`: the best settings of a scenario under its SLO, and how to launch them."""
 
 import os
-import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from sim.commands.output import print_line, print_table
+from sim.commands.output import print_line, print_table, say
 from sim.commands.result_files import ResultFiles
 from sim.commands.sweep_point import run_point
 from sim.commands.tune_launch import launch_of
 from sim.core.errors import InputError
+from sim.core.files import make_directory
 from sim.engine.launch_command import Launch
-from sim.report.files import make_directory
 from sim.report.progress import Progress
 from sim.report.tune_tables import (
     best_table,
@@ -27,12 +26,12 @@ from sim.scenario.load import load_scenario
 from sim.sweep.executor import PointStatus
 from sim.sweep.identity import code_version
 from sim.sweep.optuna_search import OptunaSearch
-from sim.sweep.plan import canonical
+from sim.sweep.plan import settings_text
 from sim.sweep.process_pool import ProcessPool
 from sim.sweep.result_files import remove_results
 from sim.sweep.search import GridSearch, Search
 from sim.sweep.store import PointStore
-from sim.sweep.tune import PointBench, Trial, run_tune
+from sim.sweep.tune import MemoisedPoints, Trial, run_tune
 from sim.sweep.tune_files import tune_json, write_tune_results
 from sim.sweep.tune_plan import TunePlan, plan_tune
 from sim.sweep.tune_results import TuneResults
@@ -115,16 +114,19 @@ class _Meter:
 
 def _run(plan: TunePlan, search: Search, store: PointStore, options: TuneOptions) -> list[Trial]:
     num_points = plan.num_trials * len(plan.seeds)
-    _say(_plan_in_words(plan, num_points) + store.read(()).unused_in_words())
+    say(f"tune: {_plan_in_words(plan, num_points)}{store.read(()).unused_in_words()}")
     jobs = options.jobs or len(os.sched_getaffinity(0))
     with ProcessPool(jobs) as pool, ExitStack() as stack:
-        bench = PointBench(store, pool, run_point, code=code_version(), fresh=options.fresh)
+        bench = MemoisedPoints(store, pool, run_point, code=code_version(), fresh=options.fresh)
         meter = _Meter(num_points, stack)
         try:
             return run_tune(plan, search, bench, meter)
         except (KeyboardInterrupt, InputError):
             if meter.num_run:
-                _say(f"{meter.num_run:,} points more are kept; the same command goes on from there")
+                say(
+                    f"tune: {meter.num_run:,} points more are kept;"
+                    " the same command goes on from there"
+                )
             raise
 
 
@@ -162,8 +164,8 @@ def _warn_of_ranges(trials: Sequence[Trial], results: TuneResults) -> None:
     if left:
         winner = results.winner
         who = "the winner too" if winner is not None and winner.trial in left else "not the winner"
-        _say(
-            f"warning: {len(left):,} trials left the range their step times were measured in,"
+        say(
+            f"tune: warning: {len(left):,} trials left the range their step times were measured in,"
             f" {who}; the first is trial {left[0]}: see left_range in its points"
         )
 
@@ -172,16 +174,11 @@ def _report_failures(trials: Sequence[Trial], out: Path) -> bool:
     """List trials without results; whether one of them failed rather than could not be."""
     without = [trial for trial in trials if trial.score is None]
     for trial in without[:_MAX_LISTED]:
-        values = ", ".join(f"{key}={canonical(value)}" for key, value in trial.settings.items())
+        values = settings_text(trial.settings)
         keys = [outcome.key for outcome in trial.outcomes if outcome.status is not PointStatus.DONE]
         where = f" (its scenario: {out / 'points' / keys[0]}.json)" if keys else ""
         what = "failed" if keys else "cannot be"
-        _say(f"trial {trial.number} {what} ({values}): {trial.error}{where}")
+        say(f"tune: trial {trial.number} {what} ({values}): {trial.error}{where}")
     if len(without) > _MAX_LISTED:
-        _say(f"{len(without) - _MAX_LISTED:,} trials more: see {out / 'results.csv'}")
+        say(f"tune: {len(without) - _MAX_LISTED:,} trials more: see {out / 'results.csv'}")
     return any(trial.outcomes for trial in without)
-
-
-def _say(text: str) -> None:
-    sys.stderr.write(f"tune: {text}\n")
-    sys.stderr.flush()

@@ -15,7 +15,7 @@ from sim.scenario.report_section import (
     ScatterPlot,
     TradeOffPlot,
 )
-from sim.sweep.design import Design, divide, same
+from sim.sweep.design import Design, same
 
 MAX_PANELS = 12
 ALL = "all"
@@ -158,7 +158,7 @@ def num_panels(plot: Plot, design: Design) -> int:
         shown = max(1, len(panel_metrics(names)))
     if isinstance(plot, ScatterPlot):
         return shown
-    return shown * len(divide(design, _named(plot)).panels)
+    return shown * len(design.panels(_named(plot)))
 
 
 def _named(plot: Plot) -> list[str]:

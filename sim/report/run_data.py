@@ -13,7 +13,7 @@ from sim.core.request import Status
 from sim.core.units import NS_PER_MS, NS_PER_S
 from sim.metrics.latencies import Float64
 from sim.metrics.timeline import Timeline
-from sim.report.files import REQUESTS, SCENARIO, SUMMARY, TIMELINE
+from sim.report.run_folder import REQUESTS, SCENARIO, SUMMARY, TIMELINE
 from sim.report.timeline_file import read_timeline
 from sim.runlog import NOT_YET_NS, Int64, RequestColumns, RunLog, StepColumns, TokenGaps
 

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 Settings = Mapping[str, Any]
 
@@ -51,9 +51,10 @@ class Design:
         ]
 
     def undecided(self, named: Sequence[str]) -> tuple[str, ...]:
-        """Keys that take several values where the named keys, and these, have one each.
+        """Keys that take several values even where the named keys have one value each.
 
-        Only these need panels: what the named keys decide need not be told apart.
+        Only these need panels. Example: where every policy has a chunk size of its own, a plot
+        that names the policy needs no panels for chunk sizes.
         """
         known = list(named)
         for key in self.keys:
@@ -61,18 +62,9 @@ class Design:
                 known.append(key)
         return tuple(known[len(named) :])
 
-
-class Division(NamedTuple):
-    """How a plot takes a sweep apart: `panels` by their values of `panel_keys`."""
-
-    panel_keys: tuple[str, ...]
-    panels: list[tuple[Settings, Design]]
-
-
-def divide(design: Design, named: Sequence[str]) -> Division:
-    """A panel for each combination of values of the keys that a plot neither names nor decides."""
-    keys = design.undecided(named)
-    return Division(keys, design.divided(keys))
+    def panels(self, named: Sequence[str]) -> "list[tuple[Settings, Design]]":
+        """A panel for each combination of values of the keys that a plot does not name."""
+        return self.divided(self.undecided(named))
 
 
 def same(value: Any) -> str:

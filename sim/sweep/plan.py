@@ -99,6 +99,11 @@ def canonical(value: object) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
+def settings_text(settings: Settings) -> str:
+    """`scheduler.page_size=16, seed=1`."""
+    return ", ".join(f"{key}={canonical(value)}" for key, value in settings.items())
+
+
 def value_at(data: object, key: str) -> YamlValue:
     """The value at a key path of a scenario as JSON; None where it has no such key."""
     for part in key.split("."):
@@ -167,8 +172,7 @@ def _checked_points(loaded: LoadedScenario, settings: Sequence[Settings]) -> Ite
         try:
             scenario = vary(loaded, _changes(loaded, values, "sweep"))
         except InputError as error:
-            which = ", ".join(f"{key}={canonical(value)}" for key, value in values.items())
-            where = f"point {number + 1} of {len(settings)}: {which}"
+            where = f"point {number + 1} of {len(settings)}: {settings_text(values)}"
             raise InputError(f"{error} ({where})") from None
         yield Point(number, values, scenario.content_hash)
 

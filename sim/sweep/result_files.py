@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from sim.core.atomic import atomic_path
 from sim.core.errors import InputError
+from sim.core.files import remove_file, write_text
 from sim.metrics.metric_name import MetricName
 from sim.sweep.executor import PointStatus
 from sim.sweep.plan import SEED
@@ -80,10 +81,7 @@ def remove_results(folder: Path) -> None:
         InputError: one cannot be removed.
     """
     for name in _NAMES:
-        try:
-            (folder / name).unlink(missing_ok=True)
-        except OSError as error:
-            raise InputError(f"{folder / name}: cannot replace: {error.strerror}") from error
+        remove_file(folder / name)
 
 
 def write_results(results: SweepResults, folder: Path) -> None:
@@ -98,8 +96,7 @@ def write_results(results: SweepResults, folder: Path) -> None:
     with atomic_path(folder / "results.parquet") as beside:
         _write_parquet(rows, beside)
     csv_table(rows).write_csv(folder / "results.csv")
-    with atomic_path(folder / RESULTS) as beside:
-        beside.write_text(sweep_json(results), encoding="utf-8")
+    write_text(folder / RESULTS, sweep_json(results))
 
 
 def read_results(folder: Path) -> SweepResults:

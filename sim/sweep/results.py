@@ -1,6 +1,6 @@
 """What a sweep found: the outcome of every point, and settings whose seeds are folded."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -10,7 +10,9 @@ from sim.metrics.confidence import MIN_RUNS, MeanInterval, mean_interval
 from sim.metrics.latencies import Float64
 from sim.metrics.metric_name import TENANTS, MetricName, group_of
 from sim.sweep.design import Design, Settings, same
-from sim.sweep.plan import SEED
+from sim.sweep.executor import PointOutcome
+from sim.sweep.plan import SEED, Plan
+from sim.sweep.store import point_file
 
 Summary = Mapping[str, Any]
 
@@ -69,6 +71,16 @@ class SweepResults:
         design = Design.of(setting_keys, [point.values for point in points])
         by_setting = {setting: tuple(runs) for setting, runs in points_of.items()}
         return SweepResults(name, scenario, tuple(keys), tuple(points), design, by_setting)
+
+    @staticmethod
+    def of_plan(plan: Plan, outcomes: Iterable[PointOutcome]) -> "SweepResults":
+        """Of the outcomes of a plan's points, in their order."""
+        points = [
+            PointResult(plan.values(point.settings), point_file(outcome.key), outcome.status.value,
+                        outcome.summary, outcome.message)
+            for point, outcome in zip(plan.points, outcomes, strict=True)
+        ]  # fmt: skip
+        return SweepResults.of(plan.base.scenario.name, plan.base.raw, plan.keys, points)
 
     def points_of(self, setting: Settings) -> tuple[PointResult, ...]:
         """The points of a setting, one a seed."""

@@ -47,7 +47,7 @@ class Trial:
         return self.message or next(messages, None)
 
 
-class PointBench:
+class MemoisedPoints:
     """Runs points that are not stored, and remembers all.
 
     Args:
@@ -104,7 +104,7 @@ class PointBench:
 
 
 def run_tune(
-    tune: TunePlan, search: Search, bench: PointBench, watcher: TuneWatcher
+    tune: TunePlan, search: Search, bench: MemoisedPoints, watcher: TuneWatcher
 ) -> list[Trial]:
     """Try as many settings as the scenario says, its own first.
 
@@ -128,7 +128,7 @@ def _tried(
     tune: TunePlan,
     first_number: int,
     batch: Sequence[Settings],
-    bench: PointBench,
+    bench: MemoisedPoints,
     watcher: TuneWatcher,
 ) -> list[Trial]:
     """Run a batch as one plan, so that all workers have something to do."""

@@ -5,7 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from sim.core.atomic import atomic_path
+from sim.core.files import write_text
 from sim.engine.launch_command import Launch
 from sim.sweep.tune_results import OBJECTIVE, OWN, TRIAL_METRICS, TrialResult, TuneResults
 from sim.tables.table import csv_table
@@ -46,8 +46,7 @@ def write_tune_results(results: TuneResults, launch: Launch | None, folder: Path
         InputError: writing failed.
     """
     csv_table([_row(results, trial) for trial in results.trials]).write_csv(folder / "results.csv")
-    with atomic_path(folder / "results.json") as beside:
-        beside.write_text(tune_json(results, launch), encoding="utf-8")
+    write_text(folder / "results.json", tune_json(results, launch))
 
 
 def _row(results: TuneResults, trial: TrialResult) -> dict[str, Any]:

@@ -42,7 +42,7 @@ def test_report_of_a_run_loads_neither_pandas_nor_matplotlib():
     """Every run prints a summary; none should wait for plotting libraries."""
     script = (
         "import sys, sim.report, sim.metrics.summary, sim.report.comparison_table,"
-        " sim.report.files, sim.report.perfetto, sim.report.progress;"
+        " sim.report.run_folder, sim.report.perfetto, sim.report.progress;"
         "print({'pandas', 'matplotlib', 'pyarrow', 'scipy'} & set(sys.modules))"
     )
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

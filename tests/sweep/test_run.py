@@ -7,7 +7,7 @@ from sim.scenario.load import load_scenario_text
 from sim.sweep.executor import PointOutcome, PointStatus
 from sim.sweep.identity import Identities, code_version
 from sim.sweep.plan import plan_sweep
-from sim.sweep.run import look_up, run_sweep
+from sim.sweep.run import run_sweep, sweep_state
 from sim.sweep.store import PointStore
 
 
@@ -28,7 +28,7 @@ def sweep(tmp_path, inline, with_sweep):
     def run(*seeds, runner=seed_of, code="1+code", fresh=False):
         plan = plan_sweep(with_sweep(f"seeds: {list(seeds)}"))
         store = PointStore(tmp_path, code)
-        state = look_up(plan, store, code=code, fresh=fresh)
+        state = sweep_state(plan, store, code=code, fresh=fresh)
         outcomes = run_sweep(state, store, inline, runner)
         return [outcomes[key] for key in state.keys]
 
@@ -94,7 +94,7 @@ def test_sweep_equal_points_are_run_once(tmp_path, inline, with_sweep):
     section = "random: {num_points: 5, draw: {replicas: {kind: int, min: 1, max: 2}}}"
     plan = plan_sweep(with_sweep(section))
     store = PointStore(tmp_path, "1+code")
-    state = look_up(plan, store, code="1+code")
+    state = sweep_state(plan, store, code="1+code")
     assert len(state.keys) == 5
     outcomes = run_sweep(state, store, inline, seed_of)
     assert len(inline.keys) == len(outcomes) == len(set(state.keys)) <= 2
@@ -104,7 +104,7 @@ def test_sweep_stopped_half_way_has_stored_what_it_finished(tmp_path, with_sweep
     """An outcome is on disk before the next one is waited for."""
     plan = plan_sweep(with_sweep("seeds: [1, 4, 5]"))
     store = PointStore(tmp_path, "1+code")
-    state = look_up(plan, store, code="1+code")
+    state = sweep_state(plan, store, code="1+code")
     closed = []
 
     class Interrupted:

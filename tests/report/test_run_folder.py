@@ -11,8 +11,9 @@ import pytest
 
 from sim.core.atomic import atomic_path
 from sim.core.errors import InputError
+from sim.core.files import write_text
 from sim.metrics.summary import summarise
-from sim.report.files import write_out_dir, write_requests, write_summary
+from sim.report.run_folder import summary_json, write_out_dir, write_requests
 from sim.testing.run_logs import request_columns, run_log
 from sim.testing.toy_server import toy_log
 
@@ -109,7 +110,7 @@ def test_frame_of_steps_names_modes_and_units():
 def test_summary_file_is_the_summary(tmp_path):
     """Valid JSON in the summary's order."""
     summary = summarise(small_log())
-    write_summary(summary, tmp_path / "s.json")
+    write_text(tmp_path / "s.json", summary_json(summary))
     read = json.loads((tmp_path / "s.json").read_text(encoding="utf-8"))
     assert read == summary
     assert list(read) == list(summary)
@@ -170,7 +171,9 @@ def test_out_directory_interrupted_has_no_summary(tmp_path, monkeypatch):
     out = tmp_path / "out"
     log = toy_log(30, rate_rps=10)
     write_out_dir(log, summarise(log), out, {"name": "a"})
-    monkeypatch.setattr("sim.report.files._write_plots", lambda *_: (_ for _ in ()).throw(OSError))
+    monkeypatch.setattr(
+        "sim.report.run_folder._write_plots", lambda *_: (_ for _ in ()).throw(OSError)
+    )
     with pytest.raises(OSError):
         write_out_dir(log, summarise(log), out, {"name": "a"})
     assert not (out / "summary.json").exists()

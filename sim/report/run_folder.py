@@ -1,4 +1,4 @@
-"""Summaries, per-request tables and whole result directories on disk."""
+"""What a run leaves on disk: its summary, its table of requests, or a whole folder."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -6,6 +6,7 @@ from pathlib import Path
 
 from sim.core.atomic import atomic_path
 from sim.core.errors import InputError
+from sim.core.files import make_directory, remove_file, write_text
 from sim.metrics.latencies import Float64, request_table
 from sim.metrics.summary import Summary
 from sim.metrics.timeline import timeline
@@ -23,12 +24,6 @@ _CSV_ROWS = 1_000
 def summary_json(summary: Summary) -> str:
     """The same summary always gives the same text; only `wall_seconds` differs between runs."""
     return json.dumps(summary, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
-
-
-def write_summary(summary: Summary, path: Path) -> None:
-    """Raises InputError if the file cannot be written."""
-    with atomic_path(path) as beside:
-        beside.write_text(summary_json(summary), encoding="utf-8")
 
 
 def write_requests(log: RunLog, path: Path) -> None:
@@ -61,33 +56,14 @@ def write_out_dir(
         InputError: `path` is a file, its parent does not exist, or writing failed.
     """
     make_directory(path)
-    marker = path / SUMMARY
-    try:
-        marker.unlink(missing_ok=True)
-    except OSError as error:
-        raise InputError(f"{marker}: cannot replace: {error.strerror}") from error
+    remove_file(path / SUMMARY)
     write_requests(log, path / REQUESTS)
     write_requests(log, path / "requests.csv")
     write_timeline(timeline(log), path / TIMELINE)
-    with atomic_path(path / SCENARIO) as beside:
-        beside.write_text(
-            json.dumps(scenario, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
-        )
+    write_text(path / SCENARIO, json.dumps(scenario, indent=1, ensure_ascii=False) + "\n")
     make_directory(path / "plots")
     _write_plots(log, path / "plots")
-    write_summary(summary, marker)
-
-
-def make_directory(path: Path) -> None:
-    """Make a folder unless it exists. Raises InputError if it cannot be made."""
-    try:
-        path.mkdir(exist_ok=True)
-    except FileExistsError:
-        raise InputError(f"{path}: is a file, not a directory") from None
-    except FileNotFoundError:
-        raise InputError(f"{path}: directory {path.parent} does not exist") from None
-    except OSError as error:
-        raise InputError(f"{path}: cannot make the directory: {error.strerror}") from error
+    write_text(path / SUMMARY, summary_json(summary))
 
 
 def _write_plots(log: RunLog, directory: Path) -> None:
