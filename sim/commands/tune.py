@@ -9,10 +9,9 @@ from pathlib import Path
 from sim.commands.output import print_line, print_table, say
 from sim.commands.result_files import ResultFiles
 from sim.commands.sweep_point import run_point
-from sim.commands.tune_launch import launch_of
 from sim.core.errors import InputError
 from sim.core.files import make_directory
-from sim.engine.launch_command import Launch
+from sim.launch_command import LaunchCommand
 from sim.report.progress import Progress
 from sim.report.tune_tables import (
     best_table,
@@ -33,6 +32,7 @@ from sim.sweep.search import GridSearch, Search
 from sim.sweep.store import PointStore
 from sim.sweep.tune import MemoisedPoints, Trial, run_tune
 from sim.sweep.tune_files import tune_json, write_tune_results
+from sim.sweep.tune_launch import launch_of
 from sim.sweep.tune_plan import TunePlan, plan_tune
 from sim.sweep.tune_results import TuneResults
 
@@ -138,7 +138,7 @@ def _plan_in_words(plan: TunePlan, num_points: int) -> str:
     return f"{text}: a search{'' if num is None else f' of {num:,} settings'}"
 
 
-def _print(results: TuneResults, launch: Launch | None) -> None:
+def _print(results: TuneResults, launch: LaunchCommand | None) -> None:
     print_line(method_in_words(results))
     print_line("")
     print_table(best_table(results))

@@ -1,6 +1,6 @@
 """What a search found, as tables and sentences."""
 
-from sim.engine.launch_command import Launch
+from sim.launch_command import LaunchCommand
 from sim.metrics.confidence import MIN_RUNS, MeanInterval
 from sim.metrics.registry import metric
 from sim.report.key_text import short_names
@@ -103,7 +103,7 @@ def verdicts(results: TuneResults) -> list[str]:
     return lines
 
 
-def launch_lines(launch: Launch) -> list[str]:
+def launch_lines(launch: LaunchCommand) -> list[str]:
     """The command on a line of its own, ready to paste; then the settings that have no flag."""
     lines = [f"{launch.server}:", launch.command]
     if launch.apart:

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from sim.core.files import write_text
-from sim.engine.launch_command import Launch
+from sim.launch_command import LaunchCommand
 from sim.sweep.tune_results import OBJECTIVE, OWN, TRIAL_METRICS, TrialResult, TuneResults
 from sim.tables.table import csv_table
 
 
-def tune_json(results: TuneResults, launch: Launch | None) -> str:
+def tune_json(results: TuneResults, launch: LaunchCommand | None) -> str:
     """Equal results give equal text.
 
     Args:
@@ -39,7 +39,7 @@ def tune_json(results: TuneResults, launch: Launch | None) -> str:
     return json.dumps(content, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
 
 
-def write_tune_results(results: TuneResults, launch: Launch | None, folder: Path) -> None:
+def write_tune_results(results: TuneResults, launch: LaunchCommand | None, folder: Path) -> None:
     """Write both; results.json comes last, so that where it is, the other one is whole.
 
     Raises:
