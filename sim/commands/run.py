@@ -72,7 +72,7 @@ def run_built(
 
 
 def left_range(built: BuiltScenario) -> RangeReport:
-    """What a run left of the range its latency models were measured in, over all servers."""
+    """The steps outside of the range that the latency models were measured in, over all servers."""
     ranged = [latency for latency in built.latencies if isinstance(latency, Ranged)]
     return RangeReport.merged(latency.left_range() for latency in ranged)
 

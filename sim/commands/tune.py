@@ -94,8 +94,8 @@ def _search(plan: TunePlan) -> Search:
     )
 
 
-class _Meter:
-    """Shows progress from the first point that has to be run: what is stored takes no time."""
+class _PointProgress:
+    """Shows progress from the first point that has to be run; stored points take no time."""
 
     def __init__(self, num_points: int, progress: ExitStack) -> None:
         self._num_points = num_points
@@ -118,7 +118,7 @@ def _run(plan: TunePlan, search: Search, store: PointStore, options: TuneOptions
     jobs = options.jobs or len(os.sched_getaffinity(0))
     with ProcessPool(jobs) as pool, ExitStack() as stack:
         bench = MemoisedPoints(store, pool, run_point, code=code_version(), fresh=options.fresh)
-        meter = _Meter(num_points, stack)
+        meter = _PointProgress(num_points, stack)
         try:
             return run_tune(plan, search, bench, meter)
         except (KeyboardInterrupt, InputError):
@@ -171,7 +171,7 @@ def _warn_of_ranges(trials: Sequence[Trial], results: TuneResults) -> None:
 
 
 def _report_failures(trials: Sequence[Trial], out: Path) -> bool:
-    """List trials without results; whether one of them failed rather than could not be."""
+    """List the trials without results; returns whether any of them failed when it was run."""
     without = [trial for trial in trials if trial.score is None]
     for trial in without[:_MAX_LISTED]:
         values = settings_text(trial.settings)

@@ -1,4 +1,4 @@
-"""Each request's latencies, out of its time stamps: the definitions every report shares."""
+"""Each request's latencies, computed from its time stamps."""
 
 from typing import NamedTuple
 
@@ -30,7 +30,7 @@ class RequestLatencies(NamedTuple):
 
 
 def finished_mask(requests: RequestColumns) -> Bools:
-    """True where a request ran to its end; only these enter latency statistics."""
+    """True where a request ran to its end; only finished requests enter latency statistics."""
     return status_mask(requests, Status.FINISHED)
 
 

@@ -22,10 +22,10 @@ from sim.sweep.results import SweepResults
 
 _TTFT, _ITL, _HITS = "p99_ttft_ms", "p99_itl_ms", "cache_hit_rate_pct"
 _FAIRNESS_T = "t_ms"
-# More different values than this, and no grid: the values were drawn at random.
+# A key with more values than this, not combined with all others, was drawn at random.
 _MAX_GRID_VALUES = 12
 _MAX_LINES = 7
-# More would hide the rest of the page.
+# More panels would hide the rest of the page.
 _MAX_PANELS = 6
 
 
@@ -55,7 +55,7 @@ def _is_numeric(design: Design, key: str) -> bool:
 
 
 def _is_random(design: Design) -> bool:
-    """Not every combination of values, and more values than anybody writes down."""
+    """Whether values were drawn: not all are combined, and there are more than one would list."""
     sizes = {key: len(design.values(key)) for key in design.keys}
     return len(design.settings) < prod(sizes.values()) and any(
         size > _MAX_GRID_VALUES and _is_numeric(design, key) for key, size in sizes.items()
@@ -87,7 +87,7 @@ def _by_name(
     parts = _parts(data, "mean_ttft_ms")
     for key in named:
         others = _first_other([other for other in few if other in named], key)
-        # What tells lines apart has been seen against the numbers.
+        # The first key tells lines apart in the plots against numbers: that is enough.
         if not numeric or key not in few[:1]:
             yield BarsPlot(kind="bars", x=key, y=(_TTFT, _HITS), lines=others)
             if parts:
@@ -103,7 +103,7 @@ def _first_other(keys: Sequence[str], key: str) -> tuple[str, ...]:
 
 
 def _against(data: SweepResults, key: str, lines: tuple[str, ...]) -> Plot:
-    """The curves of a number."""
+    """The plot against a key with numbers."""
     if makes_load(key):
         return LoadPlot(kind="load", x=key, y=(default_metric(data), _TTFT), lines=lines)
     if last_part(key) == _FAIRNESS_T:
@@ -112,7 +112,7 @@ def _against(data: SweepResults, key: str, lines: tuple[str, ...]) -> Plot:
 
 
 def _parts(data: SweepResults, metric: str) -> tuple[str, ...]:
-    """A metric of hot and cold requests, where it is defined for both."""
+    """The names of a metric of hot and of cold requests; none unless both are defined."""
     names = [f"{group}.{metric}" for group in (HOT, COLD)]
     return tuple(names) if all(_is_defined(data, name) for name in names) else ()
 
@@ -131,7 +131,10 @@ def _scatter(key: str) -> Plot:
 
 
 def _narrowed(data: SweepResults, plot: Plot) -> Plot | None:
-    """The plot; with other numbers at their middle values if it has too many panels else."""
+    """The plot; if it has too many panels, with other numbers fixed at their middle values.
+
+    None if it has too many even so.
+    """
     where: dict[str, object] = {}
     named = {key for keys in plot_keys(plot).values() for key in keys}
     free = [key for key in data.design.keys if key not in named and _is_numeric(data.design, key)]

@@ -50,7 +50,7 @@ def check_report(
 
 
 def tenants_of(*data: object) -> set[str]:
-    """Whatever stands under a key `tenant`, or is a value for a key path that ends so."""
+    """All names that are values of a key `tenant`, or of a key path that ends with it."""
     found: set[str] = set()
     for part in data:
         if isinstance(part, Mapping):
@@ -92,7 +92,7 @@ def plot_metrics(plot: Plot) -> dict[str, tuple[str, ...]]:
 
 
 def panel_metrics(metrics: Sequence[str]) -> list[tuple[MetricName, ...]]:
-    """Metrics by panel: those of one name, whosever requests they are of, share one."""
+    """Metrics by panel: the same metric of several groups of requests shares one."""
     panels: dict[str, list[MetricName]] = {}
     for metric in map(MetricName.of, metrics):
         panels.setdefault(metric.base, []).append(metric)
@@ -137,7 +137,7 @@ def _where_problems(plot: Plot, design: Design) -> Iterator[Problem]:
 
 
 def _size_problems(plot: Plot, design: Design) -> Iterator[Problem]:
-    """Of settings that `where` left."""
+    """What is wrong with the settings that `where` leaves, or with the number of panels."""
     if isinstance(plot, CurvePlot | ScatterPlot | LoadPlot):
         for value in design.values(plot.x):
             if value is not None and not is_number(value):

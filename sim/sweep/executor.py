@@ -79,7 +79,7 @@ class SweepExecutor(Protocol):
 
 
 def run_task(task: Task, runner: PointRunner, read_trace: TraceReader) -> PointOutcome:
-    """What a worker does with a task. Raises nothing but what ends the worker itself."""
+    """What a worker does with a task. Only what ends the worker itself is raised."""
     begin_s = time.perf_counter()
     try:
         summary = runner(task.loaded, read_trace)

@@ -8,8 +8,8 @@ from typing import Any
 from sim.scenario.schema import Scenario
 from sim.scenario.tune_section import TuneSection
 
-# Of settings of equal cost the one that meets the SLO more often is better. So small a part of the
-# cost never makes up for a replica: there are at most 4096.
+# Of settings of equal cost the one that meets the SLO more often is better. The weight is so small
+# that attainment never outweighs a replica: there are at most 4096.
 _ATTAINMENT_WEIGHT = 1e-6
 
 Summary = Mapping[str, Any]

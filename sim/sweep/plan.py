@@ -42,7 +42,7 @@ class Point:
 class Plan:
     """All points of a sweep, in order: the list, the draws, the grid as written, the seeds.
 
-    The last of them varies fastest. Two points may be equal: draws can be.
+    The last of them varies fastest. Two points may be equal, since draws may repeat.
 
     Attributes:
         base: the scenario.

@@ -1,7 +1,7 @@
 """Points on the cores of this machine: processes that live as long as the sweep does.
 
-Not `concurrent.futures`: there one worker that dies takes all points with it, and workers outlive
-a parent that was killed. Here each worker has a pipe of its own, and ends when it closes.
+Not `concurrent.futures`: there, one worker that dies takes all points with it, and workers outlive
+a parent that was killed. Here each worker has a pipe of its own, and ends when the pipe closes.
 """
 
 import os
@@ -71,7 +71,7 @@ class ProcessPool:
                 ready = wait([worker.pipe for worker in busy])
                 for worker in [worker for worker in busy if worker.pipe in ready]:
                     outcome = worker.take()
-                    # It need not wait for what is done with the outcome.
+                    # The worker goes on while the caller handles the outcome.
                     if (next_task := next(waiting, None)) is not None:
                         self._living(worker, runner).give(next_task)
                     yield outcome
@@ -95,7 +95,7 @@ class ProcessPool:
 
 @dataclass(slots=True, eq=False)
 class _Worker:
-    """A process, and our end of its pipe."""
+    """A process, and this end of its pipe."""
 
     process: SpawnProcess
     pipe: Connection
@@ -108,9 +108,9 @@ class _Worker:
         context = get_context("spawn")
         ours, theirs = context.Pipe()
         process = context.Process(target=_work, args=(theirs, runner), daemon=True)
-        with _one_thread(), _deaf_to_interrupts():
+        with _one_thread(), _interrupts_blocked():
             process.start()
-        # With our copy open, the pipe would not close when the worker dies.
+        # While this process has the worker's end open, the pipe would not close when it dies.
         theirs.close()
         return _Worker(process, ours)
 
@@ -119,7 +119,7 @@ class _Worker:
         try:
             self.pipe.send(task)
         except OSError:
-            # It has died; taking its outcome tells.
+            # It has died: `take` finds that out.
             return
 
     def take(self) -> PointOutcome:
@@ -130,7 +130,7 @@ class _Worker:
         except (EOFError, OSError):
             self.lives = False
             self.process.join()
-            message = f"the worker process ended: {_how(self.process.exitcode)}"
+            message = f"the worker process ended: {_ending_in_words(self.process.exitcode)}"
             return PointOutcome(self.key, PointStatus.FAULT, message=message)
         return outcome
 
@@ -158,7 +158,7 @@ def _work(pipe: Connection, runner: PointRunner) -> None:
             return
 
 
-def _how(exit_code: int | None) -> str:
+def _ending_in_words(exit_code: int | None) -> str:
     if exit_code is None or exit_code >= 0:
         return f"exit code {exit_code}"
     name = signal.Signals(-exit_code).name
@@ -168,7 +168,7 @@ def _how(exit_code: int | None) -> str:
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """What is started inside gives libraries one thread: they look when they are loaded."""
+    """Processes started inside use one thread: libraries read these variables when they load."""
     before = {name: os.environ.get(name) for name in THREAD_SETTINGS}
     os.environ.update(THREAD_SETTINGS)
     try:
@@ -182,10 +182,10 @@ def _one_thread() -> Iterator[None]:
 
 
 @contextmanager
-def _deaf_to_interrupts() -> Iterator[None]:
-    """What is started inside never hears Ctrl-C: the sweep does, and ends it.
+def _interrupts_blocked() -> Iterator[None]:
+    """Processes started inside never get Ctrl-C: this process does, and ends them.
 
-    Ours that comes meanwhile is heard at the end.
+    A Ctrl-C that comes meanwhile is delivered at the end of the block.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:

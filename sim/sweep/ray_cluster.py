@@ -59,7 +59,7 @@ class RayWorker:
 
 
 def _run(ray: Any, jobs: int, waiting: Iterator[Task], runner: PointRunner) -> PointOutcomes:
-    # An actor that died is no more; its point is reported, not run until it kills another.
+    # A dead actor is not restarted, and its point is not tried again: it could kill the next one.
     actor_class = ray.remote(num_cpus=1, max_restarts=0, max_task_retries=0)(RayWorker)
     code = code_version()
     running: dict[Any, tuple[Any, str]] = {}

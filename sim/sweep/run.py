@@ -11,7 +11,7 @@ from sim.sweep.identity import Identities
 from sim.sweep.plan import Plan, Point
 from sim.sweep.store import PointStore, StoreContents
 
-# Told how many points are done after each one.
+# Gets the number of finished points after each one.
 Watcher = Callable[[int], None]
 
 
@@ -33,7 +33,7 @@ class SweepState:
 
 
 def sweep_state(plan: Plan, store: PointStore, *, code: str, fresh: bool = False) -> SweepState:
-    """Find out which points have to run: those not stored, and those that did not succeed.
+    """Find out which points have to run: those not stored, and those that failed.
 
     Args:
         plan: the sweep.
@@ -55,9 +55,9 @@ def point_keys(plan: Plan, identities: Identities) -> tuple[str, ...]:
 
 
 def state_of(plan: Plan, keys: tuple[str, ...], stored: StoreContents) -> SweepState:
-    """What of a plan has to run, if this is stored: all but what succeeded."""
+    """Which points of a plan have to run: those without a stored success."""
     done = {k: v for k, v in stored.outcomes.items() if v.status is PointStatus.DONE}
-    # Of equal points the first one stands for all.
+    # Equal points are run once.
     first = dict(reversed(list(zip(keys, plan.points, strict=True))))
     missing = tuple(
         point
@@ -97,7 +97,7 @@ def run_sweep(
 
 
 def _with_absolute_base_dir(plan: Plan, point: Point) -> LoadedScenario:
-    """Workers may live in other folders: what they say of files must not depend on it."""
+    """Workers may run in other folders; messages that name files must not depend on that."""
     loaded = plan.scenario(point)
     return replace(loaded, base_dir=loaded.base_dir.resolve())
 

@@ -27,7 +27,7 @@ class Countable:
 
     Attributes:
         num_values: how many.
-        is_scale: neighbours are alike: numbers in ascending order.
+        is_scale: values are numbers in ascending order, so that neighbours behave alike.
         low, step: of the numbers; None: `values` are listed.
         values: the list, empty if `low` and `step` say them.
     """
@@ -45,7 +45,7 @@ class Countable:
         return number if isinstance(number, int) else float(f"{number:.{_DIGITS}g}")
 
     def place(self, value: YamlValue) -> Place | None:
-        """Where the value is; None: nowhere."""
+        """Where the value is; None: it is not on the axis."""
         if self.values:
             return next((i for i, v in enumerate(self.values) if _are_same(v, value)), None)
         if not _is_number(value):
@@ -65,7 +65,7 @@ class Continuous:
 
     Attributes:
         low, high: the ends, both included.
-        is_log: every factor is alike, not every difference.
+        is_log: equal factors are equally far apart, not equal differences.
     """
 
     low: float
@@ -76,7 +76,7 @@ class Continuous:
         return float(place)
 
     def place(self, value: YamlValue) -> Place | None:
-        """Where the value is; None: nowhere."""
+        """Where the value is; None: it is not on the axis."""
         if not _is_number(value):
             return None
         return float(value) if self.low <= value <= self.high else None

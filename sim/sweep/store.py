@@ -38,7 +38,7 @@ class StoreContents:
     num_damaged: int
 
     def unused_in_words(self) -> str:
-        """What lies there in vain, to be put after other words; empty if nothing does."""
+        """The files of no use, as the end of a sentence: `; 3 damaged files are not used`."""
         text = ""
         if self.num_other_code:
             text += f"; {self.num_other_code:,} stored by other code are not used"
@@ -60,7 +60,7 @@ class PointStore:
         self._code = code
 
     def read(self, keys: Iterable[str]) -> StoreContents:
-        """Look at every file; those that a killed sweep was writing are removed.
+        """Read all files. Unfinished ones, of a sweep that was killed, are removed.
 
         Raises:
             InputError: the folder cannot be read.
@@ -79,7 +79,7 @@ class PointStore:
         return StoreContents(outcomes, num_other, num_damaged)
 
     def find(self, keys: Iterable[str]) -> dict[str, PointOutcome]:
-        """Look at the files of these points alone; those that are of no use are left out."""
+        """Read the files of these points alone; points without a usable file are left out."""
         outcomes = {}
         for key in keys:
             point = read_point(self._folder / f"{key}.json")
@@ -119,7 +119,7 @@ def point_file(key: str) -> str:
 
 
 def read_point(path: Path) -> Stored | None:
-    """The content of a file, whatever code ran it, if it is all there and under its own name."""
+    """The content of a file, if it is whole and named after its key; any code may have run it."""
     try:
         point = json.loads(path.read_bytes())
         digest = point.pop("digest")
@@ -130,7 +130,7 @@ def read_point(path: Path) -> Stored | None:
 
 
 def _digest(content: Mapping[str, object]) -> str:
-    """Of the content as JSON says it: a rename may survive a crash that the bytes do not."""
+    """Of the content as JSON. After a crash a file may be there under its name, its bytes lost."""
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -147,7 +147,7 @@ def _outcome(point: Stored) -> PointOutcome:
 
 
 def _runs(pid: int) -> bool:
-    """Whether a process of this number is there, as far as can be told."""
+    """Whether there is a process of this number; yes if that cannot be told."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -1,7 +1,7 @@
-"""A whole search: settings asked for batch by batch, run, judged, and told.
+"""A whole search: batches of settings are chosen, run and scored, and the search learns the scores.
 
-Nothing is kept but points. A search that was killed chooses the same settings again, finds their
-points, and goes on where they end.
+Only points are stored. A search that was killed chooses the same settings again, finds their points
+stored, and goes on where these end.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +18,7 @@ from sim.sweep.search import Search
 from sim.sweep.store import PointStore, StoreContents
 from sim.sweep.tune_plan import TunePlan
 
-# Told how many points are settled, and how many of them had to be run.
+# Gets how many points have an outcome, and how many of these had to be run.
 TuneWatcher = Callable[[int, int], None]
 
 
@@ -48,7 +48,7 @@ class Trial:
 
 
 class MemoisedPoints:
-    """Runs points that are not stored, and remembers all.
+    """Outcomes of points: those known or stored are not run again.
 
     Args:
         store: where finished points are, and go.
@@ -114,7 +114,7 @@ def run_tune(
     batch_size = tune.num_trials if tune.is_grid else tune.section.batch_size
     trials: list[Trial] = []
     while len(trials) < tune.num_trials:
-        # What no search could choose is tried beside it.
+        # The scenario's own setting is tried even where the ranges leave it out.
         beside: list[Settings] = [] if trials or tune.own_is_inside else [{}]
         wanted = min(batch_size, tune.num_trials - len(trials)) - len(beside)
         chosen = [tune.space.settings(places) for places in search.ask(wanted)]
@@ -131,7 +131,7 @@ def _tried(
     bench: MemoisedPoints,
     watcher: TuneWatcher,
 ) -> list[Trial]:
-    """Run a batch as one plan, so that all workers have something to do."""
+    """Run a batch as one plan, so that all workers are busy."""
     planned = [_points(tune, settings) for settings in batch]
     all_points = chain.from_iterable(points for points, _ in planned)
     numbered = (replace(point, number=number) for number, point in enumerate(all_points))

@@ -18,7 +18,7 @@ from sim.report.plot_style import styled
 from sim.scenario.report_section import BarsPlot
 from sim.sweep.results import SweepResults
 
-# Of the room between two values.
+# The share of the room between two values that bars take.
 _GROUP_WIDTH = 0.8
 _ERROR_BARS: Mapping[str, Any] = {
     "linestyle": "none",

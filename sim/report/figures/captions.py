@@ -14,12 +14,12 @@ from sim.sweep.results import SweepResults
 
 
 def seeds_caption(data: SweepResults, mark: str = "", axes: Iterable[MetricAxis] = ()) -> str:
-    """What a point is.
+    """What a point stands for.
 
     Args:
         data: the sweep.
-        mark: what shows intervals, if anything does.
-        axes: what they are shown on.
+        mark: what shows intervals on the figure, such as `bands`; empty: nothing.
+        axes: the axes that they are shown on.
     """
     if data.num_seeds < 2:
         return ""
@@ -31,7 +31,7 @@ def seeds_caption(data: SweepResults, mark: str = "", axes: Iterable[MetricAxis]
 
 
 def in_title(text: str) -> str:
-    """With a capital, unless it begins with a name like p99."""
+    """Beginning with a capital letter, unless the first word is a name like p99."""
     first = text.partition(" ")[0]
     return text[:1].upper() + text[1:] if first.isalpha() and first.islower() else text
 

@@ -25,7 +25,7 @@ _AT_P99 = PERCENTS.index(P99)
 
 @styled
 def draw_cdf(data: SweepResults, plot: CdfPlot) -> Drawn:
-    """A curve a line and a part of the requests, its 99th percentile marked."""
+    """A curve for each line and group of requests, its 99th percentile marked."""
     design = data.design.where(plot.where or {})
     metrics = [_of_group(plot.metric, group) for group in plot.of]
     styles = Styles(design, plot.lines, metrics)
@@ -55,7 +55,7 @@ def draw_cdf(data: SweepResults, plot: CdfPlot) -> Drawn:
 def _latency_axis(
     data: SweepResults, plot: CdfPlot, design: Design, metrics: Sequence[MetricName]
 ) -> MetricAxis:
-    """From the first percent on: the quickest request alone could take half of the room."""
+    """An axis from the 1st percentile on: the quickest request alone could take half of it."""
     found = [
         data.quantiles(setting, plot.metric, metric.group)
         for setting in design.settings
@@ -69,7 +69,7 @@ def _latency_axis(
 
 
 def _of_group(metric: str, group: str) -> MetricName:
-    """The latency itself has no value in a summary; its name gives the axis its words."""
+    """The latency itself, of a group of requests: it is in no summary, but names the axis."""
     return MetricName.of(metric if group == ALL else f"{group}.{metric}")
 
 

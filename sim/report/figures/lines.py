@@ -33,9 +33,8 @@ class Styles:
     Args:
         design: all settings of the plot.
         keys: which keys tell lines apart.
-        all_keys: of the sweep.
-        metrics: all metrics of the plot; parts of the requests differ in their dashes, or in their
-            colours where nothing else does.
+        metrics: all metrics of the plot; groups of requests differ in their dashes, or in their
+            colours if no keys tell lines apart.
     """
 
     def __init__(self, design: Design, keys: Sequence[str], metrics: Sequence[MetricName]) -> None:
@@ -56,7 +55,7 @@ class Styles:
 
     @property
     def legend(self) -> list[Style]:
-        """Every line's, in the sweep's order."""
+        """The styles of all lines, in the sweep's order."""
         return [self.of(values, metric) for values in self._values for metric in self._groups]
 
     def lines(self, panel: Design, metrics: Sequence[MetricName]) -> list[Line]:

@@ -33,9 +33,9 @@ from sim.sweep.results import SweepResults
 
 _RATE = MetricName.of("request_rate")
 _SATURATED = MetricName.of("saturated")
-# A load is too much where at least so many of its runs say so.
+# A load is saturated if at least this share of its runs are.
 _SHARE = 0.5
-# What cannot exceed what is sent.
+# Rates that cannot exceed the offered load.
 _BOUNDED = ("request_goodput", "request_throughput")
 
 
@@ -61,7 +61,7 @@ def draw_load(data: SweepResults, plot: LoadPlot) -> Drawn:
         scale=plot.x_scale,
         label=plot.x_label or _label(plot, design.keys, by_rate),
     )
-    # The same for each metric of a line: said once.
+    # A sentence is the same for each metric of a line, and is said once.
     said: dict[str, None] = {}
 
     def draw(axes: Axes, panel: Panel) -> None:
@@ -135,7 +135,7 @@ def _draw_points(axes: Axes, line: Line, points: Sequence[_Point]) -> None:
 
 
 def _draw_sent(axes: Axes) -> None:
-    """Everything that was sent, served in time: the bound. Limits stay as they are."""
+    """The line on which all that is sent is served: no rate lies above. Limits do not change."""
     low, high = axes.get_xlim()
     loads = np.linspace(low, high, 100)
     limits = axes.get_ylim()
@@ -145,13 +145,13 @@ def _draw_sent(axes: Axes) -> None:
 
 
 def _whose(panel: Panel, line: Line, plot: LoadPlot) -> str:
-    """The runs of a line, whosever requests it shows."""
+    """The settings of a line in words, without the group of requests that it shows."""
     values = {key: line.settings[0][key] for key in plot.lines}
     return setting_text({**panel.values, **values}, panel.design.keys)
 
 
 def _verdict(points: Sequence[_Point], which: str, plot: LoadPlot, by_rate: bool) -> str:
-    """The first load that is too much, in words."""
+    """Which load is the first saturated one, in words."""
     of = f" of {which}" if which else ""
     first = next((point for point in points if point.is_saturated), None)
     if first is None:
