@@ -8,7 +8,7 @@ from scipy.stats import kendalltau
 
 from calibrate.errors import RealRuns, Values
 
-# What settings are chosen by.
+# The metrics that people choose settings by.
 RANKED = ("mean_ttft_ms", "p99_ttft_ms", "output_throughput", "cache_hit_rate_pct")
 
 

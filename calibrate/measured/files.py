@@ -66,7 +66,7 @@ def write_validation(validation: MeasuredValidation, directory: Path) -> list[Pa
 
 
 def _latencies(pairs: Pairs) -> dict[str, Both]:
-    """Of the requests of which both runs know it, ms."""
+    """Latencies (ms) of the requests for which both runs know them."""
     ours, theirs = pairs.measured.latencies_ms(), pairs.simulated.latencies_ms()
     found = {}
     for name, words in LATENCIES.items():

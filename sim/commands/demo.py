@@ -35,7 +35,7 @@ def demo(folder: Path) -> None:
 
 
 def _outcomes(plan: Plan) -> dict[str, PointOutcome]:
-    """Of all points, by number, run on all cores; nothing is kept."""
+    """The outcomes of all points by number. They run on all cores; nothing is stored."""
     tasks = [Task(str(point.number), plan.scenario(point)) for point in plan.points]
     pool = ProcessPool(min(len(tasks), len(os.sched_getaffinity(0))))
     outcomes = {}

@@ -134,7 +134,7 @@ def _of_template(
 
 
 def _differing(facts: ServerFacts, section: ServerSection) -> dict[str, object]:
-    """What the results tell otherwise than a section of the same family."""
+    """The settings in which the results differ from a section of the same family."""
     family = family_of_server(facts.engines) or FAMILIES[DEFAULT_FAMILY]
     if not isinstance(section, family.section()):
         return {}

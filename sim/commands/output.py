@@ -9,13 +9,13 @@ from sim.tables.table import Coloured, Table
 
 
 def print_summary(summary: Summary) -> None:
-    """With bold headings on a terminal that takes them, plain and the same everywhere else."""
+    """Print a summary: on a terminal with bold headings, elsewhere always as the same text."""
     takes_escapes = os.environ.get("TERM") != "dumb" and not os.environ.get("NO_COLOR")
     sys.stdout.write(summary_text(summary, bold=sys.stdout.isatty() and takes_escapes))
 
 
 def print_table(table: Table) -> None:
-    """In colour and as wide as the terminal, if it is one; plain and the same everywhere else."""
+    """Print a table: on a terminal in colour and fitted to its width, elsewhere always the same."""
     if sys.stdout.isatty():
         _print_on_terminal(table)
     else:

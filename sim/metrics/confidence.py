@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-# With two runs the interval is thirteen times the spread: it says nothing.
+# Two runs give no useful interval: it is thirteen times as wide as they are apart.
 MIN_RUNS = 3
 _LEVEL = 0.95
 

@@ -22,7 +22,7 @@ _SLOWEST_SHARE = 0.05
 
 
 class _Rows(NamedTuple):
-    """What the numbers of every group are made of, computed once; arrays have one row a request.
+    """Columns that every group's numbers are computed from; arrays have one row a request.
 
     `latencies_ms` are by name, NaN where undefined; `wait_ns` is until the first batch or the
     log's end. `duration_s` is the whole run's, None if nothing finished.
@@ -57,7 +57,7 @@ def group_metrics(log: RunLog) -> dict[str, Any]:
 
 
 def group_masks(requests: RequestColumns) -> dict[str, Bools]:
-    """By group (`hot`, `cold`, `tenants.NAME`): which requests are in it; shape [num_requests]."""
+    """Masks by group (`hot`, `cold`, `tenants.NAME`): True for its requests; shape [num_requests]."""
     hot, cold = _hot_and_cold(requests)
     tenants = {f"tenants.{name}": mask for name, mask in _tenant_masks(requests).items()}
     return {"hot": hot, "cold": cold, **tenants}

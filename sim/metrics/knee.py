@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 Float64 = NDArray[np.float64]
 
-# Of the unit square's side. A quarter of a circle is 0.29 away from its chord.
+# In sides of the unit square. (The farthest point of a quarter circle is 0.29 from its chord.)
 MIN_DISTANCE = 0.1
 
 

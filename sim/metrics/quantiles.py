@@ -61,7 +61,7 @@ def _sorted_samples(values: Float64, counts: Int64 | None) -> tuple[Float64, Int
 
 
 def _quantiles(values: Float64, weights: Int64, percents: Sequence[float]) -> list[float]:
-    """Of sorted values, at least one of them with a weight above 0."""
+    """See `quantiles`; values are sorted, and at least one has a weight above 0."""
     num_up_to = np.cumsum(weights)
     last = int(num_up_to[-1]) - 1
     ranks = last * (np.array(percents) / 100)

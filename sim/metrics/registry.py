@@ -52,7 +52,7 @@ class Metric:
 
     @property
     def table_heading(self) -> str:
-        """Of a column or row without its unit: `TTFT p99`."""
+        """The heading of a column or row, without the unit: `TTFT p99`."""
         return self.heading or self.label
 
     @property
@@ -65,7 +65,7 @@ class Metric:
 
     @property
     def table_factor(self) -> float:
-        """What values are multiplied by for a text table: 100 for a share shown in percent."""
+        """The factor of values in a text table: 100 for a share that is shown in percent."""
         return 100 if self.unit == "share" and self.table_unit == "%" else 1
 
     @property

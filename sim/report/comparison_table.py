@@ -16,7 +16,7 @@ _COMPARED = (
     "p99_ttft_ms", "mean_tpot_ms", "p99_tpot_ms", "p99_itl_ms", "mean_e2e_latency_ms",
     "p99_e2e_latency_ms", "max_wait_ms", "retractions", "preemptions", "aged",
 )  # fmt: skip
-# Where the registry's heading needs its unit beside it, and counts that have none here.
+# `all` alone would say nothing; and a count that this table shows without a unit.
 _HEADINGS = {"total_throughput": "all tokens"}
 _WITHOUT_UNIT = ("aged",)
 

@@ -91,7 +91,7 @@ def value_text(key: str, value: Any) -> str:
 
 
 def number_text(value: float) -> str:
-    """To six digits, thousands apart from 10,000 on."""
+    """A number with up to six digits, thousands separated from 10,000 on."""
     if float(value).is_integer() and abs(value) < 10**15:
         return f"{int(value):,}" if abs(value) >= 10_000 else str(int(value))
     return f"{value:.6g}"
@@ -149,7 +149,7 @@ def setting_text(setting: Settings, keys: Iterable[str]) -> str:
 
 
 def where_text(wanted: Settings, keys: Iterable[str]) -> str:
-    """What a plot is narrowed down to: `t_ms 200 or 400, lpm`."""
+    """The settings that a plot is narrowed down to, in words: `t_ms 200 or 400, lpm`."""
     keys = list(keys)
     parts = []
     for key, values in wanted.items():

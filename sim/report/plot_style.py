@@ -23,7 +23,7 @@ PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 GREY = "#6b6b6b"
 
 _DPI = 120
-# By kind of file; no versions and no dates.
+# Metadata by kind of file, without versions and dates: the same figure gives the same bytes.
 _METADATA: dict[str, dict[str, Any]] = {"png": {"Software": None}, "svg": {"Date": None}}
 _STYLE: dict[str, Any] = {
     "axes.axisbelow": True,
@@ -68,7 +68,7 @@ def styled(draw: Callable[_P, _R]) -> Callable[_P, _R]:
 
 
 def new_figure(width_px: int = 1_200, height_px: int = 800) -> Figure:
-    """A figure that is not in pyplot's global list: it is freed when nobody uses it any more."""
+    """A figure that pyplot does not keep alive in its global list."""
     figure = Figure(
         figsize=(width_px / _DPI, height_px / _DPI),
         dpi=_DPI,

@@ -15,7 +15,7 @@ _COUNTS = (
     "submitted", "completed", "rejected", "aborted", "unfinished", "retractions", "preemptions",
     "aged", "saturated",
 )  # fmt: skip
-# Of a tenant's row. Some headings are shorter than the registry's: the table is wide.
+# Columns of the tenants' table; two headings are shorter than the registry's.
 _GROUP_COLUMNS = (
     "completed", "request_throughput", "mean_ttft_ms", "p99_ttft_ms", "max_wait_ms",
     "cache_hit_rate_pct", "aged",
@@ -71,7 +71,7 @@ def _value(summary: Summary, name: str) -> str:
     value = summary[name]
     if name == "saturated":
         return yes_or_no(value)
-    # Of no requests at all, none met the SLO.
+    # Without any request the attainment is undefined, and shown as 0 %.
     return number(100 * (value or 0.0) if name == "slo_attainment" else value)
 
 

@@ -12,10 +12,10 @@ from sim.sweep.results import SETTING_METRICS, SweepResults
 from sim.tables.number_text import number
 from sim.tables.table import Column, Table, columns_of
 
-# Of a table on a page, which is no file of results.
+# The most rows of a table on a page; results.csv has all.
 MAX_ROWS = 200
 _HEADINGS = {"cache_hit_rate_pct": "hit rate %"}
-# Of the table of FAIRNESS_T, whose tenants are `hot` and `cold`.
+# Columns of the table of FAIRNESS_T; its tenants are called `hot` and `cold`.
 _FAIRNESS_COLUMNS = (
     ("hit rate\n%", "cache_hit_rate_pct"),
     ("TTFT ms\nmean", "mean_ttft_ms"),

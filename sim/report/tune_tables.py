@@ -57,7 +57,7 @@ def front_table(results: TuneResults) -> Table:
 
 
 def front_in_words(results: TuneResults) -> str:
-    """What stands above the front's table."""
+    """The line above the front's table."""
     known = (metric(name) for name in FRONT_METRICS[results.objective])
     names = [m.table_heading_with_unit if m.unit.endswith("/s") else m.label for m in known]
     rest = len(results.front()) - _MAX_FRONT

@@ -22,7 +22,7 @@ class Design:
 
     @staticmethod
     def of(keys: Sequence[str], settings: Sequence[Settings]) -> "Design":
-        """Of settings that may repeat."""
+        """The design of settings that may repeat."""
         found = {same([setting[key] for key in keys]): setting for setting in reversed(settings)}
         return Design(tuple(keys), tuple(reversed(found.values())))
 

@@ -69,7 +69,7 @@ class Plan:
         return vary(self.base, _changes(self.base, settings, self.section))
 
     def values(self, settings: Settings) -> Settings:
-        """What the keys and the seed are with these settings, which may leave keys alone."""
+        """The values of all keys and of the seed; those not in the settings are the scenario's."""
         dump = self.vary(settings).scenario.model_dump(mode="json")
         values = {key: value_at(dump, key) for key in (*self.keys, SEED)}
         return values | dict(settings)
@@ -117,7 +117,7 @@ def value_at(data: object, key: str) -> YamlValue:
 
 
 def _axes(loaded: LoadedScenario, section: SweepSection) -> list[Sequence[Settings]]:
-    """What is multiplied: each axis is a sequence of partial settings, no key on two of them."""
+    """The axes whose combinations are run: sequences of partial settings, no key on two axes."""
     axes: list[Sequence[Settings]] = []
     if section.points is not None:
         axes.append(section.points)

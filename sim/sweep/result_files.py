@@ -75,7 +75,7 @@ def sweep_json(results: SweepResults) -> str:
 
 
 def remove_results(folder: Path) -> None:
-    """Remove the results of an earlier sweep: nobody shall take them for those of this one.
+    """Remove the results of an earlier sweep, so that they are not taken for those of this one.
 
     Raises:
         InputError: one cannot be removed.

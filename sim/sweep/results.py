@@ -16,7 +16,7 @@ from sim.sweep.store import point_file
 
 Summary = Mapping[str, Any]
 
-# What every setting is summed up with, in results.json and in tables.
+# The metrics of every setting in results.json and in tables.
 SETTING_METRICS = (
     "mean_ttft_ms", "p99_ttft_ms", "mean_tpot_ms", "output_throughput", "cache_hit_rate_pct",
 )  # fmt: skip
@@ -74,7 +74,7 @@ class SweepResults:
 
     @staticmethod
     def of_plan(plan: Plan, outcomes: Iterable[PointOutcome]) -> "SweepResults":
-        """Of the outcomes of a plan's points, in their order."""
+        """The results of a plan, given the outcomes of its points in their order."""
         points = [
             PointResult(plan.values(point.settings), point_file(outcome.key), outcome.status.value,
                         outcome.summary, outcome.message)
@@ -87,7 +87,7 @@ class SweepResults:
         return self._points_of[same([setting[key] for key in self.design.keys])]
 
     def summaries(self, setting: Settings) -> tuple[Summary, ...]:
-        """Of the setting's points that did not fail."""
+        """The summaries of the setting's points that did not fail."""
         points = self.points_of(setting)
         return tuple(point.summary for point in points if point.summary is not None)
 

@@ -50,7 +50,7 @@ def sweep_state(plan: Plan, store: PointStore, *, code: str, fresh: bool = False
 
 
 def point_keys(plan: Plan, identities: Identities) -> tuple[str, ...]:
-    """What the plan's points are stored under, in their order."""
+    """The keys that the plan's points are stored under, in their order."""
     return tuple(identities.key(plan.scenario(point)) for point in plan.points)
 
 

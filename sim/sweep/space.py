@@ -113,7 +113,7 @@ class Space:
         }
 
     def places(self, settings: Settings) -> Places | None:
-        """Where a setting lies; None: outside."""
+        """The place of a setting; None: it is outside of the space."""
         places = [axis.place(settings[key]) for key, axis in self.axes.items()]
         inside = tuple(place for place in places if place is not None)
         return inside if len(inside) == len(places) else None

@@ -130,7 +130,7 @@ def read_point(path: Path) -> Stored | None:
 
 
 def _digest(content: Mapping[str, object]) -> str:
-    """Of the content as JSON. After a crash a file may be there under its name, its bytes lost."""
+    """A hash of the content. After a crash a file may have its name, and not all of its bytes."""
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
 

@@ -9,12 +9,12 @@ from sim.metrics.registry import metric
 from sim.sweep.tune import Trial
 from sim.sweep.tune_plan import TunePlan
 
-# What a trial is shown with.
+# The metrics that trials are shown with.
 TRIAL_METRICS = (
     "slo_attainment", "mean_ttft_ms", "p99_ttft_ms", "mean_tpot_ms", "output_throughput",
 )  # fmt: skip
 OBJECTIVE, ATTAINMENT = "objective", "slo_attainment"
-# By objective: the metrics that, with it, no other trial may beat all of on the front.
+# The metrics that, beside the objective, decide which trials are on the front.
 FRONT_METRICS: Mapping[str, tuple[str, str]] = {
     "goodput": ("p99_ttft_ms", "output_throughput"),
     "cost": (ATTAINMENT, "p99_ttft_ms"),
@@ -69,7 +69,7 @@ class TrialResult:
         )
 
     def interval(self, name: str) -> MeanInterval:
-        """Of a metric, or of the `OBJECTIVE`."""
+        """The mean over the seeds, of a metric or of the `OBJECTIVE`."""
         values = self.objective if name == OBJECTIVE else self.runs.get(name, ())
         return mean_interval([value for value in values if value is not None])
 

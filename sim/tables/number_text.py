@@ -15,7 +15,7 @@ def number(value: float | None) -> str:
 
 
 def number_as(spec: str, value: float | None) -> str:
-    """By a format of Python's, such as `+.2f`; a dash where the number is undefined."""
+    """The number in a format of Python's, such as `+.2f`; a dash where it is undefined."""
     return UNDEFINED if value is None else f"{value:{spec}}"
 
 

@@ -102,7 +102,7 @@ def _draw_cells(axes: Axes, grid: np.ndarray, norm: Normalize, metric: MetricNam
 
 
 def _rounded(value: float) -> float:
-    """To three digits, whole numbers whole."""
+    """The value rounded to three digits, from 1,000 on to a whole number."""
     return float(f"{value:.3g}") if abs(value) < 1_000 else float(round(value))
 
 

@@ -84,7 +84,10 @@ def draw_trade_off(data: SweepResults, plot: TradeOffPlot) -> Drawn:
 def _points(
     data: SweepResults, plot: TradeOffPlot, line: Line, across: MetricName
 ) -> tuple[_Point, ...]:
-    """Where both metrics are defined; numbers by size, infinity last, others as swept."""
+    """The points at which both metrics are defined, in order of the key.
+
+    Numbers are ordered by size, infinity last; other values as they were swept.
+    """
     points = [
         _Point(setting, data.interval(setting, across), data.interval(setting, line.metric))
         for setting in line.settings
@@ -109,7 +112,7 @@ def _knee(
         if is_log and any(mean <= 0 for mean in means):
             return None
         if is_log:
-            # To first order, an error of a logarithm is the relative error.
+            # The error of a logarithm is, to first order, the relative error.
             halves = [half / mean for half, mean in zip(halves, means, strict=True)]
             means = [math.log(mean) for mean in means]
         columns += [means, halves]
@@ -164,7 +167,7 @@ def _labels(
 
 
 def _said(plot: TradeOffPlot, trace: _Trace, where: str) -> str:
-    """Where the knee is, or that there is none."""
+    """A sentence: where the knee is, or that there is none."""
     which = ", ".join(filter(None, [where, trace.style.label]))
     of = f" of {which}" if which else ""
     if trace.knee is None:
