@@ -10,6 +10,7 @@ import click
 import typer
 
 from sim.command_line import new_app, run_app, use_one_blas_thread, with_tracebacks
+from sim.commands.report_help import ReportHelp
 from sim.families import RESULT_FORMATS
 
 app = new_app("Simulate an LLM serving scheduler: scenarios in, latencies and decisions out.")
@@ -184,7 +185,7 @@ def sweep_command(
         raise typer.Exit(code)
 
 
-@app.command("report")
+@app.command("report", cls=ReportHelp)
 def report_command(
     folder: Annotated[
         Path, typer.Argument(metavar="DIR", help="folder of a finished run or sweep")

@@ -57,7 +57,7 @@ def group_metrics(log: RunLog) -> dict[str, Any]:
 
 
 def group_masks(requests: RequestColumns) -> dict[str, Bools]:
-    """Masks by group (`hot`, `cold`, `tenants.NAME`): True for its requests; shape [num_requests]."""
+    """By group (`hot`, `cold`, `tenants.NAME`) a mask of its requests; shape [num_requests]."""
     hot, cold = _hot_and_cold(requests)
     tenants = {f"tenants.{name}": mask for name, mask in _tenant_masks(requests).items()}
     return {"hot": hot, "cold": cold, **tenants}

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import sim.commands.sweep
+from sim.metrics.registry import LATENCIES, RUN_METRICS
 from sim.report.automatic import automatic_plots
 from sim.scenario.load import load_scenario
 from sim.sweep.executor import run_task
@@ -323,3 +324,16 @@ def test_report_sections_are_checked_before_anything_runs(
     section = f"report:\n  plots:\n    - {plot}\n"
     Path(scenario).write_text(fair + FAIRNESS + section, encoding="utf-8")
     assert refused_bare(command, scenario).startswith(line)
+
+
+def test_report_help_lists_every_metric_with_its_definition(simulate):
+    """Statistics of a latency share a line; all else is named as the report section names it."""
+    code, out, _ = simulate("report", "--help")
+    assert code == 0
+    words = " ".join(out.split())
+    in_one_line = set()
+    for latency in LATENCIES.values():
+        in_one_line |= {f"{name}_{latency.name}_ms" for name in latency.statistics}
+        assert f" STATISTIC_{latency.name}_ms {latency.label}: {latency.definition}; " in words
+    for known in RUN_METRICS.values():
+        assert known.name in in_one_line or f" {known.name} {known.definition}" in words
