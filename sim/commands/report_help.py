@@ -24,11 +24,9 @@ def _metric_rows() -> Iterator[tuple[str, str]]:
     shown = set()
     for latency in LATENCIES.values():
         shown |= {f"{name}_{latency.name}_ms" for name in latency.statistics}
-        yield (
-            f"STATISTIC_{latency.name}_ms",
-            f"{latency.label}: {latency.definition}; {', '.join(latency.statistics)} over"
-            f" {latency.samples} [ms]",
-        )
+        statistics = f"{', '.join(latency.statistics)} over {latency.samples} [ms]"
+        definition = f"{latency.label}: {latency.definition}; {statistics}"
+        yield f"STATISTIC_{latency.name}_ms", definition
     for known in RUN_METRICS.values():
         if known.name not in shown:
             yield known.name, f"{known.definition}{f' [{known.unit}]' if known.unit else ''}"
