@@ -117,7 +117,7 @@ class Table:
         with atomic_path(path) as beside, beside.open("w", encoding="utf-8", newline="") as file:
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow([column.header for column in self.columns])
-            writer.writerows([_csv_cell(value) for value in row] for row in self.rows)
+            writer.writerows(map(_csv_row, self.rows))
 
 
 def columns_of(
@@ -168,7 +168,16 @@ def _html_class(column: Column, text: str) -> str:
     return ' class="text wide"' if len(text) > _LONG else ' class="text"'
 
 
-def _csv_cell(value: object) -> object:
-    if isinstance(value, float):
-        return "" if math.isnan(value) else value
-    return json.dumps(value) if isinstance(value, bool | list | tuple | dict) else value
+def _float_cell(value: float) -> float | str:
+    return "" if math.isnan(value) else value
+
+
+# How CSV writes values of some types; others are written as they are.
+_CSV_CELLS: Mapping[type, Callable[[Any], object]] = {
+    float: _float_cell,
+    **dict.fromkeys((bool, list, tuple, dict), json.dumps),
+}
+
+
+def _csv_row(row: Sequence[Any]) -> list[object]:
+    return [write(value) if (write := _CSV_CELLS.get(type(value))) else value for value in row]
