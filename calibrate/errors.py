@@ -5,14 +5,13 @@ from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from sim.core.arrays import Float64
 from sim.metrics.latencies import request_latencies
 from sim.metrics.registry import E2E_LATENCY, ITL, TPOT, TTFT, metric
 from sim.metrics.summary import summarise
 from sim.runlog import RunLog
 
-Float64 = NDArray[np.float64]
 Values = Mapping[str, float | None]
 
 _STATISTICS = {"mean": "mean", "median": "p50", "p90": "p90", "p99": "p99"}

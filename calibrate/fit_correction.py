@@ -4,14 +4,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calibrate.dataset import Sample
 from calibrate.fit_terms import huber_weights, rounded, values_of
+from sim.core.arrays import Float64, Int64
 from sim.latency.profile_format import Axis, Correction
-
-Float64 = NDArray[np.float64]
-Int64 = NDArray[np.int64]
 
 # So many different values are a grid that somebody chose; more are what a run came across.
 _MOST_OF_A_GRID = 24

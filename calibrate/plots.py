@@ -8,8 +8,8 @@ from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, NullFormatter
-from numpy.typing import NDArray
 
+from sim.core.arrays import Float64
 from sim.core.units import NS_PER_MS, NS_PER_S
 from sim.report.figures.canvas import DASHES, Style, put_header
 from sim.report.figures.cdf_frame import put_percent_axis
@@ -25,8 +25,6 @@ from sim.report.plot_style import (
     styled,
     time_unit,
 )
-
-Float64 = NDArray[np.float64]
 
 # Where both curves are the same, the first one shows between the dashes of the second.
 _STYLES = (

@@ -1,13 +1,12 @@
 """What `calibrate validate --out` leaves behind. Loads matplotlib."""
 
-import json
 import re
 from pathlib import Path
 
 from calibrate.plots import plot_step_times
 from calibrate.validate import Case, Validation
 from calibrate.validate_document import document
-from sim.core.files import make_directory, write_text
+from sim.core.files import json_text, make_directory, write_text
 from sim.report.figures.run_logs import plot_ttft_cdf
 from sim.report.plot_style import save_figure
 from sim.runlog import RunLog
@@ -30,8 +29,7 @@ def write_validation(validation: Validation, directory: Path) -> list[Path]:
         save_figure(plot_ttft_cdf(ttft_curves(case)), written[-1])
     # Last: where it exists, the pictures do.
     written.append(directory / "validation.json")
-    text = json.dumps(document(validation), indent=2, allow_nan=False, ensure_ascii=False)
-    write_text(written[-1], f"{text}\n")
+    write_text(written[-1], json_text(document(validation)))
     return written
 
 

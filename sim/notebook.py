@@ -15,10 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sim.commands.run import slo_of
+from sim.commands.run import simulate_built, slo_of
 from sim.commands.sweep_point import run_point
-from sim.des.routers.table import make_router
-from sim.des.run import RunOptions, simulate
+from sim.des.run import RunOptions
 from sim.metrics.summary import Summary, summarise
 from sim.runlog import RunLog
 from sim.scenario.build import build
@@ -55,14 +54,7 @@ def run(scenario: Path | str, settings: Settings | None = None) -> RunResult:
         InputError: the scenario, or a file it names.
     """
     loaded = load_scenario(scenario, _overrides(settings))
-    built = build(loaded)
-    log = simulate(
-        built.workload,
-        built.scheduler,
-        built.latencies,
-        router=make_router(loaded.scenario.router),
-        options=RunOptions(meta={"name": loaded.scenario.name}),
-    )
+    log = simulate_built(build(loaded), RunOptions(meta={"name": loaded.scenario.name}))
     return RunResult(log, summarise(log, slo_of(loaded.scenario)))
 
 

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-Float64 = NDArray[np.float64]
+from sim.core.arrays import Float64
 
 # Residuals beyond this pull no harder than at it (Huber).
 _HUBER = 0.05

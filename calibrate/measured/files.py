@@ -1,6 +1,5 @@
 """What `calibrate validate SCENARIO MEASURED --out` leaves behind. Loads matplotlib."""
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from calibrate.measured.pairs import Pairs
 from calibrate.measured.validate import MeasuredValidation
 from calibrate.plots import Both, plot_distributions, plot_over_time, plot_requests
 from sim.core.errors import InputError
-from sim.core.files import make_directory, write_text
+from sim.core.files import json_text, make_directory, write_text
 from sim.core.units import NS_PER_S
 from sim.report.plot_style import save_figure
 from sim.tables.table import Table, columns_of
@@ -60,8 +59,7 @@ def write_validation(validation: MeasuredValidation, directory: Path) -> list[Pa
         written += over_time
     # Last: where it exists, the rest does.
     written.append(directory / _VALIDATION)
-    text = json.dumps(document(validation), indent=2, allow_nan=False, ensure_ascii=False)
-    write_text(written[-1], f"{text}\n")
+    write_text(written[-1], json_text(document(validation)))
     return written
 
 

@@ -5,11 +5,9 @@ for each second of host time in each of these steps.
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
+from sim.core.arrays import Float64
 from sim.runlog import Int64, RunLog, StepColumns
-
-Float64 = NDArray[np.float64]
 
 
 def decode_steps(log: RunLog) -> tuple[Float64, Float64]:

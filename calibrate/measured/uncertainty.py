@@ -6,11 +6,9 @@ moment to moment and the same for all. How large they are is in what the fit lea
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calibrate.measured.equations import Solution, weights
-
-Float64 = NDArray[np.float64]
+from sim.core.arrays import Float64
 
 # Moments are at most this part of the usual request, but no more than this many.
 _PARTS = 8

@@ -2,6 +2,8 @@
 
 import os
 import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from sim.metrics.summary import Summary
 from sim.report.summary_text import summary_text
@@ -24,6 +26,14 @@ def print_table(table: Table) -> None:
 
 def print_line(text: str) -> None:
     sys.stdout.write(text + "\n")
+
+
+def print_remarks(remarks: Iterable[str], written: Sequence[Path]) -> None:
+    """What a reader should know beside tables, and which files there are."""
+    for remark in remarks:
+        print_line(remark)
+    if written:
+        print_line(f"written: {', '.join(map(str, written))}")
 
 
 def say(text: str) -> None:

@@ -1,5 +1,6 @@
 """Files and folders of results; what cannot be done is one line that names the path."""
 
+import json
 from pathlib import Path
 
 from sim.core.atomic import atomic_path
@@ -24,6 +25,11 @@ def remove_file(path: Path) -> None:
         path.unlink(missing_ok=True)
     except OSError as error:
         raise InputError(f"{path}: cannot replace: {error.strerror}") from error
+
+
+def json_text(content: object, indent: int = 2) -> str:
+    """Lines of JSON; equal content gives equal text. A float that is not finite is an error."""
+    return json.dumps(content, indent=indent, allow_nan=False, ensure_ascii=False) + "\n"
 
 
 def write_text(path: Path, text: str) -> None:

@@ -2,9 +2,10 @@
 
 from typing import Any
 
+from sim.core.arrays import Bools, Float64
 from sim.core.units import NS_PER_MS
 from sim.metrics.groups import group_masks
-from sim.metrics.latencies import Bools, Float64, finished_mask, request_latencies
+from sim.metrics.latencies import finished_mask, request_latencies
 from sim.metrics.quantiles import quantiles
 from sim.runlog import Int64, RunLog
 

@@ -4,9 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
-
-Float64 = NDArray[np.float64]
 
 # In sides of the unit square. (The farthest point of a quarter circle is 0.29 from its chord.)
 MIN_DISTANCE = 0.1

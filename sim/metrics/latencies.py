@@ -3,14 +3,11 @@
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from sim.core.arrays import Bools, Float64
 from sim.core.request import Status
 from sim.core.units import NS_PER_MS, NS_PER_S
 from sim.runlog import NOT_YET_NS, Int64, RequestColumns, RunLog
-
-Float64 = NDArray[np.float64]
-Bools = NDArray[np.bool_]
 
 
 class RequestLatencies(NamedTuple):

@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from sim.core.arrays import Bools, Float64
 from sim.core.units import NS_PER_S
-from sim.metrics.latencies import Bools, Float64
 from sim.runlog import NOT_YET_NS, RequestColumns, RunLog
 
 _MIN_WINDOWS, _MAX_WINDOWS, _REQUESTS_PER_WINDOW = 8, 40, 50

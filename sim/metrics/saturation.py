@@ -2,9 +2,10 @@
 
 import numpy as np
 
+from sim.core.arrays import Bools, Float64
 from sim.core.request import Status
 from sim.core.units import NS_PER_MS
-from sim.metrics.latencies import Bools, Float64, status_mask
+from sim.metrics.latencies import status_mask
 from sim.metrics.series import from_changes
 from sim.runlog import NOT_YET_NS, Int64, RequestColumns, RunLog
 

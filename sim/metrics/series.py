@@ -3,11 +3,9 @@
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from sim.core.arrays import Float64
 from sim.runlog import NOT_YET_NS, Int64, RequestColumns, StepColumns
-
-Float64 = NDArray[np.float64]
 
 MAX_POINTS = 2_000
 

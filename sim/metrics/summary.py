@@ -5,17 +5,11 @@ from typing import Any
 
 import numpy as np
 
+from sim.core.arrays import Bools, Float64
 from sim.core.request import Status
 from sim.core.units import NS_PER_MS, NS_PER_S
 from sim.metrics.groups import group_metrics
-from sim.metrics.latencies import (
-    Bools,
-    Float64,
-    RequestLatencies,
-    finished_mask,
-    request_latencies,
-    status_mask,
-)
+from sim.metrics.latencies import RequestLatencies, finished_mask, request_latencies, status_mask
 from sim.metrics.occupancy import occupancy_metrics
 from sim.metrics.quantiles import statistics
 from sim.metrics.rates import admitted_mask, duration_s, hit_rate_pct, ratio, request_rate

@@ -4,8 +4,8 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
+from sim.core.arrays import Float64
 from sim.core.units import NS_PER_S
-from sim.metrics.latencies import Float64
 from sim.metrics.saturation import log_end_ns
 from sim.metrics.series import gauge, occupancy, tokens_per_s
 from sim.runlog import RunLog

@@ -4,9 +4,10 @@ from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import Any
+from typing import Any, NamedTuple
 
 from sim import __version__
+from sim.report.figures.canvas import Drawn
 from sim.report.page_style import STYLE
 from sim.scenario.yaml_writer import yaml_text
 from sim.tables.table import Table
@@ -15,23 +16,11 @@ from sim.tables.table import Table
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 
 
-@dataclass(frozen=True, slots=True)
-class PageFigure:
-    """A figure in its two forms, and its words.
-
-    Attributes:
-        name: of its files, without suffix.
-        title: what is seen.
-        caption: how to read it; empty: the title says all.
-        size_px: width and height.
-        svg: the picture.
-        png: the picture.
-    """
+class PageFigure(NamedTuple):
+    """A figure in its two forms, and the name of their files without suffix."""
 
     name: str
-    title: str
-    caption: str
-    size_px: tuple[int, int]
+    drawn: Drawn
     svg: bytes
     png: bytes
 
@@ -95,12 +84,11 @@ def _document(title: str, body: str) -> str:
 
 def _figure(number: int, figure: PageFigure) -> str:
     data = b64encode(figure.svg).decode("ascii")
-    width, height = figure.size_px
-    words = escape(figure.caption or figure.title)
+    title, caption, (width, height) = figure.drawn.title, figure.drawn.caption, figure.drawn.size_px
     return (
         f'<figure id="figure-{number}">\n'
         f'<img src="data:image/svg+xml;base64,{data}" width="{width}" height="{height}"'
-        f' alt="{escape(figure.title)}">\n'
-        f"<figcaption><b>Figure {number}.</b> {words}</figcaption>\n"
+        f' alt="{escape(title)}">\n'
+        f"<figcaption><b>Figure {number}.</b> {escape(caption or title)}</figcaption>\n"
         "</figure>"
     )

@@ -15,13 +15,8 @@ _FIGURE_NAME = re.compile(r"\d\d+-[a-z0-9-]+\.(svg|png)")
 
 def page_figure(number: int, drawn: Drawn) -> PageFigure:
     """A figure, numbered from 1, in the forms that a report has it in."""
-    figure = drawn.figure
-    size_px = (
-        round(figure.get_figwidth() * figure.dpi), round(figure.get_figheight() * figure.dpi),
-    )  # fmt: skip
-    svg, png = (figure_bytes(figure, kind) for kind in ("svg", "png"))
-    name = f"{number:02}-{drawn.slug}"
-    return PageFigure(name, drawn.title, drawn.caption, size_px, svg, png)
+    svg, png = (figure_bytes(drawn.figure, kind) for kind in ("svg", "png"))
+    return PageFigure(f"{number:02}-{drawn.slug}", drawn, svg, png)
 
 
 def write_report(page: Page, folder: Path) -> list[Path]:

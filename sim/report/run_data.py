@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from sim.core.arrays import Float64
 from sim.core.errors import InputError
 from sim.core.request import Status
 from sim.core.units import NS_PER_MS, NS_PER_S
-from sim.metrics.latencies import Float64
 from sim.metrics.timeline import Timeline
 from sim.report.run_folder import REQUESTS, SCENARIO, SUMMARY, TIMELINE
 from sim.report.timeline_file import read_timeline

@@ -1,13 +1,13 @@
 """What a run leaves on disk: its summary, its table of requests, or a whole folder."""
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+from sim.core.arrays import Float64
 from sim.core.atomic import atomic_path
 from sim.core.errors import InputError
-from sim.core.files import make_directory, remove_file, write_text
-from sim.metrics.latencies import Float64, request_table
+from sim.core.files import json_text, make_directory, remove_file, write_text
+from sim.metrics.latencies import request_table
 from sim.metrics.summary import Summary
 from sim.metrics.timeline import timeline
 from sim.report.timeline_file import write_timeline
@@ -23,7 +23,7 @@ _CSV_ROWS = 1_000
 
 def summary_json(summary: Summary) -> str:
     """The same summary always gives the same text; only `wall_seconds` differs between runs."""
-    return json.dumps(summary, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+    return json_text(summary)
 
 
 def write_requests(log: RunLog, path: Path) -> None:
@@ -60,7 +60,7 @@ def write_out_dir(
     write_requests(log, path / REQUESTS)
     write_requests(log, path / "requests.csv")
     write_timeline(timeline(log), path / TIMELINE)
-    write_text(path / SCENARIO, json.dumps(scenario, indent=1, ensure_ascii=False) + "\n")
+    write_text(path / SCENARIO, json_text(scenario, indent=1))
     make_directory(path / "plots")
     _write_plots(log, path / "plots")
     write_text(path / SUMMARY, summary_json(summary))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sim.metrics.latencies import Float64
+from sim.core.arrays import Float64
 from sim.metrics.timeline import Timeline
 from sim.tables.table import Table, columns_of
 

@@ -5,13 +5,12 @@ import traceback
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Protocol
 
 from sim.core.errors import InputError
+from sim.metrics.summary import Summary
 from sim.scenario.load import LoadedScenario
 from sim.workload.traces.read import TraceReader
-
-Summary = dict[str, Any]
 
 # Runs one point; a function of a module, so that workers can import it.
 PointRunner = Callable[[LoadedScenario, TraceReader], Summary]
@@ -81,24 +80,13 @@ class SweepExecutor(Protocol):
 def run_task(task: Task, runner: PointRunner, read_trace: TraceReader) -> PointOutcome:
     """What a worker does with a task. Only what ends the worker itself is raised."""
     begin_s = time.perf_counter()
+    message = trace = summary = None
     try:
         summary = runner(task.loaded, read_trace)
+        status = PointStatus.DONE
     except InputError as error:
-        return PointOutcome(
-            task.key,
-            PointStatus.BAD_INPUT,
-            message=" ".join(str(error).split()),
-            wall_seconds=time.perf_counter() - begin_s,
-        )
+        status, message = PointStatus.BAD_INPUT, " ".join(str(error).split())
     except Exception as error:
         message = " ".join(f"{type(error).__name__}: {error}".split())
-        return PointOutcome(
-            task.key,
-            PointStatus.FAULT,
-            message=message,
-            trace=traceback.format_exc(),
-            wall_seconds=time.perf_counter() - begin_s,
-        )
-    return PointOutcome(
-        task.key, PointStatus.DONE, summary, wall_seconds=time.perf_counter() - begin_s
-    )
+        status, trace = PointStatus.FAULT, traceback.format_exc()
+    return PointOutcome(task.key, status, summary, message, trace, time.perf_counter() - begin_s)

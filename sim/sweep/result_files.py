@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from sim.core.atomic import atomic_path
 from sim.core.errors import InputError
-from sim.core.files import remove_file, write_text
+from sim.core.files import json_text, remove_file, write_text
 from sim.metrics.metric_name import MetricName
 from sim.sweep.executor import PointStatus
 from sim.sweep.plan import SEED
@@ -71,7 +71,7 @@ def sweep_json(results: SweepResults) -> str:
         "points": point_rows(results),
         "point_files": [point.file for point in results.points],
     }
-    return json.dumps(content, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+    return json_text(content, indent=1)
 
 
 def remove_results(folder: Path) -> None:

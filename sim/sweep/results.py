@@ -6,15 +6,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from sim.core.arrays import Float64
 from sim.metrics.confidence import MIN_RUNS, MeanInterval, mean_interval
-from sim.metrics.latencies import Float64
 from sim.metrics.metric_name import TENANTS, MetricName, group_of
+from sim.metrics.summary import Summary
 from sim.sweep.design import Design, Settings, same
 from sim.sweep.executor import PointOutcome
 from sim.sweep.plan import SEED, Plan
 from sim.sweep.store import point_file
-
-Summary = Mapping[str, Any]
 
 # The metrics of every setting in results.json and in tables.
 SETTING_METRICS = (

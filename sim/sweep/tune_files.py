@@ -1,11 +1,10 @@
 """The results of a search on disk: results.csv, a row a trial, and results.json, everything."""
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from sim.core.files import write_text
+from sim.core.files import json_text, write_text
 from sim.launch_command import LaunchCommand
 from sim.sweep.tune_results import OBJECTIVE, OWN, TRIAL_METRICS, TrialResult, TuneResults
 from sim.tables.table import csv_table
@@ -36,7 +35,7 @@ def tune_json(results: TuneResults, launch: LaunchCommand | None) -> str:
         "launch": None if launch is None else {**asdict(launch), "command": launch.command},
         "trials": [_trial(trial) for trial in results.trials],
     }
-    return json.dumps(content, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+    return json_text(content, indent=1)
 
 
 def write_tune_results(results: TuneResults, launch: LaunchCommand | None, folder: Path) -> None:

@@ -44,6 +44,12 @@ class Drawn:
     title: str
     caption: str
 
+    @property
+    def size_px(self) -> tuple[int, int]:
+        """Width and height."""
+        dpi = self.figure.dpi
+        return round(self.figure.get_figwidth() * dpi), round(self.figure.get_figheight() * dpi)
+
 
 @dataclass(frozen=True, slots=True)
 class Style:

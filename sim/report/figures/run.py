@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
+from sim.core.arrays import Bools
 from sim.metrics.groups import group_masks
-from sim.metrics.latencies import Bools
 from sim.metrics.metric_name import COLD, HOT, TENANTS, group_label
 from sim.report.figures.canvas import Drawn, Style, put_header
 from sim.report.figures.run_logs import draw_timeline

@@ -5,7 +5,8 @@ from collections.abc import Mapping
 import numpy as np
 from matplotlib.axes import Axes
 
-from sim.metrics.latencies import Float64, finished_mask, request_latencies
+from sim.core.arrays import Float64
+from sim.metrics.latencies import finished_mask, request_latencies
 from sim.metrics.rates import admitted_mask, hit_rate_over_time, hit_rate_pct
 from sim.metrics.registry import TTFT, metric
 from sim.metrics.saturation import log_end_ns

@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
-from sim.metrics.latencies import Float64
+from sim.core.arrays import Float64
 from sim.report.key_text import number_of, number_text, value_text
 from sim.report.plot_style import plain_text
 from sim.sweep.design import same
