@@ -12,16 +12,16 @@ MAX_POINTS = 2_000
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StepSeries:
-    """`value[i]` holds from `t_ns[i]` until `t_ns[i + 1]`, the last one forever; before, 0 does.
+    """A function of time: `value[i]` from `t_ns[i]` until `t_ns[i + 1]`, and 0 before `t_ns[0]`.
 
-    `t_ns` rises strictly; both have shape [num_points].
+    The last value holds forever. `t_ns` rises strictly; both have shape [num_points].
     """
 
     t_ns: Int64
     value: Float64
 
     def means(self, edges_ns: Float64) -> Float64:
-        """Time-weighted mean between each two neighbours of `edges_ns`, which rise strictly."""
+        """Time-weighted means between neighbouring edges, which rise strictly."""
         if not len(self.t_ns):
             return np.zeros(len(edges_ns) - 1)
         held_ns = np.diff(self.t_ns, append=max(self.t_ns[-1], int(edges_ns[-1])) + 1)
@@ -30,7 +30,7 @@ class StepSeries:
         return np.diff(np.interp(edges_ns, corners_ns, area)) / np.diff(edges_ns)
 
     def thinned(self, end_ns: int, max_points: int = MAX_POINTS) -> "StepSeries":
-        """At most `max_points` points up to `end_ns`, each the mean of its share of the time."""
+        """The same, with at most `max_points` points, each a mean over an equal time to `end_ns`."""
         if len(self.t_ns) <= max_points or end_ns <= self.t_ns[0]:
             return self
         edges_ns = np.linspace(self.t_ns[0], end_ns, max_points + 1)
@@ -46,7 +46,7 @@ def from_changes(t_ns: Int64, change: Int64) -> StepSeries:
 
 
 def gauge(steps: StepColumns, column: Int64) -> StepSeries:
-    """A size logged with every run, held until the replica's next run, summed over replicas."""
+    """A logged size over time, summed over replicas: an entry holds until the replica's next."""
     times, changes = [], []
     for replica in np.unique(steps.replica):
         mine = steps.replica == replica
@@ -56,7 +56,7 @@ def gauge(steps: StepColumns, column: Int64) -> StepSeries:
 
 
 def occupancy(steps: StepColumns, requests: RequestColumns, column: Int64) -> StepSeries:
-    """A `gauge` that is 0 while its replica has no request: nothing is logged when nothing runs."""
+    """A `gauge` that is 0 while its replica has no request; an idle replica logs nothing."""
     times, changes = [], []
     for replica in np.unique(steps.replica):
         mine = steps.replica == replica

@@ -1,4 +1,4 @@
-"""Which plots a sweep gets whose scenario asks for none: the swept keys decide."""
+"""The plots of a sweep whose scenario asks for none: its swept keys decide."""
 
 from collections.abc import Iterator, Sequence
 from math import prod

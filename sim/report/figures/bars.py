@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 
 from sim.report.figures.canvas import HATCH, Drawn
 from sim.report.figures.captions import Words, finished, seeds_caption, titled
-from sim.report.figures.lines import Line, Styles, intervals, metric_axes
+from sim.report.figures.lines import PlotLine, Styles, intervals, metric_axes
 from sim.report.figures.metric_axis import Zero
 from sim.report.figures.panels import Panel, draw_panels, panels_of
 from sim.report.figures.scales import KeyAxis
@@ -60,7 +60,7 @@ def draw_bars(data: SweepResults, plot: BarsPlot) -> Drawn:
 
 
 def _draw_one(
-    axes: Axes, axis: KeyAxis, data: SweepResults, line: Line, offset: float, width: float,
+    axes: Axes, axis: KeyAxis, data: SweepResults, line: PlotLine, offset: float, width: float,
     *, as_dots: bool,
 ) -> None:  # fmt: skip
     found = intervals(data, line)

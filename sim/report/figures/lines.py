@@ -13,7 +13,7 @@ from sim.sweep.results import SweepResults
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class PlotLine:
     """One line of a panel.
 
     Attributes:
@@ -58,16 +58,16 @@ class Styles:
         """The styles of all lines, in the sweep's order."""
         return [self.of(values, metric) for values in self._values for metric in self._groups]
 
-    def lines(self, panel: Design, metrics: Sequence[MetricName]) -> list[Line]:
+    def lines(self, panel: Design, metrics: Sequence[MetricName]) -> list[PlotLine]:
         """The lines of a panel."""
         return [
-            Line(self.of(values, metric), metric, part.settings)
+            PlotLine(self.of(values, metric), metric, part.settings)
             for values, part in panel.divided(self._keys)
             for metric in metrics
         ]
 
 
-def intervals(data: SweepResults, line: Line) -> list[tuple[Settings, MeanInterval]]:
+def intervals(data: SweepResults, line: PlotLine) -> list[tuple[Settings, MeanInterval]]:
     """The points of a line at which its metric is defined, in the sweep's order."""
     found = [(setting, data.interval(setting, line.metric)) for setting in line.settings]
     return [(setting, interval) for setting, interval in found if interval.mean is not None]

@@ -13,7 +13,7 @@ from sim.metrics.metric_name import MetricName
 from sim.report.figures.canvas import Drawn
 from sim.report.figures.captions import Words, finished, seeds_caption, titled
 from sim.report.figures.curve import draw_band
-from sim.report.figures.lines import Line, Styles, intervals, metric_axes
+from sim.report.figures.lines import PlotLine, Styles, intervals, metric_axes
 from sim.report.figures.metric_axis import MetricAxis
 from sim.report.figures.panels import Panel, draw_panels, panels_of
 from sim.report.key_text import (
@@ -39,7 +39,7 @@ _SHARE = 0.5
 _BOUNDED = ("request_goodput", "request_throughput")
 
 
-class _Point(NamedTuple):
+class _LoadPoint(NamedTuple):
     """A setting at its load."""
 
     load: float
@@ -101,14 +101,14 @@ def default_metric(data: SweepResults) -> str:
     return "request_goodput" if has_slo else "request_throughput"
 
 
-def _points(data: SweepResults, plot: LoadPlot, line: Line, by_rate: bool) -> list[_Point]:
+def _points(data: SweepResults, plot: LoadPlot, line: PlotLine, by_rate: bool) -> list[_LoadPoint]:
     """From the smallest load to the largest."""
     found = []
     for setting, interval in intervals(data, line):
         load = _load(data, plot, setting, by_rate)
         share = data.interval(setting, _SATURATED).mean
         if load is not None:
-            found.append(_Point(load, interval, share is not None and share >= _SHARE))
+            found.append(_LoadPoint(load, interval, share is not None and share >= _SHARE))
     return sorted(found, key=lambda point: point.load)
 
 
@@ -120,7 +120,7 @@ def _load(data: SweepResults, plot: LoadPlot, setting: Settings, by_rate: bool) 
     return load if math.isfinite(load) else None
 
 
-def _draw_points(axes: Axes, line: Line, points: Sequence[_Point]) -> None:
+def _draw_points(axes: Axes, line: PlotLine, points: Sequence[_LoadPoint]) -> None:
     style = line.style
     loads = np.array([point.load for point in points])
     means = np.array([point.interval.mean for point in points], dtype=np.float64)
@@ -144,13 +144,13 @@ def _draw_sent(axes: Axes) -> None:
     axes.set_ylim(limits)
 
 
-def _whose(panel: Panel, line: Line, plot: LoadPlot) -> str:
+def _whose(panel: Panel, line: PlotLine, plot: LoadPlot) -> str:
     """The settings of a line in words, without the group of requests that it shows."""
     values = {key: line.settings[0][key] for key in plot.lines}
     return setting_text({**panel.values, **values}, panel.design.keys)
 
 
-def _verdict(points: Sequence[_Point], which: str, plot: LoadPlot, by_rate: bool) -> str:
+def _verdict(points: Sequence[_LoadPoint], which: str, plot: LoadPlot, by_rate: bool) -> str:
     """Which load is the first saturated one, in words."""
     of = f" of {which}" if which else ""
     first = next((point for point in points if point.is_saturated), None)

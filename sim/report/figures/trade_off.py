@@ -13,7 +13,7 @@ from sim.metrics.metric_name import MetricName
 from sim.report.figures.canvas import Drawn, Style
 from sim.report.figures.captions import Words, finished, seeds_caption
 from sim.report.figures.labels import Label, place_labels
-from sim.report.figures.lines import Line, Styles, metric_axes
+from sim.report.figures.lines import PlotLine, Styles, metric_axes
 from sim.report.figures.metric_axis import Zero
 from sim.report.figures.panels import Panel, draw_panels, panels_of
 from sim.report.key_text import key_name, key_unit, number_of, setting_text, value_text
@@ -28,7 +28,7 @@ _NEAR_PX = 4.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Point:
+class _TradeOffPoint:
     """A setting, with the two metrics' intervals; both have means."""
 
     setting: Settings
@@ -41,7 +41,7 @@ class _Trace:
     """A line's points in the order of the swept key, and its knee."""
 
     style: Style
-    points: tuple[_Point, ...]
+    points: tuple[_TradeOffPoint, ...]
     knee: Knee | None
 
 
@@ -82,14 +82,14 @@ def draw_trade_off(data: SweepResults, plot: TradeOffPlot) -> Drawn:
 
 
 def _points(
-    data: SweepResults, plot: TradeOffPlot, line: Line, across: MetricName
-) -> tuple[_Point, ...]:
+    data: SweepResults, plot: TradeOffPlot, line: PlotLine, across: MetricName
+) -> tuple[_TradeOffPoint, ...]:
     """The points at which both metrics are defined, in order of the key.
 
     Numbers are ordered by size, infinity last; other values as they were swept.
     """
     points = [
-        _Point(setting, data.interval(setting, across), data.interval(setting, line.metric))
+        _TradeOffPoint(setting, data.interval(setting, across), data.interval(setting, line.metric))
         for setting in line.settings
     ]
     points = [p for p in points if p.x.mean is not None and p.y.mean is not None]
@@ -101,7 +101,7 @@ def _points(
 
 
 def _knee(
-    points: Sequence[_Point], better: tuple[int, int], logs: tuple[bool, bool]
+    points: Sequence[_TradeOffPoint], better: tuple[int, int], logs: tuple[bool, bool]
 ) -> Knee | None:
     columns = []
     for is_log, intervals in zip(
