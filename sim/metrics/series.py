@@ -30,7 +30,7 @@ class StepSeries:
         return np.diff(np.interp(edges_ns, corners_ns, area)) / np.diff(edges_ns)
 
     def thinned(self, end_ns: int, max_points: int = MAX_POINTS) -> "StepSeries":
-        """The same, with at most `max_points` points, each a mean over an equal time to `end_ns`."""
+        """The same until `end_ns`, in at most `max_points` points: means over equal parts."""
         if len(self.t_ns) <= max_points or end_ns <= self.t_ns[0]:
             return self
         edges_ns = np.linspace(self.t_ns[0], end_ns, max_points + 1)
