@@ -15,13 +15,13 @@ from sim.core.request import RequestSpec
 from sim.des.clock import Clock, TimedEvent, step_begin, step_end
 from sim.des.decode_wait import DecodeWait
 from sim.des.simulation_log import SimulationLog
-from sim.des.step_in_flight import StepInFlight
 from sim.des.timeline import UpcomingSteps, overlapped_steps, serial_steps
 from sim.engine.core import EngineCore
 from sim.engine.records import Decided, StepState
 from sim.engine.scripted import ScriptedExecutor
 from sim.latency.features import step_features
 from sim.latency.model import LatencyModel
+from sim.runlog.steps import FurtherSteps, StepRun
 from sim.workload.workload import ScriptedRequest
 
 Wait = Generator[Event, Any, None]
@@ -126,7 +126,7 @@ class Server:
         taken in, and the next decision follows at the same instant.
         """
         env = self.env
-        running: StepInFlight | None = None
+        running: StepRun | None = None
         while True:
             if self._must_settle:
                 yield self._settled()
@@ -159,21 +159,22 @@ class Server:
             self._reports.over(decided.over, self.env.now_ns)
         return decided
 
-    def _launch(self, batch: Batch, state: StepState, device_free_ns: int) -> StepInFlight:
-        features = step_features(batch)
-        time = self._latency.step_ns(features)
+    def _launch(self, batch: Batch, state: StepState, device_free_ns: int) -> StepRun:
+        time = self._latency.step_ns(step_features(batch))
         self._latency.consume(1)
-        return StepInFlight(
+        decided_ns = self.env.now_ns
+        start_ns = max(decided_ns + time.host_ns, device_free_ns)
+        return StepRun(
             self.replica,
             batch,
             state,
-            features,
-            decided_ns=self.env.now_ns,
-            device_free_ns=device_free_ns,
-            time=time,
+            decided_ns=decided_ns,
+            host_ns=time.host_ns,
+            start_ns=start_ns,
+            first_end_ns=start_ns + time.device_ns,
         )
 
-    def _pass(self, step: StepInFlight, next_decision_ns: int) -> Generator[Event, Any, bool]:
+    def _pass(self, step: StepRun, next_decision_ns: int) -> Generator[Event, Any, bool]:
         """Wait for the next decision that may differ, taking the steps before it.
 
         Args:
@@ -202,7 +203,7 @@ class Server:
             self._enter(self._arrived_while_waiting.pop(0))
         return True
 
-    def _plan(self, step: StepInFlight, next_decision_ns: int) -> UpcomingSteps | None:
+    def _plan(self, step: StepRun, next_decision_ns: int) -> UpcomingSteps | None:
         """The steps that must follow if no request arrives; None if the next may differ."""
         if not self._fast_forward:
             return None
@@ -211,22 +212,29 @@ class Server:
             num_steps = min(num_steps, self._executor.steps_to_finish() - 1)
         if num_steps <= 0:
             return None
-        times = self._latency.decode_run_ns(step.features.next_decode(), num_steps)
+        times = self._latency.decode_run_ns(step_features(step.batch).next_decode(), num_steps)
         if self._overlaps:
             steps = overlapped_steps(next_decision_ns, step.end_ns, *times)
         else:
             steps = serial_steps(step.end_ns, *times)
         return steps.decided_before(self.engine.next_aging_ns)
 
-    def _take(self, step: StepInFlight, steps: UpcomingSteps, num_steps: int) -> None:
+    def _take(self, step: StepRun, steps: UpcomingSteps, num_steps: int) -> None:
         """The first `num_steps` of these steps were launched; all of them but the last ended."""
         state = self.engine.state()
         run = self.engine.fast_forward(steps.known_ns[:num_steps])
         self._executor.execute(step.batch, num_steps)
         self._latency.consume(num_steps)
-        step.extend(steps, run, state)
+        step.further = FurtherSteps(
+            steps.decided_ns[:num_steps],
+            steps.starts_ns[:num_steps],
+            steps.ends_ns[:num_steps],
+            steps.host_ns[:num_steps],
+            run,
+            state,
+        )
 
-    def _finish(self, step: StepInFlight) -> None:
+    def _finish(self, step: StepRun) -> None:
         step.first_step = self.num_steps
         self.num_steps += step.num_steps
         self._reports.stepped(step)
