@@ -1,4 +1,4 @@
-"""`simulate import`: from somebody's results to a workload, a measured run and a scenario."""
+"""`simulate import`: from results of a real server to a workload, a measured run, a scenario."""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -26,13 +26,13 @@ _MIN_BLOCK = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportOptions:
-    """What the command line says besides the source; see `ReadOptions` for `read`.
+    """The options of the command line.
 
     Attributes:
         out: the folder to write.
         format: None: told by the content.
         template: a scenario to take all but the traffic from; None: placeholders.
-        read: for the reader.
+        read: options of the reader.
     """
 
     out: Path
@@ -70,7 +70,7 @@ def import_results(source: Path, options: ImportOptions) -> None:
 
 
 def _write(out: Path, requests: Sequence[ImportedRequest], scenario: str) -> None:
-    """The scenario comes last: where it is, all files are whole and of one run."""
+    """Write the scenario last: where it exists, all files are whole and of one run."""
     make_directory(out)
     remove_file(out / SCENARIO)
     write_workload(requests, out / WORKLOAD)

@@ -1,4 +1,4 @@
-"""Where `simulate run` writes, and whether it can: found out before the run, not after."""
+"""The paths that a command writes to, checked before it runs."""
 
 import tempfile
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""`simulate sweep`: every point of a scenario's sweep, kept as it finishes, and their table."""
+"""`simulate sweep`: runs every point of a scenario's sweep, stores each, prints their table."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -29,14 +29,14 @@ _MAX_LISTED = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepOptions:
-    """How to sweep; nothing of it changes the results.
+    """How to sweep. No option changes the results.
 
     Attributes:
         jobs: how many workers; None: one for each core.
         ray: on Ray, not on processes of this machine.
         ray_address: of a Ray cluster; None: one of this machine.
         out: the folder of points and results; None: `FILE-sweep` here.
-        fresh: run also what is stored.
+        fresh: run all points again, those stored too.
         json: print the results as JSON, not as a table.
     """
 

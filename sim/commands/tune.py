@@ -41,12 +41,12 @@ _MAX_LISTED = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuneOptions:
-    """How to search; nothing of it changes the results.
+    """How to search. No option changes the results.
 
     Attributes:
         jobs: how many workers; None: one for each core.
         out: the folder of points and results; None: `FILE-tune` here.
-        fresh: run also what is stored.
+        fresh: run all points again, those stored too.
         json: print the results as JSON, not as tables.
     """
 

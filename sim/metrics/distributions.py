@@ -1,4 +1,4 @@
-"""Whole distributions in a hundred numbers: the quantiles that a point of a sweep keeps."""
+"""The quantiles of latencies that a sweep stores of each point, to draw distributions from."""
 
 from typing import Any
 
@@ -9,9 +9,9 @@ from sim.metrics.latencies import finished_mask, request_latencies
 from sim.metrics.quantiles import quantiles
 from sim.runlog import Int64, RunLog
 
-# Every percent, and more of the slowest requests.
+# Every percent, and two more for the slowest requests.
 PERCENTS: tuple[float, ...] = (*range(100), 99.5, 99.9, 100)
-# Microseconds: more digits would say nothing.
+# Digits of a millisecond: microseconds are enough.
 _DIGITS = 3
 
 
@@ -20,7 +20,7 @@ def add_quantiles(summary: dict[str, Any], log: RunLog) -> dict[str, Any]:
 
     `ttft_quantiles_ms`, `tpot_quantiles_ms`, `e2e_latency_quantiles_ms` of finished requests and
     `itl_quantiles_ms` of token gaps at the top; `ttft_quantiles_ms` also in `hot`, `cold` and each
-    of `tenants`. Empty where there is no sample. They interpolate as the summary's percentiles do.
+    of `tenants`. A list is empty if there is no sample. See `quantiles` for their definition.
     """
     finished = finished_mask(log.requests)
     latencies = request_latencies(log.requests)._asdict()

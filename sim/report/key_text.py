@@ -67,7 +67,7 @@ def makes_load(key: str) -> bool:
 
 
 def number_of(key: str, value: Any) -> float:
-    """A swept value as a number; infinity for one that means no limit, NaN for another null."""
+    """A swept value as a number: infinity if it means no limit, NaN for any other null."""
     name = last_part(key)
     if name in _NO_LIMIT and value == _NO_LIMIT[name]:
         return math.inf
@@ -98,7 +98,7 @@ def number_text(value: float) -> str:
 
 
 def key_name(key: str, keys: Iterable[str]) -> str:
-    """The shortest end of a key path that tells it from the other ones."""
+    """The name of a swept key: the shortest end of its path that no other key has."""
     short = short_names(keys).get(key, key)
     return _NAMES.get(short, short)
 
@@ -134,7 +134,7 @@ def key_unit(key: str) -> str:
 
 
 def setting_text(setting: Settings, keys: Iterable[str]) -> str:
-    """Values of some keys in words: `t_ms 200, lpm`; names only where values do not say enough."""
+    """A setting in words: `t_ms 200, lpm`. Keys are named where values do not say enough."""
     keys = list(keys)
     parts = []
     for key, value in setting.items():

@@ -31,7 +31,7 @@ class Problem(NamedTuple):
 def check_report(
     section: ReportSection, design: Design | None, tenants: Iterable[str]
 ) -> Problem | None:
-    """The first thing that cannot be drawn.
+    """Find the first thing that cannot be drawn.
 
     Args:
         section: what is to be drawn.
@@ -65,7 +65,7 @@ def tenants_of(*data: object) -> set[str]:
 
 
 def plot_keys(plot: Plot) -> dict[str, tuple[str, ...]]:
-    """The swept keys that a plot names, by where it names them; `where` aside."""
+    """The swept keys that a plot names, by the plot's own key (`x`, `lines`); without `where`."""
     lines = plot.lines if not isinstance(plot, HeatPlot) else ()
     match plot:
         case HeatPlot():
@@ -79,7 +79,7 @@ def plot_keys(plot: Plot) -> dict[str, tuple[str, ...]]:
 
 
 def plot_metrics(plot: Plot) -> dict[str, tuple[str, ...]]:
-    """The metrics that a plot names, by where it names them."""
+    """The metrics that a plot names, by the plot's own key (`y`, `value`)."""
     match plot:
         case HeatPlot():
             return {"value": (plot.value,)}

@@ -66,7 +66,7 @@ def front_in_words(results: TuneResults) -> str:
 
 
 def method_in_words(results: TuneResults) -> str:
-    """How many settings were tried, of how many, and what for."""
+    """A line: what was sought, how many settings were tried, and how many there are."""
     done = len(results.ranked())
     tried = f"{len(results.trials):,} trials"
     if done < len(results.trials):

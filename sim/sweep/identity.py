@@ -1,4 +1,4 @@
-"""What makes two points the same: the scenario, the files it names, and the code that runs it."""
+"""The keys of points: two points are the same if scenario, named files and code are."""
 
 import hashlib
 from collections.abc import Iterator

@@ -48,7 +48,7 @@ class Plan:
         base: the scenario.
         keys: the key paths that are swept, `seed` last where seeds are.
         points: what to run.
-        section: of the scenario, that says so.
+        section: the section of the scenario that lists them: `sweep` or `tune`.
     """
 
     base: LoadedScenario
@@ -57,7 +57,7 @@ class Plan:
     section: str = "sweep"
 
     def scenario(self, point: Point) -> LoadedScenario:
-        """The scenario of a point, without what is beside the run."""
+        """The scenario of a point, without the sections that do not change the run."""
         return self.vary(point.settings)
 
     def vary(self, settings: Settings) -> LoadedScenario:
@@ -153,7 +153,7 @@ def _refuse_repeats(loaded: LoadedScenario, place: KeyPath, values: Sequence[Yam
 
 
 def _check_key(loaded: LoadedScenario, key: str, axis: int, taken: dict[str, int]) -> None:
-    """Refuse a key that another axis sets too, or sets a part of, or the whole of."""
+    """Refuse a key that another axis sets too, in whole or in part."""
     place = _written(loaded, key, "sweep")
     if key.partition(".")[0] in _NOT_SWEPT:
         hint = "give the seeds as sweep.seeds" if key == SEED else "cannot be swept"
@@ -190,7 +190,7 @@ def _label(loaded: LoadedScenario, key: str, value: YamlValue, section: str) -> 
 
 
 def _written(loaded: LoadedScenario, key: str, section: str) -> KeyPath:
-    """Where a section of the scenario says that this key is changed."""
+    """The place in a section of the scenario where this key's values are listed."""
     labels = loaded.origins.labels
     places: list[KeyPath] = [(section, key), (section, "grid", key), (section, "ranges", key)]
     places += [(section, "random", "draw", key)]

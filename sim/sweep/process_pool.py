@@ -36,8 +36,8 @@ _END_S = 5.0
 class ProcessPool:
     """A `SweepExecutor` of spawned processes.
 
-    As a context manager it keeps them from one run to the next, with the traces they read; all
-    runs must be of the same runner then.
+    As a context manager it keeps them, and the traces they read, from one run to the next; all
+    runs must then have the same runner.
 
     Args:
         jobs: how many, at least 1.
@@ -123,7 +123,7 @@ class _Worker:
             return
 
     def take(self) -> PointOutcome:
-        """The outcome of the task it was given; a fault if it died of it."""
+        """The outcome of the task it was given; a fault if the process died."""
         self.is_busy = False
         try:
             outcome: PointOutcome = self.pipe.recv()
@@ -147,7 +147,7 @@ class _Worker:
 
 
 def _work(pipe: Connection, runner: PointRunner) -> None:
-    """The life of a worker: tasks in, outcomes out, until the pipe closes."""
+    """What a worker process runs: it answers tasks with outcomes until the pipe closes."""
     read_trace = TraceCache()
     while True:
         try:

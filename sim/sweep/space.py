@@ -1,4 +1,4 @@
-"""What a search chooses from: one axis a key path, a place on it for every value."""
+"""The settings a search chooses from: an axis for each key path, on it a place for each value."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,10 +12,10 @@ from sim.scenario.tune_section import IntRange, Range, UniformRange
 from sim.scenario.yaml_loader import YamlValue
 from sim.sweep.plan import Settings, canonical
 
-# Digits of a stepped number: 0.1 + 2 x 0.1 is 0.3.
+# Stepped numbers are rounded to this many digits: 0.1 + 2 x 0.1 is 0.3, not 0.30000000000000004.
 _DIGITS = 12
 
-# An index where values can be counted, else the value itself.
+# The index of a value that can be counted, else the value itself.
 Place = int | float
 # A place on every axis, in the order of the axes.
 Places = tuple[Place, ...]
@@ -55,7 +55,7 @@ class Countable:
         return nearest if is_on_it else None
 
     def edges(self) -> list[YamlValue]:
-        """Values that show whether all are in order: the list, or both ends."""
+        """The values to check in place of all: the whole list, or both ends."""
         return list(self.values) or [self.value(0), self.value(self.num_values - 1)]
 
 
@@ -101,7 +101,7 @@ class Space:
 
     @property
     def num_settings(self) -> int | None:
-        """How many there are; None: beyond counting."""
+        """The number of settings; None: an axis has all numbers between two."""
         sizes = [axis.num_values for axis in self.axes.values() if isinstance(axis, Countable)]
         return prod(sizes) if len(sizes) == len(self.axes) else None
 
@@ -119,7 +119,7 @@ class Space:
         return inside if len(inside) == len(places) else None
 
     def all_places(self) -> Iterator[Places]:
-        """Every setting of a space that can be counted, the last axis fastest."""
+        """Every setting of a space that can be counted; the last axis varies fastest."""
         counts = [axis.num_values for axis in self.axes.values() if isinstance(axis, Countable)]
         return iter(product(*map(range, counts)))
 

@@ -1,4 +1,4 @@
-"""Finished points on disk, one file each: whole or not there, and never of other code."""
+"""Finished points on disk, a whole file each. Points that other code ran are not used."""
 
 import hashlib
 import json
@@ -13,7 +13,7 @@ from sim.core.atomic import atomic_path
 from sim.core.errors import InputError
 from sim.sweep.executor import PointOutcome, PointStatus
 
-# The folder, within that of a sweep.
+# The folder of points, inside the folder of a sweep.
 POINTS = "points"
 
 _SCHEMA = 1
@@ -29,8 +29,8 @@ class StoreContents:
 
     Attributes:
         outcomes: the points asked for that were found, by key.
-        num_other_code: points that other versions of the code ran; of no use.
-        num_damaged: files that are not whole, or not what their name says; of no use.
+        num_other_code: points that other versions of the code ran; they are not used.
+        num_damaged: files that are not whole, or whose key is not their name; not used.
     """
 
     outcomes: Mapping[str, PointOutcome]

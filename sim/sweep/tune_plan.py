@@ -1,4 +1,4 @@
-"""What a scenario's `tune` section asks for: the space, its keys checked one by one."""
+"""A scenario's `tune` section as a plan: the space of settings, its keys checked one by one."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ class TunePlan:
 
     Attributes:
         section: what the scenario says.
-        plan: the scenario and the keys, without points: those are found on the way.
+        plan: the scenario and the keys; its points are added as settings are chosen.
         space: what to choose from.
         own: the scenario's own settings.
         seeds: every setting is run with each of them.
@@ -46,7 +46,7 @@ class TunePlan:
 
     @property
     def num_trials(self) -> int:
-        """How many there will be."""
+        """The number of trials there will be."""
         if self.is_grid and self.space.num_settings is not None:
             return self.space.num_settings + (not self.own_is_inside)
         return self.section.num_trials

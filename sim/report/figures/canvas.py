@@ -19,7 +19,7 @@ _HEADER_PX = 90
 _CHARACTER_PX, _HANDLE_PX = 8.0, 60
 _TITLE_FONT = FontProperties(size=13, weight="bold")
 
-# Of bars, where lines have dashes.
+# The pattern of bars that belong to a line with dashes.
 HATCH = "//"
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 # How markers are filled, where lines differ in their dashes.
@@ -123,7 +123,7 @@ def put_header(
 
 
 def _by_row(styles: Sequence[Style], columns: int) -> list[Style]:
-    """In the order in which a legend, that fills column by column, reads row by row."""
+    """Reordered: a legend fills its columns one by one, and is to be read row by row."""
     rows = range(0, len(styles), columns)
     return [styles[row + column] for column in range(columns) for row in rows
             if row + column < len(styles)]  # fmt: skip

@@ -28,7 +28,7 @@ class Label(NamedTuple):
 
 
 class _Box(NamedTuple):
-    """In points, from the axes' corner."""
+    """A rectangle, in points from the lower left corner of the axes."""
 
     left: float
     low: float
