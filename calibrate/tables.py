@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Iterator
 
-from sim.latency.profile_format import Errors, LatencyProfile, Term, mode_of
-from sim.latency.profile_terms import MODE_TERMS, QUANTITIES
+from sim.latency.profile.format import Errors, LatencyProfile, Term, mode_of
+from sim.latency.profile.terms import MODE_TERMS, QUANTITIES
 from sim.tables.number_text import number
 from sim.tables.table import Column, Table, columns_of
 
@@ -31,7 +31,7 @@ def range_table(profile: LatencyProfile) -> Table:
     for mode, device in profile.modes.items():
         for name in MODE_TERMS[mode_of(mode)].ranges:
             span = device.range[name]
-            rows.append((mode, QUANTITIES[name].words, round(span.low), round(span.high)))
+            rows.append((mode, QUANTITIES[name].label, round(span.low), round(span.high)))
     return Table(columns_of(("mode", "measured"), ("from", "to"), to_text=number), rows)
 
 
@@ -76,7 +76,7 @@ def _term_rows(profile: LatencyProfile) -> Iterator[tuple[str, ...]]:
     for mode, device in profile.modes.items():
         yield from _terms("device", mode, device.terms)
         if device.correction is not None:
-            first, second = (QUANTITIES[axis.quantity].words for axis in device.correction.axes)
+            first, second = (QUANTITIES[axis.quantity].label for axis in device.correction.axes)
             factors = [factor for row in device.correction.factors for factor in row]
             span = f"x {min(factors):.3f} to {max(factors):.3f}"
             yield "device", mode, f"by {first} and {second}", span, ""
@@ -89,4 +89,4 @@ def _terms(time: str, mode: str, terms: Iterable[Term]) -> Iterator[tuple[str, .
     for term in terms:
         quantity = QUANTITIES[term.term]
         knee = f" above {term.knee:,.0f}" if term.knee else ""
-        yield time, mode, quantity.words + knee, f"{term.ns:.4g}", quantity.unit
+        yield time, mode, quantity.label + knee, f"{term.ns:.4g}", quantity.unit

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from calibrate.measured.compare import LATENCIES, Comparison
+from calibrate.measured.compare import LATENCIES, RunComparison
 from calibrate.measured.host_fit import HostFit
 from sim.latency.host_times import HostTimes
 from sim.scenario.load import LoadedScenario
@@ -77,7 +77,7 @@ def fit_document(
     }
 
 
-def _errors(comparison: Comparison) -> dict[str, Any]:
+def _errors(comparison: RunComparison) -> dict[str, Any]:
     return {
         name: {
             "mean_error_pct": _short(errors.values["mean"].error_pct),

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple
 
-from calibrate.measured.compare import LATENCIES, Comparison, Value
+from calibrate.measured.compare import LATENCIES, ComparedValue, RunComparison
 from calibrate.measured.over_time import OverTime
 from calibrate.measured.pairs import Pairs, Selection
 from calibrate.measured.validate import MeasuredValidation
@@ -43,7 +43,7 @@ def tables(validation: MeasuredValidation) -> Iterator[Table]:
         yield over_time_table(validation.over_time)
 
 
-def latency_table(comparison: Comparison) -> Table:
+def latency_table(comparison: RunComparison) -> Table:
     """Each statistic of each latency, then makespan and throughput."""
     rows: list[tuple[str, ...]] = []
     for name, errors in comparison.latencies.items():
@@ -67,7 +67,7 @@ def over_time_table(over_time: OverTime) -> Table:
     return Table(columns_of((samples,), headers, to_text=number), rows)
 
 
-def _cells(value: Value) -> tuple[str, str, str]:
+def _cells(value: ComparedValue) -> tuple[str, str, str]:
     error = number_as("+.2f", value.error_pct)
     return number(value.measured), number(value.simulated), error
 

@@ -14,8 +14,7 @@ from sim.sglang.cache.manager import KVCacheManager
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.policies.policy import SchedulePolicy
 from sim.sglang.request import SglangDecision, SglangLaunch, SglangRequest
-from sim.sglang.scheduler.batching import build_batching
-from sim.sglang.scheduler.decode_turns import DecodeTurns
+from sim.sglang.scheduler.batching import DecodeTurns, build_batching
 from sim.sglang.scheduler.holdings import SglangHoldings
 from sim.sglang.scheduler.packing import build_admission
 from sim.sglang.scheduler.preemption import preempt_for
