@@ -3,12 +3,12 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.des.routers.prefix_aware import PrefixAware
+from sim.des.routers.router import LeastLoaded, RoundRobin
 from sim.des.routers.session_sticky import SessionSticky
-from sim.des.routers.simple import LeastLoaded, RoundRobin
 from sim.sglang.config import SchedulerConfig
 from sim.testing.random_scenarios import random_scenarios
 from sim.testing.serve import linear_latency, serve
@@ -57,7 +57,6 @@ def outcome(scenario, workload, router, **how):
 
 
 @kinds
-@settings(max_examples=80)
 @given(scenario=random_scenarios(), replicas=st.integers(2, 4))
 def test_router_any_scenario_chooses_alike_with_and_without_fast_forward(kind, scenario, replicas):
     """Loads at an arrival are the same, whether the steps around it were taken one by one."""

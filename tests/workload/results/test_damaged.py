@@ -31,9 +31,7 @@ WRITERS = [
     result_files.sglang_json_log,
     result_files.sglang_text_log,
 ]
-ANY_FILE = settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100, database=None
-)
+ANY_FILE = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], database=None)
 
 
 def places(value, path=()):
