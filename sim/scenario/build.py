@@ -55,7 +55,7 @@ def build(loaded: LoadedScenario, *, read_trace: TraceReader = read_trace) -> Bu
         InputError: one line, about the scenario's key or about a line of the file it refers to.
     """
     scenario, base_dir = loaded.scenario, loaded.base_dir
-    with placed(loaded):
+    with located_errors(loaded):
         model, hardware = load_shapes(scenario, base_dir)
         scheduler = scenario.scheduler.with_user_code(
             _scheduler_config(scenario, model, hardware), base_dir, user_code_error(loaded)
@@ -186,7 +186,7 @@ def _gib(num_bytes: float) -> str:
 
 
 @contextmanager
-def placed(loaded: LoadedScenario) -> Iterator[None]:
+def located_errors(loaded: LoadedScenario) -> Iterator[None]:
     """Raise errors about a key of the scenario again, with its file and line.
 
     Errors about another file are left as they are: they name it already.
