@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from calibrate.fingerprints import first_difference
 from sim.core.batch import ForwardMode
 from sim.core.errors import InputError
+from sim.families import DEFAULT_FAMILY, FAMILIES
 from sim.latency.features import StepFeatures, line_features
 from sim.latency.profile.format import Scheduling, Source
 from sim.runlog.run_log_file import RecordedRun, read_run_log
@@ -133,9 +134,8 @@ def _samples(log: RecordedRun) -> Iterator[Sample]:
 
 def _overlaps(scheduler: Mapping[str, Any]) -> bool:
     """Whether a log's settings overlap scheduling: a step is decided while the one before runs."""
-    if scheduler.get("family") == "vllm":
-        return bool(scheduler.get("async_scheduling"))
-    return not scheduler.get("disable_overlap_schedule", False)
+    family = FAMILIES.get(str(scheduler.get("family")), FAMILIES[DEFAULT_FAMILY])
+    return family.overlaps(scheduler)
 
 
 def device_work_ns(step: Line) -> float:
