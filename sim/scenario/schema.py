@@ -61,11 +61,14 @@ AnySchedulerSection = Annotated[
 
 
 class SloSection(StrictModel):
-    """What a request must meet to count as good; an absent limit is always met."""
+    """What a request must meet to count as good. A limit that is absent is always met."""
 
     ttft_ms: Milliseconds | None = None
+    """Longest time to first token. Unit: ms."""
     tpot_ms: Milliseconds | None = None
+    """Longest time per output token after the first. Unit: ms."""
     e2e_latency_ms: Milliseconds | None = None
+    """Longest time from arrival to the last token. Unit: ms."""
 
 
 # Sections that say nothing of a single run: what to run, and what to draw of it.
@@ -73,21 +76,38 @@ BESIDE_THE_RUN = frozenset({"sweep", "report", "tune"})
 
 
 class Scenario(StrictModel):
-    """A whole scenario. Paths in it are relative to the directory of its file."""
+    """A whole scenario. Paths in it are relative to the folder of its file."""
 
     name: Name
+    """Names the run's files and tables. At most 100 printable characters, no slashes."""
     seed: int = Field(default=0, ge=0)
+    """Seed of every random draw of the workload. At most 2**63 - 1."""
     model: NonEmpty | None = None
+    """Shapes of the served model: a name of the table
+    (docs/explanation/latency.md#model-shapes), or the path of a Hugging Face `config.json`. A
+    roofline and a derived pool size need it."""
     hardware: NonEmpty | None = None
+    """The accelerator: `h200-sxm`, `h100-sxm`, `a100-80gb-sxm` or `rtx-4090`. A roofline and a
+    derived pool size need it."""
     latency: LatencyConfig
+    """How long a step takes."""
     workload: WorkloadConfig
+    """What is asked of the server."""
     scheduler: AnySchedulerSection = SchedulerSection()
+    """Settings of every replica's scheduler. Its keys depend on its `family`."""
     replicas: int = Field(default=1, ge=1, le=4096)
+    """Number of identical servers. Unit: servers."""
     router: RouterConfig = RoundRobinConfig(kind="round-robin")
+    """Which replica a request goes to. A name alone is short for a section: `router:
+    least-loaded` means `router: {kind: least-loaded}`."""
     slo: SloSection = SloSection()
+    """What a request must meet to count as good."""
     sweep: SweepSection | None = None
+    """Values to try for keys of this scenario. Only `simulate sweep` reads it."""
     report: ReportSection | None = None
+    """What to draw of the sweep. Only `simulate report` reads it."""
     tune: TuneSection | None = None
+    """Ranges to search for the best settings. Only `simulate tune` reads it."""
 
     @model_validator(mode="after")
     def _check_pool_is_known(self) -> Self:
