@@ -11,13 +11,13 @@ from pydantic import ValidationError
 from calibrate.arrivals import ArrivedWorkload
 from sim.core.errors import InputError
 from sim.engine.decision import DECIDED_FIELDS
+from sim.engine.server_config import ServerConfig
 from sim.latency.features import line_features
 from sim.runlog import RunLog
 from sim.runlog.load import load_run_log
 from sim.runlog.run_log_file import RecordedRun, read_run_log
 from sim.scenario.build import scheduler_config_with_pool
 from sim.scenario.schema import Scenario
-from sim.scheduler.settings import ServerConfig
 from sim.workload.build import build_workload
 from sim.workload.workload import ScriptedRequest, Workload
 

@@ -15,11 +15,11 @@ from tempfile import TemporaryDirectory
 from calibrate.alike import AlikeLatency
 from calibrate.rebuild import RebuiltRun
 from sim.des.run import RunOptions, simulate
-from sim.engine.build import build_engine
 from sim.engine.decision import Divergence
+from sim.engine.page_pool import PageCounts
 from sim.engine.replay import Replay, replay
 from sim.engine.scripted import ScriptedExecutor
-from sim.kvcache.page_pool import PageCounts
+from sim.families import build_engine
 from sim.latency.model import LatencyModel
 from sim.latency.profile import ProfileLatency
 from sim.latency.profile_format import LatencyProfile

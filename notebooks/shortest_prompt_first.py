@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from sim.scheduler.policy import CacheBlind, QueueView
-from sim.scheduler.request import Request
+from sim.engine.request import Request
+from sim.sglang.policies.policy import CacheBlind, QueueView
 
 _LATE_NS = 5_000_000_000
 

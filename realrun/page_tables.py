@@ -8,7 +8,7 @@ from realrun.batch_plan import BatchPlan, Bools, Int32s, Int64s, plan_batch
 from sim.core.batch import Batch, ForwardMode
 from sim.core.errors import InvariantError
 from sim.engine.core import EngineCore
-from sim.kvcache.page_pool import PageIdSpan, Span
+from sim.engine.page_pool import PageIdSpan, Span
 
 _FIRST_COLUMNS = 64
 

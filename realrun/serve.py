@@ -18,8 +18,9 @@ from realrun.tokens import ForcedTokens, GreedyTokens, Tokens
 from realrun.traffic import Traffic
 from sim import __version__
 from sim.core.errors import InputError
-from sim.engine.build import build_engine
-from sim.kvcache.page_pool import PageIds
+from sim.engine.page_pool import PageIds
+from sim.engine.server_config import ServerConfig
+from sim.families import build_engine
 from sim.runlog.json_lines import Line
 from sim.scenario.build import (
     placed,
@@ -28,8 +29,7 @@ from sim.scenario.build import (
 )
 from sim.scenario.load import LoadedScenario
 from sim.scenario.schema import host_cache_of
-from sim.scenario.vllm_section import VllmSection
-from sim.scheduler.settings import ServerConfig
+from sim.vllm.section import VllmSection
 from sim.workload.build import build_workload
 from sim.workload.workload import Workload
 

@@ -5,16 +5,16 @@ from typing import NamedTuple, get_args
 from pydantic import BaseModel
 
 from sim.latency.config import LatencyConfig
-from sim.scenario.admission_section import AdmissionConfig
-from sim.scenario.fairness_section import FairnessConfig
-from sim.scenario.host_cache_section import HostCacheSection
 from sim.scenario.report_section import Plot, ReportSection
 from sim.scenario.router_section import RouterConfig
-from sim.scenario.scheduler_section import SchedulerSection
 from sim.scenario.schema import Scenario, SloSection
 from sim.scenario.sweep_section import Draw, RandomSection, SweepSection
 from sim.scenario.tune_section import IntRange, TuneSection, UniformRange
-from sim.scenario.vllm_section import VllmSection
+from sim.sglang.section.admission import AdmissionConfig
+from sim.sglang.section.fairness import FairnessConfig
+from sim.sglang.section.host_cache import HostCacheSection
+from sim.sglang.section.scheduler import SchedulerSection
+from sim.vllm.section import VllmSection
 from sim.workload.arrivals import Arrivals, ThinkTime
 from sim.workload.config import MixPart, SystemPrompts, WorkloadConfig
 from sim.workload.lengths import LengthDistribution

@@ -20,25 +20,21 @@ def type_in_words(schema: Schema, link_to: Callable[[str], str]) -> str:
         schema: its JSON schema. `null`, which the default column shows, is left out.
         link_to: a link to the section that a model of this name describes.
     """
-    if "const" in schema:
-        return f"`{schema['const']}`"
-    if "enum" in schema:
-        *others, last = (f"`{value}`" for value in schema["enum"])
-        return f"{', '.join(others)} or {last}"
-    if "$ref" in schema:
-        return link_to(schema["$ref"].rpartition("/")[2])
+    if "$ref" in schema or "properties" in schema:
+        return link_to(schema.get("$ref", schema.get("title", "")).rpartition("/")[2])
     arms = [arm for arm in schema.get("anyOf", ()) if arm.get("type") != "null"]
     if arms:
         return " or ".join(type_in_words(arm, link_to) for arm in arms)
     if "oneOf" in schema:
         # The arms of a union are described one below the other, in one section.
         return " or ".join(dict.fromkeys(type_in_words(arm, link_to) for arm in schema["oneOf"]))
-    if "properties" in schema:
-        return link_to(schema["title"])
     return _plain_type(schema, link_to)
 
 
 def _plain_type(schema: Schema, link_to: Callable[[str], str]) -> str:
+    if values := schema.get("enum", [schema["const"]] if "const" in schema else ()):
+        *others, last = (f"`{value}`" for value in values)
+        return f"{', '.join(others)} or {last}" if others else last
     kind = schema.get("type")
     if kind == "array":
         items = type_in_words(schema["items"], link_to)

@@ -20,7 +20,7 @@ from sim.core.atomic import check_target
 from sim.core.errors import InputError
 from sim.report.progress import Progress
 from sim.runlog.run_log_file import write_run_log
-from sim.scenario.scheduler_section import DEFAULT_MEM_FRACTION_STATIC
+from sim.sglang.section.scheduler import DEFAULT_MEM_FRACTION_STATIC
 
 _MAX_ROWS = 256
 # A CPU takes seconds for what a GPU does in milliseconds.

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from sim.commands.output import print_line
 from sim.core.errors import InputError
-from sim.engine.build import build_engine
 from sim.engine.decision import DECIDED_FIELDS, HOST_FIELDS, Divergence
+from sim.engine.page_pool import PageCounts
 from sim.engine.replay import Replay, replay
 from sim.engine.scripted import ScriptedExecutor
-from sim.kvcache.page_pool import PageCounts
+from sim.families import build_engine
 from sim.runlog.json_lines import Line
 from sim.runlog.read import read_decisions
 from sim.scenario.build import BuiltScenario, build

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from sim.scenario.scheduler_section import SchedulerSection
-from sim.scenario.vllm_section import VllmSection
+from sim.sglang.section.scheduler import SchedulerSection
+from sim.vllm.section import VllmSection
 from sim.workload.results.model import ImportedRequest, ServerFacts
 
 # More than servers keep free of context and pool (docs/sglang.md, rule 1).

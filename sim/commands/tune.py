@@ -12,8 +12,8 @@ from sim.commands.result_files import ResultFiles
 from sim.commands.sweep_point import run_point
 from sim.commands.tune_results import error_of, launch_of, results_of
 from sim.core.errors import InputError
+from sim.engine.launch_command import Launch
 from sim.report.files import make_directory
-from sim.report.launch import Launch
 from sim.report.progress import Progress
 from sim.report.sweep_files import remove_results
 from sim.report.tune_files import tune_json, write_tune_results

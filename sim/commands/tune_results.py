@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from sim.report.launch import Launch
-from sim.report.sglang_flags import sglang_launch
+from sim.engine.launch_command import Launch
 from sim.report.tune_results import METRICS, TrialResult, TuneResults
-from sim.report.vllm_flags import vllm_launch
-from sim.scenario.vllm_section import VllmSection
+from sim.sglang.launch_flags import sglang_launch
 from sim.sweep.plan import canonical
 from sim.sweep.tune import Trial
 from sim.sweep.tune_plan import TunePlan
+from sim.vllm.launch_flags import vllm_launch
+from sim.vllm.section import VllmSection
 
 # The section whose keys SGLang may have flags for.
 _OURS = "scheduler"

@@ -12,14 +12,14 @@ from sim.des.journal import Journal, Watcher
 from sim.des.routers.router import Router
 from sim.des.routers.simple import RoundRobin
 from sim.des.server import Server
-from sim.engine.build import build_engine
 from sim.engine.check import check_engine
+from sim.engine.page_pool import PageCounts, PagePool
 from sim.engine.scripted import ScriptedExecutor
-from sim.kvcache.page_pool import PageCounts, PagePool
+from sim.engine.server_config import ServerConfig
+from sim.families import build_engine
 from sim.latency.model import LatencyModel
 from sim.runlog import RunLog
 from sim.runlog.decisions import DecisionLog
-from sim.scheduler.settings import ServerConfig
 from sim.workload.workload import ScriptedRequest, Workload
 
 PoolFactory = Callable[[int, int], PagePool[Any]]

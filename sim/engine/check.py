@@ -4,12 +4,12 @@ from collections import Counter
 
 from sim.core.errors import InvariantError
 from sim.core.request import Status
-from sim.engine.check_blocks import check_blocks
-from sim.engine.check_host import check_host_tier
 from sim.engine.core import EngineCore
-from sim.kvcache.blocks.manager import BlockManager
-from sim.kvcache.manager import KVCacheManager
-from sim.kvcache.radix_node import RadixNode
+from sim.sglang.cache.manager import KVCacheManager
+from sim.sglang.cache.radix_node import RadixNode
+from sim.sglang.check_host import check_host_tier
+from sim.vllm.cache.manager import BlockManager
+from sim.vllm.check import check_blocks
 
 
 def check_engine(engine: EngineCore) -> None:

@@ -19,13 +19,13 @@ from sim.core.batch import Batch, ForwardMode, PrefillRow, StepOutput
 from sim.core.errors import InvariantError
 from sim.core.request import RequestSpec, Status
 from sim.engine.fast_forward import DecodeRun, decode_horizon, take_decode_steps
+from sim.engine.kv_memory import KVMemory
+from sim.engine.launch import Launch
 from sim.engine.protocols import Executor
 from sim.engine.records import Preempted, RequestRecord, StepState
+from sim.engine.request import NEVER_NS, Request
+from sim.engine.scheduler import BaseScheduler
 from sim.engine.token_clock import TokenClock
-from sim.kvcache.memory import KVMemory
-from sim.scheduler.base import BaseScheduler
-from sim.scheduler.launch import Launch
-from sim.scheduler.request import NEVER_NS, Request
 
 
 class EngineCore:

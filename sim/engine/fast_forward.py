@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.core.batch import ForwardMode
-from sim.kvcache.memory import KVMemory
-from sim.scheduler.base import BaseScheduler
-from sim.scheduler.launch import Launch
-from sim.scheduler.page_demand import PageDemand
+from sim.engine.kv_memory import KVMemory
+from sim.engine.launch import Launch
+from sim.engine.page_demand import PageDemand
+from sim.engine.scheduler import BaseScheduler
 
 # Bounds the arrays of one run; longer runs are taken in pieces.
 _LONGEST_RUN = 4096

@@ -9,7 +9,7 @@ from array import array
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.scheduler.request import NEVER_NS, Request
+from sim.engine.request import NEVER_NS, Request
 
 
 class TokenClock:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from sim.core.wording import KeyPath, describe, did_you_mean, shorten
 from sim.report.design import Design, divide, same
 from sim.report.metric_names import COLD, HOT, TENANTS, MetricName, metric_names
 from sim.scenario.report_section import (
@@ -15,8 +16,6 @@ from sim.scenario.report_section import (
     ScatterPlot,
     TradeOffPlot,
 )
-from sim.scenario.wording import describe, did_you_mean, shorten
-from sim.scenario.yaml_loader import KeyPath
 
 MAX_PANELS = 12
 ALL = "all"

@@ -7,13 +7,13 @@ from matplotlib.figure import Figure
 from pydantic import ValidationError
 
 from sim.core.errors import InputError
+from sim.core.wording import dotted
 from sim.report.automatic import automatic_plots
 from sim.report.figures.canvas import Drawn
 from sim.report.figures.draw import draw_plot
 from sim.report.plot_check import check_report, tenants_of
 from sim.report.sweep_data import SweepData
 from sim.scenario.report_section import ReportSection
-from sim.scenario.wording import dotted
 
 
 def report_section(content: Mapping[str, Any], data: SweepData) -> ReportSection:

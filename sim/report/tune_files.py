@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from sim.core.atomic import atomic_path
+from sim.engine.launch_command import Launch
 from sim.report.confidence import MeanInterval
-from sim.report.launch import Launch
 from sim.report.sweep_files import write_csv
 from sim.report.tune_results import METRICS, Difference, TrialResult, TuneResults
 

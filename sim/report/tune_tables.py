@@ -6,8 +6,8 @@ from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
+from sim.engine.launch_command import Launch
 from sim.report.confidence import MIN_RUNS, MeanInterval
-from sim.report.launch import Launch
 from sim.report.numbers import number
 from sim.report.sweep_tables import interval_text, short_names, value_text
 from sim.report.tune_results import METRICS, OWN, TrialResult, TuneResults

@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from sim.core.errors import InputError
+from sim.engine.server_config import ServerConfig
 from sim.latency.config import RecordedLatencyConfig, build_latency, num_devices
 from sim.latency.hardware import Hardware, load_hardware
 from sim.latency.loading import LoadingLatency
@@ -15,9 +16,8 @@ from sim.latency.shape_files import load_model_shape
 from sim.latency.shapes import ModelShape
 from sim.scenario.load import POLICY_KEY, LoadedScenario
 from sim.scenario.schema import Scenario, host_cache_of
-from sim.scenario.user_policy import Fail, is_user_policy, load_user_policy
-from sim.scheduler.config import SchedulerConfig
-from sim.scheduler.settings import ServerConfig
+from sim.sglang.config import SchedulerConfig
+from sim.sglang.user_policy import Fail, is_user_policy, load_user_policy
 from sim.workload.build import build_workload
 from sim.workload.traces.read import TraceReader, read_trace
 from sim.workload.workload import Workload

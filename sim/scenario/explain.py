@@ -8,10 +8,9 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from sim.core.errors import InputError
+from sim.core.wording import KeyPath, describe, did_you_mean, one_line, unknown_value
 from sim.scenario.origins import Origins
 from sim.scenario.sections import Place, Sections
-from sim.scenario.wording import describe, did_you_mean, unknown_value
-from sim.scenario.yaml_loader import KeyPath, one_line
 
 _NOUNS = {
     "int_type": "a whole number",

@@ -10,12 +10,13 @@ from typing import cast
 from pydantic import ValidationError
 
 from sim.core.errors import InputError
+from sim.core.wording import KeyPath
 from sim.scenario.origins import Origins
 from sim.scenario.overrides import Change, Data, apply_changes, apply_overrides
-from sim.scenario.scheduler_section import SchedulerSection
 from sim.scenario.schema import BESIDE_THE_RUN, Scenario
-from sim.scenario.user_policy import is_user_policy, source_hash
-from sim.scenario.yaml_loader import KeyPath, YamlValue, parse_yaml_mapping, read_yaml_file
+from sim.scenario.yaml_loader import YamlValue, parse_yaml_mapping, read_yaml_file
+from sim.sglang.section.scheduler import SchedulerSection
+from sim.sglang.user_policy import is_user_policy, source_hash
 
 POLICY_KEY: KeyPath = ("scheduler", "schedule_policy")
 

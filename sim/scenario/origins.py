@@ -3,8 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from sim.scenario.wording import dotted
-from sim.scenario.yaml_loader import KeyPath
+from sim.core.wording import KeyPath, dotted
 
 
 @dataclass(frozen=True, slots=True)

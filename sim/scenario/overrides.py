@@ -5,9 +5,9 @@ from copy import deepcopy
 from typing import NamedTuple
 
 from sim.core.errors import InputError
+from sim.core.wording import KeyPath, describe, dotted, one_line, shorten
 from sim.scenario.origins import Origins
-from sim.scenario.wording import describe, dotted, shorten
-from sim.scenario.yaml_loader import KeyPath, YamlValue, one_line, parse_yaml_value
+from sim.scenario.yaml_loader import YamlValue, parse_yaml_value
 
 Data = dict[str, YamlValue]
 

@@ -12,7 +12,7 @@ from pydantic import (
 )
 
 from sim.core.units import seconds_to_ns
-from sim.scenario.wording import describe, unknown_value
+from sim.core.wording import describe, unknown_value
 from sim.strict_model import StrictModel
 
 _MOST = 2**31 - 1

@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 
 from sim.latency.config import LatencyConfig
-from sim.scenario.host_cache_section import HostCacheSection
 from sim.scenario.later import LoadedLater
 from sim.scenario.router_section import RoundRobinConfig, RouterConfig
-from sim.scenario.scheduler_section import SchedulerSection
-from sim.scenario.vllm_section import VllmSection
+from sim.sglang.section.host_cache import HostCacheSection
+from sim.sglang.section.scheduler import SchedulerSection
 from sim.strict_model import StrictModel
+from sim.vllm.section import VllmSection
 from sim.workload.config import WorkloadConfig
 
 if TYPE_CHECKING:

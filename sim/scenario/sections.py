@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from sim.scenario.yaml_loader import KeyPath
+from sim.core.wording import KeyPath
 
 _Schema = Mapping[str, Any]
 

@@ -12,10 +12,10 @@ from pathlib import Path
 import yaml
 
 from sim.core.errors import InputError
+from sim.core.wording import KeyPath, one_line
 from sim.scenario.yaml_scalars import Scalar, parse_plain_scalar
 
 YamlValue = Scalar | list["YamlValue"] | dict[str, "YamlValue"]
-KeyPath = tuple[str | int, ...]
 
 MAX_BYTES = 1 << 20
 _MAX_DEPTH = 64
@@ -193,12 +193,3 @@ class _Builder:
 
 def _line(event: yaml.Event) -> int:
     return event.start_mark.line + 1 if event.start_mark else 1
-
-
-def one_line(text: str) -> str:
-    """The text with line breaks and other unprintable characters escaped."""
-    if text.isprintable():
-        return text
-    return "".join(
-        char if char.isprintable() else char.encode("unicode_escape").decode() for char in text
-    )

@@ -8,12 +8,12 @@ from math import prod
 from typing import cast
 
 from sim.core.errors import InputError
+from sim.core.wording import KeyPath, shorten
 from sim.scenario.load import LoadedScenario, vary
 from sim.scenario.overrides import Change
 from sim.scenario.schema import BESIDE_THE_RUN
 from sim.scenario.sweep_section import SweepSection
-from sim.scenario.wording import shorten
-from sim.scenario.yaml_loader import KeyPath, YamlValue
+from sim.scenario.yaml_loader import YamlValue
 from sim.sweep.draws import draw_settings
 
 Settings = Mapping[str, YamlValue]

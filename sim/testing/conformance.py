@@ -16,7 +16,7 @@ from typing import Any
 
 from sim.des.run import PoolFactory, RunOptions, simulate
 from sim.engine.decision import DECIDED_FIELDS, Divergence
-from sim.kvcache.page_pool import PageCounts
+from sim.engine.page_pool import PageCounts
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario_text
 

@@ -12,18 +12,18 @@ import numpy as np
 
 from sim.core.batch import Batch
 from sim.core.request import RequestSpec
-from sim.engine.build import build_engine
 from sim.engine.decision import decode_crc, describe_decision
+from sim.engine.page_pool import PageIds
 from sim.engine.records import RequestRecord
 from sim.engine.scripted import ScriptedExecutor
-from sim.kvcache.page_pool import PageIds
+from sim.engine.server_config import ServerConfig
+from sim.families import build_engine
 from sim.latency.features import step_features
 from sim.latency.model import LatencyModel
 from sim.runlog.json_lines import Line
 from sim.runlog.run_log_file import RecordedRun, request_line
 from sim.scenario.build import build_scheduler_config
 from sim.scenario.load import LoadedScenario
-from sim.scheduler.settings import ServerConfig
 from sim.workload.build import build_workload
 from sim.workload.workload import ScriptedRequest
 

@@ -7,17 +7,17 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
-from sim.kvcache.eviction import EVICTION_POLICIES
-from sim.kvcache.host_settings import HostCacheSettings
+from sim.engine.server_config import ServerConfig
 from sim.latency.linear import LinearLatency
 from sim.latency.loading import LoadingLatency, LoadTimes
 from sim.latency.model import LatencyModel
-from sim.scheduler.batching import StaticSettings
-from sim.scheduler.config import SchedulerConfig
-from sim.scheduler.fairness import AgingTokens, FairnessSettings, FairnessT, ForceFifo, KLpm
-from sim.scheduler.packing import PackSettings
-from sim.scheduler.policy import POLICIES, PRIORITY_POLICIES
-from sim.scheduler.settings import ServerConfig
+from sim.sglang.cache.eviction import EVICTION_POLICIES
+from sim.sglang.cache.host_settings import HostCacheSettings
+from sim.sglang.config import SchedulerConfig
+from sim.sglang.policies.policy import POLICIES, PRIORITY_POLICIES
+from sim.sglang.scheduler.batching import StaticSettings
+from sim.sglang.scheduler.fairness import AgingTokens, FairnessSettings, FairnessT, ForceFifo, KLpm
+from sim.sglang.scheduler.packing import PackSettings
 from sim.testing.random_vllm_configs import vllm_configs
 from sim.testing.workloads import ListWorkload, scripted
 from sim.workload.workload import ScriptedRequest, Turn

@@ -2,7 +2,7 @@
 
 from hypothesis import strategies as st
 
-from sim.scheduler.vllm.config import VllmConfig
+from sim.vllm.config import VllmConfig
 
 _BLOCK_SIZES = (1, 2, 4, 16, 16, 64)
 

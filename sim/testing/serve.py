@@ -9,11 +9,11 @@ from typing import Any
 
 from sim.des.routers.router import Router
 from sim.des.run import PoolFactory, RunOptions, simulate
-from sim.kvcache.page_pool import PageCounts
+from sim.engine.page_pool import PageCounts
+from sim.engine.server_config import ServerConfig
 from sim.latency.linear import LinearLatency
 from sim.latency.model import LatencyModel
 from sim.runlog import RunLog
-from sim.scheduler.settings import ServerConfig
 from sim.workload.workload import Workload
 
 

@@ -5,14 +5,14 @@ import pytest
 
 from sim.core.request import RequestSpec
 from sim.core.tokens import SegmentPrompt, stream_token_ids
-from sim.kvcache.manager import KVCacheManager
-from sim.kvcache.page_pool import PageCounts, PageIds
-from sim.kvcache.radix_cache import RadixCache
-from sim.kvcache.request_kv import RequestKV
-from sim.scheduler.config import SchedulerConfig
-from sim.scheduler.policy import POLICIES, build_policy
-from sim.scheduler.request import Request
-from sim.scheduler.waiting import WaitingQueue
+from sim.engine.page_pool import PageCounts, PageIds
+from sim.engine.request import Request
+from sim.sglang.cache.manager import KVCacheManager
+from sim.sglang.cache.radix_cache import RadixCache
+from sim.sglang.cache.request_kv import RequestKV
+from sim.sglang.config import SchedulerConfig
+from sim.sglang.policies.policy import POLICIES, build_policy
+from sim.sglang.scheduler.waiting_queue import WaitingQueue
 
 pytestmark = pytest.mark.benchmark_suite
 

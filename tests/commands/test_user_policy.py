@@ -12,8 +12,8 @@ from sim.cli import main
 from sim.commands.run import run_built
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario
-from sim.scenario.user_policy import load_user_policy
-from sim.scheduler.config import SchedulerConfig
+from sim.sglang.config import SchedulerConfig
+from sim.sglang.user_policy import load_user_policy
 from sim.testing.contracts import SchedulePolicyContract
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "policies.md"
@@ -21,7 +21,7 @@ EXAMPLE = "my_policy:ShortestPromptFirst"
 BUSY = ("--set", "scheduler.max_running_requests=2")
 KEY = "study.yaml:17: scheduler.schedule_policy: "
 POLICY = """\
-from sim.scheduler.policy import CacheBlind
+from sim.sglang.policies.policy import CacheBlind
 
 class Mine(CacheBlind):
     def order(self, waiting, view):
@@ -118,7 +118,7 @@ def test_user_policy_run_is_the_same_step_by_step_and_when_replayed(simulate, wi
 
 def test_user_policy_copy_of_ours_decides_as_ours(simulate, with_policy, scenario):
     """The way a policy is loaded changes no decision."""
-    text = "from sim.scheduler.policy import LongestPrefixMatch\n"
+    text = "from sim.sglang.policies.policy import LongestPrefixMatch\n"
     Path("mine.py").write_text(f"{text}class Mine(LongestPrefixMatch): pass\n", encoding="utf-8")
     simulate("run", scenario, *BUSY, "--decisions", "a.jsonl")
     simulate("run", with_policy("mine:Mine"), *BUSY, "--decisions", "b.jsonl")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from sim.kvcache.page_pool import PageCounts, PageIds
+from sim.engine.page_pool import PageCounts, PageIds
 from sim.testing.conformance import find_cases, first_divergence, serve_case
 
 CASES = find_cases(Path(__file__).parent / "cases")

@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from sim.des.run import simulate
-from sim.scheduler.config import SchedulerConfig
+from sim.sglang.config import SchedulerConfig
 from sim.testing.serve import linear_latency
 from sim.testing.workloads import ListWorkload, scripted
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sim.scheduler.config import SchedulerConfig
+from sim.sglang.config import SchedulerConfig
 from sim.testing.serve import linear_latency, serve
 from sim.testing.workloads import ListWorkload, scripted
 from sim.workload.workload import Turn

@@ -14,7 +14,7 @@ import pytest
 from sim.core.errors import InputError
 from sim.des.run import RunOptions, simulate
 from sim.latency.recorded import RecordedLatency
-from sim.scheduler.config import SchedulerConfig
+from sim.sglang.config import SchedulerConfig
 from sim.testing.serve import linear_latency, serve
 from sim.testing.workloads import ListWorkload, scripted
 

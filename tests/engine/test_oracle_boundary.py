@@ -4,10 +4,10 @@ from hypothesis import given, settings
 
 from sim.core.batch import ForwardMode
 from sim.core.errors import InvariantError
-from sim.engine.build import build_engine
 from sim.engine.check import check_engine
+from sim.engine.page_pool import PageIds
 from sim.engine.scripted import ScriptedExecutor
-from sim.kvcache.page_pool import PageIds
+from sim.families import build_engine
 from sim.testing.random_scenarios import random_scenarios
 
 

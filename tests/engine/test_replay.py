@@ -5,10 +5,10 @@ from dataclasses import replace
 
 from hypothesis import given, settings
 
-from sim.engine.build import build_engine
+from sim.engine.page_pool import PageIds
 from sim.engine.replay import Replay, replay
 from sim.engine.scripted import ScriptedExecutor
-from sim.kvcache.page_pool import PageIds
+from sim.families import build_engine
 from sim.testing.random_scenarios import random_scenarios
 from sim.testing.serve import serve
 

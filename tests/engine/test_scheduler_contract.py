@@ -2,9 +2,9 @@
 
 import pytest
 
-from sim.scheduler.config import SchedulerConfig
-from sim.scheduler.vllm.config import VllmConfig
+from sim.sglang.config import SchedulerConfig
 from sim.testing.contracts import SchedulerContract
+from sim.vllm.config import VllmConfig
 
 OF_SGLANG = {
     "whole prompts": {"chunked_prefill_size": -1},

@@ -5,12 +5,12 @@ import json
 import pytest
 
 from sim.des.run import simulate
-from sim.kvcache.host_settings import HostCacheSettings
 from sim.latency.loading import LoadingLatency, LoadTimes
 from sim.report.metrics import summarise
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario_text
-from sim.scheduler.config import SchedulerConfig
+from sim.sglang.cache.host_settings import HostCacheSettings
+from sim.sglang.config import SchedulerConfig
 from sim.testing.serve import linear_latency, serve
 from sim.testing.workloads import ListWorkload, scripted
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sim.scheduler.config import SchedulerConfig
-from sim.scheduler.fairness import FairnessT
-from sim.scheduler.policy import POLICIES
+from sim.sglang.config import SchedulerConfig
+from sim.sglang.policies.policy import POLICIES
+from sim.sglang.scheduler.fairness import FairnessT
 from sim.testing.random_scenarios import random_scenarios, scheduler_configs
 from sim.testing.serve import linear_latency, serve
 from sim.testing.workloads import ListWorkload, scripted

@@ -3,9 +3,9 @@
 import pytest
 from hypothesis import given, settings
 
-from sim.kvcache.page_pool import PageIds
+from sim.engine.page_pool import PageIds
 from sim.report.occupancy import occupancy_metrics
-from sim.scheduler.config import SchedulerConfig
+from sim.sglang.config import SchedulerConfig
 from sim.testing.random_scenarios import RandomScenario, random_scenarios
 from sim.testing.serve import serve
 from sim.testing.workloads import ListWorkload, scripted

@@ -7,10 +7,10 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sim.kvcache.host_settings import HostCacheSettings
-from sim.kvcache.page_pool import PageIds
+from sim.engine.page_pool import PageIds
 from sim.latency.loading import LoadingLatency, LoadTimes
-from sim.scheduler.config import SchedulerConfig
+from sim.sglang.cache.host_settings import HostCacheSettings
+from sim.sglang.config import SchedulerConfig
 from sim.testing.serve import linear_latency, serve
 from sim.testing.workloads import ListWorkload, scripted
 from sim.workload.workload import Turn

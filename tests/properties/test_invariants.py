@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sim.scheduler.config import SchedulerConfig
+from sim.sglang.config import SchedulerConfig
 from sim.testing.random_scenarios import random_scenarios
 from sim.testing.serve import serve
 from sim.testing.workloads import ListWorkload, scripted

@@ -8,12 +8,12 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from sim.latency.recorded import RecordedLatency
-from sim.scheduler.config import SchedulerConfig
-from sim.scheduler.fairness import FairnessT
-from sim.scheduler.vllm.config import VllmConfig
+from sim.sglang.config import SchedulerConfig
+from sim.sglang.scheduler.fairness import FairnessT
 from sim.testing.random_scenarios import random_scenarios
 from sim.testing.serve import linear_latency, serve
 from sim.testing.workloads import ListWorkload, scripted
+from sim.vllm.config import VllmConfig
 from sim.workload.workload import Turn
 
 _PLENTY_TOKENS = 100_000

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sim.des.routers.prefix_aware import PrefixAware
 from sim.des.routers.session_sticky import SessionSticky
 from sim.des.routers.simple import LeastLoaded, RoundRobin
-from sim.scheduler.config import SchedulerConfig
+from sim.sglang.config import SchedulerConfig
 from sim.testing.random_scenarios import random_scenarios
 from sim.testing.serve import linear_latency, serve
 from sim.testing.workloads import ListWorkload, scripted

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sim.scheduler.vllm.config import VllmConfig
 from sim.testing.random_scenarios import random_scenarios
 from sim.testing.random_vllm_configs import vllm_configs
 from sim.testing.serve import linear_latency, serve
 from sim.testing.workloads import ListWorkload, scripted
+from sim.vllm.config import VllmConfig
 
 MS = 1_000_000
 policies = pytest.mark.parametrize("policy", ["fcfs", "priority"])

@@ -6,9 +6,9 @@ import pytest
 
 from realrun.rig import RunnerOptions, rig
 from realrun.serve import serve
-from sim.scheduler.config import SchedulerConfig
-from sim.scheduler.vllm.config import VllmConfig
+from sim.sglang.config import SchedulerConfig
 from sim.testing.workloads import ListWorkload, scripted
+from sim.vllm.config import VllmConfig
 
 ROOMY = SchedulerConfig(
     page_size=16,

@@ -7,19 +7,19 @@ import pytest
 
 from realrun.rig import RunnerOptions, rig
 from realrun.serve import serve
-from sim.engine.build import build_engine
+from sim.engine.page_pool import PageCounts
 from sim.engine.replay import Replay, replay
 from sim.engine.scripted import ScriptedExecutor
-from sim.kvcache.page_pool import PageCounts
+from sim.families import build_engine
 from sim.runlog.load import load_run_log
 from sim.runlog.run_log_file import RecordedRun
-from sim.scheduler.batching import StaticSettings
-from sim.scheduler.config import SchedulerConfig
-from sim.scheduler.fairness import FairnessT, KLpm
-from sim.scheduler.packing import PackSettings
-from sim.scheduler.policy import POLICIES, PRIORITY_POLICIES
-from sim.scheduler.vllm.config import VllmConfig
+from sim.sglang.config import SchedulerConfig
+from sim.sglang.policies.policy import POLICIES, PRIORITY_POLICIES
+from sim.sglang.scheduler.batching import StaticSettings
+from sim.sglang.scheduler.fairness import FairnessT, KLpm
+from sim.sglang.scheduler.packing import PackSettings
 from sim.testing.workloads import ListWorkload, scripted
+from sim.vllm.config import VllmConfig
 from sim.workload.workload import Turn
 
 MS = 1_000_000

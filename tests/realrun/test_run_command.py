@@ -257,7 +257,7 @@ def test_run_unknown_dtype_is_one_line(write, capsys):
 
 def test_run_with_a_policy_of_the_users_is_served_and_rebuilt(write, tmp_path):
     """The class beside the scenario orders a real server's queue, and its log can be replayed."""
-    text = "from sim.scheduler.policy import Fcfs\n\n\nclass Mine(Fcfs):\n    pass\n"
+    text = "from sim.sglang.policies.policy import Fcfs\n\n\nclass Mine(Fcfs):\n    pass\n"
     (tmp_path / "own_policy.py").write_text(text)
     path = write(scheduler={**SCENARIO["scheduler"], "schedule_policy": "own_policy:Mine"})
     assert run(path, "--log", str(tmp_path / "log.jsonl")) == 0

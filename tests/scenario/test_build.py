@@ -12,9 +12,9 @@ from sim.latency.linear import LinearLatency
 from sim.latency.shape_files import load_model_shape
 from sim.scenario.build import build, build_scheduler_config
 from sim.scenario.load import load_scenario, load_scenario_text
-from sim.scheduler.batching import StaticSettings
-from sim.scheduler.fairness import AgingTokens, FairnessT, ForceFifo, KLpm
-from sim.scheduler.packing import PackSettings
+from sim.sglang.scheduler.batching import StaticSettings
+from sim.sglang.scheduler.fairness import AgingTokens, FairnessT, ForceFifo, KLpm
+from sim.sglang.scheduler.packing import PackSettings
 
 DERIVED = ["scheduler.max_total_tokens=null", "model=llama-3.1-8b", "hardware=h200-sxm"]
 

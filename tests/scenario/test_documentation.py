@@ -3,9 +3,9 @@
 import json
 from pathlib import Path
 
-from sim.scenario.scheduler_section import DEFAULT_MEM_FRACTION_STATIC
 from sim.scenario.schema import Scenario
-from sim.scenario.vllm_section import DEFAULT_GPU_MEMORY_UTILIZATION
+from sim.sglang.section.scheduler import DEFAULT_MEM_FRACTION_STATIC
+from sim.vllm.section import DEFAULT_GPU_MEMORY_UTILIZATION
 from sim.workload.config import DEFAULT_BLOCK_SIZE
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "scenario.md"

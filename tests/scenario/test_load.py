@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from sim.core.errors import InputError
 from sim.scenario.load import load_scenario, load_scenario_text
 from sim.scenario.yaml_loader import parse_yaml_mapping
-from sim.scheduler.config import SchedulerConfig
-from sim.scheduler.policy import POLICIES
-from sim.scheduler.vllm.config import VllmConfig
+from sim.sglang.config import SchedulerConfig
+from sim.sglang.policies.policy import POLICIES
+from sim.vllm.config import VllmConfig
 
 LENGTHS = st.one_of(
     st.builds(lambda n: {"kind": "constant", "value": n}, st.integers(1, 1000)),

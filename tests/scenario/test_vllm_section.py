@@ -10,7 +10,7 @@ from sim.latency.hardware import load_hardware
 from sim.latency.shape_files import load_model_shape
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario_text
-from sim.scheduler.vllm.config import VllmConfig
+from sim.vllm.config import VllmConfig
 
 _SECTION = """\
 scheduler:

@@ -5,12 +5,7 @@ from pathlib import Path
 import pytest
 
 from sim.core.errors import InputError
-from sim.scenario.yaml_loader import (
-    MAX_BYTES,
-    parse_yaml_mapping,
-    parse_yaml_value,
-    read_yaml_file,
-)
+from sim.scenario.yaml_loader import MAX_BYTES, parse_yaml_mapping, parse_yaml_value, read_yaml_file
 
 
 @pytest.mark.parametrize(

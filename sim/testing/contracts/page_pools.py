@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from sim.core.errors import InvariantError
-from sim.kvcache.page_pool import PagePool, Span
+from sim.engine.page_pool import PagePool, Span
 
 
 def raises_invariant(action: Callable[[], object]) -> bool:

@@ -6,13 +6,13 @@ import numpy as np
 
 from sim.core.request import RequestSpec
 from sim.core.tokens import SegmentPrompt, stream_token_ids
-from sim.kvcache.page_pool import PageCounts
-from sim.kvcache.prefix_cache import PrefixCache
-from sim.kvcache.radix_cache import RadixCache
-from sim.kvcache.radix_node import RadixNode
-from sim.kvcache.request_kv import RequestKV
-from sim.scheduler.policy import QueueView, SchedulePolicy
-from sim.scheduler.request import Request
+from sim.engine.page_pool import PageCounts
+from sim.engine.request import Request
+from sim.sglang.cache.prefix_cache import PrefixCache
+from sim.sglang.cache.radix_cache import RadixCache
+from sim.sglang.cache.radix_node import RadixNode
+from sim.sglang.cache.request_kv import RequestKV
+from sim.sglang.policies.policy import QueueView, SchedulePolicy
 
 
 def waiting_request(

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from sim.core.tokens import TokenIds
-from sim.kvcache.page_pool import PageIds, PagePool
-from sim.kvcache.prefix_cache import PrefixCache
+from sim.engine.page_pool import PageIds, PagePool
+from sim.sglang.cache.prefix_cache import PrefixCache
 from sim.testing.contracts.page_pools import raises_invariant
 
 MakeCache = Callable[[PagePool[Any]], PrefixCache]

@@ -4,12 +4,12 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 
 from sim.core.batch import Batch
-from sim.engine.build import build_engine
 from sim.engine.check import check_engine
 from sim.engine.core import EngineCore
+from sim.engine.page_pool import PageIds
 from sim.engine.scripted import ScriptedExecutor
-from sim.kvcache.page_pool import PageIds
-from sim.scheduler.settings import ServerConfig
+from sim.engine.server_config import ServerConfig
+from sim.families import build_engine
 from sim.testing.workloads import scripted
 from sim.workload.workload import ScriptedRequest
 

@@ -4,11 +4,11 @@ import re
 from pathlib import Path
 
 from sim.core.errors import InputError
+from sim.sglang.results.dump import find_dumps
+from sim.sglang.results.log import is_event
 from sim.workload.results.llmservingsim import find_requests
 from sim.workload.results.model import ImportedRun, ReadOptions
 from sim.workload.results.names import ResultFormat
-from sim.workload.results.sglang_dump import find_dumps
-from sim.workload.results.sglang_log import is_event
 from sim.workload.traces.lines import read_lines
 
 _HEAD = 1 << 18
@@ -57,10 +57,10 @@ def read_results(path: Path, format_: ResultFormat, options: ReadOptions) -> Imp
 
 def _read_bench(path: Path, format_: ResultFormat, options: ReadOptions) -> ImportedRun:
     if format_ is ResultFormat.SGLANG_BENCH:
-        from sim.workload.results.sglang_bench import read_sglang_bench
+        from sim.sglang.results.bench import read_sglang_bench
 
         return read_sglang_bench(path, options)
-    from sim.workload.results.vllm_bench import read_vllm_bench
+    from sim.vllm.results import read_vllm_bench
 
     return read_vllm_bench(path, options)
 
@@ -70,9 +70,9 @@ def _read(path: Path, format_: ResultFormat) -> ImportedRun:
         case ResultFormat.AIPERF:
             from sim.workload.results.aiperf import read_aiperf as read
         case ResultFormat.SGLANG_LOG:
-            from sim.workload.results.sglang_log import read_sglang_log as read
+            from sim.sglang.results.log import read_sglang_log as read
         case ResultFormat.SGLANG_DUMP:
-            from sim.workload.results.sglang_dump import read_sglang_dump as read
+            from sim.sglang.results.dump import read_sglang_dump as read
         case _:
             from sim.workload.results.llmservingsim import read_llmservingsim as read
     return read(path)

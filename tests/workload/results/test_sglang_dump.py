@@ -5,9 +5,9 @@ import pickle
 
 import pytest
 
+from sim.sglang.results.safe_pickle import Inert, read_inert_pickle
 from sim.testing.result_files import Served, sglang_dump
 from sim.workload.results.formats import sniff
-from sim.workload.results.inert_pickle import Inert, read_inert_pickle
 from sim.workload.results.names import ResultFormat
 
 SECOND = 1_000_000_000

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.workload.results.shown_objects import (
+from sim.sglang.results.shown_objects import (
     Cut,
     NotShownError,
     Shown,

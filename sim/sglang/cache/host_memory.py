@@ -1,0 +1,207 @@
+"""Host memory that holds copies of the tree's nodes: its pages, and which copy goes first.
+
+Follows SGLang 0.5.23's hierarchical cache (docs/host-memory.md). Deliberate difference: a copy
+that cannot have room evicts nothing; SGLang evicts what it can and then gives up.
+"""
+
+import heapq
+from collections.abc import Callable
+from typing import Any
+
+from sim.core.errors import InvariantError
+from sim.engine.page_pool import PagePool, Span
+from sim.sglang.cache.radix_node import ChildKey, RadixNode
+
+
+class HostSide:
+    """What the host tier knows of a node.
+
+    Attributes:
+        pages: the copy in host memory, or None.
+        children: nodes below whose KV is in host memory alone, by the content of their first page.
+        num_uses: requests that inserted the node or passed through it; a split inherits it.
+        num_locks: loads that need this copy or one below it.
+        queued: whether the heap of host leaves has an entry for this node.
+    """
+
+    __slots__ = ("children", "num_locks", "num_uses", "pages", "queued")
+
+    def __init__(self) -> None:
+        self.pages: Span | None = None
+        self.children: dict[ChildKey, RadixNode] = {}
+        self.num_uses = self.num_locks = 0
+        self.queued = False
+
+
+class _HostLeaves:
+    """Unlocked ends of the tree that are in host memory alone, by rank, lowest first.
+
+    The same lazy heap as `sim.sglang.cache.eviction.Leaves`.
+    """
+
+    def __init__(self, rank: Callable[[RadixNode], Any]) -> None:
+        self._rank = rank
+        self._heap: list[tuple[Any, int, RadixNode]] = []
+        self._num_pushed = 0
+
+    def offer(self, node: RadixNode) -> None:
+        if _is_host_leaf(node) and not node.host.queued:
+            node.host.queued = True
+            self._push(node)
+
+    def pop(self) -> RadixNode | None:
+        while self._heap:
+            rank, _, node = heapq.heappop(self._heap)
+            if not _is_host_leaf(node):
+                node.host.queued = False
+            elif self._rank(node) != rank:
+                self._push(node)
+            else:
+                node.host.queued = False
+                return node
+        return None
+
+    def _push(self, node: RadixNode) -> None:
+        self._num_pushed += 1
+        heapq.heappush(self._heap, (self._rank(node), self._num_pushed, node))
+
+
+def _is_host_leaf(node: RadixNode) -> bool:
+    host = node.host
+    return not (node.alive or host.pages is None or host.children or host.num_locks)
+
+
+class HostMemory:
+    """Owner of the host pages. A copy is made in no time: it passes beside the steps.
+
+    Attributes:
+        pool: the pages.
+        evictable_tokens: tokens in host memory alone that no load needs; all can be evicted.
+        num_spare_tokens: those of `spares`.
+        spares: copies of nodes that are on the device, oldest first, where they may be given up.
+    """
+
+    def __init__(self, pool: PagePool[Any], rank: Callable[[RadixNode], Any]) -> None:
+        self.pool = pool
+        self.evictable_tokens = 0
+        self.num_spare_tokens = 0
+        self.spares: dict[RadixNode, None] = {}
+        self._leaves = _HostLeaves(rank)
+
+    @property
+    def used_tokens(self) -> int:
+        return (self.pool.num_pages - self.pool.num_free_pages) * self.pool.page_size
+
+    # ---- copies --------------------------------------------------------------------------------
+
+    def store(self, node: RadixNode) -> bool:
+        """Copy a node that is on the device. False: there is no room for it, nothing changed."""
+        num_tokens = node.num_tokens
+        if not self._make_room(num_tokens):
+            return False
+        num_pages = num_tokens // self.pool.page_size
+        self.pool.promise(num_pages)
+        node.host.pages = self.pool.redeem(num_pages)
+        return True
+
+    def demote(self, node: RadixNode, parent: RadixNode) -> None:
+        """A node with a copy has left the device."""
+        self._forget_spare(node)
+        parent.host.children[node.key] = node
+        self.evictable_tokens += node.num_tokens
+        self._leaves.offer(node)
+
+    def promote(self, node: RadixNode, parent: RadixNode, *, spare: bool) -> None:
+        """A node of host memory alone is on the device again; the copy stays, a spare or not."""
+        del parent.host.children[node.key]
+        self.evictable_tokens -= node.num_tokens
+        if spare:
+            self.spares[node] = None
+            self.num_spare_tokens += node.num_tokens
+
+    def drop_below(self, node: RadixNode) -> None:
+        """Free everything below a node that is gone; none of it is on the device or locked."""
+        stack = list(node.host.children.values())
+        node.host.children = {}
+        while stack:
+            below = stack.pop()
+            stack.extend(below.host.children.values())
+            below.host.children = {}
+            self._free(below)
+
+    # ---- loads ---------------------------------------------------------------------------------
+
+    def lock(self, node: RadixNode) -> None:
+        """Keep a node of host memory alone, and those above it, while they are loaded."""
+        current = node
+        while not current.alive and current.parent is not None:
+            if not current.host.num_locks:
+                self.evictable_tokens -= current.num_tokens
+            current.host.num_locks += 1
+            current = current.parent
+
+    def unlock(self, node: RadixNode) -> None:
+        """Take back one `lock`."""
+        current = node
+        while not current.alive and current.parent is not None:
+            current.host.num_locks -= 1
+            if not current.host.num_locks:
+                self.evictable_tokens += current.num_tokens
+                self._leaves.offer(current)
+            current = current.parent
+
+    # ---- room ----------------------------------------------------------------------------------
+
+    def _make_room(self, num_tokens: int) -> bool:
+        page_size = self.pool.page_size
+        missing = num_tokens - self.pool.num_free_pages * page_size
+        if missing > self.evictable_tokens + self.num_spare_tokens:
+            return False
+        if missing > 0 and self.spares:
+            missing -= self._give_up_spares(missing)
+        while missing > 0:
+            missing -= self._evict_leaf()
+        return True
+
+    def _give_up_spares(self, num_tokens: int) -> int:
+        """Free spares, first those of nodes that are not about to be evicted from the device."""
+        num_freed = 0
+        for spares_next_victims in (True, False):
+            chosen = []
+            for node in self.spares:
+                if num_freed >= num_tokens:
+                    break
+                if node.num_locks or node.children or not spares_next_victims:
+                    num_freed += node.num_tokens
+                    chosen.append(node)
+            for node in chosen:
+                self._forget_spare(node)
+                self._free_pages(node)
+        return num_freed
+
+    def _evict_leaf(self) -> int:
+        leaf = self._leaves.pop()
+        if leaf is None or leaf.parent is None:
+            raise InvariantError("host memory has fewer tokens to evict than it counts")
+        num_tokens = leaf.num_tokens
+        del leaf.parent.host.children[leaf.key]
+        self._free(leaf)
+        self._leaves.offer(leaf.parent)
+        return num_tokens
+
+    def _free(self, node: RadixNode) -> None:
+        """Free a node of host memory alone: it is gone."""
+        self._free_pages(node)
+        self.evictable_tokens -= node.num_tokens
+        node.forget_tokens()
+
+    def _free_pages(self, node: RadixNode) -> None:
+        if node.host.pages is None:
+            raise InvariantError("a copy was freed that is not in host memory")
+        self.pool.free(node.host.pages)
+        node.host.pages = None
+
+    def _forget_spare(self, node: RadixNode) -> None:
+        if node in self.spares:
+            del self.spares[node]
+            self.num_spare_tokens -= node.num_tokens

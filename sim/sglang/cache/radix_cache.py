@@ -1,0 +1,240 @@
+"""The radix cache: KV pages in a tree over token ids, at page granularity.
+
+Follows SGLang 0.5.23's unified radix cache: what is touched when, where leaves are cut and which
+leaf goes first (docs/sglang.md, rules 12 and 14). Deliberate difference: `match` itself changes
+nothing; SGLang's match also touches and cuts, which here is `touch`.
+"""
+
+from typing import Any
+
+from sim.core.errors import InvariantError
+from sim.core.token_sequences import LazyTokens, TokenSequence, kept_part, page_key
+from sim.core.tokens import TokenIds
+from sim.engine.page_pool import PagePool, Span
+from sim.sglang.cache.eviction import Leaves, LruLeaves
+from sim.sglang.cache.prefix_cache import Match
+from sim.sglang.cache.radix_node import ChildKey, RadixNode
+
+# No path has as many nodes: ticks are handed out from the end upwards.
+_DEEPEST_PATH = 1 << 24
+
+
+class RadixCache:
+    """A prefix cache that owns pages of `pool` and gives them back by evicting leaves.
+
+    `leaves`, fresh, says which go first; None: the least recently used ones.
+    """
+
+    enabled = True
+
+    def __init__(self, pool: PagePool[Any], leaves: Leaves | None = None) -> None:
+        self._pool = pool
+        self._page_size = pool.page_size
+        self.root = RadixNode.new_root()
+        self.evictable_tokens = 0
+        self.protected_tokens = 0
+        self._leaves = LruLeaves() if leaves is None else leaves
+        self._counts_uses = self._leaves.counts_uses
+        self._tick = 0
+        self._num_ranks = 0
+
+    # ---- queries -------------------------------------------------------------------------------
+
+    def match(self, token_ids: TokenSequence, limit: int, start: RadixNode | None = None) -> Match:
+        limit = min(limit, len(token_ids)) // self._page_size * self._page_size
+        node = start or self.root
+        # An evicted node's ancestors may live on: leaves go first.
+        while not node.alive or node.end > limit:
+            if node.parent is None:
+                raise InvariantError("the root was evicted")
+            node = node.parent
+        while node.end < limit and node.children:
+            self._key_only_child(node)
+            child = node.children.get(self._child_key(token_ids, node.end))
+            if child is None:
+                break
+            self._expand(child)
+            end = min(limit, node.end + child.num_tokens)
+            num_tokens = self._num_common_tokens(
+                child.token_ids[: end - node.end], token_ids[node.end : end]
+            )
+            if num_tokens < child.num_tokens:
+                return Match(node, child, num_tokens)
+            node = child
+        return Match(node)
+
+    def _child_key(self, token_ids: TokenSequence, start: int) -> ChildKey:
+        """What a node is found by below its parent: its first page."""
+        if isinstance(token_ids, LazyTokens):
+            return token_ids.page_key(start, self._page_size)
+        return page_key(token_ids[start : start + self._page_size])
+
+    def _num_common_tokens(self, a: TokenIds, b: TokenIds) -> int:
+        """Length of the common prefix of as many tokens, in whole pages."""
+        num_tokens = len(b)
+        differs = a[:num_tokens] != b
+        first = int(differs.argmax())
+        if differs[first]:
+            num_tokens = first
+        return num_tokens // self._page_size * self._page_size
+
+    def _expand(self, node: RadixNode) -> None:
+        """A node that is compared once is likely to be compared again."""
+        if isinstance(node.token_ids, LazyTokens):
+            node.token_ids = node.token_ids[:]
+
+    def _key_only_child(self, node: RadixNode) -> None:
+        """Make the key of a leaf that is looked for; many are evicted before anybody does."""
+        if len(node.children) != 1:
+            return
+        (child,) = node.children.values()
+        if child.key is child:
+            child.key = self._child_key(child.token_ids, 0)
+            node.children = {child.key: child}
+
+    # ---- use -----------------------------------------------------------------------------------
+
+    def touch(self, match: Match) -> RadixNode:
+        end = match.node
+        if match.child is not None:
+            end = self._split(match.child, match.num_child_tokens)
+        self._use_path(end)
+        return end
+
+    def count_use(self, node: RadixNode, since: int) -> None:
+        if not self._counts_uses:
+            return
+        current: RadixNode = node
+        while current.parent is not None and current.end > since:
+            self._leaves.count(current)
+            current = current.parent
+
+    def lock(self, node: RadixNode) -> None:
+        current: RadixNode = node
+        while current.parent is not None:
+            if not current.num_locks:
+                self.evictable_tokens -= current.num_tokens
+                self.protected_tokens += current.num_tokens
+            current.num_locks += 1
+            current = current.parent
+
+    def unlock(self, node: RadixNode) -> None:
+        current: RadixNode = node
+        while current.parent is not None:
+            if not current.num_locks:
+                raise InvariantError("a node was unlocked more often than locked")
+            current.num_locks -= 1
+            if not current.num_locks:
+                self.evictable_tokens += current.num_tokens
+                self.protected_tokens -= current.num_tokens
+                self._leaves.offer(current)
+            current = current.parent
+
+    # ---- growth --------------------------------------------------------------------------------
+
+    def insert(
+        self, token_ids: TokenSequence, owned_from: int, pages: Span, start: RadixNode | None = None
+    ) -> tuple[RadixNode, int]:
+        node = start or self.root
+        while node.parent is not None and node.end > len(token_ids):
+            node = node.parent
+        self._use_path(node)
+        rest = pages
+        key: ChildKey | None = None
+        while node.end < len(token_ids) and node.children:
+            self._key_only_child(node)
+            key = self._child_key(token_ids, node.end)
+            child = node.children.get(key)
+            if child is None:
+                break
+            key = None
+            self._use(child)
+            self._expand(child)
+            end = node.end + child.num_tokens
+            num_tokens = self._num_common_tokens(
+                child.token_ids[: end - node.end], token_ids[node.end : end]
+            )
+            node = child
+            if num_tokens < child.num_tokens:
+                node = self._split(child, num_tokens)
+            num_duplicates = (node.end - max(owned_from, node.end - num_tokens)) // self._page_size
+            if num_duplicates > 0:
+                duplicates, rest = rest.split(num_duplicates)
+                self._pool.free(duplicates)
+        num_cached = node.end
+        if num_cached < len(token_ids):
+            leaf_ids = kept_part(token_ids, num_cached, len(token_ids))
+            node = self._add_leaf(node, leaf_ids, rest, key)
+        return node, num_cached
+
+    def _add_leaf(
+        self, parent: RadixNode, token_ids: TokenSequence, pages: Span, key: ChildKey | None
+    ) -> RadixNode:
+        """`key`: the leaf's if it is known; otherwise it must be an only child."""
+        leaf = RadixNode(token_ids, pages, parent.end + len(token_ids), parent, self._num_ranks)
+        leaf.key = leaf if key is None else key
+        self._num_ranks += 1
+        self._use(leaf)
+        parent.children[leaf.key] = leaf
+        self.evictable_tokens += len(token_ids)
+        self._leaves.offer(leaf)
+        return leaf
+
+    def _split(self, node: RadixNode, num_tokens: int) -> RadixNode:
+        """Cut a node; returns the new upper part. The lower part keeps its identity and its end."""
+        parent = node.parent
+        if parent is None:
+            raise InvariantError("the root was cut")
+        upper_pages, lower_pages = node.pages.split(num_tokens // self._page_size)
+        upper = RadixNode(
+            kept_part(node.token_ids, 0, num_tokens),
+            upper_pages,
+            parent.end + num_tokens,
+            parent,
+            node.rank,
+        )
+        upper.num_locks = node.num_locks
+        upper.worth = node.worth
+        upper.key = node.key
+        parent.children[upper.key] = upper
+        node.token_ids = kept_part(node.token_ids, num_tokens, node.num_tokens)
+        node.num_tokens -= num_tokens
+        node.key = node
+        node.pages = lower_pages
+        node.parent = upper
+        upper.children[node.key] = node
+        # A cut refreshes both parts, the lower one last (rule 12).
+        self._use(upper)
+        self._use(node)
+        return upper
+
+    def _use_path(self, end: RadixNode) -> None:
+        """Deeper counts as used later: a chain is evicted from its end."""
+        tick = self._tick = self._tick + _DEEPEST_PATH
+        node: RadixNode | None = end
+        while node is not None:
+            node.last_used_tick = tick
+            tick -= 1
+            node = node.parent
+
+    def _use(self, node: RadixNode) -> None:
+        self._tick += 1
+        node.last_used_tick = self._tick
+
+    # ---- eviction ------------------------------------------------------------------------------
+
+    def evict(self, num_tokens: int) -> int:
+        num_evicted = 0
+        while num_evicted < num_tokens:
+            leaf = self._leaves.pop()
+            if leaf is None or leaf.parent is None:
+                break
+            parent = leaf.parent
+            del parent.children[leaf.key]
+            leaf.alive = False
+            self._pool.free(leaf.pages)
+            num_evicted += leaf.num_tokens
+            self.evictable_tokens -= leaf.num_tokens
+            leaf.forget_tokens()
+            self._leaves.offer(parent)
+        return num_evicted

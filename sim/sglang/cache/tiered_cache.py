@@ -1,0 +1,232 @@
+"""The radix cache with host memory below it: what is evicted from the device may be loaded back.
+
+Follows SGLang 0.5.23's hierarchical cache; rules and differences in docs/host-memory.md. Nodes on
+the device are the top of the tree: a node's `children` are those on the device, its
+`host.children` those in host memory alone, which have nothing on the device below them.
+"""
+
+from typing import Any
+
+from sim.core.errors import InvariantError
+from sim.core.token_sequences import TokenSequence, kept_part
+from sim.engine.page_pool import PagePool, Span
+from sim.sglang.cache.eviction import Leaves
+from sim.sglang.cache.host_memory import HostMemory, HostSide
+from sim.sglang.cache.host_settings import HostCacheSettings
+from sim.sglang.cache.prefix_cache import HostMatch, Match
+from sim.sglang.cache.radix_cache import RadixCache
+from sim.sglang.cache.radix_node import ChildKey, RadixNode
+
+
+class TieredRadixCache(RadixCache):
+    """A radix cache whose nodes are on the device, in host memory, or in both.
+
+    Attributes:
+        settings: of the tier.
+        memory: the host's.
+    """
+
+    def __init__(
+        self,
+        pool: PagePool[Any],
+        leaves: Leaves | None = None,
+        *,
+        settings: HostCacheSettings,
+        host_pool: PagePool[Any],
+    ) -> None:
+        super().__init__(pool, leaves)
+        self.settings = settings
+        self.root.host = HostSide()
+        self.memory = HostMemory(host_pool, self._leaves.rank)
+
+    # ---- queries -------------------------------------------------------------------------------
+
+    def match(self, token_ids: TokenSequence, limit: int, start: RadixNode | None = None) -> Match:
+        match = super().match(token_ids, limit, start)
+        limit = min(limit, len(token_ids)) // self._page_size * self._page_size
+        if match.child is not None or match.node.end == limit:
+            return match
+        node = match.node
+        while node.end < limit:
+            child = node.host.children.get(self._child_key(token_ids, node.end))
+            if child is None:
+                break
+            end = min(limit, node.end + child.num_tokens)
+            num_tokens = self._num_common_tokens(
+                child.token_ids[: end - node.end], token_ids[node.end : end]
+            )
+            if num_tokens < child.num_tokens:
+                return Match(match.node, host=HostMatch(node, child, num_tokens))
+            node = child
+        return match if node is match.node else Match(match.node, host=HostMatch(node, None, 0))
+
+    # ---- use -----------------------------------------------------------------------------------
+
+    def touch_host(self, match: Match) -> RadixNode | None:
+        """Mark the host's part of a match as used now, after `touch`; returns its end, cut off."""
+        if match.host is None:
+            return None
+        end = match.host.node
+        if match.host.child is not None:
+            end = self._split_on_host(match.host.child, match.host.num_child_tokens)
+        self._use_path(end)
+        return end
+
+    def count_use(self, node: RadixNode, since: int) -> None:
+        """As for any cache; copies what has been used often enough, topmost first."""
+        super().count_use(node, since)
+        enough = self.settings.write_after_uses
+        if enough is None:
+            return
+        used = []
+        current: RadixNode = node
+        while current.parent is not None and current.end > since:
+            current.host.num_uses += 1
+            used.append(current)
+            current = current.parent
+        for current in reversed(used):
+            if current.host.num_uses >= enough:
+                self._write_through(current)
+
+    def _write_through(self, node: RadixNode) -> None:
+        """Copy a node and those above it that have no copy: a copy's ancestors have copies."""
+        missing = []
+        while node.parent is not None and node.host.pages is None:
+            missing.append(node)
+            node = node.parent
+        for above in reversed(missing):
+            if not self.memory.store(above):
+                return
+
+    # ---- growth --------------------------------------------------------------------------------
+
+    def _add_leaf(
+        self, parent: RadixNode, token_ids: TokenSequence, pages: Span, key: ChildKey | None
+    ) -> RadixNode:
+        """As for any cache; nodes in host memory alone take the pages of their tokens first."""
+        while len(token_ids):
+            # Host memory finds nodes by their keys, so that all are made at once.
+            key = self._child_key(token_ids, 0)
+            child = parent.host.children.get(key)
+            if child is None:
+                leaf = super()._add_leaf(parent, token_ids, pages, key)
+                leaf.host = HostSide()
+                return leaf
+            end = min(len(token_ids), child.num_tokens)
+            num_tokens = self._num_common_tokens(child.token_ids[:end], token_ids[:end])
+            if num_tokens < child.num_tokens:
+                child = self._split_on_host(child, num_tokens)
+            given, pages = pages.split(num_tokens // self._page_size)
+            self._bring_back(child, given)
+            self._use(child)
+            parent, token_ids = child, kept_part(token_ids, num_tokens, len(token_ids))
+        return parent
+
+    def _split(self, node: RadixNode, num_tokens: int) -> RadixNode:
+        upper = super()._split(node, num_tokens)
+        self._key_only_child(upper)
+        self._split_copy(upper, node, num_tokens)
+        if node in self.memory.spares:
+            self.memory.spares[upper] = None
+        return upper
+
+    def _split_copy(self, upper: RadixNode, lower: RadixNode, num_tokens: int) -> None:
+        upper.host = HostSide()
+        upper.host.num_uses = lower.host.num_uses
+        if lower.host.pages is not None:
+            pages = lower.host.pages.split(num_tokens // self._page_size)
+            upper.host.pages, lower.host.pages = pages
+
+    def _split_on_host(self, node: RadixNode, num_tokens: int) -> RadixNode:
+        """Cut a node of host memory alone; returns the new upper part."""
+        parent = node.parent
+        if parent is None:
+            raise InvariantError("the root was cut")
+        tokens = node.token_ids
+        upper = RadixNode(
+            kept_part(tokens, 0, num_tokens),
+            self._pool.empty,
+            parent.end + num_tokens,
+            parent,
+            node.rank,
+        )
+        upper.alive = False
+        upper.worth = node.worth
+        self._split_copy(upper, node, num_tokens)
+        node.token_ids = kept_part(tokens, num_tokens, len(tokens))
+        node.num_tokens -= num_tokens
+        node.parent = upper
+        upper.key = node.key
+        node.key = self._child_key(node.token_ids, 0)
+        parent.host.children[upper.key] = upper
+        upper.host.children[node.key] = node
+        self._use(upper)
+        self._use(node)
+        return upper
+
+    def _bring_back(self, node: RadixNode, pages: Span) -> None:
+        """A node of host memory alone, below one on the device, has pages there again."""
+        parent = node.parent
+        if parent is None:
+            raise InvariantError("the root was brought back")
+        write_back = self.settings.write_after_uses is None
+        self.memory.promote(node, parent, spare=write_back)
+        parent.children[node.key] = node
+        node.alive = True
+        node.pages = pages
+        self.evictable_tokens += node.num_tokens
+        self._leaves.offer(node)
+
+    # ---- the way out and back --------------------------------------------------------------------
+
+    def evict(self, num_tokens: int) -> int:
+        num_evicted = 0
+        while num_evicted < num_tokens:
+            leaf = self._leaves.pop()
+            if leaf is None or leaf.parent is None:
+                break
+            num_evicted += leaf.num_tokens
+            self._evict_leaf(leaf, leaf.parent)
+            self._leaves.offer(leaf.parent)
+        return num_evicted
+
+    def _evict_leaf(self, leaf: RadixNode, parent: RadixNode) -> None:
+        if self.settings.write_after_uses is None and leaf.host.pages is None:
+            self.memory.store(leaf)
+        del parent.children[leaf.key]
+        leaf.alive = False
+        self._pool.free(leaf.pages)
+        leaf.pages = self._pool.empty
+        self.evictable_tokens -= leaf.num_tokens
+        if leaf.host.pages is not None:
+            self.memory.demote(leaf, parent)
+        else:
+            # Without it, what host memory has below cannot be reached.
+            self.memory.drop_below(leaf)
+            leaf.forget_tokens()
+
+    def load(self, end: RadixNode) -> bool:
+        """Bring a path that ends in host memory back to the device, in pages of the pool.
+
+        Its part on the device has to be locked. False: it is too short, or the pool has no room
+        for all of it, though something may have been evicted for it.
+        """
+        path = []
+        node = end
+        while not node.alive and node.parent is not None:
+            path.append(node)
+            node = node.parent
+        num_tokens = end.end - node.end
+        if num_tokens < max(self.settings.load_back_threshold_tokens, 1):
+            return False
+        # Eviction may write to host memory and press on what is about to be loaded.
+        self.memory.lock(end)
+        self.evict(num_tokens - self._pool.num_free_pages * self._page_size)
+        self.memory.unlock(end)
+        if num_tokens > self._pool.num_free_pages * self._page_size:
+            return False
+        for node in reversed(path):
+            num_pages = node.num_tokens // self._page_size
+            self._pool.promise(num_pages)
+            self._bring_back(node, self._pool.redeem(num_pages))
+        return True

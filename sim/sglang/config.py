@@ -1,0 +1,128 @@
+"""Settings of a scheduler, under SGLang's flag names."""
+
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from sim.sglang.cache.host_settings import HostCacheSettings
+from sim.sglang.scheduler.batching import StaticSettings
+from sim.sglang.scheduler.fairness import FairnessSettings
+from sim.sglang.scheduler.packing import PackSettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulerConfig:
+    """Settings of one scheduler; names and defaults are SGLang 0.5.23's where it has them.
+
+    Values are trusted: the scenario schema checks them.
+
+    Attributes:
+        schedule_policy: name in `sim.sglang.policies.policy.POLICIES`, or `module:Class`.
+        page_size: tokens a page.
+        max_total_tokens: KV tokens of the pool; floored to whole pages.
+        context_length: most tokens a request may have, prompt and output.
+        chunked_prefill_size: prefill tokens a step before a prompt is split; -1: never split.
+        max_prefill_tokens: prefill tokens a pass after which nothing more is admitted.
+        max_running_requests: request slots.
+        prefill_max_requests: most requests of one prefill batch; None: no limit.
+        schedule_conservativeness: scales the initial new-token ratio.
+        clip_max_new_tokens: an output is never charged more than this at admission.
+        enable_mixed_chunk: decode rows ride along with a prefill batch; needs chunking.
+        disable_radix_cache: no prefix reuse.
+        radix_eviction_policy: name in `sim.sglang.cache.eviction.EVICTION_POLICIES`.
+        disable_overlap_schedule: decide a step only when the previous one's result is known.
+        enable_priority_scheduling: order by priority first.
+        schedule_low_priority_values_first: smaller priority values go first.
+        priority_scheduling_preemption_threshold: least priority gap that preempts.
+        disable_priority_preemption: never preempt.
+        retraction_policy: `length` or `priority`.
+        random_seed: seeds policy `random`.
+        init_new_token_ratio, min_new_token_ratio_factor, new_token_ratio_decay_steps: the share of
+            a running request's remaining output that admission reserves: its start (times
+            conservativeness), its floor as a share of the start, decode steps between the two.
+        retract_decode_steps: decode steps of room wanted after a retraction.
+        in_batch_prefix_check_threshold, in_batch_prefix_deprioritize_threshold: LPM's in-batch
+            prefix rule, in tokens.
+        fairness: what overrules the policy lest requests starve; None: nothing. Not SGLang's.
+        admission: which waiting requests a pass is offered; None: all, as in SGLang.
+        static_batching: batches that start and end together; None: continuous batching.
+        decode_max_requests: most rows of a decode step, which running requests take turns at;
+            None: no limit, as in SGLang.
+        decode_first: after a prefill step, running requests decode once before the next; SGLang's
+            `--prefill-decode-interval 1`, where prefill goes first otherwise.
+        host_cache: memory that evicted KV goes to, and how; None: there is none.
+        user_policy: makes the policy from this configuration, where `schedule_policy` names a
+            user's own; None: one of ours. Not SGLang's.
+    """
+
+    schedule_policy: str = "fcfs"
+    page_size: int = 1
+    max_total_tokens: int = 32_768
+    context_length: int = 131_072
+    chunked_prefill_size: int = 8_192
+    max_prefill_tokens: int = 16_384
+    max_running_requests: int = 256
+    prefill_max_requests: int | None = None
+    schedule_conservativeness: float = 1.0
+    clip_max_new_tokens: int = 4_096
+    enable_mixed_chunk: bool = False
+    disable_radix_cache: bool = False
+    radix_eviction_policy: str = "lru"
+    disable_overlap_schedule: bool = False
+    enable_priority_scheduling: bool = False
+    schedule_low_priority_values_first: bool = False
+    priority_scheduling_preemption_threshold: int = 10
+    disable_priority_preemption: bool = False
+    retraction_policy: str = "length"
+    random_seed: int = 0
+    init_new_token_ratio: float = 0.7
+    min_new_token_ratio_factor: float = 0.14
+    new_token_ratio_decay_steps: int = 600
+    retract_decode_steps: int = 20
+    in_batch_prefix_check_threshold: int = 32
+    in_batch_prefix_deprioritize_threshold: int = 32
+    fairness: FairnessSettings | None = None
+    admission: PackSettings | None = None
+    static_batching: StaticSettings | None = None
+    decode_max_requests: int | None = None
+    decode_first: bool = False
+    host_cache: HostCacheSettings | None = None
+    user_policy: Callable[["SchedulerConfig"], Any] | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """All settings as plain values; a user's policy is there by its name."""
+        settings = asdict(replace(self, user_policy=None))
+        del settings["user_policy"]
+        return settings
+
+    @property
+    def family(self) -> str:
+        return "sglang"
+
+    @property
+    def overlaps(self) -> bool:
+        return not self.disable_overlap_schedule
+
+    @property
+    def max_rows(self) -> int:
+        return self.max_running_requests
+
+    @property
+    def chunking(self) -> bool:
+        return self.chunked_prefill_size > 0
+
+    @property
+    def mixing(self) -> bool:
+        """Mixed batches come with chunked prefill only."""
+        return self.enable_mixed_chunk and self.chunking
+
+    @property
+    def least_priority(self) -> int:
+        """What a request without a priority counts as, when priorities are on (rule 9)."""
+        return sys.maxsize if self.schedule_low_priority_values_first else -sys.maxsize - 1
+
+    @property
+    def pool_tokens(self) -> int:
+        """`max_total_tokens` in whole pages."""
+        return self.max_total_tokens // self.page_size * self.page_size

@@ -1,0 +1,144 @@
+"""Scheduler settings as SGLang 0.5.23 is launched with them.
+
+Flags have the keys' names with hyphens. Some settings are environment variables there, and some of
+ours are none of SGLang's. Chunk size and running requests have no fixed default in SGLang (they
+follow from the GPU's memory), so that they are always given.
+"""
+
+from collections.abc import Collection, Iterator
+
+from sim.engine.launch_command import Launch
+from sim.sglang.section.admission import PackConfig
+from sim.sglang.section.host_cache import DEFAULT_RATIO, HostCacheSection
+from sim.sglang.section.scheduler import SchedulerSection
+
+SERVER = "SGLang 0.5.23"
+COMMAND = 'python -m sglang.launch_server --model-path "$MODEL"'
+
+_DEFAULTS = SchedulerSection()
+_ALWAYS = ("chunked_prefill_size", "max_running_requests")
+_OPTIONS = (
+    "schedule_policy",
+    *_ALWAYS,
+    "max_prefill_tokens",
+    "prefill_max_requests",
+    "schedule_conservativeness",
+    "page_size",
+    "max_total_tokens",
+    "mem_fraction_static",
+    "context_length",
+    "radix_eviction_policy",
+    "priority_scheduling_preemption_threshold",
+    "retraction_policy",
+    "random_seed",
+)
+_SWITCHES = (
+    "enable_mixed_chunk",
+    "disable_radix_cache",
+    "disable_overlap_schedule",
+    "enable_priority_scheduling",
+    "schedule_low_priority_values_first",
+    "disable_priority_preemption",
+)
+_VARIABLES = {
+    "clip_max_new_tokens": "SGLANG_CLIP_MAX_NEW_TOKENS_ESTIMATION",
+    "init_new_token_ratio": "SGLANG_INIT_NEW_TOKEN_RATIO",
+    "min_new_token_ratio_factor": "SGLANG_MIN_NEW_TOKEN_RATIO_FACTOR",
+    "new_token_ratio_decay_steps": "SGLANG_NEW_TOKEN_RATIO_DECAY_STEPS",
+    "retract_decode_steps": "SGLANG_RETRACT_DECODE_STEPS",
+    "in_batch_prefix_check_threshold": "IN_BATCH_PREFIX_CACHING_CHECK_THRESHOLD",
+    "in_batch_prefix_deprioritize_threshold": "IN_BATCH_PREFIX_CACHING_DEPRIORITIZE_THRESHOLD",
+}
+# Decoding once between two prefill steps, if there is anything to decode.
+_DECODE_FIRST = ("--prefill-decode-interval 1", "--prefill-decode-interval-min-bs 1")
+_SGLANG_POLICIES = ("fcfs", "lpm", "dfs-weight", "lof", "random", "hrrn", "shortest-prefill-first")
+_SGLANG_EVICTION = ("lru", "lfu")
+
+
+def sglang_launch(section: SchedulerSection, searched: Collection[str] = ()) -> Launch:
+    """All settings that SGLang would not have by itself.
+
+    Args:
+        section: the settings.
+        searched: keys of the section that are given even if they are SGLang's defaults.
+    """
+    given = [key for key in (*_OPTIONS, *_VARIABLES) if _is_given(section, key, searched)]
+    apart = dict(_apart(section)) | dict(_host_cache_apart(section.host_cache))
+    flags = [
+        *(f"{_flag(key)} {getattr(section, key)}" for key in given if key in _OPTIONS),
+        *(_flag(key) for key in _SWITCHES if getattr(section, key)),
+    ]
+    flags = [flag for flag in flags if flag.split()[0] not in map(_flag, apart)]
+    if section.schedule_policy == "priority":
+        flags = _priority_flags(section, flags)
+    if section.decode_first and "decode_first" not in apart:
+        flags += _DECODE_FIRST
+    flags += _host_cache_flags(section.host_cache)
+    variables = [f"{_VARIABLES[key]}={getattr(section, key)}" for key in given if key in _VARIABLES]
+    others = tuple(f"{key}={value}" for key, value in apart.items())
+    return Launch(SERVER, COMMAND, tuple(variables), tuple(flags), others)
+
+
+def _flag(key: str) -> str:
+    return f"--{key.replace('_', '-')}"
+
+
+def _is_given(section: SchedulerSection, key: str, searched: Collection[str]) -> bool:
+    value = getattr(section, key)
+    if value is None:
+        return False
+    return key in _ALWAYS or key in searched or value != getattr(_DEFAULTS, key)
+
+
+def _priority_flags(section: SchedulerSection, flags: list[str]) -> list[str]:
+    """0.5.23 lists this policy but does not start with it; it is fcfs with priorities."""
+    switches = ["--enable-priority-scheduling"]
+    if not section.enable_priority_scheduling:
+        switches.append("--disable-priority-preemption")
+    others = [flag for flag in flags[1:] if flag not in switches]
+    return ["--schedule-policy fcfs", *others, *switches]
+
+
+def _host_cache_flags(host_cache: HostCacheSection | None) -> list[str]:
+    """How fast loads are is the link's business, not a setting."""
+    if host_cache is None:
+        return []
+    flags = ["--enable-hierarchical-cache"]
+    if host_cache.capacity_tokens is None:
+        ratio = DEFAULT_RATIO if host_cache.ratio is None else host_cache.ratio
+        flags.append(f"--hicache-ratio {ratio}")
+    return [*flags, f"--hicache-write-policy {host_cache.write_policy}"]
+
+
+def _host_cache_apart(host_cache: HostCacheSection | None) -> Iterator[tuple[str, str]]:
+    if host_cache is None:
+        return
+    if host_cache.capacity_tokens is not None:
+        # SGLang takes GB, or a ratio to the pool.
+        yield "host_cache.capacity_tokens", str(host_cache.capacity_tokens)
+    threshold = host_cache.load_back_threshold_tokens
+    if threshold != HostCacheSection.model_fields["load_back_threshold_tokens"].default:
+        yield "host_cache.load_back_threshold_tokens", str(threshold)
+
+
+def _apart(section: SchedulerSection) -> Iterator[tuple[str, str]]:
+    policy = section.schedule_policy
+    if policy not in (*_SGLANG_POLICIES, "priority"):
+        yield "schedule_policy", policy
+    if section.radix_eviction_policy not in _SGLANG_EVICTION:
+        yield "radix_eviction_policy", section.radix_eviction_policy
+    takes_priorities = section.enable_priority_scheduling or policy == "priority"
+    if section.retraction_policy == "priority" and not takes_priorities:
+        yield "retraction_policy", "priority (SGLang: with --enable-priority-scheduling only)"
+    if section.decode_first and section.enable_mixed_chunk:
+        # SGLang's interval counts mixed steps as prefill steps.
+        yield "decode_first", "true"
+    if section.fairness is not None:
+        yield "fairness", section.fairness.model_dump_json()
+    if isinstance(section.admission, PackConfig):
+        yield "admission", section.admission.model_dump_json()
+    if section.decode_max_requests is not None:
+        yield "decode_max_requests", str(section.decode_max_requests)
+    if section.batching == "static":
+        for key in ("batching", "static_batch_size", "static_max_wait_ms"):
+            yield key, str(getattr(section, key))

@@ -1,0 +1,207 @@
+"""In which order waiting requests are considered: one small class a policy.
+
+Rules 8 and 9 of docs/sglang.md (SGLang 0.5.23). A new policy is one class here, one row of POLICIES
+and one subclass of the contract suite in `sim.testing`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from sim.engine.request import Request
+from sim.sglang.cache.radix_node import RadixNode
+from sim.sglang.config import SchedulerConfig
+from sim.sglang.policies.dfs_weight import dfs_weight_order
+from sim.sglang.policies.shuffle import Shuffle
+
+
+class QueueView(NamedTuple):
+    """What a policy may look at besides the requests.
+
+    Attributes:
+        now_ns: time of the pass.
+        root: root of the prefix cache's tree.
+        deferred: ids (`id()`) of requests whose prefix an earlier waiting request will compute.
+        processed_tokens: prefill tokens the server has computed so far.
+    """
+
+    now_ns: int
+    root: RadixNode
+    deferred: frozenset[int]
+    processed_tokens: int
+
+
+class SchedulePolicy(Protocol):
+    """Orders the waiting queue.
+
+    Attributes:
+        matches_prefixes: each request's `matched_len` and `kv.found` are wanted.
+        longest_matched_queue: above this many waiting requests the queue is neither matched nor
+            ordered; None: no limit.
+        defers_shared_prefixes: requests that share a prefix with an earlier one not yet cached are
+            named in `QueueView.deferred`.
+    """
+
+    matches_prefixes: bool
+    longest_matched_queue: int | None
+    defers_shared_prefixes: bool
+
+    def order(self, waiting: Sequence[Request], view: QueueView) -> list[Request]:
+        """The queue's new order: the same requests. Changes nothing.
+
+        Ties stay as they stood, but for hrrn (by rid, as in SGLang) and random.
+        """
+        ...
+
+
+class CacheBlind:
+    """Base of policies that do not look at the prefix cache."""
+
+    matches_prefixes = False
+    longest_matched_queue: int | None = None
+    defers_shared_prefixes = False
+
+    def __init__(self, config: SchedulerConfig) -> None:
+        self.config = config
+
+
+class CacheAware:
+    """Base of policies that look at the prefix cache."""
+
+    matches_prefixes = True
+    longest_matched_queue: int | None = None
+    defers_shared_prefixes = True
+
+    def __init__(self, config: SchedulerConfig) -> None:
+        self.config = config
+
+
+class Fcfs(CacheBlind):
+    """First come, first served."""
+
+    def order(self, waiting: Sequence[Request], view: QueueView) -> list[Request]:
+        return list(waiting)
+
+
+class LongestOutputFirst(CacheBlind):
+    """Largest `max_new_tokens` first."""
+
+    def order(self, waiting: Sequence[Request], view: QueueView) -> list[Request]:
+        return sorted(waiting, key=lambda r: -r.max_new_tokens)
+
+
+class ShortestJobFirst(CacheBlind):
+    """Shortest predicted output first; a request without a prediction counts its limit."""
+
+    def order(self, waiting: Sequence[Request], view: QueueView) -> list[Request]:
+        return sorted(waiting, key=lambda r: r.spec.predicted_output_tokens or r.max_new_tokens)
+
+
+class RandomOrder(CacheBlind):
+    """Shuffled anew each pass, as Python's `random.shuffle` with the configured seed does."""
+
+    def __init__(self, config: SchedulerConfig) -> None:
+        super().__init__(config)
+        self._shuffle = Shuffle(config.random_seed)
+
+    def order(self, waiting: Sequence[Request], view: QueueView) -> list[Request]:
+        return self._shuffle(waiting)
+
+
+class Priority(CacheBlind):
+    """By priority, then in order of entering the queue (rule 9)."""
+
+    def order(self, waiting: Sequence[Request], view: QueueView) -> list[Request]:
+        sign = 1 if self.config.schedule_low_priority_values_first else -1
+        return sorted(waiting, key=lambda r: (sign * r.priority, r.entry))
+
+
+class PriorityLongestOutputFirst(CacheBlind):
+    """By priority, then largest `max_new_tokens` first (rule 9)."""
+
+    def order(self, waiting: Sequence[Request], view: QueueView) -> list[Request]:
+        sign = 1 if self.config.schedule_low_priority_values_first else -1
+        return sorted(waiting, key=lambda r: (sign * r.priority, -r.max_new_tokens))
+
+
+class LongestPrefixMatch(CacheAware):
+    """Longest cached prefix first; deferred requests last."""
+
+    longest_matched_queue: int | None = 128
+
+    def order(self, waiting: Sequence[Request], view: QueueView) -> list[Request]:
+        deferred = view.deferred
+        return sorted(waiting, key=lambda r: 1 if id(r) in deferred else -r.matched_len)
+
+
+class DfsWeight(CacheAware):
+    """Depth first through the cache's tree, heaviest subtree first."""
+
+    defers_shared_prefixes = False
+
+    def order(self, waiting: Sequence[Request], view: QueueView) -> list[Request]:
+        return dfs_weight_order(waiting, view.root)
+
+
+class Hrrn(CacheAware):
+    """Highest response ratio next: tokens prefilled since arrival over tokens left to prefill."""
+
+    longest_matched_queue: int | None = 128
+
+    def order(self, waiting: Sequence[Request], view: QueueView) -> list[Request]:
+        def key(request: Request) -> tuple[float, str]:
+            if id(request) in view.deferred:
+                return float("inf"), request.rid
+            uncached = request.prompt_len - request.matched_len
+            if uncached <= 0:
+                return -float("inf"), request.rid
+            return -(view.processed_tokens - request.entry_tokens) / uncached, request.rid
+
+        return sorted(waiting, key=key)
+
+
+class ShortestPrefillFirst(CacheAware):
+    """Fewest uncached tokens first; deferred requests last."""
+
+    def order(self, waiting: Sequence[Request], view: QueueView) -> list[Request]:
+        def key(request: Request) -> tuple[bool, int, int]:
+            return id(request) in view.deferred, prefill_work(request), request.entry
+
+        return sorted(waiting, key=key)
+
+
+def prefill_work(request: Request) -> int:
+    """Uncached tokens of a waiting request, at least 1."""
+    return max(1, request.num_tokens - request.matched_len)
+
+
+POLICIES: Mapping[str, Callable[[SchedulerConfig], SchedulePolicy]] = {
+    "fcfs": Fcfs,
+    "lpm": LongestPrefixMatch,
+    "dfs-weight": DfsWeight,
+    "lof": LongestOutputFirst,
+    "sjf": ShortestJobFirst,
+    "random": RandomOrder,
+    "priority": Priority,
+    "hrrn": Hrrn,
+    "shortest-prefill-first": ShortestPrefillFirst,
+}
+PRIORITY_POLICIES: Mapping[str, Callable[[SchedulerConfig], SchedulePolicy]] = {
+    "fcfs": Priority,
+    "lof": PriorityLongestOutputFirst,
+    "priority": Priority,
+}
+
+
+def build_policy(config: SchedulerConfig) -> SchedulePolicy:
+    """The policy a scheduler uses. Without a prefix cache, cache-aware ones are fcfs (rule 8).
+
+    A user's own is used as it is.
+    """
+    if config.user_policy is not None:
+        made: SchedulePolicy = config.user_policy(config)
+        return made
+    table = PRIORITY_POLICIES if config.enable_priority_scheduling else POLICIES
+    policy = table[config.schedule_policy](config)
+    if config.disable_radix_cache and policy.matches_prefixes:
+        return Fcfs(config)
+    return policy

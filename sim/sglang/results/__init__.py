@@ -1,0 +1,1 @@
+"""Reads what SGLang's benchmark, request log and crash dump say of a real run."""

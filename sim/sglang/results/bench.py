@@ -1,0 +1,65 @@
+"""Results of SGLang's serving benchmark: `sglang.bench_serving --output-file F --output-details`.
+
+Format of SGLang 0.5.23 (`sglang/benchmark/serving.py`) and 0.5.3 (`sglang/bench_serving.py`), one
+run a line. Neither saves when requests were sent. `arrival_times` (a proposal, sgl-project/sglang,
+pull request 39596) and `start_times` (patched clients) are read where they are. Prompts are not
+saved; 0.5.23 saves the server's settings as `server_info`.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from sim.sglang.results.settings import facts_of
+from sim.workload.results.bench import (
+    concurrency_of,
+    rate_of,
+    read_details,
+    requests_of,
+    told_of,
+)
+from sim.workload.results.documents import read_document
+from sim.workload.results.model import NO_PROMPTS, ImportedRun, ReadOptions, ServerFacts
+from sim.workload.results.pacing import Pacing
+from sim.workload.traces.lines import JsonObject
+
+_HINT = "results have it with --output-details"
+_TOLD = ("backend", "dataset_name", "request_rate", "max_concurrency", "tag")
+
+
+def read_sglang_bench(path: Path, options: ReadOptions) -> ImportedRun:
+    """Read one run.
+
+    Raises:
+        InputError: the file, or arrivals that it does not tell.
+    """
+    line, row = read_document(path, options.line)
+    details = read_details(line, row, hint=_HINT)
+    pacing = Pacing(rate_of(line, row), max_concurrency=concurrency_of(line, row))
+    requests, notes = requests_of(line, row, details, pacing, options.draw_arrivals)
+    return ImportedRun(requests, _facts(row), notes=(NO_PROMPTS, *notes, *_limits(row)))
+
+
+def _facts(row: JsonObject) -> ServerFacts:
+    told = told_of(row, _TOLD)
+    info = row.get("server_info")
+    if isinstance(info, Mapping) and "decode" not in info:
+        return facts_of(info, told)
+    backend = str(row.get("backend"))
+    engine = next((each for each in ("sglang", "vllm") if backend.startswith(each)), "")
+    return ServerFacts(engine, told=told)
+
+
+def _limits(row: JsonObject) -> list[str]:
+    """What happened on the server that a simulation of the workload cannot show."""
+    notes = []
+    accepted = row.get("accept_length")
+    if accepted is not None:
+        notes.append(f"the server speculated ({accepted} tokens a step): simulated ones do not")
+    cache = row.get("cache_report")
+    if isinstance(cache, Mapping) and cache.get("total_cached_tokens"):
+        share = cache.get("cache_hit_rate_pct")
+        notes.append(f"the server's prefix cache hit {share} % of the prompt tokens, which shared")
+    info = row.get("server_info")
+    if isinstance(info, Mapping) and "decode" in info:
+        notes.append("prefill and decode ran on servers of their own: simulated ones do both")
+    return notes

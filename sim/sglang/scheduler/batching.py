@@ -1,0 +1,105 @@
+"""When requests may join a batch: at every pass, or only when the batch before is over."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from sim.engine.request import Request
+
+_NO_LIMIT = 2**62
+
+
+@dataclass(frozen=True, slots=True)
+class StaticSettings:
+    """Settings of static batching.
+
+    Attributes:
+        batch_size: most requests of a batch; a batch starts as soon as so many wait.
+        max_wait_ns: a smaller batch starts when its oldest request has waited so long.
+    """
+
+    batch_size: int
+    max_wait_ns: int
+
+
+class Batching(Protocol):
+    """Says whether, and how many, waiting requests the next pass may admit."""
+
+    @property
+    def num_open(self) -> int:
+        """The most requests that may be admitted until `may_join` is asked again."""
+        ...
+
+    def may_join(self, waiting: Sequence[Request], now_ns: int, *, is_idle: bool) -> bool:
+        """Whether a pass may admit anybody; may start a batch.
+
+        Args:
+            waiting: at least one request, in any order.
+            now_ns: time of the pass.
+            is_idle: no request runs, and no result is awaited.
+        """
+        ...
+
+    def admitted(self, num_requests: int) -> None:
+        """So many requests were."""
+        ...
+
+    def decoded(self) -> None:
+        """A pass launched no prefill, so that the batch decodes."""
+        ...
+
+    def starts_ns(self, waiting: Sequence[Request]) -> int | None:
+        """When an idle server goes on though nobody arrives; None: it waits for nothing."""
+        ...
+
+
+class ContinuousBatching:
+    """Requests join at every pass, as in SGLang."""
+
+    num_open = _NO_LIMIT
+
+    def may_join(self, waiting: Sequence[Request], now_ns: int, *, is_idle: bool) -> bool:
+        return True
+
+    def admitted(self, num_requests: int) -> None:
+        pass
+
+    def decoded(self) -> None:
+        pass
+
+    def starts_ns(self, waiting: Sequence[Request]) -> int | None:
+        return None
+
+
+class StaticBatching:
+    """A batch starts together, and all of it ends before the next one starts.
+
+    Its prefill may take several passes; its first decode step closes it. Rows that finish sooner
+    are answered at once, but nobody takes their places: the batch gets emptier as it goes on.
+    """
+
+    def __init__(self, settings: StaticSettings) -> None:
+        self._settings = settings
+        self.num_open = 0
+
+    def may_join(self, waiting: Sequence[Request], now_ns: int, *, is_idle: bool) -> bool:
+        if not self.num_open and is_idle and self._starts(waiting, now_ns):
+            self.num_open = min(self._settings.batch_size, len(waiting))
+        return self.num_open > 0
+
+    def _starts(self, waiting: Sequence[Request], now_ns: int) -> bool:
+        return len(waiting) >= self._settings.batch_size or now_ns >= self.starts_ns(waiting)
+
+    def admitted(self, num_requests: int) -> None:
+        self.num_open = max(self.num_open - num_requests, 0)
+
+    def decoded(self) -> None:
+        self.num_open = 0
+
+    def starts_ns(self, waiting: Sequence[Request]) -> int:
+        return min(request.spec.arrival_ns for request in waiting) + self._settings.max_wait_ns
+
+
+def build_batching(settings: StaticSettings | None) -> Batching:
+    """The batching that these settings ask for; None: continuous."""
+    return ContinuousBatching() if settings is None else StaticBatching(settings)

@@ -1,0 +1,196 @@
+"""Rules against starvation: what may overrule a policy's order, one small class a rule.
+
+A policy that prefers cached prefixes may pass over a request for ever. A rule puts the policy's
+order right; `fairness_t` bounds the wait, the others are what has been proposed elsewhere.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from sim.engine.request import Request
+
+NEVER_AGES_NS = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class FairnessT:
+    """Settings of `fairness_t`: a request that has waited for `t_ns` is aged."""
+
+    t_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class KLpm:
+    """Settings of `k_lpm`: of each `k` admitted, the first is the oldest."""
+
+    k: int
+
+
+@dataclass(frozen=True, slots=True)
+class AgingTokens:
+    """Settings of `aging_tokens_per_pass`: each pass waited counts as so many cached tokens."""
+
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class ForceFifo:
+    """Settings of `force_fifo_every`: each pass of that number is first come, first served."""
+
+    passes: int
+
+
+FairnessSettings = FairnessT | KLpm | AgingTokens | ForceFifo
+
+
+class FairnessRule(Protocol):
+    """Overrules a policy. `reorder` is called once a pass, `admitted` after it."""
+
+    def reorder(
+        self, ordered: list[Request], now_ns: int, deferred: frozenset[int]
+    ) -> list[Request]:
+        """The order of the pass, made of the policy's.
+
+        Args:
+            ordered: waiting requests in the policy's order.
+            now_ns: time of the pass.
+            deferred: ids of requests whose prefix an earlier waiting request will compute.
+        """
+        ...
+
+    def admitted(self, num_requests: int) -> None:
+        """So many waiting requests were admitted by the pass."""
+        ...
+
+    def ages_ns(self, request: Request) -> int:
+        """When a waiting request that is not aged will be; NEVER_AGES_NS if it never will."""
+        ...
+
+
+def by_arrival(requests: Sequence[Request]) -> list[Request]:
+    """Oldest first; the wait counts from the first arrival, also after a retraction."""
+    return sorted(requests, key=lambda request: request.spec.arrival_ns)
+
+
+class NoFairness:
+    """The policy alone."""
+
+    def reorder(
+        self, ordered: list[Request], now_ns: int, deferred: frozenset[int]
+    ) -> list[Request]:
+        return ordered
+
+    def admitted(self, num_requests: int) -> None:
+        """Nothing to note."""
+
+    def ages_ns(self, request: Request) -> int:
+        return NEVER_AGES_NS
+
+
+class BoundedWait(NoFairness):
+    """`fairness_t`: aged requests go before all others, oldest first.
+
+    An aged request may be admitted against the soft reservations, though not again after a
+    retraction: that it is retracted shows that the memory was not there. It never gets pages or
+    slots that are not there either; if it has to wait for them, nothing overtakes it, so they come
+    free for it. With `t_ns` 0 all requests are aged from the start and none is preferred: first
+    come, first served.
+    """
+
+    def __init__(self, settings: FairnessT) -> None:
+        self._t_ns = settings.t_ns
+
+    def reorder(
+        self, ordered: list[Request], now_ns: int, deferred: frozenset[int]
+    ) -> list[Request]:
+        aged, others = [], []
+        for request in ordered:
+            if self.ages_ns(request) <= now_ns:
+                request.is_aged = True
+                request.may_overdraw = self._t_ns > 0 and not request.retractions
+                aged.append(request)
+            else:
+                others.append(request)
+        return by_arrival(aged) + others
+
+    def ages_ns(self, request: Request) -> int:
+        return request.spec.arrival_ns + self._t_ns
+
+
+class OldestThenBest(NoFairness):
+    """`k_lpm`: the oldest, then k - 1 in the policy's order, and again (arXiv 2502.04677).
+
+    k = 1 is first come, first served; the larger k, the more the policy's own.
+    """
+
+    def __init__(self, settings: KLpm) -> None:
+        self._k = settings.k
+        self._num_admitted = 0
+
+    def reorder(
+        self, ordered: list[Request], now_ns: int, deferred: frozenset[int]
+    ) -> list[Request]:
+        oldest, best = iter(by_arrival(ordered)), iter(ordered)
+        taken: set[int] = set()
+        result: list[Request] = []
+        while len(result) < len(ordered):
+            turn = (self._num_admitted + len(result)) % self._k
+            source = oldest if turn == 0 else best
+            request = next(request for request in source if id(request) not in taken)
+            taken.add(id(request))
+            result.append(request)
+        return result
+
+    def admitted(self, num_requests: int) -> None:
+        self._num_admitted += num_requests
+
+
+class CreditForWaiting(NoFairness):
+    """`aging_tokens_per_pass`: cached tokens plus a credit for each pass waited, most first."""
+
+    def __init__(self, settings: AgingTokens) -> None:
+        self._tokens = settings.tokens
+        self._num_passes = 0
+
+    def reorder(
+        self, ordered: list[Request], now_ns: int, deferred: frozenset[int]
+    ) -> list[Request]:
+        self._num_passes += 1
+
+        def score(request: Request) -> int:
+            if request.first_pass < 0:
+                request.first_pass = self._num_passes
+            cached = -1 if id(request) in deferred else request.matched_len
+            return cached + self._tokens * (self._num_passes - request.first_pass)
+
+        return sorted(ordered, key=lambda request: -score(request))
+
+
+class FifoNowAndThen(NoFairness):
+    """`force_fifo_every`: every n-th pass goes by arrival."""
+
+    def __init__(self, settings: ForceFifo) -> None:
+        self._passes = settings.passes
+        self._num_passes = 0
+
+    def reorder(
+        self, ordered: list[Request], now_ns: int, deferred: frozenset[int]
+    ) -> list[Request]:
+        self._num_passes += 1
+        return ordered if self._num_passes % self._passes else by_arrival(ordered)
+
+
+def build_fairness(settings: FairnessSettings | None) -> FairnessRule:
+    """The rule that these settings ask for; None: the policy alone."""
+    match settings:
+        case None:
+            return NoFairness()
+        case FairnessT():
+            return BoundedWait(settings)
+        case KLpm():
+            return OldestThenBest(settings)
+        case AgingTokens():
+            return CreditForWaiting(settings)
+        case ForceFifo():
+            return FifoNowAndThen(settings)

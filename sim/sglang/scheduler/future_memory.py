@@ -1,0 +1,59 @@
+"""Does memory last until everybody is done? For requests of known length (rule 6)."""
+
+from collections.abc import Iterable
+
+from sim.engine.request import Request
+from sim.engine.running_batch import RunningBatch
+
+_SPARE_TOKENS_A_ROW = 1
+
+
+class FutureMemory:
+    """Looks ahead over one pass: rows finish in order of tokens left, and free what they hold."""
+
+    def __init__(
+        self, running: RunningBatch, ratio: float, candidate: Request, admitted: Iterable[Request]
+    ) -> None:
+        self._ratio = ratio
+        self._rows: list[tuple[float, int]] = []
+        self._append(candidate, candidate.num_generated)
+        for request in running.requests:
+            self._append(request, running.num_generated(request))
+        for request in admitted:
+            self._append(request, request.num_generated)
+        self._rows.sort(key=lambda row: row[0])
+
+    def _row(self, request: Request, num_generated: int) -> tuple[float, int] | None:
+        """(tokens left, tokens held), or None if nothing is left."""
+        ratio = 1.0 if request.spec.ignore_eos else self._ratio
+        left = request.max_new_tokens * ratio - num_generated
+        return (left, request.prompt_len + num_generated) if left > 0 else None
+
+    def _append(self, request: Request, num_generated: int) -> None:
+        if row := self._row(request, num_generated):
+            self._rows.append(row)
+
+    def add(self, request: Request) -> None:
+        """Add a further candidate: before the first row with as much left or more.
+
+        If there is none, *before the last row*: SGLang's loop ends there.
+        """
+        row = self._row(request, request.num_generated)
+        if row is None:
+            return
+        place = max(len(self._rows) - 1, 0)
+        for i, (left, _) in enumerate(self._rows):
+            if row[0] <= left:
+                place = i
+                break
+        self._rows.insert(place, row)
+
+    def fits(self, free_tokens: int) -> bool:
+        """Whether `free_tokens`, and what finishing rows free, cover all that is left."""
+        num_freed = 0
+        for i, (left, held) in enumerate(self._rows):
+            num_rows = len(self._rows) - i
+            if free_tokens + num_freed - left * num_rows <= _SPARE_TOKENS_A_ROW * num_rows:
+                return False
+            num_freed += held
+        return True

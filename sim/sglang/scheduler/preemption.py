@@ -1,0 +1,69 @@
+"""Making room for a more important request by putting running ones back (rule 13)."""
+
+from collections.abc import Callable
+
+from sim.engine.request import Request
+from sim.engine.running_batch import RunningBatch
+from sim.sglang.config import SchedulerConfig
+from sim.sglang.scheduler.prefill_adder import PrefillAdder
+
+Release = Callable[[Request, int], None]
+
+
+def preempt_for(
+    candidate: Request,
+    *,
+    config: SchedulerConfig,
+    adder: PrefillAdder,
+    running: RunningBatch,
+    release: Release,
+) -> list[Request]:
+    """Take victims out of the running batch so that `candidate` fits.
+
+    Args:
+        candidate: waiting request that found the batch full.
+        config: priorities, threshold, clip.
+        adder: this pass's budgets; they get back what the victims reserved.
+        running: the running batch.
+        release: frees a victim's KV, given how many requests remain.
+
+    Returns:
+        The victims in batch order; none if too few, or none less important by enough.
+    """
+    victims = _choose(candidate, config, adder, running)
+    if not victims:
+        return []
+    chosen = set(map(id, victims))
+    in_order = [request for request in running.requests if id(request) in chosen]
+    num_remaining = len(running)
+    for victim in in_order:
+        adder.budget.total_offset -= adder.reservation(victim)
+    running.remove(in_order)
+    for victim in in_order:
+        num_remaining -= 1
+        release(victim, num_remaining)
+    return in_order
+
+
+def _choose(
+    candidate: Request, config: SchedulerConfig, adder: PrefillAdder, running: RunningBatch
+) -> list[Request]:
+    sign = 1 if config.schedule_low_priority_values_first else -1
+    # A request that was never tried before counts a prompt of 0 tokens here, as in SGLang.
+    missing = (
+        candidate.fill_len
+        - candidate.prefix_len
+        + min(candidate.max_new_tokens, config.clip_max_new_tokens)
+        - adder.budget.total_tokens
+    )
+    victims: list[Request] = []
+    least_first = sorted(running.requests, key=lambda r: (-sign * r.priority, -r.entry))
+    for request in least_first:
+        gap = (request.priority - candidate.priority) * sign
+        if gap <= config.priority_scheduling_preemption_threshold:
+            break
+        victims.append(request)
+        missing -= adder.reservation(request)
+        if missing <= 0:
+            return victims
+    return []

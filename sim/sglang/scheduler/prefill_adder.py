@@ -1,0 +1,234 @@
+"""Admission: what one prefill pass takes from the queue, and the budgets it spends.
+
+Rules 2 to 6 of docs/sglang.md (SGLang 0.5.23's PrefillAdder), and what docs/host-memory.md says of
+prefixes that are loaded back from host memory. Deliberate differences, both where
+SGLang stops serving (docs/adr/0003): a continued chunk that does not fit the pages that can be had
+waits for the next step, and a request that ignores its end is admitted when it is alone.
+"""
+
+from enum import Enum, auto
+
+from sim.engine.request import Request
+from sim.engine.running_batch import RunningBatch
+from sim.sglang.cache.manager import KVCacheManager
+from sim.sglang.config import SchedulerConfig
+from sim.sglang.scheduler.future_memory import FutureMemory
+
+
+class Verdict(Enum):
+    """Whether the pass goes on after a candidate."""
+
+    CONTINUE = auto()
+    NO_TOKEN = auto()
+    OTHER = auto()
+
+
+class PrefillBudget:
+    """Three budgets of one pass (rule 2). Token counts; floats where the ratio comes in.
+
+    Attributes:
+        total_offset: tokens reserved for good: prompts, their outputs, running requests' growth.
+        current_offset: tokens reserved for prompts of this pass.
+        input_tokens: prefill tokens left of `max_prefill_tokens`.
+        chunk_tokens: prefill tokens left of `chunked_prefill_size`; None: chunking is off.
+    """
+
+    def __init__(self, config: SchedulerConfig, kv: KVCacheManager, num_mixed_rows: int) -> None:
+        self._kv = kv
+        self.total_offset = float(num_mixed_rows)
+        self.current_offset = num_mixed_rows
+        self.input_tokens = config.max_prefill_tokens - num_mixed_rows
+        self.chunk_tokens = (
+            config.chunked_prefill_size - num_mixed_rows if config.chunking else None
+        )
+
+    @property
+    def total_tokens(self) -> float:
+        return self._kv.available_tokens - self.total_offset
+
+    @property
+    def current_tokens(self) -> int:
+        return self._kv.available_tokens - self.current_offset
+
+    def verdict(self) -> Verdict:
+        available = self._kv.available_tokens
+        if available - self.total_offset <= 0 or available - self.current_offset <= 0:
+            return Verdict.NO_TOKEN
+        if self.input_tokens <= 0 or (self.chunk_tokens is not None and self.chunk_tokens <= 0):
+            return Verdict.OTHER
+        return Verdict.CONTINUE
+
+    def spend(self, extend_len: int, output_tokens: int) -> None:
+        """Charge an admitted row; the extra page is charged at page size 1 too."""
+        paged = self._kv.ceil_page(extend_len)
+        immediate = paged + self._kv.page_size
+        self.total_offset += immediate + output_tokens
+        self.current_offset += immediate
+        self.input_tokens -= paged
+        if self.chunk_tokens is not None:
+            self.chunk_tokens -= paged
+
+
+class PrefillAdder:
+    """Collects the rows of one prefill batch.
+
+    Attributes:
+        admitted: rows so far, in batch order.
+        new_chunked: the admitted request whose prompt was cut, if any.
+    """
+
+    def __init__(
+        self,
+        config: SchedulerConfig,
+        kv: KVCacheManager,
+        running: RunningBatch,
+        ratio: float,
+    ) -> None:
+        self._config = config
+        self._kv = kv
+        self._running = running
+        self._ratio = ratio
+        num_mixed_rows = len(running) if config.mixing else 0
+        self.budget = PrefillBudget(config, kv, num_mixed_rows)
+        self.budget.total_offset += running.reserved_tokens(config.clip_max_new_tokens, ratio)
+        self.admitted: list[Request] = []
+        self.new_chunked: Request | None = None
+        self._future: FutureMemory | None = None
+
+    def reservation(self, request: Request) -> float:
+        """Tokens kept for what a running request may still generate (rule 2)."""
+        left = request.max_new_tokens - self._running.num_generated(request)
+        ratio = 1.0 if request.spec.ignore_eos else self._ratio
+        return min(left, self._config.clip_max_new_tokens) * ratio
+
+    def _output_charge(self, request: Request) -> int:
+        return min(request.max_new_tokens, self._config.clip_max_new_tokens)
+
+    def continue_chunk(self, request: Request, limit: int | None = None) -> Request | None:
+        """Take the next chunk of the chunked request (rule 5).
+
+        Args:
+            request: the chunked request.
+            limit: most tokens of it, if the policy keeps some for others.
+
+        Returns:
+            The request if it has more chunks to come or could not go on, otherwise None.
+        """
+        chunk = self.budget.chunk_tokens
+        if chunk is None:
+            chunk = request.num_tokens
+        room = min(chunk, int(self.budget.total_tokens))
+        room = room if room > 0 else chunk
+        if limit is not None:
+            room = min(room, limit)
+        remaining = request.num_tokens - request.prefix_len
+        extend_len = min(remaining, room)
+        new_tokens = self._kv.ceil_page(request.prefix_len + extend_len) - self._kv.ceil_page(
+            request.prefix_len
+        )
+        if extend_len <= 0 or new_tokens > self._kv.available_tokens:
+            return request
+        unfinished = remaining > room
+        self._admit(request, extend_len, 0 if unfinished else self._output_charge(request))
+        return request if unfinished else None
+
+    def add(self, request: Request, *, has_chunked: bool) -> Verdict:
+        """Try to admit a waiting request whose prefix was found just now (rule 4).
+
+        `CONTINUE` says that the pass may go on; the request may be admitted under any verdict.
+        """
+        config = self._config
+        most = config.prefill_max_requests
+        if most is not None and len(self.admitted) >= most:
+            return Verdict.OTHER
+        if request.spec.ignore_eos and config.disable_radix_cache:
+            return self._add_ignoring_eos(request)
+        self._kv.lock_prefix(request.kv)
+        verdict = self._try(request, has_chunked=has_chunked)
+        if verdict is not None:
+            self._kv.unlock_prefix(request.kv)
+            return verdict
+        return self.budget.verdict()
+
+    def _try(self, request: Request, *, has_chunked: bool) -> Verdict | None:
+        """Admit the request, or say why not."""
+        extend_end = self._extend_end(request, request.kv.host_len, has_chunked=has_chunked)
+        num_loaded = 0
+        if request.kv.host_len and not isinstance(extend_end, Verdict):
+            num_loaded = self._kv.load_prefix(request.kv)
+            if not num_loaded:
+                extend_end = self._extend_end(request, 0, has_chunked=has_chunked)
+        if isinstance(extend_end, Verdict):
+            return extend_end
+        request.prefix_len += num_loaded
+        whole = extend_end == request.num_tokens
+        if not whole:
+            self.new_chunked = request
+        output_tokens = self._output_charge(request) if whole else 0
+        self._admit(request, extend_end - request.prefix_len, output_tokens, num_loaded)
+        return None
+
+    def _extend_end(self, request: Request, host_len: int, *, has_chunked: bool) -> int | Verdict:
+        """Where the request's prefill may end if `host_len` tokens are loaded, or why it may not.
+
+        What is loaded takes room in the pool like what is computed, and nothing else.
+        """
+        config, budget, page_size = self._config, self.budget, self._kv.page_size
+        prefix_len = request.prefix_len + host_len
+        extend_len = request.num_tokens - prefix_len
+        left = max(request.max_new_tokens - request.num_generated, 0)
+        needed = host_len + extend_len + min(left, config.clip_max_new_tokens) + page_size
+        paged = self._kv.ceil_page(extend_len)
+        if needed >= budget.total_tokens and not self._may_overdraw(request, host_len + paged):
+            return Verdict.NO_TOKEN
+        if budget.chunk_tokens is None:
+            if self.admitted and paged >= budget.input_tokens:
+                return Verdict.OTHER
+        elif paged > budget.chunk_tokens:
+            if has_chunked and config.schedule_policy == "shortest-prefill-first":
+                return Verdict.OTHER
+            end = self._kv.floor_page(prefix_len + self._kv.floor_page(budget.chunk_tokens))
+            return Verdict.OTHER if end <= prefix_len else end
+        return request.num_tokens
+
+    def _may_overdraw(self, request: Request, paged: int) -> bool:
+        """Whether an aged request's `paged` prompt tokens fit, its output's left out of account."""
+        return request.may_overdraw and paged + self._kv.page_size <= self.budget.current_tokens
+
+    def _admit(
+        self, request: Request, extend_len: int, output_tokens: int, num_loaded: int = 0
+    ) -> None:
+        request.extend_end = request.prefix_len + extend_len
+        request.loaded_len = num_loaded
+        self.admitted.append(request)
+        self.budget.spend(extend_len, output_tokens)
+
+    def _add_ignoring_eos(self, request: Request) -> Verdict:
+        """Admit a request of known length when nothing is cached (rule 6).
+
+        One that is alone fits (rule 1) and is admitted; SGLang's reserve of a token may refuse it,
+        and then for ever.
+        """
+        budget = self.budget
+        extend_len = request.num_tokens
+        paged = self._kv.ceil_page(extend_len) + self._kv.page_size
+        overdraws = self._may_overdraw(request, self._kv.ceil_page(extend_len))
+        if paged > min(budget.current_tokens, budget.total_tokens) and not overdraws:
+            return Verdict.NO_TOKEN
+        if self._future is None:
+            self._future = FutureMemory(self._running, self._ratio, request, self.admitted)
+        else:
+            self._future.add(request)
+        alone = not (self._running.requests or self.admitted)
+        if not (alone or overdraws or self._future.fits(budget.current_tokens - paged)):
+            return Verdict.NO_TOKEN
+        if budget.chunk_tokens is None or extend_len <= budget.chunk_tokens:
+            self._kv.lock_prefix(request.kv)
+            self._admit(request, extend_len, self._output_charge(request))
+        elif budget.chunk_tokens <= 0:
+            return Verdict.OTHER
+        else:
+            self._kv.lock_prefix(request.kv)
+            self.new_chunked = request
+            self._admit(request, budget.chunk_tokens, 0)
+        return budget.verdict()

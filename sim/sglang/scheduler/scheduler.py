@@ -1,0 +1,399 @@
+"""Deciding the next batch: prefill if one can be formed, otherwise decode.
+
+Rules 7, 11, 13, 16, 17 and 18 of docs/sglang.md (SGLang 0.5.23's get_next_batch_to_run). Reads no
+clock, starts nothing: the engine calls it and says what came out.
+"""
+
+from collections.abc import Iterable
+
+from sim.core.batch import ForwardMode
+from sim.core.errors import InvariantError
+from sim.core.request import Status
+from sim.engine.launch import Decisions, Launch, leave_out_finishing
+from sim.engine.request import Request
+from sim.engine.scheduler import BaseScheduler
+from sim.sglang.cache.manager import KVCacheManager
+from sim.sglang.config import SchedulerConfig
+from sim.sglang.policies.policy import SchedulePolicy
+from sim.sglang.scheduler.batching import build_batching
+from sim.sglang.scheduler.decode_turns import DecodeTurns
+from sim.sglang.scheduler.limits import token_limit
+from sim.sglang.scheduler.packing import build_admission
+from sim.sglang.scheduler.preemption import preempt_for
+from sim.sglang.scheduler.prefill_adder import PrefillAdder, Verdict
+from sim.sglang.scheduler.retraction import retract
+from sim.sglang.scheduler.token_ratio import NewTokenRatio
+from sim.sglang.scheduler.waiting_queue import WaitingQueue
+
+
+class Scheduler(BaseScheduler):
+    """The scheduler of an SGLang server.
+
+    Attributes:
+        waiting: the place a request is in that is neither running nor chunked.
+        batching: whether waiting requests may join the running ones.
+        turns: of running requests at decoding.
+        chunked: the request whose prompt is prefilled chunk by chunk; in neither place.
+        ratio: the new-token ratio.
+        decode_went_first: the last decision was to decode before any pass over the queue.
+    """
+
+    def __init__(
+        self, config: SchedulerConfig, *, kv: KVCacheManager, policy: SchedulePolicy
+    ) -> None:
+        super().__init__(kv)
+        self._config = config
+        self._kv = kv
+        self.waiting = WaitingQueue(config, kv, policy)
+        self._admission = build_admission(config.admission, kv, config.max_prefill_tokens)
+        self.batching = build_batching(config.static_batching)
+        self.turns = DecodeTurns(self.running, config.decode_max_requests)
+        self.chunked: Request | None = None
+        self.ratio = NewTokenRatio(config)
+        self.decode_went_first = False
+        self.preempts = config.enable_priority_scheduling and not config.disable_priority_preemption
+        self._last: Launch | None = None
+
+    # ---- requests ------------------------------------------------------------------------------
+
+    def token_limit(self, prompt_len: int, max_new_tokens: int) -> int:
+        return token_limit(self._config, prompt_len, max_new_tokens)
+
+    def enter(self, request: Request) -> None:
+        self.waiting.enter(request)
+
+    @property
+    def num_waiting(self) -> int:
+        return len(self.waiting)
+
+    def waiting_requests(self) -> Iterable[Request]:
+        return self.waiting.requests
+
+    def requests_elsewhere(self) -> Iterable[Request]:
+        """The chunked one, rows of the last prefill, which join next time, and those that rest."""
+        chunked = [] if self.chunked is None else [self.chunked]
+        return [*chunked, *([] if self._last is None else self._last.prefill), *self.turns.resting]
+
+    # ---- the step ------------------------------------------------------------------------------
+
+    def next_launch(self, now_ns: int, in_flight: Launch | None) -> Launch | None:
+        self.decisions = Decisions()
+        self.turns.gather()
+        self._checkpoint_chunk()
+        self._merge_last_prefill()
+        self._drop_finished()
+        self.decode_went_first = self._decode_goes_first()
+        if self.decode_went_first:
+            launch = self._decode(in_flight)
+        else:
+            launch = self._prefill(now_ns, in_flight)
+            if launch is None:
+                self.batching.decoded()
+                launch = self._decode(in_flight)
+        self._last = launch
+        return launch
+
+    def _decode_goes_first(self) -> bool:
+        """With `decode_first`, running requests decode once after each prefill step."""
+        last = self._last
+        just_prefilled = last is not None and last.mode is ForwardMode.EXTEND
+        return self._config.decode_first and just_prefilled and len(self.running) > 0
+
+    def _checkpoint_chunk(self) -> None:
+        """The chunk computed last becomes the prefix of the next one (rule 14)."""
+        request = self.chunked
+        if request is not None and request.extend_end > request.prefix_len:
+            self._kv.checkpoint(
+                request.kv,
+                request.extend_end,
+                prompt_len=request.prompt_len,
+                seq_len=request.seq_len,
+            )
+            request.prefix_len = request.extend_end
+
+    def _merge_last_prefill(self) -> None:
+        last, running = self._last, self.running
+        if last is None or last.mode is ForwardMode.DECODE:
+            return
+        rows = [
+            request
+            for request in last.prefill
+            if request not in last.chunked
+            and request is not self.chunked
+            and request.status is Status.RUNNING
+        ]
+        if last.mode is ForwardMode.MIXED:
+            # The mixed batch replaces the running batch, and with it the full flag (rule 7).
+            running.prepend(rows)
+            running.is_full = False
+            running.founding_tokens = last.num_new_tokens
+            return
+        if rows and not len(running):
+            running.founding_tokens = last.num_new_tokens
+        if len(rows) < len(last.prefill) or not len(running):
+            running.is_full = False
+        running.append(rows)
+
+    def _drop_finished(self) -> None:
+        if self.has_finished_rows:
+            self.has_finished_rows = False
+            finished = [r for r in self.running.requests if r.status is not Status.RUNNING]
+            if finished:
+                self.running.remove(finished)
+                self.running.is_full = False
+
+    # ---- prefill -------------------------------------------------------------------------------
+
+    def _may_prefill(self, now_ns: int, in_flight: Launch | None) -> bool:
+        """Whether a prefill pass is worth trying; keeps the full flag (rule 7)."""
+        running = self.running
+        has_newly_aged = self.waiting.next_aging_ns <= now_ns
+        if self.chunked is None and not self._may_join(now_ns, in_flight):
+            self.waiting.see_aged(now_ns)
+            return False
+        if self.preempts or not len(running) or has_newly_aged:
+            running.is_full = False
+        if self.chunked is not None:
+            return True
+        if running.is_full or not len(self.waiting):
+            return False
+        if self._num_free_slots(0) <= 0 and not self.preempts:
+            running.is_full = True
+            self.waiting.see_aged(now_ns)
+            return False
+        return True
+
+    def _may_join(self, now_ns: int, in_flight: Launch | None) -> bool:
+        """Whether the batching lets waiting requests in, if there are any."""
+        if not len(self.waiting):
+            return True
+        is_idle = in_flight is None and not len(self.running)
+        return self.batching.may_join(self.waiting.requests, now_ns, is_idle=is_idle)
+
+    def _prefill(self, now_ns: int, in_flight: Launch | None) -> Launch | None:
+        if not self._may_prefill(now_ns, in_flight):
+            return None
+        self.waiting.order(now_ns)
+        adder = PrefillAdder(self._config, self._kv, self.running, self.ratio.current)
+        continued = self.chunked
+        if continued is not None:
+            self.chunked = self._continue_chunk(continued, adder)
+            if not adder.admitted:
+                return None
+        victims = self._admit_waiting(adder, continued)
+        joining = [request for request in adder.admitted if request is not continued]
+        self.waiting.leave(joining)
+        self.batching.admitted(len(joining))
+        for victim in victims:
+            self.waiting.enter(victim)
+        if not adder.admitted:
+            return None
+        if adder.new_chunked is not None:
+            self.chunked = adder.new_chunked
+        return self._launch_prefill(adder.admitted, continued, in_flight)
+
+    def _continue_chunk(self, request: Request, adder: PrefillAdder) -> Request | None:
+        request.fill_len = request.num_tokens
+        limit = None
+        if adder.budget.chunk_tokens is not None:
+            limit = self.waiting.chunk_limit(request, adder.budget.chunk_tokens)
+        return adder.continue_chunk(request, limit)
+
+    def _admit_waiting(self, adder: PrefillAdder, continued: Request | None) -> list[Request]:
+        """Offer the queue to the adder in order; returns the requests preempted on the way."""
+        running = self.running
+        num_held = 0 if continued is None else 1
+        num_open = self.batching.num_open + num_held
+        all_victims: list[Request] = []
+        candidates = self._admission.candidates(
+            self.waiting.requests, self._num_free_slots(num_held)
+        )
+        for request in candidates:
+            if adder.budget.verdict() is Verdict.OTHER or len(adder.admitted) >= num_open:
+                break
+            if len(adder.admitted) >= self._num_free_slots(num_held):
+                running.is_full = True
+            if running.is_full:
+                victims = self._preempt_for(request, adder) if self.preempts else []
+                if not victims:
+                    break
+                all_victims += victims
+            request.fill_len = request.num_tokens
+            request.prefix_len = self._kv.find_prefix(
+                request.kv, request.num_tokens, request.num_tokens - 1
+            )
+            request.matched_len = request.prefix_len + request.kv.host_len
+            verdict = adder.add(request, has_chunked=self.chunked is not None)
+            if verdict is not Verdict.CONTINUE:
+                if verdict is Verdict.NO_TOKEN:
+                    running.is_full = bool(adder.admitted) or len(running) > 0
+                break
+        return all_victims
+
+    def _num_free_slots(self, num_held: int) -> int:
+        """How many requests one prefill batch may have; `num_held` of them hold slots already."""
+        limit = self._config.max_running_requests
+        return min(limit - len(self.running), max(limit - self.num_slots_used + num_held, 0))
+
+    def _preempt_for(self, request: Request, adder: PrefillAdder) -> list[Request]:
+        victims = preempt_for(
+            request,
+            config=self._config,
+            adder=adder,
+            running=self.running,
+            release=self._release_for_later,
+        )
+        if victims:
+            self.decisions.preempted.append((request, victims))
+            for victim in victims:
+                victim.preemptions += 1
+        return victims
+
+    def _launch_prefill(
+        self, admitted: list[Request], continued: Request | None, in_flight: Launch | None
+    ) -> Launch:
+        self._kv.extend((r.kv, r.prefix_len, r.extend_len) for r in admitted)
+        for request in admitted:
+            request.seq_len = request.extend_end
+            request.status = Status.RUNNING
+        self.num_slots_used += len(admitted) - (continued is not None)
+        chunked = () if self.chunked is None else (self.chunked,)
+        launch = Launch(ForwardMode.EXTEND, admitted, [], chunked)
+        launch.num_new_tokens = sum(request.extend_len for request in admitted)
+        if self._config.mixing and len(self.running):
+            self._mix_in_decode(launch, in_flight)
+        self.waiting.processed_tokens += launch.num_new_tokens
+        return launch
+
+    def _mix_in_decode(self, launch: Launch, in_flight: Launch | None) -> None:
+        """Let the decode rows ride along if their next tokens fit; else they sit out (rule 16)."""
+        running = self.running
+        if leave_out_finishing(in_flight, self.running):
+            running.is_full = False
+        if not len(running) or not self._kv.can_decode(running.num_new_pages):
+            return
+        self._begin_decode()
+        launch.mode = ForwardMode.MIXED
+        launch.decode = running.requests
+        launch.num_new_tokens += len(running)
+        for request in running.requests:
+            request.fill_len = request.prompt_len + running.num_generated(request)
+
+    # ---- decode --------------------------------------------------------------------------------
+
+    def _decode(self, in_flight: Launch | None) -> Launch | None:
+        running = self.running
+        if not len(running):
+            return None
+        num_before = len(running)
+        finishing = leave_out_finishing(in_flight, self.running)
+        if not len(running):
+            running.is_full = False
+            return None
+        self.turns.rest()
+        if self._kv.can_decode(running.num_new_pages):
+            self.ratio.decay()
+        elif finishing:
+            # Their pages come back with the result in flight: wait for it (rule 18).
+            running.is_full = False
+            return None
+        else:
+            self.turns.gather()
+            self._retract()
+            self.turns.rest()
+        if self.num_running < num_before:
+            running.is_full = False
+        if not len(running):
+            return None
+        self._begin_decode()
+        self.waiting.processed_tokens += running.founding_tokens
+        launch = Launch(ForwardMode.DECODE, [], running.requests)
+        if self._config.decode_max_requests is not None:
+            launch.resting, launch.resumed = self.turns.resting, running.requests
+        return launch
+
+    def _begin_decode(self) -> None:
+        running = self.running
+        self._kv.decode(len(running), running.num_new_pages)
+        running.begin_steps()
+
+    def _retract(self) -> None:
+        retraction = retract(self._config, self._kv, self.running, self._release_for_later)
+        self.ratio.after_retraction(
+            (self.running.num_generated(r), r.max_new_tokens) for r in self.running.requests
+        )
+        self.decisions.retracted = retraction.retracted
+        self.decisions.aborted = retraction.aborted
+        for request in retraction.aborted:
+            request.status = Status.ABORTED
+        for request in retraction.retracted:
+            request.retractions += 1
+            self.waiting.enter(request)
+
+    # ---- giving back ---------------------------------------------------------------------------
+
+    def _release_for_later(self, request: Request, num_remaining: int) -> None:
+        """Free the KV of a request that goes back to the queue, and evict a little (rule 11)."""
+        self.release(request)
+        self._kv.evict_until_free(num_remaining * self._config.retract_decode_steps)
+        request.status = Status.WAITING
+        request.prefix_len = request.extend_end = request.matched_len = 0
+
+    # ---- what is going on ----------------------------------------------------------------------
+
+    def idle(self, now_ns: int) -> int | None:
+        if self.chunked is not None or len(self.running):
+            return None
+        if not len(self.waiting):
+            self.ratio.reset()
+            return None
+        starts_ns = self.batching.starts_ns(self.waiting.requests)
+        if starts_ns is not None and starts_ns > now_ns:
+            return starts_ns
+        if not (self.decisions.aborted or self.decisions.preempted):
+            # Whoever was just taken out has changed what the next pass sees; else nothing will.
+            raise InvariantError(
+                f"{len(self.waiting)} requests wait, none runs and none can be admitted"
+            )
+        return None
+
+    @property
+    def resting(self) -> list[Request]:
+        return self.turns.resting
+
+    @property
+    def next_aging_ns(self) -> int:
+        return self.waiting.next_aging_ns
+
+    @property
+    def repeats(self) -> bool:
+        if self.chunked is not None or self.turns.resting or self.decode_went_first:
+            # Decided before any pass (decode_first): what a pass in vain changes is yet to come.
+            return False
+        # A pass over the queue may admit, and even if not it orders the queue and marks prefixes.
+        passes = self.batching.num_open and (self.preempts or not self.running.is_full)
+        return not (len(self.waiting) and passes)
+
+    def decode_again(self, num_steps: int) -> list[float]:
+        self.waiting.processed_tokens += num_steps * self.running.founding_tokens
+        return self.ratio.decay_steps(num_steps)
+
+    @property
+    def num_running(self) -> int:
+        return len(self.running) + len(self.turns.resting)
+
+    def num_running_shown(self, *, is_mixed: bool) -> int:
+        """0 after a mixed launch, as in SGLang."""
+        return 0 if is_mixed else self.num_running
+
+    @property
+    def is_full(self) -> bool:
+        return self.running.is_full
+
+    @property
+    def new_token_ratio(self) -> float:
+        return self.ratio.current
+
+    @property
+    def chunked_rid(self) -> str | None:
+        return self.chunked.rid if self.chunked is not None else None

@@ -1,0 +1,138 @@
+"""The waiting queue: entering it, ordering it, keeping its prefixes warm."""
+
+from sim.engine.request import Request
+from sim.sglang.cache.manager import KVCacheManager
+from sim.sglang.config import SchedulerConfig
+from sim.sglang.policies.policy import (
+    Fcfs,
+    QueueView,
+    SchedulePolicy,
+    ShortestPrefillFirst,
+    prefill_work,
+)
+from sim.sglang.scheduler.fairness import NEVER_AGES_NS, build_fairness
+
+# SGLang: WAITING_PREFIX_REFRESH_INTERVAL and WAITING_QUEUE_PREFIX_MATCH_MAX.
+_PASSES_PER_REFRESH = 32
+_MOST_REFRESHED = 128
+
+
+class WaitingQueue:
+    """Requests not running, in the order the next pass starts from.
+
+    Attributes:
+        requests: first to be considered first.
+        processed_tokens: the axis on which policy hrrn ages requests; the scheduler counts it here.
+        next_aging_ns: when the next waiting request ages that no pass has seen aged.
+    """
+
+    def __init__(self, config: SchedulerConfig, kv: KVCacheManager, policy: SchedulePolicy) -> None:
+        self._config = config
+        self._kv = kv
+        self._policy = policy
+        # The order of arrival needs no ordering, and no new list a pass.
+        self._is_fcfs = isinstance(policy, Fcfs)
+        self._fairness = build_fairness(config.fairness)
+        self.next_aging_ns = NEVER_AGES_NS
+        self.requests: list[Request] = []
+        self.processed_tokens = 0
+        self._num_entries = 0
+        self._num_refreshes = 0
+
+    def __len__(self) -> int:
+        return len(self.requests)
+
+    def enter(self, request: Request) -> None:
+        self._num_entries += 1
+        request.entry = self._num_entries
+        request.entry_tokens = self.processed_tokens
+        self.requests.append(request)
+        self.next_aging_ns = min(self.next_aging_ns, self._fairness.ages_ns(request))
+
+    def leave(self, requests: list[Request]) -> None:
+        self._fairness.admitted(len(requests))
+        if self.requests[: len(requests)] == requests:
+            del self.requests[: len(requests)]
+            return
+        gone = set(map(id, requests))
+        self.requests = [request for request in self.requests if id(request) not in gone]
+
+    def order(self, now_ns: int) -> None:
+        """Put the queue into the policy's order, with what fairness has to say of it."""
+        deferred = self._order_by_policy(now_ns)
+        self.requests = self._fairness.reorder(self.requests, now_ns, deferred)
+        self.see_aged(now_ns)
+
+    def see_aged(self, now_ns: int) -> None:
+        """Whoever has aged by now is known to have."""
+        if self.next_aging_ns <= now_ns:
+            ages_ns = map(self._fairness.ages_ns, self.requests)
+            self.next_aging_ns = min((t for t in ages_ns if t > now_ns), default=NEVER_AGES_NS)
+
+    def _order_by_policy(self, now_ns: int) -> frozenset[int]:
+        """Ties, and an unordered queue, stay as they are; returns the requests to defer."""
+        policy = self._policy
+        longest = policy.longest_matched_queue
+        deferred: frozenset[int] = frozenset()
+        if longest is not None and len(self.requests) > longest:
+            self._refresh_prefixes()
+            return deferred
+        if policy.matches_prefixes:
+            deferred = self._match_prefixes(defer=policy.defers_shared_prefixes)
+        if not self._is_fcfs:
+            view = QueueView(now_ns, self._kv.cache.root, deferred, self.processed_tokens)
+            self.requests = policy.order(self.requests, view)
+        if not policy.matches_prefixes:
+            self._refresh_prefixes()
+        return deferred
+
+    def chunk_limit(self, chunked: Request, chunk_tokens: int) -> int | None:
+        """Most tokens of the chunked request's next chunk; None: no limit.
+
+        Policy shortest-prefill-first keeps room for shorter requests that wait (SGLang 0.5.23).
+        """
+        page_size = self._kv.page_size
+        if not isinstance(self._policy, ShortestPrefillFirst) or chunk_tokens < 2 * page_size:
+            return None
+        remaining = chunked.num_tokens - chunked.prefix_len
+        num_reserved = 0
+        for request in self.requests:
+            work = prefill_work(request)
+            charge = self._kv.ceil_page(work)
+            if work >= remaining or num_reserved + charge > chunk_tokens - page_size:
+                break
+            num_reserved += charge
+        return self._kv.floor_page(chunk_tokens - num_reserved) if num_reserved else None
+
+    def _match_prefixes(self, *, defer: bool) -> frozenset[int]:
+        """Match every waiting request; name those to defer (rule 8, in-batch prefixes).
+
+        A request with little cached waits if an earlier one of the queue, itself with little
+        cached, starts with the same tokens: the earlier one will put them into the cache.
+        """
+        check = self._config.in_batch_prefix_check_threshold
+        shared_len = self._config.in_batch_prefix_deprioritize_threshold
+        seen: set[bytes] = set()
+        deferred: set[int] = set()
+        for request in self.requests:
+            num_tokens = request.num_tokens
+            request.prefix_len = self._kv.find_prefix(request.kv, num_tokens, num_tokens)
+            found_len = request.prefix_len + request.kv.host_len
+            request.matched_len = min(found_len, num_tokens - 1)
+            if defer and request.prefix_len <= check and num_tokens >= shared_len:
+                start = request.kv.token_ids(num_tokens)[:shared_len].tobytes()
+                if start in seen:
+                    deferred.add(id(request))
+                else:
+                    seen.add(start)
+        return frozenset(deferred)
+
+    def _refresh_prefixes(self) -> None:
+        """Every 32nd pass, mark the first prefixes as used, the head's last (rule 12)."""
+        if not (self._kv.cache.enabled and self.requests):
+            return
+        refresh = self._num_refreshes % _PASSES_PER_REFRESH == 0
+        self._num_refreshes += 1
+        if refresh:
+            for request in reversed(self.requests[:_MOST_REFRESHED]):
+                self._kv.find_prefix(request.kv, request.num_tokens, request.num_tokens)

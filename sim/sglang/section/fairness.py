@@ -1,0 +1,68 @@
+"""The `fairness` key of the scheduler section: which rule keeps requests from starving."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from sim.core.units import ms_to_ns
+from sim.sglang.scheduler.fairness import AgingTokens, FairnessSettings, FairnessT, ForceFifo, KLpm
+from sim.strict_model import StrictModel
+
+_MOST = 2**31 - 1
+# A day: longer than any simulated run.
+_MOST_MS = 86_400_000
+
+_Count = Annotated[int, Field(ge=1, le=_MOST)]
+
+
+class FairnessTConfig(StrictModel):
+    """Requests that have waited for a time T go first, oldest first."""
+
+    kind: Literal["fairness_t"]
+    t_ms: Annotated[float, Field(ge=0, le=_MOST_MS)] | None
+    """The time T. 0 is first come, first served; `null` is the policy alone. Unit: ms."""
+
+    def settings(self) -> FairnessSettings | None:
+        return None if self.t_ms is None else FairnessT(ms_to_ns(self.t_ms))
+
+
+class KLpmConfig(StrictModel):
+    """The oldest request, then k - 1 requests in the policy's order, and again."""
+
+    kind: Literal["k_lpm"]
+    k: _Count
+    """Length of the cycle. 1 is first come, first served. Unit: requests."""
+
+    def settings(self) -> FairnessSettings | None:
+        return KLpm(self.k)
+
+
+class AgingTokensConfig(StrictModel):
+    """Most cached tokens first, with a credit for each pass waited.
+
+    Only with schedule policy `lpm`.
+    """
+
+    kind: Literal["aging_tokens_per_pass"]
+    tokens: _Count
+    """Credit of a request for each pass that it waited. Unit: tokens."""
+
+    def settings(self) -> FairnessSettings | None:
+        return AgingTokens(self.tokens)
+
+
+class ForceFifoConfig(StrictModel):
+    """Now and then a pass goes by arrival."""
+
+    kind: Literal["force_fifo_every"]
+    passes: _Count
+    """One of this many passes takes the queue by arrival. Unit: passes."""
+
+    def settings(self) -> FairnessSettings | None:
+        return ForceFifo(self.passes)
+
+
+FairnessConfig = Annotated[
+    FairnessTConfig | KLpmConfig | AgingTokensConfig | ForceFifoConfig,
+    Field(discriminator="kind"),
+]

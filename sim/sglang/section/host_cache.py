@@ -1,0 +1,96 @@
+"""The `host_cache` key of the scheduler section: memory that evicted KV goes to."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from sim.core.errors import InputError
+from sim.latency.loading import LoadTimes
+from sim.latency.shapes import ModelShape
+from sim.sglang.cache.host_settings import HostCacheSettings
+from sim.strict_model import StrictModel
+
+# SGLang 0.5.23: `--hicache-ratio`, and uses until a node is copied.
+DEFAULT_RATIO = 2.0
+_USES = {"write_through": 1, "write_through_selective": 2, "write_back": None}
+
+_NS_PER_S = 1e9
+
+
+class HostCacheSection(StrictModel):
+    """Host memory that keeps evicted KV.
+
+    One of the two speeds is required. docs/explanation/host-memory.md explains the rules.
+    """
+
+    capacity_tokens: Annotated[int, Field(ge=1, le=2**40)] | None = None
+    """Size, floored to whole pages. At least `page_size`. Not together with `ratio`. Unit:
+    tokens."""
+    ratio: Annotated[float, Field(gt=0, le=10_000)] | None = None
+    """Size as a multiple of the pool. 2.0 if neither this nor `capacity_tokens` is given. Unit:
+    factor."""
+    write_policy: Literal["write_through", "write_through_selective", "write_back"] = (
+        "write_through"
+    )
+    """When KV is copied to host memory: when it is first inserted into the prefix cache, when it
+    is used a second time, or when it is evicted."""
+    load_bandwidth_gb_s: Annotated[float, Field(ge=0.001, le=1_000_000)] | None = None
+    """Speed of a load from host memory to the device, in bytes. Needs the scenario's `model`.
+    Unit: GB/s."""
+    load_tokens_per_s: Annotated[float, Field(ge=1, le=10**12)] | None = None
+    """Speed of a load from host memory to the device, in tokens. Unit: tokens/s."""
+    load_back_threshold_tokens: int = Field(default=10, ge=0, le=2**31 - 1)
+    """A hit in host memory that is shorter than this is computed again instead of loaded. Unit:
+    tokens."""
+    overlap_layers: Annotated[int, Field(ge=1, le=1000)] | None = None
+    """A step overlaps with its loads layer by layer, in this many layers. 1: the step waits for
+    its loads. Without it: the layers of `model`, or 1 without a model. Unit: layers."""
+
+    @model_validator(mode="after")
+    def _check_choices(self) -> Self:
+        if self.capacity_tokens is not None and self.ratio is not None:
+            raise ValueError("ratio gives capacity_tokens: give one of them, not both")
+        if self.load_bandwidth_gb_s is None and self.load_tokens_per_s is None:
+            raise ValueError("needs load_bandwidth_gb_s or load_tokens_per_s")
+        if self.load_bandwidth_gb_s is not None and self.load_tokens_per_s is not None:
+            raise ValueError(
+                "load_bandwidth_gb_s gives load_tokens_per_s: give one of them, not both"
+            )
+        return self
+
+    def settings(self, pool_tokens: int, page_size: int) -> HostCacheSettings:
+        """The tier beside a pool of this size.
+
+        Raises:
+            InputError: it has no room for a page.
+        """
+        capacity = self.capacity_tokens
+        if capacity is None:
+            ratio = DEFAULT_RATIO if self.ratio is None else self.ratio
+            capacity = int(pool_tokens * ratio)
+        if capacity < page_size:
+            key = "ratio" if self.capacity_tokens is None else "capacity_tokens"
+            raise InputError(
+                f"scheduler.host_cache.{key}: makes room for {capacity} tokens,"
+                f" less than page_size {page_size}"
+            )
+        return HostCacheSettings(
+            capacity_tokens=capacity // page_size * page_size,
+            write_after_uses=_USES[self.write_policy],
+            load_back_threshold_tokens=self.load_back_threshold_tokens,
+        )
+
+    def load_times(self, model: ModelShape | None, tp: int) -> LoadTimes:
+        """How long loads take; `model` is not None where a bandwidth is given.
+
+        Each of `tp` GPUs loads its share of a token over its own link.
+        """
+        num_parts = self.overlap_layers
+        if num_parts is None:
+            num_parts = 1 if model is None else model.num_layers
+        if self.load_tokens_per_s is not None:
+            return LoadTimes(_NS_PER_S / self.load_tokens_per_s, num_parts)
+        if model is None or self.load_bandwidth_gb_s is None:
+            raise InputError("scheduler.host_cache.load_bandwidth_gb_s: needs the scenario's model")
+        # A GB/s is a byte a nanosecond.
+        return LoadTimes(model.kv_bytes_per_token / tp / self.load_bandwidth_gb_s, num_parts)

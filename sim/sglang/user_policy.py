@@ -1,0 +1,142 @@
+"""Users' own schedule policies: `schedule_policy: package.module:Class` (docs/policies.md).
+
+The class is loaded here and handed on in `SchedulerConfig.user_policy`, so that whatever builds an
+engine from a configuration, a simulator or a real server, uses it.
+"""
+
+import hashlib
+import inspect
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from sim.core.errors import InputError
+from sim.engine.request import Request
+from sim.sglang.config import SchedulerConfig
+from sim.sglang.policies.policy import QueueView, SchedulePolicy
+from sim.user_modules import find_module, load_module
+
+Fail = Callable[[str], InputError]
+_ATTRIBUTES: dict[str, tuple[type, ...]] = {
+    "matches_prefixes": (bool,),
+    "longest_matched_queue": (int, type(None)),
+    "defers_shared_prefixes": (bool,),
+}
+
+
+def is_user_policy(name: str) -> bool:
+    """Whether it has the form `module:Class`; the names of our own have no colon."""
+    return ":" in name
+
+
+def source_hash(name: str, folder: Path) -> str:
+    """SHA-256, in hex, of the source of the policy's module. The module is not run.
+
+    Raises:
+        InputError: the module cannot be found or read.
+    """
+    path = find_module(name.partition(":")[0], folder)
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
+
+
+def load_user_policy(
+    name: str, folder: Path, fail: Fail
+) -> Callable[[SchedulerConfig], SchedulePolicy]:
+    """The policy's class, guarded: what it does wrong is an error of the user's, and named.
+
+    Args:
+        name: `module:Class`.
+        folder: the scenario's.
+        fail: makes an error about the scenario's key out of a reason.
+
+    Raises:
+        InputError: from `fail`: no such module or class, or it is no policy.
+    """
+    cls = _load_class(name, folder, fail)
+
+    def make(config: SchedulerConfig) -> SchedulePolicy:
+        return GuardedPolicy(_construct(name, cls, config, fail), name, fail)
+
+    make(SchedulerConfig())
+    return make
+
+
+class GuardedPolicy:
+    """A user's policy that is found out where it raises or loses requests."""
+
+    def __init__(self, policy: Any, name: str, fail: Fail) -> None:
+        self._policy = policy
+        self._name = name
+        self._fail = fail
+        for attribute, kinds in _ATTRIBUTES.items():
+            value = getattr(policy, attribute, self)
+            if type(value) not in kinds:
+                words = " or ".join("None" if k is type(None) else k.__name__ for k in kinds)
+                raise fail(f"{name} is no policy: {attribute} must be {words}")
+        self.matches_prefixes: bool = policy.matches_prefixes
+        self.longest_matched_queue: int | None = policy.longest_matched_queue
+        self.defers_shared_prefixes: bool = policy.defers_shared_prefixes
+        if not callable(getattr(policy, "order", None)) or not _takes(policy.order, 2):
+            raise fail(f"{name} is no policy: it needs a method order(self, waiting, view)")
+
+    def order(self, waiting: Sequence[Request], view: QueueView) -> list[Request]:
+        try:
+            # A tuple: the queue itself is not the policy's to change.
+            ordered = self._policy.order(tuple(waiting), view)
+        except Exception as error:
+            raise self._fail(f"{self._name}.order raised {_in_words(error)}") from error
+        if not isinstance(ordered, list | tuple):
+            kind = type(ordered).__name__
+            raise self._fail(f"{self._name}.order returned {kind}, not a list of requests")
+        if len(ordered) != len(waiting) or set(map(id, ordered)) != set(map(id, waiting)):
+            raise self._fail(
+                f"{self._name}.order returned {len(ordered)} requests, not each of the"
+                f" {len(waiting)} waiting ones once"
+            )
+        return list(ordered)
+
+
+def _load_class(name: str, folder: Path, fail: Fail) -> type:
+    module_name, _, class_name = name.partition(":")
+    try:
+        module = load_module(module_name, folder)
+    except InputError as error:
+        raise fail(str(error)) from None
+    except Exception as error:
+        raise fail(f"module {module_name} cannot be imported: {_in_words(error)}") from error
+    cls = getattr(module, class_name, None)
+    if cls is None:
+        raise fail(f"no class {class_name} in {module.__file__}")
+    if not isinstance(cls, type) or not _takes(cls, 1):
+        raise fail(f"{name} is no policy: it must be a class made from a SchedulerConfig")
+    return cls
+
+
+def _construct(name: str, cls: type, config: SchedulerConfig, fail: Fail) -> Any:
+    try:
+        return cls(config)
+    except Exception as error:
+        raise fail(f"{name} raised {_in_words(error)}") from error
+
+
+def _takes(function: Callable[..., Any], num_arguments: int) -> bool:
+    try:
+        inspect.signature(function).bind(*[None] * num_arguments)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _in_words(error: Exception) -> str:
+    """`ValueError: reason (my_policy.py:12)`: the innermost place of the traceback."""
+    text = f"{type(error).__name__}: {error}"
+    at: TracebackType | None = error.__traceback__
+    while at is not None and at.tb_next is not None:
+        at = at.tb_next
+    if at is None or at.tb_frame.f_code.co_filename.startswith("<"):
+        return text
+    return f"{text} ({Path(at.tb_frame.f_code.co_filename).name}:{at.tb_lineno})"

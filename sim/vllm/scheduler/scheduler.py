@@ -1,0 +1,298 @@
+"""Deciding the next batch as vLLM v1 does: running requests first, then waiting ones in order.
+
+There are no phases: every request is given as many tokens as it has left, out of one budget a step.
+Rules by number: docs/vllm.md (vLLM 0.19.0, v1/core/sched/scheduler.py and async_scheduler.py).
+"""
+
+from collections.abc import Iterable
+from functools import partial
+
+from sim.core.batch import ForwardMode
+from sim.core.errors import InvariantError
+from sim.core.request import Status
+from sim.engine.launch import Decisions, Launch, leave_out_finishing
+from sim.engine.request import Request
+from sim.engine.scheduler import BaseScheduler
+from sim.vllm.cache.manager import BlockManager
+from sim.vllm.config import VllmConfig
+from sim.vllm.scheduler.running_pass import Preemption, RunningPass, step_tokens
+from sim.vllm.scheduler.waiting_queue import build_waiting
+
+
+class VllmScheduler(BaseScheduler):
+    """The scheduler of a vLLM v1 server.
+
+    Attributes:
+        waiting: requests that hold nothing.
+        admitted: requests that hold blocks, in order of admission: vLLM's list `running`. Those of
+            them that decode are rows of the running batch, in the same order.
+    """
+
+    def __init__(self, config: VllmConfig, *, kv: BlockManager) -> None:
+        super().__init__(kv)
+        self._config = config
+        self._kv = kv
+        self.waiting = build_waiting(config.scheduling_policy)
+        self.admitted: list[Request] = []
+        self._prefilling: list[Request] = []
+        self._resting: list[Request] = []
+        self._back: list[Request] = []
+        self._in_flight: Launch | None = None
+        self._last: Launch | None = None
+        self._num_admissions = self._num_entries = 0
+        self._somebody_left = False
+
+    # ---- requests ------------------------------------------------------------------------------
+
+    def token_limit(self, prompt_len: int, max_new_tokens: int) -> int:
+        """What the model's length leaves; a prompt that fills it is rejected (rule 1)."""
+        return min(max_new_tokens, self._config.max_model_len - prompt_len)
+
+    def enter(self, request: Request) -> None:
+        self._num_entries += 1
+        request.entry = self._num_entries
+        self.waiting.add(request)
+
+    def withdraw(self, request: Request) -> None:
+        self.waiting.remove(request)
+
+    @property
+    def num_waiting(self) -> int:
+        return len(self.waiting)
+
+    def waiting_requests(self) -> Iterable[Request]:
+        return self.waiting.all()
+
+    def requests_elsewhere(self) -> Iterable[Request]:
+        """Admitted ones: prefilling, resting, or with their last token in flight."""
+        return self.admitted
+
+    def release(self, request: Request) -> None:
+        super().release(request)
+        self._somebody_left = True
+
+    def num_tokens_kept(self, request: Request) -> int:
+        """All but the last token, even if a step decided too early computed it (rule 9)."""
+        return min(request.seq_len, request.num_tokens - 1)
+
+    def in_order_of_end(self, finishing: list[Request]) -> list[Request]:
+        """In order of admission (rule 8)."""
+        return sorted(finishing, key=lambda request: request.admission)
+
+    # ---- the step ------------------------------------------------------------------------------
+
+    def next_launch(self, now_ns: int, in_flight: Launch | None) -> Launch | None:
+        self.decisions = Decisions()
+        self._kv.num_decisions += 1
+        self._in_flight = in_flight
+        self._drop_finished()
+        self._join_rows()
+        leave_out_finishing(in_flight, self.running)
+        chunks, budget = self._schedule_running()
+        if len(self.running):
+            self.running.begin_steps()
+        prefill = chunks
+        if not self.decisions.preempted:
+            prefill = chunks + self._admit_waiting(budget)
+        self._last = self._launch(prefill)
+        return self._last
+
+    def _drop_finished(self) -> None:
+        if self._somebody_left:
+            self._somebody_left = self.has_finished_rows = False
+            self.admitted = [r for r in self.admitted if r.status is Status.RUNNING]
+            self.running.remove(
+                [r for r in self.running.requests if r.status is not Status.RUNNING]
+            )
+
+    def _join_rows(self) -> None:
+        """Requests whose prompts have been scheduled whole decode; so do those that rested."""
+        last, running = self._last, self.running
+        joining = [] if last is None else [r for r in last.prefill if r not in last.chunked]
+        joining = [r for r in joining if r.status is Status.RUNNING]
+        back, self._resting = [r for r in self._resting if r.status is Status.RUNNING], []
+        self._back = back
+        if back:
+            running.append(back, num_missed_steps=int(self._ticks_in_flight))
+        if joining:
+            running.append(joining)
+        if back or joining:
+            in_order = sorted(running.requests, key=lambda request: request.admission)
+            if in_order != running.requests:
+                running.reorder(in_order)
+
+    @property
+    def _ticks_in_flight(self) -> bool:
+        """The launch in flight has decode rows."""
+        return self._in_flight is not None and self._in_flight.mode is not ForwardMode.EXTEND
+
+    def _schedule_running(self) -> tuple[list[Request], int]:
+        """Give running requests their tokens; returns those that prefill and the budget left."""
+        steps = RunningPass(
+            self._config,
+            kv=self._kv,
+            running=self.running,
+            admitted=self.admitted,
+            prefilling=self._prefilling,
+            preempt=self._preempt,
+        )
+        steps.run()
+        self._rest(steps.passed_over)
+        return steps.chunks, steps.budget
+
+    def _rest(self, rows: list[Request]) -> None:
+        """Rows that get nothing sit the launch out; a token of theirs in flight counts."""
+        self._resting = rows
+        self.running.remove(rows)
+        for row in rows:
+            self._cache_decoded(row, was_scheduled=False)
+        if self._in_flight is not None and self._ticks_in_flight:
+            for row in rows:
+                row.num_generated += row not in self._in_flight.prefill
+
+    def _preempt(self, preemption: Preemption) -> None:
+        """Take all blocks of a running request and put it back; it is computed again (rule 4)."""
+        by, victim, was_scheduled = preemption
+        if victim.in_running_batch:
+            self.running.remove([victim])
+            victim.seq_len += was_scheduled
+            if self._ticks_in_flight and victim in self._back:
+                victim.num_generated += 1  # counted as missed, see `_join_rows`
+        self._cache_decoded(victim, was_scheduled=was_scheduled)
+        self.release(victim)
+        self._keep_token_in_flight(victim)
+        victim.status = Status.WAITING
+        victim.prefix_len = victim.extend_end = 0
+        victim.preemptions += 1
+        self.waiting.put_back(victim)
+        self.decisions.preempted.append((by, [victim]))
+
+    def _cache_decoded(self, request: Request, *, was_scheduled: bool) -> None:
+        """Others find the full blocks of an admitted request, as far as vLLM cached them (rule 9).
+
+        What a decode row in flight computes is cached when its token comes, or when the row is
+        scheduled again: neither has happened to a row that leaves meanwhile.
+        """
+        launch = self._in_flight
+        if request.in_running_batch:
+            num_known = request.prompt_len + self.running.num_generated(request)
+            num_tokens = min(self.running.seq_len(request), num_known)
+        else:
+            num_tokens = min(request.seq_len, request.num_tokens)
+        if launch is not None and not was_scheduled and request not in launch.prefill:
+            num_tokens -= request in launch.decode
+        self._kv.cache_full_blocks(request.kv, num_tokens, ago=int(not was_scheduled))
+
+    def _catch_up(self, request: Request) -> None:
+        """Somebody looks for what a request has decoded."""
+        self._cache_decoded(request, was_scheduled=request.in_running_batch)
+
+    def _keep_token_in_flight(self, victim: Request) -> None:
+        """The token that is on its way counts, and may even end the request (rule 13)."""
+        launch = self._in_flight
+        if launch is None:
+            return
+        sampled = victim in launch.prefill and victim not in launch.chunked
+        if sampled or victim in launch.decode:
+            launch.put_back.append(victim)
+            launch.leaving = [request for request in launch.leaving if request is not victim]
+
+    # ---- admission -----------------------------------------------------------------------------
+
+    def _admit_waiting(self, budget: int) -> list[Request]:
+        """Admit waiting requests, the next one first, until one does not fit (rules 5 to 7)."""
+        admitted: list[Request] = []
+        most = self._config.max_num_seqs
+        while len(self.waiting) and budget > 0 and len(self.admitted) < most:
+            request = self.waiting.next()
+            num_tokens = self._admit(request, budget)
+            if not num_tokens:
+                break
+            budget -= num_tokens
+            admitted.append(request)
+        return admitted
+
+    def _admit(self, request: Request, budget: int) -> int:
+        """Admit the next request if it fits; returns the tokens it is given, 0 if it does not."""
+        config, kv = self._config, self._kv
+        num_tokens = request.num_tokens
+        found = kv.find_prefix(request.kv, num_tokens)
+        prefix_len = len(found) * kv.page_size
+        num_new = step_tokens(config, num_tokens - prefix_len, num_tokens)
+        if num_new > budget and not config.enable_chunked_prefill:
+            return 0
+        num_new = min(num_new, budget)
+        needed = num_tokens if config.scheduler_reserve_full_isl else prefix_len + num_new
+        if not kv.fits(found, needed):
+            return 0
+        self.waiting.remove(request)
+        kv.admit(request.kv, found, prefix_len + num_new, partial(self._catch_up, request))
+        request.fill_len = num_tokens
+        request.prefix_len = prefix_len
+        request.extend_end = request.seq_len = prefix_len + num_new
+        request.status = Status.RUNNING
+        self._num_admissions += 1
+        request.admission = self._num_admissions
+        self.admitted.append(request)
+        self.num_slots_used += 1
+        return num_new
+
+    # ---- the launch ----------------------------------------------------------------------------
+
+    def _launch(self, prefill: list[Request]) -> Launch | None:
+        rows = self.running.requests
+        # In order of admission: who is new in `prefill` comes last.
+        candidates = dict.fromkeys([*self._prefilling, *prefill])
+        self._prefilling = [request for request in candidates if _is_prefilling(request)]
+        if not prefill and not rows:
+            return None
+        mode = ForwardMode.DECODE
+        if prefill:
+            mode = ForwardMode.MIXED if rows else ForwardMode.EXTEND
+        launch = Launch(mode, prefill, rows, tuple([r for r in prefill if _is_prefilling(r)]))
+        launch.resting = self._resting
+        launch.resumed = [row for row in self._back if row.in_running_batch]
+        return launch
+
+    def idle(self, now_ns: int) -> int | None:
+        if self.decisions.preempted or not (self.admitted or len(self.waiting)):
+            return None
+        raise InvariantError(
+            f"{len(self.waiting)} requests wait, {len(self.admitted)} run and none gets a token"
+        )
+
+    # ---- what is going on ----------------------------------------------------------------------
+
+    @property
+    def resting(self) -> list[Request]:
+        return self._resting
+
+    @property
+    def repeats(self) -> bool:
+        num_rows = len(self.running)
+        if self._prefilling or self._resting or num_rows < len(self.admitted):
+            return False
+        config = self._config
+        no_more = num_rows >= config.max_num_seqs or num_rows >= config.max_num_batched_tokens
+        return no_more or not len(self.waiting)
+
+    def decode_again(self, num_steps: int) -> list[float]:
+        self._kv.num_decisions += num_steps
+        return [self.new_token_ratio] * num_steps
+
+    @property
+    def num_running(self) -> int:
+        return len(self.admitted)
+
+    @property
+    def is_full(self) -> bool:
+        return len(self.admitted) >= self._config.max_num_seqs
+
+    @property
+    def chunked_rid(self) -> str | None:
+        return self._prefilling[0].rid if self._prefilling else None
+
+
+def _is_prefilling(request: Request) -> bool:
+    """Part of its prompt, or of the output it had before a preemption, is still to be computed."""
+    return request.status is Status.RUNNING and request.extend_end < request.fill_len

@@ -1,0 +1,155 @@
+"""The `scheduler` section of family vllm: vLLM's flags, bounds and combinations that make sense."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from sim.core.errors import InputError
+from sim.strict_model import StrictModel
+from sim.vllm.config import VllmConfig
+
+_DEFAULT = VllmConfig()
+_MAX_COUNT = 2**31 - 1
+_MAX_BLOCKS = 2**36
+# vLLM 0.19.0's own.
+DEFAULT_GPU_MEMORY_UTILIZATION = 0.9
+
+Count = Annotated[int, Field(ge=1, le=_MAX_COUNT)]
+
+
+class VllmSection(StrictModel):
+    """vLLM's scheduler.
+
+    Names are those of vLLM 0.19.0's flags, with underscores; defaults are those of its
+    `SchedulerConfig`. docs/explanation/vllm.md explains the rules, and
+    docs/explanation/vllm.md#settings where defaults differ from `vllm serve`.
+    """
+
+    family: Literal["vllm"]
+    """Whose scheduler it is."""
+    max_num_batched_tokens: Count = _DEFAULT.max_num_batched_tokens
+    """Token budget of a step, for all requests together. At least `max_num_seqs`. Unit: tokens."""
+    max_num_seqs: Count = _DEFAULT.max_num_seqs
+    """Most requests that run at a time. Unit: requests."""
+    max_model_len: Count | None = None
+    """Most tokens of a request, prompt and output together. At most the tokens of the pool.
+    Without it: as many as the pool has. Unit: tokens."""
+    block_size: int = Field(default=_DEFAULT.block_size, ge=1, le=4096)
+    """Tokens of a KV block. Prefixes are shared in whole blocks. Unit: tokens."""
+    num_gpu_blocks_override: int | None = Field(default=None, ge=2, le=_MAX_BLOCKS)
+    """Blocks of the pool, counting the null block, which no request gets. Without it: what fits
+    beside the weights (docs/reference/scenario.md#derived-pool-size). Unit: blocks."""
+    gpu_memory_utilization: float | None = Field(default=None, gt=0, le=1)
+    """Share of the hardware's memory for weights and KV, where the pool size is derived: 0.9
+    without it. Not together with `num_gpu_blocks_override`. Unit: share."""
+    enable_prefix_caching: bool = _DEFAULT.enable_prefix_caching
+    """A block is found again by the tokens it holds."""
+    enable_chunked_prefill: bool = _DEFAULT.enable_chunked_prefill
+    """A prompt may be admitted with less than all of it in a step. `false` needs
+    `max_num_batched_tokens` of at least `max_model_len`."""
+    long_prefill_token_threshold: int = Field(
+        default=_DEFAULT.long_prefill_token_threshold, ge=0, le=_MAX_COUNT
+    )
+    """Most tokens of one request in a step. 0: no limit but the budget. Unit: tokens."""
+    scheduling_policy: Literal["fcfs", "priority"] = "fcfs"
+    """`fcfs`: in order of arrival. `priority`: smaller priority values first; a request without
+    a priority has 0."""
+    async_scheduling: bool = _DEFAULT.async_scheduling
+    """A step is decided while the one before it runs."""
+    scheduler_reserve_full_isl: bool = _DEFAULT.scheduler_reserve_full_isl
+    """A request is admitted only if its whole prompt fits into the free blocks."""
+
+    @model_validator(mode="after")
+    def _check_combinations(self) -> Self:
+        if self.max_num_batched_tokens < self.max_num_seqs:
+            raise ValueError(
+                f"max_num_batched_tokens {self.max_num_batched_tokens} must be at least"
+                f" max_num_seqs {self.max_num_seqs}"
+            )
+        if None not in (self.num_gpu_blocks_override, self.gpu_memory_utilization):
+            raise ValueError(
+                "gpu_memory_utilization derives the number of blocks: give it or"
+                " num_gpu_blocks_override, not both"
+            )
+        return self
+
+    # ---- what both families' sections know -----------------------------------------------------
+
+    @property
+    def page_size(self) -> int:
+        return self.block_size
+
+    @property
+    def max_rows(self) -> int:
+        return self.max_num_seqs
+
+    @property
+    def pool_tokens(self) -> int | None:
+        """Tokens of the pool, if the section says how many."""
+        if self.num_gpu_blocks_override is None:
+            return None
+        return (self.num_gpu_blocks_override - 1) * self.block_size
+
+    @property
+    def runner_keys(self) -> tuple[str, ...]:
+        """What a real runner is made for."""
+        return "block_size", "num_gpu_blocks_override", "gpu_memory_utilization", "max_num_seqs"
+
+    @property
+    def longest_request(self) -> tuple[str, int | None]:
+        """The key that limits a request's tokens, and its value."""
+        return "max_model_len", self.max_model_len
+
+    @property
+    def num_pages_kept_back(self) -> int:
+        """Pages of a derived pool that no request gets: the null block."""
+        return 1
+
+    @property
+    def page_key(self) -> str:
+        return "block_size"
+
+    @property
+    def pool_key(self) -> str:
+        return "num_gpu_blocks_override"
+
+    @property
+    def memory_share(self) -> tuple[str, float]:
+        """The key that says how much memory there is for weights and KV, and its value."""
+        share = self.gpu_memory_utilization
+        return "gpu_memory_utilization", DEFAULT_GPU_MEMORY_UTILIZATION if share is None else share
+
+    def config(self, pool_tokens: int) -> VllmConfig:
+        """The scheduler's settings with a pool of so many tokens.
+
+        Raises:
+            InputError: `scheduler.KEY: reason`, where vLLM would refuse to start.
+        """
+        return VllmConfig(
+            max_num_batched_tokens=self.max_num_batched_tokens,
+            max_num_seqs=self.max_num_seqs,
+            max_model_len=self._longest(pool_tokens),
+            block_size=self.block_size,
+            num_gpu_blocks=pool_tokens // self.block_size + 1,
+            enable_prefix_caching=self.enable_prefix_caching,
+            enable_chunked_prefill=self.enable_chunked_prefill,
+            long_prefill_token_threshold=self.long_prefill_token_threshold,
+            scheduling_policy=self.scheduling_policy,
+            async_scheduling=self.async_scheduling,
+            scheduler_reserve_full_isl=self.scheduler_reserve_full_isl,
+        )
+
+    def _longest(self, pool_tokens: int) -> int:
+        longest = pool_tokens if self.max_model_len is None else self.max_model_len
+        if longest > pool_tokens:
+            raise InputError(
+                f"scheduler.max_model_len: {longest} tokens do not fit in the {pool_tokens} of the"
+                f" pool"
+            )
+        if not self.enable_chunked_prefill and self.max_num_batched_tokens < longest:
+            raise InputError(
+                f"scheduler.enable_chunked_prefill: false needs max_num_batched_tokens"
+                f" {self.max_num_batched_tokens} to be at least the longest sequence,"
+                f" max_model_len {longest}"
+            )
+        return longest

@@ -1,0 +1,48 @@
+"""The running batch knows its longest and its shortest row, whoever joins and leaves."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sim.core.request import RequestSpec
+from sim.core.tokens import ArrayPrompt
+from sim.engine.page_pool import PageCount
+from sim.engine.request import Request
+from sim.engine.running_batch import RunningBatch
+from sim.sglang.cache.request_kv import RequestKV
+
+_MOVES = st.lists(
+    st.one_of(
+        st.tuples(st.just("join"), st.integers(1, 40)),
+        st.tuples(st.just("leave"), st.integers(0, 30)),
+        st.tuples(st.just("step"), st.integers(1, 5)),
+    ),
+    max_size=60,
+)
+
+
+def _row(number: int, seq_len: int) -> Request:
+    prompt = ArrayPrompt(np.arange(seq_len))
+    spec = RequestSpec(str(number), 0, prompt, 1_000)
+    kv = RequestKV(prompt, lambda n: np.empty(0, dtype=np.int64), no_pages=PageCount(0))
+    row = Request(spec, kv, prompt_len=seq_len, limit=1_000)
+    row.seq_len = seq_len
+    return row
+
+
+@given(_MOVES)
+def test_longest_and_shortest_row_are_those_of_all(moves):
+    running = RunningBatch(page_size=4)
+    for number, (move, value) in enumerate(moves):
+        if move == "join":
+            running.append([_row(number, value)])
+        elif move == "leave" and len(running):
+            row = running.requests[value % len(running)]
+            running.remove([row])
+            if value % 2:
+                running.append([row])
+        elif move == "step":
+            running.begin_steps(value)
+        lengths = [running.seq_len(row) for row in running.requests]
+        assert running.max_seq_len == max(lengths, default=0)
+        assert running.min_seq_len == min(lengths, default=0)

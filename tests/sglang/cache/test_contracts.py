@@ -1,0 +1,48 @@
+"""Every page pool and prefix cache keeps the contract of its seam."""
+
+import pytest
+
+from sim.engine.page_pool import PageCounts, PageIds
+from sim.sglang.cache.eviction import EVICTION_POLICIES
+from sim.sglang.cache.host_settings import HostCacheSettings
+from sim.sglang.cache.prefix_cache import NoPrefixCache
+from sim.sglang.cache.radix_cache import RadixCache
+from sim.sglang.cache.tiered_cache import TieredRadixCache
+from sim.testing.contracts import PagePoolContract, PrefixCacheContract
+
+
+class TestPagePools(PagePoolContract):
+    """Pages counted, and pages named."""
+
+    @pytest.fixture(params=[PageCounts, PageIds])
+    def make_pool(self, request):
+        return request.param
+
+
+class TestRadixCache(PrefixCacheContract):
+    """The radix tree, whatever is evicted first."""
+
+    @pytest.fixture(params=sorted(EVICTION_POLICIES))
+    def make_cache(self, request):
+        return lambda pool: RadixCache(pool, EVICTION_POLICIES[request.param](60))
+
+
+class TestTieredRadixCache(PrefixCacheContract):
+    """The radix tree with host memory below it; what is there is not found on the device."""
+
+    @pytest.fixture(params=[None, 1, 2], ids=["write-back", "write-through", "selective"])
+    def make_cache(self, request):
+        def make(pool):
+            settings = HostCacheSettings(20 * pool.page_size, request.param, 0)
+            host_pool = PageCounts(20, pool.page_size)
+            return TieredRadixCache(pool, settings=settings, host_pool=host_pool)
+
+        return make
+
+
+class TestNoPrefixCache(PrefixCacheContract):
+    """The cache that keeps nothing."""
+
+    @pytest.fixture
+    def make_cache(self):
+        return lambda pool: NoPrefixCache()

@@ -1,0 +1,170 @@
+"""What lfu and hit-benefit keep, against sums made by hand."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sim.core.tokens import SegmentPrompt, stream_token_ids
+from sim.engine.page_pool import PageIds
+from sim.sglang.cache.eviction import HitBenefitLeaves, LfuLeaves
+from sim.sglang.cache.manager import KVCacheManager
+from sim.sglang.cache.radix_cache import RadixCache
+from sim.sglang.cache.radix_node import RadixNode
+from sim.sglang.cache.request_kv import RequestKV
+
+
+class Desk:
+    """Serves prompts one after the other: found, computed, put into the cache."""
+
+    def __init__(self, leaves):
+        self.pool = PageIds(1000, 1)
+        self.cache = RadixCache(self.pool, leaves)
+        self.kv = KVCacheManager(self.pool, self.cache)
+
+    def begin(self, *segments):
+        """A request whose prompt is these (seed, length) pieces, its prefill done."""
+        prompt = SegmentPrompt(segments)
+        request = RequestKV(prompt, lambda n: np.empty(n, np.int64), no_pages=self.pool.empty)
+        found = self.kv.find_prefix(request, len(prompt), len(prompt) - 1)
+        self.kv.lock_prefix(request)
+        self.kv.extend([(request, found, len(prompt) - found)])
+        self.checkpoint(request, len(prompt))
+        return request
+
+    def checkpoint(self, request, num_tokens):
+        self.kv.checkpoint(request, num_tokens, prompt_len=num_tokens, seq_len=num_tokens)
+
+    def serve(self, *segments):
+        request = self.begin(*segments)
+        self.kv.release(request, request.protected_len)
+
+    def found(self, *segments):
+        ids = np.concatenate([stream_token_ids(seed, 0, n) for seed, n in segments])
+        return self.cache.match(ids, len(ids)).num_tokens
+
+
+def test_lfu_evicts_the_least_used_then_the_least_recent():
+    """Three, two, two and one uses; recency decides between the twos only."""
+    desk = Desk(LfuLeaves())
+    for seed in (1, 1, 1, 2, 2, 3, 3, 4):
+        desk.serve((seed, 10), (100, 1))
+    whole = np.append(stream_token_ids(2, 0, 10), stream_token_ids(100, 0, 1))
+    desk.cache.touch(desk.cache.match(whole, 11))
+    left = []
+    for _ in range(4):
+        desk.cache.evict(11)
+        left.append([seed for seed in (1, 2, 3, 4) if desk.found((seed, 10))])
+    assert left == [[1, 2, 3], [1, 2], [1], []]
+
+
+def test_lfu_request_counts_once_and_again_after_a_retraction():
+    """A second checkpoint of the same tokens is no use; a second admission is."""
+    desk = Desk(LfuLeaves())
+    request = desk.begin((1, 10))
+    node = request.locked
+    desk.checkpoint(request, 10)
+    assert node.worth == (1, 0.0)
+    desk.kv.release(request, 10)
+    desk.serve((1, 10), (2, 5))
+    assert node.worth == (2, 0.0)
+    assert next(iter(node.children.values())).worth == (1, 0.0)
+
+
+def test_cut_leaves_both_parts_with_the_worth_of_the_whole():
+    """Whoever used the node used both parts of it."""
+    desk = Desk(LfuLeaves())
+    desk.serve((1, 10))
+    desk.serve((1, 10))
+    desk.serve((1, 4), (2, 3))
+    upper = next(iter(desk.cache.root.children.values()))
+    assert (upper.end, upper.worth) == (4, (3, 0.0))
+    assert sorted(child.worth for child in upper.children.values()) == [(1, 0.0), (2, 0.0)]
+
+
+def test_hit_benefit_survives_a_flood_that_lru_drowns_in():
+    """A prefix hit five times outlives twenty later prompts that nobody repeats."""
+    for leaves, kept in ((HitBenefitLeaves(1000), 50), (None, 0)):
+        desk = Desk(leaves)
+        for _ in range(5):
+            desk.serve((1, 50), (100, 1))
+        for seed in range(2, 22):
+            desk.serve((seed, 40))
+        desk.cache.evict(400)
+        assert desk.found((1, 50)) == kept
+
+
+def test_hit_benefit_forgets_what_was_popular_long_ago():
+    """Four uses are worth less than a new one after two half-lives, more after none."""
+    for half_life, kept in ((400, 50), (100, 0)):
+        desk = Desk(HitBenefitLeaves(half_life))
+        for _ in range(4):
+            desk.serve((1, 50))
+        for seed in range(2, 10):
+            desk.serve((seed, 40))
+        desk.cache.evict(300)
+        assert desk.found((1, 50)) == kept
+
+
+def test_hit_benefit_is_per_token_and_not_for_size():
+    """Of a large leaf used twice and small ones used three times, the large one goes."""
+    desk = Desk(HitBenefitLeaves(10_000))
+    for _ in range(2):
+        desk.serve((1, 300))
+    for _ in range(3):
+        for seed in range(2, 8):
+            desk.serve((seed, 20))
+    desk.cache.evict(100)
+    assert desk.found((1, 300)) == 0
+    assert all(desk.found((seed, 20)) == 20 for seed in range(2, 8))
+
+
+def value(worth):
+    return worth[1] * 2.0 ** worth[0]
+
+
+@given(st.lists(st.integers(1, 300), min_size=1, max_size=40), st.integers(50, 500))
+def test_worth_is_the_sum_of_the_weights_of_all_uses(sizes, half_life):
+    """2 ** (time / half-life), linear in between, where time is the tokens inserted so far."""
+    leaves = HitBenefitLeaves(half_life)
+    root, time, expected = RadixNode.new_root(), 0, 0.0
+    node = RadixNode(stream_token_ids(0, 0, sizes[0]), PageIds(1, 1).empty, sizes[0], root, 0)
+    for number, size in enumerate(sizes):
+        time += size
+        if number:
+            other = RadixNode(stream_token_ids(0, 0, size), PageIds(1, 1).empty, size, root, 0)
+            leaves.count(other)
+        leaves.count(node)
+        weight = 2.0 ** (time // half_life) * (1 + time % half_life / half_life)
+        expected += weight
+        assert 1.0 <= node.worth[1] < 2.0
+        assert value(node.worth) == pytest.approx(expected)
+        if number:
+            assert value(other.worth) == pytest.approx(weight)
+
+
+def test_hit_benefit_weights_never_overflow():
+    """After ten thousand half-lives a hit still outweighs older ones."""
+    leaves = HitBenefitLeaves(10)
+    nodes = [RadixNode(stream_token_ids(0, 0, 1000), PageIds(1, 1).empty, 1000, None, 0)
+             for _ in range(100)]  # fmt: skip
+    for node in nodes:
+        leaves.count(node)
+    assert [node.worth for node in nodes] == sorted(node.worth for node in nodes)
+    leaves.count(nodes[0])
+    assert nodes[0].worth == nodes[-1].worth == (10_000, 1.0)
+
+
+def test_heap_work_is_bounded_by_uses():
+    """Each offer and each use costs at most one push, however they are spread: O(log n) each."""
+    leaves = HitBenefitLeaves(1000)
+    desk = Desk(leaves)
+    num_served = 0
+    for turn in range(200):
+        desk.serve((turn % 23, 30), (turn % 7, 5))
+        num_served += 1
+        if turn % 3 == 0:
+            desk.cache.evict(40)
+    desk.cache.evict(10_000)
+    # A request offers its leaf and its stem, and raises both.
+    assert leaves._num_pushed <= 5 * num_served

@@ -1,0 +1,243 @@
+"""The radix cache against a list of cached sequences, by hypothesis' state machine.
+
+The model keeps, for every cached token position, its sequence's prefix and the time of its last
+use; the tree may cut its nodes as it likes as long as whole leaves go, lowest rank first.
+"""
+
+import numpy as np
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
+
+from sim.engine.check import _check_tree
+from sim.engine.page_pool import PageIds
+from sim.sglang.cache.eviction import EVICTION_POLICIES
+from sim.sglang.cache.manager import KVCacheManager
+from sim.sglang.cache.radix_cache import RadixCache
+
+_NUM_PAGES = 40
+
+# Few symbols, so that sequences share prefixes of many lengths.
+pages = st.lists(st.integers(0, 1), min_size=1, max_size=9)
+
+
+class RadixMachine(RuleBasedStateMachine):
+    """Match, touch, lock, unlock, insert, evict; requests remember nodes as they do in a server."""
+
+    page_size = 1
+    eviction = "lru"
+    locks = Bundle("locks")
+    finds = Bundle("finds")
+
+    def __init__(self):
+        super().__init__()
+        self.pool = PageIds(_NUM_PAGES, self.page_size)
+        self.leaves = EVICTION_POLICIES[self.eviction](_NUM_PAGES * self.page_size)
+        self.cache = RadixCache(self.pool, self.leaves)
+        self.kv = KVCacheManager(self.pool, self.cache)
+        self.cached: set[tuple[int, ...]] = set()
+        self.locked: list[tuple[int, ...]] = []
+
+    # ---- the model -----------------------------------------------------------------------------
+
+    def tokens(self, symbols, num_extra=0):
+        """Symbols stand for pages; `num_extra` tokens of a partial page follow."""
+        ids = np.repeat(np.array(symbols, dtype=np.int64), self.page_size)
+        return np.append(ids, np.full(num_extra, 7, dtype=np.int64))
+
+    def model_match(self, symbols):
+        """Pages of `symbols` that are cached: `cached` is closed under prefixes."""
+        num_pages = 0
+        while num_pages < len(symbols) and tuple(symbols[: num_pages + 1]) in self.cached:
+            num_pages += 1
+        return num_pages
+
+    def is_locked(self, prefix):
+        return any(path[: len(prefix)] == prefix for path in self.locked)
+
+    def tree_nodes(self):
+        """Every node of the tree with its whole path, in symbols."""
+        stack = [(child, ()) for child in self.cache.root.children.values()]
+        while stack:
+            node, above = stack.pop()
+            path = above + tuple(node.token_ids[:: self.page_size].tolist())
+            yield node, path
+            stack.extend((child, path) for child in node.children.values())
+
+    # ---- rules ---------------------------------------------------------------------------------
+
+    @rule(symbols=pages, num_extra=st.integers(0, 3), data=st.data())
+    def match_is_the_longest_cached_prefix(self, symbols, num_extra, data):
+        token_ids = self.tokens(symbols, num_extra % self.page_size)
+        limit = data.draw(st.integers(0, len(token_ids)))
+        found = self.cache.match(token_ids, limit)
+        expected = min(self.model_match(symbols), limit // self.page_size)
+        assert found.num_tokens == expected * self.page_size
+
+    @rule(target=finds, symbols=pages)
+    def touch(self, symbols):
+        token_ids = self.tokens(symbols)
+        found = self.cache.match(token_ids, len(token_ids))
+        node = self.cache.touch(found)
+        assert node.end == found.num_tokens == self.model_match(symbols) * self.page_size
+        return tuple(symbols), node
+
+    @rule(find=finds, more=pages, data=st.data())
+    def match_from_a_node_found_earlier_is_the_same(self, find, more, data):
+        symbols, node = find
+        token_ids = self.tokens(symbols + tuple(more))
+        limit = data.draw(st.integers(0, len(token_ids)))
+        assert self.cache.match(token_ids, limit, node) == self.cache.match(token_ids, limit)
+
+    @rule(target=locks, symbols=pages)
+    def lock(self, symbols):
+        token_ids = self.tokens(symbols)
+        node = self.cache.touch(self.cache.match(token_ids, len(token_ids)))
+        self.cache.lock(node)
+        path = tuple(symbols[: node.end // self.page_size])
+        self.locked.append(path)
+        return path, node
+
+    @rule(held=consumes(locks))
+    def unlock(self, held):
+        path, node = held
+        self.cache.unlock(node)
+        self.locked.remove(path)
+
+    def insert_pages(self, symbols, owned_from, start):
+        token_ids = self.tokens(symbols)
+        num_pages = len(symbols) - owned_from
+        if num_pages > self.pool.num_free_pages:
+            return
+        self.pool.promise(num_pages)
+        given = self.pool.redeem(num_pages)
+        num_free, num_before = self.pool.num_free_pages, self.model_match(symbols)
+        node, num_cached = self.cache.insert(token_ids, owned_from * self.page_size, given, start)
+        assert node.end == len(token_ids)
+        assert num_cached == num_before * self.page_size
+        # What was cached beyond `owned_from` came twice: the second copy is free again.
+        assert self.pool.num_free_pages - num_free == max(num_before - owned_from, 0)
+        self.cached |= {tuple(symbols[: n + 1]) for n in range(len(symbols))}
+
+    @rule(symbols=pages)
+    def insert_from_the_root(self, symbols):
+        self.insert_pages(tuple(symbols), 0, None)
+
+    @rule(held=locks, more=pages)
+    def insert_below_a_locked_node(self, held, more):
+        path, node = held
+        self.insert_pages(path + tuple(more), len(path), node)
+
+    @rule(held=locks, num_pages=st.integers(1, 9))
+    def insert_nothing_to_cut(self, held, num_pages):
+        """A checkpoint cuts its leaf at the prompt's end: no pages, a start below the cut."""
+        path, node = held
+        cut = path[:num_pages]
+        if cut:
+            token_ids = self.tokens(cut)
+            self.cache.insert(token_ids, len(token_ids), self.pool.empty, node)
+            end = self.cache.match(token_ids, len(token_ids))
+            assert end.child is None
+            assert end.num_tokens == len(token_ids)
+
+    @rule(held=locks, since=st.integers(0, 9))
+    def count_use(self, held, since):
+        """Nodes of the path beyond `since` rise, no other changes; LRU does not care."""
+        path, node = held
+        ranks = {p: self.leaves.rank(n) for n, p in self.tree_nodes()}
+        self.cache.count_use(node, since * self.page_size)
+        for other, at in self.tree_nodes():
+            counted = path[: len(at)] == at and len(at) > since and self.eviction != "lru"
+            assert (self.leaves.rank(other) > ranks[at]) == counted
+
+    @rule(num_tokens=st.integers(1, 200))
+    def evict(self, num_tokens):
+        ranks = {path: self.leaves.rank(node) for node, path in self.tree_nodes()}
+        num_free, evictable = self.pool.num_free_pages, self.cache.evictable_tokens
+        num_freed = self.cache.evict(num_tokens)
+        assert (self.pool.num_free_pages - num_free) * self.page_size == num_freed
+        assert min(num_tokens, evictable) <= num_freed <= evictable
+        left = {path for _, path in self.tree_nodes()}
+        self.check_order(ranks, set(ranks) - left, num_tokens)
+        gone = set(ranks) - left
+        self.cached = {
+            prefix for path in left for prefix in (path[: n + 1] for n in range(len(path)))
+        }
+        assert not any(self.is_locked(path) for path in gone)
+
+    def check_order(self, ranks, gone, num_tokens):
+        """Replay: take the unlocked leaf of lowest rank until enough is freed, nothing else."""
+        alive, num_freed, expected = dict(ranks), 0, set()
+        while num_freed < num_tokens:
+            leaves = [
+                path
+                for path in alive
+                if not self.is_locked(path)
+                and not any(len(o) > len(path) and o[: len(path)] == path for o in alive)
+            ]
+            if not leaves:
+                break
+            lowest = min(leaves, key=alive.__getitem__)
+            above = max((len(o) for o in alive if o != lowest and lowest[: len(o)] == o), default=0)
+            num_freed += (len(lowest) - above) * self.page_size
+            del alive[lowest]
+            expected.add(lowest)
+        assert gone == expected
+
+    # ---- invariants ----------------------------------------------------------------------------
+
+    @invariant()
+    def the_tree_holds_what_the_model_does(self):
+        paths = [path for _, path in self.tree_nodes()]
+        assert {p[: n + 1] for p in paths for n in range(len(p))} == self.cached
+        protected = sum(self.is_locked(prefix) for prefix in self.cached)
+        assert self.cache.protected_tokens == protected * self.page_size
+        assert self.cache.evictable_tokens == (len(self.cached) - protected) * self.page_size
+
+    @invariant()
+    def every_page_is_free_or_in_the_tree_once(self):
+        ids = [page for node, _ in self.tree_nodes() for page in node.pages.ids.tolist()]
+        assert len(set(ids)) == len(ids) == len(self.cached)
+        assert len(ids) + self.pool.num_free_pages == _NUM_PAGES
+
+    @invariant()
+    def the_tree_is_sound(self):
+        _check_tree(self.kv)
+
+    @invariant()
+    def no_two_nodes_were_used_at_once(self):
+        ticks = [node.last_used_tick for node, _ in self.tree_nodes()]
+        assert len(set(ticks)) == len(ticks)
+
+
+class RadixMachinePageSize4(RadixMachine):
+    """Pages of four tokens."""
+
+    page_size = 4
+
+
+_SETTINGS = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+TestRadixCachePageSize1 = RadixMachine.TestCase
+TestRadixCachePageSize1.settings = _SETTINGS
+TestRadixCachePageSize4 = RadixMachinePageSize4.TestCase
+TestRadixCachePageSize4.settings = _SETTINGS
+
+
+class RadixMachineLfu(RadixMachine):
+    """Fewest uses first."""
+
+    eviction = "lfu"
+
+
+class RadixMachineHitBenefit(RadixMachine):
+    """Least benefit first; pages of four tokens."""
+
+    page_size = 4
+    eviction = "hit-benefit"
+
+
+TestRadixCacheLfu = RadixMachineLfu.TestCase
+TestRadixCacheLfu.settings = _SETTINGS
+TestRadixCacheHitBenefit = RadixMachineHitBenefit.TestCase
+TestRadixCacheHitBenefit.settings = _SETTINGS

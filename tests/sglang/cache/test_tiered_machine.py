@@ -1,0 +1,329 @@
+"""The tiered cache against two sets of prefixes, by hypothesis' state machine.
+
+The model keeps which prefixes are on the device and which have a copy in host memory. Which leaves
+go is the caches' business (their order is tested with the plain cache); what may go, where it goes
+to, and what stays reachable is checked here after every step.
+"""
+
+import numpy as np
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
+
+from sim.engine.check import _check_tree
+from sim.engine.page_pool import PageIds
+from sim.sglang.cache.eviction import EVICTION_POLICIES
+from sim.sglang.cache.host_settings import HostCacheSettings
+from sim.sglang.cache.manager import KVCacheManager
+from sim.sglang.cache.tiered_cache import TieredRadixCache
+from sim.sglang.check_host import check_host_tier
+
+_NUM_PAGES = 20
+
+# Paths that share much, cut at many places.
+pages = st.builds(
+    lambda num_same, rest: [0] * num_same + rest,
+    st.integers(0, 7),
+    st.lists(st.integers(0, 1), min_size=1, max_size=4),
+)
+
+
+def prefixes(path):
+    return {path[: n + 1] for n in range(len(path))}
+
+
+class TieredMachine(RuleBasedStateMachine):
+    """Everything a server does with its cache, in both tiers."""
+
+    page_size = 1
+    eviction = "lru"
+    write_after_uses: int | None = 1
+    num_host_pages = 15
+    threshold = 0
+    locks = Bundle("locks")
+    finds = Bundle("finds")
+
+    def __init__(self):
+        super().__init__()
+        self.pool = PageIds(_NUM_PAGES, self.page_size)
+        self.host_pool = PageIds(self.num_host_pages, self.page_size)
+        self.cache = TieredRadixCache(
+            self.pool,
+            EVICTION_POLICIES[self.eviction](_NUM_PAGES * self.page_size),
+            settings=HostCacheSettings(
+                self.num_host_pages * self.page_size, self.write_after_uses, self.threshold
+            ),
+            host_pool=self.host_pool,
+        )
+        self.kv = KVCacheManager(self.pool, self.cache)
+        self.device: set[tuple[int, ...]] = set()
+        self.copies: set[tuple[int, ...]] = set()
+        self.locked: list[tuple[int, ...]] = []
+
+    # ---- the model -----------------------------------------------------------------------------
+
+    def tokens(self, symbols):
+        return np.repeat(np.array(symbols, dtype=np.int64), self.page_size)
+
+    def tree(self):
+        """Every node of both tiers with its whole path, in symbols."""
+        root = self.cache.root
+        stack = [(n, ()) for n in (*root.children.values(), *root.host.children.values())]
+        while stack:
+            node, above = stack.pop()
+            path = above + tuple(node.token_ids[:: self.page_size].tolist())
+            yield node, path, len(above)
+            below = (*node.children.values(), *node.host.children.values())
+            stack.extend((child, path) for child in below)
+
+    def found(self):
+        """Prefixes on the device and prefixes with a copy, as the tree has them."""
+        device, copies = set(), set()
+        for node, path, start in self.tree():
+            own = {path[: n + 1] for n in range(start, len(path))}
+            device |= own if node.alive else set()
+            copies |= own if node.host.pages is not None else set()
+        return device, copies
+
+    def model_match(self, symbols):
+        """Pages on the device, and pages beyond them that are in host memory."""
+        num_device = num_all = 0
+        while tuple(symbols[: num_device + 1]) in self.device and num_device < len(symbols):
+            num_device += 1
+        num_all = num_device
+        while tuple(symbols[: num_all + 1]) in self.copies and num_all < len(symbols):
+            num_all += 1
+        return num_device, num_all - num_device
+
+    def is_locked(self, prefix):
+        return any(path[: len(prefix)] == prefix for path in self.locked)
+
+    def settle(self):
+        """Take the tree's word after a step that may have evicted, as far as it is allowed to.
+
+        Nothing locked has left the device. What left it is in host memory, unless it had no copy
+        (write-through) or none could be made (write-back). Copies go only where room was wanted.
+        """
+        device, copies = self.found()
+        gone = self.device - device
+        assert not any(self.is_locked(prefix) for prefix in gone)
+        assert not device - self.device
+        if self.write_after_uses is not None:
+            assert copies == self.copies
+        elif self.num_host_pages >= 500:
+            assert gone <= copies
+            assert self.copies <= copies
+        self.device, self.copies = device, copies
+
+    # ---- rules ---------------------------------------------------------------------------------
+
+    @rule(symbols=pages, data=st.data())
+    def match_is_the_longest_prefix_of_each_tier(self, symbols, data):
+        token_ids = self.tokens(symbols)
+        limit = data.draw(st.integers(0, len(token_ids)))
+        before = self.found()
+        match = self.cache.match(token_ids, limit)
+        num_device, num_host = self.model_match(symbols[: limit // self.page_size])
+        assert match.num_tokens == num_device * self.page_size
+        assert match.num_host_tokens == num_host * self.page_size
+        assert self.found() == before
+
+    @rule(target=finds, symbols=pages)
+    def touch(self, symbols):
+        token_ids = self.tokens(symbols)
+        match = self.cache.match(token_ids, len(token_ids))
+        node, on_host = self.cache.touch(match), self.cache.touch_host(match)
+        num_device, num_host = self.model_match(symbols)
+        assert node.end == num_device * self.page_size
+        assert (on_host is not None) == (num_host > 0)
+        if on_host is not None:
+            assert on_host.end == (num_device + num_host) * self.page_size
+        return tuple(symbols), node
+
+    @rule(find=finds, more=pages)
+    def match_from_a_node_found_earlier_is_the_same(self, find, more):
+        symbols, node = find
+        token_ids = self.tokens(symbols + tuple(more))
+        limit = len(token_ids)
+        assert self.cache.match(token_ids, limit, node) == self.cache.match(token_ids, limit)
+
+    @rule(target=locks, symbols=pages)
+    def lock(self, symbols):
+        token_ids = self.tokens(symbols)
+        node = self.cache.touch(self.cache.match(token_ids, len(token_ids)))
+        self.cache.lock(node)
+        path = tuple(symbols[: node.end // self.page_size])
+        self.locked.append(path)
+        return path, node
+
+    @rule(held=consumes(locks))
+    def unlock(self, held):
+        path, node = held
+        self.cache.unlock(node)
+        self.locked.remove(path)
+
+    def insert_pages(self, symbols, owned_from, start):
+        token_ids = self.tokens(symbols)
+        num_pages = len(symbols) - owned_from
+        if num_pages > self.pool.num_free_pages:
+            return
+        self.pool.promise(num_pages)
+        given = self.pool.redeem(num_pages)
+        num_free, (num_before, _) = self.pool.num_free_pages, self.model_match(symbols)
+        node, num_cached = self.cache.insert(token_ids, owned_from * self.page_size, given, start)
+        assert node.end == len(token_ids)
+        assert node.alive
+        assert num_cached == num_before * self.page_size
+        assert self.pool.num_free_pages - num_free == max(num_before - owned_from, 0)
+        assert self.found() == (self.device | prefixes(symbols), self.copies)
+        self.device |= prefixes(symbols)
+        self.count(node, symbols, owned_from)
+
+    def count(self, node, symbols, since):
+        """Write-through copies here, if there is room, ancestors first; evicting if need be."""
+        self.cache.count_use(node, since * self.page_size)
+        device, copies = self.found()
+        assert device == self.device
+        assert copies - self.copies <= prefixes(symbols)
+        evicted = self.copies - copies
+        assert not evicted & self.device
+        if self.write_after_uses == 1 and self.num_host_pages >= 500:
+            assert prefixes(symbols) <= copies | prefixes(symbols[:since])
+        if self.write_after_uses is None:
+            assert copies == self.copies
+        self.copies = copies
+
+    @rule(symbols=pages)
+    def insert_from_the_root(self, symbols):
+        self.insert_pages(tuple(symbols), 0, None)
+
+    @rule(held=locks, more=pages)
+    def insert_below_a_locked_node(self, held, more):
+        path, node = held
+        self.insert_pages(path + tuple(more), len(path), node)
+
+    @rule(held=locks, num_pages=st.integers(1, 9))
+    def insert_nothing_to_cut(self, held, num_pages):
+        path, node = held
+        if cut := path[:num_pages]:
+            token_ids = self.tokens(cut)
+            self.cache.insert(token_ids, len(token_ids), self.pool.empty, node)
+            assert self.found() == (self.device, self.copies)
+
+    @rule(num_pages=st.integers(1, 9))
+    def evict(self, num_pages):
+        num_tokens = num_pages * self.page_size
+        num_free, evictable = self.pool.num_free_pages, self.cache.evictable_tokens
+        num_freed = self.cache.evict(num_tokens)
+        assert (self.pool.num_free_pages - num_free) * self.page_size == num_freed
+        assert min(num_tokens, evictable) <= num_freed <= evictable
+        self.settle()
+
+    @rule(target=locks, symbols=pages)
+    def load(self, symbols):
+        """As admission does: lock the device's part, then bring the rest back and lock that."""
+        token_ids = self.tokens(symbols)
+        match = self.cache.match(token_ids, len(token_ids))
+        node, end = self.cache.touch(match), self.cache.touch_host(match)
+        held = tuple(symbols[: node.end // self.page_size])
+        self.cache.lock(node)
+        self.locked.append(held)
+        if end is None:
+            return held, node
+        wanted = tuple(symbols[: end.end // self.page_size])
+        available = self.pool.num_free_pages * self.page_size + self.cache.evictable_tokens
+        num_tokens = match.num_host_tokens
+        loaded = self.cache.load(end)
+        assert loaded == (max(self.threshold, 1) <= num_tokens <= available)
+        if not loaded:
+            self.settle()
+            return held, node
+        assert prefixes(wanted) <= self.found()[0]
+        assert self.found()[0] <= self.device | prefixes(wanted)
+        if self.write_after_uses is not None:
+            assert self.found()[1] == self.copies
+        self.cache.lock(end)
+        self.cache.unlock(node)
+        self.locked.remove(held)
+        self.locked.append(wanted)
+        self.device |= prefixes(wanted)
+        self.settle()
+        return wanted, end
+
+    # ---- invariants ----------------------------------------------------------------------------
+
+    @invariant()
+    def the_tree_holds_what_the_model_does(self):
+        assert self.found() == (self.device, self.copies)
+        protected = sum(self.is_locked(prefix) for prefix in self.device)
+        assert self.cache.protected_tokens == protected * self.page_size
+        assert self.cache.evictable_tokens == (len(self.device) - protected) * self.page_size
+
+    @invariant()
+    def the_device_has_the_top_of_the_tree(self):
+        assert all(prefix[:-1] in self.device for prefix in self.device if len(prefix) > 1)
+
+    @invariant()
+    def every_page_of_both_pools_is_free_or_in_the_tree_once(self):
+        for pool, spans, num_held in (
+            (self.pool, [n.pages for n, _, _ in self.tree()], len(self.device)),
+            (self.host_pool, [n.host.pages for n, _, _ in self.tree()], len(self.copies)),
+        ):
+            ids = [page for span in spans if span is not None for page in span.ids.tolist()]
+            assert len(set(ids)) == len(ids) == num_held
+            assert len(ids) + pool.num_free_pages == pool.num_pages
+
+    @invariant()
+    def both_tiers_are_sound(self):
+        _check_tree(self.kv)
+        check_host_tier(self.cache)
+
+
+class _Large(TieredMachine):
+    """Room for every copy."""
+
+    num_host_pages = 2000
+
+
+class _WriteBack(TieredMachine):
+    """Copies when evicted, the least used go first; pages of four tokens."""
+
+    page_size = 4
+    eviction = "lfu"
+    write_after_uses = None
+
+
+class _WriteBackTiny(TieredMachine):
+    """Most nodes are larger than all of host memory."""
+
+    write_after_uses = None
+    num_host_pages = 3
+
+
+class _WriteBackLarge(TieredMachine):
+    """Copies when evicted, with room for every copy; short loads are not worth it."""
+
+    write_after_uses = None
+    num_host_pages = 2000
+    threshold = 3
+
+
+class _Selective(TieredMachine):
+    """Copies at the second use; the least beneficial goes first."""
+
+    eviction = "hit-benefit"
+    write_after_uses = 2
+    num_host_pages = 6
+
+
+_SETTINGS = settings(max_examples=40, stateful_step_count=40, deadline=None)
+
+TestTieredCache = TieredMachine.TestCase
+TestTieredCacheLarge = _Large.TestCase
+TestTieredCacheWriteBack = _WriteBack.TestCase
+TestTieredCacheWriteBackTiny = _WriteBackTiny.TestCase
+TestTieredCacheWriteBackLarge = _WriteBackLarge.TestCase
+TestTieredCacheSelective = _Selective.TestCase
+TestTieredCache.settings = TestTieredCacheLarge.settings = _SETTINGS
+TestTieredCacheWriteBack.settings = TestTieredCacheWriteBackTiny.settings = _SETTINGS
+TestTieredCacheWriteBackLarge.settings = TestTieredCacheSelective.settings = _SETTINGS

@@ -1,0 +1,222 @@
+"""The block manager against vLLM's rules in their plainest form, by hypothesis' state machine.
+
+The model names every block when it is full, by all tokens up to its end, and keeps the free ones in
+a list. The manager names blocks when somebody looks for them, and must find the same ones.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from sim.core.tokens import ArrayPrompt
+from sim.vllm.cache.manager import BlockManager
+from sim.vllm.check import check_blocks
+
+_NUM_BLOCKS = 16
+_SIZE = 2
+
+# Few symbols, so that sequences share prefixes of many lengths; the first ones are the prompt.
+sequences = st.lists(st.integers(0, 1), min_size=2, max_size=16)
+
+
+class PlainPool:
+    """What vLLM's pool does, block by block."""
+
+    def __init__(self):
+        self.free = list(range(_NUM_BLOCKS))
+        self.num_users = [0] * _NUM_BLOCKS
+        # What each named block holds, in order of naming.
+        self.contents = {}
+
+    def take(self):
+        block = self.free.pop(0)
+        self.contents.pop(block, None)
+        self.num_users[block] = 1
+        return block
+
+    def use(self, block):
+        if not self.num_users[block]:
+            self.free.remove(block)
+        self.num_users[block] += 1
+
+    def give_back(self, blocks):
+        for block in reversed(blocks):
+            self.num_users[block] -= 1
+            if not self.num_users[block]:
+                self.free.append(block)
+
+    def find(self, tokens, most):
+        found = []
+        for end in range(_SIZE, most * _SIZE + 1, _SIZE):
+            content = tuple(tokens[:end])
+            block = next((b for b, held in self.contents.items() if held == content), None)
+            if block is None:
+                break
+            found.append(block)
+        return found
+
+
+@dataclass(eq=False)
+class Row:
+    """A request: all tokens it will ever have, how many are its prompt, how many have blocks."""
+
+    tokens: list
+    prompt_len: int
+    num_known: int
+    seq_len: int = 0
+    blocks: list = field(default_factory=list)
+    num_named: int = 0
+    kv: object = None
+
+    @property
+    def is_prefilling(self):
+        return self.seq_len < self.fill_len
+
+    fill_len: int = 0
+
+
+class BlockMachine(RuleBasedStateMachine):
+    """Decisions of a server: rows advance in lockstep, others are admitted, put back, finished."""
+
+    lag = 0
+
+    def __init__(self):
+        super().__init__()
+        self.manager = BlockManager(_NUM_BLOCKS, _SIZE)
+        self.plain = PlainPool()
+        self.running = []
+        self.waiting = []
+
+    @initialize(drawn=st.lists(st.tuples(sequences, st.integers(1, 9)), min_size=2, max_size=6))
+    def some_requests_wait(self, drawn):
+        for tokens, prompt_len in drawn:
+            self.arrives(tokens, prompt_len)
+
+    @rule(tokens=sequences, prompt_len=st.integers(1, 9))
+    def arrives(self, tokens, prompt_len):
+        prompt_len = min(prompt_len, len(tokens))
+        row = Row(tokens, prompt_len, num_known=prompt_len)
+        prompt, output = np.array(tokens[:prompt_len]), np.array(tokens[prompt_len:])
+        row.kv = self.manager.new_request(
+            ArrayPrompt(prompt), lambda n: output[:n], lambda start, stop: output[start:stop]
+        )
+        self.waiting.append(row)
+
+    @rule(chunk=st.integers(1, 7), most=st.integers(0, 3))
+    def decide(self, chunk, most):
+        """A step: each row gets a token, prompts a chunk; then some of the waiting are admitted."""
+        for row in list(self.running):
+            if not row.is_prefilling and row.num_known >= len(row.tokens):
+                self.leave(row, is_over=True)
+        self.manager.num_decisions += 1
+        self.advanced = []
+        for row in list(self.running):
+            if row in self.running:
+                self.advance(row, chunk)
+        for _ in range(min(most, len(self.waiting))):
+            if not self.admit(self.waiting[0], chunk):
+                break
+
+    def advance(self, row, chunk):
+        decodes = not row.is_prefilling
+        end = row.seq_len + (1 if decodes else min(chunk, row.fill_len - row.seq_len))
+        num_new = -(-end // _SIZE) - len(row.blocks)
+        while num_new > len(self.plain.free):
+            victim = self.running[-1]
+            self.leave(victim, is_over=False, ago=int(victim not in self.advanced))
+            if victim is row:
+                return
+        row.blocks += [self.plain.take() for _ in range(num_new)]
+        if decodes:
+            self.manager.promise_pages(num_new)
+            row.num_known += 1
+            row.seq_len = end
+            (span,) = self.manager.spans(row.kv, end)
+            assert span.ids.tolist() == row.blocks
+        else:
+            self.manager.grow(row.kv, end)
+            row.seq_len = end
+        self.advanced.append(row)
+        self.name(row)
+
+    def admit(self, row, chunk):
+        found = self.manager.find_prefix(row.kv, row.num_known)
+        assert found == self.plain.find(row.tokens, (row.num_known - 1) // _SIZE)
+        end = min(len(found) * _SIZE + chunk, row.num_known)
+        num_new = -(-end // _SIZE) - len(found)
+        num_needed = num_new + sum(not self.plain.num_users[block] for block in found)
+        fits = num_needed <= len(self.plain.free)
+        assert self.manager.fits(found, end) == fits
+        if not fits:
+            return False
+        self.manager.admit(row.kv, found.copy(), end, lambda: self.catch_up(row))
+        for block in found:
+            self.plain.use(block)
+        row.blocks = found + [self.plain.take() for _ in range(num_new)]
+        row.num_named, row.seq_len, row.fill_len = len(found), end, row.num_known
+        self.waiting.remove(row)
+        self.running.append(row)
+        self.name(row)
+        return True
+
+    def num_cached(self, row):
+        """Without lag, a token's block is named with the decision that computes it."""
+        decoded = row.seq_len > row.fill_len
+        return max(row.seq_len - self.lag, row.fill_len) if decoded else row.seq_len
+
+    def catch_up(self, row, ago=0):
+        self.manager.cache_full_blocks(row.kv, self.num_cached(row), ago=ago)
+
+    def name(self, row):
+        for index in range(row.num_named, self.num_cached(row) // _SIZE):
+            self.plain.contents[row.blocks[index]] = tuple(row.tokens[: (index + 1) * _SIZE])
+            row.num_named = index + 1
+
+    @precondition(lambda self: self.running)
+    @rule(data=st.data(), is_over=st.booleans())
+    def leaves(self, data, is_over):
+        self.leave(data.draw(st.sampled_from(self.running)), is_over)
+
+    def leave(self, row, is_over, ago=0):
+        self.running.remove(row)
+        self.catch_up(row, ago)
+        self.manager.release(row.kv, row.seq_len)
+        self.plain.give_back(row.blocks)
+        row.blocks, row.num_named, row.seq_len = [], 0, 0
+        if not is_over:
+            self.waiting.insert(0, row)
+
+    @rule(tokens=sequences)
+    def looks(self, tokens):
+        """Somebody asks who will not be admitted."""
+        request = self.manager.new_request(ArrayPrompt(np.array(tokens)), None, None)
+        found = self.plain.find(tokens, (len(tokens) - 1) // _SIZE)
+        assert self.manager.find_prefix(request, len(tokens)) == found
+
+    @invariant()
+    def the_queue_is_the_plain_one(self):
+        assert self.manager.pool.free_blocks() == self.plain.free
+        assert self.manager.num_free_pages == len(self.plain.free)
+
+    @invariant()
+    def blocks_are_sound(self):
+        check_blocks(
+            self.manager, {str(i): (row.kv, row.seq_len) for i, row in enumerate(self.running)}
+        )
+
+
+class LaggingBlockMachine(BlockMachine):
+    """The token of a decode row is known one decision late."""
+
+    lag = 1
+
+
+_SETTINGS = settings(max_examples=100, stateful_step_count=40, deadline=None)
+
+TestBlockManager = BlockMachine.TestCase
+TestBlockManager.settings = _SETTINGS
+TestBlockManagerLagging = LaggingBlockMachine.TestCase
+TestBlockManagerLagging.settings = _SETTINGS

@@ -1,0 +1,209 @@
+"""Blocks of whole requests: found, taken, filled, given back (rules 7 to 11)."""
+
+import numpy as np
+import pytest
+
+from sim.core.tokens import SegmentPrompt, stream_token_ids
+from sim.vllm.cache.manager import BlockManager
+from sim.vllm.check import check_blocks
+
+_ANSWER = 99
+
+
+class Desk:
+    """A pool of ten blocks of 16 tokens, and requests at it."""
+
+    def __init__(self, num_blocks=10, block_size=16, *, caches=True):
+        self.kv = BlockManager(num_blocks, block_size, caches=caches)
+        self.pool = self.kv.pool
+        self._held = {}
+
+    def admit(self, *segments, num_tokens=None):
+        """Admit a prompt of `(seed, num_tokens)` pieces whole, or so many tokens more than found.
+
+        Returns:
+            The request, or None if it does not fit.
+        """
+        prompt = SegmentPrompt(segments)
+        request = self.kv.new_request(
+            prompt,
+            lambda n: stream_token_ids(_ANSWER, 0, n),
+            lambda start, stop: stream_token_ids(_ANSWER, start, stop),
+        )
+        found = self.kv.find_prefix(request, len(prompt))
+        end = len(prompt) if num_tokens is None else len(found) * self.kv.page_size + num_tokens
+        if not self.kv.fits(found, end):
+            return None
+        self.kv.admit(request, found, end)
+        self._note(request, end)
+        return request
+
+    def decode(self, request, num_tokens):
+        """A request that has so many tokens with KV now, one by one."""
+        before = self._held[id(request)][1]
+        for length in range(before + 1, num_tokens + 1):
+            self.kv.promise_pages(int((length - 1) % self.kv.page_size == 0))
+            self.kv.cache_full_blocks(request, length)
+        self._note(request, num_tokens)
+
+    def release(self, *requests):
+        for request in requests:
+            self.kv.release(request, self._held.pop(id(request))[1])
+        self.check()
+
+    def found(self, *segments):
+        request = self.kv.new_request(SegmentPrompt(segments), None, None)
+        return self.kv.find_prefix(request, sum(n for _, n in segments))
+
+    def _note(self, request, num_tokens):
+        self._held[id(request)] = (request, num_tokens)
+        self.check()
+
+    def check(self):
+        check_blocks(self.kv, {str(name): held for name, held in self._held.items()})
+
+
+def test_full_blocks_are_cached_when_they_are_taken():
+    """Not when they are computed; the incomplete one is not."""
+    desk = Desk()
+    request = desk.admit((1, 55))
+    assert request.blocks == [0, 1, 2, 3]
+    assert request.num_cached_blocks == 3
+    assert desk.found((1, 48), (2, 7)) == [0, 1, 2]
+
+
+def test_prefix_in_use_is_shared():
+    """By two requests, with a block of its own for each one's rest."""
+    desk = Desk()
+    desk.admit((1, 48), (2, 7))
+    second = desk.admit((1, 48), (3, 5))
+    assert second.blocks == [0, 1, 2, 4]
+    assert desk.pool.other_users == {0: 1, 1: 1, 2: 1}
+    assert desk.pool.num_free_blocks == 5
+
+
+def test_blocks_are_given_back_from_the_tail():
+    """Shared ones when the last user is done; a hit takes them out of the queue again."""
+    desk = Desk()
+    first, second = desk.admit((1, 48), (2, 7)), desk.admit((1, 48), (3, 5))
+    desk.release(first, second)
+    assert desk.pool.free_blocks() == [5, 6, 7, 8, 9, 3, 4, 2, 1, 0]
+    third = desk.admit((1, 48), (4, 6))
+    assert third.blocks == [0, 1, 2, 5]
+    assert desk.pool.free_blocks() == [6, 7, 8, 9, 3, 4]
+    desk.release(third)
+    assert desk.pool.free_blocks() == [6, 7, 8, 9, 3, 4, 5, 2, 1, 0]
+    everything = desk.admit((5, 160))
+    assert everything.blocks == [6, 7, 8, 9, 3, 4, 5, 2, 1, 0]
+    assert desk.found((1, 48), (2, 7)) == []
+
+
+def test_hit_among_the_freed_takes_the_untouched_block_for_the_rest():
+    """Six blocks and three are given back, one was never used: that one goes first."""
+    desk = Desk()
+    first, second = desk.admit((1, 87)), desk.admit((2, 48))
+    desk.release(first, second)
+    assert desk.pool.free_blocks() == [9, 5, 4, 3, 2, 1, 0, 8, 7, 6]
+    assert desk.admit((1, 32), (3, 3)).blocks == [0, 1, 9]
+    assert desk.pool.num_free_blocks == 7
+
+
+def test_own_hit_is_not_taken_for_the_rest():
+    """Even if it is the next in the queue."""
+    desk = Desk(2)
+    desk.release(desk.admit((1, 16)), desk.admit((2, 16)))
+    assert desk.pool.free_blocks() == [0, 1]
+    assert desk.admit((1, 16), (3, 10)).blocks == [0, 1]
+
+
+def test_request_that_does_not_fit_touches_nothing():
+    """Six blocks found, three of them free, and three more: five free ones are not enough."""
+    desk = Desk()
+    desk.admit((1, 48))
+    longer = desk.admit((1, 96))
+    desk.admit((2, 32))
+    desk.release(longer)
+    queue, users = desk.pool.free_blocks(), {**desk.pool.other_users}
+    assert len(queue) == 5
+    assert len(desk.found((1, 96), (3, 48))) == 6
+    assert desk.admit((1, 96), (3, 48)) is None
+    assert (desk.pool.free_blocks(), desk.pool.other_users) == (queue, users)
+    assert desk.admit((1, 96), (3, 32)) is not None
+
+
+def test_decode_caches_a_block_with_the_step_that_fills_it():
+    """55 tokens of a prompt, then an answer up to 78: the fourth block is full at 64."""
+    desk = Desk()
+    request = desk.admit((1, 55))
+    prompt_and_answer = ((1, 55), (_ANSWER, 23))
+    desk.decode(request, 63)
+    assert len(desk.found(*prompt_and_answer)) == 3
+    desk.decode(request, 64)
+    assert len(desk.found(*prompt_and_answer)) == 4
+    desk.decode(request, 78)
+    desk.release(request)
+    assert len(desk.found(*prompt_and_answer)) == 4
+    assert desk.pool.free_blocks() == [5, 6, 7, 8, 9, 4, 3, 2, 1, 0]
+
+
+def test_block_taken_again_forgets_what_it_held():
+    """Though what it holds now does not fill it."""
+    desk = Desk(1)
+    desk.release(desk.admit((1, 16)))
+    assert desk.found((1, 17)) == [0]
+    desk.admit((2, 5))
+    assert desk.found((1, 17)) == []
+
+
+@pytest.mark.parametrize(("num_tokens", "num_found"), [(31, 1), (32, 1), (33, 2)])
+def test_last_token_is_never_found(num_tokens, num_found):
+    """It has to be computed, and with it all of its block."""
+    desk = Desk()
+    desk.admit((1, 48))
+    assert len(desk.found((1, num_tokens))) == num_found
+
+
+def test_same_prompt_of_whole_blocks_leaves_a_duplicate():
+    """The last block is computed twice and kept twice; the older one is found."""
+    desk = Desk()
+    first, second = desk.admit((1, 32)), desk.admit((1, 32))
+    assert (first.blocks, second.blocks) == ([0, 1], [0, 2])
+    assert desk.found((1, 33)) == [0, 1]
+    desk.release(second, first)
+    # 3 to 9 were never used; then 2, which was given back first, and 1.
+    desk.admit((3, 7 * 16))
+    assert desk.admit((4, 16)).blocks == [2]
+    assert desk.found((1, 33)) == [0, 1]
+    assert desk.admit((5, 16)).blocks == [1]
+    assert desk.found((1, 33)) == [0]
+
+
+def test_chunks_are_cached_one_by_one():
+    """A prompt in progress has blocks, and names, for what it has begun."""
+    desk = Desk()
+    request = desk.admit((1, 100), num_tokens=40)
+    assert (len(request.blocks), request.num_cached_blocks) == (3, 2)
+    assert desk.kv.num_missing(request, 100) == 4
+    desk.kv.grow(request, 100)
+    assert (len(request.blocks), request.num_cached_blocks) == (7, 6)
+
+
+def test_caching_off_names_nothing():
+    """Blocks come and go by their order alone."""
+    desk = Desk(4, 4, caches=False)
+    request = desk.admit((1, 12))
+    desk.decode(request, 13)
+    assert desk.found((1, 13)) == []
+    assert desk.pool.num_named_blocks == 0
+    assert desk.admit((1, 1)) is None
+    desk.release(request)
+    assert desk.pool.free_blocks() == [3, 2, 1, 0]
+
+
+def test_spans_name_the_blocks_of_a_request():
+    """Those promised to its decode steps too."""
+    desk = Desk(4, 4)
+    request = desk.admit((1, 6))
+    desk.decode(request, 9)
+    (span,) = desk.kv.spans(request, 9)
+    assert np.array_equal(span.ids, [0, 1, 2])

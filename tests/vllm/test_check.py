@@ -1,0 +1,109 @@
+"""Every way in which vLLM's blocks can be unsound is found (INV-15)."""
+
+import pytest
+
+from sim.core.errors import InvariantError
+from sim.core.tokens import SegmentPrompt
+from sim.vllm.cache.free_queue import FreedRun
+from sim.vllm.cache.manager import BlockManager
+from sim.vllm.check import check_blocks
+
+
+def two_requests():
+    """A pool of eight blocks of four tokens; b shares a's first two, and has decoded one token."""
+    kv = BlockManager(8, 4)
+    requests = {}
+    for rid, segments in (("a", [(1, 10)]), ("b", [(1, 8), (2, 4)])):
+        request = kv.new_request(SegmentPrompt(segments), None, None)
+        num_tokens = sum(num for _, num in segments)
+        kv.admit(request, kv.find_prefix(request, num_tokens), num_tokens)
+        requests[rid] = (request, num_tokens)
+    kv.promise_pages(1)
+    requests["b"] = (requests["b"][0], 13)
+    return kv, requests
+
+
+def test_sound_blocks_pass():
+    """Shared, owned, promised and free ones."""
+    kv, requests = two_requests()
+    assert (kv.num_free_pages, kv.num_promised_pages) == (3, 1)
+    check_blocks(kv, requests)
+
+
+def lose_a_free_block(kv, requests):
+    kv.pool._free.take(1)
+
+
+def use_a_free_block(kv, requests):
+    requests["b"][0].blocks[-1] = kv.pool.free_blocks()[0]
+
+
+def forget_a_user(kv, requests):
+    del kv.pool.other_users[0]
+
+
+def forget_a_request(kv, requests):
+    del requests["b"]
+
+
+def promise_too_many(kv, requests):
+    kv.promise_pages(1)
+
+
+def hold_too_many(kv, requests):
+    requests["a"] = (requests["a"][0], 4)
+
+
+def misname_a_block(kv, requests):
+    kv.pool.hash_of[0] += 1
+
+
+def misname_another(kv, requests):
+    kv.pool.hash_of[2] = 7
+
+
+def free_a_block_twice(kv, requests):
+    kv.pool._free.append(FreedRun(kv.pool.free_blocks()[:1]))
+
+
+def forget_a_free_block(kv, requests):
+    kv.pool._free._num_free -= 1
+
+
+def forget_who_is_unused(kv, requests):
+    kv.pool.unused.add(0)
+
+
+def name_a_promised_block(kv, requests):
+    kv.pool.hash_of[kv._promised[0]] = 7
+    kv.pool.holders[7] = [(0, 0, kv._promised[0])]
+
+
+def forget_a_name(kv, requests):
+    del kv.pool.holders[kv.pool.hash_of[1]]
+
+
+BREACHES = [
+    (lose_a_free_block, r"2 free \+ 4 used \+ 1 promised blocks are 7, not 8"),
+    (use_a_free_block, "a free block is in use"),
+    (forget_a_user, "users are miscounted"),
+    (forget_a_request, "others promised"),
+    (promise_too_many, "1 blocks due, others promised"),
+    (hold_too_many, "a holds blocks it has no tokens for"),
+    (misname_a_block, "a: blocks misnamed"),
+    (misname_another, "a: blocks named that are not known to be"),
+    (free_a_block_twice, "a block is free twice"),
+    (forget_a_free_block, "free blocks are miscounted"),
+    (forget_who_is_unused, "named blocks that nobody uses are miscounted"),
+    (name_a_promised_block, "a promised block has a name"),
+    (forget_a_name, "named blocks are miscounted"),
+]
+
+
+@pytest.mark.parametrize(("spoil", "message"), BREACHES, ids=[b.__name__ for b, _ in BREACHES])
+def test_unsound_blocks_are_found(spoil, message):
+    """Each breach by itself, with words that say what it is."""
+    kv, requests = two_requests()
+    spoil(kv, requests)
+    with pytest.raises(InvariantError, match=message):
+        check_blocks(kv, requests)

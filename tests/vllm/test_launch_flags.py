@@ -1,0 +1,66 @@
+"""Scheduler settings as vLLM's flags: none is lost."""
+
+import pytest
+
+from sim.vllm.launch_flags import COMMAND, SERVER, vllm_launch
+from sim.vllm.section import VllmSection
+
+# One value that is not vLLM's default, and its flag.
+GIVEN = {
+    "max_num_batched_tokens": (4096, "--max-num-batched-tokens 4096"),
+    "max_num_seqs": (64, "--max-num-seqs 64"),
+    "max_model_len": (1000, "--max-model-len 1000"),
+    "block_size": (32, "--block-size 32"),
+    "num_gpu_blocks_override": (513, "--num-gpu-blocks-override 513"),
+    "gpu_memory_utilization": (0.8, "--gpu-memory-utilization 0.8"),
+    "enable_prefix_caching": (False, "--no-enable-prefix-caching"),
+    "enable_chunked_prefill": (False, "--no-enable-chunked-prefill"),
+    "long_prefill_token_threshold": (512, "--long-prefill-token-threshold 512"),
+    "scheduling_policy": ("priority", "--scheduling-policy priority"),
+    "async_scheduling": (False, "--no-async-scheduling"),
+    "scheduler_reserve_full_isl": (False, "--no-scheduler-reserve-full-isl"),
+}
+ALWAYS = ["--max-num-batched-tokens 2048", "--max-num-seqs 128", "--max-model-len auto"]
+
+
+def launched(searched=(), **settings):
+    """With async scheduling on, as vLLM has it, unless a test says otherwise."""
+    written = {"family": "vllm", "async_scheduling": True, **settings}
+    return vllm_launch(VllmSection.model_validate(written), searched)
+
+
+def test_launch_knows_every_key_of_the_section():
+    """A new key of the scheduler needs a flag; the family is the program."""
+    assert {"family", *GIVEN} == set(VllmSection.model_fields)
+
+
+@pytest.mark.parametrize("key", GIVEN)
+def test_launch_gives_what_differs_from_the_default_and_nothing_else(key):
+    """Tokens and sequences of a step are always there: vLLM's own depend on the GPU."""
+    value, wanted = GIVEN[key]
+    launch = launched(**{key: value})
+    assert wanted in launch.flags
+    others = [flag for flag in launch.flags if flag != wanted]
+    assert others == [flag for flag in ALWAYS if flag.split()[0] != wanted.split()[0]]
+    assert (launch.variables, launch.apart) == ((), ())
+
+
+def test_launch_of_a_section_as_it_is_gives_what_has_no_fixed_default():
+    """Tokens and requests of a step; all else is as vLLM has it."""
+    launch = vllm_launch(VllmSection(family="vllm"))
+    assert launch.flags == tuple(ALWAYS)
+
+
+def test_launch_gives_what_was_searched_even_if_it_is_the_default():
+    """A switch that vLLM has on anyway has nothing to say, nor has a key that is not set."""
+    searched = ["block_size", "scheduling_policy", "async_scheduling", "max_model_len"]
+    launch = launched(searched)
+    assert launch.flags == (*ALWAYS, "--block-size 16", "--scheduling-policy fcfs")
+
+
+def test_launch_command_names_the_server():
+    """One line for a shell."""
+    launch = launched(max_num_seqs=16)
+    assert launch.server == SERVER == "vLLM 0.19.0"
+    flags = "--max-num-batched-tokens 2048 --max-num-seqs 16 --max-model-len auto"
+    assert launch.command == f"{COMMAND} {flags}"
