@@ -12,7 +12,7 @@ from sim.latency.model import LatencyModel
 from sim.latency.shapes import ModelShape
 from sim.strict_model import StrictModel
 
-# Measured on an H200: 790 TFLOP/s of a 989 peak, 4.3 TB/s of a 4.8 peak. See docs/latency.md.
+# Measured on an H200: 790 TFLOP/s of a peak of 989, 4.3 TB/s of 4.8 (docs/explanation/latency.md).
 _DEFAULT_MFU = 790 / 989
 _DEFAULT_BANDWIDTH_EFFICIENCY = 4.3 / 4.8
 

@@ -1,4 +1,4 @@
-"""What a scenario file may say. docs/scenario.md explains every key."""
+"""What a scenario file may say. docs/reference/scenario.md explains every key."""
 
 from typing import TYPE_CHECKING, Annotated, Any, Self
 

@@ -1,4 +1,4 @@
-"""Published examples of cache-aware scheduling; docs/hit-rate.md says which rate they mean."""
+"""Published examples of cache-aware scheduling (docs/explanation/hit-rate.md has the rates)."""
 
 import pytest
 

@@ -1,0 +1,67 @@
+"""The documentation as a site: built strictly, whole, and without anything from the network."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[2]
+# What a browser fetches by itself; a link that a reader may follow is none of these.
+FETCHED = re.compile(
+    r"<(?:script|img|iframe|source)[^>]*\ssrc=[\"']?(?:https?:)?//"
+    r"|<link[^>]*\srel=[\"']?(?:stylesheet|preconnect|icon|preload)[^>]*\shref=[\"']?(?:https?:)?//"
+)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The built site. Strict: a page missing in the navigation or a dead link or anchor fails."""
+    folder = tmp_path_factory.mktemp("site")
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", folder],
+        cwd=REPOSITORY, env=os.environ | {"NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+def test_site_has_every_document(site):
+    """Each Markdown file is a page."""
+    documents = REPOSITORY / "docs"
+    for path in documents.rglob("*.md"):
+        assert (site / path.relative_to(documents)).with_suffix(".html").is_file(), path
+
+
+def test_site_loads_nothing_from_elsewhere(site):
+    """No fonts, scripts, styles or pictures of other hosts."""
+    pages = list(site.rglob("*.html"))
+    assert pages
+    for page in pages:
+        assert not FETCHED.search(page.read_text(encoding="utf-8")), page
+
+
+def test_site_shows_the_python_api(site):
+    """Docstrings are on the page, with their arguments."""
+    text = (site / "reference" / "python.html").read_text(encoding="utf-8")
+    assert 'id="sim.notebook.run"' in text
+    assert "values by key path" in text
+
+
+def anchors(path):
+    headings = re.findall(r"^#+ (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md"])
+def test_links_beside_the_site_lead_somewhere(name):
+    """To a file of the repository, and to a heading that is there."""
+    text = (REPOSITORY / name).read_text(encoding="utf-8")
+    links = re.findall(r"\]\(([^)#:]+)(?:#([^)]*))?\)", text)
+    assert links
+    for target, anchor in links:
+        assert (REPOSITORY / target).exists(), target
+        assert not anchor or anchor in anchors(REPOSITORY / target), f"{target}#{anchor}"
