@@ -2,9 +2,12 @@
 
 import posixpath
 import re
-from pathlib import PurePosixPath
+from pathlib import Path
 
-_DOCUMENT = re.compile(r"\bdocs/([\w/-]+\.md)(#[\w-]+)?")
+DOCS = Path(__file__).parents[1] / "docs"
+
+_DOCUMENT = re.compile(r"\bdocs/([\w/-]+\.md)(?:#([\w-]+))?")
+_HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 
 
 def with_links(text: str, page: str) -> str:
@@ -16,12 +19,23 @@ def with_links(text: str, page: str) -> str:
     """
 
     def link(found: re.Match[str]) -> str:
-        document, anchor = found[1], found[2] or ""
-        words = PurePosixPath(document).stem.replace("-", " ")
-        words += anchor and f": {anchor[1:].replace('-', ' ')}"
-        return f"[{words}]({relative(document, page)}{anchor})"
+        document, anchor = found.groups()
+        target = relative(document, page) + (f"#{anchor}" if anchor else "")
+        return f"[{_heading(document, anchor)}]({target})"
 
     return _DOCUMENT.sub(link, text)
+
+
+def _heading(document: str, anchor: str | None) -> str:
+    """What the linked page or part of it is called."""
+    headings = _HEADING.findall((DOCS / document).read_text(encoding="utf-8"))
+    if anchor is None:
+        return str(headings[0])
+    return str(next((text for text in headings if _slug(text) == anchor), anchor))
+
+
+def _slug(heading: str) -> str:
+    return re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
 
 
 def relative(document: str, page: str) -> str:
