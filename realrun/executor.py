@@ -111,8 +111,8 @@ class TorchExecutor:
         """The new tokens of all rows, as the model's vocabulary has them."""
         parts = []
         for row in batch.prefill:
-            kv = self._engine.requests[row.rid].kv
-            parts.append(kv.token_ids(row.prefix_len + row.extend_len)[row.prefix_len :])
+            request, end = self._engine.requests[row.rid], row.prefix_len + row.extend_len
+            parts.append(self._engine.scheduler.token_ids(request, end)[row.prefix_len :])
         kv_lens = rows.kv_lens[len(batch.prefill) :].astype(np.int64)
         if len(kv_lens):
             parts.append(self.tokens.decode_inputs(batch.decode_rids, kv_lens))

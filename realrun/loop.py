@@ -61,6 +61,7 @@ class Server:
         # From when the next step could be thought of, as a simulator counts; docs/run-log.md.
         self._ready_ns = 0
         self._device_free_ns = 0
+        self._wakes_ns: int | None = None
 
     def serve(self) -> None:
         """Return when every request is over."""
@@ -81,18 +82,18 @@ class Server:
     def _launch(self) -> _Launched | None:
         now_ns = self._clock.now_ns()
         self._take_arrivals(now_ns)
-        batch = self._engine.begin_step(now_ns)
-        self._over(self._engine.take_aborted(), now_ns)
-        if batch is None:
+        decided = self._engine.begin_step(now_ns)
+        self._over(decided.over, now_ns)
+        self._wakes_ns = decided.wakes_ns
+        if decided.batch is None or decided.state is None:
             self._looks_ns.append(now_ns)
             return None
-        state = self._engine.state()
         scheduled_ns = self._clock.now_ns()
-        flight = self._executor.launch(batch)
+        flight = self._executor.launch(decided.batch)
         launched_ns = self._clock.now_ns()
         launched = _Launched(
             flight=flight,
-            state=state,
+            state=decided.state,
             looks_ns=tuple(self._looks_ns),
             decided_ns=now_ns,
             enqueued_ns=launched_ns - flight.launch_ns,
@@ -184,7 +185,7 @@ class Server:
 
     def _sleep(self) -> None:
         """Wait for work, or for the time from which the work that waits may start."""
-        wakes_ns = self._engine.wakes_ns
+        wakes_ns = self._wakes_ns
         if wakes_ns is not None or not self._engine.num_waiting:
             times_ns = [t for t in (wakes_ns, self._traffic.next_ns) if t is not None]
             if times_ns:

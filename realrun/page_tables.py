@@ -127,19 +127,22 @@ class PageTables:
 
     def _append_page(self, rid: str, slot: int) -> None:
         num_tokens = int(self._num_tokens[slot])
-        last = self._engine.kv.spans(self._engine.requests[rid].kv, num_tokens)[-1]
+        last = self._spans(rid, num_tokens)[-1]
         column = (num_tokens - 1) // self._page_size
         self._make_room(column + 1)
         self._pages[slot, column] = _ids(last)[-1]
 
     def _read_pages(self, rid: str, slot: int) -> None:
         num_tokens = int(self._num_tokens[slot])
-        spans = self._engine.kv.spans(self._engine.requests[rid].kv, num_tokens)
+        spans = self._spans(rid, num_tokens)
         ids = np.concatenate([_ids(span) for span in spans])
         if len(ids) != -(-num_tokens // self._page_size):
             raise InvariantError(f"request {rid} has {len(ids)} pages for {num_tokens} tokens")
         self._make_room(len(ids))
         self._pages[slot, : len(ids)] = ids
+
+    def _spans(self, rid: str, num_tokens: int) -> list[Span]:
+        return self._engine.scheduler.spans(self._engine.requests[rid], num_tokens)
 
     def _make_room(self, num_columns: int) -> None:
         if num_columns > self._pages.shape[1]:

@@ -10,3 +10,9 @@ class InputError(Exception):
 
 class InvariantError(Exception):
     """A rule of docs/invariants.md does not hold. Always our fault."""
+
+
+def require(holds: bool, what: str) -> None:
+    """Raise InvariantError, saying `what` is wrong, unless an invariant holds."""
+    if not holds:
+        raise InvariantError(what)

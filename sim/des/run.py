@@ -12,11 +12,10 @@ from sim.des.journal import Journal, Watcher
 from sim.des.routers.router import Router
 from sim.des.routers.simple import RoundRobin
 from sim.des.server import Server
-from sim.engine.check import check_engine
 from sim.engine.page_pool import PageCounts, PagePool
 from sim.engine.scripted import ScriptedExecutor
 from sim.engine.server_config import ServerConfig
-from sim.families import build_engine
+from sim.families import build_engine, check_engine
 from sim.latency.model import LatencyModel
 from sim.runlog import RunLog
 from sim.runlog.decisions import DecisionLog
@@ -114,9 +113,9 @@ def simulate(
 
 
 def _host_meta(config: ServerConfig) -> dict[str, object]:
-    if config.host_cache is None:
+    if config.host_cache_tokens is None:
         return {}
-    return {"host_cache_tokens": config.host_cache.capacity_tokens}
+    return {"host_cache_tokens": config.host_cache_tokens}
 
 
 def _server(

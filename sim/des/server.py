@@ -18,6 +18,7 @@ from sim.des.glide import Glide
 from sim.des.journal import Journal
 from sim.des.timeline import Steps, overlapped_steps, serial_steps
 from sim.engine.core import EngineCore
+from sim.engine.records import Decided, StepState
 from sim.engine.scripted import ScriptedExecutor
 from sim.latency.features import step_features
 from sim.latency.model import LatencyModel
@@ -106,11 +107,11 @@ class Server:
         while True:
             if self._must_settle:
                 yield self._settled()
-            batch = self._decide()
-            if batch is None:
-                yield from self._sleep()
+            decided = self._decide()
+            if decided.batch is None or decided.state is None:
+                yield from self._sleep(decided.wakes_ns)
                 continue
-            flight = self._launch(batch, device_free_ns=0)
+            flight = self._launch(decided.batch, decided.state, device_free_ns=0)
             yield from self._pass(flight, flight.end_ns)
             self._finish(flight)
 
@@ -125,11 +126,11 @@ class Server:
                 time_passed = yield from self._pass(flying, env.now_ns)
                 if time_passed and self._must_settle:
                     yield self._settled()
-            batch = self._decide()
+            decided = self._decide()
             flight = None
-            if batch is not None:
+            if decided.batch is not None and decided.state is not None:
                 free_ns = flying.end_ns if flying is not None else 0
-                flight = self._launch(batch, device_free_ns=free_ns)
+                flight = self._launch(decided.batch, decided.state, device_free_ns=free_ns)
             if flying is not None:
                 known_ns = flight.start_ns if flight is not None else flying.end_ns
                 if not env.skip_to(known_ns):
@@ -139,24 +140,25 @@ class Server:
                 if not env.skip_to(flight.ready_ns):
                     yield self._at(flight.ready_ns)
             else:
-                yield from self._sleep()
+                yield from self._sleep(decided.wakes_ns)
             flying = flight
 
     # ---- one step ------------------------------------------------------------------------------
 
-    def _decide(self) -> Batch | None:
-        batch = self.engine.begin_step(self.env.now_ns)
-        self._journal.over(self.engine.take_aborted(), self.env.now_ns)
-        return batch
+    def _decide(self) -> Decided:
+        decided = self.engine.begin_step(self.env.now_ns)
+        if decided.over:
+            self._journal.over(decided.over, self.env.now_ns)
+        return decided
 
-    def _launch(self, batch: Batch, device_free_ns: int) -> Flight:
+    def _launch(self, batch: Batch, state: StepState, device_free_ns: int) -> Flight:
         features = step_features(batch)
         time = self._latency.step_ns(features)
         self._latency.consume(1)
         return Flight(
             batch,
             features,
-            self.engine.state(),
+            state,
             decided_ns=self.env.now_ns,
             device_free_ns=device_free_ns,
             time=time,
@@ -238,9 +240,8 @@ class Server:
         """Everything else of this instant has happened."""
         return Boundary(self.env, 0, self._begin_priority)
 
-    def _sleep(self) -> Wait:
+    def _sleep(self, wakes_ns: int | None) -> Wait:
         """Wait for work, or for the time from which the work that waits may start."""
-        wakes_ns = self.engine.wakes_ns
         if wakes_ns is not None:
             self._arrived = self.env.event()
             yield self._arrived | self._at(wakes_ns)

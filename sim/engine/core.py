@@ -1,8 +1,8 @@
 """The engine core: one server's scheduling, stepped by whoever has a clock.
 
-    batch = core.begin_step(now_ns)          # decide; KV is allocated
-    ...                                      # run it, for as long as it takes
-    core.end_step(batch, output, now_ns)     # what came out
+    decided = core.begin_step(now_ns)                # decide; KV is allocated
+    ...                                              # run its batch, for as long as it takes
+    core.end_step(decided.batch, output, now_ns)     # take in what came out
 
 Under overlap scheduling the next `begin_step` comes before this batch's `end_step`. Reads no clock
 and touches no tensor, so a simulator and a real runner drive the same object.
@@ -19,10 +19,9 @@ from sim.core.batch import Batch, ForwardMode, PrefillRow, StepOutput
 from sim.core.errors import InvariantError
 from sim.core.request import RequestSpec, Status
 from sim.engine.fast_forward import DecodeRun, decode_horizon, take_decode_steps
-from sim.engine.kv_memory import KVMemory
-from sim.engine.launch import Launch
+from sim.engine.launch import Decision, Launch
 from sim.engine.protocols import Executor
-from sim.engine.records import Preempted, RequestRecord, StepState
+from sim.engine.records import Decided, Preempted, RequestRecord, StepState
 from sim.engine.request import NEVER_NS, Request
 from sim.engine.scheduler import BaseScheduler
 from sim.engine.token_clock import TokenClock
@@ -32,46 +31,29 @@ class EngineCore:
     """Requests in, batches out, records back.
 
     Attributes:
-        kv, scheduler: what it drives; for tests and checks, not for drivers.
+        scheduler, kv: what decides, and the memory it decides about; for tests and checks, not for
+            drivers.
         in_flight: launches whose results are not known, oldest first.
         clock: inter-token latencies so far.
-        wakes_ns: the last decision found nothing to run, and waits for this time or for an arrival.
         requests: requests that are not over, by rid.
     """
 
-    def __init__(
-        self,
-        *,
-        kv: KVMemory,
-        scheduler: BaseScheduler,
-        executor: Executor,
-        least_priority: int,
-    ) -> None:
-        """Put the parts together: see `build_engine`.
-
-        Args:
-            kv: the memory that the scheduler decides about.
-            scheduler: of any family.
-            executor: runs the batches.
-            least_priority: what a request without a priority counts as.
-        """
-        self._least_priority = least_priority
-        self.kv = kv
+    def __init__(self, scheduler: BaseScheduler[Request], executor: Executor) -> None:
+        """`scheduler` decides, `executor` runs the batches; see `sim.families.build_engine`."""
         self.scheduler = scheduler
+        self.kv = scheduler.memory
         self._executor = executor
-        self.in_flight: deque[Launch] = deque()
-        self._stopped: list[str] = []
-        self._preempted: list[Preempted] = []
-        self._last_preempted: tuple[Preempted, ...] = ()
-        self._aborted: list[RequestRecord] = []
+        self.in_flight: deque[Launch[Request]] = deque()
         self.clock = TokenClock()
-        self.wakes_ns: int | None = None
         self.requests: dict[str, Request] = {}
+        # A decision may preempt and launch nothing: its victims show with the next batch.
+        self._stopped_since_batch: list[str] = []
+        self._preempted_since_batch: list[Preempted] = []
 
     # ---- arrivals ------------------------------------------------------------------------------
 
     def rejection(self, spec: RequestSpec) -> RequestRecord | None:
-        """The record of a request this server will never take (rule 1); None if it will."""
+        """The record of a request this server will never take; None if it will."""
         if self.scheduler.token_limit(len(spec.prompt), spec.max_new_tokens) > 0:
             return None
         request = self._new_request(spec)
@@ -91,34 +73,34 @@ class EngineCore:
         self.scheduler.enter(request)
 
     def _new_request(self, spec: RequestSpec) -> Request:
-        prompt_len = len(spec.prompt)
-        limit = self.scheduler.token_limit(prompt_len, spec.max_new_tokens)
         executor, rid = self._executor, spec.rid
-        kv = self.kv.new_request(
-            spec.prompt, partial(executor.output_ids, rid), partial(executor.output_part, rid)
+        return self.scheduler.new_request(
+            spec,
+            self.scheduler.token_limit(len(spec.prompt), spec.max_new_tokens),
+            partial(executor.output_ids, rid),
+            partial(executor.output_part, rid),
         )
-        request = Request(spec, kv, prompt_len=prompt_len, limit=limit)
-        if spec.priority is None:
-            request.priority = self._least_priority
-        return request
 
     # ---- one step ------------------------------------------------------------------------------
 
-    def begin_step(self, now_ns: int) -> Batch | None:
-        """Decide the next batch, or None if nothing can run before something changes.
+    def begin_step(self, now_ns: int) -> Decided:
+        """Decide the next batch.
 
         Raises:
             InvariantError: requests wait, nothing runs, and still nothing can be admitted.
         """
-        scheduler = self.scheduler
-        self.wakes_ns = None
         in_flight = self.in_flight[-1] if self.in_flight else None
-        launch = scheduler.next_launch(now_ns, in_flight)
-        self._note_stopped()
+        decision = self.scheduler.decide(now_ns, in_flight)
+        over: Sequence[RequestRecord] = ()
+        preempted: Sequence[Preempted] = ()
+        if decision.takes_out:
+            preempted = _rids_of(decision)
+            over = self._take_out(decision)
+            self._preempted_since_batch += preempted
+        launch = decision.launch
         if launch is None:
-            if in_flight is None:
-                self.wakes_ns = scheduler.idle(now_ns)
-            return None
+            wakes_ns = self.scheduler.idle(now_ns, decision) if in_flight is None else None
+            return Decided(None, None, over, wakes_ns, preempted)
         self.in_flight.append(launch)
         for request in launch.prefill:
             if request.scheduled_ns == NEVER_NS:
@@ -126,23 +108,20 @@ class EngineCore:
                 request.cached_tokens = request.prefix_len
                 request.host_cached_tokens = request.loaded_len
         batch = self._describe(launch)
-        self._stopped = []
-        self._last_preempted, self._preempted = tuple(self._preempted), []
-        return batch
+        state = self.state(decision)
+        if self._stopped_since_batch:
+            self._stopped_since_batch, self._preempted_since_batch = [], []
+        return Decided(batch, state, over, None, preempted)
 
-    def _note_stopped(self) -> None:
-        decisions = self.scheduler.decisions
-        if not (decisions.retracted or decisions.preempted or decisions.aborted):
-            return
-        victims = [victim for _, group in decisions.preempted for victim in group]
-        # A decision that preempts may launch nothing: its victims show with the next launch.
-        self._preempted += [(by.rid, tuple([v.rid for v in vs])) for by, vs in decisions.preempted]
-        for request in [*decisions.retracted, *victims, *decisions.aborted]:
+    def _take_out(self, decision: Decision[Request]) -> Sequence[RequestRecord]:
+        """Note who left the running batch; returns the records of those who are given up."""
+        victims = [victim for _, group in decision.preempted for victim in group]
+        for request in [*decision.retracted, *victims, *decision.aborted]:
             self.clock.leave(request)
-            self._stopped.append(request.rid)
-        self._aborted.extend(self._forget(request) for request in decisions.aborted)
+            self._stopped_since_batch.append(request.rid)
+        return [self._forget(request) for request in decision.aborted]
 
-    def _take_turns(self, launch: Launch) -> None:
+    def _take_turns(self, launch: Launch[Request]) -> None:
         """Requests that rest get no token from this launch, those whose turn it is do again."""
         for request in launch.resting:
             self.clock.leave(request)
@@ -151,7 +130,7 @@ class EngineCore:
                 self.clock.resume(request)
         launch.resting = launch.resumed = ()
 
-    def _describe(self, launch: Launch) -> Batch:
+    def _describe(self, launch: Launch[Request]) -> Batch:
         running = self.scheduler.running
         rows = []
         num_prefill_context = 0
@@ -176,7 +155,7 @@ class EngineCore:
             running.rids if decodes else (),
             num_prefill_context + num_decode_context,
             num_decode_context,
-            tuple(self._stopped),
+            tuple(self._stopped_since_batch),
             tuple([request.rid for request in resting]) if resting else (),
             running.max_seq_len if decodes else 0,
             running.min_seq_len if decodes else 0,
@@ -208,10 +187,11 @@ class EngineCore:
         for request in launch.prefill:
             if request not in launch.chunked and request.status is Status.RUNNING:
                 self._add_first_token(request, now_ns, already_counted=decodes)
-                if request.rid in ended or self._generated(request) >= request.max_new_tokens:
+                if request.rid in ended or request.num_generated >= request.max_new_tokens:
                     finishing.append(request)
                 else:
-                    self._checkpoint(request)
+                    self.scheduler.prefill_computed(request)
+                    request.chunk_computed()
         if decodes:
             finishing.extend(self._finishing_decode_rows(launch, ended, finishing))
         if launch.put_back:
@@ -231,7 +211,7 @@ class EngineCore:
         self.clock.join(request, now_ns)
 
     def _finishing_decode_rows(
-        self, launch: Launch, ended: frozenset[str], finishing: list[Request]
+        self, launch: Launch[Request], ended: frozenset[str], finishing: list[Request]
     ) -> list[Request]:
         """Decode rows whose last token this was, in batch order.
 
@@ -248,7 +228,7 @@ class EngineCore:
         return [request for request in launch.decode if request.rid in rows]
 
     def _finishing_put_back(
-        self, launch: Launch, ended: frozenset[str], now_ns: int
+        self, launch: Launch[Request], ended: frozenset[str], now_ns: int
     ) -> Iterator[Request]:
         """Rows that were preempted meanwhile get their token, and may have all they want."""
         for request in launch.put_back:
@@ -268,59 +248,20 @@ class EngineCore:
                 rows.append(row)
         return [row for row in rows if row.status is Status.RUNNING]
 
-    def _generated(self, request: Request) -> int:
-        if request.in_running_batch:
-            return self.scheduler.running.num_generated(request)
-        return request.num_generated
-
-    def seq_len(self, request: Request) -> int:
-        """Tokens of a request whose KV is allocated."""
-        if request.in_running_batch:
-            return self.scheduler.running.seq_len(request)
-        return request.seq_len
-
-    def _checkpoint(self, request: Request) -> None:
-        """A finished prefill goes into the prefix cache (rule 14)."""
-        self.kv.checkpoint(
-            request.kv,
-            request.extend_end,
-            prompt_len=request.prompt_len,
-            seq_len=self.seq_len(request),
-        )
-        request.prefix_len = request.extend_end
-
     def _finish(self, request: Request, now_ns: int) -> RequestRecord:
         if request.status is Status.WAITING:
             self.scheduler.withdraw(request)
         else:
-            self._give_back(request)
+            self.scheduler.give_back(request)
+            self.scheduler.has_finished_rows |= request.in_running_batch
         request.status = Status.FINISHED
-        request.finish_ns = now_ns
         self.clock.leave(request)
-        return self._forget(request)
+        return self._forget(request, now_ns)
 
-    def _give_back(self, request: Request) -> None:
-        request.seq_len = self.seq_len(request)
-        request.num_generated = self._generated(request)
-        request.status = Status.FINISHED
-        self.kv.checkpoint(
-            request.kv,
-            self.scheduler.num_tokens_kept(request),
-            prompt_len=request.prompt_len,
-            seq_len=request.seq_len,
-        )
-        self.scheduler.release(request)
-        self.scheduler.has_finished_rows |= request.in_running_batch
-
-    def _forget(self, request: Request) -> RequestRecord:
+    def _forget(self, request: Request, finish_ns: int = NEVER_NS) -> RequestRecord:
         del self.requests[request.rid]
         self._executor.forget(request.rid)
-        return _record(request)
-
-    def take_aborted(self) -> Sequence[RequestRecord]:
-        """Requests given up by the last decision because they can never fit (rule 11)."""
-        aborted, self._aborted = self._aborted, []
-        return aborted
+        return _record(request, finish_ns)
 
     # ---- fast-forward --------------------------------------------------------------------------
 
@@ -331,7 +272,7 @@ class EngineCore:
         """
         if len(self.in_flight) != 1:
             return 0
-        return decode_horizon(self.in_flight[0], self.scheduler, self.kv)
+        return decode_horizon(self.in_flight[0], self.scheduler)
 
     @property
     def next_aging_ns(self) -> int:
@@ -347,7 +288,7 @@ class EngineCore:
             ends_ns: when the steps that end here end; int64, shape [num_steps].
         """
         self._take_turns(self.in_flight[0])
-        run = take_decode_steps(len(ends_ns), self.scheduler, self.kv)
+        run = take_decode_steps(len(ends_ns), self.scheduler)
         self.clock.tick_many(ends_ns)
         return run
 
@@ -357,12 +298,16 @@ class EngineCore:
     def num_waiting(self) -> int:
         return self.scheduler.num_waiting
 
-    def state(self) -> StepState:
-        """The server's state; meant to be read between `begin_step` and its `end_step`."""
+    def state(self, decision: Decision[Request] | None = None) -> StepState:
+        """The server's state, with what `decision`, made just now, has put back."""
         scheduler, kv = self.scheduler, self.kv
         mixed = bool(self.in_flight) and self.in_flight[-1].mode is ForwardMode.MIXED
         free, evictable = kv.free_tokens, kv.evictable_tokens
-        decided = scheduler.decisions
+        retracted: tuple[str, ...] = ()
+        aborted: tuple[str, ...] = ()
+        if decision is not None and decision.takes_out:
+            retracted = tuple([request.rid for request in decision.retracted])
+            aborted = tuple([request.rid for request in decision.aborted])
         return StepState(
             free,
             evictable,
@@ -370,17 +315,24 @@ class EngineCore:
             scheduler.num_waiting,
             scheduler.num_running_shown(is_mixed=mixed),
             scheduler.num_slots_used,
-            scheduler.is_full,
+            scheduler.batch_is_full,
             scheduler.new_token_ratio,
             scheduler.chunked_rid,
-            tuple([r.rid for r in decided.retracted]) if decided.retracted else (),
-            tuple([r.rid for r in decided.aborted]) if decided.aborted else (),
-            self._last_preempted,
-            None if kv.host is None else kv.host.memory.used_tokens,
+            retracted,
+            aborted,
+            tuple(self._preempted_since_batch),
+            kv.host_used_tokens,
         )
 
 
-def _record(request: Request) -> RequestRecord:
+def _rids_of(decision: Decision[Request]) -> list[Preempted]:
+    """Who preempted whom."""
+    return [
+        (by.rid, tuple([victim.rid for victim in victims])) for by, victims in decision.preempted
+    ]
+
+
+def _record(request: Request, finish_ns: int = NEVER_NS) -> RequestRecord:
     return RequestRecord(
         spec=request.spec,
         status=request.status,
@@ -390,7 +342,7 @@ def _record(request: Request) -> RequestRecord:
         host_cached_tokens=request.host_cached_tokens,
         scheduled_ns=request.scheduled_ns,
         first_token_ns=request.first_token_ns,
-        finish_ns=request.finish_ns,
+        finish_ns=finish_ns,
         retractions=request.retractions,
         preemptions=request.preemptions,
         aged=request.is_aged,

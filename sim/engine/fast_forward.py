@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.core.batch import ForwardMode
-from sim.engine.kv_memory import KVMemory
 from sim.engine.launch import Launch
 from sim.engine.page_demand import PageDemand
+from sim.engine.request import Request
 from sim.engine.scheduler import BaseScheduler
 
 # Bounds the arrays of one run; longer runs are taken in pieces.
@@ -51,7 +51,7 @@ class DecodeRun:
         return (self._free_pages - self._demand.after_each(self.num_steps)) * self._page_size
 
 
-def decode_horizon(launch: Launch, scheduler: BaseScheduler, kv: KVMemory) -> int:
+def decode_horizon(launch: Launch[Request], scheduler: BaseScheduler[Request]) -> int:
     """Further steps that must have the composition of `launch`, the only one in flight."""
     running = scheduler.running
     if (
@@ -64,14 +64,15 @@ def decode_horizon(launch: Launch, scheduler: BaseScheduler, kv: KVMemory) -> in
     num_steps = min(running.num_steps_to_limit - 1, _LONGEST_RUN)
     if num_steps <= 0:
         return 0
+    kv = scheduler.memory
     # With something to evict, a step evicts unless there is a page for every row.
     spares = kv.evictable_tokens > 0
     return running.page_demand().num_affordable(num_steps, kv.num_free_pages, spares=spares)
 
 
-def take_decode_steps(num_steps: int, scheduler: BaseScheduler, kv: KVMemory) -> DecodeRun:
-    """Begin and finish so many steps of the running batch, within its horizon."""
-    running = scheduler.running
+def take_decode_steps(num_steps: int, scheduler: BaseScheduler[Request]) -> DecodeRun:
+    """Begin and finish `num_steps` steps of the running batch, at most its horizon."""
+    running, kv = scheduler.running, scheduler.memory
     run = DecodeRun(
         num_steps,
         kv.num_free_pages,

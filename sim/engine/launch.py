@@ -1,15 +1,15 @@
-"""What a decision comes to: a launched batch with its requests, and who was put back."""
+"""What a scheduler decides: a batch to launch with its requests, and which were put back."""
 
 from collections.abc import Sequence
+from typing import Generic
 
 from sim.core.batch import ForwardMode
 from sim.core.request import Status
-from sim.engine.request import Request
-from sim.engine.running_batch import RunningBatch
+from sim.engine.running_batch import R, RunningBatch
 
 
-class Launch:
-    """One batch that was launched, with its requests.
+class Launch(Generic[R]):
+    """One batch that is launched, with its requests.
 
     Attributes:
         mode: extend, decode or mixed.
@@ -17,11 +17,12 @@ class Launch:
         decode: decode rows in batch order.
         chunked: the prefill rows whose prompts have more chunks to come.
         num_new_tokens: tokens computed by a batch with prefill rows, decode rows' included.
-        leaving: decode rows that reach their limit with this launch's result and were left out of
-            the next one, decided before it (SGLang's rule 18, vLLM's rule 12).
-        resting, resumed: rows that sit this launch out, and that come back with it.
-        put_back: rows preempted before this launch's result was known, whose tokens count all the
-            same; vLLM's only.
+        leaving: decode rows that reach their limit with this launch's result. The next launch was
+            decided before that result was known, and left them out.
+        resting, resumed: running rows that this launch leaves out, and those that come back with
+            it.
+        put_back: rows that were preempted before this launch's result was known, and whose tokens
+            count all the same.
     """
 
     __slots__ = (
@@ -39,39 +40,58 @@ class Launch:
     def __init__(
         self,
         mode: ForwardMode,
-        prefill: list[Request],
-        decode: list[Request],
-        chunked: tuple[Request, ...] = (),
+        prefill: list[R],
+        decode: list[R],
+        chunked: tuple[R, ...] = (),
     ) -> None:
         self.mode = mode
         self.prefill = prefill
         self.decode = decode
         self.chunked = chunked
         self.num_new_tokens = 0
-        self.leaving: Sequence[Request] = ()
-        self.resting: Sequence[Request] = ()
-        self.resumed: Sequence[Request] = ()
-        self.put_back: list[Request] = []
+        self.leaving: Sequence[R] = ()
+        self.resting: Sequence[R] = ()
+        self.resumed: Sequence[R] = ()
+        self.put_back: list[R] = []
 
 
-class Decisions:
-    """What one call decided besides the batch, for the log.
+class Decision(Generic[R]):
+    """What one call of a scheduler decided.
 
     Attributes:
-        retracted, aborted: requests put back or given up, in order.
-        preempted: pairs of a request and those it preempted, in order.
+        launch: the batch to launch; None: nothing can run before something changes.
+        retracted, aborted: running requests that were put back or given up, in order.
+        preempted: each request that needed room, with those put back for it, in order.
     """
 
-    __slots__ = ("aborted", "preempted", "retracted")
+    __slots__ = ("aborted", "launch", "preempted", "retracted")
 
     def __init__(self) -> None:
-        self.retracted: list[Request] = []
-        self.preempted: list[tuple[Request, list[Request]]] = []
-        self.aborted: list[Request] = []
+        self.launch: Launch[R] | None = None
+        self.retracted: list[R] = []
+        self.preempted: list[tuple[R, list[R]]] = []
+        self.aborted: list[R] = []
+
+    @property
+    def takes_out(self) -> bool:
+        """Some request that ran was taken out, so that the next decision may differ."""
+        return bool(self.retracted or self.preempted or self.aborted)
 
 
-def _rows_finishing_in(in_flight: Launch, running: RunningBatch) -> list[Request]:
-    """Rows that reach their limit with the token that is in flight."""
+def leave_out_finishing(in_flight: Launch[R] | None, running: RunningBatch[R]) -> Sequence[R]:
+    """Take rows out that reach their limit with the token in flight; returns them.
+
+    Their end is known before their last token is: the next launch need not have them.
+    """
+    if in_flight is None:
+        return ()
+    finishing = _rows_finishing_in(in_flight, running)
+    running.remove(finishing)
+    in_flight.leaving = finishing
+    return finishing
+
+
+def _rows_finishing_in(in_flight: Launch[R], running: RunningBatch[R]) -> list[R]:
     if in_flight.mode is not ForwardMode.EXTEND:
         return running.rows_at_limit(1)
     return [
@@ -79,15 +99,5 @@ def _rows_finishing_in(in_flight: Launch, running: RunningBatch) -> list[Request
         for request in in_flight.prefill
         if request not in in_flight.chunked
         and request.status is Status.RUNNING
-        and running.num_generated(request) + 1 >= request.max_new_tokens
+        and request.num_generated + 1 >= request.max_new_tokens
     ]
-
-
-def leave_out_finishing(in_flight: Launch | None, running: RunningBatch) -> Sequence[Request]:
-    """Take rows out whose last token is in flight, known by their limit (rule 18; vLLM's 12)."""
-    if in_flight is None:
-        return ()
-    finishing = _rows_finishing_in(in_flight, running)
-    running.remove(finishing)
-    in_flight.leaving = finishing
-    return finishing

@@ -20,6 +20,7 @@ from sim.engine.decision import (
     decode_crc,
     describe_decision,
 )
+from sim.engine.records import Decided
 from sim.engine.scripted import ScriptedExecutor
 
 
@@ -63,13 +64,13 @@ class _Replayer:
         for number, step in enumerate(self._recorded.steps):
             if not self._catch_up(step):
                 return Divergence(f"step {number}", ("looked and found",), None, step, before)
-            batch = self._decide(step["t_decided_ns"])
-            while batch is None and "looks_ns" not in step and self._preempted:
+            decided = self._decide(step["t_decided_ns"])
+            while decided.batch is None and "looks_ns" not in step and decided.preempted:
                 # A simulated server decides again at once.
-                batch = self._decide(step["t_decided_ns"])
-            ours = None
-            if batch is not None:
-                ours = describe_decision(batch, self._engine.state(), decode_crc(batch))
+                decided = self._decide(step["t_decided_ns"])
+            batch, ours = decided.batch, None
+            if batch is not None and decided.state is not None:
+                ours = describe_decision(batch, decided.state, decode_crc(batch))
             fields = _differing(ours, step)
             if fields or batch is None:
                 return Divergence(f"step {number}", fields, ours, step, before)
@@ -102,21 +103,14 @@ class _Replayer:
 
     def _look(self, now_ns: int) -> bool:
         """Look for a step, find none, take in the result of the one that runs."""
-        batch = self._decide(now_ns)
+        decided = self._decide(now_ns)
         self._land()
-        return batch is None
+        return decided.batch is None
 
-    def _decide(self, now_ns: int) -> Batch | None:
+    def _decide(self, now_ns: int) -> Decided:
         while self._arrivals and self._arrivals[0].arrival_ns <= now_ns:
             self._engine.submit(self._arrivals.popleft())
-        batch = self._engine.begin_step(now_ns)
-        self._engine.take_aborted()
-        return batch
-
-    @property
-    def _preempted(self) -> bool:
-        """The last decision put somebody back: the next one may find something to launch."""
-        return bool(self._engine.scheduler.decisions.preempted)
+        return self._engine.begin_step(now_ns)
 
     def _land(self) -> None:
         if self._flying is not None:

@@ -1,100 +1,168 @@
-"""The scheduler's state of a request."""
+"""A server's state of one request: what every scheduler family keeps about it."""
 
 from sim.core.request import RequestSpec, Status
-from sim.sglang.cache.request_kv import RequestKV
 
 NEVER_NS = -1
+
+
+class Lockstep:
+    """How many decode steps a batch whose rows decode together has begun, and has done.
+
+    A row's KV is allocated when a step begins; its token is known when the step is done. Under
+    overlap scheduling `num_done` lags `num_begun` by one.
+    """
+
+    def __init__(self) -> None:
+        self.num_begun = 0
+        self.num_done = 0
 
 
 class Request:
     """One request on one server. Mutable; owned by the scheduler and its engine.
 
-    While a request is in the running batch, `seq_len` and `num_generated` are kept there, relative
-    to its counters (see RunningBatch), and the attributes here are stale.
+    A family adds what it alone needs in a subclass.
+
+    While a request is a row of the running batch, its lengths grow with every step of the batch
+    without anybody visiting the request. They are stored relative to the batch's counters:
+
+        counters of the batch    num_begun = 10, num_done = 9
+        a row joins              100 tokens in KV, 1 token generated: stored as 100 - 10 and 1 - 9
+        five steps later         num_begun = 15, num_done = 14
+        reading                  seq_len = 90 + 15 = 105, num_generated = -8 + 14 = 6
+
+    `seq_len` and `num_generated` do this sum, so they are right inside and outside the batch.
 
     Attributes:
-        max_new_tokens: the client's limit, clipped to context and pool (rule 1).
-        priority: the client's, or what the family has for none (rule 9).
-        entry: place in order of entering the queue; a new one after each retraction.
-        admission: place in order of admission, a new one after each preemption; vLLM's only.
-        entry_tokens: prefill tokens the server had computed then.
-        num_generated: output tokens known.
-        seq_len: tokens whose KV is allocated.
-        prefix_len: tokens cached or computed before this prefill step.
-        extend_end: where this prefill step ends.
-        loaded_len: tokens before this prefill step that it brings back from host memory.
-        fill_len: tokens to prefill, as of the last try to admit the request; 0 before.
-        matched_len: cached tokens, those in host memory too, as the policy last saw them.
-        is_aged: it has waited so long that it goes first (rules against starvation), now or before.
-        may_overdraw: it may be admitted against the soft reservations.
-        first_pass: number of the first pass it waited for, where a rule counts them; else -1.
-        length_due: kept by the running batch: its steps done when the limit is reached, -1 outside.
+        spec: what the client asked for.
+        prompt_len: tokens of the prompt.
+        max_new_tokens: the client's limit, cut to what context and pool have room for.
+        priority: the client's, or the family's default.
+        status: where the request is.
+        lockstep: counters of the running batch it is a row of; None outside.
+        prefix_len: tokens cached or computed before the current prefill step.
+        extend_end: prompt position where the current prefill step ends.
+        loaded_len: the last of the prefix's tokens, brought back from host memory by this step.
+        scheduled_ns, first_token_ns: when it was first in a batch; when its first token was known.
+        last_token_ns: kept by the TokenClock.
+        cached_tokens, host_cached_tokens: prompt tokens found when it was first scheduled; the
+            part of them that was in host memory.
+        retractions, preemptions: how often it was put back.
+        is_aged: it has, at some time, waited so long that it went first.
     """
 
     __slots__ = (
-        "admission",
+        "_generated_base",
+        "_seq_base",
         "cached_tokens",
-        "clocked_ns",
-        "entry",
-        "entry_tokens",
         "extend_end",
-        "fill_len",
-        "finish_ns",
-        "first_pass",
         "first_token_ns",
-        "generated_base",
         "host_cached_tokens",
-        "in_running_batch",
         "is_aged",
-        "is_clocked",
-        "kv",
-        "length_due",
+        "last_token_ns",
         "loaded_len",
-        "matched_len",
+        "lockstep",
         "max_new_tokens",
-        "may_overdraw",
-        "num_generated",
         "preemptions",
         "prefix_len",
         "priority",
         "prompt_len",
         "retractions",
         "scheduled_ns",
-        "seq_base",
-        "seq_len",
         "spec",
         "status",
     )
 
-    def __init__(self, spec: RequestSpec, kv: RequestKV, *, prompt_len: int, limit: int) -> None:
+    def __init__(self, spec: RequestSpec, *, limit: int, priority: int = 0) -> None:
         self.spec = spec
-        self.kv = kv
-        self.prompt_len = prompt_len
+        self.prompt_len = len(spec.prompt)
         self.max_new_tokens = limit
-        self.priority = 0 if spec.priority is None else spec.priority
+        self.priority = priority
         self.status = Status.WAITING
-        self.entry = self.entry_tokens = self.admission = 0
-        self.num_generated = self.seq_len = 0
-        self.prefix_len = self.extend_end = self.fill_len = self.matched_len = 0
-        self.seq_base = self.generated_base = self.length_due = 0
+        self.lockstep: Lockstep | None = None
+        self._seq_base = self._generated_base = 0
+        self.prefix_len = self.extend_end = self.loaded_len = 0
+        self.scheduled_ns = self.first_token_ns = self.last_token_ns = NEVER_NS
+        self.cached_tokens = self.host_cached_tokens = 0
         self.retractions = self.preemptions = 0
-        self.cached_tokens = self.host_cached_tokens = self.loaded_len = 0
-        self.scheduled_ns = self.first_token_ns = self.finish_ns = NEVER_NS
-        self.clocked_ns = NEVER_NS
-        self.is_clocked = False
-        self.in_running_batch = False
-        self.is_aged = self.may_overdraw = False
-        self.first_pass = -1
+        self.is_aged = False
 
     @property
     def rid(self) -> str:
         return self.spec.rid
 
+    # ---- lengths -------------------------------------------------------------------------------
+
+    @property
+    def seq_len(self) -> int:
+        """Tokens whose KV is allocated."""
+        lockstep = self.lockstep
+        return self._seq_base if lockstep is None else self._seq_base + lockstep.num_begun
+
+    @seq_len.setter
+    def seq_len(self, num_tokens: int) -> None:
+        lockstep = self.lockstep
+        self._seq_base = num_tokens if lockstep is None else num_tokens - lockstep.num_begun
+
+    @property
+    def num_generated(self) -> int:
+        """Output tokens known."""
+        lockstep, base = self.lockstep, self._generated_base
+        return base if lockstep is None else base + lockstep.num_done
+
+    @num_generated.setter
+    def num_generated(self, num_tokens: int) -> None:
+        lockstep = self.lockstep
+        self._generated_base = num_tokens if lockstep is None else num_tokens - lockstep.num_done
+
     @property
     def num_tokens(self) -> int:
-        """Prompt and output tokens, of a request that is not in the running batch."""
+        """Prompt and output tokens known."""
         return self.prompt_len + self.num_generated
 
     @property
     def extend_len(self) -> int:
+        """Tokens that the current prefill step computes."""
         return self.extend_end - self.prefix_len
+
+    # ---- the running batch ---------------------------------------------------------------------
+
+    @property
+    def in_running_batch(self) -> bool:
+        return self.lockstep is not None
+
+    def join(self, lockstep: Lockstep) -> None:
+        """The request is a row of the running batch with these counters from now on."""
+        self._seq_base -= lockstep.num_begun
+        self._generated_base -= lockstep.num_done
+        self.lockstep = lockstep
+
+    def leave(self) -> None:
+        """The request is no row of the running batch any more."""
+        lockstep = self.lockstep
+        if lockstep is not None:
+            self._seq_base += lockstep.num_begun
+            self._generated_base += lockstep.num_done
+            self.lockstep = None
+
+    # ---- prefill -------------------------------------------------------------------------------
+
+    def found(self, num_tokens: int) -> None:
+        """The first `num_tokens` tokens are cached on the device."""
+        self.prefix_len = num_tokens
+
+    def take_chunk(self, end: int, num_loaded: int = 0) -> None:
+        """The next step computes the tokens from the prefix to `end`.
+
+        `num_loaded` tokens after the prefix found are loaded from host memory: they join it.
+        """
+        self.prefix_len += num_loaded
+        self.loaded_len = num_loaded
+        self.extend_end = end
+
+    def chunk_computed(self) -> None:
+        """What the current prefill step computes is the prefix of the next one."""
+        self.prefix_len = self.extend_end
+
+    def lose_prefix(self) -> None:
+        """Nothing is computed any more: the request was put back into the queue."""
+        self.prefix_len = self.extend_end = 0

@@ -1,30 +1,31 @@
 """The running batch: requests that decode in lockstep, one token each a step.
 
-All rows advance together, so a row's lengths are kept relative to two counters of the batch: decode
-steps begun (their KV is allocated) and decode steps done (their tokens are known). k steps cost as
-much as one. Under overlap scheduling "done" lags "begun" by one.
+All rows advance together, so that k steps cost as much as one: only the counters of the batch move
+(see `sim.engine.request.Request` for a worked example).
 """
 
 import heapq
 from collections.abc import Collection, Iterator, Sequence
-from typing import overload
+from typing import Generic, TypeVar, overload
 
 from sim.engine.page_demand import PageDemand
-from sim.engine.request import Request
+from sim.engine.request import Lockstep, Request
 
-# When a row reaches its limit, a number that tells entries apart, the row.
-_Due = tuple[int, int, Request]
-# Its tokens in KV relative to the counters or less than nothing by as many, a number that tells
-# entries apart, the row: the first of a heap is the shortest or the longest.
-_Length = tuple[int, int, Request]
-# Entries of rows that have left are dropped once they are many.
+R = TypeVar("R", bound=Request)
+
+# The count of steps done at which the row reaches its limit; a number that breaks ties; the row.
+_Due = tuple[int, int, R]
+# The row's stored length, or minus that length; a number that breaks ties; the row. The first entry
+# of a heap is the shortest row, or the longest.
+_Length = tuple[int, int, R]
+# A heap keeps entries of rows that have left until it has this many of them.
 _MOST_STALE = 256
 
 
 class RowNames(Sequence[str]):
-    """The rids of a list of requests that is not changed; looked up if somebody asks."""
+    """The rids of a list of requests that never changes, made when somebody asks for one."""
 
-    def __init__(self, requests: list[Request]) -> None:
+    def __init__(self, requests: Sequence[Request]) -> None:
         self._requests = requests
         self._rids: list[str] | None = None
 
@@ -49,30 +50,24 @@ class RowNames(Sequence[str]):
         return self._rids
 
 
-class RunningBatch:
+class RunningBatch(Lockstep, Generic[R]):
     """Rows in batch order. `requests` is replaced, never changed, when the composition changes.
 
     Attributes:
+        requests: the rows.
         rids: row names in batch order; the same object until the composition changes.
-        is_full: the batch_is_full flag of rule 7.
-        num_begun, num_done: decode steps begun and done.
         num_tokens: tokens in KV, summed over the rows.
-        founding_tokens: prefill tokens of the batch this one grew from. SGLang's counter of
-            processed tokens adds them again at every decode step; so does ours (policy hrrn).
     """
 
     def __init__(self, page_size: int) -> None:
+        super().__init__()
         self._page_size = page_size
-        self.requests: list[Request] = []
-        self.is_full = False
-        self.num_begun = 0
-        self.num_done = 0
+        self.requests: list[R] = []
         self.num_tokens = 0
-        self.founding_tokens = 0
         self._num_rows_by_residue = [0] * page_size
-        self._length_heap: list[_Due] = []
-        self._longest_heap: list[_Length] = []
-        self._shortest_heap: list[_Length] = []
+        self._limit_heap: list[_Due[R]] = []
+        self._longest_heap: list[_Length[R]] = []
+        self._shortest_heap: list[_Length[R]] = []
         self._num_pushed = 0
         self.rids = RowNames(self.requests)
         self._reserved = 0.0
@@ -81,13 +76,7 @@ class RunningBatch:
     def __len__(self) -> int:
         return len(self.requests)
 
-    # ---- one row -------------------------------------------------------------------------------
-
-    def seq_len(self, request: Request) -> int:
-        return request.seq_base + self.num_begun
-
-    def num_generated(self, request: Request) -> int:
-        return request.generated_base + self.num_done
+    # ---- the longest and the shortest row --------------------------------------------------------
 
     @property
     def max_seq_len(self) -> int:
@@ -107,23 +96,29 @@ class RunningBatch:
 
     # ---- composition ---------------------------------------------------------------------------
 
-    def append(self, requests: Sequence[Request], *, num_missed_steps: int = 0) -> None:
-        """Add rows, that have no part in the steps begun but not done if those are `missed`."""
+    def append(self, requests: Sequence[R], *, num_missed_steps: int = 0) -> None:
+        """Add rows at the end.
+
+        `num_missed_steps` steps are begun and not done in which these rows had no part.
+        """
         self._set([*self.requests, *requests], joining=requests)
         if num_missed_steps:
             for request in requests:
-                self._rebase(request, request.num_generated - num_missed_steps)
+                request.num_generated -= num_missed_steps
+                self._note_limit(request)
 
-    def prepend(self, requests: Sequence[Request]) -> None:
+    def prepend(self, requests: Sequence[R]) -> None:
         self._set([*requests, *self.requests], joining=requests)
 
-    def remove(self, leaving: Collection[Request]) -> None:
-        """Take rows out; their lengths are written back to them."""
+    def remove(self, leaving: Collection[R]) -> None:
+        """Take rows out."""
         if not leaving:
             return
         for request in leaving:
-            if request.in_running_batch:
-                self._leave(request)
+            if request.lockstep is not None:
+                self.num_tokens -= request.seq_len
+                self._num_rows_by_residue[request._seq_base % self._page_size] -= 1
+                request.leave()
         if len(leaving) == 1:
             (gone,) = leaving
             self._set([request for request in self.requests if request is not gone])
@@ -131,63 +126,50 @@ class RunningBatch:
             all_gone = set(map(id, leaving))
             self._set([request for request in self.requests if id(request) not in all_gone])
 
-    def reorder(self, requests: list[Request]) -> None:
+    def reorder(self, requests: list[R]) -> None:
         """Put the same rows in another order."""
         self._set(requests)
 
-    def _set(self, requests: list[Request], joining: Sequence[Request] = ()) -> None:
+    def _set(self, requests: list[R], joining: Sequence[R] = ()) -> None:
         self.requests = requests
         self.rids = RowNames(requests)
         self._reserved_key = None
         for request in joining:
-            self._join(request)
+            self.num_tokens += request.seq_len
+            request.join(self)
+            self._num_rows_by_residue[request._seq_base % self._page_size] += 1
+            self._note_limit(request)
+            self._note_length(request)
 
-    def _join(self, request: Request) -> None:
-        request.in_running_batch = True
-        self.num_tokens += request.seq_len
-        request.seq_base = request.seq_len - self.num_begun
-        self._num_rows_by_residue[request.seq_base % self._page_size] += 1
-        self._rebase(request, request.num_generated)
-        self._note_length(request)
-
-    def _note_length(self, request: Request) -> None:
+    def _note_length(self, request: R) -> None:
         if len(self._longest_heap) > _MOST_STALE + 2 * len(self.requests):
             rows = [entry for entry in self._longest_heap if _is_in_batch(entry, -entry[0])]
             self._longest_heap = rows
             self._shortest_heap = [(-base, number, row) for base, number, row in rows]
             heapq.heapify(self._longest_heap)
             heapq.heapify(self._shortest_heap)
-        heapq.heappush(self._longest_heap, (-request.seq_base, self._num_pushed, request))
-        heapq.heappush(self._shortest_heap, (request.seq_base, self._num_pushed, request))
+        heapq.heappush(self._longest_heap, (-request._seq_base, self._num_pushed, request))
+        heapq.heappush(self._shortest_heap, (request._seq_base, self._num_pushed, request))
 
-    def _rebase(self, request: Request, num_generated: int) -> None:
-        request.generated_base = num_generated - self.num_done
+    def _note_limit(self, request: R) -> None:
         self._reserved_key = None
-        request.length_due = request.max_new_tokens - request.generated_base
         self._num_pushed += 1
-        if len(self._length_heap) > _MOST_STALE + 2 * len(self.requests):
-            self._length_heap = [entry for entry in self._length_heap if _is_current(entry)]
-            heapq.heapify(self._length_heap)
-        heapq.heappush(self._length_heap, (request.length_due, self._num_pushed, request))
-
-    def _leave(self, request: Request) -> None:
-        request.seq_len = self.seq_len(request)
-        request.num_generated = self.num_generated(request)
-        self.num_tokens -= request.seq_len
-        self._num_rows_by_residue[request.seq_base % self._page_size] -= 1
-        request.length_due = -1
-        request.in_running_batch = False
+        if len(self._limit_heap) > _MOST_STALE + 2 * len(self.requests):
+            self._limit_heap = [entry for entry in self._limit_heap if _is_current(entry)]
+            heapq.heapify(self._limit_heap)
+        due = request.max_new_tokens - request._generated_base
+        heapq.heappush(self._limit_heap, (due, self._num_pushed, request))
 
     def reserved_tokens(self, clip: int, ratio: float) -> float:
-        """What the rows may still generate, each at most `clip` tokens, times `ratio` (rule 2).
+        """What the rows may still generate, each at most `clip` tokens, times `ratio`.
 
-        Summed in batch order, as SGLang sums; the whole for rows that ignore end tokens.
+        Rows that ignore end tokens count whole. The sum is in batch order: floats are added up.
         """
         key = (self.num_done, clip, ratio)
         if self._reserved_key != key:
             reserved, num_done = 0.0, self.num_done
             for request in self.requests:
-                left = request.length_due - num_done
+                left = request.max_new_tokens - request._generated_base - num_done
                 if left > clip:
                     left = clip
                 reserved += left if request.spec.ignore_eos else left * ratio
@@ -198,7 +180,7 @@ class RunningBatch:
 
     @property
     def num_new_pages(self) -> int:
-        """Pages that the next step starts: rows whose tokens fill their pages (rule 11)."""
+        """Pages that the next step starts: one for each row whose tokens fill its pages."""
         return self._num_rows_by_residue[-self.num_begun % self._page_size]
 
     def page_demand(self) -> PageDemand:
@@ -213,40 +195,45 @@ class RunningBatch:
     def finish_steps(self, num_steps: int = 1) -> None:
         self.num_done += num_steps
 
-    def add_first_token(self, request: Request) -> None:
+    def add_first_token(self, request: R) -> None:
         """A row that joined while its prefill was in flight has its first token now."""
-        self._rebase(request, self.num_generated(request) + 1)
+        request.num_generated += 1
+        self._note_limit(request)
 
-    def rows_at_limit(self, num_tokens_ahead: int = 0) -> list[Request]:
-        """Rows that have reached `max_new_tokens`, or will with so many tokens more."""
+    def rows_at_limit(self, num_tokens_ahead: int = 0) -> list[R]:
+        """Rows that have reached `max_new_tokens`, or will with `num_tokens_ahead` more tokens."""
         self._drop_stale()
         due = self.num_done + num_tokens_ahead
-        heap = self._length_heap
+        heap = self._limit_heap
         if not heap or heap[0][0] > due:
             return []
         if all(entry[0] > due for entry in heap[1:3]):
             return [heap[0][2]]
-        return [request for request in self.requests if request.length_due <= due]
+        return [
+            request
+            for request in self.requests
+            if request.max_new_tokens - request._generated_base <= due
+        ]
 
     @property
     def num_steps_to_limit(self) -> int:
         """Tokens until the first row reaches `max_new_tokens`. The batch must not be empty."""
         self._drop_stale()
-        return self._length_heap[0][0] - self.num_done
+        return self._limit_heap[0][0] - self.num_done
 
     def _drop_stale(self) -> None:
-        heap = self._length_heap
+        heap = self._limit_heap
         while heap and not _is_current(heap[0]):
             heapq.heappop(heap)
 
 
-def _is_current(entry: _Due) -> bool:
-    """Whether the row is in the batch still, and its limit where the entry says."""
+def _is_current(entry: _Due[R]) -> bool:
+    """Whether the row is still in the batch, with the limit that the entry says."""
     due, _, request = entry
-    return request.length_due == due
+    return request.lockstep is not None and request.max_new_tokens - request._generated_base == due
 
 
-def _is_in_batch(entry: _Length, seq_base: int) -> bool:
-    """Whether the entry's row is in the batch still, and as long as then."""
+def _is_in_batch(entry: _Length[R], seq_base: int) -> bool:
+    """Whether the entry's row is still in the batch, and as long as the entry says."""
     request = entry[2]
-    return request.in_running_batch and request.seq_base == seq_base
+    return request.lockstep is not None and request._seq_base == seq_base

@@ -1,30 +1,38 @@
 """What an engine needs of a scheduler, whichever family of servers it belongs to."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Generic
 
 from sim.core.errors import InvariantError
+from sim.core.request import RequestSpec
+from sim.core.token_sequences import TokenSequence
+from sim.core.tokens import TokenIds
 from sim.engine.kv_memory import KVMemory
-from sim.engine.launch import Decisions, Launch
-from sim.engine.request import Request
-from sim.engine.running_batch import RunningBatch
-from sim.sglang.scheduler.fairness import NEVER_AGES_NS
+from sim.engine.launch import Decision, Launch
+from sim.engine.page_pool import Span
+from sim.engine.running_batch import R, RunningBatch
+
+# Later than any time of a run.
+NEVER_AGES_NS = 1 << 62
 
 
-class BaseScheduler:
+class BaseScheduler(Generic[R]):
     """One server's scheduler: a base class.
 
     Attributes:
+        family: the name of its family.
+        memory: the KV that it decides about.
         running: requests that decode in lockstep; a row leaves by itself only if it is left out of
             a launch.
-        decisions: of the last call of `next_launch`.
         num_slots_used: requests that hold KV, or wait for the result that ends them.
         has_finished_rows: the running batch holds rows that are finished, until the next call.
     """
 
+    family: str
+
     def __init__(self, memory: KVMemory) -> None:
-        self._memory = memory
-        self.running = RunningBatch(memory.page_size)
-        self.decisions = Decisions()
+        self.memory = memory
+        self.running: RunningBatch[R] = RunningBatch(memory.page_size)
         self.num_slots_used = 0
         self.has_finished_rows = False
 
@@ -34,11 +42,28 @@ class BaseScheduler:
         """`max_new_tokens` as far as there is room for it; 0 or less: the request is rejected."""
         raise NotImplementedError
 
-    def enter(self, request: Request) -> None:
+    def new_request(
+        self,
+        spec: RequestSpec,
+        limit: int,
+        output_ids: Callable[[int], TokenIds],
+        output_part: Callable[[int, int], TokenSequence],
+    ) -> R:
+        """The scheduler's state of a request that holds nothing yet.
+
+        Args:
+            spec: what the client asks for.
+            limit: `token_limit` of it.
+            output_ids: returns the first n output tokens, all generated already.
+            output_part: returns output tokens from one position to another, to be kept.
+        """
+        raise NotImplementedError
+
+    def enter(self, request: R) -> None:
         """A request waits from now on."""
         raise NotImplementedError
 
-    def withdraw(self, request: Request) -> None:
+    def withdraw(self, request: R) -> None:
         """A waiting request is over: the token that ends it was on its way when it was put back."""
         raise InvariantError(f"{request.rid} ended while it waited")
 
@@ -46,37 +71,18 @@ class BaseScheduler:
     def num_waiting(self) -> int:
         raise NotImplementedError
 
-    def waiting_requests(self) -> Iterable[Request]:
+    def waiting_requests(self) -> Iterable[R]:
         """All that wait, in no order to rely on."""
         raise NotImplementedError
 
-    def requests_elsewhere(self) -> Iterable[Request]:
+    def requests_elsewhere(self) -> Iterable[R]:
         """Those that neither wait nor are in the running batch, nor only in a launch in flight."""
         raise NotImplementedError
 
-    def release(self, request: Request) -> None:
-        """Free a request's KV and slot. It must not be in the running batch, or be finished."""
-        self._memory.release(request.kv, request.seq_len)
-        request.seq_len = 0
-        self.num_slots_used -= 1
-        if self.num_slots_used < 0:
-            raise InvariantError("a request slot was freed twice")
-
-    def num_tokens_kept(self, request: Request) -> int:
-        """Of a request that is over, the first tokens that others may find.
-
-        The last token has KV only if a step was decided before it was known to be the last.
-        """
-        return min(request.seq_len, request.num_tokens)
-
-    def in_order_of_end(self, finishing: list[Request]) -> list[Request]:
-        """Requests that end with the same step, in the order in which they give back their KV."""
-        return finishing
-
     # ---- the step ------------------------------------------------------------------------------
 
-    def next_launch(self, now_ns: int, in_flight: Launch | None) -> Launch | None:
-        """Decide the next batch and allocate its KV, or return None if nothing can run.
+    def decide(self, now_ns: int, in_flight: Launch[R] | None) -> Decision[R]:
+        """Decide the next batch and allocate its KV.
 
         Args:
             now_ns: time of the decision.
@@ -84,8 +90,11 @@ class BaseScheduler:
         """
         raise NotImplementedError
 
-    def idle(self, now_ns: int) -> int | None:
-        """Nothing was launched and no result is awaited: until when to wait; None: an arrival.
+    def idle(self, now_ns: int, decision: Decision[R]) -> int | None:
+        """The time to wait for when a decision launched nothing and no result is awaited.
+
+        Returns:
+            None: wait for an arrival, or decide again if the decision put some request back.
 
         Raises:
             InvariantError: requests wait, nothing runs, and still nothing can be admitted.
@@ -93,14 +102,36 @@ class BaseScheduler:
         raise NotImplementedError
 
     @property
-    def resting(self) -> list[Request]:
+    def resting(self) -> list[R]:
         """Requests that decode but have no row in the last launch: others went before them."""
         raise NotImplementedError
 
     @property
     def next_aging_ns(self) -> int:
-        """From then on a decision may differ though nobody arrives or leaves."""
+        """From then on a decision may differ though no request arrives or leaves."""
         return NEVER_AGES_NS
+
+    # ---- results -------------------------------------------------------------------------------
+
+    def prefill_computed(self, request: R) -> None:
+        """All tokens up to the request's `extend_end` are computed: others may find them."""
+        raise NotImplementedError
+
+    def give_back(self, request: R) -> None:
+        """A running request is over: keep what others may find, free its KV and its slot."""
+        raise NotImplementedError
+
+    def free_slot(self, request: R) -> None:
+        """A request holds no KV any more. It must not be in the running batch, or be finished."""
+        if not request.in_running_batch:
+            request.seq_len = 0
+        self.num_slots_used -= 1
+        if self.num_slots_used < 0:
+            raise InvariantError("a request slot was freed twice")
+
+    def in_order_of_end(self, finishing: list[R]) -> list[R]:
+        """Requests that end with the same step, in the order in which they give back their KV."""
+        return finishing
 
     # ---- fast-forward --------------------------------------------------------------------------
 
@@ -110,10 +141,10 @@ class BaseScheduler:
         raise NotImplementedError
 
     def decode_again(self, num_steps: int) -> list[float]:
-        """So many such steps are taken at once; returns the new-token ratio at each."""
+        """Take `num_steps` such decisions at once; returns the new-token ratio at each."""
         raise NotImplementedError
 
-    # ---- for the log ---------------------------------------------------------------------------
+    # ---- for logs and for who computes ---------------------------------------------------------
 
     @property
     def num_running(self) -> int:
@@ -121,12 +152,12 @@ class BaseScheduler:
         raise NotImplementedError
 
     def num_running_shown(self, *, is_mixed: bool) -> int:
-        """The same as the family's own log would have it, after a mixed launch or another."""
+        """`num_running` as the family's own log has it, after a mixed launch or another."""
         return self.num_running
 
     @property
-    def is_full(self) -> bool:
-        """No request is let in for now, whoever waits."""
+    def batch_is_full(self) -> bool:
+        """No request is admitted for now, whichever waits."""
         raise NotImplementedError
 
     @property
@@ -137,4 +168,15 @@ class BaseScheduler:
     @property
     def chunked_rid(self) -> str | None:
         """A request whose prompt has more chunks to come."""
+        raise NotImplementedError
+
+    def token_ids(self, request: R, num_tokens: int) -> TokenSequence:
+        """The first tokens of a request's prompt and output so far."""
+        raise NotImplementedError
+
+    def spans(self, request: R, num_tokens: int) -> list[Span]:
+        """The pages of a request's first `num_tokens` tokens, all allocated, in order.
+
+        Pages promised to decode steps are handed out.
+        """
         raise NotImplementedError

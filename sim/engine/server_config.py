@@ -2,15 +2,13 @@
 
 from typing import Any, Protocol
 
-from sim.sglang.cache.host_settings import HostCacheSettings
-
 
 class ServerConfig(Protocol):
     """Settings of one server."""
 
     @property
     def family(self) -> str:
-        """Whose scheduler it is: `sglang` or `vllm`."""
+        """The family's name in `sim.families.FAMILIES`."""
         ...
 
     @property
@@ -34,13 +32,8 @@ class ServerConfig(Protocol):
         ...
 
     @property
-    def least_priority(self) -> int:
-        """What a request without a priority counts as."""
-        ...
-
-    @property
-    def host_cache(self) -> HostCacheSettings | None:
-        """Memory that evicted KV goes to; None: there is none."""
+    def host_cache_tokens(self) -> int | None:
+        """KV tokens of the host memory that evicted KV goes to; None: there is none."""
         ...
 
     def as_dict(self) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from sim.core.errors import InvariantError
+from sim.core.errors import InvariantError, require
 from sim.sglang.cache.radix_node import RadixNode
 from sim.sglang.cache.tiered_cache import TieredRadixCache
 
@@ -17,23 +17,18 @@ def check_host_tier(cache: TieredRadixCache) -> None:
     num_copied = num_evictable = num_spare = 0
     for node in _nodes(cache.root):
         copied = node.host.pages is not None
-        _require(node.alive or copied, "a node has KV neither on the device nor in host memory")
+        require(node.alive or copied, "a node has KV neither on the device nor in host memory")
         num_copied += len(node.token_ids) if copied else 0
         num_spare += len(node.token_ids) if node in memory.spares else 0
         _check_copy(node, page_size)
         if cache.settings.write_after_uses is not None:
-            _require(not copied or _has_copy_above(node), "a copy's parent has no copy")
+            require(not copied or _has_copy_above(node), "a copy's parent has no copy")
         if not node.alive:
             _check_host_node(node)
             num_evictable += 0 if node.host.num_locks else len(node.token_ids)
-    _require(num_copied == memory.used_tokens, "host pages are lost or held twice")
-    _require(num_evictable == memory.evictable_tokens, "evictable host tokens miscounted")
-    _require(num_spare == memory.num_spare_tokens, "spare copies miscounted")
-
-
-def _require(holds: bool, what: str) -> None:
-    if not holds:
-        raise InvariantError(what)
+    require(num_copied == memory.used_tokens, "host pages are lost or held twice")
+    require(num_evictable == memory.evictable_tokens, "evictable host tokens miscounted")
+    require(num_spare == memory.num_spare_tokens, "spare copies miscounted")
 
 
 def _nodes(root: RadixNode) -> Iterator[RadixNode]:
@@ -48,7 +43,7 @@ def _nodes(root: RadixNode) -> Iterator[RadixNode]:
 def _check_copy(node: RadixNode, page_size: int) -> None:
     copy = node.host.pages
     whole = copy is None or len(copy) * page_size == len(node.token_ids)
-    _require(whole, "a copy has other pages than its node")
+    require(whole, "a copy has other pages than its node")
 
 
 def _has_copy_above(node: RadixNode) -> bool:
@@ -60,9 +55,9 @@ def _check_host_node(node: RadixNode) -> None:
     parent = node.parent
     if parent is None:
         raise InvariantError("a node below the root has no parent")
-    _require(not node.children, "a node on the device is below one that is not")
-    _require(not (node.num_locks or len(node.pages)), "an evicted node is locked or has pages")
-    _require(not node.host.num_locks, "a host lock outlives its load")
-    _require(node.end == parent.end + len(node.token_ids), "a host node's end is off")
+    require(not node.children, "a node on the device is below one that is not")
+    require(not (node.num_locks or len(node.pages)), "an evicted node is locked or has pages")
+    require(not node.host.num_locks, "a host lock outlives its load")
+    require(node.end == parent.end + len(node.token_ids), "a host node's end is off")
     findable = bool(node.host.children) or node.host.queued
-    _require(findable, "an end in host memory cannot be found by its eviction")
+    require(findable, "an end in host memory cannot be found by its eviction")

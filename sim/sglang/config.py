@@ -109,6 +109,10 @@ class SchedulerConfig:
         return self.max_running_requests
 
     @property
+    def host_cache_tokens(self) -> int | None:
+        return None if self.host_cache is None else self.host_cache.capacity_tokens
+
+    @property
     def chunking(self) -> bool:
         return self.chunked_prefill_size > 0
 

@@ -12,9 +12,9 @@ from types import TracebackType
 from typing import Any
 
 from sim.core.errors import InputError
-from sim.engine.request import Request
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.policies.policy import QueueView, SchedulePolicy
+from sim.sglang.request import SglangRequest
 from sim.user_modules import find_module, load_module
 
 Fail = Callable[[str], InputError]
@@ -83,7 +83,7 @@ class GuardedPolicy:
         if not callable(getattr(policy, "order", None)) or not _takes(policy.order, 2):
             raise fail(f"{name} is no policy: it needs a method order(self, waiting, view)")
 
-    def order(self, waiting: Sequence[Request], view: QueueView) -> list[Request]:
+    def order(self, waiting: Sequence[SglangRequest], view: QueueView) -> list[SglangRequest]:
         try:
             # A tuple: the queue itself is not the policy's to change.
             ordered = self._policy.order(tuple(waiting), view)

@@ -14,7 +14,7 @@ from sim.core.batch import Batch
 from sim.core.request import RequestSpec
 from sim.engine.decision import decode_crc, describe_decision
 from sim.engine.page_pool import PageIds
-from sim.engine.records import RequestRecord
+from sim.engine.records import RequestRecord, StepState
 from sim.engine.scripted import ScriptedExecutor
 from sim.engine.server_config import ServerConfig
 from sim.families import build_engine
@@ -92,6 +92,7 @@ class _TimedServer:
         self._rng = np.random.default_rng(disturbance.seed)
         self._arrivals = deque(arrivals)
         self._free_ns = self._device_free_ns = 0
+        self._decides_again = False
         self._looks_ns: list[int] = []
         self._steps: list[Line] = []
         self._specs: dict[str, RequestSpec] = {}
@@ -115,24 +116,21 @@ class _TimedServer:
                 self._free_ns = max(self._free_ns, self._arrivals[0].spec.arrival_ns)
             flying = launched if self._overlaps else None
 
-    @property
-    def _decides_again(self) -> bool:
-        """The last decision launched nothing, but whoever it put back may be admitted now."""
-        return bool(self._engine.scheduler.decisions.preempted)
-
     def _launch(self) -> _Flight | None:
         decided_ns = self._free_ns + self._disturbance.lag_ns
         while self._arrivals and self._arrivals[0].spec.arrival_ns <= decided_ns:
             self._take(self._arrivals.popleft())
-        batch = self._engine.begin_step(decided_ns)
-        self._over(self._engine.take_aborted())
-        if batch is None:
+        decided = self._engine.begin_step(decided_ns)
+        self._over(decided.over)
+        # The decision launched nothing, but what it put back may be admitted now.
+        self._decides_again = bool(decided.preempted)
+        if decided.batch is None or decided.state is None:
             self._looks_ns.append(decided_ns)
             self._free_ns = decided_ns
             return None
-        return self._fly(batch, decided_ns)
+        return self._fly(decided.batch, decided.state, decided_ns)
 
-    def _fly(self, batch: Batch, decided_ns: int) -> _Flight:
+    def _fly(self, batch: Batch, state: StepState, decided_ns: int) -> _Flight:
         times = self._latency.step_ns(step_features(batch))
         device_ns, host_ns = self._disturbed(times.device_ns), self._disturbed(times.host_ns)
         self._latency.consume(1)
@@ -150,7 +148,7 @@ class _TimedServer:
             "forward_ns": end_ns - start_ns,
             "looks_ns": self._looks_ns,
             "padded_rows": 0,
-            **describe_decision(batch, self._engine.state(), decode_crc(batch)),
+            **describe_decision(batch, state, decode_crc(batch)),
         }
         self._looks_ns = []
         self._steps.append(line)

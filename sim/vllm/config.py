@@ -3,8 +3,6 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from sim.sglang.cache.host_settings import HostCacheSettings
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VllmConfig:
@@ -61,14 +59,9 @@ class VllmConfig:
         return self.async_scheduling
 
     @property
-    def host_cache(self) -> HostCacheSettings | None:
+    def host_cache_tokens(self) -> int | None:
         return None
 
     @property
     def max_rows(self) -> int:
         return self.max_num_seqs
-
-    @property
-    def least_priority(self) -> int:
-        """VLLM's default, of requests that say nothing."""
-        return 0

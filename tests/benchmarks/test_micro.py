@@ -6,7 +6,7 @@ import pytest
 from sim.core.request import RequestSpec
 from sim.core.tokens import SegmentPrompt, stream_token_ids
 from sim.engine.page_pool import PageCounts, PageIds
-from sim.engine.request import Request
+from sim.sglang.request import SglangRequest
 from sim.sglang.cache.manager import KVCacheManager
 from sim.sglang.cache.radix_cache import RadixCache
 from sim.sglang.cache.request_kv import RequestKV
@@ -104,6 +104,6 @@ def test_order(benchmark, policy):
         prompt = SegmentPrompt(((i % 50, 400), (1_000 + i, 200)))
         spec = RequestSpec(f"r{i}", 0, prompt, max_new_tokens=1 + i % 97)
         request_kv = RequestKV(prompt, lambda n: np.empty(n, np.int64), no_pages=pool.empty)
-        queue.enter(Request(spec, request_kv, prompt_len=600, limit=spec.max_new_tokens))
+        queue.enter(SglangRequest(spec, request_kv, limit=spec.max_new_tokens))
     benchmark(queue.order, 0)
     assert len(queue) == 1_000

@@ -6,10 +6,8 @@ from hypothesis import strategies as st
 
 from sim.core.request import RequestSpec
 from sim.core.tokens import ArrayPrompt
-from sim.engine.page_pool import PageCount
 from sim.engine.request import Request
 from sim.engine.running_batch import RunningBatch
-from sim.sglang.cache.request_kv import RequestKV
 
 _MOVES = st.lists(
     st.one_of(
@@ -24,8 +22,7 @@ _MOVES = st.lists(
 def _row(number: int, seq_len: int) -> Request:
     prompt = ArrayPrompt(np.arange(seq_len))
     spec = RequestSpec(str(number), 0, prompt, 1_000)
-    kv = RequestKV(prompt, lambda n: np.empty(0, dtype=np.int64), no_pages=PageCount(0))
-    row = Request(spec, kv, prompt_len=seq_len, limit=1_000)
+    row = Request(spec, limit=1_000)
     row.seq_len = seq_len
     return row
 
@@ -43,6 +40,6 @@ def test_longest_and_shortest_row_are_those_of_all(moves):
                 running.append([row])
         elif move == "step":
             running.begin_steps(value)
-        lengths = [running.seq_len(row) for row in running.requests]
+        lengths = [row.seq_len for row in running.requests]
         assert running.max_seq_len == max(lengths, default=0)
         assert running.min_seq_len == min(lengths, default=0)

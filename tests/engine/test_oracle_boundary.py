@@ -4,10 +4,9 @@ from hypothesis import given, settings
 
 from sim.core.batch import ForwardMode
 from sim.core.errors import InvariantError
-from sim.engine.check import check_engine
 from sim.engine.page_pool import PageIds
 from sim.engine.scripted import ScriptedExecutor
-from sim.families import build_engine
+from sim.families import build_engine, check_engine
 from sim.testing.random_scenarios import random_scenarios
 
 
@@ -62,8 +61,9 @@ def drive(scenario):
             spec = request.spec
             executor.scripted.add(spec.rid, request.script, ignore_eos=spec.ignore_eos)
             engine.submit(spec)
-        batch = engine.begin_step(now_ns)
-        records += engine.take_aborted()
+        decided = engine.begin_step(now_ns)
+        batch = decided.batch
+        records += decided.over
         if batch is not None:
             launched.append(batch)
         now_ns += 1_000_000

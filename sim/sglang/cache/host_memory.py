@@ -9,28 +9,8 @@ from collections.abc import Callable
 from typing import Any
 
 from sim.core.errors import InvariantError
-from sim.engine.page_pool import PagePool, Span
-from sim.sglang.cache.radix_node import ChildKey, RadixNode
-
-
-class HostSide:
-    """What the host tier knows of a node.
-
-    Attributes:
-        pages: the copy in host memory, or None.
-        children: nodes below whose KV is in host memory alone, by the content of their first page.
-        num_uses: requests that inserted the node or passed through it; a split inherits it.
-        num_locks: loads that need this copy or one below it.
-        queued: whether the heap of host leaves has an entry for this node.
-    """
-
-    __slots__ = ("children", "num_locks", "num_uses", "pages", "queued")
-
-    def __init__(self) -> None:
-        self.pages: Span | None = None
-        self.children: dict[ChildKey, RadixNode] = {}
-        self.num_uses = self.num_locks = 0
-        self.queued = False
+from sim.engine.page_pool import PagePool
+from sim.sglang.cache.radix_node import RadixNode
 
 
 class _HostLeaves:

@@ -49,6 +49,10 @@ class KVCacheManager(KVMemory):
         """Tokens free now or after evicting everything that may be evicted."""
         return self.pool.num_free_pages * self.page_size + self.cache.evictable_tokens
 
+    @property
+    def host_used_tokens(self) -> int | None:
+        return None if self.host is None else self.host.memory.used_tokens
+
     # ---- prefixes ------------------------------------------------------------------------------
 
     def find_prefix(self, kv: RequestKV, num_tokens: int, limit: int) -> int:
@@ -176,7 +180,7 @@ class KVCacheManager(KVMemory):
     # ---- where it is, for who computes with it ---------------------------------------------------
 
     def spans(self, kv: RequestKV, seq_len: int) -> list[Span]:
-        """Those of the prefix cache come first."""
+        """The pages of a request's first tokens: those of the prefix cache, then its own."""
         self._redeem(kv, seq_len)
         spans = [kv.pages]
         node = kv.locked

@@ -1,15 +1,12 @@
 """A node of the radix tree: a run of whole pages of tokens below its parent."""
 
-from typing import TYPE_CHECKING, Union
+from typing import Union
 
 import numpy as np
 
 from sim.core.token_sequences import TokenSequence
 from sim.core.tokens import TokenIds
 from sim.engine.page_pool import PageCount, Span
-
-if TYPE_CHECKING:
-    from sim.sglang.cache.host_memory import HostSide
 
 # A node is found by its first page: by its token at page size 1, else by their bytes.
 ChildKey = Union[int, bytes, "RadixNode"]
@@ -18,6 +15,26 @@ ChildKey = Union[int, bytes, "RadixNode"]
 Worth = tuple[int, float]
 NO_WORTH: Worth = (0, 0.0)
 _NO_TOKENS: TokenIds = np.empty(0, dtype=np.int64)
+
+
+class HostSide:
+    """What the host tier knows of a node.
+
+    Attributes:
+        pages: the copy in host memory, or None.
+        children: nodes below whose KV is in host memory alone, by the content of their first page.
+        num_uses: requests that inserted the node or passed through it; a split inherits it.
+        num_locks: loads that need this copy or one below it.
+        queued: whether the heap of host leaves has an entry for this node.
+    """
+
+    __slots__ = ("children", "num_locks", "num_uses", "pages", "queued")
+
+    def __init__(self) -> None:
+        self.pages: Span | None = None
+        self.children: dict[ChildKey, RadixNode] = {}
+        self.num_uses = self.num_locks = 0
+        self.queued = False
 
 
 class RadixNode:
@@ -41,7 +58,7 @@ class RadixNode:
         host: kept by a cache with a host tier; without one it is never set.
     """
 
-    host: "HostSide"
+    host: HostSide
 
     __slots__ = (
         "alive",

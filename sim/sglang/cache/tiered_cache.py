@@ -11,11 +11,11 @@ from sim.core.errors import InvariantError
 from sim.core.token_sequences import TokenSequence, kept_part
 from sim.engine.page_pool import PagePool, Span
 from sim.sglang.cache.eviction import Leaves
-from sim.sglang.cache.host_memory import HostMemory, HostSide
+from sim.sglang.cache.host_memory import HostMemory
 from sim.sglang.cache.host_settings import HostCacheSettings
 from sim.sglang.cache.prefix_cache import HostMatch, Match
 from sim.sglang.cache.radix_cache import RadixCache
-from sim.sglang.cache.radix_node import ChildKey, RadixNode
+from sim.sglang.cache.radix_node import ChildKey, HostSide, RadixNode
 
 
 class TieredRadixCache(RadixCache):

@@ -2,18 +2,18 @@
 
 from collections.abc import Sequence
 
-from sim.engine.request import Request
 from sim.sglang.cache.radix_node import RadixNode
+from sim.sglang.request import SglangRequest
 
 
-def dfs_weight_order(waiting: Sequence[Request], root: RadixNode) -> list[Request]:
+def dfs_weight_order(waiting: Sequence[SglangRequest], root: RadixNode) -> list[SglangRequest]:
     """Order requests by a post-order walk over the nodes their prefixes end at.
 
     A node's weight is the number of waiting requests in its subtree. Children come before the
     node's own requests, by descending weight, ties by insertion; a node's own requests keep their
     order. Only nodes with waiting requests below them are visited.
     """
-    own: dict[int, list[Request]] = {}
+    own: dict[int, list[SglangRequest]] = {}
     weight: dict[int, int] = {}
     children: dict[int, list[RadixNode]] = {}
     for request in waiting:
@@ -25,7 +25,7 @@ def dfs_weight_order(waiting: Sequence[Request], root: RadixNode) -> list[Reques
             weight[id(node)] = weight.get(id(node), 0) + 1
             node = node.parent
 
-    order: list[Request] = []
+    order: list[SglangRequest] = []
     stack: list[tuple[RadixNode, bool]] = [(root, False)]
     while stack:
         node, children_done = stack.pop()

@@ -7,11 +7,11 @@ and one subclass of the contract suite in `sim.testing`.
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from sim.engine.request import Request
 from sim.sglang.cache.radix_node import RadixNode
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.policies.dfs_weight import dfs_weight_order
 from sim.sglang.policies.shuffle import Shuffle
+from sim.sglang.request import SglangRequest
 
 
 class QueueView(NamedTuple):
@@ -45,7 +45,7 @@ class SchedulePolicy(Protocol):
     longest_matched_queue: int | None
     defers_shared_prefixes: bool
 
-    def order(self, waiting: Sequence[Request], view: QueueView) -> list[Request]:
+    def order(self, waiting: Sequence[SglangRequest], view: QueueView) -> list[SglangRequest]:
         """The queue's new order: the same requests. Changes nothing.
 
         Ties stay as they stood, but for hrrn (by rid, as in SGLang) and random.
@@ -78,21 +78,21 @@ class CacheAware:
 class Fcfs(CacheBlind):
     """First come, first served."""
 
-    def order(self, waiting: Sequence[Request], view: QueueView) -> list[Request]:
+    def order(self, waiting: Sequence[SglangRequest], view: QueueView) -> list[SglangRequest]:
         return list(waiting)
 
 
 class LongestOutputFirst(CacheBlind):
     """Largest `max_new_tokens` first."""
 
-    def order(self, waiting: Sequence[Request], view: QueueView) -> list[Request]:
+    def order(self, waiting: Sequence[SglangRequest], view: QueueView) -> list[SglangRequest]:
         return sorted(waiting, key=lambda r: -r.max_new_tokens)
 
 
 class ShortestJobFirst(CacheBlind):
     """Shortest predicted output first; a request without a prediction counts its limit."""
 
-    def order(self, waiting: Sequence[Request], view: QueueView) -> list[Request]:
+    def order(self, waiting: Sequence[SglangRequest], view: QueueView) -> list[SglangRequest]:
         return sorted(waiting, key=lambda r: r.spec.predicted_output_tokens or r.max_new_tokens)
 
 
@@ -103,14 +103,14 @@ class RandomOrder(CacheBlind):
         super().__init__(config)
         self._shuffle = Shuffle(config.random_seed)
 
-    def order(self, waiting: Sequence[Request], view: QueueView) -> list[Request]:
+    def order(self, waiting: Sequence[SglangRequest], view: QueueView) -> list[SglangRequest]:
         return self._shuffle(waiting)
 
 
 class Priority(CacheBlind):
     """By priority, then in order of entering the queue (rule 9)."""
 
-    def order(self, waiting: Sequence[Request], view: QueueView) -> list[Request]:
+    def order(self, waiting: Sequence[SglangRequest], view: QueueView) -> list[SglangRequest]:
         sign = 1 if self.config.schedule_low_priority_values_first else -1
         return sorted(waiting, key=lambda r: (sign * r.priority, r.entry))
 
@@ -118,7 +118,7 @@ class Priority(CacheBlind):
 class PriorityLongestOutputFirst(CacheBlind):
     """By priority, then largest `max_new_tokens` first (rule 9)."""
 
-    def order(self, waiting: Sequence[Request], view: QueueView) -> list[Request]:
+    def order(self, waiting: Sequence[SglangRequest], view: QueueView) -> list[SglangRequest]:
         sign = 1 if self.config.schedule_low_priority_values_first else -1
         return sorted(waiting, key=lambda r: (sign * r.priority, -r.max_new_tokens))
 
@@ -128,7 +128,7 @@ class LongestPrefixMatch(CacheAware):
 
     longest_matched_queue: int | None = 128
 
-    def order(self, waiting: Sequence[Request], view: QueueView) -> list[Request]:
+    def order(self, waiting: Sequence[SglangRequest], view: QueueView) -> list[SglangRequest]:
         deferred = view.deferred
         return sorted(waiting, key=lambda r: 1 if id(r) in deferred else -r.matched_len)
 
@@ -138,7 +138,7 @@ class DfsWeight(CacheAware):
 
     defers_shared_prefixes = False
 
-    def order(self, waiting: Sequence[Request], view: QueueView) -> list[Request]:
+    def order(self, waiting: Sequence[SglangRequest], view: QueueView) -> list[SglangRequest]:
         return dfs_weight_order(waiting, view.root)
 
 
@@ -147,8 +147,8 @@ class Hrrn(CacheAware):
 
     longest_matched_queue: int | None = 128
 
-    def order(self, waiting: Sequence[Request], view: QueueView) -> list[Request]:
-        def key(request: Request) -> tuple[float, str]:
+    def order(self, waiting: Sequence[SglangRequest], view: QueueView) -> list[SglangRequest]:
+        def key(request: SglangRequest) -> tuple[float, str]:
             if id(request) in view.deferred:
                 return float("inf"), request.rid
             uncached = request.prompt_len - request.matched_len
@@ -162,14 +162,14 @@ class Hrrn(CacheAware):
 class ShortestPrefillFirst(CacheAware):
     """Fewest uncached tokens first; deferred requests last."""
 
-    def order(self, waiting: Sequence[Request], view: QueueView) -> list[Request]:
-        def key(request: Request) -> tuple[bool, int, int]:
+    def order(self, waiting: Sequence[SglangRequest], view: QueueView) -> list[SglangRequest]:
+        def key(request: SglangRequest) -> tuple[bool, int, int]:
             return id(request) in view.deferred, prefill_work(request), request.entry
 
         return sorted(waiting, key=key)
 
 
-def prefill_work(request: Request) -> int:
+def prefill_work(request: SglangRequest) -> int:
     """Uncached tokens of a waiting request, at least 1."""
     return max(1, request.num_tokens - request.matched_len)
 

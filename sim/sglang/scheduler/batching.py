@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from sim.engine.request import Request
+from sim.sglang.request import SglangRequest
 
 _NO_LIMIT = 2**62
 
@@ -30,7 +30,7 @@ class Batching(Protocol):
         """The most requests that may be admitted until `may_join` is asked again."""
         ...
 
-    def may_join(self, waiting: Sequence[Request], now_ns: int, *, is_idle: bool) -> bool:
+    def may_join(self, waiting: Sequence[SglangRequest], now_ns: int, *, is_idle: bool) -> bool:
         """Whether a pass may admit anybody; may start a batch.
 
         Args:
@@ -48,7 +48,7 @@ class Batching(Protocol):
         """A pass launched no prefill, so that the batch decodes."""
         ...
 
-    def starts_ns(self, waiting: Sequence[Request]) -> int | None:
+    def starts_ns(self, waiting: Sequence[SglangRequest]) -> int | None:
         """When an idle server goes on though nobody arrives; None: it waits for nothing."""
         ...
 
@@ -58,7 +58,7 @@ class ContinuousBatching:
 
     num_open = _NO_LIMIT
 
-    def may_join(self, waiting: Sequence[Request], now_ns: int, *, is_idle: bool) -> bool:
+    def may_join(self, waiting: Sequence[SglangRequest], now_ns: int, *, is_idle: bool) -> bool:
         return True
 
     def admitted(self, num_requests: int) -> None:
@@ -67,7 +67,7 @@ class ContinuousBatching:
     def decoded(self) -> None:
         pass
 
-    def starts_ns(self, waiting: Sequence[Request]) -> int | None:
+    def starts_ns(self, waiting: Sequence[SglangRequest]) -> int | None:
         return None
 
 
@@ -82,12 +82,12 @@ class StaticBatching:
         self._settings = settings
         self.num_open = 0
 
-    def may_join(self, waiting: Sequence[Request], now_ns: int, *, is_idle: bool) -> bool:
+    def may_join(self, waiting: Sequence[SglangRequest], now_ns: int, *, is_idle: bool) -> bool:
         if not self.num_open and is_idle and self._starts(waiting, now_ns):
             self.num_open = min(self._settings.batch_size, len(waiting))
         return self.num_open > 0
 
-    def _starts(self, waiting: Sequence[Request], now_ns: int) -> bool:
+    def _starts(self, waiting: Sequence[SglangRequest], now_ns: int) -> bool:
         return len(waiting) >= self._settings.batch_size or now_ns >= self.starts_ns(waiting)
 
     def admitted(self, num_requests: int) -> None:
@@ -96,7 +96,7 @@ class StaticBatching:
     def decoded(self) -> None:
         self.num_open = 0
 
-    def starts_ns(self, waiting: Sequence[Request]) -> int:
+    def starts_ns(self, waiting: Sequence[SglangRequest]) -> int:
         return min(request.spec.arrival_ns for request in waiting) + self._settings.max_wait_ns
 
 

@@ -1,7 +1,6 @@
 """Decoding by turns: where few rows may decode at once, running requests take turns at it."""
 
-from sim.engine.request import Request
-from sim.engine.running_batch import RunningBatch
+from sim.sglang.request import SglangBatch, SglangRequest
 
 
 class DecodeTurns:
@@ -14,10 +13,10 @@ class DecodeTurns:
         resting: running requests whose turn it is not, longest rest first.
     """
 
-    def __init__(self, running: RunningBatch, most: int | None) -> None:
+    def __init__(self, running: SglangBatch, most: int | None) -> None:
         self._running = running
         self._most = most
-        self.resting: list[Request] = []
+        self.resting: list[SglangRequest] = []
 
     def gather(self) -> None:
         """All running requests are in the running batch again, those that rested first."""

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from sim.engine.request import Request
+from sim.sglang.request import SglangRequest
 
 NEVER_AGES_NS = 1 << 62
 
@@ -48,8 +48,8 @@ class FairnessRule(Protocol):
     """Overrules a policy. `reorder` is called once a pass, `admitted` after it."""
 
     def reorder(
-        self, ordered: list[Request], now_ns: int, deferred: frozenset[int]
-    ) -> list[Request]:
+        self, ordered: list[SglangRequest], now_ns: int, deferred: frozenset[int]
+    ) -> list[SglangRequest]:
         """The order of the pass, made of the policy's.
 
         Args:
@@ -63,12 +63,12 @@ class FairnessRule(Protocol):
         """So many waiting requests were admitted by the pass."""
         ...
 
-    def ages_ns(self, request: Request) -> int:
+    def ages_ns(self, request: SglangRequest) -> int:
         """When a waiting request that is not aged will be; NEVER_AGES_NS if it never will."""
         ...
 
 
-def by_arrival(requests: Sequence[Request]) -> list[Request]:
+def by_arrival(requests: Sequence[SglangRequest]) -> list[SglangRequest]:
     """Oldest first; the wait counts from the first arrival, also after a retraction."""
     return sorted(requests, key=lambda request: request.spec.arrival_ns)
 
@@ -77,14 +77,14 @@ class NoFairness:
     """The policy alone."""
 
     def reorder(
-        self, ordered: list[Request], now_ns: int, deferred: frozenset[int]
-    ) -> list[Request]:
+        self, ordered: list[SglangRequest], now_ns: int, deferred: frozenset[int]
+    ) -> list[SglangRequest]:
         return ordered
 
     def admitted(self, num_requests: int) -> None:
         """Nothing to note."""
 
-    def ages_ns(self, request: Request) -> int:
+    def ages_ns(self, request: SglangRequest) -> int:
         return NEVER_AGES_NS
 
 
@@ -102,8 +102,8 @@ class BoundedWait(NoFairness):
         self._t_ns = settings.t_ns
 
     def reorder(
-        self, ordered: list[Request], now_ns: int, deferred: frozenset[int]
-    ) -> list[Request]:
+        self, ordered: list[SglangRequest], now_ns: int, deferred: frozenset[int]
+    ) -> list[SglangRequest]:
         aged, others = [], []
         for request in ordered:
             if self.ages_ns(request) <= now_ns:
@@ -114,7 +114,7 @@ class BoundedWait(NoFairness):
                 others.append(request)
         return by_arrival(aged) + others
 
-    def ages_ns(self, request: Request) -> int:
+    def ages_ns(self, request: SglangRequest) -> int:
         return request.spec.arrival_ns + self._t_ns
 
 
@@ -129,11 +129,11 @@ class OldestThenBest(NoFairness):
         self._num_admitted = 0
 
     def reorder(
-        self, ordered: list[Request], now_ns: int, deferred: frozenset[int]
-    ) -> list[Request]:
+        self, ordered: list[SglangRequest], now_ns: int, deferred: frozenset[int]
+    ) -> list[SglangRequest]:
         oldest, best = iter(by_arrival(ordered)), iter(ordered)
         taken: set[int] = set()
-        result: list[Request] = []
+        result: list[SglangRequest] = []
         while len(result) < len(ordered):
             turn = (self._num_admitted + len(result)) % self._k
             source = oldest if turn == 0 else best
@@ -154,11 +154,11 @@ class CreditForWaiting(NoFairness):
         self._num_passes = 0
 
     def reorder(
-        self, ordered: list[Request], now_ns: int, deferred: frozenset[int]
-    ) -> list[Request]:
+        self, ordered: list[SglangRequest], now_ns: int, deferred: frozenset[int]
+    ) -> list[SglangRequest]:
         self._num_passes += 1
 
-        def score(request: Request) -> int:
+        def score(request: SglangRequest) -> int:
             if request.first_pass < 0:
                 request.first_pass = self._num_passes
             cached = -1 if id(request) in deferred else request.matched_len
@@ -175,8 +175,8 @@ class FifoNowAndThen(NoFairness):
         self._num_passes = 0
 
     def reorder(
-        self, ordered: list[Request], now_ns: int, deferred: frozenset[int]
-    ) -> list[Request]:
+        self, ordered: list[SglangRequest], now_ns: int, deferred: frozenset[int]
+    ) -> list[SglangRequest]:
         self._num_passes += 1
         return ordered if self._num_passes % self._passes else by_arrival(ordered)
 

@@ -2,8 +2,7 @@
 
 from collections.abc import Iterable
 
-from sim.engine.request import Request
-from sim.engine.running_batch import RunningBatch
+from sim.sglang.request import SglangBatch, SglangRequest
 
 _SPARE_TOKENS_A_ROW = 1
 
@@ -12,28 +11,32 @@ class FutureMemory:
     """Looks ahead over one pass: rows finish in order of tokens left, and free what they hold."""
 
     def __init__(
-        self, running: RunningBatch, ratio: float, candidate: Request, admitted: Iterable[Request]
+        self,
+        running: SglangBatch,
+        ratio: float,
+        candidate: SglangRequest,
+        admitted: Iterable[SglangRequest],
     ) -> None:
         self._ratio = ratio
         self._rows: list[tuple[float, int]] = []
         self._append(candidate, candidate.num_generated)
         for request in running.requests:
-            self._append(request, running.num_generated(request))
+            self._append(request, request.num_generated)
         for request in admitted:
             self._append(request, request.num_generated)
         self._rows.sort(key=lambda row: row[0])
 
-    def _row(self, request: Request, num_generated: int) -> tuple[float, int] | None:
+    def _row(self, request: SglangRequest, num_generated: int) -> tuple[float, int] | None:
         """(tokens left, tokens held), or None if nothing is left."""
         ratio = 1.0 if request.spec.ignore_eos else self._ratio
         left = request.max_new_tokens * ratio - num_generated
         return (left, request.prompt_len + num_generated) if left > 0 else None
 
-    def _append(self, request: Request, num_generated: int) -> None:
+    def _append(self, request: SglangRequest, num_generated: int) -> None:
         if row := self._row(request, num_generated):
             self._rows.append(row)
 
-    def add(self, request: Request) -> None:
+    def add(self, request: SglangRequest) -> None:
         """Add a further candidate: before the first row with as much left or more.
 
         If there is none, *before the last row*: SGLang's loop ends there.

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from sim.engine.request import Request
 from sim.sglang.cache.manager import KVCacheManager
+from sim.sglang.request import SglangRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,9 @@ class PackSettings:
 class Admission(Protocol):
     """Chooses from the ordered queue what a pass is offered, in the order of the queue."""
 
-    def candidates(self, waiting: Sequence[Request], num_slots: int) -> Sequence[Request]:
+    def candidates(
+        self, waiting: Sequence[SglangRequest], num_slots: int
+    ) -> Sequence[SglangRequest]:
         """Called once a pass.
 
         Args:
@@ -39,7 +41,9 @@ class Admission(Protocol):
 class WholeQueue:
     """Everybody, as in SGLang: the first that does not fit ends the pass."""
 
-    def candidates(self, waiting: Sequence[Request], num_slots: int) -> Sequence[Request]:
+    def candidates(
+        self, waiting: Sequence[SglangRequest], num_slots: int
+    ) -> Sequence[SglangRequest]:
         return waiting
 
 
@@ -58,7 +62,9 @@ class Pack:
         self._budget_tokens = budget_tokens
         self._num_passes = 0
 
-    def candidates(self, waiting: Sequence[Request], num_slots: int) -> Sequence[Request]:
+    def candidates(
+        self, waiting: Sequence[SglangRequest], num_slots: int
+    ) -> Sequence[SglangRequest]:
         self._num_passes += 1
         if self._num_passes % self._settings.force_fifo_every == 0:
             return waiting
@@ -69,7 +75,7 @@ class Pack:
             chosen = {id(request) for request in seen[:1]}
         return [r for r in seen if r.is_aged or id(r) in chosen]
 
-    def _cheapest(self, requests: Sequence[Request], num_slots: int) -> set[int]:
+    def _cheapest(self, requests: Sequence[SglangRequest], num_slots: int) -> set[int]:
         chosen: set[int] = set()
         left = self._budget_tokens
         for cost, request in sorted(
@@ -81,7 +87,7 @@ class Pack:
             chosen.add(id(request))
         return chosen
 
-    def _cost(self, request: Request) -> int:
+    def _cost(self, request: SglangRequest) -> int:
         """Tokens of the prefill, in whole pages as the budget is spent."""
         num_tokens = request.num_tokens
         if not self._settings.counts_cached and self._kv.cache.enabled:

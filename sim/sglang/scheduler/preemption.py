@@ -2,22 +2,21 @@
 
 from collections.abc import Callable
 
-from sim.engine.request import Request
-from sim.engine.running_batch import RunningBatch
 from sim.sglang.config import SchedulerConfig
+from sim.sglang.request import SglangBatch, SglangRequest
 from sim.sglang.scheduler.prefill_adder import PrefillAdder
 
-Release = Callable[[Request, int], None]
+Release = Callable[[SglangRequest, int], None]
 
 
 def preempt_for(
-    candidate: Request,
+    candidate: SglangRequest,
     *,
     config: SchedulerConfig,
     adder: PrefillAdder,
-    running: RunningBatch,
+    running: SglangBatch,
     release: Release,
-) -> list[Request]:
+) -> list[SglangRequest]:
     """Take victims out of the running batch so that `candidate` fits.
 
     Args:
@@ -46,8 +45,8 @@ def preempt_for(
 
 
 def _choose(
-    candidate: Request, config: SchedulerConfig, adder: PrefillAdder, running: RunningBatch
-) -> list[Request]:
+    candidate: SglangRequest, config: SchedulerConfig, adder: PrefillAdder, running: SglangBatch
+) -> list[SglangRequest]:
     sign = 1 if config.schedule_low_priority_values_first else -1
     # A request that was never tried before counts a prompt of 0 tokens here, as in SGLang.
     missing = (
@@ -56,7 +55,7 @@ def _choose(
         + min(candidate.max_new_tokens, config.clip_max_new_tokens)
         - adder.budget.total_tokens
     )
-    victims: list[Request] = []
+    victims: list[SglangRequest] = []
     least_first = sorted(running.requests, key=lambda r: (-sign * r.priority, -r.entry))
     for request in least_first:
         gap = (request.priority - candidate.priority) * sign

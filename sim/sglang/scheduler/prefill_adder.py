@@ -8,10 +8,9 @@ waits for the next step, and a request that ignores its end is admitted when it 
 
 from enum import Enum, auto
 
-from sim.engine.request import Request
-from sim.engine.running_batch import RunningBatch
 from sim.sglang.cache.manager import KVCacheManager
 from sim.sglang.config import SchedulerConfig
+from sim.sglang.request import SglangBatch, SglangRequest
 from sim.sglang.scheduler.future_memory import FutureMemory
 
 
@@ -81,7 +80,7 @@ class PrefillAdder:
         self,
         config: SchedulerConfig,
         kv: KVCacheManager,
-        running: RunningBatch,
+        running: SglangBatch,
         ratio: float,
     ) -> None:
         self._config = config
@@ -91,20 +90,22 @@ class PrefillAdder:
         num_mixed_rows = len(running) if config.mixing else 0
         self.budget = PrefillBudget(config, kv, num_mixed_rows)
         self.budget.total_offset += running.reserved_tokens(config.clip_max_new_tokens, ratio)
-        self.admitted: list[Request] = []
-        self.new_chunked: Request | None = None
+        self.admitted: list[SglangRequest] = []
+        self.new_chunked: SglangRequest | None = None
         self._future: FutureMemory | None = None
 
-    def reservation(self, request: Request) -> float:
+    def reservation(self, request: SglangRequest) -> float:
         """Tokens kept for what a running request may still generate (rule 2)."""
-        left = request.max_new_tokens - self._running.num_generated(request)
+        left = request.max_new_tokens - request.num_generated
         ratio = 1.0 if request.spec.ignore_eos else self._ratio
         return min(left, self._config.clip_max_new_tokens) * ratio
 
-    def _output_charge(self, request: Request) -> int:
+    def _output_charge(self, request: SglangRequest) -> int:
         return min(request.max_new_tokens, self._config.clip_max_new_tokens)
 
-    def continue_chunk(self, request: Request, limit: int | None = None) -> Request | None:
+    def continue_chunk(
+        self, request: SglangRequest, limit: int | None = None
+    ) -> SglangRequest | None:
         """Take the next chunk of the chunked request (rule 5).
 
         Args:
@@ -129,10 +130,11 @@ class PrefillAdder:
         if extend_len <= 0 or new_tokens > self._kv.available_tokens:
             return request
         unfinished = remaining > room
-        self._admit(request, extend_len, 0 if unfinished else self._output_charge(request))
+        output_tokens = 0 if unfinished else self._output_charge(request)
+        self._admit(request, request.prefix_len + extend_len, output_tokens)
         return request if unfinished else None
 
-    def add(self, request: Request, *, has_chunked: bool) -> Verdict:
+    def add(self, request: SglangRequest, *, has_chunked: bool) -> Verdict:
         """Try to admit a waiting request whose prefix was found just now (rule 4).
 
         `CONTINUE` says that the pass may go on; the request may be admitted under any verdict.
@@ -150,7 +152,7 @@ class PrefillAdder:
             return verdict
         return self.budget.verdict()
 
-    def _try(self, request: Request, *, has_chunked: bool) -> Verdict | None:
+    def _try(self, request: SglangRequest, *, has_chunked: bool) -> Verdict | None:
         """Admit the request, or say why not."""
         extend_end = self._extend_end(request, request.kv.host_len, has_chunked=has_chunked)
         num_loaded = 0
@@ -160,15 +162,15 @@ class PrefillAdder:
                 extend_end = self._extend_end(request, 0, has_chunked=has_chunked)
         if isinstance(extend_end, Verdict):
             return extend_end
-        request.prefix_len += num_loaded
         whole = extend_end == request.num_tokens
         if not whole:
             self.new_chunked = request
-        output_tokens = self._output_charge(request) if whole else 0
-        self._admit(request, extend_end - request.prefix_len, output_tokens, num_loaded)
+        self._admit(request, extend_end, self._output_charge(request) if whole else 0, num_loaded)
         return None
 
-    def _extend_end(self, request: Request, host_len: int, *, has_chunked: bool) -> int | Verdict:
+    def _extend_end(
+        self, request: SglangRequest, host_len: int, *, has_chunked: bool
+    ) -> int | Verdict:
         """Where the request's prefill may end if `host_len` tokens are loaded, or why it may not.
 
         What is loaded takes room in the pool like what is computed, and nothing else.
@@ -191,19 +193,18 @@ class PrefillAdder:
             return Verdict.OTHER if end <= prefix_len else end
         return request.num_tokens
 
-    def _may_overdraw(self, request: Request, paged: int) -> bool:
+    def _may_overdraw(self, request: SglangRequest, paged: int) -> bool:
         """Whether an aged request's `paged` prompt tokens fit, its output's left out of account."""
         return request.may_overdraw and paged + self._kv.page_size <= self.budget.current_tokens
 
     def _admit(
-        self, request: Request, extend_len: int, output_tokens: int, num_loaded: int = 0
+        self, request: SglangRequest, extend_end: int, output_tokens: int, num_loaded: int = 0
     ) -> None:
-        request.extend_end = request.prefix_len + extend_len
-        request.loaded_len = num_loaded
+        request.take_chunk(extend_end, num_loaded)
         self.admitted.append(request)
-        self.budget.spend(extend_len, output_tokens)
+        self.budget.spend(request.extend_len, output_tokens)
 
-    def _add_ignoring_eos(self, request: Request) -> Verdict:
+    def _add_ignoring_eos(self, request: SglangRequest) -> Verdict:
         """Admit a request of known length when nothing is cached (rule 6).
 
         One that is alone fits (rule 1) and is admitted; SGLang's reserve of a token may refuse it,

@@ -9,15 +9,14 @@ from collections.abc import Iterable
 from sim.core.batch import ForwardMode
 from sim.core.errors import InvariantError
 from sim.core.request import Status
-from sim.engine.launch import Decisions, Launch, leave_out_finishing
-from sim.engine.request import Request
-from sim.engine.scheduler import BaseScheduler
+from sim.engine.launch import Decision, Launch, leave_out_finishing
 from sim.sglang.cache.manager import KVCacheManager
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.policies.policy import SchedulePolicy
+from sim.sglang.request import SglangDecision, SglangLaunch, SglangRequest
 from sim.sglang.scheduler.batching import build_batching
 from sim.sglang.scheduler.decode_turns import DecodeTurns
-from sim.sglang.scheduler.limits import token_limit
+from sim.sglang.scheduler.holdings import SglangHoldings
 from sim.sglang.scheduler.packing import build_admission
 from sim.sglang.scheduler.preemption import preempt_for
 from sim.sglang.scheduler.prefill_adder import PrefillAdder, Verdict
@@ -26,7 +25,7 @@ from sim.sglang.scheduler.token_ratio import NewTokenRatio
 from sim.sglang.scheduler.waiting_queue import WaitingQueue
 
 
-class Scheduler(BaseScheduler):
+class SglangScheduler(SglangHoldings):
     """The scheduler of an SGLang server.
 
     Attributes:
@@ -35,49 +34,52 @@ class Scheduler(BaseScheduler):
         turns: of running requests at decoding.
         chunked: the request whose prompt is prefilled chunk by chunk; in neither place.
         ratio: the new-token ratio.
+        is_full: the batch_is_full flag of rule 7.
+        founding_tokens: prefill tokens of the batch that the running one grew from. SGLang's
+            counter of processed tokens adds them again at every decode step; so does ours (policy
+            hrrn).
         decode_went_first: the last decision was to decode before any pass over the queue.
     """
 
     def __init__(
         self, config: SchedulerConfig, *, kv: KVCacheManager, policy: SchedulePolicy
     ) -> None:
-        super().__init__(kv)
-        self._config = config
-        self._kv = kv
+        super().__init__(config, kv)
         self.waiting = WaitingQueue(config, kv, policy)
         self._admission = build_admission(config.admission, kv, config.max_prefill_tokens)
         self.batching = build_batching(config.static_batching)
         self.turns = DecodeTurns(self.running, config.decode_max_requests)
-        self.chunked: Request | None = None
+        self.chunked: SglangRequest | None = None
         self.ratio = NewTokenRatio(config)
+        self.is_full = False
+        self.founding_tokens = 0
         self.decode_went_first = False
         self.preempts = config.enable_priority_scheduling and not config.disable_priority_preemption
-        self._last: Launch | None = None
+        self._last: SglangLaunch | None = None
+        self._decision: SglangDecision = Decision()
 
     # ---- requests ------------------------------------------------------------------------------
 
-    def token_limit(self, prompt_len: int, max_new_tokens: int) -> int:
-        return token_limit(self._config, prompt_len, max_new_tokens)
-
-    def enter(self, request: Request) -> None:
+    def enter(self, request: SglangRequest) -> None:
         self.waiting.enter(request)
 
     @property
     def num_waiting(self) -> int:
         return len(self.waiting)
 
-    def waiting_requests(self) -> Iterable[Request]:
+    def waiting_requests(self) -> Iterable[SglangRequest]:
         return self.waiting.requests
 
-    def requests_elsewhere(self) -> Iterable[Request]:
+    def requests_elsewhere(self) -> Iterable[SglangRequest]:
         """The chunked one, rows of the last prefill, which join next time, and those that rest."""
         chunked = [] if self.chunked is None else [self.chunked]
         return [*chunked, *([] if self._last is None else self._last.prefill), *self.turns.resting]
 
     # ---- the step ------------------------------------------------------------------------------
 
-    def next_launch(self, now_ns: int, in_flight: Launch | None) -> Launch | None:
-        self.decisions = Decisions()
+    def decide(self, now_ns: int, in_flight: SglangLaunch | None) -> SglangDecision:
+        decision: SglangDecision = Decision()
+        self._decision = decision
         self.turns.gather()
         self._checkpoint_chunk()
         self._merge_last_prefill()
@@ -90,8 +92,8 @@ class Scheduler(BaseScheduler):
             if launch is None:
                 self.batching.decoded()
                 launch = self._decode(in_flight)
-        self._last = launch
-        return launch
+        self._last = decision.launch = launch
+        return decision
 
     def _decode_goes_first(self) -> bool:
         """With `decode_first`, running requests decode once after each prefill step."""
@@ -102,14 +104,9 @@ class Scheduler(BaseScheduler):
     def _checkpoint_chunk(self) -> None:
         """The chunk computed last becomes the prefix of the next one (rule 14)."""
         request = self.chunked
-        if request is not None and request.extend_end > request.prefix_len:
-            self._kv.checkpoint(
-                request.kv,
-                request.extend_end,
-                prompt_len=request.prompt_len,
-                seq_len=request.seq_len,
-            )
-            request.prefix_len = request.extend_end
+        if request is not None and request.extend_len > 0:
+            self.prefill_computed(request)
+            request.chunk_computed()
 
     def _merge_last_prefill(self) -> None:
         last, running = self._last, self.running
@@ -125,13 +122,13 @@ class Scheduler(BaseScheduler):
         if last.mode is ForwardMode.MIXED:
             # The mixed batch replaces the running batch, and with it the full flag (rule 7).
             running.prepend(rows)
-            running.is_full = False
-            running.founding_tokens = last.num_new_tokens
+            self.is_full = False
+            self.founding_tokens = last.num_new_tokens
             return
         if rows and not len(running):
-            running.founding_tokens = last.num_new_tokens
+            self.founding_tokens = last.num_new_tokens
         if len(rows) < len(last.prefill) or not len(running):
-            running.is_full = False
+            self.is_full = False
         running.append(rows)
 
     def _drop_finished(self) -> None:
@@ -140,11 +137,11 @@ class Scheduler(BaseScheduler):
             finished = [r for r in self.running.requests if r.status is not Status.RUNNING]
             if finished:
                 self.running.remove(finished)
-                self.running.is_full = False
+                self.is_full = False
 
     # ---- prefill -------------------------------------------------------------------------------
 
-    def _may_prefill(self, now_ns: int, in_flight: Launch | None) -> bool:
+    def _may_prefill(self, now_ns: int, in_flight: SglangLaunch | None) -> bool:
         """Whether a prefill pass is worth trying; keeps the full flag (rule 7)."""
         running = self.running
         has_newly_aged = self.waiting.next_aging_ns <= now_ns
@@ -152,25 +149,25 @@ class Scheduler(BaseScheduler):
             self.waiting.see_aged(now_ns)
             return False
         if self.preempts or not len(running) or has_newly_aged:
-            running.is_full = False
+            self.is_full = False
         if self.chunked is not None:
             return True
-        if running.is_full or not len(self.waiting):
+        if self.is_full or not len(self.waiting):
             return False
         if self._num_free_slots(0) <= 0 and not self.preempts:
-            running.is_full = True
+            self.is_full = True
             self.waiting.see_aged(now_ns)
             return False
         return True
 
-    def _may_join(self, now_ns: int, in_flight: Launch | None) -> bool:
+    def _may_join(self, now_ns: int, in_flight: SglangLaunch | None) -> bool:
         """Whether the batching lets waiting requests in, if there are any."""
         if not len(self.waiting):
             return True
         is_idle = in_flight is None and not len(self.running)
         return self.batching.may_join(self.waiting.requests, now_ns, is_idle=is_idle)
 
-    def _prefill(self, now_ns: int, in_flight: Launch | None) -> Launch | None:
+    def _prefill(self, now_ns: int, in_flight: SglangLaunch | None) -> SglangLaunch | None:
         if not self._may_prefill(now_ns, in_flight):
             return None
         self.waiting.order(now_ns)
@@ -192,19 +189,21 @@ class Scheduler(BaseScheduler):
             self.chunked = adder.new_chunked
         return self._launch_prefill(adder.admitted, continued, in_flight)
 
-    def _continue_chunk(self, request: Request, adder: PrefillAdder) -> Request | None:
+    def _continue_chunk(self, request: SglangRequest, adder: PrefillAdder) -> SglangRequest | None:
         request.fill_len = request.num_tokens
         limit = None
         if adder.budget.chunk_tokens is not None:
             limit = self.waiting.chunk_limit(request, adder.budget.chunk_tokens)
         return adder.continue_chunk(request, limit)
 
-    def _admit_waiting(self, adder: PrefillAdder, continued: Request | None) -> list[Request]:
+    def _admit_waiting(
+        self, adder: PrefillAdder, continued: SglangRequest | None
+    ) -> list[SglangRequest]:
         """Offer the queue to the adder in order; returns the requests preempted on the way."""
         running = self.running
         num_held = 0 if continued is None else 1
         num_open = self.batching.num_open + num_held
-        all_victims: list[Request] = []
+        all_victims: list[SglangRequest] = []
         candidates = self._admission.candidates(
             self.waiting.requests, self._num_free_slots(num_held)
         )
@@ -212,21 +211,20 @@ class Scheduler(BaseScheduler):
             if adder.budget.verdict() is Verdict.OTHER or len(adder.admitted) >= num_open:
                 break
             if len(adder.admitted) >= self._num_free_slots(num_held):
-                running.is_full = True
-            if running.is_full:
+                self.is_full = True
+            if self.is_full:
                 victims = self._preempt_for(request, adder) if self.preempts else []
                 if not victims:
                     break
                 all_victims += victims
             request.fill_len = request.num_tokens
-            request.prefix_len = self._kv.find_prefix(
-                request.kv, request.num_tokens, request.num_tokens - 1
-            )
+            num_tokens = request.num_tokens
+            request.found(self._kv.find_prefix(request.kv, num_tokens, num_tokens - 1))
             request.matched_len = request.prefix_len + request.kv.host_len
             verdict = adder.add(request, has_chunked=self.chunked is not None)
             if verdict is not Verdict.CONTINUE:
                 if verdict is Verdict.NO_TOKEN:
-                    running.is_full = bool(adder.admitted) or len(running) > 0
+                    self.is_full = bool(adder.admitted) or len(running) > 0
                 break
         return all_victims
 
@@ -235,7 +233,7 @@ class Scheduler(BaseScheduler):
         limit = self._config.max_running_requests
         return min(limit - len(self.running), max(limit - self.num_slots_used + num_held, 0))
 
-    def _preempt_for(self, request: Request, adder: PrefillAdder) -> list[Request]:
+    def _preempt_for(self, request: SglangRequest, adder: PrefillAdder) -> list[SglangRequest]:
         victims = preempt_for(
             request,
             config=self._config,
@@ -244,14 +242,17 @@ class Scheduler(BaseScheduler):
             release=self._release_for_later,
         )
         if victims:
-            self.decisions.preempted.append((request, victims))
+            self._decision.preempted.append((request, victims))
             for victim in victims:
                 victim.preemptions += 1
         return victims
 
     def _launch_prefill(
-        self, admitted: list[Request], continued: Request | None, in_flight: Launch | None
-    ) -> Launch:
+        self,
+        admitted: list[SglangRequest],
+        continued: SglangRequest | None,
+        in_flight: SglangLaunch | None,
+    ) -> SglangLaunch:
         self._kv.extend((r.kv, r.prefix_len, r.extend_len) for r in admitted)
         for request in admitted:
             request.seq_len = request.extend_end
@@ -265,11 +266,11 @@ class Scheduler(BaseScheduler):
         self.waiting.processed_tokens += launch.num_new_tokens
         return launch
 
-    def _mix_in_decode(self, launch: Launch, in_flight: Launch | None) -> None:
+    def _mix_in_decode(self, launch: SglangLaunch, in_flight: SglangLaunch | None) -> None:
         """Let the decode rows ride along if their next tokens fit; else they sit out (rule 16)."""
         running = self.running
         if leave_out_finishing(in_flight, self.running):
-            running.is_full = False
+            self.is_full = False
         if not len(running) or not self._kv.can_decode(running.num_new_pages):
             return
         self._begin_decode()
@@ -277,36 +278,36 @@ class Scheduler(BaseScheduler):
         launch.decode = running.requests
         launch.num_new_tokens += len(running)
         for request in running.requests:
-            request.fill_len = request.prompt_len + running.num_generated(request)
+            request.fill_len = request.prompt_len + request.num_generated
 
     # ---- decode --------------------------------------------------------------------------------
 
-    def _decode(self, in_flight: Launch | None) -> Launch | None:
+    def _decode(self, in_flight: SglangLaunch | None) -> SglangLaunch | None:
         running = self.running
         if not len(running):
             return None
         num_before = len(running)
         finishing = leave_out_finishing(in_flight, self.running)
         if not len(running):
-            running.is_full = False
+            self.is_full = False
             return None
         self.turns.rest()
         if self._kv.can_decode(running.num_new_pages):
             self.ratio.decay()
         elif finishing:
             # Their pages come back with the result in flight: wait for it (rule 18).
-            running.is_full = False
+            self.is_full = False
             return None
         else:
             self.turns.gather()
             self._retract()
             self.turns.rest()
         if self.num_running < num_before:
-            running.is_full = False
+            self.is_full = False
         if not len(running):
             return None
         self._begin_decode()
-        self.waiting.processed_tokens += running.founding_tokens
+        self.waiting.processed_tokens += self.founding_tokens
         launch = Launch(ForwardMode.DECODE, [], running.requests)
         if self._config.decode_max_requests is not None:
             launch.resting, launch.resumed = self.turns.resting, running.requests
@@ -320,28 +321,19 @@ class Scheduler(BaseScheduler):
     def _retract(self) -> None:
         retraction = retract(self._config, self._kv, self.running, self._release_for_later)
         self.ratio.after_retraction(
-            (self.running.num_generated(r), r.max_new_tokens) for r in self.running.requests
+            (r.num_generated, r.max_new_tokens) for r in self.running.requests
         )
-        self.decisions.retracted = retraction.retracted
-        self.decisions.aborted = retraction.aborted
+        self._decision.retracted = retraction.retracted
+        self._decision.aborted = retraction.aborted
         for request in retraction.aborted:
             request.status = Status.ABORTED
         for request in retraction.retracted:
             request.retractions += 1
             self.waiting.enter(request)
 
-    # ---- giving back ---------------------------------------------------------------------------
-
-    def _release_for_later(self, request: Request, num_remaining: int) -> None:
-        """Free the KV of a request that goes back to the queue, and evict a little (rule 11)."""
-        self.release(request)
-        self._kv.evict_until_free(num_remaining * self._config.retract_decode_steps)
-        request.status = Status.WAITING
-        request.prefix_len = request.extend_end = request.matched_len = 0
-
     # ---- what is going on ----------------------------------------------------------------------
 
-    def idle(self, now_ns: int) -> int | None:
+    def idle(self, now_ns: int, decision: SglangDecision) -> int | None:
         if self.chunked is not None or len(self.running):
             return None
         if not len(self.waiting):
@@ -350,7 +342,7 @@ class Scheduler(BaseScheduler):
         starts_ns = self.batching.starts_ns(self.waiting.requests)
         if starts_ns is not None and starts_ns > now_ns:
             return starts_ns
-        if not (self.decisions.aborted or self.decisions.preempted):
+        if not decision.takes_out:
             # Whoever was just taken out has changed what the next pass sees; else nothing will.
             raise InvariantError(
                 f"{len(self.waiting)} requests wait, none runs and none can be admitted"
@@ -358,7 +350,7 @@ class Scheduler(BaseScheduler):
         return None
 
     @property
-    def resting(self) -> list[Request]:
+    def resting(self) -> list[SglangRequest]:
         return self.turns.resting
 
     @property
@@ -371,11 +363,11 @@ class Scheduler(BaseScheduler):
             # Decided before any pass (decode_first): what a pass in vain changes is yet to come.
             return False
         # A pass over the queue may admit, and even if not it orders the queue and marks prefixes.
-        passes = self.batching.num_open and (self.preempts or not self.running.is_full)
+        passes = self.batching.num_open and (self.preempts or not self.is_full)
         return not (len(self.waiting) and passes)
 
     def decode_again(self, num_steps: int) -> list[float]:
-        self.waiting.processed_tokens += num_steps * self.running.founding_tokens
+        self.waiting.processed_tokens += num_steps * self.founding_tokens
         return self.ratio.decay_steps(num_steps)
 
     @property
@@ -387,8 +379,8 @@ class Scheduler(BaseScheduler):
         return 0 if is_mixed else self.num_running
 
     @property
-    def is_full(self) -> bool:
-        return self.running.is_full
+    def batch_is_full(self) -> bool:
+        return self.is_full
 
     @property
     def new_token_ratio(self) -> float:

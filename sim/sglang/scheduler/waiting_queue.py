@@ -1,6 +1,5 @@
 """The waiting queue: entering it, ordering it, keeping its prefixes warm."""
 
-from sim.engine.request import Request
 from sim.sglang.cache.manager import KVCacheManager
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.policies.policy import (
@@ -10,6 +9,7 @@ from sim.sglang.policies.policy import (
     ShortestPrefillFirst,
     prefill_work,
 )
+from sim.sglang.request import SglangRequest
 from sim.sglang.scheduler.fairness import NEVER_AGES_NS, build_fairness
 
 # SGLang: WAITING_PREFIX_REFRESH_INTERVAL and WAITING_QUEUE_PREFIX_MATCH_MAX.
@@ -34,7 +34,7 @@ class WaitingQueue:
         self._is_fcfs = isinstance(policy, Fcfs)
         self._fairness = build_fairness(config.fairness)
         self.next_aging_ns = NEVER_AGES_NS
-        self.requests: list[Request] = []
+        self.requests: list[SglangRequest] = []
         self.processed_tokens = 0
         self._num_entries = 0
         self._num_refreshes = 0
@@ -42,14 +42,14 @@ class WaitingQueue:
     def __len__(self) -> int:
         return len(self.requests)
 
-    def enter(self, request: Request) -> None:
+    def enter(self, request: SglangRequest) -> None:
         self._num_entries += 1
         request.entry = self._num_entries
         request.entry_tokens = self.processed_tokens
         self.requests.append(request)
         self.next_aging_ns = min(self.next_aging_ns, self._fairness.ages_ns(request))
 
-    def leave(self, requests: list[Request]) -> None:
+    def leave(self, requests: list[SglangRequest]) -> None:
         self._fairness.admitted(len(requests))
         if self.requests[: len(requests)] == requests:
             del self.requests[: len(requests)]
@@ -86,7 +86,7 @@ class WaitingQueue:
             self._refresh_prefixes()
         return deferred
 
-    def chunk_limit(self, chunked: Request, chunk_tokens: int) -> int | None:
+    def chunk_limit(self, chunked: SglangRequest, chunk_tokens: int) -> int | None:
         """Most tokens of the chunked request's next chunk; None: no limit.
 
         Policy shortest-prefill-first keeps room for shorter requests that wait (SGLang 0.5.23).
@@ -116,7 +116,7 @@ class WaitingQueue:
         deferred: set[int] = set()
         for request in self.requests:
             num_tokens = request.num_tokens
-            request.prefix_len = self._kv.find_prefix(request.kv, num_tokens, num_tokens)
+            request.found(self._kv.find_prefix(request.kv, num_tokens, num_tokens))
             found_len = request.prefix_len + request.kv.host_len
             request.matched_len = min(found_len, num_tokens - 1)
             if defer and request.prefix_len <= check and num_tokens >= shared_len:

@@ -7,12 +7,12 @@ import numpy as np
 from sim.core.request import RequestSpec
 from sim.core.tokens import SegmentPrompt, stream_token_ids
 from sim.engine.page_pool import PageCounts
-from sim.engine.request import Request
 from sim.sglang.cache.prefix_cache import PrefixCache
 from sim.sglang.cache.radix_cache import RadixCache
 from sim.sglang.cache.radix_node import RadixNode
 from sim.sglang.cache.request_kv import RequestKV
 from sim.sglang.policies.policy import QueueView, SchedulePolicy
+from sim.sglang.request import SglangRequest
 
 
 def waiting_request(
@@ -23,7 +23,7 @@ def waiting_request(
     predicted: int | None = None,
     entry: int = 0,
     ignore_eos: bool = False,
-) -> Request:
+) -> SglangRequest:
     """A request as it waits, outside any scheduler."""
     spec = RequestSpec(
         rid=rid,
@@ -37,12 +37,12 @@ def waiting_request(
     kv = RequestKV(
         spec.prompt, lambda n: stream_token_ids(0, 0, n), no_pages=PageCounts(0, 1).empty
     )
-    request = Request(spec, kv, prompt_len=len(spec.prompt), limit=limit)
+    request = SglangRequest(spec, kv, limit=limit)
     request.entry = entry
     return request
 
 
-def matched(request: Request, cache: PrefixCache) -> Request:
+def matched(request: SglangRequest, cache: PrefixCache) -> SglangRequest:
     """The request, its prefix looked up as the waiting queue does before it asks a policy."""
     match = cache.match(request.kv.token_ids(request.num_tokens), request.num_tokens)
     request.kv.found = cache.touch(match)
@@ -50,7 +50,7 @@ def matched(request: Request, cache: PrefixCache) -> Request:
     return request
 
 
-def _varied_queue(seed: int, cache: PrefixCache) -> list[Request]:
+def _varied_queue(seed: int, cache: PrefixCache) -> list[SglangRequest]:
     rng = np.random.default_rng(seed)
     queue = []
     for i in range(int(rng.integers(1, 30))):
@@ -78,9 +78,9 @@ def _warm_cache() -> RadixCache:
     return cache
 
 
-def _facts(request: Request) -> list[object]:
+def _facts(request: SglangRequest) -> list[object]:
     # By dir(): a compiled class has no __slots__.
-    names = [name for name in dir(Request) if not name.startswith("__")]
+    names = [name for name in dir(SglangRequest) if not name.startswith("__")]
     state = [getattr(request, name) for name in names if hasattr(request, name)]
     return [*state, request.kv.found, request.kv.locked, request.kv.protected_len]
 
@@ -90,7 +90,7 @@ class SchedulePolicyContract:
 
     keeps_ties = True
 
-    def _cases(self) -> Sequence[tuple[list[Request], QueueView]]:
+    def _cases(self) -> Sequence[tuple[list[SglangRequest], QueueView]]:
         cases = []
         for seed in range(12):
             cache = _warm_cache()

@@ -4,12 +4,11 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 
 from sim.core.batch import Batch
-from sim.engine.check import check_engine
 from sim.engine.core import EngineCore
 from sim.engine.page_pool import PageIds
 from sim.engine.scripted import ScriptedExecutor
 from sim.engine.server_config import ServerConfig
-from sim.families import build_engine
+from sim.families import build_engine, check_engine
 from sim.testing.workloads import scripted
 from sim.workload.workload import ScriptedRequest
 
@@ -65,8 +64,7 @@ class _Server:
             RuntimeError: somebody is still there after so many decisions.
         """
         for _ in range(most):
-            batch = self.engine.begin_step(self._now_ns)
-            self.engine.take_aborted()
+            batch = self.engine.begin_step(self._now_ns).batch
             if batch is not None:
                 self._flying.append(batch)
                 yield batch
@@ -99,8 +97,9 @@ class SchedulerContract:
     def test_scheduler_without_requests_waits_for_one(self, make_config: MakeConfig) -> None:
         """Nothing is launched, no time is waited for, everything is free."""
         server = _Server(make_config(_ROOMY, 4, _MOST_ROWS), ())
-        assert server.engine.begin_step(0) is None
-        assert server.engine.wakes_ns is None
+        decided = server.engine.begin_step(0)
+        assert decided.batch is None
+        assert decided.wakes_ns is None
         assert _is_all_free(server.engine)
 
     def test_scheduler_rows_are_distinct_and_not_too_many(self, make_config: MakeConfig) -> None:
@@ -146,7 +145,7 @@ class SchedulerContract:
             server = _Server(make_config(pool_tokens, 4, _MOST_ROWS), requests_to_serve())
             num_batches = sum(1 for _ in server.batches())
             assert num_batches > 1
-            assert server.engine.begin_step(10**12) is None
+            assert server.engine.begin_step(10**12).batch is None
             assert _is_all_free(server.engine)
 
     def test_scheduler_is_asked_for_its_limits_before(self, make_config: MakeConfig) -> None:

@@ -12,7 +12,6 @@ from sim.core.token_sequences import TokenSequence
 from sim.core.tokens import Prompt, TokenIds
 from sim.engine.kv_memory import KVMemory
 from sim.engine.page_pool import PageIdSpan, Span
-from sim.sglang.cache.request_kv import RequestKV
 from sim.vllm.cache.pool import BlockPool
 from sim.vllm.cache.prefix_index import PrefixIndex
 from sim.vllm.cache.request_blocks import RequestBlocks
@@ -34,7 +33,6 @@ class BlockManager(KVMemory):
         self.caches = caches
         self.page_size = block_size
         self.num_pages = num_blocks
-        self.host = None
         self.num_decisions = 0
         self._index = PrefixIndex(self.pool, block_size)
         self._promised: list[int] = []
@@ -59,12 +57,12 @@ class BlockManager(KVMemory):
         prompt: Prompt,
         output_ids: Callable[[int], TokenIds],
         output_part: Callable[[int, int], TokenSequence],
-    ) -> RequestKV:
+    ) -> RequestBlocks:
         return RequestBlocks(prompt, output_ids, output_part)
 
     # ---- admission -----------------------------------------------------------------------------
 
-    def find_prefix(self, kv: RequestKV, num_tokens: int) -> list[int]:
+    def find_prefix(self, kv: RequestBlocks, num_tokens: int) -> list[int]:
         """Blocks that hold the first tokens of a request that holds nothing.
 
         Full blocks only; the last of its `num_tokens` tokens is never found, as it has to be
@@ -72,8 +70,7 @@ class BlockManager(KVMemory):
         """
         if not self.caches:
             return []
-        table = _table(kv)
-        return self._index.find(table.hashes, table.ids, (num_tokens - 1) // self.page_size)
+        return self._index.find(kv.hashes, kv.ids, (num_tokens - 1) // self.page_size)
 
     def fits(self, found: list[int], num_tokens: int) -> bool:
         """Whether a request that found these blocks can have blocks for so many tokens in all."""
@@ -82,7 +79,7 @@ class BlockManager(KVMemory):
 
     def admit(
         self,
-        kv: RequestKV,
+        kv: RequestBlocks,
         found: list[int],
         num_tokens: int,
         catch_up: Callable[[], None] | None = None,
@@ -96,45 +93,41 @@ class BlockManager(KVMemory):
             catch_up: called when others look for what it decodes, to call `cache_full_blocks`;
                 None: that is called whenever it has decoded something.
         """
-        table = _table(kv)
         self.pool.use(found)
-        table.blocks = found
+        kv.blocks = found
         self._num_admitted += 1
-        unnamed = UnnamedBlocks(self._num_admitted, found, table.hashes, table.ids)
-        table.unnamed = unnamed
+        unnamed = UnnamedBlocks(self._num_admitted, found, kv.hashes, kv.ids)
+        kv.unnamed = unnamed
         self.grow(kv, num_tokens)
         if self.caches:
             unnamed.catch_up = catch_up
             self._index.add(unnamed)
 
-    def grow(self, kv: RequestKV, num_tokens: int) -> None:
+    def grow(self, kv: RequestBlocks, num_tokens: int) -> None:
         """Take blocks for the first `num_tokens` tokens, all of them known; they must fit."""
-        table = _table(kv)
-        table.blocks += self.pool.take(-(-num_tokens // self.page_size) - len(table.blocks))
-        if self.caches and table.unnamed is not None:
-            num_full = num_tokens // self.page_size - table.unnamed.num_full
-            table.unnamed.full_at += [self.num_decisions] * num_full
+        kv.blocks += self.pool.take(-(-num_tokens // self.page_size) - len(kv.blocks))
+        if self.caches and kv.unnamed is not None:
+            num_full = num_tokens // self.page_size - kv.unnamed.num_full
+            kv.unnamed.full_at += [self.num_decisions] * num_full
 
-    def num_missing(self, kv: RequestKV, num_tokens: int) -> int:
+    def num_missing(self, kv: RequestBlocks, num_tokens: int) -> int:
         """Blocks a request has to take for its first `num_tokens` tokens, none promised to it."""
-        return -(-num_tokens // self.page_size) - len(_table(kv).blocks)
+        return -(-num_tokens // self.page_size) - len(kv.blocks)
 
-    def cache_full_blocks(self, kv: RequestKV, num_tokens: int, *, ago: int = 0) -> None:
+    def cache_full_blocks(self, kv: RequestBlocks, num_tokens: int, *, ago: int = 0) -> None:
         """Full blocks of the first `num_tokens` tokens, known and computed, can be found.
 
         Those that could not be found before have been decoded, a token at each decision; the last
         token so many decisions ago.
         """
-        table, size = _table(kv), self.page_size
-        if not self.caches or table.unnamed is None:
+        size = self.page_size
+        if not self.caches or kv.unnamed is None:
             return
-        first, end = table.unnamed.num_full, num_tokens // size
+        first, end = kv.unnamed.num_full, num_tokens // size
         if end > first:
-            self._hand_out(table, end)
+            self._hand_out(kv, end)
             last_full = self.num_decisions - ago - num_tokens % size
-            table.unnamed.full_at += range(
-                last_full - (end - first - 1) * size, last_full + 1, size
-            )
+            kv.unnamed.full_at += range(last_full - (end - first - 1) * size, last_full + 1, size)
 
     # ---- decode --------------------------------------------------------------------------------
 
@@ -142,42 +135,31 @@ class BlockManager(KVMemory):
         if num_pages:
             self._promised += self.pool.take(num_pages)
 
-    def _hand_out(self, table: RequestBlocks, num_blocks: int) -> None:
+    def _hand_out(self, kv: RequestBlocks, num_blocks: int) -> None:
         """Blocks that were promised to a request go into its table.
 
         Which of those promised it gets makes no difference: what they held is gone.
         """
-        num_due = num_blocks - len(table.blocks)
+        num_due = num_blocks - len(kv.blocks)
         if num_due > len(self._promised):
             raise InvariantError(f"{num_due} blocks due, {len(self._promised)} promised")
         if num_due > 0:
-            table.blocks += self._promised[:num_due]
+            kv.blocks += self._promised[:num_due]
             del self._promised[:num_due]
 
     # ---- giving back ---------------------------------------------------------------------------
 
-    def checkpoint(self, kv: RequestKV, num_tokens: int, *, prompt_len: int, seq_len: int) -> None:
-        self.cache_full_blocks(kv, num_tokens)
-
-    def release(self, kv: RequestKV, seq_len: int) -> None:
+    def release(self, kv: RequestBlocks, seq_len: int) -> None:
         """Free a request's blocks, the last one to be taken first."""
-        table = _table(kv)
-        self._hand_out(table, -(-seq_len // self.page_size))
-        unnamed = table.unnamed
+        self._hand_out(kv, -(-seq_len // self.page_size))
+        unnamed = kv.unnamed
         if unnamed is None:
             raise InvariantError("a request gave back blocks without having any")
-        run = self.pool.give_back(table.blocks, unnamed.num_named)
-        unnamed.freed(run, table.part, self.page_size)
-        table.blocks, table.unnamed = [], None
+        run = self.pool.give_back(kv.blocks, unnamed.num_named)
+        unnamed.freed(run, kv.part, self.page_size)
+        kv.blocks, kv.unnamed = [], None
 
-    def spans(self, kv: RequestKV, seq_len: int) -> list[Span]:
-        table = _table(kv)
+    def spans(self, kv: RequestBlocks, seq_len: int) -> list[Span]:
         num_blocks = -(-seq_len // self.page_size)
-        self._hand_out(table, num_blocks)
-        return [PageIdSpan(np.array(table.blocks[:num_blocks], dtype=np.int32))]
-
-
-def _table(kv: RequestKV) -> RequestBlocks:
-    if not isinstance(kv, RequestBlocks):
-        raise InvariantError("a request of another family came to vLLM's block manager")
-    return kv
+        self._hand_out(kv, num_blocks)
+        return [PageIdSpan(np.array(kv.blocks[:num_blocks], dtype=np.int32))]

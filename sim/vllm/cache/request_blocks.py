@@ -4,14 +4,11 @@ from collections.abc import Callable
 
 from sim.core.token_sequences import TokenSequence
 from sim.core.tokens import Prompt, TokenIds
-from sim.engine.page_pool import PageCount
-from sim.sglang.cache.request_kv import RequestKV
+from sim.engine.request_tokens import RequestTokens
 from sim.vllm.cache.unnamed import UnnamedBlocks
 
-_NO_PAGES = PageCount(0)
 
-
-class RequestBlocks(RequestKV):
+class RequestBlocks(RequestTokens):
     """A request's block table. Mutable; owned by the BlockManager.
 
     Attributes:
@@ -28,7 +25,7 @@ class RequestBlocks(RequestKV):
         output_ids: Callable[[int], TokenIds],
         output_part: Callable[[int, int], TokenSequence],
     ) -> None:
-        super().__init__(prompt, output_ids, output_part=output_part, no_pages=_NO_PAGES)
+        super().__init__(prompt, output_ids, output_part)
         self.blocks: list[int] = []
         self.unnamed: UnnamedBlocks | None = None
         self.hashes: list[int] = []

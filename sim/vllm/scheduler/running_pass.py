@@ -7,17 +7,16 @@ short, one of them is preempted, until they suffice or the request that needs th
 from collections.abc import Callable
 from typing import NamedTuple
 
-from sim.engine.request import Request
-from sim.engine.running_batch import RunningBatch
 from sim.vllm.cache.manager import BlockManager
 from sim.vllm.config import VllmConfig
+from sim.vllm.request import VllmBatch, VllmRequest
 
 
 class Preemption(NamedTuple):
     """Who needed blocks, whose were taken, and whether the victim had been scheduled before."""
 
-    by: Request
-    victim: Request
+    by: VllmRequest
+    victim: VllmRequest
     was_scheduled: bool
 
 
@@ -40,9 +39,9 @@ class RunningPass:
         config: VllmConfig,
         *,
         kv: BlockManager,
-        running: RunningBatch,
-        admitted: list[Request],
-        prefilling: list[Request],
+        running: VllmBatch,
+        admitted: list[VllmRequest],
+        prefilling: list[VllmRequest],
         preempt: Preempt,
     ) -> None:
         """Prepare a pass.
@@ -64,9 +63,9 @@ class RunningPass:
         self._by_priority = config.scheduling_policy == "priority"
         self._next = 0
         self._all_rows = False
-        self._num_tokens: dict[Request, int] = {}
+        self._num_tokens: dict[VllmRequest, int] = {}
         self.budget = config.max_num_batched_tokens
-        self.chunks: list[Request] = []
+        self.chunks: list[VllmRequest] = []
 
     def run(self) -> None:
         """Go through the running requests."""
@@ -95,22 +94,22 @@ class RunningPass:
         self._next = first
 
     @property
-    def passed_over(self) -> list[Request]:
+    def passed_over(self) -> list[VllmRequest]:
         """The rows that get nothing."""
         if self._all_rows:
             return []
         return [row for row in self._running.requests if row not in self._num_tokens]
 
-    def _decode(self, request: Request) -> bool:
+    def _decode(self, request: VllmRequest) -> bool:
         """Give a row its token; False: it was preempted."""
-        num_missing = int(self._running.seq_len(request) % self._kv.page_size == 0)
+        num_missing = int(request.seq_len % self._kv.page_size == 0)
         if not self._make_room(num_missing, request):
             return False
         self._kv.promise_pages(num_missing)
         self._spend(request, 1)
         return True
 
-    def _go_on(self, request: Request) -> bool:
+    def _go_on(self, request: VllmRequest) -> bool:
         """Give a prompt its next chunk; False: the request was preempted."""
         num_left = request.fill_len - request.extend_end
         num_tokens = step_tokens(self._config, num_left, self.budget)
@@ -118,16 +117,18 @@ class RunningPass:
         if not self._make_room(self._kv.num_missing(request.kv, end), request):
             return False
         self._kv.grow(request.kv, end)
-        request.prefix_len, request.extend_end, request.seq_len = request.extend_end, end, end
+        request.chunk_computed()
+        request.take_chunk(end)
+        request.seq_len = end
         self.chunks.append(request)
         self._spend(request, num_tokens)
         return True
 
-    def _spend(self, request: Request, num_tokens: int) -> None:
+    def _spend(self, request: VllmRequest, num_tokens: int) -> None:
         self._num_tokens[request] = num_tokens
         self.budget -= num_tokens
 
-    def _make_room(self, num_blocks: int, request: Request) -> bool:
+    def _make_room(self, num_blocks: int, request: VllmRequest) -> bool:
         """Preempt until so many blocks are free; False: that took the request itself."""
         while num_blocks > self._kv.num_free_pages:
             victim = self._choose_victim()
@@ -136,13 +137,13 @@ class RunningPass:
                 return False
         return True
 
-    def _choose_victim(self) -> Request:
+    def _choose_victim(self) -> VllmRequest:
         """The one admitted last, or of those with the largest priority value the last to arrive."""
         if not self._by_priority:
             return self._admitted[-1]
         return max(self._admitted, key=_worth_little)
 
-    def _take_out(self, victim: Request) -> bool:
+    def _take_out(self, victim: VllmRequest) -> bool:
         """Take a victim out, and back what it was given in this pass; True if it was given any.
 
         Only then vLLM moves its place in the list back: after a victim that was passed over, the
@@ -158,7 +159,7 @@ class RunningPass:
         return num_tokens > 0
 
 
-def _worth_little(request: Request) -> tuple[int, int, int]:
+def _worth_little(request: VllmRequest) -> tuple[int, int, int]:
     """By priority value and arrival; of equals, the one admitted first.
 
     Two that arrived at the same instant could preempt one another for ever, the one admitted last

@@ -4,22 +4,25 @@ There are no phases: every request is given as many tokens as it has left, out o
 Rules by number: docs/vllm.md (vLLM 0.19.0, v1/core/sched/scheduler.py and async_scheduler.py).
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 
 from sim.core.batch import ForwardMode
 from sim.core.errors import InvariantError
-from sim.core.request import Status
-from sim.engine.launch import Decisions, Launch, leave_out_finishing
-from sim.engine.request import Request
+from sim.core.request import RequestSpec, Status
+from sim.core.token_sequences import TokenSequence
+from sim.core.tokens import TokenIds
+from sim.engine.launch import Decision, Launch, leave_out_finishing
+from sim.engine.page_pool import Span
 from sim.engine.scheduler import BaseScheduler
 from sim.vllm.cache.manager import BlockManager
 from sim.vllm.config import VllmConfig
+from sim.vllm.request import VllmDecision, VllmLaunch, VllmRequest
 from sim.vllm.scheduler.running_pass import Preemption, RunningPass, step_tokens
 from sim.vllm.scheduler.waiting_queue import build_waiting
 
 
-class VllmScheduler(BaseScheduler):
+class VllmScheduler(BaseScheduler[VllmRequest]):
     """The scheduler of a vLLM v1 server.
 
     Attributes:
@@ -28,17 +31,20 @@ class VllmScheduler(BaseScheduler):
             them that decode are rows of the running batch, in the same order.
     """
 
+    family = "vllm"
+
     def __init__(self, config: VllmConfig, *, kv: BlockManager) -> None:
         super().__init__(kv)
         self._config = config
         self._kv = kv
         self.waiting = build_waiting(config.scheduling_policy)
-        self.admitted: list[Request] = []
-        self._prefilling: list[Request] = []
-        self._resting: list[Request] = []
-        self._back: list[Request] = []
-        self._in_flight: Launch | None = None
-        self._last: Launch | None = None
+        self.admitted: list[VllmRequest] = []
+        self._prefilling: list[VllmRequest] = []
+        self._resting: list[VllmRequest] = []
+        self._back: list[VllmRequest] = []
+        self._in_flight: VllmLaunch | None = None
+        self._last: VllmLaunch | None = None
+        self._decision: VllmDecision = Decision()
         self._num_admissions = self._num_entries = 0
         self._somebody_left = False
 
@@ -48,41 +54,57 @@ class VllmScheduler(BaseScheduler):
         """What the model's length leaves; a prompt that fills it is rejected (rule 1)."""
         return min(max_new_tokens, self._config.max_model_len - prompt_len)
 
-    def enter(self, request: Request) -> None:
+    def new_request(
+        self,
+        spec: RequestSpec,
+        limit: int,
+        output_ids: Callable[[int], TokenIds],
+        output_part: Callable[[int, int], TokenSequence],
+    ) -> VllmRequest:
+        kv = self._kv.new_request(spec.prompt, output_ids, output_part)
+        return VllmRequest(spec, kv, limit=limit)
+
+    def enter(self, request: VllmRequest) -> None:
         self._num_entries += 1
         request.entry = self._num_entries
         self.waiting.add(request)
 
-    def withdraw(self, request: Request) -> None:
+    def withdraw(self, request: VllmRequest) -> None:
         self.waiting.remove(request)
 
     @property
     def num_waiting(self) -> int:
         return len(self.waiting)
 
-    def waiting_requests(self) -> Iterable[Request]:
+    def waiting_requests(self) -> Iterable[VllmRequest]:
         return self.waiting.all()
 
-    def requests_elsewhere(self) -> Iterable[Request]:
+    def requests_elsewhere(self) -> Iterable[VllmRequest]:
         """Admitted ones: prefilling, resting, or with their last token in flight."""
         return self.admitted
 
-    def release(self, request: Request) -> None:
-        super().release(request)
+    def prefill_computed(self, request: VllmRequest) -> None:
+        self._kv.cache_full_blocks(request.kv, request.extend_end)
+
+    def give_back(self, request: VllmRequest) -> None:
+        """The last token is not cached, even if a step decided too early computed it (rule 9)."""
+        self._kv.cache_full_blocks(request.kv, min(request.seq_len, request.num_tokens - 1))
+        self._release(request)
+
+    def _release(self, request: VllmRequest) -> None:
+        self._kv.release(request.kv, request.seq_len)
+        self.free_slot(request)
         self._somebody_left = True
 
-    def num_tokens_kept(self, request: Request) -> int:
-        """All but the last token, even if a step decided too early computed it (rule 9)."""
-        return min(request.seq_len, request.num_tokens - 1)
-
-    def in_order_of_end(self, finishing: list[Request]) -> list[Request]:
+    def in_order_of_end(self, finishing: list[VllmRequest]) -> list[VllmRequest]:
         """In order of admission (rule 8)."""
         return sorted(finishing, key=lambda request: request.admission)
 
     # ---- the step ------------------------------------------------------------------------------
 
-    def next_launch(self, now_ns: int, in_flight: Launch | None) -> Launch | None:
-        self.decisions = Decisions()
+    def decide(self, now_ns: int, in_flight: VllmLaunch | None) -> VllmDecision:
+        decision: VllmDecision = Decision()
+        self._decision = decision
         self._kv.num_decisions += 1
         self._in_flight = in_flight
         self._drop_finished()
@@ -92,10 +114,10 @@ class VllmScheduler(BaseScheduler):
         if len(self.running):
             self.running.begin_steps()
         prefill = chunks
-        if not self.decisions.preempted:
+        if not decision.preempted:
             prefill = chunks + self._admit_waiting(budget)
-        self._last = self._launch(prefill)
-        return self._last
+        self._last = decision.launch = self._launch(prefill)
+        return decision
 
     def _drop_finished(self) -> None:
         if self._somebody_left:
@@ -126,7 +148,7 @@ class VllmScheduler(BaseScheduler):
         """The launch in flight has decode rows."""
         return self._in_flight is not None and self._in_flight.mode is not ForwardMode.EXTEND
 
-    def _schedule_running(self) -> tuple[list[Request], int]:
+    def _schedule_running(self) -> tuple[list[VllmRequest], int]:
         """Give running requests their tokens; returns those that prefill and the budget left."""
         steps = RunningPass(
             self._config,
@@ -140,7 +162,7 @@ class VllmScheduler(BaseScheduler):
         self._rest(steps.passed_over)
         return steps.chunks, steps.budget
 
-    def _rest(self, rows: list[Request]) -> None:
+    def _rest(self, rows: list[VllmRequest]) -> None:
         """Rows that get nothing sit the launch out; a token of theirs in flight counts."""
         self._resting = rows
         self.running.remove(rows)
@@ -159,35 +181,31 @@ class VllmScheduler(BaseScheduler):
             if self._ticks_in_flight and victim in self._back:
                 victim.num_generated += 1  # counted as missed, see `_join_rows`
         self._cache_decoded(victim, was_scheduled=was_scheduled)
-        self.release(victim)
+        self._release(victim)
         self._keep_token_in_flight(victim)
         victim.status = Status.WAITING
-        victim.prefix_len = victim.extend_end = 0
+        victim.lose_prefix()
         victim.preemptions += 1
         self.waiting.put_back(victim)
-        self.decisions.preempted.append((by, [victim]))
+        self._decision.preempted.append((by, [victim]))
 
-    def _cache_decoded(self, request: Request, *, was_scheduled: bool) -> None:
+    def _cache_decoded(self, request: VllmRequest, *, was_scheduled: bool) -> None:
         """Others find the full blocks of an admitted request, as far as vLLM cached them (rule 9).
 
         What a decode row in flight computes is cached when its token comes, or when the row is
         scheduled again: neither has happened to a row that leaves meanwhile.
         """
         launch = self._in_flight
-        if request.in_running_batch:
-            num_known = request.prompt_len + self.running.num_generated(request)
-            num_tokens = min(self.running.seq_len(request), num_known)
-        else:
-            num_tokens = min(request.seq_len, request.num_tokens)
+        num_tokens = min(request.seq_len, request.num_tokens)
         if launch is not None and not was_scheduled and request not in launch.prefill:
             num_tokens -= request in launch.decode
         self._kv.cache_full_blocks(request.kv, num_tokens, ago=int(not was_scheduled))
 
-    def _catch_up(self, request: Request) -> None:
+    def _catch_up(self, request: VllmRequest) -> None:
         """Somebody looks for what a request has decoded."""
         self._cache_decoded(request, was_scheduled=request.in_running_batch)
 
-    def _keep_token_in_flight(self, victim: Request) -> None:
+    def _keep_token_in_flight(self, victim: VllmRequest) -> None:
         """The token that is on its way counts, and may even end the request (rule 13)."""
         launch = self._in_flight
         if launch is None:
@@ -199,9 +217,9 @@ class VllmScheduler(BaseScheduler):
 
     # ---- admission -----------------------------------------------------------------------------
 
-    def _admit_waiting(self, budget: int) -> list[Request]:
+    def _admit_waiting(self, budget: int) -> list[VllmRequest]:
         """Admit waiting requests, the next one first, until one does not fit (rules 5 to 7)."""
-        admitted: list[Request] = []
+        admitted: list[VllmRequest] = []
         most = self._config.max_num_seqs
         while len(self.waiting) and budget > 0 and len(self.admitted) < most:
             request = self.waiting.next()
@@ -212,7 +230,7 @@ class VllmScheduler(BaseScheduler):
             admitted.append(request)
         return admitted
 
-    def _admit(self, request: Request, budget: int) -> int:
+    def _admit(self, request: VllmRequest, budget: int) -> int:
         """Admit the next request if it fits; returns the tokens it is given, 0 if it does not."""
         config, kv = self._config, self._kv
         num_tokens = request.num_tokens
@@ -228,8 +246,9 @@ class VllmScheduler(BaseScheduler):
         self.waiting.remove(request)
         kv.admit(request.kv, found, prefix_len + num_new, partial(self._catch_up, request))
         request.fill_len = num_tokens
-        request.prefix_len = prefix_len
-        request.extend_end = request.seq_len = prefix_len + num_new
+        request.found(prefix_len)
+        request.take_chunk(prefix_len + num_new)
+        request.seq_len = prefix_len + num_new
         request.status = Status.RUNNING
         self._num_admissions += 1
         request.admission = self._num_admissions
@@ -239,7 +258,7 @@ class VllmScheduler(BaseScheduler):
 
     # ---- the launch ----------------------------------------------------------------------------
 
-    def _launch(self, prefill: list[Request]) -> Launch | None:
+    def _launch(self, prefill: list[VllmRequest]) -> VllmLaunch | None:
         rows = self.running.requests
         # In order of admission: who is new in `prefill` comes last.
         candidates = dict.fromkeys([*self._prefilling, *prefill])
@@ -254,8 +273,8 @@ class VllmScheduler(BaseScheduler):
         launch.resumed = [row for row in self._back if row.in_running_batch]
         return launch
 
-    def idle(self, now_ns: int) -> int | None:
-        if self.decisions.preempted or not (self.admitted or len(self.waiting)):
+    def idle(self, now_ns: int, decision: VllmDecision) -> int | None:
+        if decision.preempted or not (self.admitted or len(self.waiting)):
             return None
         raise InvariantError(
             f"{len(self.waiting)} requests wait, {len(self.admitted)} run and none gets a token"
@@ -264,7 +283,7 @@ class VllmScheduler(BaseScheduler):
     # ---- what is going on ----------------------------------------------------------------------
 
     @property
-    def resting(self) -> list[Request]:
+    def resting(self) -> list[VllmRequest]:
         return self._resting
 
     @property
@@ -285,14 +304,20 @@ class VllmScheduler(BaseScheduler):
         return len(self.admitted)
 
     @property
-    def is_full(self) -> bool:
+    def batch_is_full(self) -> bool:
         return len(self.admitted) >= self._config.max_num_seqs
 
     @property
     def chunked_rid(self) -> str | None:
         return self._prefilling[0].rid if self._prefilling else None
 
+    def token_ids(self, request: VllmRequest, num_tokens: int) -> TokenSequence:
+        return request.kv.token_ids(num_tokens)
 
-def _is_prefilling(request: Request) -> bool:
+    def spans(self, request: VllmRequest, num_tokens: int) -> list[Span]:
+        return self._kv.spans(request.kv, num_tokens)
+
+
+def _is_prefilling(request: VllmRequest) -> bool:
     """Part of its prompt, or of the output it had before a preemption, is still to be computed."""
     return request.status is Status.RUNNING and request.extend_end < request.fill_len

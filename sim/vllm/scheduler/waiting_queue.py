@@ -5,9 +5,9 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Protocol
 
-from sim.engine.request import Request
+from sim.vllm.request import VllmRequest
 
-_Entry = tuple[int, int, str, Request]
+_Entry = tuple[int, int, str, VllmRequest]
 
 
 class WaitingRequests(Protocol):
@@ -15,23 +15,23 @@ class WaitingRequests(Protocol):
 
     def __len__(self) -> int: ...
 
-    def add(self, request: Request) -> None:
+    def add(self, request: VllmRequest) -> None:
         """A request arrived."""
         ...
 
-    def put_back(self, request: Request) -> None:
+    def put_back(self, request: VllmRequest) -> None:
         """A request was preempted."""
         ...
 
-    def next(self) -> Request:
+    def next(self) -> VllmRequest:
         """Who is next; there must be somebody."""
         ...
 
-    def remove(self, request: Request) -> None:
+    def remove(self, request: VllmRequest) -> None:
         """A request waits no more."""
         ...
 
-    def all(self) -> Iterable[Request]:
+    def all(self) -> Iterable[VllmRequest]:
         """Everybody, in no order to rely on."""
         ...
 
@@ -40,27 +40,27 @@ class FcfsQueue:
     """First come, first served; whoever is put back goes before all others."""
 
     def __init__(self) -> None:
-        self._queue: deque[Request] = deque()
+        self._queue: deque[VllmRequest] = deque()
 
     def __len__(self) -> int:
         return len(self._queue)
 
-    def add(self, request: Request) -> None:
+    def add(self, request: VllmRequest) -> None:
         self._queue.append(request)
 
-    def put_back(self, request: Request) -> None:
+    def put_back(self, request: VllmRequest) -> None:
         self._queue.appendleft(request)
 
-    def next(self) -> Request:
+    def next(self) -> VllmRequest:
         return self._queue[0]
 
-    def remove(self, request: Request) -> None:
+    def remove(self, request: VllmRequest) -> None:
         if self._queue[0] is request:
             self._queue.popleft()
         else:
             self._queue.remove(request)
 
-    def all(self) -> Iterable[Request]:
+    def all(self) -> Iterable[VllmRequest]:
         return self._queue
 
 
@@ -73,26 +73,26 @@ class PriorityQueue:
     def __len__(self) -> int:
         return len(self._heap)
 
-    def add(self, request: Request) -> None:
+    def add(self, request: VllmRequest) -> None:
         heapq.heappush(
             self._heap, (request.priority, request.spec.arrival_ns, request.rid, request)
         )
 
-    def put_back(self, request: Request) -> None:
+    def put_back(self, request: VllmRequest) -> None:
         """Back to the place it has by its priority."""
         self.add(request)
 
-    def next(self) -> Request:
+    def next(self) -> VllmRequest:
         return self._heap[0][3]
 
-    def remove(self, request: Request) -> None:
+    def remove(self, request: VllmRequest) -> None:
         if self._heap[0][3] is request:
             heapq.heappop(self._heap)
         else:
             self._heap = [entry for entry in self._heap if entry[3] is not request]
             heapq.heapify(self._heap)
 
-    def all(self) -> Iterable[Request]:
+    def all(self) -> Iterable[VllmRequest]:
         return [entry[3] for entry in self._heap]
 
 

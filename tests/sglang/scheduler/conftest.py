@@ -41,9 +41,8 @@ class Pass:
         seed = seed if seed is not None else sum(rid.encode())
         request = waiting_request(rid, (seed, num_tokens), limit=limit, **facts)
         request.fill_len = request.num_tokens
-        request.prefix_len = self.kv.find_prefix(
-            request.kv, request.num_tokens, request.num_tokens - 1
-        )
+        num_tokens = request.num_tokens
+        request.found(self.kv.find_prefix(request.kv, num_tokens, num_tokens - 1))
         return self.adder.add(request, has_chunked=has_chunked)
 
     @property

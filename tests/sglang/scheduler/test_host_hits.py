@@ -97,6 +97,6 @@ def test_aged_request_may_overdraw_reservations_but_not_pages():
         one = TieredPass(max_total_tokens=pool)
         request = waiting_request("r", (SEED, 200), limit=4000)
         request.may_overdraw = True
-        request.prefix_len = one.kv.find_prefix(request.kv, 200, 199)
+        request.found(one.kv.find_prefix(request.kv, 200, 199))
         one.adder.add(request, has_chunked=False)
         assert bool(one.adder.admitted) == admitted

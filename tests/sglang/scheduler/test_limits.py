@@ -3,9 +3,16 @@
 import pytest
 
 from sim.sglang.config import SchedulerConfig
-from sim.sglang.scheduler.limits import token_limit
+from sim.engine.page_pool import PageCounts
+from sim.families import FAMILIES
 from sim.testing.serve import serve
 from sim.testing.workloads import ListWorkload, scripted
+
+
+def token_limit(config, prompt_len, max_new_tokens):
+    pool = PageCounts(config.pool_tokens // config.page_size, config.page_size)
+    scheduler = FAMILIES["sglang"].build(config, pool)
+    return scheduler.token_limit(prompt_len, max_new_tokens)
 
 
 def config(**settings):

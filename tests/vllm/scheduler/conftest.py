@@ -7,10 +7,9 @@ from dataclasses import replace
 import pytest
 
 from sim.core.request import Status
-from sim.engine.check import check_engine
 from sim.engine.page_pool import PageCounts
 from sim.engine.scripted import ScriptedExecutor
-from sim.families import build_engine
+from sim.families import build_engine, check_engine
 from sim.testing.workloads import scripted
 from sim.vllm.config import VllmConfig
 
@@ -20,6 +19,7 @@ class Server:
 
     Attributes:
         records: of requests that are over, by rid.
+        decided: what the engine answered last.
     """
 
     def __init__(self, **settings):
@@ -30,6 +30,7 @@ class Server:
         pool = PageCounts(self.config.num_gpu_blocks - 1, self.config.block_size)
         self.engine = build_engine(self.config, pool=pool, executor=self.executor)
         self.records = {}
+        self.decided = None
         self._flying = deque()
         self._now_ns = 0
 
@@ -45,7 +46,8 @@ class Server:
 
     def decide(self):
         """Decide a batch; returns the tokens of each row, in order. Its result comes later."""
-        batch = self.engine.begin_step(self._now_ns)
+        self.decided = self.engine.begin_step(self._now_ns)
+        batch = self.decided.batch
         if batch is None:
             return {}
         self._flying.append(batch)
@@ -94,8 +96,7 @@ class Server:
     @property
     def preempted(self):
         """Of the last decision, pairs of who was short of blocks and whose were taken."""
-        pairs = self.engine.scheduler.decisions.preempted
-        return [(by.rid, victim.rid) for by, victims in pairs for victim in victims]
+        return [(by, victim) for by, victims in self.decided.preempted for victim in victims]
 
     @property
     def num_free_blocks(self):

@@ -161,6 +161,6 @@ def test_preemption_by_a_decision_without_rows_is_told_with_the_next(make_server
     assert server.preempted == [("a", "a")]
     assert server.step() == {"b": 1}
     assert server.preempted == []
-    assert server.engine.state().preempted == (("a", ("a",)),)
+    assert server.decided.state.preempted == (("a", ("a",)),)
     assert server.step() == {"b": 1}
-    assert server.engine.state().preempted == ()
+    assert server.decided.state.preempted == ()

@@ -1,0 +1,68 @@
+"""The invariants of SGLang's KV: pages, the radix tree, host memory (docs/invariants.md)."""
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import cast
+
+from sim.core.errors import InvariantError, require
+from sim.engine.core import EngineCore
+from sim.sglang.cache.manager import KVCacheManager
+from sim.sglang.cache.radix_node import RadixNode
+from sim.sglang.check_host import check_host_tier
+from sim.sglang.request import SglangRequest
+
+
+def check_sglang_memory(engine: EngineCore) -> None:
+    """Verify pages, the prefix cache, and the host tier where there is one.
+
+    Raises:
+        InvariantError: naming what does not hold.
+    """
+    kv = cast("KVCacheManager", engine.kv)
+    _check_pages(kv, cast("Iterable[SglangRequest]", engine.requests.values()))
+    _check_tree(kv)
+    if kv.host is not None:
+        check_host_tier(kv.host)
+
+
+def _check_pages(kv: KVCacheManager, requests: Iterable[SglangRequest]) -> None:
+    """Every page is free, in the tree, or held by exactly one request."""
+    num_tree = kv.cache.evictable_tokens + kv.cache.protected_tokens
+    num_owned = sum(
+        kv.ceil_page(request.seq_len) - request.kv.protected_len
+        for request in requests
+        if request.kv.locked is not None
+    )
+    total = kv.free_tokens + num_tree + num_owned
+    require(
+        total == kv.pool_tokens,
+        f"{kv.free_tokens} free + {num_tree} cached + {num_owned} held tokens are {total}, "
+        f"not {kv.pool_tokens}",
+    )
+
+
+def _check_tree(kv: KVCacheManager) -> None:
+    """Sizes add up, and whatever counts as evictable can be evicted."""
+    tokens: Counter[bool] = Counter()
+    stack = list(kv.cache.root.children.values())
+    while stack:
+        node = stack.pop()
+        tokens[node.num_locks > 0] += len(node.token_ids)
+        _check_node(node, kv.page_size)
+        stack.extend(node.children.values())
+    require(tokens[True] == kv.cache.protected_tokens, "protected tokens miscounted")
+    require(tokens[False] == kv.cache.evictable_tokens, "evictable tokens miscounted")
+
+
+def _check_node(node: RadixNode, page_size: int) -> None:
+    parent = node.parent
+    if parent is None:
+        raise InvariantError("a node below the root has no parent")
+    require(node.alive, "an evicted node is still in the tree")
+    require(len(node.token_ids) == len(node.pages) * page_size > 0, "a node is not whole pages")
+    require(node.end == parent.end + len(node.token_ids), "a node's end is off")
+    require(node.num_locks <= parent.num_locks or not parent.parent, "a lock skips an ancestor")
+    require(
+        node.num_locks > 0 or bool(node.children) or node.queued,
+        "an unlocked leaf cannot be found by eviction",
+    )

@@ -1,0 +1,77 @@
+"""What requests hold on an SGLang server: how much they may have, their slots and their KV."""
+
+from collections.abc import Callable
+
+from sim.core.request import RequestSpec, Status
+from sim.core.token_sequences import TokenSequence
+from sim.core.tokens import TokenIds
+from sim.engine.page_pool import Span
+from sim.engine.scheduler import BaseScheduler
+from sim.sglang.cache.manager import KVCacheManager
+from sim.sglang.config import SchedulerConfig
+from sim.sglang.request import SglangRequest
+
+# SGLang 0.5.23 keeps a few tokens of the context free.
+_SPARE_CONTEXT_TOKENS = 5
+
+
+class SglangHoldings(BaseScheduler[SglangRequest]):
+    """The part of the scheduler that takes requests in and frees what they hold."""
+
+    family = "sglang"
+
+    def __init__(self, config: SchedulerConfig, kv: KVCacheManager) -> None:
+        super().__init__(kv)
+        self._config = config
+        self._kv = kv
+
+    def token_limit(self, prompt_len: int, max_new_tokens: int) -> int:
+        """`max_new_tokens` cut to context and pool; 0 or less: the request is rejected (rule 1)."""
+        config, page_size = self._config, self._kv.page_size
+        longest = min(config.context_length - 1, config.pool_tokens - 1)
+        if prompt_len >= longest - _SPARE_CONTEXT_TOKENS:
+            return 0
+        room = config.pool_tokens - self._kv.ceil_page(prompt_len) - page_size - 1
+        return min(max_new_tokens, longest - prompt_len - 1, room)
+
+    def new_request(
+        self,
+        spec: RequestSpec,
+        limit: int,
+        output_ids: Callable[[int], TokenIds],
+        output_part: Callable[[int, int], TokenSequence],
+    ) -> SglangRequest:
+        kv = self._kv.new_request(spec.prompt, output_ids, output_part)
+        return SglangRequest(spec, kv, limit=limit, priority=self._config.least_priority)
+
+    def prefill_computed(self, request: SglangRequest) -> None:
+        """The prefix cache gets what was computed (rule 14)."""
+        self._checkpoint(request, request.extend_end)
+
+    def give_back(self, request: SglangRequest) -> None:
+        """The last token has KV only if a step was decided before it was known to be the last."""
+        self._checkpoint(request, min(request.seq_len, request.num_tokens))
+        self._release(request)
+
+    def _checkpoint(self, request: SglangRequest, num_tokens: int) -> None:
+        self._kv.checkpoint(
+            request.kv, num_tokens, prompt_len=request.prompt_len, seq_len=request.seq_len
+        )
+
+    def _release(self, request: SglangRequest) -> None:
+        self._kv.release(request.kv, request.seq_len)
+        self.free_slot(request)
+
+    def _release_for_later(self, request: SglangRequest, num_remaining: int) -> None:
+        """Free the KV of a request that goes back to the queue, and evict a little (rule 11)."""
+        self._release(request)
+        self._kv.evict_until_free(num_remaining * self._config.retract_decode_steps)
+        request.status = Status.WAITING
+        request.lose_prefix()
+        request.matched_len = 0
+
+    def token_ids(self, request: SglangRequest, num_tokens: int) -> TokenSequence:
+        return request.kv.token_ids(num_tokens)
+
+    def spans(self, request: SglangRequest, num_tokens: int) -> list[Span]:
+        return self._kv.spans(request.kv, num_tokens)
