@@ -17,6 +17,7 @@ from sim.runlog import RunLog
 from sim.runlog.load import load_run_log
 from sim.runlog.run_log_file import RecordedRun, read_run_log
 from sim.scenario.build import scheduler_config_with_pool
+from sim.scenario.load import user_code_key
 from sim.scenario.schema import Scenario
 from sim.workload.build import build_workload
 from sim.workload.workload import ScriptedRequest, Workload
@@ -81,14 +82,15 @@ def rebuild(path: Path, base_dir: Path | None = None) -> RebuiltRun:
         log=_columns(recorded),
         scenario=scenario,
         config=scheduler_config_with_pool(
-            scenario, pool_tokens, base_dir=folder, fail=_policy_error(path)
+            scenario, pool_tokens, base_dir=folder, fail=_user_code_error(path, scenario)
         ),
         workload=_workload(recorded, scenario, folder),
     )
 
 
-def _policy_error(path: Path) -> Callable[[str], InputError]:
-    return lambda reason: InputError(f"{path}: meta.scenario.scheduler.schedule_policy: {reason}")
+def _user_code_error(path: Path, scenario: Scenario) -> Callable[[str], InputError]:
+    key = ".".join(map(str, user_code_key(scenario)))
+    return lambda reason: InputError(f"{path}: meta.scenario.{key}: {reason}")
 
 
 def _check_source(recorded: RecordedRun) -> None:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from realrun.clock import WallClock
 from realrun.executor import Flight, TorchExecutor
-from realrun.recorder import Recorder, StepRecord, StepTimes
+from realrun.recorder import MeasuredTimes, Recorder, StepRecord
 from realrun.traffic import Traffic
 from sim.core.batch import Batch
 from sim.engine.core import EngineCore
@@ -137,7 +137,7 @@ class Server:
             ended_ns, busy_ns = known_ns, forward_ns
             host_ns = known_ns - forward_ns - launched.ready_ns
         self._ready_ns = ended_ns
-        times = StepTimes(
+        times = MeasuredTimes(
             decided_ns=launched.decided_ns,
             started_ns=ended_ns - max(busy_ns, 1),
             ended_ns=ended_ns,

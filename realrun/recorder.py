@@ -8,10 +8,11 @@ from sim.core.request import RequestSpec
 from sim.engine.decision import decode_crc, describe_decision
 from sim.engine.records import RequestRecord, StepState
 from sim.runlog.json_lines import Line
-from sim.runlog.run_log_file import request_line
+from sim.runlog.lines import StepTimes, step_line
+from sim.runlog.run_log_file import measured_request_line
 
 
-class StepTimes(NamedTuple):
+class MeasuredTimes(NamedTuple):
     """When things happened in one step, on the run's clock, and what they cost the host.
 
     Attributes:
@@ -47,7 +48,7 @@ class StepRecord(NamedTuple):
 
     Attributes:
         batch, state: what was decided.
-        times: see StepTimes.
+        times: see MeasuredTimes.
         looks_ns: looks since the last step that found nothing to launch.
         padded_rows: rows of the recorded pass it ran through, 0 if eager.
         max_decode_ctx: longest context among the decode rows.
@@ -55,7 +56,7 @@ class StepRecord(NamedTuple):
 
     batch: Batch
     state: StepState
-    times: StepTimes
+    times: MeasuredTimes
     looks_ns: tuple[int, ...]
     padded_rows: int
     max_decode_ctx: int
@@ -99,7 +100,7 @@ class Recorder:
         for number, step in enumerate(self._steps):
             yield _step_line(number, step)
         for rid in self._specs:
-            line = request_line(self._records[rid], self._token_ns[rid])
+            line = measured_request_line(self._records[rid], self._token_ns[rid])
             if rid in self.output_ids:
                 line["output_ids"] = self.output_ids[rid]
             yield line
@@ -107,25 +108,22 @@ class Recorder:
 
 def _step_line(number: int, step: StepRecord) -> Line:
     times = step.times
-    return {
-        "kind": "step",
-        "replica": 0,
-        "step": number,
-        "t_decided_ns": times.decided_ns,
-        "t_start_ns": times.started_ns,
-        "t_end_ns": times.ended_ns,
-        "t_known_ns": times.known_ns,
-        "host_ns": times.host_ns,
-        "forward_ns": times.forward_ns,
-        "idle_ns": times.idle_ns,
-        "schedule_ns": times.schedule_ns,
-        "plan_ns": times.plan_ns,
-        "launch_ns": times.launch_ns,
-        "sample_ns": times.sample_ns,
-        "read_back_ns": times.read_back_ns,
-        "looks_ns": list(step.looks_ns),
-        "padded_rows": step.padded_rows,
-        "max_decode_ctx": step.max_decode_ctx,
-        "slots": step.state.slots,
-        **describe_decision(step.batch, step.state, decode_crc(step.batch)),
-    }
+    return step_line(
+        number,
+        StepTimes(times.decided_ns, times.started_ns, times.ended_ns, times.host_ns),
+        describe_decision(step.batch, step.state, decode_crc(step.batch)),
+        measured={
+            "t_known_ns": times.known_ns,
+            "forward_ns": times.forward_ns,
+            "idle_ns": times.idle_ns,
+            "schedule_ns": times.schedule_ns,
+            "plan_ns": times.plan_ns,
+            "launch_ns": times.launch_ns,
+            "sample_ns": times.sample_ns,
+            "read_back_ns": times.read_back_ns,
+            "looks_ns": list(step.looks_ns),
+            "padded_rows": step.padded_rows,
+            "max_decode_ctx": step.max_decode_ctx,
+            "slots": step.state.slots,
+        },
+    )

@@ -24,12 +24,10 @@ from sim.families import build_engine
 from sim.runlog.json_lines import Line
 from sim.scenario.build import (
     placed,
-    policy_error,
     scheduler_config_with_pool,
+    user_code_error,
 )
 from sim.scenario.load import LoadedScenario
-from sim.scenario.schema import host_cache_of
-from sim.vllm.section import VllmSection
 from sim.workload.build import build_workload
 from sim.workload.workload import Workload
 
@@ -85,8 +83,9 @@ def servable_workload(loaded: LoadedScenario) -> Workload:
         raise loaded.error(("model",), "is required to run for real")
     if scenario.replicas != 1:
         raise loaded.error(("replicas",), f"a real run serves 1, not {scenario.replicas}")
-    if host_cache_of(scenario) is not None:
-        raise loaded.error(("scheduler", "host_cache"), "the real runner has no host tier")
+    if (obstacle := scenario.scheduler.check_real_run()) is not None:
+        key, reason = obstacle
+        raise loaded.error(("scheduler", key), reason)
     with _about(loaded, scenario.scheduler.page_key):
         check_page_size(scenario.scheduler.page_size)
     with placed(loaded):
@@ -213,14 +212,12 @@ def _config(loaded: LoadedScenario, model: PagedModel, pool_tokens: int) -> Serv
             ("scheduler", key),
             f"{longest} is more than the {model.max_positions} positions of {model.shape.name}",
         )
-    if isinstance(section, VllmSection) and longest is None:
-        # In a simulation as long as the pool; here what the model can is known.
-        limit = {"max_model_len": min(pool_tokens, model.max_positions)}
-        section = section.model_copy(update=limit)
-        scenario = scenario.model_copy(update={"scheduler": section})
+    # In a simulation a request may be as long as the pool; here what the model can is known.
+    section = section.with_longest_request(min(pool_tokens, model.max_positions))
+    scenario = scenario.model_copy(update={"scheduler": section})
     with placed(loaded):
         return scheduler_config_with_pool(
-            scenario, pool_tokens, base_dir=loaded.base_dir, fail=policy_error(loaded)
+            scenario, pool_tokens, base_dir=loaded.base_dir, fail=user_code_error(loaded)
         )
 
 

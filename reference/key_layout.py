@@ -4,17 +4,13 @@ from typing import NamedTuple, get_args
 
 from pydantic import BaseModel
 
+from sim.families import FAMILIES
 from sim.latency.config import LatencyConfig
 from sim.scenario.report_section import Plot, ReportSection
 from sim.scenario.router_section import RouterConfig
 from sim.scenario.schema import Scenario, SloSection
 from sim.scenario.sweep_section import Draw, RandomSection, SweepSection
 from sim.scenario.tune_section import IntRange, TuneSection, UniformRange
-from sim.sglang.section.admission import AdmissionConfig
-from sim.sglang.section.fairness import FairnessConfig
-from sim.sglang.section.host_cache import HostCacheSection
-from sim.sglang.section.scheduler import SchedulerSection
-from sim.vllm.section import VllmSection
 from sim.workload.arrivals import Arrivals, ThinkTime
 from sim.workload.config import MixPart, SystemPrompts, WorkloadConfig
 from sim.workload.lengths import LengthDistribution
@@ -48,6 +44,18 @@ def _models(annotation: object) -> list[type[BaseModel]]:
     return [model for part in get_args(annotation) for model in _models(part)]
 
 
+def _family_page(name: str) -> KeyPage:
+    """The scheduler section of a family, then the sections inside it by their keys."""
+    title = f"scheduler, family {name}"
+    model = FAMILIES[name].section()
+    inside = [
+        Section(key.replace("_", " "), tuple(models))
+        for key, field in model.model_fields.items()
+        if (models := _models(field.annotation))
+    ]
+    return KeyPage(f"scheduler-{name}", f"Keys of {title}", (Section(title, (model,)), *inside))
+
+
 PAGES = (
     KeyPage(
         "scenario",
@@ -70,21 +78,7 @@ PAGES = (
         ),
     ),
     KeyPage("latency", "Keys of latency", (_section("latency", LatencyConfig),)),
-    KeyPage(
-        "scheduler-sglang",
-        "Keys of scheduler, family sglang",
-        (
-            _section("scheduler, family sglang", SchedulerSection),
-            _section("fairness", FairnessConfig),
-            _section("admission", AdmissionConfig),
-            _section("host cache", HostCacheSection),
-        ),
-    ),
-    KeyPage(
-        "scheduler-vllm",
-        "Keys of scheduler, family vllm",
-        (_section("scheduler, family vllm", VllmSection),),
-    ),
+    *map(_family_page, FAMILIES),
     KeyPage("router", "Keys of router", (_section("router", RouterConfig),)),
     KeyPage(
         "sweep",

@@ -6,10 +6,11 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
+import click
 import typer
 
 from sim.command_line import new_app, run_app, use_one_blas_thread, with_tracebacks
-from sim.workload.results.names import ResultFormat
+from sim.families import RESULT_FORMATS
 
 app = new_app("Simulate an LLM serving scheduler: scenarios in, latencies and decisions out.")
 
@@ -112,7 +113,12 @@ def import_command(
     ],
     out: Annotated[Path, typer.Option(help="folder for workload, measured run and scenario")],
     format_: Annotated[
-        ResultFormat | None, typer.Option("--format", help="of the results; told by their content")
+        str | None,
+        typer.Option(
+            "--format",
+            click_type=click.Choice(list(RESULT_FORMATS)),
+            help="of the results; told by their content",
+        ),
     ] = None,
     template: Annotated[
         Path | None,

@@ -1,5 +1,6 @@
 """Finding and loading a user's own Python module: on the path, else in the scenario's folder."""
 
+import hashlib
 import importlib
 import sys
 from collections.abc import Iterator
@@ -22,6 +23,19 @@ def find_module(name: str, folder: Path) -> Path:
         InputError: there is no such module, or it has no source.
     """
     return _find(name, folder)[0]
+
+
+def source_hash(name: str, folder: Path) -> str:
+    """SHA-256, in hex, of the source of a module. The module is not run.
+
+    Raises:
+        InputError: the module cannot be found or read.
+    """
+    path = find_module(name.partition(":")[0], folder)
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
 
 
 def load_module(name: str, folder: Path) -> ModuleType:

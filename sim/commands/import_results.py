@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from sim.commands.import_formats import read_results, sniff
 from sim.commands.import_scenario import compose_scenario
 from sim.commands.import_table import import_table
 from sim.commands.output import print_line
@@ -15,9 +16,7 @@ from sim.report.files import make_directory
 from sim.runlog.measured import write_measured
 from sim.workload.build import build_workload
 from sim.workload.config import TraceConfig
-from sim.workload.results.formats import read_results, sniff
 from sim.workload.results.model import ImportedRequest, ImportedRun, ReadOptions
-from sim.workload.results.names import ResultFormat
 from sim.workload.results.write import in_order, measured_of, write_workload
 from sim.workload.stats import WorkloadStats, workload_stats
 
@@ -38,7 +37,7 @@ class ImportOptions:
     """
 
     out: Path
-    format: ResultFormat | None
+    format: str | None
     template: Path | None
     read: ReadOptions
 

@@ -7,10 +7,11 @@ from pathlib import Path
 from textwrap import wrap
 from typing import Any, NamedTuple
 
-from sim.commands.import_scheduler import differing, pairs, scheduler_section
+from sim.families import DEFAULT_FAMILY, FAMILIES, family_of_server
 from sim.latency.shape_files import model_table
 from sim.scenario.load import load_scenario, load_scenario_text
 from sim.scenario.yaml_writer import yaml_text
+from sim.server_section import ServerSection, setting_pairs
 from sim.workload.results.model import ImportedRequest, ServerFacts
 
 _TRAFFIC = {"kind": "trace", "format": "servetwin", "path": "workload.jsonl.gz"}
@@ -89,10 +90,12 @@ def _account(
         f"From {source.name}: {len(requests)} requests, as measured in measured.jsonl.gz beside"
         " this file."
     )
-    if facts.engine:
-        yield f"The server is taken for one of {'vLLM' if facts.engine == 'vllm' else 'SGLang'}."
+    family = family_of_server(facts.engines)
+    if family is not None:
+        yield f"The server is taken for one of {family.title}."
     else:
-        yield "They do not say whose server it was: that it follows SGLang's rules is a guess."
+        guess = f"that it follows {FAMILIES[DEFAULT_FAMILY].title}'s rules is a guess"
+        yield f"They do not say whose server it was: {guess}."
     told = {"model": facts.model, **facts.told} if facts.model else facts.told
     if told:
         yield "It says: " + ", ".join(f"{key} {value}" for key, value in told.items()) + "."
@@ -104,7 +107,8 @@ def _placeholders(
     data: dict[str, Any] = {}
     if (model := _known_model(facts.model)) is not None:
         data["model"] = model
-    section = scheduler_section(facts, requests)
+    family = family_of_server(facts.engines) or FAMILIES[DEFAULT_FAMILY]
+    section = family.imported_section(facts.scheduler, _sizes(requests))
     hints = [_Hint("latency", _LATENCY_HINT)]
     hints += [_Hint("scheduler", text) for text in section.hints]
     return {**data, "latency": dict(_LATENCY), "scheduler": section.settings}, hints
@@ -122,11 +126,33 @@ def _of_template(
     latency = data["latency"]
     if isinstance(latency, dict) and isinstance(latency.get("path"), str):
         data["latency"] = {**latency, "path": _from_out(latency["path"], base_dir, out)}
-    others = differing(facts, loaded.scenario.scheduler.model_dump())
+    others = _differing(facts, loaded.scenario.scheduler)
     hints = [_Hint("latency", f"Of {template.name}: everything but the traffic.")]
     if others:
-        hints.append(_Hint("scheduler", f"The results say otherwise: {pairs(others)}."))
+        hints.append(_Hint("scheduler", f"The results say otherwise: {setting_pairs(others)}."))
     return data, hints
+
+
+def _differing(facts: ServerFacts, section: ServerSection) -> dict[str, object]:
+    """What the results tell otherwise than a section of the same family."""
+    family = family_of_server(facts.engines) or FAMILIES[DEFAULT_FAMILY]
+    if not isinstance(section, family.section()):
+        return {}
+    settings = section.model_dump()
+    return {
+        key: value
+        for key, value in facts.scheduler.items()
+        if key in settings and settings[key] != value
+    }
+
+
+def _sizes(requests: Sequence[ImportedRequest]) -> list[int]:
+    """Tokens of each request with as much output as it may have."""
+    return [
+        (request.prompt_tokens or 0) + max(request.output_tokens or 0, request.max_new_tokens or 0)
+        for request in requests
+        if request.has_lengths
+    ]
 
 
 def _from_out(path: str, base_dir: Path, out: Path) -> str:

@@ -6,12 +6,11 @@ from sim.core.units import NS_PER_MS, NS_PER_S
 from sim.report.numbers import number
 from sim.report.text_table import aligned
 from sim.workload.results.model import ImportedRequest
-from sim.workload.results.names import ResultFormat
 from sim.workload.stats import WorkloadStats
 
 
 def import_table(
-    format_: ResultFormat, requests: Sequence[ImportedRequest], stats: WorkloadStats
+    format_: str, requests: Sequence[ImportedRequest], stats: WorkloadStats
 ) -> list[str]:
     """Lines of a table; latencies of the requests that finished, as `calibrate validate` has them.
 

@@ -12,7 +12,7 @@ from sim.commands.result_files import ResultFiles
 from sim.commands.sweep_point import run_point
 from sim.commands.tune_results import error_of, launch_of, results_of
 from sim.core.errors import InputError
-from sim.engine.launch_command import Launch
+from sim.launch_command import LaunchCommand
 from sim.report.files import make_directory
 from sim.report.progress import Progress
 from sim.report.sweep_files import remove_results
@@ -133,7 +133,7 @@ def _plan_in_words(plan: TunePlan, num_points: int) -> str:
     return f"{text}: a search{'' if num is None else f' of {num:,} settings'}"
 
 
-def _print(results: TuneResults, launch: Launch | None, *, json: bool) -> None:
+def _print(results: TuneResults, launch: LaunchCommand | None, *, json: bool) -> None:
     if json:
         print_line(tune_json(results, launch).rstrip())
         return

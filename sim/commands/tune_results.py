@@ -4,16 +4,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from sim.engine.launch_command import Launch
+from sim.families import FAMILIES
+from sim.launch_command import LaunchCommand
 from sim.report.tune_results import METRICS, TrialResult, TuneResults
-from sim.sglang.launch_flags import sglang_launch
 from sim.sweep.plan import canonical
 from sim.sweep.tune import Trial
 from sim.sweep.tune_plan import TunePlan
-from sim.vllm.launch_flags import vllm_launch
-from sim.vllm.section import VllmSection
 
-# The section whose keys SGLang may have flags for.
+# The section whose keys a server may have flags for.
 _OURS = "scheduler"
 
 
@@ -62,7 +60,9 @@ def error_of(trial: Trial) -> str | None:
     return trial.message or next(messages, None)
 
 
-def launch_of(plan: TunePlan, trials: Sequence[Trial], results: TuneResults) -> Launch | None:
+def launch_of(
+    plan: TunePlan, trials: Sequence[Trial], results: TuneResults
+) -> LaunchCommand | None:
     """How the winner is launched; what is not the scheduler's has no flag."""
     if results.winner is None:
         return None
@@ -70,10 +70,7 @@ def launch_of(plan: TunePlan, trials: Sequence[Trial], results: TuneResults) -> 
     scheduler = plan.plan.vary(settings).scenario.scheduler
     parts = {key: key.partition(".") for key in plan.space.axes}
     searched = [rest for top, _, rest in parts.values() if top == _OURS]
-    if isinstance(scheduler, VllmSection):
-        launch = vllm_launch(scheduler, searched)
-    else:
-        launch = sglang_launch(scheduler, searched)
+    launch = FAMILIES[scheduler.family].launch_command(scheduler, searched)
     elsewhere = [
         f"{key}={canonical(results.winner.settings[key])}"
         for key, (top, _, _) in parts.items()

@@ -6,8 +6,8 @@ from typing import Any
 
 from simpy.events import Event
 
-from sim.des.boundary import ARRIVAL, Boundary, Clock
-from sim.des.journal import Journal
+from sim.des.clock import ARRIVAL, Clock, TimedEvent
+from sim.des.simulation_log import SimulationLog
 from sim.workload.workload import ScriptedRequest, Turn
 
 Submit = Callable[[ScriptedRequest], None]
@@ -19,17 +19,17 @@ def open_loop(env: Clock, requests: Iterator[ScriptedRequest], submit: Submit) -
     for request in requests:
         arrival_ns = request.spec.arrival_ns
         if arrival_ns > env.now_ns:
-            yield Boundary(env, arrival_ns - env.now_ns, ARRIVAL)
+            yield TimedEvent(env, arrival_ns - env.now_ns, ARRIVAL)
         submit(request)
 
 
-def closed_loop(env: Clock, turns: Sequence[Turn], submit: Submit, journal: Journal) -> Wait:
+def closed_loop(env: Clock, turns: Sequence[Turn], submit: Submit, log: SimulationLog) -> Wait:
     """A client sends its next request a think time after its last one is over."""
     for turn in turns:
         if turn.think_ns:
             yield env.timeout(turn.think_ns)
         spec = replace(turn.request.spec, arrival_ns=env.now_ns)
         over = env.event()
-        journal.when_over(spec.rid, over)
+        log.when_over(spec.rid, over)
         submit(replace(turn.request, spec=spec))
         yield over

@@ -7,11 +7,11 @@ from typing import Any
 
 from sim.core.garbage import rare_collections
 from sim.des.arrivals import closed_loop, open_loop
-from sim.des.boundary import Clock
-from sim.des.journal import Journal, Watcher
+from sim.des.clock import Clock
 from sim.des.routers.router import Router
 from sim.des.routers.simple import RoundRobin
 from sim.des.server import Server
+from sim.des.simulation_log import SimulationLog, Watcher
 from sim.engine.page_pool import PageCounts, PagePool
 from sim.engine.scripted import ScriptedExecutor
 from sim.engine.server_config import ServerConfig
@@ -70,10 +70,10 @@ def simulate(
     options = options or RunOptions()
     replicas = len(latencies)
     decisions = DecisionLog(options.decisions, replicas) if options.decisions else None
-    journal = Journal(decisions, options.watcher)
+    reports = SimulationLog(decisions, options.watcher)
     env = Clock()
     servers = [
-        _server(env, replica, config, latency, journal, options)
+        _server(env, replica, config, latency, reports, options)
         for replica, latency in enumerate(latencies)
     ]
     router = router or RoundRobin()
@@ -84,7 +84,7 @@ def simulate(
     clients = workload.clients()
     env.process(open_loop(env, workload.arrivals(), submit))
     for turns in clients:
-        env.process(closed_loop(env, turns, submit, journal))
+        env.process(closed_loop(env, turns, submit, reports))
     for server in servers:
         server.start(
             overlaps=config.overlaps,
@@ -103,7 +103,7 @@ def simulate(
             **_host_meta(config),
             "simulated_steps": sum(server.num_steps for server in servers),
         }
-        log = journal.builder.build((server.engine.clock for server in servers), meta)
+        log = reports.builder.build((server.engine.clock for server in servers), meta)
         if decisions is not None:
             decisions.close(log)
     finally:
@@ -123,7 +123,7 @@ def _server(
     replica: int,
     config: ServerConfig,
     latency: LatencyModel,
-    journal: Journal,
+    reports: SimulationLog,
     options: RunOptions,
 ) -> Server:
     executor = ScriptedExecutor()
@@ -134,5 +134,5 @@ def _server(
         engine=build_engine(config, pool=pool, executor=executor),
         executor=executor,
         latency=latency,
-        journal=journal,
+        reports=reports,
     )

@@ -12,11 +12,11 @@ from simpy.events import Event
 
 from sim.core.batch import Batch
 from sim.core.request import RequestSpec
-from sim.des.boundary import Boundary, Clock, step_begin, step_end
-from sim.des.flight import Flight
-from sim.des.glide import Glide
-from sim.des.journal import Journal
-from sim.des.timeline import Steps, overlapped_steps, serial_steps
+from sim.des.clock import Clock, TimedEvent, step_begin, step_end
+from sim.des.decode_wait import DecodeWait
+from sim.des.simulation_log import SimulationLog
+from sim.des.step_in_flight import StepInFlight
+from sim.des.timeline import UpcomingSteps, overlapped_steps, serial_steps
 from sim.engine.core import EngineCore
 from sim.engine.records import Decided, StepState
 from sim.engine.scripted import ScriptedExecutor
@@ -39,7 +39,7 @@ class Server:
         engine: EngineCore,
         executor: ScriptedExecutor,
         latency: LatencyModel,
-        journal: Journal,
+        reports: SimulationLog,
     ) -> None:
         self.env = env
         self.replica = replica
@@ -48,10 +48,10 @@ class Server:
         self.num_steps = 0
         self._executor = executor
         self._latency = latency
-        self._journal = journal
+        self._reports = reports
         self._arrived = env.event()
-        self._glide: Glide | None = None
-        self._at_the_door: list[RequestSpec] = []
+        self._wait: DecodeWait | None = None
+        self._arrived_while_waiting: list[RequestSpec] = []
         self._check: Check | None = None
         self._fast_forward = True
         self._clients_react = False
@@ -60,7 +60,7 @@ class Server:
     @property
     def num_unfinished(self) -> int:
         """Requests that came here and are not over, for the router."""
-        return len(self.engine.requests) + len(self._at_the_door)
+        return len(self.engine.requests) + len(self._arrived_while_waiting)
 
     def start(
         self, *, overlaps: bool, fast_forward: bool, clients_react: bool, check: Check | None
@@ -82,18 +82,18 @@ class Server:
     def submit(self, request: ScriptedRequest) -> None:
         """A request arrives now."""
         spec = request.spec
-        self._journal.submitted(spec, self.replica)
+        self._reports.submitted(spec, self.replica)
         rejection = self.engine.rejection(spec)
         if rejection is not None:
-            self._journal.over([rejection], self.env.now_ns)
+            self._reports.over([rejection], self.env.now_ns)
             return
         self._executor.add(spec.rid, request.script, ignore_eos=spec.ignore_eos)
-        if self._glide is None:
+        if self._wait is None:
             self._enter(spec)
             return
-        self._at_the_door.append(spec)
-        if len(self._at_the_door) == 1:
-            self._glide.cut_short()
+        self._arrived_while_waiting.append(spec)
+        if len(self._arrived_while_waiting) == 1:
+            self._wait.cut_short()
 
     def _enter(self, spec: RequestSpec) -> None:
         self.engine.submit(spec)
@@ -111,70 +111,79 @@ class Server:
             if decided.batch is None or decided.state is None:
                 yield from self._sleep(decided.wakes_ns)
                 continue
-            flight = self._launch(decided.batch, decided.state, device_free_ns=0)
-            yield from self._pass(flight, flight.end_ns)
-            self._finish(flight)
+            step = self._launch(decided.batch, decided.state, device_free_ns=0)
+            yield from self._pass(step, step.end_ns)
+            self._finish(step)
 
     def _overlap(self) -> Wait:
-        """Overlap: a step is decided while the one before runs, its result not yet known."""
+        """Overlap: a step is decided while the one before runs, its result not yet known.
+
+            host    | decide k+1, prepare it |  wait  | take in k, decide k+2, ...
+            device  | step k ..........................| step k+1 ......................
+                    ^ decided_ns             ^ ready_ns ^ start_ns of k+1
+
+        Step k+1 starts when the host is ready and step k has ended. Then the result of step k is
+        taken in, and the next decision follows at the same instant.
+        """
         env = self.env
-        flying: Flight | None = None
+        running: StepInFlight | None = None
         while True:
             if self._must_settle:
                 yield self._settled()
-            if flying is not None:
-                time_passed = yield from self._pass(flying, env.now_ns)
+            if running is not None:
+                time_passed = yield from self._pass(running, env.now_ns)
                 if time_passed and self._must_settle:
                     yield self._settled()
             decided = self._decide()
-            flight = None
+            step = None
             if decided.batch is not None and decided.state is not None:
-                free_ns = flying.end_ns if flying is not None else 0
-                flight = self._launch(decided.batch, decided.state, device_free_ns=free_ns)
-            if flying is not None:
-                known_ns = flight.start_ns if flight is not None else flying.end_ns
+                free_ns = running.end_ns if running is not None else 0
+                step = self._launch(decided.batch, decided.state, device_free_ns=free_ns)
+            if running is not None:
+                known_ns = step.start_ns if step is not None else running.end_ns
                 if not env.skip_to(known_ns):
                     yield self._at(known_ns)
-                self._finish(flying)
-            elif flight is not None:
-                if not env.skip_to(flight.ready_ns):
-                    yield self._at(flight.ready_ns)
+                self._finish(running)
+            elif step is not None:
+                if not env.skip_to(step.ready_ns):
+                    yield self._at(step.ready_ns)
             else:
                 yield from self._sleep(decided.wakes_ns)
-            flying = flight
+            running = step
 
     # ---- one step ------------------------------------------------------------------------------
 
     def _decide(self) -> Decided:
         decided = self.engine.begin_step(self.env.now_ns)
         if decided.over:
-            self._journal.over(decided.over, self.env.now_ns)
+            self._reports.over(decided.over, self.env.now_ns)
         return decided
 
-    def _launch(self, batch: Batch, state: StepState, device_free_ns: int) -> Flight:
+    def _launch(self, batch: Batch, state: StepState, device_free_ns: int) -> StepInFlight:
         features = step_features(batch)
         time = self._latency.step_ns(features)
         self._latency.consume(1)
-        return Flight(
+        return StepInFlight(
+            self.replica,
             batch,
-            features,
             state,
+            features,
             decided_ns=self.env.now_ns,
             device_free_ns=device_free_ns,
             time=time,
         )
 
-    def _pass(self, flight: Flight, next_decision_ns: int) -> Generator[Event, Any, bool]:
+    def _pass(self, step: StepInFlight, next_decision_ns: int) -> Generator[Event, Any, bool]:
         """Wait for the next decision that may differ, taking the steps before it.
 
         Args:
-            flight: the only launch in flight. Grows by the steps taken.
+            step: the only step in flight. Grows by the steps taken.
             next_decision_ns: when the next step is decided.
 
         Returns:
             Whether time passed.
         """
-        steps = self._plan(flight, next_decision_ns)
+        steps = self._plan(step, next_decision_ns)
         if steps is None:
             if next_decision_ns <= self.env.now_ns:
                 return False
@@ -183,17 +192,17 @@ class Server:
             return True
         num_steps = steps.num_steps
         if not self.env.skip_to(int(steps.decided_ns[-1])):
-            glide = self._glide = Glide(self.env, steps.decided_ns, self._end_priority)
-            yield glide.landing
-            self._glide = None
-            num_steps = glide.num_steps
+            wait = self._wait = DecodeWait(self.env, steps.decided_ns, self._end_priority)
+            yield wait.end
+            self._wait = None
+            num_steps = wait.num_steps
         if num_steps:
-            self._take(flight, steps, num_steps)
-        while self._at_the_door:
-            self._enter(self._at_the_door.pop(0))
+            self._take(step, steps, num_steps)
+        while self._arrived_while_waiting:
+            self._enter(self._arrived_while_waiting.pop(0))
         return True
 
-    def _plan(self, flight: Flight, next_decision_ns: int) -> Steps | None:
+    def _plan(self, step: StepInFlight, next_decision_ns: int) -> UpcomingSteps | None:
         """The steps that must follow if no request arrives; None if the next may differ."""
         if not self._fast_forward:
             return None
@@ -202,43 +211,44 @@ class Server:
             num_steps = min(num_steps, self._executor.steps_to_finish() - 1)
         if num_steps <= 0:
             return None
-        times = self._latency.decode_run_ns(flight.features.next_decode(), num_steps)
+        times = self._latency.decode_run_ns(step.features.next_decode(), num_steps)
         if self._overlaps:
-            steps = overlapped_steps(next_decision_ns, flight.end_ns, *times)
+            steps = overlapped_steps(next_decision_ns, step.end_ns, *times)
         else:
-            steps = serial_steps(flight.end_ns, *times)
+            steps = serial_steps(step.end_ns, *times)
         return steps.decided_before(self.engine.next_aging_ns)
 
-    def _take(self, flight: Flight, steps: Steps, num_steps: int) -> None:
-        """The first of these steps were launched, and all but the last ended."""
+    def _take(self, step: StepInFlight, steps: UpcomingSteps, num_steps: int) -> None:
+        """The first `num_steps` of these steps were launched; all of them but the last ended."""
         state = self.engine.state()
         run = self.engine.fast_forward(steps.known_ns[:num_steps])
-        self._executor.execute(flight.batch, num_steps)
+        self._executor.execute(step.batch, num_steps)
         self._latency.consume(num_steps)
-        flight.extend(steps, run, state)
+        step.extend(steps, run, state)
 
-    def _finish(self, flight: Flight) -> None:
-        self._journal.stepped(flight.as_run(self.replica, self.num_steps))
-        self.num_steps += flight.num_steps
-        output = self._executor.execute(flight.batch)
-        records = self.engine.end_step(flight.batch, output, self.env.now_ns)
-        self._journal.over(records, self.env.now_ns)
+    def _finish(self, step: StepInFlight) -> None:
+        step.first_step = self.num_steps
+        self.num_steps += step.num_steps
+        self._reports.stepped(step)
+        output = self._executor.execute(step.batch)
+        records = self.engine.end_step(step.batch, output, self.env.now_ns)
+        self._reports.over(records, self.env.now_ns)
         if self._check is not None:
             self._check(self.engine)
 
     # ---- waiting -------------------------------------------------------------------------------
 
-    def _at(self, time_ns: int) -> Boundary:
-        return Boundary(self.env, time_ns - self.env.now_ns, self._end_priority)
+    def _at(self, time_ns: int) -> TimedEvent:
+        return TimedEvent(self.env, time_ns - self.env.now_ns, self._end_priority)
 
     @property
     def _must_settle(self) -> bool:
-        """Clients may react to what just happened, and somebody has yet to act at this instant."""
+        """Clients may react to what just happened, and other events of this instant are due."""
         return self._clients_react and not self.env.skip_to(self.env.now_ns)
 
-    def _settled(self) -> Boundary:
+    def _settled(self) -> TimedEvent:
         """Everything else of this instant has happened."""
-        return Boundary(self.env, 0, self._begin_priority)
+        return TimedEvent(self.env, 0, self._begin_priority)
 
     def _sleep(self, wakes_ns: int | None) -> Wait:
         """Wait for work, or for the time from which the work that waits may start."""

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 Int64 = NDArray[np.int64]
 
 
-class Steps(NamedTuple):
-    """Further steps after one in flight; int64 ns.
+class UpcomingSteps(NamedTuple):
+    """Decode steps that follow the one in flight; int64 ns.
 
     Attributes:
         decided_ns: when each is decided, and the one after the last; shape [num_steps + 1].
@@ -30,17 +30,19 @@ class Steps(NamedTuple):
     def num_steps(self) -> int:
         return len(self.ends_ns)
 
-    def decided_before(self, time_ns: int) -> "Steps | None":
+    def decided_before(self, time_ns: int) -> "UpcomingSteps | None":
         """Those of the steps that are decided before `time_ns`; None if none is."""
         if time_ns > self.decided_ns[-2]:
             return self
         num_steps = int(self.decided_ns[:-1].searchsorted(time_ns, side="left"))
         if not num_steps:
             return None
-        return Steps(self.decided_ns[: num_steps + 1], *(times[:num_steps] for times in self[1:]))
+        return UpcomingSteps(
+            self.decided_ns[: num_steps + 1], *(times[:num_steps] for times in self[1:])
+        )
 
 
-def serial_steps(end_ns: int, device_ns: Int64, host_ns: Int64) -> Steps:
+def serial_steps(end_ns: int, device_ns: Int64, host_ns: Int64) -> UpcomingSteps:
     """Normal scheduling: t(i) = e(i-1), s(i) = t(i) + h(i).
 
     Args:
@@ -49,10 +51,12 @@ def serial_steps(end_ns: int, device_ns: Int64, host_ns: Int64) -> Steps:
         host_ns: host time of each further step; shape [num_steps].
     """
     decided = end_ns + _cumulated(device_ns + host_ns)
-    return Steps(decided, decided[:-1] + host_ns, decided[1:], host_ns, decided[:-1])
+    return UpcomingSteps(decided, decided[:-1] + host_ns, decided[1:], host_ns, decided[:-1])
 
 
-def overlapped_steps(decided_ns: int, end_ns: int, device_ns: Int64, host_ns: Int64) -> Steps:
+def overlapped_steps(
+    decided_ns: int, end_ns: int, device_ns: Int64, host_ns: Int64
+) -> UpcomingSteps:
     """Overlap scheduling: s(i) = max(t(i) + h(i), e(i-1)), and t(i+1) = s(i).
 
     The result of step i-1 is taken in, and the next decision made, once step i is launched and
@@ -70,7 +74,7 @@ def overlapped_steps(decided_ns: int, end_ns: int, device_ns: Int64, host_ns: In
     starts[0] = max(decided_ns + int(host_ns[0]), end_ns)
     np.maximum(host_ns[1:], device_ns[:-1], out=starts[1:])
     starts.cumsum(out=starts)
-    return Steps(decided, starts, starts + device_ns, host_ns, starts)
+    return UpcomingSteps(decided, starts, starts + device_ns, host_ns, starts)
 
 
 def _cumulated(durations_ns: Int64) -> Int64:

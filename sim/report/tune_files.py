@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from sim.core.atomic import atomic_path
-from sim.engine.launch_command import Launch
+from sim.launch_command import LaunchCommand
 from sim.report.confidence import MeanInterval
 from sim.report.sweep_files import write_csv
 from sim.report.tune_results import METRICS, Difference, TrialResult, TuneResults
 
 
-def tune_json(results: TuneResults, launch: Launch | None) -> str:
+def tune_json(results: TuneResults, launch: LaunchCommand | None) -> str:
     """Equal results give equal text.
 
     Args:
@@ -40,7 +40,7 @@ def tune_json(results: TuneResults, launch: Launch | None) -> str:
     return json.dumps(content, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
 
 
-def write_tune_results(results: TuneResults, launch: Launch | None, folder: Path) -> None:
+def write_tune_results(results: TuneResults, launch: LaunchCommand | None, folder: Path) -> None:
     """Write both; results.json comes last: where it is, the other one is whole.
 
     Raises:

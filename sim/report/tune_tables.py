@@ -6,7 +6,7 @@ from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
-from sim.engine.launch_command import Launch
+from sim.launch_command import LaunchCommand
 from sim.report.confidence import MIN_RUNS, MeanInterval
 from sim.report.numbers import number
 from sim.report.sweep_tables import interval_text, short_names, value_text
@@ -105,7 +105,7 @@ def verdicts(results: TuneResults) -> list[str]:
     return lines
 
 
-def launch_lines(launch: Launch) -> list[str]:
+def launch_lines(launch: LaunchCommand) -> list[str]:
     """The command, bare, so that it can be pasted; then what it cannot say."""
     lines = [f"{launch.server}:", launch.command]
     if launch.apart:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from sim.core.request import RequestSpec, Status
 from sim.engine.records import RequestRecord
 from sim.engine.token_clock import TokenClock
-from sim.runlog.columns import NOT_YET_NS, RequestColumns, RunLog, StepColumns, TokenGaps
+from sim.runlog.columns import NOT_YET_NS, RequestColumns, RunLog, StepColumns, StepRow, TokenGaps
 from sim.runlog.row_buffer import RowBuffer
 from sim.runlog.steps import StepRun
 
@@ -37,7 +37,7 @@ class RunLogBuilder:
         self._row_of: dict[str, int] = {}
         self._submitted = RowBuffer(len(_KNOWN_AT_FIRST))
         self._over = RowBuffer(1 + len(_KNOWN_AT_LAST))
-        self._steps = RowBuffer(len(StepColumns.__slots__))
+        self._steps = RowBuffer(len(StepRow._fields))
         self.num_over = 0
 
     def submitted(self, spec: RequestSpec, prompt_tokens: int, replica: int) -> None:
@@ -78,41 +78,40 @@ class RunLogBuilder:
             num_loaded_tokens += row.num_loaded_tokens
         num_decode_rows = len(batch.decode_rids)
         num_steps, num_context_tokens = 1, batch.num_context_tokens
-        end_ns, device_ns, host_ns = run.end_ns, run.end_ns - run.start_ns, run.host_ns
+        end_ns, host_ns = run.end_ns, run.host_ns
+        device_ns = run.first_end_ns - run.start_ns
         free_tokens, used_token_steps = state.free_tokens, state.used_tokens
         if further is not None:
             num_further = further.run.num_steps
             num_steps += num_further
             num_context_tokens += num_decode_rows * num_further
-            end_ns = int(further.ends_ns[-1])
             device_ns += int((further.ends_ns - further.starts_ns).sum())
             host_ns += int(further.host_ns.sum())
             state, free_tokens = further.state, further.run.last_free_tokens
             not_evictable = state.free_tokens + state.used_tokens
             used_token_steps += not_evictable * num_further - further.run.free_token_steps
-        # In the order of StepColumns.
         self._steps.append(
-            (
-                run.replica,
-                num_steps,
-                run.start_ns,
-                end_ns,
-                batch.mode,
-                num_prefill_tokens,
-                num_cached_tokens,
-                num_loaded_tokens,
-                len(batch.prefill),
-                num_decode_rows,
-                num_context_tokens,
-                free_tokens,
-                state.evictable_tokens,
-                state.free_tokens + state.used_tokens - free_tokens,
-                state.host_used_tokens or 0,
-                used_token_steps,
-                state.slots,
-                state.queue,
-                device_ns,
-                host_ns,
+            StepRow(
+                replica=run.replica,
+                num_steps=num_steps,
+                t_start_ns=run.start_ns,
+                t_end_ns=end_ns,
+                mode=batch.mode,
+                num_prefill_tokens=num_prefill_tokens,
+                num_cached_tokens=num_cached_tokens,
+                num_loaded_tokens=num_loaded_tokens,
+                num_prefill_rows=len(batch.prefill),
+                num_decode_rows=num_decode_rows,
+                num_context_tokens=num_context_tokens,
+                free_tokens=free_tokens,
+                evictable_tokens=state.evictable_tokens,
+                used_tokens=state.free_tokens + state.used_tokens - free_tokens,
+                host_used_tokens=state.host_used_tokens or 0,
+                used_token_steps=used_token_steps,
+                running=state.slots,
+                queue=state.queue,
+                device_ns=device_ns,
+                host_ns=host_ns,
             )
         )
 
@@ -122,7 +121,9 @@ class RunLogBuilder:
             requests=RequestColumns(
                 self._rids, self._tenants, self._status, **self._request_columns()
             ),
-            steps=StepColumns(*self._steps.take_columns()),
+            steps=StepColumns(
+                **dict(zip(StepRow._fields, self._steps.take_columns(), strict=True))
+            ),
             token_gaps=_token_gaps(list(clocks)),
             meta=dict(meta),
         )

@@ -7,15 +7,16 @@ SGLang's side of the comparison (docs/decision-log.md).
 import heapq
 import json
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
-from typing import Any, TextIO, cast
+from typing import TextIO, cast
 
 from sim.core.atomic import atomic_path, check_target
-from sim.engine.decision import decode_crc, describe_decision
+from sim.engine.decision import decode_crc
 from sim.runlog.columns import RunLog
 from sim.runlog.json_lines import open_text, to_json_line
+from sim.runlog.lines import request_lines, step_lines
 from sim.runlog.steps import StepRun
 
 
@@ -71,59 +72,3 @@ def _scratch_file() -> AbstractContextManager[TextIO]:
 def _order(line: str) -> tuple[int, int]:
     step = json.loads(line)
     return step["t_start_ns"], step["replica"]
-
-
-def step_lines(run: StepRun, crc: int) -> Iterator[dict[str, Any]]:
-    """One mapping a step of the run."""
-    decided = describe_decision(run.batch, run.state, crc)
-    yield _step_line(run, 0, (run.decided_ns, run.start_ns, run.end_ns, run.host_ns), decided)
-    further = run.further
-    if further is None:
-        return
-    decided = describe_decision(run.batch, further.state, crc)
-    decided |= {"retracted": [], "preempted": [], "aborted": []}
-    not_evictable = further.state.free_tokens + further.state.used_tokens
-    times = zip(*(column.tolist() for column in further[:4]), strict=True)
-    after = zip(times, further.run.free_tokens().tolist(), further.run.ratio, strict=True)
-    for i, (times_ns, free, ratio) in enumerate(after, start=1):
-        decided["ctx"] += decided["n_decode"]
-        decided |= {"free": free, "used": not_evictable - free, "ratio": ratio}
-        yield _step_line(run, i, times_ns, decided)
-
-
-def _step_line(
-    run: StepRun, i: int, times_ns: tuple[int, ...], decided: dict[str, Any]
-) -> dict[str, Any]:
-    decided_ns, start_ns, end_ns, host_ns = times_ns
-    return {
-        "kind": "step",
-        "replica": run.replica,
-        "step": run.first_step + i,
-        "t_decided_ns": decided_ns,
-        "t_start_ns": start_ns,
-        "t_end_ns": end_ns,
-        "host_ns": host_ns,
-        **decided,
-    }
-
-
-def request_lines(log: RunLog) -> Iterator[dict[str, object]]:
-    """One mapping a request; times that never came are null."""
-    requests = log.requests
-    for i, rid in enumerate(requests.rid):
-        arrival_ns = int(requests.arrival_ns[i])
-        first_token_ns, finish_ns = int(requests.first_token_ns[i]), int(requests.finish_ns[i])
-        host = {"host_cached_at_admit": int(requests.host_cached_tokens[i])}
-        yield {
-            "kind": "req",
-            "rid": rid,
-            "replica": int(requests.replica[i]),
-            "arrival_ns": arrival_ns,
-            "ttft_ns": first_token_ns - arrival_ns if first_token_ns >= 0 else None,
-            "finish_ns": finish_ns if finish_ns >= 0 else None,
-            "cached_at_admit": int(requests.cached_tokens[i]),
-            **(host if log.has_host_tier else {}),
-            "retractions": int(requests.retractions[i]),
-            "preemptions": int(requests.preemptions[i]),
-            "status": requests.status[i],
-        }

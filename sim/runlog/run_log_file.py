@@ -13,6 +13,7 @@ from sim.core.atomic import atomic_path
 from sim.core.errors import InputError
 from sim.engine.records import RequestRecord
 from sim.runlog.json_lines import Line, numbered_lines, open_text, to_json_line
+from sim.runlog.lines import RequestFacts, request_line, time_or_null
 
 SCHEMA = 1
 
@@ -85,33 +86,33 @@ def write_run_log(path: Path, meta: Mapping[str, object], lines: Iterable[Line])
         file.write(to_json_line({"kind": "end", "lines": num_lines}))
 
 
-def request_line(record: RequestRecord, token_ns: Sequence[int]) -> Line:
+def measured_request_line(record: RequestRecord, token_ns: Sequence[int]) -> Line:
     """The line of a request that is over, whose tokens came at these times."""
     spec = record.spec
-    return {
-        "kind": "req",
-        "rid": spec.rid,
-        "replica": 0,
-        "tenant": spec.tenant,
-        "priority": spec.priority or 0,
-        "arrival_ns": spec.arrival_ns,
-        "scheduled_ns": _time(record.scheduled_ns),
-        "ttft_ns": token_ns[0] - spec.arrival_ns if token_ns else None,
-        "finish_ns": _time(record.finish_ns),
-        "prompt_tokens": record.prompt_tokens,
-        "cached_at_admit": record.cached_tokens,
-        "output_tokens": record.output_tokens,
-        "retractions": record.retractions,
-        "preemptions": record.preemptions,
-        "aged": record.aged,
-        "status": record.status.value,
-        "token_ns": list(token_ns),
-    }
-
-
-def _time(time_ns: int) -> int | None:
-    """Null is a time that never came."""
-    return time_ns if time_ns >= 0 else None
+    facts = RequestFacts(
+        rid=spec.rid,
+        replica=0,
+        arrival_ns=spec.arrival_ns,
+        first_token_ns=token_ns[0] if token_ns else -1,
+        finish_ns=record.finish_ns,
+        cached_tokens=record.cached_tokens,
+        host_cached_tokens=None,
+        retractions=record.retractions,
+        preemptions=record.preemptions,
+        status=record.status.value,
+    )
+    return request_line(
+        facts,
+        measured={
+            "tenant": spec.tenant,
+            "priority": spec.priority or 0,
+            "scheduled_ns": time_or_null(record.scheduled_ns),
+            "prompt_tokens": record.prompt_tokens,
+            "output_tokens": record.output_tokens,
+            "aged": record.aged,
+            "token_ns": list(token_ns),
+        },
+    )
 
 
 def read_run_log(path: Path) -> RecordedRun:

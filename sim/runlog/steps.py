@@ -1,4 +1,4 @@
-"""One entry of the log: a run of steps of one composition."""
+"""What a log is told of steps: one step, or several decode steps of one composition in a row."""
 
 from typing import NamedTuple
 
@@ -32,25 +32,44 @@ class FurtherSteps(NamedTuple):
     state: StepState
 
 
-class StepRun(NamedTuple):
-    """One step, or several decode steps with the same rows one after the other.
+class StepRun:
+    """One step, and the decode steps that followed it without a decision.
 
     Attributes:
         replica: which server.
-        first_step: number of the first step on that server, from 0.
-        batch: the first step's batch.
-        state: the server's state after the first step was decided.
-        decided_ns, start_ns, end_ns, host_ns: when the first step was decided, its start and end
-            on the device, its host time.
+        first_step: number of the first step on that server, from 0; set when the run ends.
+        batch, state: the first step's batch, and the server's state after it was decided.
+        decided_ns, host_ns: when the first step was decided, and its host time.
+        start_ns, first_end_ns: when the device starts and ends the first step.
         further: the steps after it, or None.
     """
 
-    replica: int
-    first_step: int
-    batch: Batch
-    state: StepState
-    decided_ns: int
-    start_ns: int
-    end_ns: int
-    host_ns: int
-    further: FurtherSteps | None
+    def __init__(
+        self,
+        replica: int,
+        batch: Batch,
+        state: StepState,
+        *,
+        decided_ns: int,
+        host_ns: int,
+        start_ns: int,
+        first_end_ns: int,
+    ) -> None:
+        self.replica = replica
+        self.first_step = 0
+        self.batch = batch
+        self.state = state
+        self.decided_ns = decided_ns
+        self.host_ns = host_ns
+        self.start_ns = start_ns
+        self.first_end_ns = first_end_ns
+        self.further: FurtherSteps | None = None
+
+    @property
+    def num_steps(self) -> int:
+        return 1 if self.further is None else 1 + self.further.run.num_steps
+
+    @property
+    def end_ns(self) -> int:
+        """When the device ends the last step."""
+        return self.first_end_ns if self.further is None else int(self.further.ends_ns[-1])

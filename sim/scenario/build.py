@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -14,10 +14,9 @@ from sim.latency.loading import LoadingLatency
 from sim.latency.model import LatencyModel
 from sim.latency.shape_files import load_model_shape
 from sim.latency.shapes import ModelShape
-from sim.scenario.load import POLICY_KEY, LoadedScenario
-from sim.scenario.schema import Scenario, host_cache_of
-from sim.sglang.config import SchedulerConfig
-from sim.sglang.user_policy import Fail, is_user_policy, load_user_policy
+from sim.scenario.load import LoadedScenario, user_code_key
+from sim.scenario.schema import Scenario
+from sim.server_section import Fail
 from sim.workload.build import build_workload
 from sim.workload.traces.read import TraceReader, read_trace
 from sim.workload.workload import Workload
@@ -57,8 +56,8 @@ def build(loaded: LoadedScenario, *, read_trace: TraceReader = read_trace) -> Bu
     scenario, base_dir = loaded.scenario, loaded.base_dir
     with placed(loaded):
         model, hardware = load_shapes(scenario, base_dir)
-        scheduler = _with_policy(
-            _scheduler_config(scenario, model, hardware), base_dir, policy_error(loaded)
+        scheduler = scenario.scheduler.with_user_code(
+            _scheduler_config(scenario, model, hardware), base_dir, user_code_error(loaded)
         )
         latencies = tuple(
             _with_loads(
@@ -88,10 +87,11 @@ def _with_loads(
 
     Recorded steps have their loads in their times.
     """
-    host_cache, section = host_cache_of(scenario), scenario.latency
-    if host_cache is None or isinstance(section, RecordedLatencyConfig):
+    section = scenario.latency
+    times = scenario.scheduler.load_times(model, num_devices(section))
+    if times is None or isinstance(section, RecordedLatencyConfig):
         return latency
-    return LoadingLatency(latency, host_cache.load_times(model, num_devices(section)))
+    return LoadingLatency(latency, times)
 
 
 def load_shapes(scenario: Scenario, base_dir: Path) -> tuple[ModelShape | None, Hardware | None]:
@@ -108,7 +108,7 @@ def build_scheduler_config(scenario: Scenario, *, base_dir: Path = Path()) -> Se
         InputError: an unknown model or hardware, or no room for a single page beside the weights.
     """
     config = _scheduler_config(scenario, *load_shapes(scenario, base_dir))
-    return _with_policy(config, base_dir, _bare_policy_error)
+    return _with_user_code(scenario, config, base_dir, None)
 
 
 def _scheduler_config(
@@ -132,29 +132,31 @@ def scheduler_config_with_pool(
     Args:
         scenario: what it serves.
         pool_tokens: the size.
-        base_dir: the scenario's folder, where a user's policy is looked for.
-        fail: makes an error about the policy's key out of a reason, see `policy_error`.
+        base_dir: the scenario's folder, where a user's own class is looked for.
+        fail: makes an error about the key of user code out of a reason, see `user_code_error`.
 
     Raises:
-        InputError: a user's policy cannot be loaded.
+        InputError: a user's own class cannot be loaded.
     """
     config = scenario.scheduler.config(pool_tokens)
-    return _with_policy(config, base_dir, fail or _bare_policy_error)
+    return _with_user_code(scenario, config, base_dir, fail)
 
 
-def policy_error(loaded: LoadedScenario) -> Fail:
-    """Makes errors about the policy of a scenario, at its place in the file."""
-    return partial(loaded.error, POLICY_KEY)
+def user_code_error(loaded: LoadedScenario) -> Fail:
+    """Makes errors about the user's own class that a scenario names, at its place in the file."""
+    return partial(loaded.error, user_code_key(loaded.scenario))
 
 
-def _bare_policy_error(reason: str) -> InputError:
-    return InputError(f"{'.'.join(map(str, POLICY_KEY))}: {reason}")
+def _with_user_code(
+    scenario: Scenario, config: ServerConfig, base_dir: Path, fail: Fail | None
+) -> ServerConfig:
+    key = ".".join(map(str, user_code_key(scenario)))
 
+    def bare_error(reason: str) -> InputError:
+        return InputError(f"{key}: {reason}")
 
-def _with_policy(config: ServerConfig, base_dir: Path, fail: Fail) -> ServerConfig:
-    if not isinstance(config, SchedulerConfig) or not is_user_policy(config.schedule_policy):
-        return config
-    return replace(config, user_policy=load_user_policy(config.schedule_policy, base_dir, fail))
+    made: ServerConfig = scenario.scheduler.with_user_code(config, base_dir, fail or bare_error)
+    return made
 
 
 def _derive_pool_tokens(

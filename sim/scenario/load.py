@@ -11,14 +11,12 @@ from pydantic import ValidationError
 
 from sim.core.errors import InputError
 from sim.core.wording import KeyPath
+from sim.families import DEFAULT_FAMILY
 from sim.scenario.origins import Origins
 from sim.scenario.overrides import Change, Data, apply_changes, apply_overrides
 from sim.scenario.schema import BESIDE_THE_RUN, Scenario
 from sim.scenario.yaml_loader import YamlValue, parse_yaml_mapping, read_yaml_file
-from sim.sglang.section.scheduler import SchedulerSection
-from sim.sglang.user_policy import is_user_policy, source_hash
-
-POLICY_KEY: KeyPath = ("scheduler", "schedule_policy")
+from sim.user_modules import source_hash
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,23 +92,28 @@ def _validated(data: Data, origins: Origins, path: Path, base_dir: Path) -> Load
     try:
         digest = content_hash(scenario, base_dir)
     except InputError as error:
-        raise InputError(origins.message(POLICY_KEY, str(error))) from None
+        raise InputError(origins.message(user_code_key(scenario), str(error))) from None
     return LoadedScenario(scenario, path, base_dir, digest, data, origins)
+
+
+def user_code_key(scenario: Scenario) -> KeyPath:
+    """The key that names the user's own class."""
+    code = scenario.scheduler.user_code
+    return ("scheduler",) if code is None else ("scheduler", code.key)
 
 
 def content_hash(scenario: Scenario, base_dir: Path = Path()) -> str:
     """SHA-256, in hex, of the scenario as canonical JSON: sorted keys, defaults filled in.
 
-    The hash of a user's policy's source is part of it; `BESIDE_THE_RUN` is not.
+    The hash of the source of a user's own class is part of it; `BESIDE_THE_RUN` is not.
 
     Raises:
         InputError: that source cannot be found; the reason alone.
     """
     content = scenario.model_dump(mode="json", exclude=set(BESIDE_THE_RUN))
-    section = scenario.scheduler
-    if section.family == "sglang":
+    if content["scheduler"]["family"] == DEFAULT_FAMILY:
         del content["scheduler"]["family"]  # as if there were no other
-    if isinstance(section, SchedulerSection) and is_user_policy(policy := section.schedule_policy):
-        content["policy_source"] = source_hash(policy, base_dir)
+    if (code := scenario.scheduler.user_code) is not None:
+        content[code.hashed_as] = source_hash(code.name, base_dir)
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(canonical.encode()).hexdigest()

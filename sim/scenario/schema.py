@@ -1,16 +1,17 @@
 """What a scenario file may say. docs/reference/scenario.md explains every key."""
 
+from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 
+from sim.families import DEFAULT_FAMILY, FAMILIES
 from sim.latency.config import LatencyConfig
 from sim.scenario.later import LoadedLater
 from sim.scenario.router_section import RoundRobinConfig, RouterConfig
-from sim.sglang.section.host_cache import HostCacheSection
-from sim.sglang.section.scheduler import SchedulerSection
+from sim.server_section import ServerSection
 from sim.strict_model import StrictModel
-from sim.vllm.section import VllmSection
 from sim.workload.config import WorkloadConfig
 
 if TYPE_CHECKING:
@@ -39,25 +40,29 @@ Milliseconds = Annotated[float, Field(gt=0)]
 
 
 def _family_of(section: Any) -> str:
-    """The family a scheduler section is of: SGLang's, unless it says so."""
+    """The family a scheduler section is of."""
     if isinstance(section, dict):
-        return str(section.get("family", "sglang"))
-    return str(getattr(section, "family", "sglang"))
+        return str(section.get("family", DEFAULT_FAMILY))
+    return str(getattr(section, "family", DEFAULT_FAMILY))
 
 
-AnySchedulerSection = Annotated[
-    Annotated[SchedulerSection, Tag("sglang")] | Annotated[VllmSection, Tag("vllm")],
-    Discriminator(
-        _family_of,
-        # As pydantic tells of a discriminator that is a key.
-        custom_error_type="union_tag_invalid",
-        custom_error_context={
-            "discriminator": "family",
-            "tag": "",
-            "expected_tags": "'sglang', 'vllm'",
-        },
-    ),
-]
+_SECTIONS = {name: family.section() for name, family in FAMILIES.items()}
+if TYPE_CHECKING:
+    SchedulerSection = ServerSection
+else:
+    SchedulerSection = Annotated[
+        reduce(or_, [Annotated[section, Tag(name)] for name, section in _SECTIONS.items()]),
+        Discriminator(
+            _family_of,
+            # As pydantic tells of a discriminator that is a key.
+            custom_error_type="union_tag_invalid",
+            custom_error_context={
+                "discriminator": "family",
+                "tag": "",
+                "expected_tags": ", ".join(map(repr, _SECTIONS)),
+            },
+        ),
+    ]
 
 
 class SloSection(StrictModel):
@@ -93,7 +98,7 @@ class Scenario(StrictModel):
     """How long a step takes."""
     workload: WorkloadConfig
     """What is asked of the server."""
-    scheduler: AnySchedulerSection = SchedulerSection()
+    scheduler: SchedulerSection = _SECTIONS[DEFAULT_FAMILY]()
     """Settings of every replica's scheduler. Its keys depend on its `family`."""
     replicas: int = Field(default=1, ge=1, le=4096)
     """Number of identical servers. Unit: servers."""
@@ -120,18 +125,6 @@ class Scenario(StrictModel):
         return self
 
     @model_validator(mode="after")
-    def _check_bytes_are_known(self) -> Self:
-        host_cache = host_cache_of(self)
-        bandwidth = None if host_cache is None else host_cache.load_bandwidth_gb_s
-        if bandwidth is not None and self.model is None:
-            raise ValueError(
-                "scheduler.host_cache.load_bandwidth_gb_s needs the model, which says how many"
-                " bytes a token has: give load_tokens_per_s without one"
-            )
+    def _check_model_is_known(self) -> Self:
+        self.scheduler.check_model(is_known=self.model is not None)
         return self
-
-
-def host_cache_of(scenario: Scenario) -> HostCacheSection | None:
-    """The host tier, which SGLang's servers may have."""
-    section = scenario.scheduler
-    return section.host_cache if isinstance(section, SchedulerSection) else None

@@ -1,23 +1,35 @@
 """Family `sglang`: where each part of it is."""
 
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from sim.engine.core import EngineCore
-from sim.engine.family import Family
-from sim.engine.page_pool import PageCounts, PageIds, PagePool
+from sim.family import Family
+from sim.launch_command import LaunchCommand
+from sim.sglang.results import FORMATS
 
 if TYPE_CHECKING:
+    from sim.engine.core import EngineCore
+    from sim.engine.page_pool import PagePool
+    from sim.server_section import ImportedSection
     from sim.sglang.cache.prefix_cache import PrefixCache
     from sim.sglang.config import SchedulerConfig
     from sim.sglang.scheduler.scheduler import SglangScheduler
+    from sim.sglang.section.scheduler import SglangSection
 
 
 class SglangFamily(Family):
     """SGLang 0.5.23."""
 
     name = "sglang"
+    title = "SGLang"
+    result_formats = FORMATS
 
-    def build(self, config: "SchedulerConfig", pool: PagePool[Any]) -> "SglangScheduler":
+    def section(self) -> "type[SglangSection]":
+        from sim.sglang.section.scheduler import SglangSection
+
+        return SglangSection
+
+    def build(self, config: "SchedulerConfig", pool: "PagePool[Any]") -> "SglangScheduler":
         from sim.sglang.cache.manager import KVCacheManager
         from sim.sglang.policies.policy import build_policy
         from sim.sglang.scheduler.scheduler import SglangScheduler
@@ -25,13 +37,28 @@ class SglangFamily(Family):
         kv = KVCacheManager(pool, _prefix_cache(config, pool))
         return SglangScheduler(config, kv=kv, policy=build_policy(config))
 
-    def check(self, engine: EngineCore) -> None:
+    def check(self, engine: "EngineCore") -> None:
         from sim.sglang.check import check_sglang_memory
 
         check_sglang_memory(engine)
 
+    def launch_command(
+        self, section: "SglangSection", searched: Collection[str] = ()
+    ) -> LaunchCommand:
+        from sim.sglang.launch_flags import sglang_launch
 
-def _prefix_cache(config: "SchedulerConfig", pool: PagePool[Any]) -> "PrefixCache":
+        return sglang_launch(section, searched)
+
+    def imported_section(
+        self, told: Mapping[str, object], sizes: Sequence[int]
+    ) -> "ImportedSection":
+        from sim.sglang.results.section import sglang_section
+
+        return sglang_section(told, sizes)
+
+
+def _prefix_cache(config: "SchedulerConfig", pool: "PagePool[Any]") -> "PrefixCache":
+    from sim.engine.page_pool import PageCounts, PageIds
     from sim.sglang.cache.eviction import EVICTION_POLICIES
     from sim.sglang.cache.prefix_cache import NoPrefixCache
     from sim.sglang.cache.radix_cache import RadixCache

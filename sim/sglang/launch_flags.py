@@ -7,15 +7,15 @@ follow from the GPU's memory), so that they are always given.
 
 from collections.abc import Collection, Iterator
 
-from sim.engine.launch_command import Launch
+from sim.launch_command import LaunchCommand
 from sim.sglang.section.admission import PackConfig
 from sim.sglang.section.host_cache import DEFAULT_RATIO, HostCacheSection
-from sim.sglang.section.scheduler import SchedulerSection
+from sim.sglang.section.scheduler import SglangSection
 
 SERVER = "SGLang 0.5.23"
 COMMAND = 'python -m sglang.launch_server --model-path "$MODEL"'
 
-_DEFAULTS = SchedulerSection()
+_DEFAULTS = SglangSection()
 _ALWAYS = ("chunked_prefill_size", "max_running_requests")
 _OPTIONS = (
     "schedule_policy",
@@ -55,7 +55,7 @@ _SGLANG_POLICIES = ("fcfs", "lpm", "dfs-weight", "lof", "random", "hrrn", "short
 _SGLANG_EVICTION = ("lru", "lfu")
 
 
-def sglang_launch(section: SchedulerSection, searched: Collection[str] = ()) -> Launch:
+def sglang_launch(section: SglangSection, searched: Collection[str] = ()) -> LaunchCommand:
     """All settings that SGLang would not have by itself.
 
     Args:
@@ -76,21 +76,21 @@ def sglang_launch(section: SchedulerSection, searched: Collection[str] = ()) -> 
     flags += _host_cache_flags(section.host_cache)
     variables = [f"{_VARIABLES[key]}={getattr(section, key)}" for key in given if key in _VARIABLES]
     others = tuple(f"{key}={value}" for key, value in apart.items())
-    return Launch(SERVER, COMMAND, tuple(variables), tuple(flags), others)
+    return LaunchCommand(SERVER, COMMAND, tuple(variables), tuple(flags), others)
 
 
 def _flag(key: str) -> str:
     return f"--{key.replace('_', '-')}"
 
 
-def _is_given(section: SchedulerSection, key: str, searched: Collection[str]) -> bool:
+def _is_given(section: SglangSection, key: str, searched: Collection[str]) -> bool:
     value = getattr(section, key)
     if value is None:
         return False
     return key in _ALWAYS or key in searched or value != getattr(_DEFAULTS, key)
 
 
-def _priority_flags(section: SchedulerSection, flags: list[str]) -> list[str]:
+def _priority_flags(section: SglangSection, flags: list[str]) -> list[str]:
     """0.5.23 lists this policy but does not start with it; it is fcfs with priorities."""
     switches = ["--enable-priority-scheduling"]
     if not section.enable_priority_scheduling:
@@ -121,7 +121,7 @@ def _host_cache_apart(host_cache: HostCacheSection | None) -> Iterator[tuple[str
         yield "host_cache.load_back_threshold_tokens", str(threshold)
 
 
-def _apart(section: SchedulerSection) -> Iterator[tuple[str, str]]:
+def _apart(section: SglangSection) -> Iterator[tuple[str, str]]:
     policy = section.schedule_policy
     if policy not in (*_SGLANG_POLICIES, "priority"):
         yield "schedule_policy", policy

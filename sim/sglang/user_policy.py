@@ -4,7 +4,6 @@ The class is loaded here and handed on in `SchedulerConfig.user_policy`, so that
 engine from a configuration, a simulator or a real server, uses it.
 """
 
-import hashlib
 import inspect
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,12 +11,12 @@ from types import TracebackType
 from typing import Any
 
 from sim.core.errors import InputError
+from sim.server_section import Fail
 from sim.sglang.config import SchedulerConfig
-from sim.sglang.policies.policy import QueueView, SchedulePolicy
+from sim.sglang.policies.policy import BasePolicy, ChunkRoom, QueueView, SchedulePolicy
 from sim.sglang.request import SglangRequest
-from sim.user_modules import find_module, load_module
+from sim.user_modules import load_module
 
-Fail = Callable[[str], InputError]
 _ATTRIBUTES: dict[str, tuple[type, ...]] = {
     "matches_prefixes": (bool,),
     "longest_matched_queue": (int, type(None)),
@@ -28,19 +27,6 @@ _ATTRIBUTES: dict[str, tuple[type, ...]] = {
 def is_user_policy(name: str) -> bool:
     """Whether it has the form `module:Class`; the names of our own have no colon."""
     return ":" in name
-
-
-def source_hash(name: str, folder: Path) -> str:
-    """SHA-256, in hex, of the source of the policy's module. The module is not run.
-
-    Raises:
-        InputError: the module cannot be found or read.
-    """
-    path = find_module(name.partition(":")[0], folder)
-    try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
 
 
 def load_user_policy(
@@ -80,8 +66,28 @@ class GuardedPolicy:
         self.matches_prefixes: bool = policy.matches_prefixes
         self.longest_matched_queue: int | None = policy.longest_matched_queue
         self.defers_shared_prefixes: bool = policy.defers_shared_prefixes
+        # A class derived from Fcfs may have an order of its own all the same.
+        self.keeps_order = False
+        self.cuts_while_chunked = bool(
+            getattr(policy, "cuts_while_chunked", BasePolicy.cuts_while_chunked)
+        )
         if not callable(getattr(policy, "order", None)) or not _takes(policy.order, 2):
             raise fail(f"{name} is no policy: it needs a method order(self, waiting, view)")
+
+    def chunk_limit(
+        self, chunked: SglangRequest, waiting: Sequence[SglangRequest], room: ChunkRoom
+    ) -> int | None:
+        limit = getattr(self._policy, "chunk_limit", None)
+        if limit is None:
+            return None
+        try:
+            num_tokens = limit(chunked, tuple(waiting), room)
+        except Exception as error:
+            raise self._fail(f"{self._name}.chunk_limit raised {_in_words(error)}") from error
+        if num_tokens is not None and type(num_tokens) is not int:
+            kind = type(num_tokens).__name__
+            raise self._fail(f"{self._name}.chunk_limit returned {kind}, not int or None")
+        return num_tokens
 
     def order(self, waiting: Sequence[SglangRequest], view: QueueView) -> list[SglangRequest]:
         try:

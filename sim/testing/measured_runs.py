@@ -21,7 +21,8 @@ from sim.families import build_engine
 from sim.latency.features import step_features
 from sim.latency.model import LatencyModel
 from sim.runlog.json_lines import Line
-from sim.runlog.run_log_file import RecordedRun, request_line
+from sim.runlog.lines import StepTimes, step_line
+from sim.runlog.run_log_file import RecordedRun, measured_request_line
 from sim.scenario.build import build_scheduler_config
 from sim.scenario.load import LoadedScenario
 from sim.workload.build import build_workload
@@ -103,7 +104,7 @@ class _TimedServer:
         """Steps in order of launch, then requests in order of arrival."""
         yield from self._steps
         for rid in self._specs:
-            yield request_line(self._records[rid], self._token_ns[rid])
+            yield measured_request_line(self._records[rid], self._token_ns[rid])
 
     def serve(self) -> None:
         flying: _Flight | None = None
@@ -137,19 +138,16 @@ class _TimedServer:
         ready_ns = decided_ns + host_ns
         start_ns = max(ready_ns, self._device_free_ns)
         end_ns = self._device_free_ns = start_ns + max(device_ns, 1)
-        line = {
-            "kind": "step",
-            "replica": 0,
-            "step": len(self._steps),
-            "t_decided_ns": decided_ns,
-            "t_start_ns": start_ns,
-            "t_end_ns": end_ns,
-            "host_ns": ready_ns - self._free_ns,
-            "forward_ns": end_ns - start_ns,
-            "looks_ns": self._looks_ns,
-            "padded_rows": 0,
-            **describe_decision(batch, state, decode_crc(batch)),
-        }
+        line = step_line(
+            len(self._steps),
+            StepTimes(decided_ns, start_ns, end_ns, ready_ns - self._free_ns),
+            describe_decision(batch, state, decode_crc(batch)),
+            measured={
+                "forward_ns": end_ns - start_ns,
+                "looks_ns": self._looks_ns,
+                "padded_rows": 0,
+            },
+        )
         self._looks_ns = []
         self._steps.append(line)
         self._free_ns = ready_ns

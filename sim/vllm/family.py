@@ -1,22 +1,34 @@
 """Family `vllm`: where each part of it is."""
 
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from sim.engine.core import EngineCore
-from sim.engine.family import Family
-from sim.engine.page_pool import PagePool
+from sim.family import Family
+from sim.launch_command import LaunchCommand
+from sim.vllm.results import FORMATS
 
 if TYPE_CHECKING:
+    from sim.engine.core import EngineCore
+    from sim.engine.page_pool import PagePool
+    from sim.server_section import ImportedSection
     from sim.vllm.config import VllmConfig
     from sim.vllm.scheduler.scheduler import VllmScheduler
+    from sim.vllm.section import VllmSection
 
 
 class VllmFamily(Family):
     """vLLM 0.19.0."""
 
     name = "vllm"
+    title = "vLLM"
+    result_formats = FORMATS
 
-    def build(self, config: "VllmConfig", pool: PagePool[Any]) -> "VllmScheduler":
+    def section(self) -> "type[VllmSection]":
+        from sim.vllm.section import VllmSection
+
+        return VllmSection
+
+    def build(self, config: "VllmConfig", pool: "PagePool[Any]") -> "VllmScheduler":
         """Blocks always have numbers: of `pool` only its size counts."""
         from sim.vllm.cache.manager import BlockManager
         from sim.vllm.scheduler.scheduler import VllmScheduler
@@ -24,7 +36,21 @@ class VllmFamily(Family):
         kv = BlockManager(pool.num_pages, pool.page_size, caches=config.enable_prefix_caching)
         return VllmScheduler(config, kv=kv)
 
-    def check(self, engine: EngineCore) -> None:
+    def check(self, engine: "EngineCore") -> None:
         from sim.vllm.check import check_vllm_memory
 
         check_vllm_memory(engine)
+
+    def launch_command(
+        self, section: "VllmSection", searched: Collection[str] = ()
+    ) -> LaunchCommand:
+        from sim.vllm.launch_flags import vllm_launch
+
+        return vllm_launch(section, searched)
+
+    def imported_section(
+        self, told: Mapping[str, object], sizes: Sequence[int]
+    ) -> "ImportedSection":
+        from sim.vllm.results.section import vllm_section
+
+        return vllm_section(told, sizes)

@@ -7,7 +7,7 @@ model, so that they are always given.
 
 from collections.abc import Collection
 
-from sim.engine.launch_command import Launch
+from sim.launch_command import LaunchCommand
 from sim.vllm.section import VllmSection
 
 SERVER = "vLLM 0.19.0"
@@ -31,7 +31,7 @@ _SWITCHES = (
 )
 
 
-def vllm_launch(section: VllmSection, searched: Collection[str] = ()) -> Launch:
+def vllm_launch(section: VllmSection, searched: Collection[str] = ()) -> LaunchCommand:
     """All settings that vLLM would not have by itself.
 
     Args:
@@ -44,7 +44,7 @@ def vllm_launch(section: VllmSection, searched: Collection[str] = ()) -> Launch:
         if _is_given(section, key, searched)
     ]
     flags += [f"--no{_flag(key)[1:]}" for key in _SWITCHES if not getattr(section, key)]
-    return Launch(SERVER, COMMAND, (), tuple(flags), ())
+    return LaunchCommand(SERVER, COMMAND, (), tuple(flags), ())
 
 
 def _flag(key: str) -> str:

@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from sim.core.errors import InputError
-from sim.strict_model import StrictModel
+from sim.server_section import ServerSection
 from sim.vllm.config import VllmConfig
 
 _DEFAULT = VllmConfig()
@@ -17,7 +17,7 @@ DEFAULT_GPU_MEMORY_UTILIZATION = 0.9
 Count = Annotated[int, Field(ge=1, le=_MAX_COUNT)]
 
 
-class VllmSection(StrictModel):
+class VllmSection(ServerSection):
     """vLLM's scheduler.
 
     Names are those of vLLM 0.19.0's flags, with underscores; defaults are those of its
@@ -73,7 +73,7 @@ class VllmSection(StrictModel):
             )
         return self
 
-    # ---- what both families' sections know -----------------------------------------------------
+    # ---- what every family's section tells -------------------------------------------------------
 
     @property
     def page_size(self) -> int:
@@ -85,24 +85,26 @@ class VllmSection(StrictModel):
 
     @property
     def pool_tokens(self) -> int | None:
-        """Tokens of the pool, if the section says how many."""
         if self.num_gpu_blocks_override is None:
             return None
         return (self.num_gpu_blocks_override - 1) * self.block_size
 
     @property
     def runner_keys(self) -> tuple[str, ...]:
-        """What a real runner is made for."""
         return "block_size", "num_gpu_blocks_override", "gpu_memory_utilization", "max_num_seqs"
 
     @property
     def longest_request(self) -> tuple[str, int | None]:
-        """The key that limits a request's tokens, and its value."""
         return "max_model_len", self.max_model_len
+
+    def with_longest_request(self, num_tokens: int) -> Self:
+        if self.max_model_len is not None:
+            return self
+        return self.model_copy(update={"max_model_len": num_tokens})
 
     @property
     def num_pages_kept_back(self) -> int:
-        """Pages of a derived pool that no request gets: the null block."""
+        """The null block."""
         return 1
 
     @property
@@ -115,12 +117,11 @@ class VllmSection(StrictModel):
 
     @property
     def memory_share(self) -> tuple[str, float]:
-        """The key that says how much memory there is for weights and KV, and its value."""
         share = self.gpu_memory_utilization
         return "gpu_memory_utilization", DEFAULT_GPU_MEMORY_UTILIZATION if share is None else share
 
     def config(self, pool_tokens: int) -> VllmConfig:
-        """The scheduler's settings with a pool of so many tokens.
+        """The scheduler's settings with a pool of `pool_tokens` tokens.
 
         Raises:
             InputError: `scheduler.KEY: reason`, where vLLM would refuse to start.

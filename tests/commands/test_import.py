@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from sim.families import RESULT_FORMATS
 from sim.runlog.measured import read_measured
 from sim.scenario.load import load_scenario
 from sim.testing.result_files import Served, sglang_bench, sglang_text_log, vllm_bench
 from sim.workload.build import build_workload
-from sim.workload.results.names import ResultFormat
 
 SECOND = 1_000_000_000
 
@@ -240,7 +240,7 @@ def test_import_refuses_a_policy_that_the_folder_cannot_find(refused_bare, resul
 def test_import_document_names_every_format_and_option(simulate):
     """And every file that comes of it."""
     document = (Path(__file__).parents[2] / "docs" / "how-to" / "import.md").read_text("utf-8")
-    for name in (*ResultFormat, "workload.jsonl.gz", "measured.jsonl.gz", "scenario.yaml"):
+    for name in (*RESULT_FORMATS, "workload.jsonl.gz", "measured.jsonl.gz", "scenario.yaml"):
         assert f"`{name}`" in document
     options = set(re.findall(r"--[a-z-]+", simulate("import", "--help").out)) - {"--help"}
     assert options == {"--out", "--format", "--template", "--line", "--draw-arrivals"}

@@ -65,3 +65,22 @@ def test_links_beside_the_site_lead_somewhere(name):
     for target, anchor in links:
         assert (REPOSITORY / target).exists(), target
         assert not anchor or anchor in anchors(REPOSITORY / target), f"{target}#{anchor}"
+
+
+NAMED_PATH = re.compile(
+    r"`((?:sim|realrun|calibrate|bench|reference|tests|scenarios|oracle)/[\w/.-]+)`"
+)
+NAMED_PATHS = sorted(
+    {
+        (str(document.relative_to(REPOSITORY)), path)
+        for document in (*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").rglob("*.md"))
+        if document.name != "CHANGELOG.md"
+        for path in NAMED_PATH.findall(document.read_text(encoding="utf-8"))
+    }
+)
+
+
+@pytest.mark.parametrize(("document", "path"), NAMED_PATHS)
+def test_named_file_exists(document, path):
+    """A file that a document names, as `sim/engine/core.py`, is there."""
+    assert (REPOSITORY / path).exists(), document

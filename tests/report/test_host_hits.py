@@ -13,7 +13,7 @@ from sim.report.metrics import summarise
 from sim.report.run_data import read_run
 from sim.report.summary_text import summary_text
 from sim.report.tables import comparison_table, to_text
-from sim.runlog.decisions import request_lines
+from sim.runlog.lines import request_lines
 from sim.testing.run_logs import request_columns, run_log, step_columns
 
 REQUESTS = request_columns(

@@ -3,7 +3,7 @@
 import pytest
 
 from sim.sglang.launch_flags import COMMAND, sglang_launch
-from sim.sglang.section.scheduler import SchedulerSection
+from sim.sglang.section.scheduler import SglangSection
 
 # One value that is not the default, and how SGLang 0.5.23 gets it.
 GIVEN = {
@@ -67,7 +67,7 @@ def all_parts(launch):
 
 
 def launched(searched=(), **settings):
-    return sglang_launch(SchedulerSection.model_validate(settings), searched)
+    return sglang_launch(SglangSection.model_validate(settings), searched)
 
 
 def test_launch_knows_every_key_of_the_section():
@@ -76,7 +76,7 @@ def test_launch_knows_every_key_of_the_section():
     The family is the program.
     """
     known = {"family", *GIVEN, *TOGETHER, *HOST_CACHE}
-    assert known == set(SchedulerSection.model_fields)
+    assert known == set(SglangSection.model_fields)
 
 
 def test_launch_names_static_batching_and_turns_apart():

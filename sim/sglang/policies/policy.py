@@ -30,8 +30,15 @@ class QueueView(NamedTuple):
     processed_tokens: int
 
 
+class ChunkRoom(NamedTuple):
+    """Prefill tokens left for this step's chunk, and tokens a page."""
+
+    chunk_tokens: int
+    page_size: int
+
+
 class SchedulePolicy(Protocol):
-    """Orders the waiting queue.
+    """Orders the waiting queue, and may limit how a long prompt is cut into chunks.
 
     Attributes:
         matches_prefixes: each request's `matched_len` and `kv.found` are wanted.
@@ -39,11 +46,16 @@ class SchedulePolicy(Protocol):
             ordered; None: no limit.
         defers_shared_prefixes: requests that share a prefix with an earlier one not yet cached are
             named in `QueueView.deferred`.
+        keeps_order: `order` never changes the queue, so that it need not be called.
+        cuts_while_chunked: a prompt too long for what is left of the chunk may be admitted in part
+            although another request is being prefilled chunk by chunk.
     """
 
     matches_prefixes: bool
     longest_matched_queue: int | None
     defers_shared_prefixes: bool
+    keeps_order: bool
+    cuts_while_chunked: bool
 
     def order(self, waiting: Sequence[SglangRequest], view: QueueView) -> list[SglangRequest]:
         """The queue's new order: the same requests. Changes nothing.
@@ -52,31 +64,46 @@ class SchedulePolicy(Protocol):
         """
         ...
 
+    def chunk_limit(
+        self, chunked: SglangRequest, waiting: Sequence[SglangRequest], room: ChunkRoom
+    ) -> int | None:
+        """Most tokens of the chunked request's next chunk; None: as many as there is room for."""
+        ...
 
-class CacheBlind:
-    """Base of policies that do not look at the prefix cache."""
+
+class BasePolicy:
+    """What a policy does unless its class says otherwise. A user's policy may derive from it."""
 
     matches_prefixes = False
     longest_matched_queue: int | None = None
     defers_shared_prefixes = False
+    keeps_order = False
+    cuts_while_chunked = True
 
     def __init__(self, config: SchedulerConfig) -> None:
         self.config = config
 
+    def chunk_limit(
+        self, chunked: SglangRequest, waiting: Sequence[SglangRequest], room: ChunkRoom
+    ) -> int | None:
+        return None
 
-class CacheAware:
+
+class CacheBlind(BasePolicy):
+    """Base of policies that do not look at the prefix cache."""
+
+
+class CacheAware(BasePolicy):
     """Base of policies that look at the prefix cache."""
 
     matches_prefixes = True
-    longest_matched_queue: int | None = None
     defers_shared_prefixes = True
-
-    def __init__(self, config: SchedulerConfig) -> None:
-        self.config = config
 
 
 class Fcfs(CacheBlind):
     """First come, first served."""
+
+    keeps_order = True
 
     def order(self, waiting: Sequence[SglangRequest], view: QueueView) -> list[SglangRequest]:
         return list(waiting)
@@ -160,13 +187,35 @@ class Hrrn(CacheAware):
 
 
 class ShortestPrefillFirst(CacheAware):
-    """Fewest uncached tokens first; deferred requests last."""
+    """Fewest uncached tokens first; deferred requests last.
+
+    While a prompt is prefilled chunk by chunk, its chunks leave room for shorter requests that
+    wait, and no other prompt is cut (SGLang 0.5.23, schedule_policy.py and scheduler.py).
+    """
+
+    cuts_while_chunked = False
 
     def order(self, waiting: Sequence[SglangRequest], view: QueueView) -> list[SglangRequest]:
         def key(request: SglangRequest) -> tuple[bool, int, int]:
             return id(request) in view.deferred, prefill_work(request), request.entry
 
         return sorted(waiting, key=key)
+
+    def chunk_limit(
+        self, chunked: SglangRequest, waiting: Sequence[SglangRequest], room: ChunkRoom
+    ) -> int | None:
+        chunk_tokens, page_size = room
+        if chunk_tokens < 2 * page_size:
+            return None
+        remaining = chunked.num_tokens - chunked.prefix_len
+        num_reserved = 0
+        for request in waiting:
+            work = prefill_work(request)
+            charge = -(-work // page_size) * page_size
+            if work >= remaining or num_reserved + charge > chunk_tokens - page_size:
+                break
+            num_reserved += charge
+        return (chunk_tokens - num_reserved) // page_size * page_size if num_reserved else None
 
 
 def prefill_work(request: SglangRequest) -> int:

@@ -1,1 +1,23 @@
 """Reads what SGLang's benchmark, request log and crash dump say of a real run."""
+
+from sim.workload.results.names import ResultFormat
+
+FORMATS = (
+    ResultFormat(
+        "sglang-bench",
+        "sim.sglang.results.bench:read_sglang_bench",
+        is_bench=True,
+        key_sets=(frozenset({"backend", "dataset_name"}), frozenset({"sharegpt_output_len"})),
+    ),
+    ResultFormat(
+        "sglang-log",
+        "sim.sglang.results.log:read_sglang_log",
+        line_test="sim.sglang.results.log:is_event",
+    ),
+    ResultFormat(
+        "sglang-dump",
+        "sim.sglang.results.dump:read_sglang_dump",
+        first_byte=b"\x80",  # a pickle
+        folder_test="sim.sglang.results.dump:find_dumps",
+    ),
+)

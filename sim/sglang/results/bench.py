@@ -44,9 +44,7 @@ def _facts(row: JsonObject) -> ServerFacts:
     info = row.get("server_info")
     if isinstance(info, Mapping) and "decode" not in info:
         return facts_of(info, told)
-    backend = str(row.get("backend"))
-    engine = next((each for each in ("sglang", "vllm") if backend.startswith(each)), "")
-    return ServerFacts(engine, told=told)
+    return ServerFacts((str(row.get("backend")),), told=told)
 
 
 def _limits(row: JsonObject) -> list[str]:

@@ -35,7 +35,7 @@ def read_sglang_dump(path: Path) -> ImportedRun:
         InputError: a file that is no such dump, or a request without lengths or times.
     """
     paths = find_dumps(path) if path.is_dir() else [path]
-    facts = ServerFacts("sglang")
+    facts = ServerFacts(("sglang",))
     imported: list[Imported] = []
     left_out: list[str] = []
     for each in paths:

@@ -69,7 +69,7 @@ def read_sglang_log(path: Path) -> ImportedRun:
     requests, notes = log.requests(path)
     if not requests:
         raise InputError(f"{path}: holds no results")
-    return ImportedRun(requests, ServerFacts("sglang"), tuple(notes), tuple(log.left_out))
+    return ImportedRun(requests, ServerFacts(("sglang",)), tuple(notes), tuple(log.left_out))
 
 
 class _Log:

@@ -27,7 +27,7 @@ def facts_of(settings: Mapping[str, object], told: Mapping[str, object]) -> Serv
     model = settings.get("model_path")
     more = {key: settings[key] for key in _TOLD if settings.get(key) is not None}
     return ServerFacts(
-        engine="sglang",
+        engines=("sglang",),
         model=model if isinstance(model, str) else "",
         scheduler=scheduler,
         told={**told, **more},

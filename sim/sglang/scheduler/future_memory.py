@@ -18,31 +18,21 @@ class FutureMemory:
         admitted: Iterable[SglangRequest],
     ) -> None:
         self._ratio = ratio
-        self._rows: list[tuple[float, int]] = []
-        self._append(candidate, candidate.num_generated)
-        for request in running.requests:
-            self._append(request, request.num_generated)
-        for request in admitted:
-            self._append(request, request.num_generated)
-        self._rows.sort(key=lambda row: row[0])
+        rows = [self._row(request) for request in (candidate, *running.requests, *admitted)]
+        self._rows = sorted((row for row in rows if row[0] > 0), key=lambda row: row[0])
 
-    def _row(self, request: SglangRequest, num_generated: int) -> tuple[float, int] | None:
-        """(tokens left, tokens held), or None if nothing is left."""
+    def _row(self, request: SglangRequest) -> tuple[float, int]:
+        """(tokens left to generate, tokens held)."""
         ratio = 1.0 if request.spec.ignore_eos else self._ratio
-        left = request.max_new_tokens * ratio - num_generated
-        return (left, request.prompt_len + num_generated) if left > 0 else None
-
-    def _append(self, request: SglangRequest, num_generated: int) -> None:
-        if row := self._row(request, num_generated):
-            self._rows.append(row)
+        return request.max_new_tokens * ratio - request.num_generated, request.num_tokens
 
     def add(self, request: SglangRequest) -> None:
         """Add a further candidate: before the first row with as much left or more.
 
         If there is none, *before the last row*: SGLang's loop ends there.
         """
-        row = self._row(request, request.num_generated)
-        if row is None:
+        row = self._row(request)
+        if row[0] <= 0:
             return
         place = max(len(self._rows) - 1, 0)
         for i, (left, _) in enumerate(self._rows):

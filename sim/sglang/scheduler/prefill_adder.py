@@ -82,7 +82,19 @@ class PrefillAdder:
         kv: KVCacheManager,
         running: SglangBatch,
         ratio: float,
+        *,
+        cuts_while_chunked: bool = True,
     ) -> None:
+        """Begin a pass.
+
+        Args:
+            config: the settings.
+            kv: the memory that rows are admitted to.
+            running: the rows that decode.
+            ratio: the new-token ratio.
+            cuts_while_chunked: see SchedulePolicy.
+        """
+        self._cuts_while_chunked = cuts_while_chunked
         self._config = config
         self._kv = kv
         self._running = running
@@ -187,7 +199,7 @@ class PrefillAdder:
             if self.admitted and paged >= budget.input_tokens:
                 return Verdict.OTHER
         elif paged > budget.chunk_tokens:
-            if has_chunked and config.schedule_policy == "shortest-prefill-first":
+            if has_chunked and not self._cuts_while_chunked:
                 return Verdict.OTHER
             end = self._kv.floor_page(prefix_len + self._kv.floor_page(budget.chunk_tokens))
             return Verdict.OTHER if end <= prefix_len else end

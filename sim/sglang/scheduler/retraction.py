@@ -25,21 +25,19 @@ def retract(
     `release` frees a request's KV, given how many remain. The rows that stay come out in order of
     preference, as in SGLang.
     """
-    preferred = sorted(running.requests, key=_preference(config, running), reverse=True)
+    preferred = sorted(running.requests, key=_preference(config), reverse=True)
     leaving: list[SglangRequest] = []
-    while len(preferred) > 1 and (not leaving or not _fits(preferred, kv, running)):
+    while len(preferred) > 1 and (not leaving or not _fits(preferred, kv)):
         leaving.append(_let_go(preferred, running, release))
     retracted = list(leaving)
     aborted: list[SglangRequest] = []
-    if len(preferred) == 1 and not _fits(preferred, kv, running):
+    if len(preferred) == 1 and not _fits(preferred, kv):
         aborted.append(_let_go(preferred, running, release))
     running.reorder(preferred)
     return Retraction(retracted, aborted)
 
 
-def _preference(
-    config: SchedulerConfig, running: SglangBatch
-) -> Callable[[SglangRequest], tuple[int, int, int]]:
+def _preference(config: SchedulerConfig) -> Callable[[SglangRequest], tuple[int, int, int]]:
     """Sort key, larger is kept longer: priority if asked for, tokens generated, short prompt."""
     sign = 1 if config.schedule_low_priority_values_first else -1
     by_priority = config.retraction_policy == "priority"
@@ -51,7 +49,7 @@ def _preference(
     return key
 
 
-def _fits(rows: list[SglangRequest], kv: KVCacheManager, running: SglangBatch) -> bool:
+def _fits(rows: list[SglangRequest], kv: KVCacheManager) -> bool:
     num_new_pages = sum(request.seq_len % kv.page_size == 0 for request in rows)
     return kv.can_decode(num_new_pages)
 

@@ -45,6 +45,7 @@ class SglangScheduler(SglangHoldings):
         self, config: SchedulerConfig, *, kv: KVCacheManager, policy: SchedulePolicy
     ) -> None:
         super().__init__(config, kv)
+        self._policy = policy
         self.waiting = WaitingQueue(config, kv, policy)
         self._admission = build_admission(config.admission, kv, config.max_prefill_tokens)
         self.batching = build_batching(config.static_batching)
@@ -171,7 +172,13 @@ class SglangScheduler(SglangHoldings):
         if not self._may_prefill(now_ns, in_flight):
             return None
         self.waiting.order(now_ns)
-        adder = PrefillAdder(self._config, self._kv, self.running, self.ratio.current)
+        adder = PrefillAdder(
+            self._config,
+            self._kv,
+            self.running,
+            self.ratio.current,
+            cuts_while_chunked=self._policy.cuts_while_chunked,
+        )
         continued = self.chunked
         if continued is not None:
             self.chunked = self._continue_chunk(continued, adder)

@@ -2,13 +2,7 @@
 
 from sim.sglang.cache.manager import KVCacheManager
 from sim.sglang.config import SchedulerConfig
-from sim.sglang.policies.policy import (
-    Fcfs,
-    QueueView,
-    SchedulePolicy,
-    ShortestPrefillFirst,
-    prefill_work,
-)
+from sim.sglang.policies.policy import ChunkRoom, QueueView, SchedulePolicy
 from sim.sglang.request import SglangRequest
 from sim.sglang.scheduler.fairness import NEVER_AGES_NS, build_fairness
 
@@ -30,8 +24,7 @@ class WaitingQueue:
         self._config = config
         self._kv = kv
         self._policy = policy
-        # The order of arrival needs no ordering, and no new list a pass.
-        self._is_fcfs = isinstance(policy, Fcfs)
+        self._keeps_order = policy.keeps_order
         self._fairness = build_fairness(config.fairness)
         self.next_aging_ns = NEVER_AGES_NS
         self.requests: list[SglangRequest] = []
@@ -79,7 +72,7 @@ class WaitingQueue:
             return deferred
         if policy.matches_prefixes:
             deferred = self._match_prefixes(defer=policy.defers_shared_prefixes)
-        if not self._is_fcfs:
+        if not self._keeps_order:
             view = QueueView(now_ns, self._kv.cache.root, deferred, self.processed_tokens)
             self.requests = policy.order(self.requests, view)
         if not policy.matches_prefixes:
@@ -87,22 +80,9 @@ class WaitingQueue:
         return deferred
 
     def chunk_limit(self, chunked: SglangRequest, chunk_tokens: int) -> int | None:
-        """Most tokens of the chunked request's next chunk; None: no limit.
-
-        Policy shortest-prefill-first keeps room for shorter requests that wait (SGLang 0.5.23).
-        """
-        page_size = self._kv.page_size
-        if not isinstance(self._policy, ShortestPrefillFirst) or chunk_tokens < 2 * page_size:
-            return None
-        remaining = chunked.num_tokens - chunked.prefix_len
-        num_reserved = 0
-        for request in self.requests:
-            work = prefill_work(request)
-            charge = self._kv.ceil_page(work)
-            if work >= remaining or num_reserved + charge > chunk_tokens - page_size:
-                break
-            num_reserved += charge
-        return self._kv.floor_page(chunk_tokens - num_reserved) if num_reserved else None
+        """Most tokens of the chunked request's next chunk; None: no limit."""
+        room = ChunkRoom(chunk_tokens, self._kv.page_size)
+        return self._policy.chunk_limit(chunked, self.requests, room)
 
     def _match_prefixes(self, *, defer: bool) -> frozenset[int]:
         """Match every waiting request; name those to defer (rule 8, in-batch prefixes).

@@ -1,20 +1,23 @@
 """The `scheduler` section: SGLang's flags, bounds and combinations that make sense."""
 
 from dataclasses import fields, replace
+from pathlib import Path
 from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
 from sim.core.units import ms_to_ns
 from sim.core.wording import shorten, unknown_value
+from sim.latency.loading import LoadTimes
+from sim.latency.shapes import ModelShape
+from sim.server_section import Fail, ServerSection, UserCode
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.policies.policy import POLICIES, PRIORITY_POLICIES
 from sim.sglang.scheduler.batching import StaticSettings
 from sim.sglang.section.admission import AdmissionConfig
 from sim.sglang.section.fairness import AgingTokensConfig, FairnessConfig
 from sim.sglang.section.host_cache import HostCacheSection
-from sim.sglang.user_policy import is_user_policy
-from sim.strict_model import StrictModel
+from sim.sglang.user_policy import is_user_policy, load_user_policy
 
 _DEFAULT = SchedulerConfig()
 _MAX_WAIT_MS = 10**6
@@ -50,7 +53,7 @@ PolicyName = Annotated[str, AfterValidator(_check_policy)]
 ChunkSize = Annotated[int, Field(le=_MAX_COUNT), AfterValidator(_check_chunk)]
 
 
-class SchedulerSection(StrictModel):
+class SglangSection(ServerSection):
     """SGLang's scheduler.
 
     Names and defaults are those of SGLang 0.5.23's flags, with underscores.
@@ -201,7 +204,7 @@ class SchedulerSection(StrictModel):
             )
         return self
 
-    # ---- what both families' sections know -----------------------------------------------------
+    # ---- what every family's section tells -------------------------------------------------------
 
     @property
     def max_rows(self) -> int:
@@ -209,23 +212,15 @@ class SchedulerSection(StrictModel):
 
     @property
     def pool_tokens(self) -> int | None:
-        """Tokens of the pool, if the section says how many."""
         return self.max_total_tokens
 
     @property
     def runner_keys(self) -> tuple[str, ...]:
-        """What a real runner is made for."""
         return "page_size", "max_total_tokens", "mem_fraction_static", "max_running_requests"
 
     @property
     def longest_request(self) -> tuple[str, int | None]:
-        """The key that limits a request's tokens, and its value."""
         return "context_length", self.context_length
-
-    @property
-    def num_pages_kept_back(self) -> int:
-        """Pages of a derived pool that no request gets."""
-        return 0
 
     @property
     def page_key(self) -> str:
@@ -237,12 +232,43 @@ class SchedulerSection(StrictModel):
 
     @property
     def memory_share(self) -> tuple[str, float]:
-        """The key that says how much memory there is for weights and KV, and its value."""
         share = self.mem_fraction_static
         return "mem_fraction_static", DEFAULT_MEM_FRACTION_STATIC if share is None else share
 
+    def check_real_run(self) -> tuple[str, str] | None:
+        if self.host_cache is None:
+            return None
+        return "host_cache", "the real runner has no host tier"
+
+    def check_model(self, *, is_known: bool) -> None:
+        needs_model = (
+            self.host_cache is not None and self.host_cache.load_bandwidth_gb_s is not None
+        )
+        if needs_model and not is_known:
+            raise ValueError(
+                "scheduler.host_cache.load_bandwidth_gb_s needs the model, which says how many"
+                " bytes a token has: give load_tokens_per_s without one"
+            )
+
+    def load_times(self, model: ModelShape | None, num_devices: int) -> LoadTimes | None:
+        return None if self.host_cache is None else self.host_cache.load_times(model, num_devices)
+
+    @property
+    def user_code(self) -> UserCode | None:
+        if not is_user_policy(self.schedule_policy):
+            return None
+        return UserCode("schedule_policy", self.schedule_policy, "policy_source")
+
+    def with_user_code(
+        self, config: SchedulerConfig, base_dir: Path, fail: Fail
+    ) -> SchedulerConfig:
+        if not is_user_policy(self.schedule_policy):
+            return config
+        policy = load_user_policy(self.schedule_policy, base_dir, fail)
+        return replace(config, user_policy=policy)
+
     def config(self, pool_tokens: int) -> SchedulerConfig:
-        """The scheduler's settings with a pool of so many tokens; a user's policy is not in it.
+        """The scheduler's settings with a pool of `pool_tokens` tokens, without a user's policy.
 
         Raises:
             InputError: the host cache has no room.

@@ -67,13 +67,14 @@ class ServerFacts:
     """What a file says of server and client besides the requests.
 
     Attributes:
-        engine: `sglang`, `vllm`, or empty if it may be any.
+        engines: names of the server's software as the file has them, the surest first; its family
+            is the first that one of them begins with. Empty: it may be any.
         model: the served model's name, empty if it is not told.
         scheduler: settings by the names of the scenario's section `scheduler`, of its family.
         told: other settings, for people to read.
     """
 
-    engine: str = ""
+    engines: tuple[str, ...] = ()
     model: str = ""
     scheduler: Mapping[str, object] = field(default_factory=dict)
     told: Mapping[str, object] = field(default_factory=dict)

@@ -9,11 +9,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
-from sim.sglang.check import _check_tree
 from sim.engine.page_pool import PageIds
 from sim.sglang.cache.eviction import EVICTION_POLICIES
 from sim.sglang.cache.manager import KVCacheManager
 from sim.sglang.cache.radix_cache import RadixCache
+from sim.sglang.check import _check_tree
 
 _NUM_PAGES = 40
 

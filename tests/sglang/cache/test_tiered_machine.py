@@ -10,12 +10,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
-from sim.sglang.check import _check_tree
 from sim.engine.page_pool import PageIds
 from sim.sglang.cache.eviction import EVICTION_POLICIES
 from sim.sglang.cache.host_settings import HostCacheSettings
 from sim.sglang.cache.manager import KVCacheManager
 from sim.sglang.cache.tiered_cache import TieredRadixCache
+from sim.sglang.check import _check_tree
 from sim.sglang.check_host import check_host_tier
 
 _NUM_PAGES = 20

@@ -2,9 +2,9 @@
 
 import pytest
 
-from sim.sglang.config import SchedulerConfig
 from sim.engine.page_pool import PageCounts
 from sim.families import FAMILIES
+from sim.sglang.config import SchedulerConfig
 from sim.testing.serve import serve
 from sim.testing.workloads import ListWorkload, scripted
 

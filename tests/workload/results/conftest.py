@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from sim.commands.import_formats import read_results, sniff
 from sim.core.errors import InputError
 from sim.workload.build import build_workload
 from sim.workload.config import TraceConfig
-from sim.workload.results.formats import read_results, sniff
 from sim.workload.results.model import ReadOptions
 from sim.workload.results.write import in_order, write_workload
 

@@ -5,8 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from sim.workload.results.formats import sniff
-from sim.workload.results.names import ResultFormat
+from sim.commands.import_formats import sniff
 
 START_NS = 1_759_813_207_532_900_363
 
@@ -58,7 +57,7 @@ def test_records_give_requests_by_their_ids(written, imported):
     """Units are those of the record, whatever they are; nanoseconds are kept."""
     seconds = {"value": 0.2555, "unit": "sec"}
     path = written(lines(record(1, start_ms=40), record(0, time_to_first_token=seconds)))
-    assert sniff(path) is ResultFormat.AIPERF
+    assert sniff(path) == "aiperf"
     run, requests = imported(path)
     assert [one.rid for one in requests] == ["id-0", "id-1"]
     for one, start_ms in zip(requests, (0, 40), strict=True):

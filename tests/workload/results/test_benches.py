@@ -6,8 +6,8 @@ from itertools import pairwise
 
 import pytest
 
-from sim.workload.results.formats import sniff
-from sim.workload.results.names import ResultFormat
+from sim.commands.import_formats import sniff
+from sim.families import family_of_server
 
 ARRAYS = {
     "input_lens": [10, 20, 30],
@@ -55,7 +55,7 @@ def times_ms(requests):
 def test_vllm_results_give_arrivals_and_latencies(written, imported):
     """In order of sending, named by their place; exact in spite of a clock of days."""
     path = written(one_line(VLLM))
-    assert sniff(path) is ResultFormat.VLLM_BENCH
+    assert sniff(path) == "vllm-bench"
     run, requests = imported(path)
     assert [one.rid for one in requests] == ["0", "2", "1"]
     assert times_ms(requests) == [(0, 500, 800), (175, 300, 500), (275, 525, 525)]
@@ -64,7 +64,7 @@ def test_vllm_results_give_arrivals_and_latencies(written, imported):
         (30, 4),
         (20, 1),
     ]
-    assert run.facts.engine == "vllm"
+    assert family_of_server(run.facts.engines).name == "vllm"
     assert run.facts.model == "meta-llama/Llama-3.1-8B-Instruct"
     assert run.facts.told["request_rate"] == pytest.approx(2.5)
     assert run.notes == ("prompts are not in the file: no two of them are taken to share a prefix",)
@@ -99,7 +99,7 @@ def test_failed_requests_stay_with_the_tokens_they_got(written, imported):
 def test_sglang_results_at_an_infinite_rate_were_sent_at_once(written, imported):
     """No start times are needed to know that."""
     path = written(one_line(SGLANG))
-    assert sniff(path) is ResultFormat.SGLANG_BENCH
+    assert sniff(path) == "sglang-bench"
     run, requests = imported(path)
     assert times_ms(requests) == [(0, 500, 800), (0, 250, 250), (0, 125, 325)]
     assert any("all requests were sent at once" in note for note in run.notes)
@@ -243,4 +243,5 @@ def test_sglang_server_info_becomes_settings(written, imported):
 )
 def test_sglang_client_may_have_measured_another_server(written, imported, backend, engine):
     run, _ = imported(written(one_line(SGLANG, backend=backend)))
-    assert run.facts.engine == engine
+    family = family_of_server(run.facts.engines)
+    assert (family.name if family else "") == engine

@@ -6,11 +6,10 @@ from contextlib import suppress
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from sim.commands.import_formats import read_results, sniff
 from sim.core.errors import InputError
 from sim.testing import result_files
-from sim.workload.results.formats import read_results, sniff
 from sim.workload.results.model import ReadOptions
-from sim.workload.results.names import ResultFormat
 from sim.workload.results.write import in_order, measured_of, write_workload
 
 SERVED = [
@@ -98,7 +97,7 @@ def test_any_byte_of_a_dump_may_be_wrong(tmp_path, noise, at):
     at %= len(content)
     file = tmp_path / "dump.pkl"
     file.write_bytes(content[:at] + noise + content[at + len(noise) :])
-    read_and_write(file, tmp_path, ResultFormat.SGLANG_DUMP)
+    read_and_write(file, tmp_path, "sglang-dump")
 
 
 @ANY_FILE
@@ -110,4 +109,4 @@ def test_any_value_of_a_dump_may_be_wrong(tmp_path, data):
     entries = [tuple(wrong) if isinstance(wrong, list) else wrong]
     file = tmp_path / "dump.pkl"
     file.write_bytes(result_files.sglang_dump_of(entries))
-    read_and_write(file, tmp_path, ResultFormat.SGLANG_DUMP)
+    read_and_write(file, tmp_path, "sglang-dump")

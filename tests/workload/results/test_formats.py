@@ -4,10 +4,10 @@ import gzip
 
 import pytest
 
+from sim.commands.import_formats import read_results, sniff
 from sim.core.errors import InputError
-from sim.workload.results.formats import read_results, sniff
+from sim.families import RESULT_FORMATS
 from sim.workload.results.model import ReadOptions
-from sim.workload.results.names import ResultFormat
 
 UNKNOWN = (
     "none of the known results: sglang-bench, vllm-bench, aiperf, sglang-log, sglang-dump,"
@@ -30,24 +30,22 @@ def test_other_folders_are_refused_too(tmp_path, refusal):
 
 def test_compressed_files_are_told_as_well(written):
     packed = gzip.compress(b'{"backend": "sglang", "dataset_name": "random"}\n')
-    assert sniff(written(packed)) is ResultFormat.SGLANG_BENCH
+    assert sniff(written(packed)) == "sglang-bench"
 
 
 def test_texts_inside_results_tell_nothing(written):
     """What a model wrote may look like another format."""
     text = r'{"backend": "x", "dataset_name": "y", "t": "{\"endpoint_type\": 1, Finish: obj=R()"}'
-    assert sniff(written(text)) is ResultFormat.SGLANG_BENCH
+    assert sniff(written(text)) == "sglang-bench"
 
 
-@pytest.mark.parametrize("format_", ResultFormat)
+@pytest.mark.parametrize("format_", RESULT_FORMATS)
 def test_missing_files_are_refused_whatever_they_are_said_to_be(tmp_path, format_):
     with pytest.raises(InputError, match=r"nowhere: cannot be read: No such file or directory"):
         read_results(tmp_path / "nowhere", format_, ReadOptions())
 
 
-@pytest.mark.parametrize(
-    "format_", sorted(set(ResultFormat) - {ResultFormat.SGLANG_BENCH, ResultFormat.VLLM_BENCH})
-)
+@pytest.mark.parametrize("format_", sorted(set(RESULT_FORMATS) - {"sglang-bench", "vllm-bench"}))
 def test_options_of_benches_are_refused_elsewhere(tmp_path, format_):
     """An option that does nothing would be believed to do something."""
     with pytest.raises(InputError, match=r"--line: goes with sglang-bench and vllm-bench only"):
@@ -56,7 +54,7 @@ def test_options_of_benches_are_refused_elsewhere(tmp_path, format_):
         read_results(tmp_path, format_, ReadOptions(draw_arrivals=1))
 
 
-@pytest.mark.parametrize("format_", ResultFormat)
+@pytest.mark.parametrize("format_", RESULT_FORMATS)
 def test_results_read_as_another_format_end_in_one_line(written, format_):
     """--format can be wrong."""
     path = written('{"a": 1}\n')

@@ -58,7 +58,7 @@ def test_requests_join_the_rows_of_the_workload(folder, imported):
     assert requests[1].known.ids.tolist() == [0, 9]
     assert requests[1].known.unit == 16
     assert requests[1].scheduled_ns - requests[1].arrival_ns == 1_000_000
-    assert (run.facts.engine, run.facts.scheduler) == ("vllm", {"block_size": 16})
+    assert (run.facts.engines, run.facts.scheduler) == (("vllm",), {"block_size": 16})
 
 
 def test_settings_are_vllms_own(folder, imported):

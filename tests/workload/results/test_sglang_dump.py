@@ -5,10 +5,9 @@ import pickle
 
 import pytest
 
+from sim.commands.import_formats import sniff
 from sim.sglang.results.safe_pickle import Inert, read_inert_pickle
 from sim.testing.result_files import Served, sglang_dump
-from sim.workload.results.formats import sniff
-from sim.workload.results.names import ResultFormat
 
 SECOND = 1_000_000_000
 
@@ -64,7 +63,7 @@ def test_folder_of_dumps_is_one_run(tmp_path, written, imported):
     (tmp_path / "dumps").mkdir()
     written(sglang_dump([served("a", 3)]), "dumps/1.pkl")
     written(sglang_dump([served("b", 4), served("HEALTH_CHECK_9")]), "dumps/2.pkl")
-    assert sniff(tmp_path / "dumps") is ResultFormat.SGLANG_DUMP
+    assert sniff(tmp_path / "dumps") == "sglang-dump"
     run, requests = imported(tmp_path / "dumps")
     assert [(one.rid, one.arrival_ns) for one in requests] == [("a", 0), ("b", SECOND)]
     assert run.left_out == ("HEALTH_CHECK_9: a health check, or no request to generate",)

@@ -5,8 +5,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from sim.workload.results.formats import sniff
-from sim.workload.results.names import ResultFormat
+from sim.commands.import_formats import sniff
 
 MS = 1_000_000
 NOON = datetime(2026, 1, 31, 12)  # noqa: DTZ001 - as SGLang writes it: without a zone
@@ -69,7 +68,7 @@ def test_json_log_alone_tells_arrivals_and_finishes(written, imported):
     """By the time a request was received and how long it took; nobody noted the first token."""
     log = NOISE + received("a", 0) + received("b", 100) + finished("a", 402, out("a"))
     path = written(log + finished("b", 503, out("b")))
-    assert sniff(path) is ResultFormat.SGLANG_LOG
+    assert sniff(path) == "sglang-log"
     run, requests = imported(path)
     assert [(one.rid, one.arrival_ns, one.first_token_ns, one.finish_ns) for one in requests] == [
         ("a", 0, None, 400 * MS),

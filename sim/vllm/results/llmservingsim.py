@@ -111,7 +111,7 @@ def _row_number(line: Line, row: JsonObject, num_rows: int) -> int:
 def _facts(path: Path, block_size: int) -> ServerFacts:
     scheduler: dict[str, object] = {"block_size": block_size}
     if not path.is_file():
-        return ServerFacts("vllm", scheduler=scheduler)
+        return ServerFacts(("vllm",), scheduler=scheduler)
     text = "\n".join(line.text for line in read_lines(path))
     meta = parse_object(Line(str(path), 1, text))
     engine = meta.get("engine_kwargs")
@@ -121,7 +121,7 @@ def _facts(path: Path, block_size: int) -> ServerFacts:
     if meta.get("vllm_version") is not None:
         told["vllm_version"] = meta["vllm_version"]
     model = meta.get("model")
-    return ServerFacts("vllm", model if isinstance(model, str) else "", scheduler, told)
+    return ServerFacts(("vllm",), model if isinstance(model, str) else "", scheduler, told)
 
 
 def _found(folder: Path, *patterns: str) -> list[Path]:

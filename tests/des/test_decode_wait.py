@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from sim.des.boundary import ARRIVAL, Boundary, Clock, step_end
-from sim.des.glide import Glide
+from sim.des.clock import ARRIVAL, Clock, TimedEvent, step_end
+from sim.des.decode_wait import DecodeWait
 
 
 def test_skip_to_passes_time_when_nothing_is_due():
     """No event is needed then."""
     clock = Clock()
-    Boundary(clock, 100, ARRIVAL)
+    TimedEvent(clock, 100, ARRIVAL)
     assert clock.skip_to(99)
     assert clock.now_ns == 99
 
@@ -19,7 +19,7 @@ def test_skip_to_passes_time_when_nothing_is_due():
 def test_skip_to_waits_for_what_is_due_before_or_at_that_time(time_ns):
     """Others of the same instant may have to go first."""
     clock = Clock()
-    Boundary(clock, 100, ARRIVAL)
+    TimedEvent(clock, 100, ARRIVAL)
     assert not clock.skip_to(time_ns)
     assert clock.now_ns == 0
 
@@ -27,31 +27,31 @@ def test_skip_to_waits_for_what_is_due_before_or_at_that_time(time_ns):
 @pytest.mark.parametrize(
     ("arrives_ns", "num_steps", "lands_ns"), [(5, 0, 10), (10, 0, 10), (11, 1, 20), (30, 2, 30)]
 )
-def test_glide_lands_at_the_first_decision_that_sees_the_arrival(arrives_ns, num_steps, lands_ns):
+def test_wait_lands_at_the_first_decision_that_sees_the_arrival(arrives_ns, num_steps, lands_ns):
     """Who waits for the landing goes on then, once; a decision at the very time sees it."""
     clock = Clock()
-    glide = Glide(clock, np.array([10, 20, 30]), step_end(0))
+    wait_ = DecodeWait(clock, np.array([10, 20, 30]), step_end(0))
     landed_ns = []
 
     def wait():
-        yield glide.landing
+        yield wait_.end
         landed_ns.append(clock.now_ns)
 
     def arrive():
-        yield Boundary(clock, arrives_ns, ARRIVAL)
-        glide.cut_short()
+        yield TimedEvent(clock, arrives_ns, ARRIVAL)
+        wait_.cut_short()
 
     clock.process(wait())
     clock.process(arrive())
     clock.run()
     assert landed_ns == [lands_ns]
-    assert glide.num_steps == num_steps
+    assert wait_.num_steps == num_steps
 
 
-def test_glide_lands_after_its_last_step():
+def test_wait_lands_after_its_last_step():
     """When nobody arrives."""
     clock = Clock()
-    glide = Glide(clock, np.array([10, 20, 30]), step_end(0))
+    wait_ = DecodeWait(clock, np.array([10, 20, 30]), step_end(0))
     clock.run()
     assert clock.now_ns == 30
-    assert glide.num_steps == 2
+    assert wait_.num_steps == 2

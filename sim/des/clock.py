@@ -1,4 +1,4 @@
-"""Order of events at one instant.
+"""The simulation's clock, and the order of events at one instant.
 
 SimPy runs events of equal time by priority, then in order of scheduling. The second rule would let
 fast-forwarding, which schedules fewer events, change an outcome; so everything that may tie has a
@@ -37,14 +37,14 @@ class Clock(Environment):
         return int(self._now)
 
     def skip_to(self, time_ns: int) -> bool:
-        """Let the time pass without an event, unless anything happens until then or right then."""
+        """Let the time pass without an event; False if anything is due until then or right then."""
         if self.peek() <= time_ns:
             return False
         self._now = time_ns
         return True
 
 
-class Boundary(Event):
+class TimedEvent(Event):
     """Happens `delay_ns` from now, among events of that instant by `priority`."""
 
     def __init__(self, env: Clock, delay_ns: int, priority: EventPriority) -> None:
@@ -53,8 +53,8 @@ class Boundary(Event):
         self._value: Any = None
         env.schedule(self, priority=priority, delay=delay_ns)
 
-    def give_way_to(self, other: "Boundary") -> None:
-        """Whoever waits for this one waits for `other` instead."""
+    def give_way_to(self, other: "TimedEvent") -> None:
+        """Processes that wait for this event wait for `other` instead."""
         waiting = self.callbacks
         self.callbacks = []
         other.callbacks = waiting

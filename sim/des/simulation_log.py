@@ -1,4 +1,4 @@
-"""Where servers report: the run log, the decision log, and whoever waits for a request's end."""
+"""What servers report to: the run log, the decision log, and clients that wait for an answer."""
 
 from collections.abc import Callable, Iterable
 
@@ -13,7 +13,7 @@ from sim.runlog.steps import StepRun
 Watcher = Callable[[int, int], None]
 
 
-class Journal:
+class SimulationLog:
     """Takes facts in as they happen.
 
     Args:

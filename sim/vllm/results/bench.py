@@ -46,7 +46,7 @@ def read_vllm_bench(path: Path, options: ReadOptions) -> ImportedRun:
 def _facts(row: dict[str, object]) -> ServerFacts:
     backend, model = row.get("backend"), row.get("model_id")
     return ServerFacts(
-        engine="sglang" if backend == "sglang" else "vllm",
+        engines=(str(backend), "vllm"),
         model=model if isinstance(model, str) else "",
         told=told_of(row, _TOLD),
     )

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class LaunchCommand:
     """How a server gets the settings of its scheduler.
 
     Attributes:

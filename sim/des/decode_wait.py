@@ -4,15 +4,15 @@ import numpy as np
 from numpy.typing import NDArray
 from simpy.events import EventPriority
 
-from sim.des.boundary import Boundary, Clock
+from sim.des.clock import Clock, TimedEvent
 
 
-class Glide:
-    """Lands when the decision after the last step is due, or the first that sees an arrival.
+class DecodeWait:
+    """Ends when the decision after the last step is due, or the first that sees an arrival.
 
     Attributes:
-        num_steps: steps decided before it lands.
-        landing: the event to wait for.
+        num_steps: steps decided before it ends.
+        end: the event to wait for.
     """
 
     def __init__(self, env: Clock, decided_ns: NDArray[np.int64], priority: EventPriority) -> None:
@@ -21,16 +21,16 @@ class Glide:
         self._decided_ns = decided_ns
         self._priority = priority
         self.num_steps = len(decided_ns) - 1
-        self.landing = self._at(self.num_steps)
+        self.end = self._at(self.num_steps)
 
     def cut_short(self) -> None:
         """A request arrives now; a decision at this very time sees it."""
         decided_ns = self._decided_ns[:-1]
         self.num_steps = int(decided_ns.searchsorted(self._env.now_ns, side="left"))
-        landing = self._at(self.num_steps)
-        self.landing.give_way_to(landing)
-        self.landing = landing
+        earlier = self._at(self.num_steps)
+        self.end.give_way_to(earlier)
+        self.end = earlier
 
-    def _at(self, step: int) -> Boundary:
+    def _at(self, step: int) -> TimedEvent:
         delay_ns = int(self._decided_ns[step]) - self._env.now_ns
-        return Boundary(self._env, delay_ns, self._priority)
+        return TimedEvent(self._env, delay_ns, self._priority)

@@ -1,0 +1,95 @@
+"""How a file is known to be of a format, and read."""
+
+import re
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from sim.core.errors import InputError
+from sim.families import RESULT_FORMATS
+from sim.workload.results.model import ImportedRun, ReadOptions
+from sim.workload.results.names import ResultFormat
+from sim.workload.traces.lines import read_lines
+
+_HEAD = 1 << 18
+_KEY = re.compile(r'"(\w+)"\s*:', re.ASCII)
+# The last formats first: some results of vLLM's benchmark have the keys of SGLang's, too.
+_BY_KEYS = [
+    (keys, format_) for format_ in reversed(RESULT_FORMATS.values()) for keys in format_.key_sets
+]
+
+
+def sniff(path: Path) -> str:
+    """Tell a format by what is in the file, or in the folder.
+
+    Raises:
+        InputError: it cannot be read, or is none of them.
+    """
+    found = _sniff_folder(path) if path.is_dir() else _sniff_file(path)
+    if found is None:
+        known = ", ".join(RESULT_FORMATS)
+        raise InputError(f"{path}: none of the known results: {known} (--format says which it is)")
+    return found.name
+
+
+def read_results(path: Path, name: str, options: ReadOptions) -> ImportedRun:
+    """Read a measured run of the format of this name.
+
+    Raises:
+        InputError: the file, the folder, or a line in it; an option that the format has no use for.
+    """
+    if not path.exists():
+        raise InputError(f"{path}: cannot be read: No such file or directory")
+    format_ = RESULT_FORMATS[name]
+    read: Callable[..., ImportedRun] = _load(format_.reader)
+    if format_.is_bench:
+        return read(path, options)
+    for option, value in zip(("--line", "--draw-arrivals"), options, strict=True):
+        if value is not None:
+            benches = " and ".join(each.name for each in RESULT_FORMATS.values() if each.is_bench)
+            raise InputError(f"{option}: goes with {benches} only, and {path} is {name}")
+    return read(path)
+
+
+def _load(place: str) -> Any:
+    module, _, name = place.partition(":")
+    return getattr(import_module(module), name)
+
+
+def _sniff_folder(path: Path) -> ResultFormat | None:
+    tests = [each for each in RESULT_FORMATS.values() if each.folder_test]
+    # The general layout first: it asks for more.
+    for format_ in reversed(tests):
+        if _load(format_.folder_test)(path):
+            return format_
+    return None
+
+
+def _sniff_file(path: Path) -> ResultFormat | None:
+    try:
+        with path.open("rb") as file:
+            first = file.read(1)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
+    for format_ in RESULT_FORMATS.values():
+        if first and format_.first_byte == first:
+            return format_
+    line_tests = [
+        (_load(format_.line_test), format_)
+        for format_ in RESULT_FORMATS.values()
+        if format_.line_test
+    ]
+    keys: set[str] = set()
+    num_seen = 0
+    for line in read_lines(path):
+        if num_seen < _HEAD and not line.text.startswith("["):
+            keys |= set(_KEY.findall(line.text[: _HEAD - num_seen]))
+            num_seen += len(line.text)
+            for needed, format_ in _BY_KEYS:
+                if needed <= keys:
+                    return format_
+        for test, format_ in line_tests:
+            if test(line.text):
+                return format_
+    return None

@@ -1,0 +1,145 @@
+"""The lines of steps and requests, as decision logs and run logs have them.
+
+Simulated and real runs are written by these functions alone (docs/decision-log.md says what each
+key means; docs/run-log.md those that only a real run has).
+"""
+
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from sim.engine.decision import describe_decision
+from sim.runlog.columns import RunLog
+from sim.runlog.json_lines import Line
+from sim.runlog.steps import StepRun
+
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+class StepTimes(NamedTuple):
+    """When a step was decided, started and ended on the device, and the host time it took."""
+
+    decided_ns: int
+    start_ns: int
+    end_ns: int
+    host_ns: int
+
+
+def step_line(
+    number: int,
+    times: StepTimes,
+    decided: Mapping[str, Any],
+    *,
+    replica: int = 0,
+    measured: Mapping[str, Any] = _NOTHING,
+) -> Line:
+    """One step.
+
+    Args:
+        number: of the step on its server, from 0.
+        times: when it happened.
+        decided: what `describe_decision` says of it.
+        replica: which server.
+        measured: what only a real run knows.
+    """
+    return {
+        "kind": "step",
+        "replica": replica,
+        "step": number,
+        "t_decided_ns": times.decided_ns,
+        "t_start_ns": times.start_ns,
+        "t_end_ns": times.end_ns,
+        "host_ns": times.host_ns,
+        **measured,
+        **decided,
+    }
+
+
+def step_lines(run: StepRun, crc: int) -> Iterator[Line]:
+    """One line for each step of a run; `crc` is the `decode_crc` of its batch."""
+    decided = describe_decision(run.batch, run.state, crc)
+    times = StepTimes(run.decided_ns, run.start_ns, run.first_end_ns, run.host_ns)
+    yield step_line(run.first_step, times, decided, replica=run.replica)
+    further = run.further
+    if further is None:
+        return
+    decided = describe_decision(run.batch, further.state, crc)
+    decided |= {"retracted": [], "preempted": [], "aborted": []}
+    not_evictable = further.state.free_tokens + further.state.used_tokens
+    columns = (further.decided_ns, further.starts_ns, further.ends_ns, further.host_ns)
+    rows = zip(*(column.tolist() for column in columns), strict=True)
+    after = zip(rows, further.run.free_tokens().tolist(), further.run.ratio, strict=True)
+    for number, (row, free, ratio) in enumerate(after, start=run.first_step + 1):
+        decided["ctx"] += decided["n_decode"]
+        decided |= {"free": free, "used": not_evictable - free, "ratio": ratio}
+        yield step_line(number, StepTimes(*row), decided, replica=run.replica)
+
+
+class RequestFacts(NamedTuple):
+    """What every log says of a request. Times in ns, negative where they never came.
+
+    Attributes:
+        rid, replica: its name, and which server it was on.
+        arrival_ns, first_token_ns, finish_ns: when it came, got its first token, and was over.
+        cached_tokens: prompt tokens found when it was first scheduled.
+        host_cached_tokens: the part of them in host memory; None: there is no host tier.
+        retractions, preemptions: how often it was put back.
+        status: a `core.request.Status` value.
+    """
+
+    rid: str
+    replica: int
+    arrival_ns: int
+    first_token_ns: int
+    finish_ns: int
+    cached_tokens: int
+    host_cached_tokens: int | None
+    retractions: int
+    preemptions: int
+    status: str
+
+
+def request_line(facts: RequestFacts, measured: Mapping[str, Any] = _NOTHING) -> Line:
+    """One request; `measured` is what only a real run's log has."""
+    arrival_ns, first_token_ns = facts.arrival_ns, facts.first_token_ns
+    host_cached_tokens = facts.host_cached_tokens
+    host = {} if host_cached_tokens is None else {"host_cached_at_admit": host_cached_tokens}
+    return {
+        "kind": "req",
+        "rid": facts.rid,
+        "replica": facts.replica,
+        "arrival_ns": arrival_ns,
+        "ttft_ns": first_token_ns - arrival_ns if first_token_ns >= 0 else None,
+        "finish_ns": time_or_null(facts.finish_ns),
+        "cached_at_admit": facts.cached_tokens,
+        **host,
+        "retractions": facts.retractions,
+        "preemptions": facts.preemptions,
+        "status": facts.status,
+        **measured,
+    }
+
+
+def time_or_null(time_ns: int) -> int | None:
+    """Null is a time that never came."""
+    return time_ns if time_ns >= 0 else None
+
+
+def request_lines(log: RunLog) -> Iterator[Line]:
+    """One line for each request of a simulated run, in order of submission."""
+    requests = log.requests
+    host_cached = requests.host_cached_tokens.tolist() if log.has_host_tier else None
+    for i, rid in enumerate(requests.rid):
+        facts = RequestFacts(
+            rid=rid,
+            replica=int(requests.replica[i]),
+            arrival_ns=int(requests.arrival_ns[i]),
+            first_token_ns=int(requests.first_token_ns[i]),
+            finish_ns=int(requests.finish_ns[i]),
+            cached_tokens=int(requests.cached_tokens[i]),
+            host_cached_tokens=None if host_cached is None else host_cached[i],
+            retractions=int(requests.retractions[i]),
+            preemptions=int(requests.preemptions[i]),
+            status=requests.status[i],
+        )
+        yield request_line(facts)

@@ -1,0 +1,17 @@
+"""Reads what vLLM's benchmark, and LLMServingSim's logs of vLLM, say of a real run."""
+
+from sim.workload.results.names import ResultFormat
+
+FORMATS = (
+    ResultFormat(
+        "vllm-bench",
+        "sim.vllm.results.bench:read_vllm_bench",
+        is_bench=True,
+        key_sets=(frozenset({"endpoint_type"}), frozenset({"backend", "burstiness"})),
+    ),
+    ResultFormat(
+        "llmservingsim",
+        "sim.vllm.results.llmservingsim:read_llmservingsim",
+        folder_test="sim.vllm.results.llmservingsim:find_requests",
+    ),
+)

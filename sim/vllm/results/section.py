@@ -1,0 +1,24 @@
+"""The section `scheduler` for a measured run of a vLLM server."""
+
+from collections.abc import Mapping, Sequence
+
+from sim.server_section import ImportedSection, accepted_settings
+from sim.vllm.section import VllmSection
+
+# More tokens than a request can need besides its own.
+_SPARE = 16
+_POOL_HINT = (
+    "PLACEHOLDER: num_gpu_blocks_override has room for everything at once. Give your server's: vLLM"
+    " logs its KV cache size in tokens; a block is block_size of them, and one more is never used."
+)
+
+
+def vllm_section(told: Mapping[str, object], sizes: Sequence[int]) -> ImportedSection:
+    """See `Family.imported_section`."""
+    settings, hints = accepted_settings(VllmSection, {"family": "vllm"}, told)
+    if "num_gpu_blocks_override" not in settings:
+        block_size = int(settings.get("block_size", VllmSection(family="vllm").block_size))
+        num_blocks = sum(-(-(size + _SPARE) // block_size) for size in sizes)
+        settings["num_gpu_blocks_override"] = num_blocks + 1
+        hints.append(_POOL_HINT)
+    return ImportedSection(settings, hints)
