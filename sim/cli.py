@@ -4,9 +4,8 @@ import sys
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import click
 import typer
 
 from sim.command_line import new_app, run_app, use_one_blas_thread, with_tracebacks
@@ -40,6 +39,12 @@ class Format(StrEnum):
 
     TABLE = "table"
     JSON = "json"
+
+
+if TYPE_CHECKING:
+    FormatName = str
+else:
+    FormatName = StrEnum("FormatName", {name: name for name in RESULT_FORMATS})
 
 
 @app.command("run")
@@ -113,12 +118,7 @@ def import_command(
     ],
     out: Annotated[Path, typer.Option(help="folder for workload, measured run and scenario")],
     format_: Annotated[
-        str | None,
-        typer.Option(
-            "--format",
-            click_type=click.Choice(list(RESULT_FORMATS)),
-            help="of the results; told by their content",
-        ),
+        FormatName | None, typer.Option("--format", help="of the results; told by their content")
     ] = None,
     template: Annotated[
         Path | None,
