@@ -1,7 +1,7 @@
 """How every command line of the project ends: exit codes, and one line for what went wrong.
 
-stdout carries results, stderr diagnostics. Exit codes: 0 done, 2 bad input, 1 our fault,
-130 interrupted.
+Results go to stdout, diagnostics to stderr. Exit codes: 0 done; 1 a comparison or a run failed, or
+the program has a defect; 2 bad input; 130 interrupted.
 """
 
 import io
