@@ -42,12 +42,11 @@ class Family:
         raise NotImplementedError
 
     def check(self, engine: "EngineCore") -> None:
-        """Verify what only this family promises between two steps: its KV memory.
+        """Verify what only this family promises between two steps, such as its KV memory.
 
         Raises:
             InvariantError: naming what does not hold.
         """
-        raise NotImplementedError
 
     def launch_command(self, section: Any, searched: Collection[str] = ()) -> LaunchCommand:
         """The command that launches a real server with the settings of a section.

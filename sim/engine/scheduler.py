@@ -1,6 +1,6 @@
 """What an engine needs of a scheduler, whichever family of servers it belongs to."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Generic
 
 from sim.core.errors import InvariantError
@@ -69,7 +69,8 @@ class BaseScheduler(Generic[R]):
 
     @property
     def num_waiting(self) -> int:
-        raise NotImplementedError
+        """Requests that wait; a family with a long queue counts them in a quicker way."""
+        return sum(1 for _ in self.waiting_requests())
 
     def waiting_requests(self) -> Iterable[R]:
         """All that wait, in no order to rely on."""
@@ -99,12 +100,14 @@ class BaseScheduler(Generic[R]):
         Raises:
             InvariantError: requests wait, nothing runs, and still nothing can be admitted.
         """
-        raise NotImplementedError
+        if self.num_waiting and not decision.takes_out:
+            raise InvariantError(f"{self.num_waiting} requests wait and none can be admitted")
+        return None
 
     @property
-    def resting(self) -> list[R]:
+    def resting(self) -> Sequence[R]:
         """Requests that decode but have no row in the last launch: others went before them."""
-        raise NotImplementedError
+        return ()
 
     @property
     def next_aging_ns(self) -> int:
@@ -115,7 +118,6 @@ class BaseScheduler(Generic[R]):
 
     def prefill_computed(self, request: R) -> None:
         """All tokens up to the request's `extend_end` are computed: others may find them."""
-        raise NotImplementedError
 
     def give_back(self, request: R) -> None:
         """A running request is over: keep what others may find, free its KV and its slot."""
@@ -142,14 +144,14 @@ class BaseScheduler(Generic[R]):
 
     def decode_again(self, num_steps: int) -> list[float]:
         """Take `num_steps` such decisions at once; returns the new-token ratio at each."""
-        raise NotImplementedError
+        return [self.new_token_ratio] * num_steps
 
     # ---- for logs and for who computes ---------------------------------------------------------
 
     @property
     def num_running(self) -> int:
         """Requests that run, those that rest included."""
-        raise NotImplementedError
+        return len(self.running)
 
     def num_running_shown(self, *, is_mixed: bool) -> int:
         """`num_running` as the family's own log has it, after a mixed launch or another."""
@@ -158,7 +160,7 @@ class BaseScheduler(Generic[R]):
     @property
     def batch_is_full(self) -> bool:
         """No request is admitted for now, whichever waits."""
-        raise NotImplementedError
+        return False
 
     @property
     def new_token_ratio(self) -> float:
@@ -168,7 +170,7 @@ class BaseScheduler(Generic[R]):
     @property
     def chunked_rid(self) -> str | None:
         """A request whose prompt has more chunks to come."""
-        raise NotImplementedError
+        return None
 
     def token_ids(self, request: R, num_tokens: int) -> TokenSequence:
         """The first tokens of a request's prompt and output so far."""

@@ -297,7 +297,7 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
 
     def decode_again(self, num_steps: int) -> list[float]:
         self._kv.num_decisions += num_steps
-        return [self.new_token_ratio] * num_steps
+        return super().decode_again(num_steps)
 
     @property
     def num_running(self) -> int:

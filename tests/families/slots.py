@@ -1,0 +1,120 @@
+"""A third scheduler family: fixed slots, whole prompts, no prefix cache."""
+
+from collections import deque
+from dataclasses import dataclass
+
+from sim.core.batch import ForwardMode
+from sim.core.request import Status
+from sim.engine.kv_memory import KVMemory
+from sim.engine.launch import Decision, Launch, leave_out_finishing
+from sim.engine.request import Request
+from sim.engine.request_tokens import RequestTokens
+from sim.engine.scheduler import BaseScheduler
+from sim.family import Family
+
+
+@dataclass(frozen=True)
+class SlotsConfig:
+    pool_tokens: int
+    page_size: int
+    max_rows: int
+    overlaps: bool
+    family: str = "slots"
+    host_cache_tokens: int | None = None
+
+
+class SlotsMemory(KVMemory):
+    evictable_tokens = 0
+    num_free_pages = property(lambda self: self.pool.num_free_pages)
+
+    def __init__(self, pool):
+        self.pool, self.page_size, self.num_pages = pool, pool.page_size, pool.num_pages
+        self.promise_pages = pool.promise
+
+
+class SlotsRequest(Request):
+    __slots__ = ("pages", "tokens")
+
+
+class SlotsScheduler(BaseScheduler[SlotsRequest]):
+    """Admits a request when a slot and room for all its tokens are free."""
+
+    family = "slots"
+
+    def __init__(self, config, memory):
+        super().__init__(memory)
+        self._config, self._waiting, self._joining, self._num_reserved = config, deque(), [], 0
+
+    def token_limit(self, prompt_len, max_new_tokens):
+        return min(max_new_tokens, self.memory.pool_tokens - prompt_len)
+
+    def new_request(self, spec, limit, output_ids, output_part):
+        request = SlotsRequest(spec, limit=limit)
+        request.pages = self.memory.pool.empty
+        request.tokens = RequestTokens(spec.prompt, output_ids, output_part)
+        return request
+
+    def enter(self, request):
+        self._waiting.append(request)
+
+    def waiting_requests(self):
+        return self._waiting
+
+    def requests_elsewhere(self):
+        return self._joining
+
+    def decide(self, now_ns, in_flight):
+        decision = Decision()
+        self.running.remove([r for r in self.running.requests if r.status is not Status.RUNNING])
+        self.running.append([r for r in self._joining if r.status is Status.RUNNING])
+        self.has_finished_rows = False
+        leave_out_finishing(in_flight, self.running)
+        self._joining = list(self._admit())
+        if self._joining:
+            decision.launch = Launch(ForwardMode.EXTEND, self._joining, [])
+        elif len(self.running):
+            self.memory.promise_pages(self.running.num_new_pages)
+            self.running.begin_steps()
+            decision.launch = Launch(ForwardMode.DECODE, [], self.running.requests)
+        return decision
+
+    def _admit(self):
+        while self._has_room():
+            request = self._waiting.popleft()
+            self.num_slots_used += 1
+            self._num_reserved += self._need(request)
+            self.memory.promise_pages(-(-request.prompt_len // self.memory.page_size))
+            request.status, request.seq_len = Status.RUNNING, request.prompt_len
+            request.take_chunk(request.prompt_len)
+            yield request
+
+    def _has_room(self):
+        if not self._waiting or self.num_slots_used == self._config.max_rows:
+            return False
+        return self._num_reserved + self._need(self._waiting[0]) <= self._config.pool_tokens
+
+    def _need(self, request):
+        return self.memory.ceil_page(request.prompt_len + request.max_new_tokens)
+
+    def give_back(self, request):
+        self.memory.pool.free(*self.spans(request, request.seq_len))
+        self._num_reserved -= self._need(request)
+        self.free_slot(request)
+
+    # A request that leaves with the result in flight may let another one in.
+    repeats = property(lambda s: s.num_slots_used == len(s.running) and not s._has_room())
+
+    def token_ids(self, request, num_tokens):
+        return request.tokens.token_ids(num_tokens)
+
+    def spans(self, request, num_tokens):
+        due = -(-num_tokens // self.memory.page_size) - len(request.pages)
+        request.pages = request.pages.concat(self.memory.pool.redeem(due))
+        return [request.pages]
+
+
+class SlotsFamily(Family):
+    name = "slots"
+
+    def build(self, config, pool):
+        return SlotsScheduler(config, SlotsMemory(pool))

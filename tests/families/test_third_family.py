@@ -1,0 +1,105 @@
+"""A family that the project does not know is served as its own are, without a changed line.
+
+`slots.py` beside this file is all of it.
+"""
+
+import importlib.util
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from realrun.rig import RunnerOptions, load, rig
+from realrun.serve import serve as serve_for_real
+from sim.engine.page_pool import PageCounts
+from sim.engine.replay import Replay, replay
+from sim.engine.scripted import ScriptedExecutor
+from sim.families import FAMILIES, build_engine
+from sim.runlog.run_log_file import RecordedRun
+from sim.testing.contracts import SchedulerContract
+from sim.testing.random_scenarios import random_scenarios
+from sim.testing.serve import serve
+from sim.testing.workloads import ListWorkload, scripted
+
+SOURCE = Path(__file__).with_name("slots.py")
+
+
+def load_slots():
+    spec = importlib.util.spec_from_file_location("slots", SOURCE)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+slots = load_slots()
+
+
+@pytest.fixture(autouse=True)
+def third_family(monkeypatch):
+    """The one line in the mapping that a new family needs."""
+    monkeypatch.setitem(FAMILIES, "slots", slots.SlotsFamily())
+
+
+def test_third_family_is_small():
+    """A family says little beside its rules."""
+    assert len(SOURCE.read_text("utf-8").splitlines()) <= 120
+
+
+class TestSlots(SchedulerContract):
+    """The contract of every family's scheduler."""
+
+    @pytest.fixture(params=[False, True], ids=["normal", "overlap"])
+    def make_config(self, request):
+        return lambda pool_tokens, page_size, most_rows: slots.SlotsConfig(
+            pool_tokens, page_size, most_rows, overlaps=request.param
+        )
+
+
+def slots_configs():
+    return st.builds(
+        lambda pages, page_size, rows, overlaps: slots.SlotsConfig(
+            max(pages * page_size, 300) // page_size * page_size, page_size, rows, overlaps
+        ),
+        st.integers(8, 60),
+        st.sampled_from((1, 4, 16)),
+        st.integers(1, 8),
+        st.booleans(),
+    )
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(random_scenarios(slots_configs()))
+def test_fast_forward_any_scenario_leaves_the_same_log(scenario):
+    """INV-12, with every invariant checked after each step."""
+    runs = [
+        serve(scenario.workload, scenario.config, scenario.latencies(), fast_forward=fast).text
+        for fast in (True, False)
+    ]
+    assert runs[0] == runs[1]
+
+
+@pytest.mark.parametrize("overlaps", [False, True])
+def test_real_run_is_decided_again(overlaps):
+    """A real model on the CPU serves the family's decisions; a simulated engine repeats them."""
+    requests = [
+        scripted(f"r{i}", (i, 5 + 9 * (i % 4)), output=2 + 5 * i % 17, arrival_ns=i * 3_000_000)
+        for i in range(12)
+    ]
+    config = slots.SlotsConfig(400, 16, 3, overlaps)
+    options = RunnerOptions(device="cpu")
+    model = load("tiny", options)
+    with rig(model, options, num_pages=25, page_size=16, max_rows=3, cpu_threads=1) as kit:
+        lines = serve_for_real(kit, config, ListWorkload(requests)).lines()
+        run = RecordedRun.of_lines({"source": "realrun", "fingerprint": {}}, lines)
+    assert [line["status"] for line in run.requests] == ["finished"] * 12
+    executor = ScriptedExecutor()
+    arrival_ns = {line["rid"]: line["arrival_ns"] for line in run.requests}
+    for request in requests:
+        executor.add(request.spec.rid, request.script, ignore_eos=False)
+    arrivals = [
+        replace(request.spec, arrival_ns=arrival_ns[request.spec.rid]) for request in requests
+    ]
+    engine = build_engine(config, pool=PageCounts(25, 16), executor=executor)
+    assert replay(engine, executor, Replay(arrivals, run.steps, overlaps)) is None
