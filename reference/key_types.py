@@ -68,17 +68,15 @@ def _number(value: float) -> str:
 
 
 def default_in_words(schema: Schema, *, is_required: bool) -> str:
-    """The default of a key: `required`, `none` for null, else as a file would give it."""
+    """`required`, `optional` for a default of null, else the default as a file would give it."""
+    default = schema.get("default")
     if is_required:
         return "required"
-    default = schema.get("default")
     if default is None:
-        return "none"
+        return "optional"
     if isinstance(default, Mapping):
         # A section is shown by its kind alone.
-        return f"`{default['kind']}`" if list(default) == ["kind"] else "all defaults"
+        return f"default `{default['kind']}`" if list(default) == ["kind"] else "optional"
     if isinstance(default, float) and default in _FRACTIONS:
-        return _FRACTIONS[default]
-    if isinstance(default, str) and default:
-        return f"`{default}`"
-    return f"`{json.dumps(default)}`"
+        return f"default {_FRACTIONS[default]}"
+    return f"default `{default if isinstance(default, str) and default else json.dumps(default)}`"

@@ -12,7 +12,7 @@ from reference.key_types import default_in_words, type_in_words
 from reference.tables import table
 
 FOLDER = "reference/keys"
-_HEADER = ("key", "type", "unit", "default", "meaning")
+_HEADER = ("key", "type and default", "meaning")
 
 
 def key_pages() -> dict[str, str]:
@@ -61,7 +61,7 @@ def _section_blocks(
             yield f"### {section.title}, kind {kind}"
         yield with_links(_description(model), path)
         if rows := list(_rows(model, schema, path, places)):
-            yield table(_HEADER, rows)
+            yield f'<div class="keys" markdown>\n\n{table(_HEADER, rows)}\n\n</div>'
 
 
 def _description(model: type[BaseModel]) -> str:
@@ -83,7 +83,7 @@ def _rows(
         key = field.alias or name
         if key == "kind":
             continue
-        type_words = type_in_words(schema["properties"][key], link_to)
+        type_words = f"{type_in_words(schema['properties'][key], link_to)} {docs[name].unit}"
         default = default_in_words(schema["properties"][key], is_required=key in required)
         meaning = with_links(docs[name].meaning, path)
-        yield f"`{key}`", type_words, docs[name].unit, default, meaning
+        yield f"`{key}`", f"{type_words.strip()}<br>{default}", meaning

@@ -35,7 +35,8 @@ class TuneSection(StrictModel):
     objective: Literal["goodput", "cost"]
     """`goodput`: the most requests/s within the SLO. `cost`: the least cost that meets the SLO."""
     ranges: Annotated[dict[str, Range], Field(min_length=1)]
-    """Where to look: for each key path the values that may be tried."""
+    """Where to look: for each key path the values that may be tried. Kinds `uniform` and `int` are
+    those of *range*, kinds `loguniform` and `choice` those of *draw*."""
     num_trials: Annotated[int, Field(ge=1, le=10**4)]
     """How many settings are tried. The scenario's own is one of them. Unit: settings."""
     seeds: Annotated[tuple[Seed, ...], Field(strict=False, min_length=1)] | None = None
