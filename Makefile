@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
-.PHONY: demo test lint docs bench bench-scaling bench-peers bench-page compiled test-compiled studies study-pictures oracle oracle-vllm oracle-vllm-cases gpu calibrate-demo clean
+.PHONY: demo test draws lint docs bench bench-scaling bench-peers bench-page compiled test-compiled studies study-pictures oracle oracle-vllm oracle-vllm-cases gpu calibrate-demo clean
 
 # The lock file pins every version; the extras say which of them are needed.
 $(VENV)/.base: pyproject.toml requirements.lock
@@ -32,6 +32,11 @@ docs: $(VENV)/.dev
 
 test: lint
 	$(BIN)/python -m pytest -n auto --nbmake tests notebooks
+
+# The same properties as in `make test`, each with twenty times as many random examples, and every
+# combination of what the suite combines in pairs. Takes about ten minutes on two cores.
+draws: $(VENV)/.dev
+	$(BIN)/python -m pytest -n auto --hypothesis-profile=long -m "hypothesis or long" tests
 
 # The same program with its hot modules compiled to C (docs/how-to/compiled.md), in an environment of its
 # own: beside the sources, what was compiled would be run whatever becomes of them.

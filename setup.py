@@ -7,12 +7,19 @@ import os
 import sys
 import tomllib
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any
 
 from setuptools import Extension, setup
 
 ROOT = Path(__file__).parent
 _ASKED = os.environ.get("SERVETWIN_COMPILE", "0") not in {"", "0"}
+# pydantic knows rich, rich knows IPython, and so on to pandas: 2,000 files that are not needed.
+_MYPY_CONFIG = """\
+[mypy]
+[mypy-rich.*]
+follow_imports = skip
+"""
 _EDITABLE = {"develop", "editable_wheel"}
 
 
@@ -36,10 +43,13 @@ def extensions() -> list[Extension]:
     from mypyc.build import mypycify  # noqa: PLC0415 - only who compiles has it
 
     # Without the project's settings: its checks, and their plugins, are for developers.
-    options = ["--config-file=", "--follow-imports=silent"]
-    made: list[Extension] = mypycify(
-        [*options, *module_paths()], opt_level="2", debug_level="0", group_name="servetwin"
-    )
+    with NamedTemporaryFile("w", suffix=".ini", encoding="utf-8") as config:
+        config.write(_MYPY_CONFIG)
+        config.flush()
+        options = [f"--config-file={config.name}", "--follow-imports=silent"]
+        made: list[Extension] = mypycify(
+            [*options, *module_paths()], opt_level="2", debug_level="0", group_name="servetwin"
+        )
     for extension in made:
         # A fused multiply-add rounds once where Python rounds twice: other times on some machines.
         extension.extra_compile_args = [*extension.extra_compile_args, "-ffp-contract=off"]

@@ -1,12 +1,12 @@
-"""The base of every configuration model: nothing unknown, nothing coerced, no NaN, frozen."""
+"""The base of every configuration model: frozen, and strict about keys, types and numbers."""
 
 from pydantic import BaseModel, ConfigDict
 
 
 class StrictModel(BaseModel):
-    """Unknown keys, wrong types and non-finite numbers are errors. Lists become tuples on demand.
+    """Unknown keys, values of a wrong type, infinities and NaN are errors.
 
-    A tuple field needs `Field(strict=False)`: YAML knows only lists.
+    A tuple field needs `Field(strict=False)`, so that a list is accepted: YAML has no tuples.
     """
 
     model_config = ConfigDict(
@@ -14,6 +14,6 @@ class StrictModel(BaseModel):
         frozen=True,
         strict=True,
         allow_inf_nan=False,
-        # Validators are built for what is validated, not for each of its parts by itself.
+        # Pydantic builds the validator of a model when it is used, not that of each of its parts.
         defer_build=True,
     )

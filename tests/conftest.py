@@ -1,4 +1,4 @@
-"""Fixtures that tests of several packages use."""
+"""What tests of several packages use: how long random draws are, and reference data."""
 
 import os
 from pathlib import Path
@@ -6,9 +6,13 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-# A busy machine is no failure.
-settings.register_profile("servetwin", deadline=None)
-settings.load_profile("servetwin")
+# Before numpy is loaded: a test has one core, where several threads would wait for each other.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+# Each property is drawn briefly in the suite, and at length by `make draws`. No deadline: a test
+# on a busy machine is slow, not wrong.
+settings.register_profile("suite", max_examples=30, deadline=None)
+settings.register_profile("long", max_examples=600, deadline=None)
+settings.load_profile("suite")
 
 REPOSITORY = Path(__file__).parents[1]
 

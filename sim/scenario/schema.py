@@ -8,7 +8,7 @@ from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 
 from sim.families import DEFAULT_FAMILY, FAMILIES
 from sim.latency.config import LatencyConfig
-from sim.scenario.later import LoadedLater
+from sim.scenario.lazy_section import LazySection
 from sim.scenario.router_section import RoundRobinConfig, RouterConfig
 from sim.server_section import ServerSection
 from sim.strict_model import StrictModel
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from sim.scenario.sweep_section import SweepSection
     from sim.scenario.tune_section import TuneSection
 else:
-    ReportSection = Annotated[Any, LoadedLater("sim.scenario.report_section", "ReportSection")]
-    SweepSection = Annotated[Any, LoadedLater("sim.scenario.sweep_section", "SweepSection")]
-    TuneSection = Annotated[Any, LoadedLater("sim.scenario.tune_section", "TuneSection")]
+    ReportSection = Annotated[Any, LazySection("sim.scenario.report_section", "ReportSection")]
+    SweepSection = Annotated[Any, LazySection("sim.scenario.sweep_section", "SweepSection")]
+    TuneSection = Annotated[Any, LazySection("sim.scenario.tune_section", "TuneSection")]
 
 _MAX_NAME = 100
 
@@ -66,7 +66,7 @@ else:
 
 
 class SloSection(StrictModel):
-    """What a request must meet to count as good. A limit that is absent is always met."""
+    """The limits within which a request counts as good; a limit that is not given is always met."""
 
     ttft_ms: Milliseconds | None = None
     """Longest time to first token. Unit: ms."""
@@ -76,7 +76,7 @@ class SloSection(StrictModel):
     """Longest time from arrival to the last token. Unit: ms."""
 
 
-# Sections that say nothing of a single run: what to run, and what to draw of it.
+# Sections that do not change a single run: they say which runs to make and what to draw of them.
 BESIDE_THE_RUN = frozenset({"sweep", "report", "tune"})
 
 

@@ -1,4 +1,4 @@
-"""Small workloads for tests, written out or drawn from a hypothesis strategy's integers."""
+"""Small workloads for tests."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from sim.workload.workload import ScriptedRequest, Turn
 
 @dataclass(frozen=True)
 class ListWorkload:
-    """A workload written out in full."""
+    """A workload given as a list of requests."""
 
     requests: Sequence[ScriptedRequest] = ()
     turns: Sequence[Sequence[Turn]] = ()

@@ -144,13 +144,13 @@ class VllmSection(ServerSection):
         longest = pool_tokens if self.max_model_len is None else self.max_model_len
         if longest > pool_tokens:
             raise InputError(
-                f"scheduler.max_model_len: {longest} tokens do not fit in the {pool_tokens} of the"
-                f" pool"
+                f"{longest} tokens do not fit in the {pool_tokens} of the pool",
+                key=("scheduler", "max_model_len"),
             )
         if not self.enable_chunked_prefill and self.max_num_batched_tokens < longest:
             raise InputError(
-                f"scheduler.enable_chunked_prefill: false needs max_num_batched_tokens"
-                f" {self.max_num_batched_tokens} to be at least the longest sequence,"
-                f" max_model_len {longest}"
+                f"false needs max_num_batched_tokens {self.max_num_batched_tokens} to be at least"
+                f" the longest sequence, max_model_len {longest}",
+                key=("scheduler", "enable_chunked_prefill"),
             )
         return longest

@@ -165,7 +165,7 @@ class MixConfig(StrictModel):
         if len(set(tenants)) < len(tenants):
             raise ValueError("two parts have the same tenant")
         for tenant in tenants:
-            # "a-" + "1-0" and "a-1-" + "0" are one request id.
+            # Request 1-0 of tenant "a" and request 0 of tenant "a-1" would both be "a-1-0".
             clash = next((other for other in tenants if other.startswith(f"{tenant}-")), None)
             if clash is not None:
                 raise ValueError(f"tenants {tenant!r} and {clash!r} could give equal request ids")

@@ -1,11 +1,11 @@
-"""Distributions of whole numbers: tokens of a prompt, tokens of an answer, turns of a session."""
+"""Distributions of whole numbers, such as a prompt's tokens or a session's turns."""
 
 from typing import Annotated, Literal, Self
 
 import numpy as np
 from pydantic import Field, model_validator
 
-from sim.core.errors import InputError
+from sim.core.errors import InputError, KeyPath
 from sim.strict_model import StrictModel
 from sim.workload.limits import MAX_CV, MAX_TOKENS, Int64
 
@@ -95,12 +95,12 @@ LengthDistribution = Annotated[
 
 
 def draw_lengths(
-    distribution: LengthDistribution, num_draws: int, rng: np.random.Generator, *, key: str
+    distribution: LengthDistribution, num_draws: int, rng: np.random.Generator, *, key: KeyPath
 ) -> Int64:
     """Draw whole numbers >= 1, shape [num_draws].
 
     Raises:
-        InputError: a draw is above the limit on tokens; names `key`.
+        InputError: a draw is above the limit on tokens; the error is about `key`.
     """
     drawn = _draw(distribution, num_draws, rng)
     if isinstance(distribution, LognormalLength | GeometricLength):
@@ -108,7 +108,7 @@ def draw_lengths(
     longest = drawn.max(initial=1)
     if longest > MAX_TOKENS:
         raise InputError(
-            f"{key}: drew {longest:.0f}, above {MAX_TOKENS}: lower the mean or set max"
+            f"drew {longest:.0f}, above {MAX_TOKENS}: lower the mean or set max", key=key
         )
     return drawn.astype(np.int64)
 

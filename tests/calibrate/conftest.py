@@ -1,6 +1,7 @@
 """Made-up devices whose step times are known, and the logs they leave behind."""
 
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -137,17 +138,22 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-@pytest.fixture
-def write_log(folder):
-    """Writes lines as a run log; returns its path."""
+@pytest.fixture(scope="session")
+def log_in():
+    """Writes lines as a run log into a folder; returns its path."""
 
-    def to_disk(lines, name="a.jsonl", *, fingerprint=None, **meta):
-        path = Path(name)
+    def to_disk(place, lines, name="a.jsonl", *, fingerprint=None, **meta):
         head = {"source": "profile", "fingerprint": {**FINGERPRINT, **(fingerprint or {})}}
-        write_run_log(path, {**head, **meta}, lines)
-        return path
+        write_run_log(place / name, {**head, **meta}, lines)
+        return place / name
 
     return to_disk
+
+
+@pytest.fixture
+def write_log(folder, log_in):
+    """Writes lines as a run log into the test's own folder; returns its path."""
+    return partial(log_in, Path())
 
 
 @pytest.fixture
@@ -162,13 +168,13 @@ def calibrate(capsys):
     return run
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def linear():
     """Makes a device of linear times."""
     return linear_device
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def bent():
     """Makes a device whose times bend."""
     return bent_device

@@ -1,10 +1,15 @@
 """`calibrate fit` and `calibrate show`, and a scenario that uses what they made."""
 
 import json
+import shutil
+from contextlib import chdir, redirect_stderr, redirect_stdout
+from io import StringIO
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
+from calibrate.cli import main
 from sim.cli import main as simulate
 
 SCENARIO = """\
@@ -20,32 +25,58 @@ scheduler: {page_size: 16, max_total_tokens: 8192, context_length: 2048}
 """
 
 
-@pytest.fixture
-def log(linear, write_log):
+@pytest.fixture(scope="module")
+def log(linear, log_in, tmp_path_factory):
     """A log with decode and extend points."""
     device = linear()
-    return write_log([*device.decodes(), *device.extends()])
+    return log_in(tmp_path_factory.mktemp("log"), [*device.decodes(), *device.extends()])
 
 
-def test_fit_command_writes_a_profile_and_says_how_good_it_is(calibrate, log):
+class Fitted(NamedTuple):
+    """A fit of the log: how the command ended, what it printed and what it wrote."""
+
+    code: int
+    out: str
+    err: str
+    profile: bytes
+
+
+@pytest.fixture(scope="module")
+def fitted(log, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("fitted")
+    with (
+        chdir(folder),
+        redirect_stdout(StringIO()) as out,
+        redirect_stderr(StringIO()) as err,
+    ):
+        code = main(["fit", str(log), "-o", "made.json", "--label", "a device [of mine]"])
+        return Fitted(code, out.getvalue(), err.getvalue(), Path("made.json").read_bytes())
+
+
+@pytest.fixture
+def made(folder, fitted):
+    """The fitted profile, in the test's own folder."""
+    Path("made.json").write_bytes(fitted.profile)
+    return "made.json"
+
+
+def test_fit_command_writes_a_profile_and_says_how_good_it_is(fitted):
     """Errors by mode, terms with units, and what a reader should know beside them."""
-    code, out, err = calibrate("fit", log, "-o", "made.json", "--label", "a device [of mine]")
-    assert (code, err) == (0, "")
-    assert "held-out error of" in out
-    assert "padded decode rows" in out
-    assert "query-key pair" in out
-    assert "mixed steps were not measured" in out
-    assert "scheduling was not measured" in out
-    assert out.endswith("profile: made.json\n")
-    data = json.loads(Path("made.json").read_text(encoding="utf-8"))
+    assert (fitted.code, fitted.err) == (0, "")
+    assert "held-out error of" in fitted.out
+    assert "padded decode rows" in fitted.out
+    assert "query-key pair" in fitted.out
+    assert "mixed steps were not measured" in fitted.out
+    assert "scheduling was not measured" in fitted.out
+    assert fitted.out.endswith("profile: made.json\n")
+    data = json.loads(fitted.profile)
     assert (data["name"], data["label"]) == ("made", "a device [of mine]")
     assert data["created_from"][0]["file"] == "a.jsonl"
 
 
-def test_show_command_prints_fingerprint_range_terms_and_errors(calibrate, log):
+def test_show_command_prints_fingerprint_range_terms_and_errors(calibrate, made):
     """Everything about a profile on one page."""
-    calibrate("fit", log, "-o", "made.json", "--label", "a device [of mine]")
-    code, out, err = calibrate("show", "made.json")
+    code, out, err = calibrate("show", made)
     assert (code, err) == (0, "")
     for words in (
         "a device [of mine]",
@@ -59,16 +90,16 @@ def test_show_command_prints_fingerprint_range_terms_and_errors(calibrate, log):
         assert words in out
 
 
-def test_fit_command_same_input_same_file(calibrate, log):
+def test_fit_command_same_input_same_file(calibrate, log, fitted):
     """To the byte, under any name of the log's folder."""
-    calibrate("fit", log, "-o", "made.json", "--name", "x")
-    calibrate("fit", log.resolve(), "-o", "again.json", "--name", "x")
-    assert Path("made.json").read_bytes() == Path("again.json").read_bytes()
+    shutil.copy(log, "a.jsonl")
+    label = ("--label", "a device [of mine]")
+    calibrate("fit", "a.jsonl", "-o", "again.json", "--name", "made", *label)
+    assert Path("again.json").read_bytes() == fitted.profile
 
 
-def test_fitted_profile_drives_a_scenario_and_warns_outside_its_range(calibrate, log, capsys):
+def test_fitted_profile_drives_a_scenario_and_warns_outside_its_range(made, capsys):
     """A path beside the scenario; one warning line on stderr, and the same in the summary."""
-    calibrate("fit", log, "-o", "made.json")
     Path("study.yaml").write_text(SCENARIO, encoding="utf-8")
     assert simulate(["run", "study.yaml", "--format", "json"]) == 0
     out, err = capsys.readouterr()
@@ -96,6 +127,7 @@ def test_fitted_profile_drives_a_scenario_and_warns_outside_its_range(calibrate,
 )
 def test_commands_bad_input_is_one_line(calibrate, log, arguments, message):
     """Exit code 2, nothing on stdout, no file."""
+    shutil.copy(log, "a.jsonl")
     code, out, err = calibrate(*arguments)
     assert (code, out) == (2, "")
     assert message in err

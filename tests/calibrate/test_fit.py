@@ -9,8 +9,8 @@ from calibrate.fit_mode import predict
 from sim.core.batch import ForwardMode
 from sim.core.errors import InputError
 from sim.latency.features import line_features
-from sim.latency.profile import ProfileLatency
-from sim.latency.profile_format import profile_text
+from sim.latency.profile.format import profile_text
+from sim.latency.profile.model import ProfileLatency
 
 
 @pytest.fixture
@@ -50,11 +50,6 @@ def test_fit_bent_truth_is_followed(bent, fitted):
     assert profile.modes["decode"].correction is not None
 
 
-def test_fit_table_is_left_out_where_it_does_not_help(linear, fitted):
-    """Linear times need no correction."""
-    assert fitted(linear().decodes()).modes["decode"].correction is None
-
-
 def test_fit_errors_are_those_of_steps_not_seen(bent, fitted):
     """Errors in the profile are worse than those of the whole fit on its own points."""
     lines = list(bent(noise=0.02).decodes())
@@ -67,16 +62,19 @@ def test_fit_errors_are_those_of_steps_not_seen(bent, fitted):
     assert 100 * np.abs(predicted / measured - 1).mean() < section.errors.mape_pct
 
 
-def test_fit_judges_what_the_simulator_will_predict(bent, write_log):
+def test_fit_judges_what_the_simulator_will_predict_and_is_the_same_twice(bent, fitted, write_log):
     """The vector that errors come from is that of the shipped model, to its rounding to ns."""
-    dataset = load_dataset([write_log(bent().decodes())])
-    profile = fit_profile(dataset, name="fitted")
-    samples = dataset.samples[ForwardMode.DECODE]
+    profile = fitted(bent().decodes())
+    samples = load_dataset([write_log(bent().decodes())]).samples[ForwardMode.DECODE]
     fast = predict(profile.modes["decode"], samples, profile.graph_sizes)
     model = ProfileLatency(profile)
     assert [model.step_ns(sample.step).device_ns for sample in samples] == pytest.approx(
         fast, abs=1
     )
+    # Nothing depends on the clock, and the seed draws nothing but the held-out parts.
+    assert profile_text(profile) == profile_text(fitted(bent().decodes()))
+    other = fitted(bent().decodes(), seed=5)
+    assert profile.modes["decode"].errors != other.modes["decode"].errors
 
 
 def test_fit_hiccups_are_counted_and_do_not_mislead(linear, fitted):
@@ -89,14 +87,6 @@ def test_fit_hiccups_are_counted_and_do_not_mislead(linear, fitted):
     assert errors.outliers == len(lines) // 25
     assert errors.p50_pct < 1
     assert errors.max_pct > 80
-
-
-def test_fit_same_logs_give_the_same_bytes(bent, fitted):
-    """Nothing depends on the clock, and the seed draws nothing but the held-out parts."""
-    lines = [*bent().decodes()]
-    first, again, other = fitted(lines), fitted(lines), fitted(lines, seed=5)
-    assert profile_text(first) == profile_text(again)
-    assert first.modes["decode"].errors != other.modes["decode"].errors
 
 
 def test_fit_absent_modes_stay_absent(linear, fitted):
@@ -137,7 +127,8 @@ def test_fit_spread_of_contexts_is_related_to_what_is_left_over(linear, fitted):
     assert spread.points == len(lines)
 
 
-def test_fit_without_known_spread_says_nothing_of_it(linear, fitted):
-    """Logs that lack the longest context are fine."""
-    lines = [line | {"max_decode_ctx": 0} for line in linear().decodes()]
-    assert fitted(lines).decode_spread is None
+def test_fit_without_known_spread_or_need_of_a_table_has_neither(linear, fitted):
+    """Logs that lack the longest context are fine; linear times need no correction."""
+    profile = fitted([line | {"max_decode_ctx": 0} for line in linear().decodes()])
+    assert profile.decode_spread is None
+    assert profile.modes["decode"].correction is None

@@ -1,12 +1,18 @@
-"""A small scenario, a small trace, and the command line run in this process."""
+"""A small scenario, a small trace, and the command line run in this process and in others."""
 
 import json
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
 from sim.cli import main
+from sim.sweep.executor import run_task
+from sim.sweep.trace_cache import TraceCache
 
 SCENARIO = """\
 name: study
@@ -98,6 +104,107 @@ def simulate(capsys):
         return Ended(code, *capsys.readouterr())
 
     return run
+
+
+@pytest.fixture
+def python(folder):
+    """Run Python with these arguments in a process of its own; the hash seed may be given."""
+
+    def run(*arguments, hash_seed=None, cwd=folder, stdout=subprocess.PIPE, **environment):
+        seed = {} if hash_seed is None else {"PYTHONHASHSEED": hash_seed}
+        done = subprocess.run(
+            [sys.executable, *map(str, arguments)],
+            cwd=cwd,
+            env={**os.environ, **seed, **environment},
+            stdout=stdout,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+        return Ended(done.returncode, done.stdout, done.stderr)
+
+    return run
+
+
+class InlinePool:
+    """Runs points in this process, one after the other; stands in for worker processes.
+
+    Attributes:
+        num_run: points run so far, by all pools.
+        num_before_ctrl_c: Ctrl-C comes after this many; None: never.
+    """
+
+    num_run = 0
+    num_before_ctrl_c = None
+
+    def __init__(self, jobs):
+        self.jobs = jobs
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *ended):
+        pass
+
+    def run(self, tasks, runner):
+        read_trace = TraceCache()
+        for task in tasks:
+            if InlinePool.num_run == self.num_before_ctrl_c:
+                raise KeyboardInterrupt
+            InlinePool.num_run += 1
+            yield run_task(task, runner, read_trace)
+
+
+@pytest.fixture
+def inline(monkeypatch):
+    """Sweeps and searches run without worker processes."""
+    for command in ("sweep", "tune"):
+        monkeypatch.setattr(f"sim.commands.{command}.ProcessPool", InlinePool)
+    monkeypatch.setattr(InlinePool, "num_run", 0)
+    monkeypatch.setattr(InlinePool, "num_before_ctrl_c", None)
+    return InlinePool
+
+
+# The command line, which kills itself as soon as it has stored this many points.
+KILLED = """\
+import os, signal, sys
+from sim.cli import main
+from sim.sweep.store import PointStore
+
+num_left = int(sys.argv.pop(1))
+write = PointStore.write
+
+def write_and_die(store, *arguments):
+    global num_left
+    write(store, *arguments)
+    num_left -= 1
+    if num_left == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+PointStore.write = write_and_die
+main()
+"""
+
+
+@pytest.fixture
+def killed_after(python):
+    """Run `simulate` in a process that is killed when it has stored this many points."""
+
+    def run(num_points, *arguments):
+        assert python("-c", KILLED, num_points, *arguments).code == -signal.SIGKILL
+
+    return run
+
+
+@pytest.fixture
+def points_in():
+    """Every point stored in a folder, and what would change if it were written again."""
+
+    def look(folder):
+        stats = {path.name: path.stat() for path in Path(folder, "points").glob("*.json")}
+        return {name: (stat.st_ino, stat.st_mtime_ns) for name, stat in stats.items()}
+
+    return look
 
 
 @pytest.fixture

@@ -12,20 +12,14 @@ USAGE = [
     (["run"], "Missing argument 'FILE' (see simulate --help)"),
     (["validate"], "Missing argument 'FILE' (see simulate --help)"),
     (["rum"], "No such command 'rum'. Did you mean 'run'? (see simulate --help)"),
-    (
-        ["run", "study.yaml", "--bogus"],
-        "No such option: --bogus (Possible options: --out) (see simulate --help)",
-    ),
+    (["run", "study.yaml", "--bogus"],
+     "No such option: --bogus (Possible options: --out) (see simulate --help)"),
     (["run", "study.yaml", "--out"], "Option '--out' requires an argument (see simulate --help)"),
-    (
-        ["run", "study.yaml", "--format", "xml"],
-        "Invalid value for '--format': 'xml' is not one of 'table', 'json' (see simulate --help)",
-    ),
-    (
-        ["run", "study.yaml", "second.yaml"],
-        "Got unexpected extra argument(s) (second.yaml) (see simulate --help)",
-    ),
-]
+    (["run", "study.yaml", "--format", "xml"],
+     "Invalid value for '--format': 'xml' is not one of 'table', 'json' (see simulate --help)"),
+    (["run", "study.yaml", "second.yaml"],
+     "Got unexpected extra argument(s) (second.yaml) (see simulate --help)"),
+]  # fmt: skip
 
 # (option and path, the line on stderr)
 PATHS = [

@@ -2,8 +2,6 @@
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -32,16 +30,15 @@ def test_decision_log_document_shows_what_a_run_writes(simulate, heading, kind):
     assert first in decision_log_text().splitlines()
 
 
-def test_decision_log_comparison_finds_the_first_difference(simulate, scenario, folder):
+def test_decision_log_comparison_finds_the_first_difference(simulate, python, scenario):
     """The document's program says at which step, and says nothing of equal decisions."""
     [program] = re.findall(r"```python\n(.*?)```", decision_log_text(), flags=re.DOTALL)
     simulate("run", scenario, "--decisions", "a.jsonl")
 
     def compared():
-        done = subprocess.run(
-            [sys.executable, "-c", program], capture_output=True, text=True, check=True
-        )
-        return done.stdout
+        ended = python("-c", program)
+        assert ended.code == 0
+        return ended.out
 
     # Other step times, the same decisions: nothing to report.
     lines = Path("a.jsonl").read_text(encoding="utf-8").splitlines()

@@ -101,31 +101,19 @@ def test_run_internal_fault_is_owned_up_to(simulate, scenario, listing, monkeypa
     assert listing() == before
 
 
-def test_run_whose_reader_has_gone_says_nothing(scenario):
+def test_run_whose_reader_has_gone_says_nothing(python, scenario):
     """`simulate run | head -0`: no traceback, and not a success."""
     reading, writing = os.pipe()
     os.close(reading)
     try:
-        done = subprocess.run(
-            [sys.executable, "-m", "sim", "run", scenario],
-            stdout=writing,
-            stderr=subprocess.PIPE,
-            text=True,
-            check=False,
-        )
+        ended = python("-m", "sim", "run", scenario, stdout=writing)
     finally:
         os.close(writing)
-    assert (done.returncode, done.stderr) == (1, "")
+    assert (ended.code, ended.err) == (1, "")
 
 
-def test_run_on_a_terminal_without_the_characters_still_prints(scenario):
+def test_run_on_a_terminal_without_the_characters_still_prints(python, scenario):
     """A table's lines are no reason to fail."""
-    done = subprocess.run(
-        [sys.executable, "-m", "sim", "run", scenario],
-        env={**os.environ, "PYTHONIOENCODING": "ascii"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "TTFT" in done.stdout
+    ended = python("-m", "sim", "run", scenario, PYTHONIOENCODING="ascii")
+    assert (ended.code, ended.err) == (0, "")
+    assert "TTFT" in ended.out

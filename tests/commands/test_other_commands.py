@@ -1,15 +1,12 @@
 """`simulate validate`, `workload`, `demo` and help."""
 
 import json
-import os
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 from sim.cli import main
 
-REPOSITORY = Path(__file__).parents[2]
+HEAVY = {"pandas", "matplotlib", "pyarrow", "rich", "scipy", "torch"}
+FOR_SIMULATIONS = {"numpy", "pydantic", "simpy", "yaml"}
 
 
 def test_validate_good_scenario_says_what_it_holds(simulate, trace_scenario, listing):
@@ -72,39 +69,17 @@ def test_demo_shows_the_trade_off_bending_and_draws_it(capsys, folder):
     assert rows["∞"][-1] == 0
 
 
-def test_help_answers_at_once():
-    """Under half a second, the best of three; its own process each time."""
-    seconds = []
-    for _ in range(3):
-        begin_s = time.perf_counter()
-        done = subprocess.run(
-            [sys.executable, "-m", "sim", "--help"],
-            cwd=REPOSITORY,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        seconds.append(time.perf_counter() - begin_s)
-        assert (done.returncode, done.stderr) == (0, "")
-        assert "Usage: simulate" in done.stdout
-    assert min(seconds) < 0.5
-
-
-def test_command_line_loads_no_heavy_library():
-    """What a command needs is loaded when it runs, also on the way to its help."""
-    code = (
-        "import sys; from sim.cli import main; main(['run', '--help']);"
-        "print(*sorted({'pandas', 'matplotlib', 'pyarrow', 'torch'} & set(sys.modules)),"
-        " file=sys.stderr)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=REPOSITORY,
-        env={**os.environ, "COLUMNS": "100"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (done.returncode, done.stderr) == (0, "\n")
-    for option in ("--set", "--out", "--decisions", "--requests", "--perfetto", "--check"):
-        assert option in done.stdout
+def test_help_loads_no_library_but_its_own(python):
+    """It answers at once: what a command needs is loaded when the command runs."""
+    code = "import sys; from sim.cli import main; main({}); print(*sys.modules, file=sys.stderr)"
+    outputs = ["--set", "--out", "--decisions", "--requests", "--perfetto", "--check"]
+    for arguments, words, unwanted in (
+        (["--help"], ["Usage: simulate"], HEAVY | FOR_SIMULATIONS),
+        (["run", "--help"], outputs, HEAVY),
+    ):
+        shown = python("-c", code.format(arguments), COLUMNS="100")
+        assert shown.code == 0
+        assert all(word in shown.out for word in words)
+        loaded = {name.partition(".")[0] for name in shown.err.split()}
+        assert "typer" in loaded
+        assert not loaded & unwanted

@@ -1,21 +1,15 @@
 """`simulate report` from end to end: what it draws, what it refuses, what it leaves alone."""
 
 import json
-import os
 import re
-import subprocess
-import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 
-import sim.commands.sweep
 from sim.commands.report import read_sweep
 from sim.report.automatic import automatic_plots
 from sim.scenario.load import load_scenario
-from sim.sweep.executor import run_task
-from sim.sweep.trace_cache import TraceCache
 
 FAIRNESS = """\
 sweep:
@@ -36,26 +30,8 @@ report:
 VOID = {"meta", "img", "link", "br", "hr", "input"}
 
 
-class Inline:
-    """Runs points in this process."""
-
-    def __init__(self, jobs):
-        self.jobs = jobs
-
-    def run(self, tasks, runner):
-        read_trace = TraceCache()
-        for task in tasks:
-            yield run_task(task, runner, read_trace)
-
-
-@pytest.fixture(autouse=True)
-def inline(monkeypatch):
-    """No worker processes: what they do is tested elsewhere."""
-    monkeypatch.setattr(sim.commands.sweep, "ProcessPool", Inline)
-
-
 @pytest.fixture
-def swept(simulate, scenario):
+def swept(simulate, inline, scenario):
     """Sweep study.yaml with these sections into `out`."""
     text = Path(scenario).read_text(encoding="utf-8")
     fair = text.replace("  page_size", "  fairness: {kind: fairness_t, t_ms: 5}\n  page_size")
@@ -125,16 +101,14 @@ def test_report_of_a_sweep_is_one_page_with_everything_inside(simulate, swept):
     assert "t_ms: 5" in words
 
 
-def test_report_of_one_folder_has_equal_bytes_whatever_the_hash_seed(simulate, swept):
+def test_report_of_one_folder_has_equal_bytes_whatever_the_hash_seed(python, swept):
     """Every file, by processes that hash otherwise."""
     swept(FAIRNESS + REPORT)
     contents = []
     for seed in ("1", "2"):
-        subprocess.run(
-            [sys.executable, "-m", "sim", "report", "out", "--out", f"report-{seed}"],
-            check=True, capture_output=True, env={**os.environ, "PYTHONHASHSEED": seed},
-        )  # fmt: skip
         folder = Path(f"report-{seed}")
+        ended = python("-m", "sim", "report", "out", "--out", folder, hash_seed=seed)
+        assert ended.code == 0
         contents.append({path.name: path.read_bytes() for path in folder.iterdir()})
     assert contents[0] == contents[1]
     assert len(contents[0]) == 5
@@ -235,25 +209,19 @@ def edit_results(change):
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (damage_point, r"out/points/[0-9a-f]{64}\.json: is damaged \(simulate sweep"),
-        (remove_point, r"out/points/[0-9a-f]{64}\.json: is missing \(simulate sweep"),
-        (lambda: Path("out/results.json").unlink(), r"out: has neither results\.json"),
-        (lambda: Path("out/results.json").write_text("{"), r"out/results\.json: cannot be read"),
-        (lambda: Path("out/results.json").write_text("[]"), r"out/results\.json: has no name"),
-        (
-            lambda: edit_results(lambda content: content.pop("point_files")),
-            r"out/results\.json: has no point_files: of an older version",
-        ),
-        (
-            lambda: edit_results(lambda c: c["scenario"]["report"]["plots"][0].update(y="nope")),
-            r"out/results\.json: report\.plots\.0\.y: unknown metric 'nope'",
-        ),
-        (
-            lambda: edit_results(lambda c: c["scenario"]["report"].update(plots=[{"kind": "pie"}])),
-            r"out/results\.json: report\.plots\.0: ",
-        ),
+        (damage_point, "out/points/[0-9a-f]{64}\\.json: is damaged \\(simulate sweep"),
+        (remove_point, "out/points/[0-9a-f]{64}\\.json: is missing \\(simulate sweep"),
+        (lambda: Path("out/results.json").unlink(), "out: has neither results\\.json"),
+        (lambda: Path("out/results.json").write_text("{"), "out/results\\.json: cannot be read"),
+        (lambda: Path("out/results.json").write_text("[]"), "out/results\\.json: has no name"),
+        (lambda: edit_results(lambda content: content.pop("point_files")),
+         "out/results\\.json: has no point_files: of an older version"),
+        (lambda: edit_results(lambda c: c["scenario"]["report"]["plots"][0].update(y="nope")),
+         "out/results\\.json: report\\.plots\\.0\\.y: unknown metric 'nope'"),
+        (lambda: edit_results(lambda c: c["scenario"]["report"].update(plots=[{"kind": "pie"}])),
+         "out/results\\.json: report\\.plots\\.0: "),
     ],
-)
+)  # fmt: skip
 def test_report_of_an_unfinished_or_damaged_sweep_is_refused(swept, refused_bare, change, reason):
     """One line that names the file; nothing is written."""
     swept(FAIRNESS + REPORT, "--set", "sweep.seeds=[1]")
@@ -298,21 +266,15 @@ def test_report_of_no_folder_is_refused(refused_bare):
 @pytest.mark.parametrize(
     ("plot", "line"),
     [
-        (
-            "{kind: cdf, lines: scheduler.fairness.t_mss}",
-            "study.yaml:29: report.plots.0.lines: scheduler.fairness.t_mss is not swept (did you",
-        ),
-        (
-            "{kind: curve, x: scheduler.fairness.t_ms, y: tenants.a.p99_ttft_ms}",
-            "study.yaml:29: report.plots.0.y: unknown metric 'tenants.a.p99_ttft_ms'",
-        ),
-        (
-            "{kind: curve, x: scheduler.fairness.t_ms, yy: p99_ttft_ms}",
-            "study.yaml:29: report.plots.0.yy: unknown key (did you mean y?)",
-        ),
+        ("{kind: cdf, lines: scheduler.fairness.t_mss}",
+         "study.yaml:29: report.plots.0.lines: scheduler.fairness.t_mss is not swept (did you"),
+        ("{kind: curve, x: scheduler.fairness.t_ms, y: tenants.a.p99_ttft_ms}",
+         "study.yaml:29: report.plots.0.y: unknown metric 'tenants.a.p99_ttft_ms'"),
+        ("{kind: curve, x: scheduler.fairness.t_ms, yy: p99_ttft_ms}",
+         "study.yaml:29: report.plots.0.yy: unknown key (did you mean y?)"),
         ("{kind: pie}", "study.yaml:29: report.plots.0.kind: unknown kind 'pie'"),
     ],
-)
+)  # fmt: skip
 @pytest.mark.parametrize("command", ["validate", "sweep"])
 def test_report_sections_are_checked_before_anything_runs(
     scenario, refused_bare, command, plot, line

@@ -1,9 +1,6 @@
 """INV-6 through the command line: the same bytes in every process, whatever the hash seed."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,21 +11,15 @@ OUTPUTS = (
 )
 
 
-def run_in(place, scenario, hash_seed):
+def run_in(place, python, scenario, hash_seed):
     """Run in a process of its own, in a new folder; returns stdout and every file's bytes."""
     place.mkdir()
-    done = subprocess.run(
-        [sys.executable, "-m", "sim", "run", scenario, "--format", "json", *OUTPUTS],
-        cwd=place,
-        env={**os.environ, "PYTHONHASHSEED": hash_seed},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
+    command = ("-m", "sim", "run", scenario, "--format", "json", *OUTPUTS)
+    done = python(*command, cwd=place, hash_seed=hash_seed)
+    assert (done.code, done.err) == (0, "")
     files = {p.relative_to(place): p.read_bytes() for p in place.rglob("*") if p.is_file()}
     summary = files.pop(Path("out/summary.json")).decode()
-    return [without_wall_seconds(done.stdout), without_wall_seconds(summary)], files
+    return [without_wall_seconds(done.out), without_wall_seconds(summary)], files
 
 
 def without_wall_seconds(text):
@@ -37,11 +28,11 @@ def without_wall_seconds(text):
     return [line for line in text.splitlines() if '"wall_seconds"' not in line]
 
 
-def test_run_in_two_processes_writes_the_same_bytes(folder, scenario):
+def test_run_in_two_processes_writes_the_same_bytes(folder, python, scenario):
     """Summaries, tables, logs, traces and pictures agree under hash seeds 0 and 1."""
     path = str(folder / scenario)
-    first_text, first_files = run_in(folder / "first", path, "0")
-    second_text, second_files = run_in(folder / "second", path, "1")
+    first_text, first_files = run_in(folder / "first", python, path, "0")
+    second_text, second_files = run_in(folder / "second", python, path, "1")
     assert first_text == second_text
     assert set(first_files) == set(second_files)
     assert len(first_files) == 9

@@ -2,19 +2,15 @@
 
 import csv
 import json
-import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 import sim.commands.tune
-from sim.sweep.executor import run_task
-from sim.sweep.trace_cache import TraceCache
+from sim.sweep.process_pool import ProcessPool
 
 RESULTS = ("results.json", "results.csv")
-DEADLINE_S = 60
 # 48 settings of which one is much better than most: the pool is short, the SLO tight.
 SMALL = """\
 tune:
@@ -31,35 +27,6 @@ LOAD = (
     *("--set", "workload.arrivals.rate_rps=60", "--set", "workload.num_requests=60"),
     *("--set", "slo={ttft_ms: 300, tpot_ms: 14}"),
 )
-
-
-class Inline:
-    """Runs points in this process, one after the other; counts them."""
-
-    num_run = 0
-
-    def __init__(self, jobs):
-        self.jobs = jobs
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *ended):
-        pass
-
-    def run(self, tasks, runner):
-        read_trace = TraceCache()
-        for task in tasks:
-            Inline.num_run += 1
-            yield run_task(task, runner, read_trace)
-
-
-@pytest.fixture
-def inline(monkeypatch):
-    """No worker processes: what they do is tested elsewhere."""
-    monkeypatch.setattr(sim.commands.tune, "ProcessPool", Inline)
-    monkeypatch.setattr(Inline, "num_run", 0)
-    return Inline
 
 
 @pytest.fixture
@@ -80,21 +47,6 @@ def best_of(folder):
     return found["trials"][found["winner"]]["objective"]["mean"]
 
 
-def points_in(folder):
-    """Every stored point, and what would change if it were written again."""
-    stats = {path.name: path.stat() for path in Path(folder, "points").glob("*.json")}
-    return {name: (stat.st_ino, stat.st_mtime_ns) for name, stat in stats.items()}
-
-
-def start_tune(*arguments):
-    return subprocess.Popen(
-        [sys.executable, "-m", "sim", "tune", *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
 def test_tune_finds_the_best_of_the_grid_in_fewer_than_half_of_its_runs(simulate, inline, small):
     """20 trials of 48 settings: as good as trying them all, and better than most."""
     assert simulate("tune", small, *LOAD, "--out", "search").code == 0
@@ -112,31 +64,25 @@ def test_tune_finds_the_best_of_the_grid_in_fewer_than_half_of_its_runs(simulate
     assert "the whole grid" in whole.out.splitlines()[0]
 
 
-def test_tune_any_number_of_workers_gives_the_same(simulate, inline, small):
-    """In this process, by one worker and by two: the same trials, the same bytes."""
+def test_tune_by_worker_processes_gives_the_same(simulate, inline, small, monkeypatch):
+    """In this process and by two others: the same trials, the same bytes."""
     here = simulate("tune", small, *LOAD, *FEW, "--out", "here")
-    for jobs in ("1", "2"):
-        process = start_tune(small, *LOAD, *FEW, "--out", jobs, "--jobs", jobs)
-        out, err = process.communicate(timeout=DEADLINE_S)
-        assert (process.returncode, out, err) == here
-        assert result_bytes(jobs) == result_bytes("here")
+    monkeypatch.setattr(sim.commands.tune, "ProcessPool", ProcessPool)
+    assert simulate("tune", small, *LOAD, *FEW, "--out", "there", "--jobs", "2") == here
+    assert result_bytes("there") == result_bytes("here")
 
 
-def test_tune_killed_and_resumed_is_the_undisturbed_search(simulate, inline, small):
+def test_tune_killed_and_resumed_is_the_undisturbed_search(
+    simulate, inline, killed_after, points_in, small
+):
     """SIGKILL: nothing that finished is run again, and in the end the files are the same."""
     simulate("tune", small, *LOAD, *FEW, "--out", "whole")
-    process = start_tune(small, *LOAD, *FEW, "--out", "cut", "--jobs", "2")
-    until_s = time.monotonic() + DEADLINE_S
-    while not Path("cut", "points").is_dir() or len(points_in("cut")) < 5:
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < until_s
-    process.kill()
-    process.communicate()
+    killed_after(5, "tune", small, *LOAD, *FEW, "--out", "cut", "--jobs", "1")
     kept = points_in("cut")
     assert not Path("cut", "results.json").exists()
     before = inline.num_run
     simulate("tune", small, *LOAD, *FEW, "--out", "cut")
-    assert inline.num_run - before == 18 - len(kept) < 14
+    assert inline.num_run - before == 18 - len(kept) == 13
     assert kept.items() <= points_in("cut").items()
     assert result_bytes("cut") == result_bytes("whole")
 
@@ -293,18 +239,10 @@ def test_tune_outside_of_measured_step_times_is_warned_of(
     assert warning.format("not the winner") in simulate("tune", near, "--out", "b").err
 
 
-def test_tune_interrupted_keeps_what_is_finished(simulate, inline, small, monkeypatch):
+def test_tune_interrupted_keeps_what_is_finished(simulate, inline, points_in, small):
     """Ctrl-C: 130, and the next search goes on from there."""
-
-    def interrupted(self, tasks, runner, run=Inline.run):
-        for outcome in run(self, tasks, runner):
-            if Inline.num_run == 5:
-                raise KeyboardInterrupt
-            yield outcome
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Inline, "run", interrupted)
-        ended = simulate("tune", small, *LOAD)
+    inline.num_before_ctrl_c = 4
+    ended = simulate("tune", small, *LOAD)
     assert (ended.code, ended.out) == (130, "")
     assert ended.err.splitlines()[1:] == [
         "tune: 4 points more are kept; the same command goes on from there",
@@ -313,9 +251,8 @@ def test_tune_interrupted_keeps_what_is_finished(simulate, inline, small, monkey
     assert len(points_in("study-tune")) == 4
 
 
-def test_tune_shares_points_with_sweeps(simulate, inline, small, monkeypatch):
+def test_tune_shares_points_with_sweeps(simulate, inline, small):
     """A point is a scenario, whoever asked for it."""
-    monkeypatch.setattr("sim.commands.sweep.ProcessPool", Inline)
     simulate("tune", small, *LOAD, "--set", "tune.num_trials=1", "--out", "out")
     sweep = ("--set", "sweep={seeds: [1, 2, 3]}")
     assert simulate("sweep", small, *LOAD, *sweep, "--out", "out").err == (

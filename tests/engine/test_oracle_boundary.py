@@ -1,6 +1,6 @@
 """INV-7 and INV-8: nobody asks for tokens not yet generated; the engine never stalls."""
 
-from hypothesis import given, settings
+from hypothesis import given
 
 from sim.core.batch import ForwardMode
 from sim.core.errors import InvariantError
@@ -78,7 +78,6 @@ def drive(scenario):
     raise AssertionError("the engine does not come to an end")
 
 
-@settings(max_examples=200)
 @given(random_scenarios())
 def test_engine_any_scenario_never_asks_for_future_tokens(scenario):
     """All requests get done, in order of events, without a look ahead."""

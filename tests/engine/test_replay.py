@@ -3,7 +3,7 @@
 import json
 from dataclasses import replace
 
-from hypothesis import given, settings
+from hypothesis import given
 
 from sim.engine.page_pool import PageIds
 from sim.engine.replay import Replay, replay
@@ -36,7 +36,6 @@ def replay_server(scenario, config, lines, replica):
     return replay(engine, executor, recorded)
 
 
-@settings(max_examples=200)
 @given(random_scenarios())
 def test_replay_any_log_is_decided_again(scenario):
     """All families, policies and modes, several servers, clients, host time."""
@@ -47,7 +46,6 @@ def test_replay_any_log_is_decided_again(scenario):
         assert divergence is None, f"\n{divergence}"
 
 
-@settings(max_examples=60)
 @given(random_scenarios())
 def test_replay_changed_log_diverges_where_it_was_changed(scenario):
     """A step that says one waiting request more than there was is found."""

@@ -1,4 +1,4 @@
-"""A server of family vllm that is short of KV: 2,587 blocks of 16 tokens for chats of about 1,500.
+"""A server of family vllm that is short of KV: 899 blocks of 16 tokens for chats of about 1,500.
 
 Requests are preempted over and over, and still every one of them gets all its tokens.
 """
@@ -16,37 +16,35 @@ seed: 11
 latency: {kind: linear, step_s: 0.012, per_prefill_token_s: 4.0e-5, per_decode_request_s: 5.0e-5,
   per_context_token_s: 2.0e-8}
 workload: WORKLOAD
-scheduler: {family: vllm, num_gpu_blocks_override: 2588, block_size: 16, max_model_len: 16384}
+scheduler: {family: vllm, num_gpu_blocks_override: 900, block_size: 16, max_model_len: 14000}
 """
 GENERATED = """
   kind: synthetic
-  num_requests: 300
+  num_requests: 100
   arrivals: {kind: poisson, rate_rps: 10}
   prompt_tokens: {kind: lognormal, mean: 850, cv: 1.0, max: 8000}
   output_tokens: {kind: lognormal, mean: 650, cv: 0.7, max: 4000}
   prefixes: {groups: 10, tokens: {kind: uniform, min: 50, max: 800}, share_probability: 0.3}
 """
 MEASURED = "groundtruth/vllm019-rtxpro6000-llama-3.1-8b/workload.blk16.jsonl.gz"
-POOL_TOKENS = 2587 * 16
-settings = pytest.mark.parametrize(
-    "overrides",
-    [
-        (),
-        ("scheduler.async_scheduling=false",),
+POOL_TOKENS = 899 * 16
+SETTINGS = {
+    "async": (),
+    "sync": ("scheduler.async_scheduling=false",),
+    "priority":
         ("scheduler.scheduling_policy=priority", "scheduler.scheduler_reserve_full_isl=false"),
+    "no cache":
         ("scheduler.enable_prefix_caching=false", "scheduler.long_prefill_token_threshold=512"),
-    ],
-    ids=["async", "sync", "priority", "no cache"],
-)
+}  # fmt: skip
 
 
 @pytest.fixture
 def chats(shared_dir):
-    """300 ShareGPT chats that a real server was given."""
+    """100 ShareGPT chats that a real server was given."""
     path = shared_dir / MEASURED
     if not path.exists():
         pytest.skip(f"no {path}")
-    return f" {{kind: trace, format: mooncake, block_size: 16, path: {path.resolve()}}}"
+    return f" {{kind: trace, format: mooncake, block_size: 16, limit: 100, path: {path.resolve()}}}"
 
 
 def served_from(workload, overrides, **how):
@@ -84,23 +82,22 @@ def check_prompts(served):
             ends[rid] = prefix_len + extend_len
 
 
-@settings
+@pytest.mark.parametrize("overrides", SETTINGS.values(), ids=SETTINGS)
 def test_memory_bound_generated_chats_are_all_served(overrides):
-    """Every invariant after every step; more than a hundred preemptions."""
+    """Every invariant after every step; more than fifty preemptions."""
     built, served = served_from(GENERATED, overrides, check=True)
     check_all_served(built, served)
     check_prompts(served)
-    assert served.log.requests.preemptions.sum() > 100
+    assert served.log.requests.preemptions.sum() > 50
     assert min(step["free"] for step in served.steps) < 16 * 16
 
 
-@settings
-def test_memory_bound_real_chats_are_all_served(chats, overrides):
+def test_memory_bound_real_chats_are_all_served(chats):
     """The same of a published workload."""
-    built, served = served_from(chats, overrides, check=True)
+    built, served = served_from(chats, (), check=True)
     check_all_served(built, served)
     check_prompts(served)
-    assert served.log.requests.preemptions.sum() > 100
+    assert served.log.requests.preemptions.sum() > 50
 
 
 def test_memory_bound_steps_pass_at_once_all_the_same():
@@ -113,7 +110,7 @@ def test_memory_bound_steps_pass_at_once_all_the_same():
 
 def test_memory_bound_no_more_with_ten_times_the_memory():
     """Nobody is preempted, and everybody is served sooner."""
-    override = ("scheduler.num_gpu_blocks_override=25880",)
+    override = ("scheduler.num_gpu_blocks_override=9000",)
     runs = [served_from(GENERATED, overrides, check=False)[1] for overrides in ((), override)]
     ends_ns = [served.log.requests.finish_ns for served in runs]
     assert runs[1].log.requests.preemptions.sum() == 0

@@ -7,8 +7,8 @@ import pytest
 
 from sim.core.batch import ForwardMode
 from sim.core.errors import InputError
-from sim.latency.aiconfigurator import AiconfiguratorLatency
-from sim.latency.aiconfigurator_package import open_database
+from sim.latency.aiconfigurator.model import AiconfiguratorLatency
+from sim.latency.aiconfigurator.package import open_database
 from sim.latency.features import StepFeatures
 from sim.latency.shape_files import load_model_shape, model_table
 from sim.testing.contracts import LatencyModelContract

@@ -5,9 +5,9 @@ import pytest
 from sim.core.batch import ForwardMode
 from sim.latency.features import StepFeatures
 from sim.latency.model import Ranged
-from sim.latency.profile import ProfileLatency
-from sim.latency.profile_files import read_profile
-from sim.latency.ranges import RangeReport
+from sim.latency.profile.files import read_profile
+from sim.latency.profile.model import ProfileLatency
+from sim.latency.range_report import RangeReport
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def decode_step(rows, mean):
 
 def run(model, step):
     model.step_ns(step)
-    model.consume(1)
+    model.consume(step, 1)
 
 
 def test_range_a_run_within_it_has_nothing_to_say(model):
@@ -50,8 +50,9 @@ def test_range_asking_alone_counts_nothing(model):
     """Only what ran counts, and of a run cut short only the steps that were taken."""
     model.step_ns(decode_step(300, 500))
     assert model.left_range().num_steps == 0
-    model.decode_run_ns(decode_step(4, 8_190), 10)
-    model.consume(5)
+    first = decode_step(4, 8_190)
+    model.decode_run_ns(first, 10)
+    model.consume(first, 5)
     assert (model.left_range().num_steps, model.left_range().num_outside) == (5, 2)
 
 
@@ -63,7 +64,7 @@ def test_range_a_run_counts_as_its_steps_do(profile_data, write, rows, mean):
     whole, stepped = ProfileLatency(profile), ProfileLatency(profile)
     first = decode_step(rows, mean)._replace(num_decode_context_tokens=rows * mean + 1)
     whole.decode_run_ns(first, 100)
-    whole.consume(100)
+    whole.consume(first, 100)
     step = first
     for _ in range(100):
         run(stepped, step)

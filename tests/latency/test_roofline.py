@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.core.batch import ForwardMode
-from sim.latency.config import RooflineLatencyConfig, build_latency
+from sim.latency.build import build_latency
+from sim.latency.config import RooflineLatencyConfig
 from sim.latency.features import StepFeatures
 from sim.latency.hardware import load_hardware
 from sim.latency.shape_files import load_model_shape

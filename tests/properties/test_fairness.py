@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.sglang.config import SchedulerConfig
@@ -43,7 +43,6 @@ def overtaken(served, config, replica=0):
     return found
 
 
-@settings(max_examples=150)
 @given(random_scenarios(scheduler_configs()), st.sampled_from((0, 1, 2 * MS, 30 * MS)))
 def test_fairness_aged_requests_are_not_overtaken(scenario, t_ns):
     """Any policy, pool, chunking, priorities, servers and clients; every invariant checked."""
@@ -67,7 +66,6 @@ def floods(draw):
     return ListWorkload(requests)
 
 
-@settings(max_examples=150)
 @given(floods(), scheduler_configs(), st.sampled_from((0, 10 * MS, 50 * MS)))
 def test_fairness_holds_when_hot_prefixes_flood(workload, config, t_ns):
     """What FAIRNESS_T is for."""

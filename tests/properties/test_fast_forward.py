@@ -1,7 +1,7 @@
 """INV-12: passing many decode steps at once leaves the same log as taking them one by one."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from sim.engine.page_pool import PageIds
 from sim.report.occupancy import occupancy_metrics
@@ -25,14 +25,12 @@ def outcome(scenario: RandomScenario, **how):
     )
 
 
-@settings(max_examples=250)
 @given(random_scenarios())
 def test_fast_forward_any_scenario_leaves_the_same_log(scenario):
     """Every byte of the decision log, every token gap, the occupancy; all families and policies."""
     assert outcome(scenario) == outcome(scenario, fast_forward=False)
 
 
-@settings(max_examples=80)
 @given(random_scenarios())
 def test_page_pools_any_scenario_leave_the_same_log(scenario):
     """Decisions do not depend on whether pages have names."""

@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.engine.page_pool import PageIds
@@ -62,7 +62,6 @@ def latencies():
     return [LoadingLatency(linear_latency(), LoadTimes(1000.0, 4))]
 
 
-@settings(max_examples=25, deadline=None)
 @given(returning_traffic(), tiered_configs())
 def test_host_tier_any_traffic_is_sound_and_the_same_in_every_mode(requests, config):
     """INV-14 after every step; step by step, in one go, and with named pages: the same bytes."""
@@ -80,7 +79,6 @@ def test_host_tier_any_traffic_is_sound_and_the_same_in_every_mode(requests, con
         assert all(loaded.get(rid, 0) <= prefix for rid, prefix, _ in step["prefill"])
 
 
-@settings(max_examples=15, deadline=None)
 @given(returning_traffic(), tiered_configs())
 def test_host_tier_that_never_copies_decides_like_none(requests, config):
     """Nothing is ever used often enough: the same steps at the same times."""
@@ -102,7 +100,6 @@ def one_after_the_other(requests):
     return ListWorkload((), [turns])
 
 
-@settings(max_examples=15, deadline=None)
 @given(returning_traffic(), tiered_configs(), st.sampled_from((None, 1)))
 def test_huge_host_memory_finds_what_a_huge_pool_finds(requests, config, uses):
     """Requests one at a time: whatever was ever computed is in one of the two tiers."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.sglang.config import SchedulerConfig
@@ -21,7 +21,6 @@ from sim.testing.workloads import ListWorkload, scripted
 REPOSITORY = Path(__file__).parents[2]
 
 
-@settings(max_examples=200)
 @given(random_scenarios())
 def test_invariants_any_scenario_hold_at_every_step(scenario):
     """INV-1, 2, 4, 8, 10, 11: `check` finds nothing, and every request comes to an end."""
@@ -33,7 +32,6 @@ def test_invariants_any_scenario_hold_at_every_step(scenario):
     assert set(statuses) <= {"finished", "rejected", "aborted"}
 
 
-@settings(max_examples=150)
 @given(random_scenarios())
 def test_causality_any_scenario_keeps_the_order_of_a_request_s_life(scenario):
     """INV-5: arrival <= scheduled <= first token <= finish, and outputs within their limits."""
@@ -47,7 +45,6 @@ def test_causality_any_scenario_keeps_the_order_of_a_request_s_life(scenario):
     assert (requests.cached_tokens[done] < requests.prompt_tokens[done]).all()
 
 
-@settings(max_examples=150)
 @given(random_scenarios())
 def test_time_any_scenario_never_runs_backwards(scenario):
     """INV-3: on each server steps follow one another; one device runs one step at a time."""
@@ -59,7 +56,6 @@ def test_time_any_scenario_never_runs_backwards(scenario):
             assert before["t_start_ns"] < before["t_end_ns"] <= after["t_start_ns"]
 
 
-@settings(max_examples=100)
 @given(random_scenarios())
 def test_tokens_any_scenario_are_accounted_for(scenario):
     """Every generated token is a gap or a first token; pages sum to the pool in every line."""
@@ -72,7 +68,6 @@ def test_tokens_any_scenario_are_accounted_for(scenario):
     assert all(step["free"] + step["evictable"] + step["used"] == pool for step in served.steps)
 
 
-@settings(max_examples=60)
 @given(
     st.lists(st.tuples(st.integers(1, 50), st.integers(1, 60)), min_size=1, max_size=12),
     st.sampled_from((1, 4, 16)),

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from sim.latency.recorded import RecordedLatency
@@ -27,7 +27,6 @@ def with_pool(config, num_tokens):
     return replace(config, max_total_tokens=num_tokens, page_size=4)
 
 
-@settings(max_examples=60)
 @given(scenario=random_scenarios(), factor=st.integers(2, 50))
 def test_pool_too_large_to_evict_hits_do_not_depend_on_its_size(scenario, factor):
     """Twice or fifty times more memory than ever needed: the same run."""
@@ -53,8 +52,8 @@ class DoubledLatency:
         device_ns, host_ns = self.model.decode_run_ns(first, num_steps)
         return 2 * device_ns, 2 * host_ns
 
-    def consume(self, num_steps):
-        self.model.consume(num_steps)
+    def consume(self, first, num_steps):
+        self.model.consume(first, num_steps)
 
 
 def doubled(workload):
@@ -80,7 +79,6 @@ def with_doubled_times(config):
     return replace(config, static_batching=static)
 
 
-@settings(max_examples=80)
 @given(random_scenarios())
 def test_time_twice_as_slow_doubles_every_time(scenario):
     """No policy but a time-aware one may notice; there is none among these."""
@@ -98,7 +96,6 @@ def test_time_twice_as_slow_doubles_every_time(scenario):
     assert slow.token_gaps.count.tolist() == usual.token_gaps.count.tolist()
 
 
-@settings(max_examples=60)
 @given(random_scenarios())
 def test_replay_of_recorded_times_gives_the_same_log(scenario):
     """INV-9: fed with a run's own step times, a new engine decides the same."""

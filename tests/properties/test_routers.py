@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.des.routers.prefix_aware import PrefixAware
@@ -57,7 +57,6 @@ def outcome(scenario, workload, router, **how):
 
 
 @kinds
-@settings(max_examples=80)
 @given(scenario=random_scenarios(), replicas=st.integers(2, 4))
 def test_router_any_scenario_chooses_alike_with_and_without_fast_forward(kind, scenario, replicas):
     """Loads at an arrival are the same, whether the steps around it were taken one by one."""

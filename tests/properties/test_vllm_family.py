@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.testing.random_scenarios import random_scenarios
@@ -22,7 +22,6 @@ def scripts_of(workload):
     return {request.spec.rid: request for request in [*workload.requests, *turns]}
 
 
-@settings(max_examples=120)
 @given(random_scenarios(vllm_configs()))
 def test_vllm_any_scenario_gives_every_request_its_output(scenario):
     """A prompt that fills the model's length is rejected; everybody else ends where it should."""
@@ -39,7 +38,6 @@ def test_vllm_any_scenario_gives_every_request_its_output(scenario):
         assert columns.retractions[row] == 0
 
 
-@settings(max_examples=120)
 @given(random_scenarios(vllm_configs()))
 def test_vllm_any_scenario_keeps_within_budget_and_seats(scenario):
     """New tokens of a step, rows, running requests; whoever was preempted is in the log."""
@@ -56,7 +54,6 @@ def test_vllm_any_scenario_keeps_within_budget_and_seats(scenario):
 
 
 @policies
-@settings(max_examples=60)
 @given(
     lengths=st.lists(
         st.tuples(st.integers(1, 50), st.integers(1, 60), st.integers(0, 2)),
@@ -89,7 +86,6 @@ def test_progress_vllm_pool_for_one_request_serves_them_all(policy, lengths, con
     assert served.log.requests.output_tokens.tolist() == [output for _, output, _ in lengths]
 
 
-@settings(max_examples=60)
 @given(random_scenarios(vllm_configs()))
 def test_priority_with_nothing_to_choose_by_is_first_come_first_served(scenario):
     """Equal values and no two arrivals at once: the same decisions."""
@@ -109,7 +105,6 @@ def test_priority_with_nothing_to_choose_by_is_first_come_first_served(scenario)
     assert logs[0] == logs[1]
 
 
-@settings(max_examples=60)
 @given(random_scenarios(vllm_configs()), st.booleans())
 def test_reservation_and_threshold_out_of_reach_change_nothing(scenario, reserve):
     """In a pool with room for everybody; a threshold as large as the budget."""
@@ -129,7 +124,6 @@ def test_reservation_and_threshold_out_of_reach_change_nothing(scenario, reserve
     assert runs[0].log.requests.preemptions.sum() == 0
 
 
-@settings(max_examples=40)
 @given(st.lists(st.tuples(st.integers(1, 80), st.integers(1, 30)), min_size=1, max_size=15))
 def test_cache_that_finds_nothing_changes_nothing(lengths):
     """Prompts of their own, and room for them all."""

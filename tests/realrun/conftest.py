@@ -124,6 +124,14 @@ def paged_models(config_paths: dict[str, Path]) -> dict[str, PagedModel]:
 
 
 @pytest.fixture(scope="session")
+def one_layer(tmp_path_factory: pytest.TempPathFactory) -> PagedModel:
+    """A model for tests to which it does not matter what it computes: a single layer."""
+    path = tmp_path_factory.mktemp("one") / "config.json"
+    path.write_text(json.dumps({**_LLAMA, "num_hidden_layers": 1}))
+    return load_model(str(path), device="cpu", dtype="float32")
+
+
+@pytest.fixture(scope="session")
 def plain_logits(paged_models: dict[str, PagedModel]) -> Callable[[str, Sequence[int]], Tensor]:
     """What transformers alone makes of tokens: logits [num_tokens, vocab_size]."""
     plain = {}

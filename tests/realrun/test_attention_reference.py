@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from realrun.attention.choose import build_attention
@@ -74,7 +74,6 @@ def attend(page_size, rows, num_kv_heads, heads_per_kv_head, dtype=torch.float32
     return result, naive_attention(query, kv, plan, table)
 
 
-@settings(max_examples=40)
 @given(batches())
 def test_reference_equals_attention_token_by_token(batch):
     """Chunks over prefixes, decodes and whole prompts; grouped heads; any page size."""

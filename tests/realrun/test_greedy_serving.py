@@ -95,8 +95,18 @@ def check_outputs(outputs, workload, architecture, plain_logits, end_ids):
         assert ended == [] or (len(ended) == 1 and output[-1] in end_ids)
 
 
-@pytest.mark.parametrize("settings", SETTINGS)
-@pytest.mark.parametrize("architecture", ["llama", "qwen2", "qwen3", "gpt2"])
+def with_each_architecture(names):
+    """Every setting with one architecture in turn; with the others in long runs."""
+    architectures = ("llama", "qwen2", "qwen3", "gpt2")
+    params = [
+        pytest.param(architecture, name, marks=() if place % 4 == turn else pytest.mark.long)
+        for turn, architecture in enumerate(architectures)
+        for place, name in enumerate(names)
+    ]
+    return pytest.mark.parametrize(("architecture", "settings"), params)
+
+
+@with_each_architecture(SETTINGS)
 def test_greedy_served_together_equals_alone(paged_models, plain_logits, architecture, settings):
     """Chunked, mixed and shared prompts: every token is transformers' own choice."""
     model = paged_models[architecture]
@@ -106,8 +116,7 @@ def test_greedy_served_together_equals_alone(paged_models, plain_logits, archite
     check_outputs(outputs, WORKLOAD, architecture, plain_logits, {model.model.config.eos_token_id})
 
 
-@pytest.mark.parametrize("settings", TIGHT_SETTINGS)
-@pytest.mark.parametrize("architecture", ["llama", "qwen2", "qwen3", "gpt2"])
+@with_each_architecture(TIGHT_SETTINGS)
 def test_greedy_put_back_goes_on_where_it_was(paged_models, plain_logits, architecture, settings):
     """Retracted in the middle of their outputs, requests end up with the same tokens."""
     model = paged_models[architecture]

@@ -36,19 +36,23 @@ REQUESTS = [
     )
     for i in range(20)
 ]
-# However fast the machine: slots are taken when some of the more important ones arrive.
-UNEQUAL = [scripted(f"low{i}", (i, 5), output=20, limit=20) for i in range(24)] + [
-    scripted(f"high{i}", (50 + i, 7), output=3, limit=20, arrival_ns=(1 + 3 * i) * MS, priority=5)
-    for i in range(20)
+# An important request is sent 5 ms after its client's first one is over. By then one of those that
+# wait has taken the free slot, however fast or busy the machine is.
+WAITING = [scripted(f"low{i}", (i, 5), output=20, limit=20) for i in range(24)]
+CLIENTS = [
+    [
+        Turn(0, scripted(f"first{i}", (40 + i, 5), output=2 + i, limit=20, priority=5)),
+        Turn(5 * MS, scripted(f"high{i}", (50 + i, 7), output=3, limit=20, priority=5)),
+    ]
+    for i in range(8)
 ]
 CHUNKING = {"whole": (-1, False), "chunked": (32, False), "mixed": (32, True)}
 
 
 @pytest.fixture(scope="module")
-def kit(paged_models):
+def kit(one_layer):
     """One warm runner for all settings: 25 pages of 16 tokens."""
-    options = RunnerOptions(device="cpu")
-    model = paged_models["llama"]
+    model, options = one_layer, RunnerOptions(device="cpu")
     with rig(model, options, num_pages=25, page_size=16, max_rows=8, cpu_threads=1) as kit:
         yield kit
 
@@ -105,9 +109,18 @@ def check_log(run, requests):
         assert step["t_start_ns"] < step["t_end_ns"] <= step["t_known_ns"]
 
 
-@pytest.mark.parametrize("overlap", [True, False], ids=["overlap", "normal"])
-@pytest.mark.parametrize("chunking", CHUNKING)
-@pytest.mark.parametrize("policy", sorted(POLICIES))
+def policies_and_modes():
+    """Every two of policy, chunking and overlap together; the other combinations in long runs."""
+    for number, (policy, chunking) in enumerate(product(sorted(POLICIES), CHUNKING)):
+        for overlap in (True, False):
+            marks = () if overlap == (number % 2 == 0) else pytest.mark.long
+            mode = "overlap" if overlap else "normal"
+            yield pytest.param(
+                policy, chunking, overlap, marks=marks, id=f"{policy}-{chunking}-{mode}"
+            )
+
+
+@pytest.mark.parametrize(("policy", "chunking", "overlap"), list(policies_and_modes()))
 def test_parity_real_decisions_are_made_again(kit, policy, chunking, overlap):
     """Every policy, with and without chunks, mixed batches and overlap: step for step the same."""
     config = config_of(policy, chunking, overlap)
@@ -150,10 +163,11 @@ def test_parity_with_preemption(kit, policy, overlap):
         enable_priority_scheduling=True,
         priority_scheduling_preemption_threshold=1,
     )
-    run = record(kit, config, ListWorkload(UNEQUAL))
-    divergence = replayed(run, config, UNEQUAL)
+    run = record(kit, config, ListWorkload(WAITING, CLIENTS))
+    requests = [*WAITING, *(turn.request for turns in CLIENTS for turn in turns)]
+    divergence = replayed(run, config, requests)
     assert divergence is None, f"\n{divergence}"
-    check_log(run, UNEQUAL)
+    check_log(run, requests)
     assert sum(line["preemptions"] for line in run.requests) > 0
 
 

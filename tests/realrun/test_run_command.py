@@ -171,48 +171,29 @@ def refused(capsys, *arguments):
 @pytest.mark.parametrize(
     ("sections", "reason"),
     [
-        ({"model": None}, r"model: is required to run for real"),
-        ({"replicas": 2}, r"replicas: a real run serves 1, not 2"),
-        ({"model": "no.json"}, r"no.json: No such file"),
-        ({"model": "mistral"}, r"unknown model 'mistral'"),
-        (
-            {"scheduler": {"page_size": 256, "max_total_tokens": 512}},
-            "s.yaml:12: scheduler.page_size: the runner takes 1 to 128",
-        ),
-        (
-            {"scheduler": {"max_total_tokens": 512, "host_cache": {"load_tokens_per_s": 10**6}}},
-            "scheduler.host_cache: the real runner has no host tier",
-        ),
-        (
-            {"scheduler": {"max_total_tokens": 640, "context_length": 4096}},
-            "context_length: 4096 is more than the 512 positions of m",
-        ),
-        (
-            {"scheduler": {"max_total_tokens": 10**11}},
-            "scheduler.max_total_tokens: their KV takes",
-        ),
-        (
-            {"scheduler": {**VLLM, "block_size": 256, "num_gpu_blocks_override": 9}},
-            "s.yaml:10: scheduler.block_size: the runner takes 1 to 128",
-        ),
-        (
-            {"scheduler": {**VLLM, "num_gpu_blocks_override": 10**10}},
-            "scheduler.num_gpu_blocks_override: their KV takes",
-        ),
-        (
-            {"scheduler": {**VLLM, "num_gpu_blocks_override": 9, "max_model_len": 200}},
-            "scheduler.max_model_len: 200 tokens do not fit in the 128 of the pool",
-        ),
-        (
-            {"scheduler": {**VLLM, "num_gpu_blocks_override": 999, "max_model_len": 600}},
-            "scheduler.max_model_len: 600 is more than the 512 positions of m",
-        ),
-        (
-            {"scheduler": {**VLLM, "gpu_memory_utilization": 1e-9}, "hardware": "h200-sxm"},
-            "scheduler.gpu_memory_utilization: leaves 0.00 GiB of cpu",
-        ),
+        ({"model": None}, "model: is required to run for real"),
+        ({"replicas": 2}, "replicas: a real run serves 1, not 2"),
+        ({"model": "no.json"}, "no.json: No such file"),
+        ({"model": "mistral"}, "unknown model 'mistral'"),
+        ({"scheduler": {"page_size": 256, "max_total_tokens": 512}},
+         "s.yaml:12: scheduler.page_size: the runner takes 1 to 128"),
+        ({"scheduler": {"max_total_tokens": 512, "host_cache": {"load_tokens_per_s": 10**6}}},
+         "scheduler.host_cache: the real runner has no host tier"),
+        ({"scheduler": {"max_total_tokens": 640, "context_length": 4096}},
+         "context_length: 4096 is more than the 512 positions of m"),
+        ({"scheduler": {"max_total_tokens": 10**11}}, "scheduler.max_total_tokens: their KV takes"),
+        ({"scheduler": {**VLLM, "block_size": 256, "num_gpu_blocks_override": 9}},
+         "s.yaml:10: scheduler.block_size: the runner takes 1 to 128"),
+        ({"scheduler": {**VLLM, "num_gpu_blocks_override": 10**10}},
+         "scheduler.num_gpu_blocks_override: their KV takes"),
+        ({"scheduler": {**VLLM, "num_gpu_blocks_override": 9, "max_model_len": 200}},
+         "scheduler.max_model_len: 200 tokens do not fit in the 128 of the pool"),
+        ({"scheduler": {**VLLM, "num_gpu_blocks_override": 999, "max_model_len": 600}},
+         "scheduler.max_model_len: 600 is more than the 512 positions of m"),
+        ({"scheduler": {**VLLM, "gpu_memory_utilization": 1e-9}, "hardware": "h200-sxm"},
+         "scheduler.gpu_memory_utilization: leaves 0.00 GiB of cpu"),
     ],
-)
+)  # fmt: skip
 def test_run_bad_scenario_is_one_line(write, capsys, sections, reason):
     """What a simulation does not need, and what no device has."""
     assert reason in refused(capsys, write(**sections))

@@ -12,7 +12,7 @@ from realrun.device_clock import DeviceClock, elapsed_ns
 from realrun.streams import CpuStream
 from sim.core.errors import InvariantError
 
-PATIENCE_S = 10
+PATIENCE_S = 120
 
 
 @pytest.fixture

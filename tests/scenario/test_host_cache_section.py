@@ -78,36 +78,21 @@ NOT_BOTH = "give one of them, not both"
 FAST = {"load_tokens_per_s": 1e6}
 REFUSED = [
     ({}, "host_cache: needs load_bandwidth_gb_s or load_tokens_per_s"),
-    (
-        FAST | {"load_bandwidth_gb_s": 50},
-        f"host_cache: load_bandwidth_gb_s gives load_tokens_per_s: {NOT_BOTH}",
-    ),
-    (
-        FAST | {"ratio": 2, "capacity_tokens": 100},
-        f"host_cache: ratio gives capacity_tokens: {NOT_BOTH}",
-    ),
-    (
-        {"load_bandwidth_gb_s": 50},
-        (
-            "host_cache.load_bandwidth_gb_s needs the model, which says how many bytes a token has:"
-            " give load_tokens_per_s without one"
-        ),
-    ),
-    (
-        FAST | {"capacity_tokens": 8},
-        "host_cache.capacity_tokens: makes room for 8 tokens, less than page_size 16",
-    ),
-    (
-        FAST | {"ratio": 0.003},
-        "host_cache.ratio: makes room for 12 tokens, less than page_size 16",
-    ),
-    (
-        FAST | {"write_policy": "write_thru"},
-        "host_cache.write_policy: unknown value 'write_thru' (did you mean write_through?)",
-    ),
+    (FAST | {"load_bandwidth_gb_s": 50},
+     f"host_cache: load_bandwidth_gb_s gives load_tokens_per_s: {NOT_BOTH}"),
+    (FAST | {"ratio": 2, "capacity_tokens": 100},
+     f"host_cache: ratio gives capacity_tokens: {NOT_BOTH}"),
+    ({"load_bandwidth_gb_s": 50},
+     ("host_cache.load_bandwidth_gb_s needs the model, which says how many bytes a token has:"
+      " give load_tokens_per_s without one")),
+    (FAST | {"capacity_tokens": 8},
+     "host_cache.capacity_tokens: makes room for 8 tokens, less than page_size 16"),
+    (FAST | {"ratio": 0.003}, "host_cache.ratio: makes room for 12 tokens, less than page_size 16"),
+    (FAST | {"write_policy": "write_thru"},
+     "host_cache.write_policy: unknown value 'write_thru' (did you mean write_through?)"),
     ({"load_tokens_per_s": 0}, "host_cache.load_tokens_per_s: must be at least 1, got 0"),
     (FAST | {"ratios": 2}, "host_cache.ratios: unknown key (did you mean ratio?)"),
-]
+]  # fmt: skip
 
 
 def error_line(text):

@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.core.errors import InputError
@@ -202,7 +202,6 @@ PIECES = [
 ]  # fmt: skip
 
 
-@settings(max_examples=400)
 @given(st.data())
 def test_scenario_mutated_at_random_raises_only_input_errors(data):
     """Whatever is deleted, inserted or doubled, the result loads or gives one line."""

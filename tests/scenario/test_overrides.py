@@ -60,48 +60,29 @@ def test_override_repairs_a_faulty_file(valid_text):
         (["slo..ttft_ms=3"], "--set slo..ttft_ms=3: the key path has an empty part"),
         (["seed.x=3"], "--set seed.x=3: seed is 3: no key can be set in it"),
         (["name.x.y=3"], "--set name.x.y=3: name is the string 'study': no key can be set in it"),
-        (
-            [MIX, "workload.parts.1.tenant=x"],
-            "--set workload.parts.1.tenant=x: workload.parts is a list of 1: '1' is no index of it",
-        ),
-        (
-            [MIX, "workload.parts.last=x"],
-            "--set workload.parts.last=x: workload.parts is a list of 1: 'last' is no index of it",
-        ),
+        ([MIX, "workload.parts.1.tenant=x"],
+         "--set workload.parts.1.tenant=x: workload.parts is a list of 1: '1' is no index of it"),
+        ([MIX, "workload.parts.last=x"],
+         "--set workload.parts.last=x: workload.parts is a list of 1: 'last' is no index of it"),
         (["seed=[1"], "--set seed=[1: not valid YAML: expected ',' or ']', but got '<stream end>'"),
         (["slo={a: 1, a: 2}"], "--set slo={a: 1, a: 2}: duplicate key 'a', first given on line 1"),
         (["seed=.nan"], "--set seed=.nan: .nan is not a finite number"),
-        (
-            ["scheduler.page_sizes=3"],
-            "--set scheduler.page_sizes=3: unknown key (did you mean page_size?)",
-        ),
+        (["scheduler.page_sizes=3"],
+         "--set scheduler.page_sizes=3: unknown key (did you mean page_size?)"),
         (["page_size=3"], "--set page_size=3: unknown key (did you mean scheduler.page_size?)"),
-        (
-            ["sched.page_size=3"],
-            "--set sched.page_size=3: sched: unknown key (did you mean scheduler?)",
-        ),
-        (
-            ["slo={ttft_ms: x}"],
-            "--set slo={ttft_ms: x}: slo.ttft_ms: must be a number, got the string 'x'",
-        ),
-        (
-            ["scheduler.page_size=48"],
-            (
-                "--set scheduler.page_size=48: scheduler: chunked_prefill_size 512 is not a"
-                " multiple of page_size 48"
-            ),
-        ),
-        (
-            ["latency={kind: linear}"],
-            "--set latency={kind: linear}: latency.step_s: is required",
-        ),
+        (["sched.page_size=3"],
+         "--set sched.page_size=3: sched: unknown key (did you mean scheduler?)"),
+        (["slo={ttft_ms: x}"],
+         "--set slo={ttft_ms: x}: slo.ttft_ms: must be a number, got the string 'x'"),
+        (["scheduler.page_size=48"],
+         ("--set scheduler.page_size=48: scheduler: chunked_prefill_size 512 is not a multiple"
+          " of page_size 48")),
+        (["latency={kind: linear}"], "--set latency={kind: linear}: latency.step_s: is required"),
         # The file is at fault for what an option did not touch.
-        (
-            ["latency.kind=recorded", "latency.path=x"],
-            "study.yaml:5: latency.step_s: unknown key (known: kind, path)",
-        ),
+        (["latency.kind=recorded", "latency.path=x"],
+         "study.yaml:5: latency.step_s: unknown key (known: kind, path)"),
     ],
-)
+)  # fmt: skip
 def test_override_that_is_bad_is_named(valid_text, overrides, line):
     """The label is the option itself; the key path follows only if it differs."""
     with pytest.raises(InputError) as caught:

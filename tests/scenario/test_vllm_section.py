@@ -33,16 +33,10 @@ def built(text, *overrides):
 
 # (what is replaced, by what, the whole error line)
 SPOILED = [
-    (
-        "block_size",
-        "block_sizes",
-        "17: scheduler.block_sizes: unknown key (did you mean block_size?)",
-    ),
-    (
-        "block_size: 16",
-        "page_size: 16",
-        "17: scheduler.page_size: unknown key (family sglang has it)",
-    ),
+    ("block_size", "block_sizes",
+     "17: scheduler.block_sizes: unknown key (did you mean block_size?)"),
+    ("block_size: 16", "page_size: 16",
+     "17: scheduler.page_size: unknown key (family sglang has it)"),
     ("  family: vllm\n", "", "16: scheduler.block_size: unknown key (family vllm has it)"),
     ("block_size: 16", "zzzz: 16", "17: scheduler.zzzz: unknown key"),
     ("vllm", "vlm", "16: scheduler.family: unknown family 'vlm' (did you mean vllm?)"),
@@ -52,53 +46,25 @@ SPOILED = [
     ("16", "0", "17: scheduler.block_size: must be at least 1, got 0"),
     ("257", "1", "18: scheduler.num_gpu_blocks_override: must be at least 2, got 1"),
     ("512", "512.0", "19: scheduler.max_num_batched_tokens: must be a whole number, got 512.0"),
-    (
-        "block_size: 16",
-        "scheduling_policy: lpm",
-        "17: scheduler.scheduling_policy: unknown value 'lpm' (one of: fcfs, priority)",
-    ),
-    (
-        "block_size: 16",
-        "async_scheduling: on",
-        "17: scheduler.async_scheduling: must be true or false, got the string 'on'",
-    ),
+    ("block_size: 16", "scheduling_policy: lpm",
+     "17: scheduler.scheduling_policy: unknown value 'lpm' (one of: fcfs, priority)"),
+    ("block_size: 16", "async_scheduling: on",
+     "17: scheduler.async_scheduling: must be true or false, got the string 'on'"),
     # contradictions
-    (
-        "512",
-        "64",
-        "19: scheduler: max_num_batched_tokens 64 must be at least max_num_seqs 128",
-    ),
-    (
-        "block_size: 16",
-        "gpu_memory_utilization: 0.5",
-        (
-            "17: scheduler: gpu_memory_utilization derives the number of blocks: give it or"
-            " num_gpu_blocks_override, not both"
-        ),
-    ),
-    (
-        "  num_gpu_blocks_override: 257\n",
-        "",
-        (
-            "15: scheduler.num_gpu_blocks_override is required: it can be derived only from model"
-            " and hardware together"
-        ),
-    ),
+    ("512", "64", "19: scheduler: max_num_batched_tokens 64 must be at least max_num_seqs 128"),
+    ("block_size: 16", "gpu_memory_utilization: 0.5",
+     ("17: scheduler: gpu_memory_utilization derives the number of blocks: give it or"
+      " num_gpu_blocks_override, not both")),
+    ("  num_gpu_blocks_override: 257\n", "",
+     ("15: scheduler.num_gpu_blocks_override is required: it can be derived only from model"
+      " and hardware together")),
     # of the pool
-    (
-        "block_size: 16",
-        "max_model_len: 4097",
-        "17: scheduler.max_model_len: 4097 tokens do not fit in the 4096 of the pool",
-    ),
-    (
-        "block_size: 16",
-        "enable_chunked_prefill: false",
-        (
-            "17: scheduler.enable_chunked_prefill: false needs max_num_batched_tokens 512 to be at"
-            " least the longest sequence, max_model_len 4096"
-        ),
-    ),
-]
+    ("block_size: 16", "max_model_len: 4097",
+     "17: scheduler.max_model_len: 4097 tokens do not fit in the 4096 of the pool"),
+    ("block_size: 16", "enable_chunked_prefill: false",
+     ("17: scheduler.enable_chunked_prefill: false needs max_num_batched_tokens 512 to be at"
+      " least the longest sequence, max_model_len 4096")),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("old", "new", "line"), SPOILED, ids=[new for _, new, _ in SPOILED])

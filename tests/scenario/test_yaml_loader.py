@@ -52,14 +52,9 @@ def test_plain_scalar_of_yaml_1_1_stays_text(text):
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        (
-            "012",
-            "012 begins with a zero: drop the zero if it is a number, quote it if it is text",
-        ),
-        (
-            "-00.5",
-            "-00.5 begins with a zero: drop the zero if it is a number, quote it if it is text",
-        ),
+        ("012", "012 begins with a zero: drop the zero if it is a number, quote it if it is text"),
+        ("-00.5",
+         "-00.5 begins with a zero: drop the zero if it is a number, quote it if it is text"),
         (".nan", ".nan is not a finite number"),
         ("-.INF", "-.INF is not a finite number"),
         ("9223372036854775808", "9223372036854775808 is too large: whole numbers end at 2**63 - 1"),
@@ -68,10 +63,8 @@ def test_plain_scalar_of_yaml_1_1_stays_text(text):
         ("1e-999", "1e-999 is too small for a floating-point number"),
         ("&a 1", "anchors and aliases (& and *) are not supported"),
         ("*a", "anchors and aliases (& and *) are not supported"),
-        (
-            "!!python/name:os.system",
-            "tags (tag:yaml.org,2002:python/name:os.system) are not supported",
-        ),
+        ("!!python/name:os.system",
+         "tags (tag:yaml.org,2002:python/name:os.system) are not supported"),
         ("{<<: {a: 1}}", "merge keys (<<) are not supported"),
         ("{[1]: 2}", "a key must be text, not a list or a mapping"),
         ("{'': 2}", "a key is empty"),
@@ -84,7 +77,7 @@ def test_plain_scalar_of_yaml_1_1_stays_text(text):
         ("[1", "not valid YAML: expected ',' or ']', but got '<stream end>'"),
         ("a: b: c", "not valid YAML: mapping values are not allowed here"),
     ],
-)
+)  # fmt: skip
 def test_value_that_could_be_misread_is_refused(text, reason):
     """The message is the place, then exactly this reason."""
     with pytest.raises(InputError) as caught:
@@ -103,22 +96,14 @@ def test_value_that_could_be_misread_is_refused(text, reason):
         ("a: 1\n---\nb: 1\n", "f:2: a second document begins here: one is allowed"),
         ("a:\n\tb: 1\n", "f:2: a tab where YAML allows only spaces"),
         ("a: 1\nb: @x\n", "f:2: not valid YAML: found character '@' that cannot start any token"),
-        (
-            "a: 1\nb: [1,\nc: 2\n",
-            (
-                "f:4: not valid YAML: expected ',' or ']', but got '<stream end>'"
-                " (while parsing a flow sequence begun on line 2)"
-            ),
-        ),
-        (
-            'a: 1\nb: "x\n',
-            (
-                "f:3: not valid YAML: found unexpected end of stream"
-                " (while scanning a quoted scalar begun on line 2)"
-            ),
-        ),
+        ("a: 1\nb: [1,\nc: 2\n",
+         ("f:4: not valid YAML: expected ',' or ']', but got '<stream end>' (while parsing a"
+          " flow sequence begun on line 2)")),
+        ('a: 1\nb: "x\n',
+         ("f:3: not valid YAML: found unexpected end of stream (while scanning a quoted scalar"
+          " begun on line 2)")),
     ],
-)
+)  # fmt: skip
 def test_document_that_is_malformed_is_refused_with_its_line(text, message):
     """Syntax errors and repeated keys name the line."""
     with pytest.raises(InputError) as caught:

@@ -15,7 +15,7 @@ def test_fairness_curve_bends_at_200_ms(study):
 
     Beyond, the slowest requests wait longer for hardly any hit.
     """
-    sweep = {POLICY: ["lpm"], T_KEY: T_MS, "seeds": [2, 3]}
+    sweep = {POLICY: ["lpm"], T_KEY: T_MS, "seeds": [2]}
     results = study("fairness-curve", sweep, *SMALLER)
     hits = results.means("cache_hit_rate_pct", "t_ms", T_MS)
     p99_ms = results.means("p99_ttft_ms", "t_ms", T_MS)

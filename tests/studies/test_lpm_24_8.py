@@ -26,6 +26,14 @@ def test_lpm_24_8_without_overlap_finds_what_sglang_does(results):
         assert 100 * found / PROMPT_TOKENS == pytest.approx(percent, abs=0.05)
 
 
+def test_lpm_24_8_policies_in_order_of_arrival_find_what_fcfs_does(study):
+    """Four sharers start before the first is done, and miss."""
+    sweep = {"scheduler.schedule_policy": ["lof", "dfs-weight"]}
+    runs = study("lpm-24-8", sweep, "scheduler.disable_overlap_schedule=true").runs
+    assert [run.summary["total_cached_tokens"] for run in runs] == [20 * 2_000] * 2
+    assert [run.summary["total_input_tokens"] for run in runs] == [PROMPT_TOKENS] * 2
+
+
 def test_lpm_24_8_overlap_costs_a_batch_of_hits(results):
     """The second batch is decided before the first has left its prefix: its sharers miss it."""
     for policy in ("fcfs", "sjf", "lpm"):

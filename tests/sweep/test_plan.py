@@ -5,7 +5,7 @@ from itertools import product
 from math import prod
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.core.errors import InputError
@@ -42,7 +42,6 @@ def planned(base_text):
     return plan
 
 
-@settings(max_examples=40)
 @given(GRIDS, st.lists(st.integers(0, 9), unique=True, max_size=3), st.booleans())
 def test_plan_grid_is_the_product_in_the_order_written(planned, grid, seeds, bare):
     """The last key varies fastest, seeds faster still; no point comes twice."""
@@ -57,7 +56,6 @@ def test_plan_grid_is_the_product_in_the_order_written(planned, grid, seeds, bar
     assert len({canonical(point.settings) for point in plan.points}) == len(plan.points)
 
 
-@settings(max_examples=20)
 @given(GRIDS)
 def test_plan_point_is_the_scenario_with_its_values(planned, base_text, grid):
     """A point is what the same values written into the file would be."""

@@ -98,25 +98,20 @@ def test_autobench_old_layout_leaves_the_last_answer_out(trace):
 
 # (the second row, the error line)
 BAD = [
-    (
-        {"prompt": "Hi"},
-        "prompt_len: missing, and there is no tokenizer to count the text",
-    ),
+    ({"prompt": "Hi"}, "prompt_len: missing, and there is no tokenizer to count the text"),
     ({"prompt_len": 4}, "prompt: missing"),
     ({"prompt": "", "prompt_len": 4}, "prompt: missing"),
     ({"prompt": [1, 2], "prompt_len": 3}, "prompt_len: is 3, but there are 2 token ids"),
     ({"prompt": [1, -2]}, "prompt: -2 is below 0"),
-    (
-        {"prompt": ["a", "b"], "prompt_len": 4},
-        "prompt: prompts of several rounds are not supported",
-    ),
+    ({"prompt": ["a", "b"], "prompt_len": 4},
+     "prompt: prompts of several rounds are not supported"),
     ({"prompt": 3, "prompt_len": 4}, "prompt: 3 is neither text, nor messages, nor token ids"),
     (row(prompt_len=0), "prompt_len: 0 is below 1"),
     (row(output_len=-1), "output_len: -1 is below 1"),
     (row(output_len=2.5), "output_len: 2.5 is not a whole number"),
     (row(image_data=["x"]), "image_data: prompts with images are not supported"),
     (row(timestamp=5), "timestamp: some rows have one and some do not"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("bad", "reason"), BAD, ids=[reason for _, reason in BAD])

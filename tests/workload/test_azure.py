@@ -65,19 +65,11 @@ BAD = [
     (f"{STAMP},374,4.5", 'GeneratedTokens: "4.5" is not a whole number'),
     (f"{STAMP},374,", 'GeneratedTokens: "" is not a whole number'),
     (f"{STAMP},nan,44", 'ContextTokens: "nan" is not a whole number'),
-    (
-        "16/11/2023 18:15,374,44",
-        'TIMESTAMP: "16/11/2023 18:15" is not YYYY-MM-DD HH:MM:SS.fffffff',
-    ),
-    (
-        "2023-13-16 18:15:46,374,44",
-        'TIMESTAMP: "2023-13-16 18:15:46": month must be in 1..12',
-    ),
-    (
-        "2023-11-16 18:15:46.6805899,374,44",
-        "TIMESTAMP: is before the previous row's; rows must be in order of time",
-    ),
-]
+    ("16/11/2023 18:15,374,44", 'TIMESTAMP: "16/11/2023 18:15" is not YYYY-MM-DD HH:MM:SS.fffffff'),
+    ("2023-13-16 18:15:46,374,44", 'TIMESTAMP: "2023-13-16 18:15:46": month must be in 1..12'),
+    ("2023-11-16 18:15:46.6805899,374,44",
+     "TIMESTAMP: is before the previous row's; rows must be in order of time"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("bad", "reason"), BAD, ids=[reason for _, reason in BAD])

@@ -118,16 +118,10 @@ BAD = [
     ({"segments": [[7, 0]]}, "segments: length 0 is below 1"),
     ({"segments": [[7, 2.0]]}, "segments: length 2.0 is not a whole number"),
     ({"segments": [[7, 10**7], [8, 1]]}, "segments: 10000001 tokens, above 10000000"),
-    (
-        {"input_ids": [1]},
-        "segments: segments and input_ids are both there; one of them is needed",
-    ),
+    ({"input_ids": [1]}, "segments: segments and input_ids are both there; one of them is needed"),
     ({"outputlen": 4}, '"outputlen": unknown field (did you mean output_len?)'),
-    (
-        {"\x1b[2J": 4},
-        f'"\\u001b[2J": unknown field; known: {KNOWN}',
-    ),
-]
+    ({"\x1b[2J": 4}, f'"\\u001b[2J": unknown field; known: {KNOWN}'),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("fields", "reason"), BAD, ids=[reason for _, reason in BAD])

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from sim.core.errors import InputError
+from sim.testing.trace_files import write_servetwin
 from sim.workload.build import build_workload
 from sim.workload.config import WorkloadConfig
-from sim.workload.traces.write import write_servetwin
 
 ADAPTER = TypeAdapter(WorkloadConfig)
 SAVED = {"kind": "trace", "format": "servetwin", "path": "saved"}
@@ -94,15 +94,11 @@ CLIENTS = {
 CANNOT = [
     (CLIENTS, "closed-loop clients have no arrival times to write"),
     (SESSIONS | {"closed_loop": True}, "closed-loop clients have no arrival times to write"),
-    (
-        SYNTHETIC | {"predicted_output": {"kind": "exact"}},
-        "request 0: predicted output lengths cannot be written",
-    ),
-    (
-        {"kind": "trace", "format": "mooncake", "path": "blocks"},
-        "request 0: block ids cannot be written",
-    ),
-]
+    (SYNTHETIC | {"predicted_output": {"kind": "exact"}},
+     "request 0: predicted output lengths cannot be written"),
+    ({"kind": "trace", "format": "mooncake", "path": "blocks"},
+     "request 0: block ids cannot be written"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("section", "reason"), CANNOT)

@@ -71,8 +71,8 @@ class HostCacheSection(StrictModel):
         if capacity < page_size:
             key = "ratio" if self.capacity_tokens is None else "capacity_tokens"
             raise InputError(
-                f"scheduler.host_cache.{key}: makes room for {capacity} tokens,"
-                f" less than page_size {page_size}"
+                f"makes room for {capacity} tokens, less than page_size {page_size}",
+                key=("scheduler", "host_cache", key),
             )
         return HostCacheSettings(
             capacity_tokens=capacity // page_size * page_size,
@@ -91,6 +91,7 @@ class HostCacheSection(StrictModel):
         if self.load_tokens_per_s is not None:
             return LoadTimes(_NS_PER_S / self.load_tokens_per_s, num_parts)
         if model is None or self.load_bandwidth_gb_s is None:
-            raise InputError("scheduler.host_cache.load_bandwidth_gb_s: needs the scenario's model")
+            key = ("scheduler", "host_cache", "load_bandwidth_gb_s")
+            raise InputError("needs the scenario's model", key=key)
         # A GB/s is a byte a nanosecond.
         return LoadTimes(model.kv_bytes_per_token / tp / self.load_bandwidth_gb_s, num_parts)

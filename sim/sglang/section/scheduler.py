@@ -6,8 +6,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
+from sim.core.messages import shorten, unknown_value
 from sim.core.units import ms_to_ns
-from sim.core.wording import shorten, unknown_value
 from sim.latency.loading import LoadTimes
 from sim.latency.shapes import ModelShape
 from sim.server_section import Fail, ServerSection, UserCode

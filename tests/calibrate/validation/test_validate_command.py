@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from sim.latency.profile_format import profile_text
+from sim.latency.profile.format import profile_text
 from sim.runlog.run_log_file import write_run_log
 from sim.testing.measured_runs import MADE_UP, Disturbance
 
@@ -213,23 +213,16 @@ def without_steps(run):
     ("change", "line"),
     [
         (without_crc, "run.jsonl: step 5: decode_crc: missing"),
-        (
-            with_strange_request,
-            "run.jsonl: request 'stranger': is not one of its scenario's, or is twice",
-        ),
+        (with_strange_request,
+         "run.jsonl: request 'stranger': is not one of its scenario's, or is twice"),
         (with_a_request_twice, "run.jsonl: request '0': is not one of its scenario's, or is twice"),
         (without_time, "run.jsonl: step 3: t_end_ns: must be a time in ns, got 'soon'"),
-        (
-            with_strange_mode,
-            "run.jsonl: step 4: mode, prefill, n_decode or ctx: not a step's",
-        ),
-        (
-            with_strange_finish,
-            "run.jsonl: a value is not of its type: invalid literal for int() with base 10: 'late'",
-        ),
+        (with_strange_mode, "run.jsonl: step 4: mode, prefill, n_decode or ctx: not a step's"),
+        (with_strange_finish,
+         "run.jsonl: a value is not of its type: invalid literal for int() with base 10: 'late'"),
         (without_steps, "run.jsonl: has no steps"),
     ],
-)
+)  # fmt: skip
 def test_validate_damaged_log_is_refused(refused, record, change, line):
     """Before anything is simulated."""
     assert refused(record("run.jsonl", change=change)) == line

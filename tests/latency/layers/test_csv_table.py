@@ -29,7 +29,7 @@ def write(folder, data, name="dense.csv"):
 def test_table_reads_lf_crlf_and_gzip(tmp_path, data):
     """With or without a byte order mark or a last line's end; what counts is what is inside."""
     table = CsvTable(write(tmp_path, data))
-    assert table.words("layer") == ("embedding", "qkv_proj")
+    assert table.texts("layer") == ("embedding", "qkv_proj")
     assert table.numbers("tokens") == [1.0, 16.0]
     assert table.numbers("time_us") == [2.5, 10.0]
     assert "tokens" in table

@@ -216,7 +216,7 @@ class RadixMachinePageSize4(RadixMachine):
     page_size = 4
 
 
-_SETTINGS = settings(max_examples=60, stateful_step_count=40, deadline=None)
+_SETTINGS = settings(stateful_step_count=40)
 
 TestRadixCachePageSize1 = RadixMachine.TestCase
 TestRadixCachePageSize1.settings = _SETTINGS

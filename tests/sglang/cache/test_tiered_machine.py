@@ -316,7 +316,7 @@ class _Selective(TieredMachine):
     num_host_pages = 6
 
 
-_SETTINGS = settings(max_examples=40, stateful_step_count=40, deadline=None)
+_SETTINGS = settings(stateful_step_count=40)
 
 TestTieredCache = TieredMachine.TestCase
 TestTieredCacheLarge = _Large.TestCase

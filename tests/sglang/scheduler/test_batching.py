@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.sglang.config import SchedulerConfig
@@ -90,7 +90,6 @@ def test_static_batch_is_smaller_where_memory_is_short():
     assert served.request("2")["scheduled_ns"] >= served.request("1")["finish_ns"]
 
 
-@settings(max_examples=100)
 @given(
     st.lists(st.tuples(st.integers(0, 80), st.integers(1, 30)), min_size=1, max_size=20),
     st.integers(1, 5),

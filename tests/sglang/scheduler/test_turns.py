@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.sglang.config import SchedulerConfig
@@ -69,7 +69,6 @@ def test_turns_pool_too_small_retracts_and_serves_everybody():
     assert served.log.requests.output_tokens.tolist() == [30] * 6
 
 
-@settings(max_examples=100)
 @given(st.lists(st.integers(1, 25), min_size=1, max_size=12), st.integers(1, 5))
 def test_turns_any_outputs_are_generated_in_full(outputs, most):
     """Everybody gets their tokens, in steps of at most so many rows, none of them idle."""

@@ -214,7 +214,7 @@ class LaggingBlockMachine(BlockMachine):
     lag = 1
 
 
-_SETTINGS = settings(max_examples=100, stateful_step_count=40, deadline=None)
+_SETTINGS = settings(stateful_step_count=40)
 
 TestBlockManager = BlockMachine.TestCase
 TestBlockManager.settings = _SETTINGS

@@ -1,6 +1,6 @@
 """Random requests on small servers of family vllm: all are served, within every limit."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.testing.serve import serve
@@ -51,7 +51,6 @@ def configs(draw):
     )
 
 
-@settings(max_examples=150)
 @given(configs(), st.lists(requests(), min_size=1, max_size=15))
 def test_random_traffic_is_served_within_all_limits(config, drawn):
     """Every output has its length; no step has more tokens or rows than allowed."""

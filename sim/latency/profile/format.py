@@ -10,8 +10,9 @@ from pydantic import Field, JsonValue, ValidationError, model_validator
 
 from sim.core.batch import ForwardMode
 from sim.core.errors import InputError
-from sim.latency.names import unknown_name
-from sim.latency.profile_terms import MODE_TERMS, ModeTerms
+from sim.core.json_object import parse_json_object
+from sim.core.messages import unknown_name
+from sim.latency.profile.terms import MODE_TERMS, ModeTerms
 from sim.strict_model import StrictModel
 
 SCHEMA_VERSION = 1
@@ -23,7 +24,8 @@ MODE_NAMES: Mapping[ForwardMode, ModeName] = {
     ForwardMode.DECODE: "decode",
     ForwardMode.MIXED: "mixed",
 }
-# A minute a row or token, and counts far beyond any: no step overflows 64-bit nanoseconds.
+# At most a minute for each unit, and far larger counts than real: no step overflows 64-bit
+# nanoseconds.
 Coefficient = Annotated[float, Field(ge=0, le=6e10)]
 Amount = Annotated[float, Field(ge=0, le=1e9)]
 Factor = Annotated[float, Field(gt=0, le=1e3)]
@@ -31,7 +33,7 @@ Count = Annotated[int, Field(ge=0)]
 
 
 class Term(StrictModel):
-    """`ns` for every unit by which a quantity exceeds `knee`."""
+    """A term of a sum: `ns` for every unit by which a quantity exceeds `knee`."""
 
     term: str
     knee: Amount = 0.0
@@ -52,7 +54,7 @@ class Axis(StrictModel):
 
 
 class Correction(StrictModel):
-    """Factors on what the terms give; between knots they are interpolated linearly."""
+    """Factors that correct the sum of the terms; linear between their knots."""
 
     axes: tuple[Axis, Axis]
     factors: tuple[tuple[Factor, ...], ...]
@@ -66,13 +68,13 @@ class Correction(StrictModel):
 
 
 class Errors(StrictModel):
-    """Errors of held-out points, in percent of what was measured.
+    """Errors of predictions for points that the fit did not see, in percent of what was measured.
 
     Attributes:
         points: how many.
         mape_pct, p50_pct, p95_pct, max_pct: of the absolute error.
-        total_pct: of the sum over all points, with its sign; positive: predicted too long.
-        outliers: points so far off that the fit limited their pull; they count in the errors.
+        total_pct: error of the sum over all points; positive if predicted too long.
+        outliers: points so far off that the fit limited their weight; they count in the errors.
     """
 
     points: Count
@@ -85,14 +87,14 @@ class Errors(StrictModel):
 
 
 class Range(StrictModel):
-    """Smallest and largest measured value."""
+    """The smallest and the largest measured value."""
 
     low: Amount
     high: Amount
 
 
 class DeviceModel(StrictModel):
-    """Device time of one mode: terms, times a correction, within the range measured."""
+    """Device time of one mode: the sum of terms, times a correction; and where it was measured."""
 
     range: dict[str, Range]
     terms: Annotated[tuple[Term, ...], Field(min_length=1)]
@@ -108,14 +110,14 @@ class HostTerms(StrictModel):
 
 
 class HostModel(StrictModel):
-    """Host time under one way of scheduling; `not measured`: put together from its parts."""
+    """Host time under one way of scheduling; `not measured`: a sum of measured parts."""
 
     scheduling: Scheduling
     modes: dict[ModeName, HostTerms]
 
 
 class Source(StrictModel):
-    """A log the profile was fitted on, and what was taken from it."""
+    """A log that the profile was fitted to, and how much was taken from it."""
 
     file: str
     source: str
@@ -124,7 +126,7 @@ class Source(StrictModel):
 
 
 class Spread(StrictModel):
-    """How far the longest decode context over the mean one explains what the fit leaves over."""
+    """How much of the fit's residuals the ratio of longest to mean decode context explains."""
 
     points: Count
     correlation: float
@@ -161,22 +163,20 @@ class LatencyProfile(StrictModel):
 
 
 def mode_of(name: str) -> ForwardMode:
-    """The mode a profile or log calls by `name`."""
+    """The mode that a profile or a log calls `name`."""
     return ForwardMode[name.upper()]
 
 
 def parse_profile(text: str, where: str) -> LatencyProfile:
-    """Read the text of a profile; `where` opens the messages of its errors.
+    """Read the text of a profile; error messages begin with `where`.
 
     Raises:
         InputError: not JSON, of another schema version, or not what docs/profile.md describes.
     """
     try:
-        data = json.loads(text)
-    except (ValueError, RecursionError):
-        raise InputError(f"{where}: not JSON") from None
-    if not isinstance(data, dict):
-        raise InputError(f"{where}: not a JSON object")
+        data = parse_json_object(text)
+    except InputError as error:
+        raise InputError(f"{where}: {error.reason}") from None
     version = data.get("schema_version")
     if version != SCHEMA_VERSION or isinstance(version, bool):
         raise InputError(_wrong_version(where, data))
@@ -189,7 +189,7 @@ def parse_profile(text: str, where: str) -> LatencyProfile:
 def profile_text(profile: LatencyProfile) -> str:
     """The text of a profile: the same profile always gives the same bytes."""
     text = json.dumps(profile.model_dump(), indent=2, allow_nan=False, ensure_ascii=False)
-    # Lists of numbers on one line each: a table reads as a table. Texts hold no line breaks.
+    # Each list of numbers on one line, so that a table looks like one. Texts have no line breaks.
     numbers = re.compile(r"\[\n\s+([-+0-9.e]+(?:,\n\s+[-+0-9.e]+)*)\n\s+\]")
     return numbers.sub(lambda found: "[" + " ".join(found[1].split()) + "]", text) + "\n"
 
@@ -206,7 +206,7 @@ def _wrong_version(where: str, data: Mapping[str, Any]) -> str:
 
 def _first_problem(error: ValidationError) -> str:
     problem = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    # Which mode was meant is part of the path already; "[key]" says that a key itself is wrong.
+    # Pydantic appends "[key]" if a key is wrong, not its value; the path shows the key already.
     path = ".".join(str(part) for part in problem["loc"] if part != "[key]")
     if problem["type"] == "missing":
         reason = "is missing"

@@ -1,4 +1,4 @@
-"""Small files that hold one JSON object."""
+"""JSON objects, from a text and from a small file."""
 
 import json
 from pathlib import Path
@@ -7,11 +7,27 @@ from typing import Any
 from sim.core.errors import InputError
 
 
+def parse_json_object(text: str | bytes) -> dict[str, Any]:
+    """The JSON object a text holds.
+
+    Raises:
+        InputError: the text is no JSON object. The message is a reason alone: only the caller knows
+            where the text is from.
+    """
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError):
+        raise InputError("not JSON") from None
+    if not isinstance(data, dict):
+        raise InputError("not a JSON object")
+    return data
+
+
 def read_json_object(path: Path) -> dict[str, Any]:
     """Read a file of one JSON object.
 
     Raises:
-        InputError: `path:LINE: reason`, or `path: reason` where no line is to blame.
+        InputError: `path:LINE: reason`, or `path: reason` if the error is not in one line.
     """
     try:
         data = json.loads(path.read_text(encoding="utf-8"))

@@ -1,17 +1,17 @@
-"""Device times of decode steps of one number of rows, as a function of their context."""
+"""Device times of decode steps with one number of rows, as a function of their contexts."""
 
 import numpy as np
 
-from sim.latency.layers.curve import Curve, Float64
+from sim.latency.curves import Curve, Float64
 from sim.latency.layers.skew import Alphas
 from sim.latency.model import Int64
 
 
-class DecodeLine:
-    """A constant and a curve over the mean context, corrected where contexts are unequal.
+class LayersDecodeTimes:
+    """A constant and a curve over the mean context, corrected for unequal contexts.
 
-    Contexts are those of tables: the tokens before the new one. One step and a run of steps take
-    the same operations in the same order.
+    Tables do not count the new token in a context; steps do. A step and a run of steps take the
+    same operations in the same order.
     """
 
     def __init__(
@@ -23,14 +23,14 @@ class DecodeLine:
         scale_ns: float = 1.0,
         alphas: Alphas | None = None,
     ) -> None:
-        """Put together the times of so many rows.
+        """Compose the times of steps with `rows` decode rows.
 
         Args:
-            rows: how many.
-            fixed_ns: what does not depend on their context.
-            curve: what does.
+            rows: number of decode rows.
+            fixed_ns: the part that does not depend on contexts.
+            curve: the part that does, over the mean context.
             scale_ns: nanoseconds of the curve's unit.
-            alphas: how much longer unequal contexts take; none: no longer than equal ones.
+            alphas: how much longer unequal contexts take; None: no longer than equal ones.
         """
         self._rows = rows
         self._fixed_ns = fixed_ns
@@ -39,7 +39,7 @@ class DecodeLine:
         self._alphas = alphas if rows > 1 else None
 
     def step_ns(self, context: int, longest: int, shortest: int) -> int:
-        """Of rows with so much context, their new tokens included; an end 0: not known."""
+        """The time at these contexts, new tokens included; an extreme of 0 is not known."""
         mean = context / self._rows - 1.0
         time = self._curve.at(mean)
         if self._alphas is not None and longest:
@@ -49,13 +49,13 @@ class DecodeLine:
         return max(1, device_ns)
 
     def run_ns(self, context: int, longest: int, shortest: int, num_steps: int) -> Int64:
-        """Of a step and those after it, in which every row grows by a token; shape [num_steps]."""
+        """Times of a step and the decode steps after it; shape [num_steps]."""
         steps = np.arange(num_steps, dtype=np.int64)
         mean: Float64 = (context + self._rows * steps) / self._rows - 1.0
         time = self._curve.at_many(mean)
         if self._alphas is not None and longest:
             most = steps.astype(np.float64) + (longest - 1.0)
-            # One that is not known stays 0.
+            # A shortest context that is not known counts as 0.
             least = np.maximum((steps + shortest) - 1.0, 0.0) if shortest else np.zeros(num_steps)
             times = time, self._curve.at_many(most)
             time = self._alphas.corrected_many(mean, most, least, times)

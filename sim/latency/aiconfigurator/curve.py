@@ -1,7 +1,8 @@
-"""Decode attention as a function of the rows' mean context, drawn through a fixed set of knots.
+"""Decode attention as a function of the rows' mean context, through a fixed set of knots.
 
-The context of a mean row is no whole number of tokens, and a run of decode steps asks for
-hundreds of them: straight lines between knots answer both, the same whoever asks.
+The package answers for whole numbers of tokens, one at a time. The mean context is a fraction, and
+a run of decode steps has hundreds of them. So times are interpolated between knots, which do not
+depend on what was asked before.
 """
 
 from collections.abc import Callable
@@ -31,17 +32,17 @@ KNOTS = _knots()
 class ContextCurve:
     """Straight lines between the knots; the first and the last line go on beyond them.
 
-    A knot is asked for when a line to it is first needed: far from what was measured, an answer
-    takes the package a tenth of a millisecond.
+    The package is asked for a knot when a line first needs it: far from what was measured, its
+    answer takes a tenth of a millisecond. (`Curve` needs all its knots at the start.)
     """
 
     def __init__(self, time_ms: Callable[[int], float]) -> None:
-        """Take milliseconds by whole tokens of context."""
+        """Take a function from whole tokens of context to milliseconds."""
         self._time_ms = time_ms
         self._at_knot_ms = np.full(len(KNOTS), np.nan)
 
     def time_ms(self, mean_contexts: Floats) -> Floats:
-        """Element by element, so that one context and many agree to the bit.
+        """Times at these contexts; many contexts give the same bits as each by itself.
 
         Args:
             mean_contexts: in ascending order, shape [k] with k >= 1.

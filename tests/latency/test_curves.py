@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.latency.layers.curve import Curve, between, place, weighted_sum
+from sim.latency.curves import Curve, between, bracket, weighted_sum
 
 CURVE = Curve([16, 32, 64, 128], [10.0, 12.0, 20.0, 52.0])
 KNOTS = st.lists(st.integers(0, 10**5), min_size=1, max_size=8, unique=True).map(sorted)
@@ -15,7 +15,8 @@ KNOTS = st.lists(st.integers(0, 10**5), min_size=1, max_size=8, unique=True).map
 def curves(draw):
     knots = draw(KNOTS)
     size = len(knots)
-    return Curve(knots, draw(st.lists(st.floats(0, 1e6), min_size=size, max_size=size)))
+    values = draw(st.lists(st.floats(0, 1e6), min_size=size, max_size=size))
+    return Curve(knots, values, held=draw(st.booleans()))
 
 
 def test_curve_meets_its_points():
@@ -53,6 +54,12 @@ def test_curve_of_one_point_is_constant():
     assert [Curve([10], [3.0]).at(x) for x in (0, 10, 99)] == [3.0] * 3
 
 
+def test_held_curve_keeps_its_end_values():
+    """Below its first knot and above its last one; between them it is straight."""
+    held = Curve([10, 20], [2.0, 1.0], held=True)
+    assert [held.at(x) for x in (0, 10, 15, 20, 99)] == [2.0, 2.0, 1.5, 1.0, 1.0]
+
+
 @given(curves(), st.lists(st.floats(0, 1e6), min_size=1, max_size=20))
 def test_curve_at_many_equals_at_one(curve, sizes):
     """To the bit."""
@@ -84,11 +91,11 @@ def test_curve_between_two_others():
         (12, (2, 3, 2.0)),
     ],
 )
-def test_place_of_a_size_among_knots(x, found):
+def test_bracket_of_a_size_among_knots(x, found):
     """A knot is taken alone, so that a table's own points come out exactly."""
-    assert place([1, 2, 4, 8], x) == found
+    assert bracket([1, 2, 4, 8], x) == found
 
 
-def test_place_among_one_knot_is_that_knot():
+def test_bracket_among_one_knot_is_that_knot():
     """Whatever the size."""
-    assert place([5], 1) == place([5], 5) == place([5], 9) == (0, 0, 0.0)
+    assert bracket([5], 1) == bracket([5], 5) == bracket([5], 9) == (0, 0, 0.0)

@@ -1,4 +1,4 @@
-"""Sections that few scenarios have: their models are loaded when one is there."""
+"""Sections that few scenarios have: their models are imported when a scenario has one."""
 
 from dataclasses import dataclass
 from importlib import import_module
@@ -10,10 +10,10 @@ from pydantic_core import CoreSchema, core_schema
 
 
 @dataclass(frozen=True, slots=True)
-class LoadedLater:
-    """An annotation: the value is a model of this name in this module.
+class LazySection:
+    """An annotation: the value is the model `name` of `module`, imported on first use.
 
-    What is wrong with a value is told as if the field had the model's own type.
+    Errors are those of a field that is annotated with the model itself.
     """
 
     module: str

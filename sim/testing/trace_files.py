@@ -1,22 +1,20 @@
-"""Saves a workload in our own trace format."""
+"""Writes a whole workload as a trace in servetwin's own format."""
 
-import json
-from decimal import Decimal
 from pathlib import Path
 
 from sim.core.atomic import atomic_path
 from sim.core.errors import InputError
 from sim.core.tokens import ArrayPrompt, SegmentPrompt
-from sim.core.units import NS_PER_S
+from sim.workload.traces.servetwin import servetwin_line
 from sim.workload.workload import ScriptedRequest, Workload
 
 
 def write_servetwin(workload: Workload, path: Path) -> None:
-    """Write the requests so that reading them back gives equal ones; all of the file or nothing.
+    """Write the requests; reading the file gives equal ones.
 
     Raises:
-        InputError: the file cannot be written, or the workload is one that the format cannot
-            hold: closed-loop clients, prompts given by block ids, or predicted output lengths.
+        InputError: the file cannot be written, or the workload has what the format cannot express:
+            closed-loop clients, prompts given by block ids, or predicted output lengths.
     """
     if len(workload.clients()):
         raise InputError(f"{path}: closed-loop clients have no arrival times to write")
@@ -49,6 +47,4 @@ def _line(request: ScriptedRequest, path: Path) -> str:
         row["tenant"] = spec.tenant
     if spec.session:
         row["session"] = spec.session
-    # Written digit by digit: a float would round times beyond 26 days.
-    arrival_s = Decimal(spec.arrival_ns) / NS_PER_S
-    return f'{{"arrival": {arrival_s:f}, {json.dumps(row)[1:]}\n'
+    return servetwin_line(spec.arrival_ns, row)

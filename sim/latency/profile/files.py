@@ -6,8 +6,8 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 
 from sim.core.errors import InputError
-from sim.latency.names import unknown_name
-from sim.latency.profile_format import LatencyProfile, parse_profile
+from sim.core.messages import unknown_name
+from sim.latency.profile.format import LatencyProfile, parse_profile
 
 _SUFFIX = ".json"
 
@@ -16,19 +16,20 @@ def load_profile(name_or_path: str, base_dir: Path) -> LatencyProfile:
     """A shipped profile, or one of a file.
 
     Args:
-        name_or_path: with the ending `.json` the path of a file, relative to `base_dir` unless
-            absolute; without it the name of a shipped profile, such as `h200/llama-3.1-8b`.
+        name_or_path: the path of a file if it ends in `.json`, relative to `base_dir` unless
+            absolute; else the name of a shipped profile, such as `example/tiny-cpu`.
         base_dir: the directory of the file that names the profile.
 
     Raises:
-        InputError: no such name or file, or not a profile this version reads.
+        InputError: unknown name, missing file, or no profile that this version can read.
     """
     if name_or_path.endswith(_SUFFIX):
         return read_profile(base_dir / name_or_path)
     shipped = shipped_profiles()
     if name_or_path not in shipped:
         reason = unknown_name("profile", name_or_path, shipped)
-        raise InputError(f"latency.path: {reason}; the path of a file ends in {_SUFFIX}")
+        reason = f"{reason}; the path of a file ends in {_SUFFIX}"
+        raise InputError(reason, key=("latency", "path"))
     text = shipped[name_or_path].read_text(encoding="utf-8")
     return parse_profile(text, f"profile {name_or_path}")
 
@@ -37,7 +38,7 @@ def read_profile(path: Path) -> LatencyProfile:
     """Read a profile file.
 
     Raises:
-        InputError: unreadable, or see `parse_profile`.
+        InputError: the file cannot be read, or see `parse_profile`.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -49,8 +50,8 @@ def read_profile(path: Path) -> LatencyProfile:
 
 
 def shipped_profiles() -> Mapping[str, Traversable]:
-    """Every profile that ships with servetwin, by name: its path below the folder of profiles."""
-    # Data beside the code that made it; no code of that package is used.
+    """The shipped profiles by name: their paths below the folder of profiles."""
+    # The profiles lie in the package that makes them; none of its code is used here.
     folder = files("calibrate") / "profiles"
     return dict(sorted(_below(folder, ""))) if folder.is_dir() else {}
 

@@ -1,17 +1,17 @@
-"""The ranges that a profile's modes were measured on."""
+"""The ranges within which the modes of a profile were measured."""
 
 from collections.abc import Mapping
 from functools import partial
 
 from sim.core.batch import ForwardMode
 from sim.latency.features import StepFeatures
-from sim.latency.profile_format import LatencyProfile, Range, mode_of
-from sim.latency.profile_terms import MODE_TERMS, QUANTITIES, Reading
+from sim.latency.profile.format import LatencyProfile, Range, mode_of
+from sim.latency.profile.terms import MODE_TERMS, QUANTITIES, Reading
 from sim.latency.range_counter import Limit
 
 
 def profile_limits(profile: LatencyProfile) -> Mapping[ForwardMode, tuple[Limit, ...]]:
-    """What each mode of a profile says of where it was measured."""
+    """The measured ranges of each mode of a profile."""
     return {
         mode_of(name): tuple(
             _limit(feature, device.range[feature]) for feature in MODE_TERMS[mode_of(name)].ranges
@@ -21,10 +21,10 @@ def profile_limits(profile: LatencyProfile) -> Mapping[ForwardMode, tuple[Limit,
 
 
 def _limit(feature: str, measured: Range) -> Limit:
-    words, low, high = QUANTITIES[feature].words, measured.low, measured.high
+    label, low, high = QUANTITIES[feature].label, measured.low, measured.high
     if feature == "mean_context":
-        return Limit(words, _decode_context, low, high, _decode_rows)
-    return Limit(words, partial(_without_graph, QUANTITIES[feature].read), low, high)
+        return Limit(label, _decode_context, low, high, _decode_rows)
+    return Limit(label, partial(_without_graph, QUANTITIES[feature].read), low, high)
 
 
 def _decode_context(step: StepFeatures) -> float:

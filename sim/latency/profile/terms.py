@@ -1,6 +1,6 @@
-"""What a profile's times are made of: the quantities of a step that cost something.
+"""The quantities of a step that a profile's times are sums of.
 
-The fit and the prediction both take them from here.
+Both the fit and the prediction read them from here.
 """
 
 from bisect import bisect_left
@@ -17,12 +17,13 @@ class Quantity(NamedTuple):
     """A number of a step.
 
     Attributes:
-        words: how tables and warnings call it.
-        unit: what a coefficient is given per; empty for a constant.
-        read: its value, from the features and the rows of the decode graph (0: runs eagerly).
+        label: its name in tables and warnings.
+        unit: the unit that a coefficient is per, such as a token; empty for a constant.
+        read: gives its value from a step's features and the rows of its decode graph; 0 rows:
+            eager.
     """
 
-    words: str
+    label: str
     unit: str
     read: Reading
 
@@ -74,15 +75,15 @@ QUANTITIES: Mapping[str, Quantity] = {
 
 
 class ModeTerms(NamedTuple):
-    """What the model of one mode is made of, as names of quantities.
+    """The quantities that the model of one mode uses, by name.
 
     Attributes:
         device: terms of the device time.
-        knee: the one of them that may also count only from a knee on: below it a step is bound by
-            reading the weights, above it by arithmetic.
+        knee: the device term that may be there again with a knee, above which it counts: below,
+            reading the weights takes longest, above it the arithmetic does.
         axes: the two axes of the correction table.
         host: terms of the host time.
-        ranges: what has a measured range.
+        ranges: quantities whose measured range the profile keeps.
     """
 
     device: tuple[str, ...]
@@ -126,11 +127,11 @@ MODE_TERMS: Mapping[ForwardMode, ModeTerms] = {
 
 
 def graph_rows(num_rows: int, graph_sizes: Sequence[int]) -> int:
-    """Rows of the smallest decode graph that takes `num_rows`; 0 if none does: eager."""
+    """Rows of the smallest decode graph with room for `num_rows`; 0: none, so eager."""
     index = bisect_left(graph_sizes, num_rows)
     return graph_sizes[index] if index < len(graph_sizes) else 0
 
 
 def above(value: float, knee: float) -> float:
-    """How far a quantity exceeds a knee; the whole quantity at knee 0."""
+    """By how much a quantity exceeds a knee; the whole quantity if the knee is 0."""
     return value - knee if value > knee else 0.0

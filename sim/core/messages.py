@@ -1,10 +1,9 @@
-"""Words of error messages: what a value is, what was perhaps meant, all on one line."""
+"""Parts of error messages: what a value is, which known name is near, all on one line."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-# Keys from the top of a document down to a value; a number is a place in a list.
-KeyPath = tuple[str | int, ...]
+from sim.core.errors import KeyPath
 
 _MAX_SHOWN = 60
 
@@ -19,7 +18,7 @@ def dotted(path: KeyPath) -> str:
 
 
 def describe(value: object) -> str:
-    """A YAML value in words."""
+    """A YAML value for a message: `the string 'x'`, `a list`, `null`, or the number itself."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -34,7 +33,7 @@ def describe(value: object) -> str:
 
 
 def did_you_mean(word: object, known: Iterable[str]) -> str | None:
-    """The known name nearest to `word`, if any is near."""
+    """The known name that is spelled most like `word`; None if none is similar."""
     if not isinstance(word, str):
         return None
     near = get_close_matches(word, sorted(known), n=1)
@@ -44,7 +43,7 @@ def did_you_mean(word: object, known: Iterable[str]) -> str | None:
 
 
 def unknown_value(what: str, value: object, known: Iterable[str]) -> str:
-    """`unknown kind 'synthtic' (did you mean synthetic?)`, or the whole list."""
+    """`unknown kind 'synthtic' (did you mean synthetic?)`; all names if none is similar."""
     names = list(known)
     if not isinstance(value, str):
         return f"must be one of {', '.join(names)}, got {describe(value)}"
@@ -55,6 +54,14 @@ def unknown_value(what: str, value: object, known: Iterable[str]) -> str:
     if len(names) == 1:
         return f"unknown {what} {shown} (it can only be {names[0]})"
     return f"unknown {what} {shown} (one of: {', '.join(names)})"
+
+
+def unknown_name(what: str, name: str, known: Iterable[str]) -> str:
+    """`unknown model 'lama' (did you mean llama? known: gpt2, llama)`: always the whole list."""
+    known = sorted(known)
+    near = get_close_matches(name.lower(), known, n=1)
+    hint = f"did you mean {near[0]}? " if near else ""
+    return f"unknown {what} {name!r} ({hint}known: {', '.join(known)})"
 
 
 def one_line(text: str) -> str:

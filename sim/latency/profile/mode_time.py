@@ -1,26 +1,27 @@
-"""Times of one mode: a sum of terms, corrected by a factor from a table."""
+"""Device time of one mode of steps: a sum of terms, corrected by a factor from a table."""
 
 from collections.abc import Sequence
 
 import numpy as np
 
 from sim.core.batch import ForwardMode
+from sim.latency.curves import Curve
 from sim.latency.features import StepFeatures
 from sim.latency.model import Int64, StepTime
-from sim.latency.profile_format import Correction, DeviceModel, Term
-from sim.latency.profile_grid import Line, Surface
-from sim.latency.profile_terms import QUANTITIES, above
+from sim.latency.profile.format import Correction, DeviceModel, Term
+from sim.latency.profile.surface import Surface
+from sim.latency.profile.terms import QUANTITIES, above
 
-# What grows within a run of decode steps. In a decode step both are the same number.
+# The quantities that grow within a run of decode steps. In a decode step both are equal.
 _GROWING = ("decode_context", "context")
-_FLAT = Line([0.0], [1.0])
+_FLAT = Curve([0.0], [1.0])
 
 
 class TermSum:
-    """Coefficients times quantities, added in the profile's order.
+    """The sum of coefficients times quantities, added in the profile's order.
 
     Attributes:
-        context_ns: what a token of decode context costs.
+        context_ns: ns of a token of decode context.
     """
 
     def __init__(self, terms: Sequence[Term]) -> None:
@@ -41,7 +42,7 @@ class TermSum:
         return total
 
     def fixed_ns(self, step: StepFeatures, graph: int) -> float:
-        """Everything that stays as the context of decode rows grows."""
+        """The terms that do not change as the context of decode rows grows."""
         total = 0.0
         for read, knee, ns in self._fixed:
             value = read(step, graph)
@@ -50,7 +51,7 @@ class TermSum:
 
 
 class ModeTime:
-    """Device ns of one mode."""
+    """Device time of one mode, in ns."""
 
     def __init__(self, model: DeviceModel) -> None:
         self.terms = TermSum(model.terms)
@@ -66,11 +67,11 @@ class ModeTime:
             return device_ns
         return device_ns * self._surface.at(self._first(step, graph), self._second(step, graph))
 
-    def factors_of(self, step: StepFeatures, graph: int) -> Line:
-        """The factor as a function of the second axis, the first being that of `step`."""
+    def factors_of(self, step: StepFeatures, graph: int) -> Curve:
+        """The factors over the second axis, at the first axis' value of `step`."""
         if self._surface is None:
             return _FLAT
-        return self._surface.line(self._first(step, graph))
+        return self._surface.curve(self._first(step, graph))
 
 
 def surface_of(correction: Correction) -> Surface:
@@ -78,10 +79,11 @@ def surface_of(correction: Correction) -> Surface:
     return Surface(first.knots, second.knots, correction.factors)
 
 
-class DecodeLine:
-    """Times of decode steps of one number of rows, as a function of their context.
+class ProfileDecodeTimes:
+    """Times of decode steps with one number of rows, as a function of their context.
 
-    One step and a run of steps take the same operations in the same order.
+    A step and a run of steps take the same operations in the same order, so that both agree to the
+    bit.
     """
 
     def __init__(self, device: ModeTime, host: TermSum, *, rows: int, graph: int) -> None:

@@ -1,4 +1,4 @@
-"""Step times from a latency profile: what was measured on a device, fitted (docs/profile.md)."""
+"""Step times from a latency profile, which was fitted to a device (docs/profile.md)."""
 
 from pathlib import Path
 
@@ -8,13 +8,13 @@ from sim.core.batch import ForwardMode
 from sim.core.errors import InputError
 from sim.latency.features import StepFeatures
 from sim.latency.model import Int64, StepTime
-from sim.latency.profile_files import load_profile
-from sim.latency.profile_format import HostTerms, LatencyProfile, ModeName, mode_of
-from sim.latency.profile_mode import DecodeLine, ModeTime, TermSum
-from sim.latency.profile_range import profile_limits
-from sim.latency.profile_terms import graph_rows
+from sim.latency.profile.files import load_profile
+from sim.latency.profile.format import HostTerms, LatencyProfile, ModeName, mode_of
+from sim.latency.profile.limits import profile_limits
+from sim.latency.profile.mode_time import ModeTime, ProfileDecodeTimes, TermSum
+from sim.latency.profile.terms import graph_rows
 from sim.latency.range_counter import RangeCounter
-from sim.latency.ranges import RangeReport
+from sim.latency.range_report import RangeReport
 
 _EXTEND, _DECODE, _MIXED = ForwardMode.EXTEND, ForwardMode.DECODE, ForwardMode.MIXED
 
@@ -22,9 +22,9 @@ _EXTEND, _DECODE, _MIXED = ForwardMode.EXTEND, ForwardMode.DECODE, ForwardMode.M
 class ProfileLatency:
     """Device and host time of a step, from a profile's terms and corrections.
 
-    A mode the profile lacks is refused when it is asked for; but mixed steps are put together from
-    extend and decode: the decode rows count as tokens of the prefill, and their context costs what
-    it costs in a decode step.
+    If the profile lacks a mode, steps of that mode raise InputError. Only mixed steps can be
+    composed of extend and decode: decode rows then count as prefill tokens, and their context costs
+    what it costs in a decode step.
     """
 
     def __init__(self, profile: LatencyProfile, *, overlaps: bool = True) -> None:
@@ -32,16 +32,15 @@ class ProfileLatency:
 
         Args:
             profile: what to predict with.
-            overlaps: the scheduler decides a step while the one before runs: its host time is
-                that measured under overlap. Where only the other kind was measured, that is used.
+            overlaps: the scheduler decides a step while the one before runs, so the host times are
+                those measured with overlap. If only the other kind was measured, that is used.
         """
         self.profile = profile
         self._graph_sizes = profile.graph_sizes
         self._device = {mode_of(name): ModeTime(m) for name, m in profile.modes.items()}
         self._host = {mode: TermSum(terms.terms) for mode, terms in _host_of(profile, overlaps)}
-        self._lines: dict[int, DecodeLine] = {}
+        self._lines: dict[int, ProfileDecodeTimes] = {}
         self._ranges = RangeCounter(profile_limits(profile))
-        self._asked: StepFeatures | None = None
 
     @classmethod
     def from_file(
@@ -55,27 +54,24 @@ class ProfileLatency:
         return cls(load_profile(name_or_path, base_dir), overlaps=overlaps)
 
     def step_ns(self, step: StepFeatures) -> StepTime:
-        self._asked = step
         if step.mode is _DECODE:
             return self._line(step).step(step.num_decode_context_tokens)
         return StepTime(max(round(self._device_ns(step)), 1), round(self._host_ns(step)))
 
     def decode_run_ns(self, first: StepFeatures, num_steps: int) -> tuple[Int64, Int64]:
-        self._asked = first
         grown = first.num_decode_rows * np.arange(num_steps, dtype=np.int64)
         return self._line(first).run(first.num_decode_context_tokens + grown)
 
-    def consume(self, num_steps: int) -> None:
+    def consume(self, first: StepFeatures, num_steps: int) -> None:
         """Count the steps that ran, and those of them outside the range."""
-        if self._asked is not None and num_steps:
-            self._ranges.count(self._asked, num_steps)
+        self._ranges.count(first, num_steps)
 
     def left_range(self) -> RangeReport:
-        """How many of the steps that ran left the profile's range, and in what."""
+        """How many of the steps that ran lay outside the profile's range, and in what quantity."""
         return self._ranges.report()
 
-    def _line(self, step: StepFeatures) -> DecodeLine:
-        """Everything about a decode step but its context depends on its number of rows."""
+    def _line(self, step: StepFeatures) -> ProfileDecodeTimes:
+        """The times of decode steps with as many rows; only the context is left to vary."""
         rows = step.num_decode_rows
         line = self._lines.get(rows)
         if line is None:
@@ -83,7 +79,7 @@ class ProfileLatency:
             if device is None:
                 raise self._never_measured(_DECODE)
             graph = graph_rows(rows, self._graph_sizes)
-            line = DecodeLine(device, self._host[_DECODE], rows=rows, graph=graph)
+            line = ProfileDecodeTimes(device, self._host[_DECODE], rows=rows, graph=graph)
             self._lines[rows] = line
         return line
 
@@ -106,7 +102,7 @@ class ProfileLatency:
         host = self._host.get(step.mode)
         if host is not None:
             return host.at(step, 0)
-        # Only mixed steps come this far: the longer of the two kinds they are made of.
+        # Only composed mixed steps get here: they take the longer of both host times.
         return max(self._host[_EXTEND].at(step, 0), self._host[_DECODE].at(step, 0))
 
     def _never_measured(self, mode: ForwardMode) -> InputError:
@@ -118,7 +114,7 @@ class ProfileLatency:
 
 
 def _host_of(profile: LatencyProfile, overlaps: bool) -> list[tuple[ForwardMode, HostTerms]]:
-    """Each mode's host time under the scheduling asked for, else under the next best known."""
+    """Each mode's host terms: of this way of scheduling, else the other, else parts."""
     measured = ("overlap", "normal") if overlaps else ("normal", "overlap")
     found: dict[ModeName, HostTerms] = {}
     for scheduling in ("not measured", *reversed(measured)):

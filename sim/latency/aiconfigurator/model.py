@@ -1,13 +1,13 @@
-"""Step time composed of measured operator times. Which operators and how: docs/latency.md."""
+"""Step time composed of measured operator times; docs/latency.md says of which and how."""
 
 from functools import cache
 
 import numpy as np
 
 from sim.core.units import NS_PER_MS, seconds_to_ns
-from sim.latency.aiconfigurator_curve import ContextCurve, Floats
-from sim.latency.aiconfigurator_database import OperatorDatabase
-from sim.latency.aiconfigurator_operators import step_operators
+from sim.latency.aiconfigurator.curve import ContextCurve, Floats
+from sim.latency.aiconfigurator.database import OperatorDatabase
+from sim.latency.aiconfigurator.operators import step_operators
 from sim.latency.features import StepFeatures
 from sim.latency.model import Int64, StepTime
 from sim.latency.shapes import ModelShape
@@ -16,8 +16,8 @@ from sim.latency.shapes import ModelShape
 class AiconfiguratorLatency:
     """The operators of a step one after another, plus constant host time.
 
-    Times over tokens are kept for every number of tokens asked for, decode attention as a curve
-    for every number of rows; prefill attention is asked for each time.
+    Times over tokens are cached by number of tokens, and decode attention by number of rows, as a
+    curve over the context. Prefill attention is not cached.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class AiconfiguratorLatency:
             lambda num_rows: ContextCurve(lambda context: decode_ms(num_rows, context))
         )
         self._host_ns = seconds_to_ns(host_s)
-        # A model without data is found out here, where the scenario is read.
+        # So that a model without data is found when the scenario is read.
         for ask_ms in (self._tokens_ms, self._head_ms):
             ask_ms(1)
         self._prefill_ms(1, 1, 0)
@@ -58,11 +58,11 @@ class AiconfiguratorLatency:
         device_ns = np.maximum(np.rint(device_ms * NS_PER_MS).astype(np.int64), 1)
         return device_ns, np.full(num_steps, self._host_ns, dtype=np.int64)
 
-    def consume(self, num_steps: int) -> None:
+    def consume(self, first: StepFeatures, num_steps: int) -> None:
         """Nothing to do: the times depend on the features alone."""
 
     def _fixed_ms(self, step: StepFeatures) -> float:
-        """Everything but the decode rows' attention: what stays as their context grows."""
+        """Everything but the decode rows' attention, which alone grows with their context."""
         fixed_ms = self._tokens_ms(step.num_prefill_tokens + step.num_decode_rows)
         fixed_ms += self._head_ms(step.num_prefill_rows + step.num_decode_rows)
         if step.num_prefill_rows:
@@ -70,11 +70,11 @@ class AiconfiguratorLatency:
         return fixed_ms
 
     def _prefill_attention_ms(self, step: StepFeatures) -> float:
-        """Of equal rows that have the step's new tokens and query-key pairs between them.
+        """Attention of equal rows that together have the step's new tokens and query-key pairs.
 
-        The package derives a row with a cached prefix from one without, by the share of pairs
-        that are left. That forgets that the cached keys are read: no chunk is quicker than
-        decoding one token of each row, which reads them too.
+        The package scales the time of a row without a cached prefix by the share of query-key pairs
+        that are left. That leaves out the reading of the cached keys. Decoding one token of each
+        row reads them, too, so the result is at least the time of that.
         """
         rows, num_new = step.num_prefill_rows, step.num_prefill_tokens
         new = num_new / rows

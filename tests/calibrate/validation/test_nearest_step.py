@@ -2,7 +2,7 @@
 
 import pytest
 
-from calibrate.alike import AlikeLatency
+from calibrate.nearest_step import NearestStepLatency
 from sim.core.batch import ForwardMode
 from sim.latency.features import StepFeatures
 from sim.testing.contracts import LatencyModelContract
@@ -42,7 +42,7 @@ class TestAlikeLatency(LatencyModelContract):
 
     @pytest.fixture
     def make_model(self, recording):
-        return lambda: AlikeLatency(recording)
+        return lambda: NearestStepLatency(recording)
 
 
 def times(model, *steps):
@@ -50,14 +50,14 @@ def times(model, *steps):
     found = []
     for features in steps:
         found.append(model.step_ns(features).device_ns)
-        model.consume(1)
+        model.consume(features, 1)
     return found
 
 
 def test_alike_same_steps_take_their_own_times(recording):
     """In the recorded order every step is its own most alike one."""
     prefill = StepFeatures(ForwardMode.EXTEND, 100, 10_000, 1, 0, 0, 100)
-    assert times(AlikeLatency(recording), prefill, decode(1, 101), decode(1, 102)) == [
+    assert times(NearestStepLatency(recording), prefill, decode(1, 101), decode(1, 102)) == [
         1_000,
         100,
         110,
@@ -67,20 +67,24 @@ def test_alike_same_steps_take_their_own_times(recording):
 def test_alike_shifted_step_takes_the_time_of_its_composition(recording):
     """The second prompt comes a step early: its time, not that of the step of this number."""
     late = StepFeatures(ForwardMode.EXTEND, 50, 2_500, 1, 0, 0, 50)
-    assert times(AlikeLatency(recording), decode(1, 101), late, decode(2, 153)) == [100, 500, 150]
+    assert times(NearestStepLatency(recording), decode(1, 101), late, decode(2, 153)) == [
+        100,
+        500,
+        150,
+    ]
 
 
 def test_alike_equal_compositions_are_taken_nearest_first(recording):
     """Of two equal ones, the one that lies ahead."""
     twice = [*recording, *({**line, "t_end_ns": line["t_end_ns"] + 5} for line in recording)]
-    model = AlikeLatency(twice)
+    model = NearestStepLatency(twice)
     assert times(model, decode(1, 101), decode(1, 102), decode(2, 156)) == [100, 110, 160]
     assert times(model, decode(1, 101)) == [105]
 
 
 def test_alike_run_longer_than_the_recording_goes_on(recording):
     """The last steps stand for those beyond."""
-    device_ns, host_ns = AlikeLatency(recording).decode_run_ns(decode(2, 154), 5)
+    device_ns, host_ns = NearestStepLatency(recording).decode_run_ns(decode(2, 154), 5)
     assert device_ns.tolist() == [150, 160, 160, 160, 160]
     assert host_ns.tolist() == [7] * 5
 
@@ -88,4 +92,4 @@ def test_alike_run_longer_than_the_recording_goes_on(recording):
 def test_alike_mode_never_recorded_takes_the_nearest_of_another(recording):
     """A mixed step of one decode row and a prompt of 100 is most like the prompt."""
     mixed = StepFeatures(ForwardMode.MIXED, 100, 10_000, 1, 1, 101, 201)
-    assert AlikeLatency(recording).step_ns(mixed).device_ns in {150, 160, 1_000}
+    assert NearestStepLatency(recording).step_ns(mixed).device_ns in {150, 160, 1_000}

@@ -1,4 +1,4 @@
-"""How often a run's steps lay outside of what a latency model was measured on."""
+"""How many steps of a run lay outside the ranges that a latency model was measured in."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -6,14 +6,14 @@ from typing import NamedTuple
 
 
 class RangeExit(NamedTuple):
-    """One feature of one mode that left its measured range.
+    """One quantity of one mode that was outside its measured range.
 
     Attributes:
         mode: extend, decode or mixed.
-        feature: in words.
-        num_steps: steps in which it did.
-        lowest, highest: what the run reached in those steps.
-        low, high: what was measured.
+        feature: name of the quantity.
+        num_steps: steps in which it was outside.
+        lowest, highest: its least and its greatest value in those steps.
+        low, high: the measured range.
     """
 
     mode: str
@@ -35,12 +35,13 @@ class RangeExit(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RangeReport:
-    """What a run left of its latency model's range.
+    """How many steps of a run lay outside its latency model's ranges.
 
     Attributes:
         num_steps: all steps that ran.
-        num_outside: those with any feature outside.
-        exits: what left its range, modes in the order in which one first did.
+        num_outside: steps with any quantity outside its range.
+        exits: the quantities that were outside, by mode; the mode of the first such step comes
+            first.
     """
 
     num_steps: int = 0
@@ -61,7 +62,7 @@ class RangeReport:
         return cls(num_steps, num_outside, tuple(exits.values()))
 
     def __str__(self) -> str:
-        """One line for the user; empty if nothing left its range."""
+        """One line for the user; empty if all steps were inside."""
         if not self.num_outside:
             return ""
         share_pct = 100 * self.num_outside / self.num_steps

@@ -1,7 +1,7 @@
 """What one step of a model runs on each device, operator by operator.
 
-Only sizes: how long an operator takes is `aiconfigurator_database`'s business. Widths are numbers
-of activations a token, in 16 bits each.
+This module knows sizes only; an `OperatorDatabase` knows how long operators take. Widths are
+numbers of activations of a token, of 16 bits each.
 """
 
 from typing import NamedTuple
@@ -9,8 +9,10 @@ from typing import NamedTuple
 from sim.core.errors import InputError
 from sim.latency.shapes import ModelShape
 
+_KEY = ("latency", "tp")
 
-class Product(NamedTuple):
+
+class MatrixProduct(NamedTuple):
     """`repeats` products of each token's `width_in` activations with a weight matrix."""
 
     name: str
@@ -20,7 +22,7 @@ class Product(NamedTuple):
 
 
 class Elementwise(NamedTuple):
-    """`repeats` passes that read and write activations and hardly compute: norms, activations."""
+    """`repeats` passes that read and write activations and compute little, such as norms."""
 
     name: str
     repeats: int
@@ -28,16 +30,16 @@ class Elementwise(NamedTuple):
     width_written: int
 
 
-class Lookup(NamedTuple):
-    """Each token's row of the embedding table."""
+class EmbeddingLookup(NamedTuple):
+    """A read of each token's row of the embedding table."""
 
     name: str
     num_rows: int
     width: int
 
 
-class AllReduce(NamedTuple):
-    """`repeats` sums of every token's activations over `num_devices` devices."""
+class AllReduceOperator(NamedTuple):
+    """`repeats` sums over `num_devices` devices of every token's activations."""
 
     name: str
     repeats: int
@@ -45,8 +47,8 @@ class AllReduce(NamedTuple):
     num_devices: int
 
 
-class Attention(NamedTuple):
-    """`repeats` attentions of one device's share of the heads."""
+class AttentionOperator(NamedTuple):
+    """`repeats` attention calls for one device's share of the heads."""
 
     repeats: int
     num_heads: int
@@ -54,27 +56,27 @@ class Attention(NamedTuple):
     head_dim: int
 
 
-TokenOperator = Product | Elementwise | Lookup | AllReduce
+TokenOperator = MatrixProduct | Elementwise | EmbeddingLookup | AllReduceOperator
 
 
 class StepOperators(NamedTuple):
-    """A step on one device.
+    """The operators of a step on one device.
 
     Attributes:
         tokens: run on every new token of the step, prefill and decode rows together.
         head: run on every row that gets logits.
-        attention: run apart on prefill rows and on decode rows.
+        attention: run once for the prefill rows and once for the decode rows.
     """
 
     tokens: tuple[TokenOperator, ...]
     head: tuple[TokenOperator, ...]
-    attention: Attention
+    attention: AttentionOperator
 
 
 def step_operators(model: ModelShape, tp: int) -> StepOperators:
     """Split a model over `tp` devices: heads, inner width and vocabulary.
 
-    KV heads are repeated where there are fewer of them than devices.
+    If there are fewer KV heads than devices, several devices hold the same one.
 
     Raises:
         InputError: the heads or the inner width do not divide by `tp`.
@@ -87,31 +89,32 @@ def step_operators(model: ModelShape, tp: int) -> StepOperators:
     inner_width = model.intermediate_size // tp
     up_width = 2 * inner_width if model.gated_mlp else inner_width
     tokens: list[TokenOperator] = [
-        Lookup("embedding", model.vocab_size // tp, hidden),
-        Product("query, key and value", layers, qkv_width, hidden),
-        Product("attention output", layers, hidden, attention_width),
-        Product("MLP up", layers, up_width, hidden),
-        Product("MLP down", layers, hidden, inner_width),
-        # Two a layer, each fused with the residual sum: both are read and both written.
+        EmbeddingLookup("embedding", model.vocab_size // tp, hidden),
+        MatrixProduct("query, key and value", layers, qkv_width, hidden),
+        MatrixProduct("attention output", layers, hidden, attention_width),
+        MatrixProduct("MLP up", layers, up_width, hidden),
+        MatrixProduct("MLP down", layers, hidden, inner_width),
+        # Two norms a layer, each fused with the residual sum: both are read and written.
         Elementwise("norms", 2 * layers, 2 * hidden, 2 * hidden),
         Elementwise("activation", layers, up_width, inner_width),
     ]
     if tp > 1:
         # After the attention and the MLP of every layer, and after the split embedding.
-        tokens.append(AllReduce("all-reduce", 2 * layers + 1, hidden, tp))
+        tokens.append(AllReduceOperator("all-reduce", 2 * layers + 1, hidden, tp))
     return StepOperators(
         tokens=tuple(tokens),
-        head=(Product("output head", 1, model.vocab_size // tp, hidden),),
-        attention=Attention(layers, num_heads, num_kv_heads, model.head_dim),
+        head=(MatrixProduct("output head", 1, model.vocab_size // tp, hidden),),
+        attention=AttentionOperator(layers, num_heads, num_kv_heads, model.head_dim),
     )
 
 
 def _check_divides(model: ModelShape, tp: int) -> None:
     for what, size in (("heads", model.num_heads), ("MLP units", model.intermediate_size)):
         if size % tp:
-            raise InputError(f"latency.tp: {size} {what} of {model.name} do not divide by {tp}")
+            raise InputError(f"{size} {what} of {model.name} do not divide by {tp}", key=_KEY)
     if model.num_kv_heads % tp and tp % model.num_kv_heads:
         raise InputError(
-            f"latency.tp: {model.num_kv_heads} KV heads of {model.name} can neither be split nor"
-            f" repeated over {tp}"
+            f"{model.num_kv_heads} KV heads of {model.name} can neither be split nor repeated"
+            f" over {tp}",
+            key=_KEY,
         )
