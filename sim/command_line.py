@@ -26,7 +26,7 @@ _BLAS_THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")
 
 
 def is_compiled() -> bool:
-    """Whether the simulator's hot modules are the compiled ones (docs/compiled.md)."""
+    """Whether the simulator's hot modules are the compiled ones (docs/how-to/compiled.md)."""
     core = find_spec("sim.engine.core")
     origin = None if core is None else core.origin
     return origin is not None and origin.endswith(tuple(EXTENSION_SUFFIXES))

@@ -12,8 +12,7 @@ from simpy.events import Event
 
 from sim.core.batch import Batch
 from sim.core.request import RequestSpec
-from sim.des.clock import Clock, TimedEvent, step_begin, step_end
-from sim.des.decode_wait import DecodeWait
+from sim.des.clock import Clock, DecodeWait, TimedEvent, step_begin, step_end
 from sim.des.simulation_log import SimulationLog
 from sim.des.timeline import UpcomingSteps, overlapped_steps, serial_steps
 from sim.engine.core import EngineCore

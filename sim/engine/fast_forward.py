@@ -2,7 +2,7 @@
 
 While nobody can join or leave the running batch and no page has to be evicted, a decode step
 decides nothing. What it would do to counters is done for all such steps at once; logs come out the
-same to the byte (docs/invariants.md, INV-12).
+same to the byte (docs/explanation/invariants.md, INV-12).
 """
 
 import numpy as np
@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from sim.core.batch import ForwardMode
 from sim.engine.launch import Launch
-from sim.engine.page_demand import PageDemand
 from sim.engine.request import Request
+from sim.engine.running_batch import PageDemand
 from sim.engine.scheduler import BaseScheduler
 
 # Bounds the arrays of one run; longer runs are taken in pieces.

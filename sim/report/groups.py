@@ -1,6 +1,6 @@
 """Who waits: the same measures by tenant, for hot and for cold requests, and how even they are.
 
-docs/tenants.md has the definitions. numpy only: every run prints them.
+docs/how-to/tenants.md has the definitions. numpy only: every run prints them.
 """
 
 import math

@@ -64,7 +64,7 @@ def summarise(log: RunLog, slo: Slo | None = None) -> Summary:
     * `mean_decode_rows` and `max_decode_rows` are over the steps that decode, `mean_kv_used_pct`,
       the share of the pool that requests hold, is over all steps.
     * `tenants`, `jain_ttft`, `jain_throughput`, `slowest_5pct_ttft_share_pct`, `hot`, `cold`: see
-      docs/tenants.md.
+      docs/how-to/tenants.md.
     * `rejected_rids` names the first ten.
     * `latency_source`, only where step times come from others' measurements, names those.
     * `left_range`, only where steps lie outside of what their times were fitted to, says how many.

@@ -1,7 +1,7 @@
 """The decision log: one JSON line a launched step, then one a request.
 
 Written as the run goes, so a long run needs no memory for it. Meanings of the keys are those of
-SGLang's side of the comparison (docs/decision-log.md).
+SGLang's side of the comparison (docs/reference/decision-log.md).
 """
 
 import heapq

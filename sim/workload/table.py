@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.core.request import RequestSpec
-from sim.engine.script import OutputScript
+from sim.engine.scripted import OutputScript
 from sim.workload.limits import NO_PRIORITY, Int64
 from sim.workload.prompts import PromptColumn
 from sim.workload.workload import ScriptedRequest, Turn

@@ -1,7 +1,7 @@
 """Deciding the next batch: prefill if one can be formed, otherwise decode.
 
-Rules 7, 11, 13, 16, 17 and 18 of docs/sglang.md (SGLang 0.5.23's get_next_batch_to_run). Reads no
-clock, starts nothing: the engine calls it and says what came out.
+Rules 7, 11, 13, 16, 17 and 18 of docs/explanation/sglang.md (SGLang 0.5.23's
+get_next_batch_to_run). Reads no clock, starts nothing: the engine calls it and says what came out.
 """
 
 from collections.abc import Iterable
@@ -14,8 +14,7 @@ from sim.sglang.cache.manager import KVCacheManager
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.policies.policy import SchedulePolicy
 from sim.sglang.request import SglangDecision, SglangLaunch, SglangRequest
-from sim.sglang.scheduler.batching import build_batching
-from sim.sglang.scheduler.decode_turns import DecodeTurns
+from sim.sglang.scheduler.batching import DecodeTurns, build_batching
 from sim.sglang.scheduler.holdings import SglangHoldings
 from sim.sglang.scheduler.packing import build_admission
 from sim.sglang.scheduler.preemption import preempt_for

@@ -1,6 +1,6 @@
 """Blocks of requests as vLLM keeps them: found, allocated, cached by their contents, freed.
 
-Follows vLLM 0.19.0 (docs/vllm.md, rules 7 to 11).
+Follows vLLM 0.19.0 (docs/explanation/vllm.md, rules 7 to 11).
 """
 
 from collections.abc import Callable
@@ -10,8 +10,7 @@ import numpy as np
 from sim.core.errors import InvariantError
 from sim.core.token_sequences import TokenSequence
 from sim.core.tokens import Prompt, TokenIds
-from sim.engine.kv_memory import KVMemory
-from sim.engine.page_pool import PageIdSpan, Span
+from sim.engine.page_pool import KVMemory, PageIdSpan, Span
 from sim.vllm.cache.pool import BlockPool
 from sim.vllm.cache.prefix_index import PrefixIndex
 from sim.vllm.cache.request_blocks import RequestBlocks
