@@ -8,12 +8,19 @@ from calibrate.validate import STAGES, Case, Validation
 
 
 def document(validation: Validation) -> dict[str, Any]:
-    """The document that docs/how-to/validation.md describes; equal input gives an equal
-    document.""" left = validation.left_range return { "profile": validation.profile, "remarks":
-    list(validation.remarks), "steps": { mode: {"device": errors.device.model_dump(), "host":
-    errors.host.model_dump()} for mode, errors in validation.steps.items() }, "range": {"num_steps":
-    left.num_steps, "num_outside": left.num_outside}, "cases": [_case(case) for case in
-    validation.cases], "rankings": [asdict(ranking) for ranking in validation.rankings], }
+    """The document of docs/how-to/validation.md; equal validations give equal documents."""
+    left = validation.left_range
+    return {
+        "profile": validation.profile,
+        "remarks": list(validation.remarks),
+        "steps": {
+            mode: {"device": errors.device.model_dump(), "host": errors.host.model_dump()}
+            for mode, errors in validation.steps.items()
+        },
+        "range": {"num_steps": left.num_steps, "num_outside": left.num_outside},
+        "cases": [_case(case) for case in validation.cases],
+        "rankings": [asdict(ranking) for ranking in validation.rankings],
+    }
 
 
 def _case(case: Case) -> dict[str, Any]:

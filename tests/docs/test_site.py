@@ -84,3 +84,19 @@ NAMED_PATHS = sorted(
 def test_named_file_exists(document, path):
     """A file that a document names, as `sim/engine/core.py`, is there."""
     assert (REPOSITORY / path).exists(), document
+
+
+CITED = sorted(
+    {
+        (path.relative_to(REPOSITORY).as_posix(), document)
+        for folder in ("sim", "realrun", "calibrate", "bench", "reference", "tests", "oracle")
+        for path in (REPOSITORY / folder).rglob("*.py")
+        for document in re.findall(r"\bdocs/[\w/-]+\.md\b", path.read_text(encoding="utf-8"))
+    }
+)
+
+
+@pytest.mark.parametrize(("module", "document"), CITED)
+def test_document_that_code_cites_exists(module, document):
+    """As `docs/explanation/sglang.md`."""
+    assert (REPOSITORY / document).is_file(), module
