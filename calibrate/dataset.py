@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from calibrate.fingerprints import first_difference
 from sim.core.batch import ForwardMode
 from sim.core.errors import InputError
+from sim.families import DEFAULT_FAMILY, FAMILIES
 from sim.latency.features import StepFeatures, line_features
 from sim.latency.profile.format import Scheduling, Source
 from sim.runlog.run_log_file import RecordedRun, read_run_log
@@ -133,9 +134,8 @@ def _samples(log: RecordedRun) -> Iterator[Sample]:
 
 def _overlaps(scheduler: Mapping[str, Any]) -> bool:
     """Whether a log's settings overlap scheduling: a step is decided while the one before runs."""
-    if scheduler.get("family") == "vllm":
-        return bool(scheduler.get("async_scheduling"))
-    return not scheduler.get("disable_overlap_schedule", False)
+    family = FAMILIES.get(str(scheduler.get("family")), FAMILIES[DEFAULT_FAMILY])
+    return family.overlaps(scheduler)
 
 
 def device_work_ns(step: Line) -> float:
@@ -170,9 +170,9 @@ def _sample(
         raise InputError(f"{where}: mode, prefill, n_decode or ctx: not those of a step") from None
     totals = step.totals
     if any(type(number) is not int for number in totals) or min(totals) < 0:
-        raise InputError(f"{where}: prefill, n_decode, ctx: must be whole numbers from 0 on")
+        raise InputError(f"{where}: prefill, n_decode, ctx: must be whole numbers of at least 0")
     if (step.num_prefill_rows, step.num_decode_rows) == (0, 0):
-        raise InputError(f"{where}: prefill, n_decode: a step has rows")
+        raise InputError(f"{where}: prefill, n_decode: a step must have rows")
     return Sample(
         step=step,
         graph=line.get("padded_rows") or 0,

@@ -100,8 +100,8 @@ def _check_source(recorded: RecordedRun) -> None:
         raise InputError(f"{path}: meta.source: is the log of a {source}, not of a real run")
     if meta.get("sampling") != "forced":
         raise InputError(
-            f"{path}: meta.sampling: {meta.get('sampling')!r}: only outputs forced to the scripts"
-            " of the scenario are the same in a simulation"
+            f"{path}: meta.sampling: {meta.get('sampling')!r}: only outputs forced to the lengths"
+            " that the scenario gives are the same in a simulation"
         )
     for key, kind in (("scenario", dict), ("scenario_hash", str)):
         if not isinstance(meta.get(key), kind):
@@ -155,7 +155,7 @@ def _workload(recorded: RecordedRun, scenario: Scenario, base_dir: Path) -> Arri
         # Removed, as a request arrives once.
         request = known.pop(rid, None)
         if request is None:
-            raise InputError(f"{path}: request {rid!r}: is not one of its scenario's, or is twice")
+            raise InputError(f"{path}: request {rid!r}: is not in its scenario, or is there twice")
         spec = replace(request.spec, arrival_ns=line["arrival_ns"])
         requests.append(replace(request, spec=spec))
     return ArrivedWorkload(tuple(requests))

@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Iterator
+from html import escape
 from typing import Any
 
 import typer.main
@@ -10,7 +11,7 @@ import calibrate.cli
 import realrun.cli
 import sim.cli
 import sim.command_line
-from reference.tables import table
+from reference.tables import keys_table
 
 FOLDER = "reference/commands"
 _APPS = {"simulate": sim.cli.app, "calibrate": calibrate.cli.app, "realrun": realrun.cli.app}
@@ -42,11 +43,13 @@ def _command_blocks(name: str, command: Any) -> Iterator[str]:
     yield inspect.cleandoc(command.help)
     yield f"```text\n{command.get_usage(context).removeprefix('Usage: ')}\n```"
     records = [param.get_help_record(context) for param in command.get_params(context)]
-    rows = [(f"`{words}`", _cell(meaning)) for words, meaning in filter(None, records)]
-    yield table(("argument or option", "meaning"), rows)
+    rows = [
+        (f"<code>{_cell(words)}</code>", _cell(meaning)) for words, meaning in filter(None, records)
+    ]
+    yield keys_table(("argument or option", "meaning"), rows)
 
 
-def _cell(meaning: str) -> str:
-    text = " ".join(meaning.split())
-    # What would be taken for HTML or for emphasis.
-    return text.replace("<", "&lt;").replace("*", "&#42;")
+def _cell(text: str) -> str:
+    """One line, without characters that mean something in a table, in Markdown or in HTML."""
+    line = escape(" ".join(text.split()), quote=False)
+    return line.replace("*", "&#42;").replace("|", "&#124;")

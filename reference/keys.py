@@ -9,7 +9,7 @@ from reference.doc_links import relative, with_links
 from reference.field_docs import field_docs
 from reference.key_layout import PAGES, KeyPage, Section
 from reference.key_types import default_in_words, type_in_words
-from reference.tables import table
+from reference.tables import keys_table
 
 FOLDER = "reference/keys"
 _HEADER = ("key", "type and default", "meaning")
@@ -61,7 +61,7 @@ def _section_blocks(
             yield f"### {section.title}, kind {kind}"
         yield with_links(_description(model), path)
         if rows := list(_rows(model, schema, path, places)):
-            yield f'<div class="keys" markdown>\n\n{table(_HEADER, rows)}\n\n</div>'
+            yield keys_table(_HEADER, rows)
 
 
 def _description(model: type[BaseModel]) -> str:

@@ -3,6 +3,15 @@
 from pydantic import BaseModel, ConfigDict
 
 
+class KeysError(ValueError):
+    """Values of several keys of a section that do not go together; for its validators to raise."""
+
+    def __init__(self, reason: str, *keys: str) -> None:
+        """Take the reason, and the keys by name, in the order in which they are to blame."""
+        super().__init__(reason)
+        self.keys = keys
+
+
 class StrictModel(BaseModel):
     """Unknown keys, values of a wrong type, infinities and NaN are errors.
 

@@ -76,7 +76,7 @@ def _check_output(output: Path, inputs: Sequence[Path]) -> None:
         raise InputError(f"{output}: expected a name that ends in .json")
     check_target(output)
     if output.resolve() in [path.resolve() for path in inputs]:
-        raise InputError(f"{output}: is what is read, expected another file to write")
+        raise InputError(f"{output}: is the file that is read: give another file to write")
 
 
 def start_of(loaded: LoadedScenario, *, per_request: bool) -> HostTimes:

@@ -125,8 +125,8 @@ class HostTrials:
         pairs = comparison.pairs
         if pairs.rid != self.first.pairs.rid:
             raise InputError(
-                f"which requests finish in the simulation depends on host times: with"
-                f" {times.host_s} s a step {len(pairs)} do, at first {len(self.first.pairs)} did"
+                "other requests finish in the simulation with other host times:"
+                f" {len(self.first.pairs)} at first, {len(pairs)} with {times.host_s} s a step"
             )
         measured_ms = pairs.measured.decode_ms()[self._decoded]
         residuals = pairs.simulated.decode_ms()[self._decoded] / measured_ms - 1

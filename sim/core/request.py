@@ -25,8 +25,8 @@ class RequestSpec:
         arrival_ns: when it reaches the server.
         prompt: made into token ids on demand.
         max_new_tokens: the client's limit on generated tokens, >= 1.
-        priority: SGLang serves larger ones first unless `schedule_low_priority_values_first` is
-            set, and None last. vLLM serves smaller ones first and takes None as 0.
+        priority: which requests go first, larger or smaller values, and what None counts as, is up
+            to the scheduler family.
         ignore_eos: generate `max_new_tokens`, even after an end token.
         predicted_output_tokens: what the policy `sjf` takes the output length to be; None:
             `max_new_tokens`.

@@ -162,7 +162,7 @@ class KVMemory:
     """A base class. Token counts are multiples of the page size.
 
     Attributes:
-        page_size: tokens a page; a page is vLLM's block.
+        page_size: tokens a page (a block, as some engines say).
         num_pages: pages of the pool.
     """
 

@@ -11,6 +11,7 @@ from sim.core.errors import InputError, KeyPath
 from sim.core.messages import describe, did_you_mean, one_line, unknown_value
 from sim.scenario.key_locations import KeyLocations
 from sim.scenario.sections import Place, Sections
+from sim.strict_model import KeysError
 
 _NOUNS = {
     "int_type": "a whole number",
@@ -83,7 +84,7 @@ def explain(error: ValidationError, model: type[BaseModel], locations: KeyLocati
     found = []
     for problem in problems:
         path, reason = _path_of(problem), _reason(problem, problems, sections)
-        blamed = _blamed(problem, path, reason, locations)
+        blamed = _blamed(problem, path, locations)
         kind = ContradictionError if _is_contradiction(problem) else InputError
         text = one_line(locations.message(path, reason, blamed=blamed))
         found.append((locations.position(blamed), kind(text)))
@@ -101,13 +102,13 @@ def _discriminator(problem: _Problem) -> str:
     return str(problem.context["discriminator"]).strip("'")
 
 
-def _blamed(problem: _Problem, path: KeyPath, reason: str, locations: KeyLocations) -> KeyPath:
-    """The key whose place is shown: of a contradiction, a key that its reason mentions."""
-    if not _is_contradiction(problem):
+def _blamed(problem: _Problem, path: KeyPath, locations: KeyLocations) -> KeyPath:
+    """The key whose place is shown: of a contradiction, one of its keys."""
+    error = problem.context.get("error")
+    if not _is_contradiction(problem) or not isinstance(error, KeysError):
         return path
-    words = re.findall(r"\w+", reason)
-    mentioned = [(*path, word) for word in words if word in problem.value]
-    return locations.key_to_blame(mentioned) if mentioned else path
+    written = [(*path, key) for key in error.keys if key in problem.value]
+    return locations.key_to_blame(written) if written else path
 
 
 def _is_contradiction(problem: _Problem) -> bool:
@@ -156,7 +157,8 @@ def _reason(problem: _Problem, problems: list[_Problem], sections: Sections) -> 
         return _unknown_key(problem.place, sections)
     if kind in {"union_tag_invalid", "literal_error"}:
         return _unknown_name(problem)
-    return problem.text.removeprefix("Value error, ")
+    error = context.get("error")
+    return problem.text if error is None else str(error)
 
 
 def _plain(bound: float) -> str:

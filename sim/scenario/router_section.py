@@ -13,7 +13,7 @@ from pydantic import (
 
 from sim.core.messages import describe, unknown_value
 from sim.core.units import seconds_to_ns
-from sim.strict_model import StrictModel
+from sim.strict_model import KeysError, StrictModel
 
 _MOST = 2**31 - 1
 # 115 days: longer than any session.
@@ -65,9 +65,11 @@ class PrefixAwareConfig(StrictModel):
     @model_validator(mode="after")
     def _check_blocks(self) -> Self:
         if self.max_tree_tokens < self.block_tokens:
-            raise ValueError(
+            raise KeysError(
                 f"max_tree_tokens {self.max_tree_tokens} is less than"
-                f" block_tokens {self.block_tokens}"
+                f" block_tokens {self.block_tokens}",
+                "max_tree_tokens",
+                "block_tokens",
             )
         return self
 

@@ -11,7 +11,7 @@ from sim.latency.config import LatencyConfig
 from sim.scenario.lazy_section import LazySection
 from sim.scenario.router_section import RoundRobinConfig, RouterConfig
 from sim.server_section import ServerSection
-from sim.strict_model import StrictModel
+from sim.strict_model import KeysError, StrictModel
 from sim.workload.config import WorkloadConfig
 
 if TYPE_CHECKING:
@@ -118,9 +118,12 @@ class Scenario(StrictModel):
     def _check_pool_is_known(self) -> Self:
         derivable = self.model is not None and self.hardware is not None
         if self.scheduler.pool_tokens is None and not derivable:
-            raise ValueError(
+            raise KeysError(
                 f"scheduler.{self.scheduler.pool_key} is required: it can be derived only from"
-                " model and hardware together"
+                " model and hardware together",
+                "scheduler",
+                "model",
+                "hardware",
             )
         return self
 

@@ -6,6 +6,7 @@ from pydantic import Field, model_validator
 
 from sim.core.errors import InputError
 from sim.server_section import ServerSection
+from sim.strict_model import KeysError
 from sim.vllm.config import VllmConfig
 
 _DEFAULT = VllmConfig()
@@ -62,14 +63,18 @@ class VllmSection(ServerSection):
     @model_validator(mode="after")
     def _check_combinations(self) -> Self:
         if self.max_num_batched_tokens < self.max_num_seqs:
-            raise ValueError(
+            raise KeysError(
                 f"max_num_batched_tokens {self.max_num_batched_tokens} must be at least"
-                f" max_num_seqs {self.max_num_seqs}"
+                f" max_num_seqs {self.max_num_seqs}",
+                "max_num_batched_tokens",
+                "max_num_seqs",
             )
         if None not in (self.num_gpu_blocks_override, self.gpu_memory_utilization):
-            raise ValueError(
+            raise KeysError(
                 "gpu_memory_utilization derives the number of blocks: give it or"
-                " num_gpu_blocks_override, not both"
+                " num_gpu_blocks_override, not both",
+                "gpu_memory_utilization",
+                "num_gpu_blocks_override",
             )
         return self
 

@@ -6,7 +6,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from sim.core.errors import InputError, KeyPath
-from sim.strict_model import StrictModel
+from sim.strict_model import KeysError, StrictModel
 from sim.workload.limits import MAX_CV, MAX_TOKENS, Int64
 
 Length = Annotated[int, Field(ge=1, le=MAX_TOKENS)]
@@ -82,9 +82,11 @@ class ChoiceLength(StrictModel):
         if self.weights is None:
             return self
         if len(self.weights) != len(self.values):
-            raise ValueError(f"{len(self.values)} values but {len(self.weights)} weights")
+            raise KeysError(
+                f"{len(self.values)} values but {len(self.weights)} weights", "values", "weights"
+            )
         if not 0 < sum(self.weights) < float("inf"):
-            raise ValueError("the weights must add up to a positive, finite number")
+            raise KeysError("the weights must add up to a positive, finite number", "weights")
         return self
 
 
@@ -137,4 +139,4 @@ def _draw(
 
 def _require_ordered(low: int | None, high: int | None) -> None:
     if low is not None and high is not None and low > high:
-        raise ValueError(f"min {low} is above max {high}")
+        raise KeysError(f"min {low} is above max {high}", "min", "max")

@@ -114,8 +114,8 @@ def _check_mlp(table: CsvTable, dense: Mapping[str, Curve], experts: Curve | Non
         _check_there(table, dense, _MLP)
     elif found := [name for name in _MLP if name in dense]:
         raise InputError(
-            f"{table.path}: layer: {found[0]} beside a moe.csv: how many of the layers have experts"
-            " is not known"
+            f"{table.path}: layer: {found[0]} beside a moe.csv: the table does not say how many"
+            " layers have experts"
         )
 
 

@@ -154,7 +154,7 @@ class LatencyProfile(StrictModel):
         for name, device in self.modes.items():
             _check_device(f"modes.{name}", device, MODE_TERMS[mode_of(name)])
             if not any(name in host.modes for host in self.host):
-                raise ValueError(f"host: has no times for {name} steps, which modes has")
+                raise ValueError(f"host: has no times for {name} steps, but modes has")
         for number, host in enumerate(self.host):
             for name, section in host.modes.items():
                 allowed = MODE_TERMS[mode_of(name)].host

@@ -8,7 +8,7 @@ from sim.core.errors import InputError
 from sim.latency.loading import LoadTimes
 from sim.latency.shapes import ModelShape
 from sim.sglang.cache.host_settings import HostCacheSettings
-from sim.strict_model import StrictModel
+from sim.strict_model import KeysError, StrictModel
 
 # SGLang 0.5.23: `--hicache-ratio`, and uses until a node is copied.
 DEFAULT_RATIO = 2.0
@@ -49,12 +49,18 @@ class HostCacheSection(StrictModel):
     @model_validator(mode="after")
     def _check_choices(self) -> Self:
         if self.capacity_tokens is not None and self.ratio is not None:
-            raise ValueError("ratio gives capacity_tokens: give one of them, not both")
+            raise KeysError(
+                "ratio gives capacity_tokens: give one of them, not both",
+                "ratio",
+                "capacity_tokens",
+            )
         if self.load_bandwidth_gb_s is None and self.load_tokens_per_s is None:
             raise ValueError("needs load_bandwidth_gb_s or load_tokens_per_s")
         if self.load_bandwidth_gb_s is not None and self.load_tokens_per_s is not None:
-            raise ValueError(
-                "load_bandwidth_gb_s gives load_tokens_per_s: give one of them, not both"
+            raise KeysError(
+                "load_bandwidth_gb_s gives load_tokens_per_s: give one of them, not both",
+                "load_bandwidth_gb_s",
+                "load_tokens_per_s",
             )
         return self
 

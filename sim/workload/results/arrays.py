@@ -70,5 +70,5 @@ def _seconds(line: TextLine, where: str, value: object) -> Decimal | int:
     if isinstance(value, bool) or not isinstance(value, int | Decimal):
         raise line.error(where, f"{shown(value)} is not a finite number of seconds")
     if not 0 <= value <= MAX_TIME_NS // NS_PER_S:
-        raise line.error(where, f"{shown(value)} s is no possible time")
+        raise line.error(where, f"{shown(value)} s is not a possible time")
     return value

@@ -54,13 +54,13 @@ def sent_ns(
     drawn = pacing.rate_rps != float("inf")
     if drawn and draw_seed is None:
         raise InputError(
-            f"{where}: start_times: missing, and requests were sent at random: when each came is"
+            f"{where}: start_times: missing, and requests were sent at random times, which are"
             " lost; --draw-arrivals SEED draws times of the same distribution instead"
         )
     if pacing.max_concurrency is not None and None in latency_ns:
         raise InputError(
             f"{where}: start_times: missing, and request {latency_ns.index(None)} failed at an"
-            " unknown time: which requests waited for its place under max_concurrency is lost"
+            " unknown time, so it is not known which request took its place under max_concurrency"
         )
     asked_ns = _drawn(pacing, len(latency_ns), draw_seed, where) if drawn else [0] * len(latency_ns)
     if pacing.max_concurrency is not None:
@@ -71,7 +71,7 @@ def sent_ns(
 def _drawn(pacing: Pacing, num_requests: int, seed: int | None, where: str) -> list[int]:
     rate_rps = pacing.rate_rps
     if rate_rps is None:
-        raise InputError(f"{where}: request_rate: is no rate, so no arrivals can be drawn")
+        raise InputError(f"{where}: request_rate: is not a rate, so no arrivals can be drawn")
     arrivals: PoissonArrivals | GammaArrivals = PoissonArrivals(kind="poisson", rate_rps=rate_rps)
     if pacing.burstiness != 1:
         cv = pacing.burstiness**-0.5

@@ -214,8 +214,9 @@ def without_steps(run):
     [
         (without_crc, "run.jsonl: step 5: decode_crc: missing"),
         (with_strange_request,
-         "run.jsonl: request 'stranger': is not one of its scenario's, or is twice"),
-        (with_a_request_twice, "run.jsonl: request '0': is not one of its scenario's, or is twice"),
+         "run.jsonl: request 'stranger': is not in its scenario, or is there twice"),
+        (with_a_request_twice,
+         "run.jsonl: request '0': is not in its scenario, or is there twice"),
         (without_time, "run.jsonl: step 3: t_end_ns: must be a time in ns, got 'soon'"),
         (with_strange_mode, "run.jsonl: step 4: mode, prefill, n_decode or ctx: not a step's"),
         (with_strange_finish,
