@@ -11,6 +11,7 @@ from sim.scenario.build import build
 from sim.scenario.load import load_scenario_text
 from sim.sglang.cache.host_settings import HostCacheSettings
 from sim.sglang.config import SchedulerConfig
+from sim.testing.scenario_text import LINEAR_LATENCY
 from sim.testing.serve import linear_latency, serve
 from sim.testing.workloads import ListWorkload, scripted
 
@@ -78,14 +79,9 @@ def test_host_memory_that_cannot_help_costs_nothing(settings):
     assert served.request("c")["cached_tokens"] == 0
 
 
-CONVERSATIONS = """\
-name: conversations
-latency:
-  kind: linear
-  step_s: 0.005
-  per_prefill_token_s: 4e-5
-  per_decode_request_s: 5e-5
-  per_context_token_s: 2e-8
+CONVERSATIONS = (
+    f"name: conversations\n{LINEAR_LATENCY}"
+    """\
 scheduler: {page_size: 16, max_total_tokens: 16384, context_length: 8192}
 workload:
   kind: sessions
@@ -97,6 +93,7 @@ workload:
   think_s: {kind: exponential, mean: 15}
   closed_loop: false
 """
+)
 
 
 def conversations(**host_cache):
