@@ -1,1 +1,1 @@
-"""How fast the simulator is, and how it compares with others: `make bench-scaling bench-peers`."""
+"""How fast the simulator is, alone and beside others: `make bench-scaling bench-peers`."""

@@ -30,16 +30,16 @@ _STEP_TIMES = ("--step-s", "0.010", "--prefill-token-s", "2.5e-5")
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Both simulators under the same rules.
+    """Outcomes of both simulators with the same rules.
 
     Attributes:
-        replicas, words: what was compared.
+        replicas, label: what was compared.
         ours, theirs: outcomes.
         ttft_difference_ms: theirs - ours, request by request: 5th, 50th and 95th percentile.
     """
 
     replicas: int
-    words: str
+    label: str
     ours: Outcome
     theirs: Outcome
     ttft_difference_ms: tuple[float, float, float]
@@ -78,10 +78,10 @@ def _run(replicas: list[int]) -> None:
 
 
 def compare(comparison: Comparison, replicas: int, step_times: Path) -> Pair:
-    """Run both.
+    """Run both simulators.
 
     Raises:
-        InputError: one of them fails, or does not finish what the other finishes.
+        InputError: one of them fails, or they do not finish the same number of requests.
     """
     trace = (
         inputs.conversation()
@@ -92,12 +92,12 @@ def compare(comparison: Comparison, replicas: int, step_times: Path) -> Pair:
     other, their_ttfts = _run_dynamo(comparison, replicas, trace, step_times)
     if mine.num_finished != other.num_finished:
         finished = f"ours finished {mine.num_finished}, Dynamo's replay {other.num_finished}"
-        raise InputError(f"{comparison.words}: {finished}")
+        raise InputError(f"{comparison.label}: {finished}")
     later = quantiles(
         (their_ttfts[key] - ttft_ms for key, ttft_ms in my_ttfts.items() if key in their_ttfts),
         n=20,
     )
-    return Pair(replicas, comparison.words, mine, other, (later[0], later[9], later[18]))
+    return Pair(replicas, comparison.label, mine, other, (later[0], later[9], later[18]))
 
 
 def _run_ours(
@@ -134,7 +134,7 @@ def table(pairs: list[Pair]) -> str:
 def _cells(pair: Pair) -> list[str]:
     mine, other = pair.ours, pair.theirs
     return [
-        pair.words,
+        pair.label,
         f"{100 * mine.hit_rate:.2f} / {100 * other.hit_rate:.2f}",
         f"{mine.mean_ttft_s:.3f} / {other.mean_ttft_s:.3f}",
         f"{mine.p99_ttft_s:.2f} / {other.p99_ttft_s:.2f}",

@@ -1,4 +1,4 @@
-"""What is made larger, and the scenario of each size."""
+"""The sizes that are varied to measure how cost grows, and a scenario for each size."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ LATENCY = (
     "latency: {kind: linear, step_s: 0.005, per_prefill_token_s: 4.0e-5,"
     " per_decode_request_s: 5.0e-5, per_context_token_s: 2.0e-8}\n"
 )
-# Just under what a server can do, with a cache that soon evicts.
+# Just below saturation, with a cache that soon evicts.
 TRAFFIC = """
 workload:
   kind: synthetic
@@ -29,7 +29,7 @@ workload:
 scheduler:
   {{page_size: 16, max_total_tokens: 60000, max_running_requests: 32, schedule_policy: {policy}}}
 """
-# Long answers that all run at once, and short questions that cut their decode runs.
+# Long answers that all run at once, and short questions that interrupt their decode runs.
 RUNNING = """
 workload:
   kind: mix
@@ -57,16 +57,16 @@ LAUNCHES = 500
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """Something that grows.
+    """A size that is varied.
 
     Attributes:
-        name: what.
+        name: of the size.
         cost: what is measured, "s" or "ms a request".
-        goal: the exponent wished for, in words.
-        sizes: from small to large.
-        scenario: the text of a size.
-        scenario_without: of what is subtracted from its time, None for nothing.
-        per: what the time is divided by, by size.
+        goal: the wished exponent, as text.
+        sizes: values of the size, ascending.
+        scenario: gives the scenario's text for a size.
+        scenario_without: gives the scenario whose time is subtracted; None: nothing is.
+        per: gives the divisor of the time for a size.
     """
 
     name: str
@@ -96,7 +96,7 @@ def _running(launches: int) -> Callable[[int], str]:
 
 
 def axes() -> list[Axis]:
-    """All of them."""
+    """All sizes that are varied."""
     queue = (250, 500, 1000, 2000, 4000)
     at_once = "queue length, requests at once, {}"
     return [

@@ -1,4 +1,4 @@
-"""What is raced: the work, our command for it, and a peer's."""
+"""The races: the work, our command for it, and a peer's command."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,10 +23,10 @@ class Bar:
     """One row of the table.
 
     Attributes:
-        work: in words.
-        num_requests: that both serve to their end; 0 if requests a second say nothing.
+        work: description of the work.
+        num_requests: requests that both serve; 0 if requests per second make no sense.
         ours: our command.
-        peer: who else does it, "" if nobody.
+        peer: name of the other simulator; "" if there is none.
         theirs: the peer's command.
     """
 
@@ -49,7 +49,7 @@ def conversation_bars(trace: Path, step_times: Path) -> list[Bar]:
 
 
 def _conversation_bar(
-    words: str,
+    work: str,
     trace: Path,
     step_times: Path,
     *,
@@ -74,7 +74,7 @@ def _conversation_bar(
         sglang={"schedule_policy": policy},
         options=("--arrival-speedup-ratio", str(pace)),
     )
-    return Bar(f"Mooncake, {words}", NUM_CONVERSATION, ours, DYNAMO, tuple(theirs))
+    return Bar(f"Mooncake, {work}", NUM_CONVERSATION, ours, DYNAMO, tuple(theirs))
 
 
 def chats_bar(trace: Path) -> Bar:

@@ -15,13 +15,13 @@ _SCHED_SIM = PEERS / "sched-sim" / "bin" / "sched-sim"
 
 
 def ours(scenario: str | Path, *overrides: str, options: tuple[str, ...] = ()) -> list[str]:
-    """`simulate run` with a scenario of `bench/scenarios`, or any other by its path."""
+    """`simulate run` with a scenario of `bench/scenarios`, or one given by its path."""
     sets = [word for override in overrides for word in ("--set", override)]
     return [*_PURE, "run", str(SCENARIOS / scenario), *sets, *options]
 
 
 def compiled(ours: list[str]) -> list[str]:
-    """The same command for the compiled build; empty if that is not there (make compiled)."""
+    """The same command for the compiled build; empty without one (see `make compiled`)."""
     return [str(COMPILED), *ours[len(_PURE) :]] if COMPILED.exists() else []
 
 
@@ -39,12 +39,12 @@ def dynamo(
 
     Args:
         trace: JSON lines, uncompressed.
-        report: the summary goes there.
+        report: file for the summary.
         step_times: see `bench.step_times`.
-        workers: servers, taken in turn.
+        workers: number of servers, which take requests in turn.
         page_size: tokens of a page; the pool always has room for 819,200 tokens.
-        sglang: settings of the engine that differ from chunks of 8,192 tokens under fcfs.
-        options: more words of the command line.
+        sglang: settings of the engine; the default is chunks of 8,192 tokens and fcfs.
+        options: more arguments.
     """
     chosen = {"page_size": page_size, "chunked_prefill_size": 8192, "schedule_policy": "fcfs"}
     engine = {
@@ -55,10 +55,10 @@ def dynamo(
         "planner_profile_data": str(step_times),
         "sglang": {**chosen, **(sglang or {})},
     }
-    words = [str(_DYNAMO), "-m", "dynamo.replay", str(trace), "--trace-block-size", "512"]
-    words += ["--num-workers", str(workers), "--router-mode", "round_robin"]
-    words += ["--extra-engine-args", json.dumps(engine), "--report-json", str(report)]
-    return [*words, *options]
+    arguments = [str(_DYNAMO), "-m", "dynamo.replay", str(trace), "--trace-block-size", "512"]
+    arguments += ["--num-workers", str(workers), "--router-mode", "round_robin"]
+    arguments += ["--extra-engine-args", json.dumps(engine), "--report-json", str(report)]
+    return [*arguments, *options]
 
 
 def sched_sim(trace: Path) -> list[str]:
@@ -67,10 +67,10 @@ def sched_sim(trace: Path) -> list[str]:
 
 
 def require_peers() -> None:
-    """Find out whether the peers are installed.
+    """Check that the peers are installed.
 
     Raises:
-        InputError: one is not.
+        InputError: one of them is not.
     """
     for command in (_DYNAMO, _SCHED_SIM):
         if not command.exists():

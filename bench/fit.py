@@ -1,4 +1,4 @@
-"""How a cost grows with a size."""
+"""Fits how a cost grows with a size."""
 
 from collections.abc import Sequence
 from math import log
@@ -7,14 +7,14 @@ from sim.core.errors import InputError
 
 
 def exponent(sizes: Sequence[float], costs: Sequence[float]) -> float:
-    """The e of cost = c x size**e that fits best: least squares of the logarithms.
+    """The exponent e of cost = c x size**e, by least squares of the logarithms.
 
     Args:
         sizes: positive, at least two different ones.
         costs: positive, one for each size.
 
     Raises:
-        InputError: fewer than two sizes, or a cost that was too small to measure.
+        InputError: there are fewer than two sizes, or a cost is not above 0.
     """
     if len(set(sizes)) < 2 or min(costs) <= 0:
         raise InputError(f"no exponent can be fitted to costs {list(costs)} of sizes {list(sizes)}")

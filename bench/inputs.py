@@ -1,4 +1,4 @@
-"""The files both sides of a comparison are given: the same requests, the same step times."""
+"""Input files for both sides of a comparison: the same requests and step times."""
 
 import gzip
 import json
@@ -18,22 +18,23 @@ _CHATS_PER_S = 20.0
 
 
 def conversation() -> Path:
-    """The trace as Dynamo reads it, uncompressed."""
+    """Mooncake's conversation trace, uncompressed, as Dynamo needs it."""
     return _write_lines(INPUTS / "conversation.jsonl", trace_rows())
 
 
 def unshared_conversation(first_shared_blocks: int) -> Path:
-    """The trace with the same lengths and times, where prompts share no more than these blocks.
+    """The trace with other block ids: prompts share at most their first blocks.
 
     Args:
-        first_shared_blocks: of 512 tokens from the start of a prompt; 0: nothing is shared.
+        first_shared_blocks: number of first blocks, of 512 tokens, that may be shared; 0: nothing
+            is.
     """
     path = INPUTS / f"conversation-{first_shared_blocks}.jsonl"
     return _write_lines(path, renamed_blocks(trace_rows(), first_shared_blocks))
 
 
 def renamed_blocks(rows: Iterator[Row], first_shared_blocks: int) -> Iterator[Row]:
-    """Blocks behind the first ones get an id that no other prompt has."""
+    """The ids of a prompt with new ids, unique to it, after the first blocks."""
     fresh = count(1_000_000_000)
     for row in rows:
         shared = row["hash_ids"][:first_shared_blocks]
@@ -49,7 +50,7 @@ def trace_rows() -> Iterator[Row]:
 
 
 def chats(folder: Path = INPUTS) -> tuple[Path, Path]:
-    """10,000 short chats that share nothing: a trace of ours, and the same for sched-sim."""
+    """10,000 short chats without shared prefixes: a trace for us, and the same for sched-sim."""
     rows = list(_draw_chats())
     ours = (
         {

@@ -1,4 +1,4 @@
-"""What a figure was measured on."""
+"""Describes the machine that figures are measured on."""
 
 import os
 import platform
@@ -9,7 +9,7 @@ LIBRARIES = ("numpy", "simpy", "pydantic", "pandas")
 
 
 def describe_machine() -> dict[str, str]:
-    """Processor, cores, memory and versions, in words."""
+    """Processor, cores, memory and versions, as text."""
     return {
         "processor": _field(Path("/proc/cpuinfo"), "model name") or platform.processor(),
         "cores": str(os.cpu_count()),
@@ -20,7 +20,7 @@ def describe_machine() -> dict[str, str]:
     }
 
 
-def in_words(machine: dict[str, str]) -> str:
+def machine_line(machine: dict[str, str]) -> str:
     """One line for a page."""
     of_machine = ("processor", "cores", "memory", "system")
     first = (
@@ -37,7 +37,7 @@ def _memory() -> str:
 
 
 def _field(path: Path, name: str) -> str:
-    """The first line `name: value` of a file of the Linux kernel, nothing elsewhere."""
+    """The value of the first line `name: value` in a file of Linux; empty on other systems."""
     if not path.exists():
         return ""
     for line in path.read_text(encoding="utf-8").splitlines():

@@ -1,4 +1,4 @@
-"""What ours and Dynamo's replay wrote about a run, in the same words."""
+"""Outcomes of a run in one form, from what our simulator and Dynamo's replay write."""
 
 import csv
 import json
@@ -7,19 +7,19 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-# Arrival in ms, prompt and output tokens: what both write about a request.
+# Arrival in ms, prompt and output tokens, which both write for each request.
 Key = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a simulator found.
+    """The outcome of a run.
 
     Attributes:
         hit_rate: cached prompt tokens at first admission over prompt tokens.
         mean_ttft_s, p99_ttft_s, mean_tpot_ms: over all requests.
-        makespan_s: to the last token.
-        num_finished: requests.
+        makespan_s: time of the last token.
+        num_finished: finished requests.
     """
 
     hit_rate: float
@@ -31,7 +31,7 @@ class Outcome:
 
 
 def our_outcome(summary: Path) -> Outcome:
-    """From the output of `simulate run --format json`."""
+    """The outcome from the output of `simulate run --format json`."""
     found = json.loads(summary.read_text(encoding="utf-8"))
     return Outcome(
         hit_rate=found["cache_hit_rate_pct"] / 100,
@@ -44,7 +44,7 @@ def our_outcome(summary: Path) -> Outcome:
 
 
 def dynamo_outcome(report: Path) -> Outcome:
-    """From what Dynamo's `--report-json` wrote."""
+    """The outcome from a file that Dynamo's `--report-json` wrote."""
     found = json.loads(report.read_text(encoding="utf-8"))
     return Outcome(
         hit_rate=found["first_admission_prefix_cache_reused_ratio"],
@@ -73,7 +73,7 @@ def our_ttfts_ms(requests: Path) -> dict[Key, float]:
 
 
 def dynamo_ttfts_ms(requests: Path) -> dict[Key, float]:
-    """The same from Dynamo's `--report-jsonl`."""
+    """Time to first token of each request, from Dynamo's `--report-jsonl`."""
     with requests.open(encoding="utf-8") as lines:
         return _unique(
             (
@@ -85,7 +85,7 @@ def dynamo_ttfts_ms(requests: Path) -> dict[Key, float]:
 
 
 def _unique(rows: Iterable[tuple[Key, float]]) -> dict[Key, float]:
-    """Only requests that no other has the key of: neither names requests as the trace does."""
+    """The values whose key occurs once: neither simulator writes the trace's names."""
     listed = list(rows)
     times = Counter(key for key, _ in listed)
     return {key: ttft_ms for key, ttft_ms in listed if times[key] == 1}

@@ -24,7 +24,7 @@ def main() -> None:
 
 
 def replaced(text: str, part: str, content: str, page: Path) -> str:
-    """The text with other content between the two marks of a part.
+    """The text with new content between the two marks of a part.
 
     Raises:
         InputError: a mark is missing.

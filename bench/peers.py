@@ -98,12 +98,12 @@ def _bars(*, million: bool) -> Iterator[Bar]:
 
 
 def table(results: list[Result]) -> str:
-    """Ratios first: how many times as long the peer takes."""
+    """The table of races; the ratio says how many times as long the peer takes."""
     return markdown_table(HEADER, [cells(result) for result in results])
 
 
 def cells(result: Result) -> list[str]:
-    """A row of the table."""
+    """One row of the table."""
     contenders = (result.compiled, result.pure, result.theirs)
     return [
         result.work,

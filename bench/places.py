@@ -1,4 +1,4 @@
-"""Where the benchmarks find and put things, all below the repository's root."""
+"""Folders of the benchmarks, all below the repository's root."""
 
 from pathlib import Path
 

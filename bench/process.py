@@ -1,4 +1,4 @@
-"""A command's wall time and peak memory, on one core."""
+"""Measures a command's wall time and peak memory, on one core."""
 
 import os
 import subprocess
@@ -14,12 +14,12 @@ _LAST_CHARACTERS = 600
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a process took.
+    """What a process used.
 
     Attributes:
-        wall_s: from its start to its end.
-        cpu_s: of all its threads and children.
-        peak_mib: most resident memory.
+        wall_s: wall time from start to end.
+        cpu_s: processor time of all its threads and children.
+        peak_mib: peak resident memory.
     """
 
     wall_s: float
@@ -28,19 +28,19 @@ class Usage:
 
 
 def use_one_core() -> None:
-    """Keep this process, and all it starts, on its last core: the first has the interrupts."""
+    """Bind this process and all it starts to its last core, as the first handles interrupts."""
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
 
 
 def measure(command: Sequence[str], log: Path) -> Usage:
-    """Run a command to its end, its output in `log`, its complaints beside it in `*.err`.
+    """Run a command to its end; its stdout goes to `log`, its stderr to `*.err` beside it.
 
-    A child's peak memory is at least what its parent held when it was started, so callers have to
-    be small.
+    A child's peak memory counts what its parent had when it started the child, so callers must be
+    small.
 
     Raises:
-        InputError: it cannot be run, or it fails.
+        InputError: the command cannot be run, or fails.
     """
     complaints = log.with_suffix(".err")
     with log.open("wb") as output, complaints.open("wb") as errors:

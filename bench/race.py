@@ -1,4 +1,4 @@
-"""Ours and a peer, one after the other, several times."""
+"""Runs our simulator and a peer by turns, several times."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,10 +13,10 @@ from sim.core.errors import InvariantError
 
 @dataclass(frozen=True, slots=True)
 class Runs:
-    """The same command several times.
+    """Several runs of one command.
 
     Attributes:
-        wall_s, cpu_s, peak_mib: of each run, see Usage.
+        wall_s, cpu_s, peak_mib: of each run; see `Usage`.
     """
 
     wall_s: list[float]
@@ -34,13 +34,13 @@ class Runs:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A bar's outcome.
+    """The outcome of a race.
 
     Attributes:
-        work, num_requests, peer: of the bar.
+        work, num_requests, peer: as in the race's `Bar`.
         pure: our runs, in pure Python.
-        compiled: our runs with the compiled build, None if it is not there.
-        theirs: the peer's, None if nobody else ran.
+        compiled: our runs with the compiled build; None if there is none.
+        theirs: the peer's runs; None without a peer.
     """
 
     work: str
@@ -51,16 +51,16 @@ class Result:
     theirs: Runs | None
 
     def min_ratio(self, ours: Runs | None) -> float | None:
-        """The peer's shortest wall time over that of ours; above 1 we are faster."""
+        """The peer's shortest wall time over ours; above 1 we are faster."""
         return min(self.theirs.wall_s) / min(ours.wall_s) if self.theirs and ours else None
 
     def median_ratio(self, ours: Runs | None) -> float | None:
-        """The same of the medians."""
+        """The peer's median wall time over ours."""
         return median(self.theirs.wall_s) / median(ours.wall_s) if self.theirs and ours else None
 
 
 def race(bar: Bar, *, rounds: int, folder: Path) -> Result:
-    """Run both by turns, after one run each that does not count: files and bytecode get warm.
+    """Run both by turns, each after a first run that is not counted and fills caches.
 
     Raises:
         InputError: a command fails.
@@ -74,7 +74,7 @@ def race(bar: Bar, *, rounds: int, folder: Path) -> Result:
 
 
 def run_once(bar: Bar, *, folder: Path) -> Result:
-    """A single run each, of what takes minutes.
+    """Run each once, for work that takes minutes.
 
     Raises:
         InputError: a command fails.
@@ -83,7 +83,7 @@ def run_once(bar: Bar, *, folder: Path) -> Result:
 
 
 def _commands(bar: Bar) -> tuple[list[str], list[str], list[str]]:
-    """Ours in pure Python, ours compiled, the peer's; empty if there is none."""
+    """Our command in pure Python, our compiled one, the peer's; empty where there is none."""
     return bar.ours, compiled(bar.ours), list(bar.theirs)
 
 

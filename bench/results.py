@@ -1,21 +1,21 @@
-"""Results as JSON in out/bench, and all of them together as Markdown tables."""
+"""Stores results as JSON in out/bench, and writes all of them as Markdown tables."""
 
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.machine import describe_machine, in_words
+from bench.machine import describe_machine, machine_line
 from bench.places import OUT
 from sim.core.atomic import atomic_path
 
 TABLES = "performance-tables.md"
-# In the order of the page; each tool writes one of them.
+# In the order of the page; each is written by one tool.
 PARTS = ("peers", "scaling", "agreement")
 
 
 def save(part: str, tables: Sequence[str], figures: object, *, folder: Path = OUT) -> Path:
-    """Write a tool's figures and tables, and the page of all tables there are; return the page.
+    """Write a tool's figures and tables, and a page of all tables; returns the page's path.
 
     Raises:
         InputError: a file cannot be written.
@@ -30,14 +30,14 @@ def save(part: str, tables: Sequence[str], figures: object, *, folder: Path = OU
 
 
 def sections(parts: Iterable[str], folder: Path) -> Iterable[str]:
-    """The tables of those parts that were measured, after a line on the machine."""
+    """The tables of the parts that were measured, each after a line about the machine."""
     last_machine = ""
     for part in parts:
         path = folder / f"{part}.json"
         if not path.exists():
             continue
         content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        machine = in_words(content["machine"])
+        machine = machine_line(content["machine"])
         if machine != last_machine:
             yield f"Measured on: {machine}."
             last_machine = machine

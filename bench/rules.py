@@ -1,9 +1,9 @@
-"""Where Dynamo's SGLang engine decides otherwise than SGLang: rules taken away in turn."""
+"""Where Dynamo's SGLang engine decides otherwise than SGLang: removes one rule after another."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-# More than any prompt, and all that may wait together.
+# More tokens than all prompts that may wait together.
 _UNSPLIT = 1_024_000
 _NO_OVERLAP = "scheduler.disable_overlap_schedule=true"
 _DECODE_FIRST = "scheduler.decode_first=true"
@@ -19,24 +19,24 @@ class Comparison:
     """One run of each simulator on the same requests.
 
     Attributes:
-        words: what it is, for the table.
+        label: its name in the table.
         ours: overrides of scenarios/agreement.yaml.
         theirs: settings of Dynamo's SGLang engine.
-        shared_blocks: prompts share no more than their first blocks of 512 tokens; None: as they
-            are.
+        shared_blocks: prompts share at most this number of first blocks of 512 tokens; None: as in
+            the trace.
     """
 
-    words: str
+    label: str
     ours: tuple[str, ...] = ()
     theirs: Mapping[str, object] = field(default_factory=dict)
     shared_blocks: int | None = None
 
 
 def comparisons() -> list[Comparison]:
-    """From the simulators as they are to the same rules, each on top of the one before.
+    """From the default rules of both to the same rules; each adds to the one before.
 
-    Two are apart. The second shows what the first 8,192 tokens of prompts alone are good for, the
-    last what splitting prompts does where no cache is.
+    Two do not: the second one keeps only the first 8,192 tokens of prompts shared, and the last one
+    splits prompts without a cache.
     """
     passes = (_NO_OVERLAP, _DECODE_FIRST)
     unsplit = (*passes, *_UNSPLIT_OURS)

@@ -1,4 +1,4 @@
-"""How cost grows with size, and the exponents: `python -m bench.scaling`."""
+"""Measures how cost grows with size, as exponents: `python -m bench.scaling`."""
 
 import argparse
 import gc
@@ -19,12 +19,12 @@ from sim.scenario.load import load_scenario_text
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """What was found for an axis.
+    """What was measured for a size that is varied.
 
     Attributes:
-        name, cost, goal: of the axis.
-        sizes: what was measured.
-        costs: for each size, in the unit that `cost` names.
+        name, cost, goal: as in its `Axis`.
+        sizes: the values that were measured.
+        costs: one for each size, in the unit that `cost` names.
         exponent: of cost against size.
     """
 
@@ -73,7 +73,7 @@ def _run(repeats: int, only: str) -> None:
 
 
 def measure_growth(axis: Axis, repeats: int) -> Growth:
-    """Measure every size.
+    """Measure the cost at every value.
 
     Raises:
         InputError: a cost is too small to measure.
@@ -92,7 +92,7 @@ def _cost_s(axis: Axis, size: int, repeats: int) -> float:
 
 
 def least_cpu_s(scenario: str, repeats: int) -> float:
-    """The least processor time of building and simulating a scenario.
+    """The least processor time of several builds and simulations of a scenario.
 
     Raises:
         InputError: the scenario is wrong.
@@ -108,7 +108,7 @@ def least_cpu_s(scenario: str, repeats: int) -> float:
 
 
 def cells(growth: Growth) -> list[str]:
-    """A row of the table."""
+    """One row of the table."""
     return [
         growth.name,
         ", ".join(f"{size:,}" for size in growth.sizes),

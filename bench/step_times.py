@@ -1,6 +1,6 @@
-"""Linear step times as a table that Dynamo's replay interpolates: `python -m bench.step_times`.
+"""Writes linear step times as a table for Dynamo's replay: `python -m bench.step_times`.
 
-A process of its own, because numpy would make its caller larger than some of what that measures.
+It is a process of its own, as numpy would make its caller larger than processes that it measures.
 """
 
 import argparse
@@ -14,16 +14,17 @@ from sim.core.atomic import atomic_path
 Float64 = NDArray[np.float64]
 
 _MOST_TOKENS = 1e7
-# 1 / x between two points 4 % apart is off by 2 in 10,000 at most.
+# Linear interpolation of 1 / x between points 4 % apart is at most 0.02 % off.
 _CONTEXT_POINTS = 400
 
 
 def step_time_table(
     *, step_s: float, prefill_token_s: float, decode_row_s: float, context_token_s: float
 ) -> dict[str, Float64]:
-    """Milliseconds over new tokens, and over context tokens and mean context of decode rows.
+    """Times in ms: of prefill over new tokens, of decode over context and mean context.
 
-    Prefill steps have no context there; decode rows are context tokens over mean context.
+    A prefill has no context in such tables. The number of decode rows is the context over the mean
+    context.
     """
     new = np.array([0.0, _MOST_TOKENS])
     context = np.array([0.0, _MOST_TOKENS])

@@ -1,4 +1,4 @@
-"""Requests that arrive when they did in a run that is over."""
+"""A workload of requests that arrive when they arrived in a recorded run."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -8,9 +8,9 @@ from sim.workload.workload import ScriptedRequest, Turn
 
 @dataclass(frozen=True, slots=True)
 class ArrivedWorkload:
-    """Requests at their times of arrival in that run, in its order.
+    """Requests in order of arrival, at the times of a recorded run.
 
-    Closed-loop clients are gone: when they sent their requests is known.
+    It has no closed-loop clients: the times at which they sent are known.
     """
 
     requests: tuple[ScriptedRequest, ...]

@@ -6,12 +6,12 @@ from typing import Any
 
 from calibrate.rebuild import RebuiltRun
 
-# What a setting under comparison is: everything else makes up the load.
+# Keys of a scenario that say how it is served; all other keys say what the load is.
 _NOT_THE_LOAD = ("name", "latency", "scheduler", "slo")
 
 
 def repeats(runs: Sequence[RebuiltRun]) -> list[list[RebuiltRun]]:
-    """Runs of equal scenarios, in order of first appearance."""
+    """Groups of runs with equal scenarios, in the order of their first runs."""
     groups: dict[str, list[RebuiltRun]] = {}
     for run in runs:
         groups.setdefault(run.scenario_hash, []).append(run)
@@ -19,7 +19,7 @@ def repeats(runs: Sequence[RebuiltRun]) -> list[list[RebuiltRun]]:
 
 
 def labels(scenarios: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A name for each scenario; those of one name are told apart by the keys that differ."""
+    """A name for each scenario; scenarios of one name get the keys that differ appended."""
     namesakes: dict[str, list[dict[str, str]]] = {}
     for scenario in scenarios:
         namesakes.setdefault(scenario["name"], []).append(_flat(scenario))
@@ -30,7 +30,7 @@ def labels(scenarios: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def same_load(scenarios: Sequence[Mapping[str, Any]]) -> list[list[int]]:
-    """Numbers of the scenarios that serve the same traffic with other settings, two or more."""
+    """Groups of two or more scenarios, by index, that serve the same traffic in different ways."""
     groups: dict[str, list[int]] = {}
     for number, scenario in enumerate(scenarios):
         load = {key: value for key, value in scenario.items() if key not in _NOT_THE_LOAD}
@@ -49,7 +49,7 @@ def _differing(scenario: Mapping[str, str], namesakes: Sequence[Mapping[str, str
 
 
 def _flat(value: object, path: str = "") -> dict[str, str]:
-    """Every leaf by its key path, as JSON."""
+    """Every value by its key path, as JSON."""
     if not isinstance(value, Mapping):
         return {path: value if isinstance(value, str) else json.dumps(value)}
     found: dict[str, str] = {}

@@ -1,23 +1,15 @@
-"""The `calibrate` command line. Commands import what they need when they run: help is quick."""
+"""The `calibrate` command line. Imports wait until a command runs, so that --help is quick."""
 
 import sys
 from collections.abc import Sequence
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from sim.command_line import new_app, run_app
+from sim.command_line import OutputFormat, new_app, run_app
 
 app = new_app("From measured runs to latency profiles, and how far to trust them.")
-
-
-class Format(StrEnum):
-    """How results are printed."""
-
-    TABLE = "table"
-    JSON = "json"
 
 
 Scenario = Annotated[
@@ -122,7 +114,9 @@ def validate_command(
     out: Annotated[
         Path | None, typer.Option(help="write validation.json and pictures there")
     ] = None,
-    format_: Annotated[Format, typer.Option("--format", help="of the results")] = Format.TABLE,
+    format_: Annotated[
+        OutputFormat, typer.Option("--format", help="of the results")
+    ] = OutputFormat.TABLE,
     base_dir: Annotated[
         Path | None,
         typer.Option(
@@ -172,7 +166,7 @@ def validate_command(
             selection=Selection(first=first, skip=skip),
             measured_arrivals=measured_arrivals,
         )
-        as_json = format_ is Format.JSON
+        as_json = format_ is OutputFormat.JSON
         validate_measured(measured, timeseries=timeseries, directory=out, as_json=as_json)
         return
     beside = {"--timeseries": timeseries, "--first": first, "--skip": skip, "--set": set_}
@@ -187,7 +181,7 @@ def validate_command(
         directory=out,
         base_dir=base_dir,
         any_fingerprint=any_fingerprint,
-        as_json=format_ is Format.JSON,
+        as_json=format_ is OutputFormat.JSON,
     )
     if not agrees:
         raise typer.Exit(code=1)

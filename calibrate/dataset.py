@@ -9,17 +9,18 @@ from typing import Any, NamedTuple
 from calibrate.fingerprints import first_difference
 from sim.core.batch import ForwardMode
 from sim.core.errors import InputError
+from sim.families import DEFAULT_FAMILY, FAMILIES
 from sim.latency.features import StepFeatures, line_features
-from sim.latency.profile_format import Scheduling, Source
+from sim.latency.profile.format import Scheduling, Source
 from sim.runlog.run_log_file import RecordedRun, read_run_log
 
 Line = Mapping[str, Any]
 
 _POINT_HOST_PARTS = ("plan_ns", "launch_ns", "read_back_ns")
 _STEP_HOST_PARTS = ("schedule_ns", *_POINT_HOST_PARTS)
-# Some 73 years, and exact as a double.
+# 73 years; exact as a double.
 _MOST_NS = 2**61
-# Decode steps whose mean contexts differ by less than this much count as one composition.
+# Decode steps whose mean contexts differ by less than this share count as one composition.
 _LIKENESS = 0.05
 
 
@@ -28,11 +29,12 @@ class Sample(NamedTuple):
 
     Attributes:
         step: its features.
-        graph: rows of the decode graph it went through; 0: eager.
-        device_ns: how long the device was at it.
-        host_ns: host time of its own, see `host_work_ns`; None if unknown.
-        scheduling: how its host time came about: normal, overlap or not measured.
-        max_decode_context: longest context among its decode rows, None if unknown.
+        graph: rows of the decode graph that ran it; 0: it ran eagerly.
+        device_ns: how long the device worked on it.
+        host_ns: its own host time, see `host_work_ns`; None: not known.
+        scheduling: under which scheduling the host time was measured: normal, overlap or not
+            measured.
+        max_decode_context: longest context of its decode rows; None: not known.
     """
 
     step: StepFeatures
@@ -43,7 +45,7 @@ class Sample(NamedTuple):
     max_decode_context: int | None
 
     def composition(self) -> tuple[float, ...]:
-        """The same for samples so alike that one of them gives the other away."""
+        """A key, equal for samples so similar that a fit to one has in effect seen the other."""
         step = self.step
         if step.mode is not ForwardMode.DECODE:
             return step.mode, *step.totals
@@ -53,13 +55,13 @@ class Sample(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """All samples of some logs of one and the same device, libraries and model.
+    """All samples of logs from one device with one set of libraries and one model.
 
     Attributes:
-        fingerprint: what the logs agree on.
+        fingerprint: device, libraries and model, the same in all logs.
         sources: the logs.
-        samples: by mode, in the logs' order; only modes that occur.
-        graph_sizes: rows of the decode graphs, rising.
+        samples: by mode, in the order of the logs; only modes that occur.
+        graph_sizes: rows of the decode graphs, ascending.
     """
 
     fingerprint: Mapping[str, Any]
@@ -69,11 +71,11 @@ class Dataset:
 
 
 def load_dataset(paths: Sequence[Path]) -> Dataset:
-    """Read run logs and take out everything that can be fitted.
+    """Read run logs and collect everything that can be fitted.
 
     Raises:
-        InputError: an unreadable log, a time that is none, nothing measured at all, or logs of
-            different fingerprints.
+        InputError: a log cannot be read, a time is no number, nothing was measured, or the logs are
+            of different devices, libraries or models.
     """
     logs = [read_run_log(path) for path in paths]
     for log in logs[1:]:
@@ -131,23 +133,22 @@ def _samples(log: RecordedRun) -> Iterator[Sample]:
 
 
 def _overlaps(scheduler: Mapping[str, Any]) -> bool:
-    """Whether the settings in a log say that steps were decided while others ran."""
-    if scheduler.get("family") == "vllm":
-        return bool(scheduler.get("async_scheduling"))
-    return not scheduler.get("disable_overlap_schedule", False)
+    """Whether a log's settings overlap scheduling: a step is decided while the one before runs."""
+    family = FAMILIES.get(str(scheduler.get("family")), FAMILIES[DEFAULT_FAMILY])
+    return family.overlaps(scheduler)
 
 
 def device_work_ns(step: Line) -> float:
-    """How long the device was at a real run's step."""
+    """How long the device worked on a step of a real run."""
     return float(step["t_end_ns"] - step["t_start_ns"])
 
 
 def host_work_ns(step: Line, *, overlaps: bool) -> float:
-    """Host time of a real run's step that goes by before the device can begin with it.
+    """Host time of a real run's step before the device can begin with it.
 
-    Under overlap `host_ns` begins with the launch of the step before, an eager one of which the
-    device's work on that step hides. What is the step's own is in the parts; a graph's launch
-    counts, as the device waits for it.
+    With overlap, `host_ns` begins with the launch of the step before. If that launch was eager, the
+    device's work on that step hides it. So the sum of the step's own parts is taken. The launch of
+    a graph is one of them, as the device waits for it.
     """
     if not overlaps or any(part not in step for part in _STEP_HOST_PARTS):
         return float(step["host_ns"])
@@ -155,7 +156,7 @@ def host_work_ns(step: Line, *, overlaps: bool) -> float:
 
 
 def _sum_of_parts(line: Line, parts: Sequence[str]) -> float:
-    """An eager launch is none of them: it runs beside the device's work."""
+    """The sum of the parts, without an eager launch, which runs beside the device's work."""
     is_graph = bool(line.get("padded_rows"))
     return float(sum(line[part] for part in parts if is_graph or part != "launch_ns"))
 
@@ -169,9 +170,9 @@ def _sample(
         raise InputError(f"{where}: mode, prefill, n_decode or ctx: not those of a step") from None
     totals = step.totals
     if any(type(number) is not int for number in totals) or min(totals) < 0:
-        raise InputError(f"{where}: prefill, n_decode, ctx: must be whole numbers from 0 on")
+        raise InputError(f"{where}: prefill, n_decode, ctx: must be whole numbers of at least 0")
     if (step.num_prefill_rows, step.num_decode_rows) == (0, 0):
-        raise InputError(f"{where}: prefill, n_decode: a step has rows")
+        raise InputError(f"{where}: prefill, n_decode: a step must have rows")
     return Sample(
         step=step,
         graph=line.get("padded_rows") or 0,

@@ -1,4 +1,4 @@
-"""How wrong predictions are on what was held out, and what might explain the rest."""
+"""Errors of predictions for held-out samples, and what might explain what is left."""
 
 from collections.abc import Callable, Sequence
 
@@ -8,10 +8,10 @@ from numpy.typing import NDArray
 from calibrate.dataset import Sample
 from calibrate.fit_terms import are_outliers, rounded
 from calibrate.folds import held_out, part
-from sim.latency.profile_format import Errors, Spread
+from sim.latency.profile.format import Errors, Spread
 
 Float64 = NDArray[np.float64]
-# Fits some samples, then predicts others; shape [number of the others].
+# Fits the first samples and predicts the second ones; shape [number of the second].
 FitAndPredict = Callable[[Sequence[Sample], Sequence[Sample]], Float64]
 
 _DIGITS = 4
@@ -20,7 +20,7 @@ _DIGITS = 4
 def predict_held_out(
     samples: Sequence[Sample], fit_and_predict: FitAndPredict, *, num_folds: int, seed: int
 ) -> Float64:
-    """Every sample predicted by a fit that has not seen it; shape [num_samples]."""
+    """Predictions for all samples, each by a fit without that sample; shape [num_samples]."""
     predicted = np.zeros(len(samples))
     for mask in held_out(samples, num_folds, seed):
         predicted[mask] = fit_and_predict(part(samples, ~mask), part(samples, mask))
@@ -28,7 +28,7 @@ def predict_held_out(
 
 
 def errors_of(measured: Float64, predicted: Float64, *, least_ns: float = 1.0) -> Errors:
-    """Errors in percent of what was measured, which counts as at least `least_ns`."""
+    """Errors in percent of the measured times, of which each counts as at least `least_ns`."""
     relative = (predicted - measured) / np.maximum(measured, least_ns)
     sizes_pct = 100 * np.abs(relative)
     p50, p95 = np.percentile(sizes_pct, [50, 95])
@@ -45,10 +45,10 @@ def errors_of(measured: Float64, predicted: Float64, *, least_ns: float = 1.0) -
 
 
 def decode_spread(samples: Sequence[Sample], predicted: Float64) -> Spread | None:
-    """Does the longest decode context over the mean one go with what the fit leaves over?
+    """How much of the residuals the ratio of longest to mean decode context explains.
 
     Returns:
-        None where too little is known: fewer than three samples, or no spread at all.
+        None if that cannot be told: fewer than three samples, or all ratios equal.
     """
     spreads, residuals = [], []
     for sample, predicted_ns in zip(samples, predicted, strict=True):

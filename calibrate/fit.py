@@ -9,24 +9,24 @@ from calibrate.folds import num_compositions
 from calibrate.host_model import fit_host
 from sim.core.batch import ForwardMode
 from sim.core.errors import InputError
-from sim.latency.profile_format import MODE_NAMES, LatencyProfile
-from sim.latency.profile_terms import MODE_TERMS
+from sim.latency.profile.format import MODE_NAMES, LatencyProfile
+from sim.latency.profile.terms import MODE_TERMS
 
 
 def fit_profile(
     dataset: Dataset, *, name: str, label: str = "", num_folds: int = 5, seed: int = 0
 ) -> LatencyProfile:
-    """Fit every mode the dataset knows, and its host times. The same input, the same profile.
+    """Fit every mode of the dataset, and host times. Equal input gives an equal profile.
 
     Args:
         dataset: measured steps and points.
-        name: how messages call the profile.
-        label: what a reader should know about it, in a few words.
-        num_folds: the errors are those of fits that each left out one such part.
-        seed: draws the parts.
+        name: the profile's name in messages.
+        label: a short description of it.
+        num_folds: number of parts; errors are those of fits that left out one part each.
+        seed: of drawing the parts.
 
     Raises:
-        InputError: too few different points of a mode, or a mode whose host time is unknown.
+        InputError: a mode has too few different points, or its host time is not known.
     """
     _check_enough(dataset.samples, num_folds)
     fits = {
@@ -56,7 +56,8 @@ def fit_profile(
 
 def _check_enough(samples: Mapping[ForwardMode, Sequence[Sample]], num_folds: int) -> None:
     for mode, of_mode in samples.items():
-        # Terms cannot be told apart by fewer points than twice their number, with a part left out.
+        # With one part left out, there must be twice as many points as terms to tell the terms
+        # apart.
         needed = max(2 * len(MODE_TERMS[mode].device), 2 * num_folds)
         found = num_compositions(of_mode)
         if found < needed:

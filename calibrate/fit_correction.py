@@ -1,4 +1,4 @@
-"""The table of factors on what the terms give: smooth, and only as far as the data say so."""
+"""The table of factors that corrects the sum of the terms: smooth, and 1 without data."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -8,17 +8,17 @@ from numpy.typing import NDArray
 
 from calibrate.dataset import Sample
 from calibrate.fit_terms import huber_weights, rounded, values_of
-from sim.latency.profile_format import Axis, Correction
+from sim.latency.profile.format import Axis, Correction
 
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
 
-# So many different values are a grid that somebody chose; more are what a run came across.
+# Up to this many different values are a chosen grid; more come from a run.
 _MOST_OF_A_GRID = 24
 _KNOTS_OF_A_RUN = 12
 _KNOT_DIGITS = 3
 _NUM_ROUNDS = 3
-# What no measurement says anything about stays at a factor of 1.
+# How strongly factors are drawn to 1: enough to set those that no measurement is near.
 _TO_ONE = 1e-4
 _LEAST_FACTOR, _MOST_FACTOR = 0.1, 10.0
 
@@ -36,7 +36,7 @@ class Grid(NamedTuple):
 
 
 def choose_grid(samples: Sequence[Sample], quantities: tuple[str, str]) -> Grid:
-    """The values that were measured; where they are many, some of them, evenly spread."""
+    """Knots at the measured values; if these are many, at some of them, evenly spread."""
     first, second = (_knots(values_of(name, samples)) for name in quantities)
     return Grid(quantities, first, second)
 
@@ -44,14 +44,13 @@ def choose_grid(samples: Sequence[Sample], quantities: tuple[str, str]) -> Grid:
 def fit_correction(
     grid: Grid, samples: Sequence[Sample], ratios: Float64, *, stiffness: float
 ) -> Correction:
-    """Factors that bring the ratios measured / predicted to 1.
+    """Fit factors to the ratios measured / predicted.
 
     Args:
-        grid: where the factors are.
+        grid: the knots of the table.
         samples: what ran.
-        ratios: measured over what the terms give; shape [num_samples].
-        stiffness: how hard neighbouring factors are held together, against what the samples
-            between them say.
+        ratios: measured over predicted by the terms; shape [num_samples].
+        stiffness: weight of equal neighbouring factors against the samples between them.
     """
     corners, shares = place(grid, samples)
     per_knot = len(samples) / grid.size
@@ -72,7 +71,7 @@ def fit_correction(
 
 
 def evaluate_correction(correction: Correction, grid: Grid, samples: Sequence[Sample]) -> Float64:
-    """The factor of every sample; shape [num_samples]."""
+    """The table's factor for every sample; shape [num_samples]."""
     corners, shares = place(grid, samples)
     factors: Float64 = np.array(correction.factors).ravel()
     result: Float64 = (factors[corners] * shares).sum(axis=1)
@@ -80,7 +79,7 @@ def evaluate_correction(correction: Correction, grid: Grid, samples: Sequence[Sa
 
 
 def place(grid: Grid, samples: Sequence[Sample]) -> tuple[Int64, Float64]:
-    """The four knots around each sample, and how much each of them counts; both [n, 4]."""
+    """The four knots around each sample, and their weights; both of shape [num_samples, 4]."""
     low_a, high_a, share_a = _between(grid.first, values_of(grid.quantities[0], samples))
     low_b, high_b, share_b = _between(grid.second, values_of(grid.quantities[1], samples))
     width = len(grid.second)
@@ -92,7 +91,7 @@ def place(grid: Grid, samples: Sequence[Sample]) -> tuple[Int64, Float64]:
 
 
 def _between(knots: Float64, values: Float64) -> tuple[Int64, Int64, Float64]:
-    """The knots around each value and the share of the upper one; held at the edges."""
+    """The knots around each value, and the upper one's weight; outside, those of the edge."""
     if len(knots) == 1:
         zeros = np.zeros(len(values), dtype=np.int64)
         return zeros, zeros, np.zeros(len(values))

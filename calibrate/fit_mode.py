@@ -1,4 +1,4 @@
-"""Device time of one mode: terms, and a correction as stiff as held-out samples want it."""
+"""Fits the device time of one mode: terms, and a correction whose stiffness is validated."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -12,16 +12,16 @@ from calibrate.fit_correction import choose_grid, evaluate_correction, fit_corre
 from calibrate.fit_terms import evaluate, fit_terms, rounded, values_of
 from calibrate.folds import held_out, num_compositions, part
 from sim.core.batch import ForwardMode
-from sim.latency.profile_format import DeviceModel, Range, Term
-from sim.latency.profile_mode import ModeTime
-from sim.latency.profile_terms import MODE_TERMS, graph_rows
+from sim.latency.profile.format import DeviceModel, Range, Term
+from sim.latency.profile.mode_time import ModeTime
+from sim.latency.profile.terms import MODE_TERMS, graph_rows
 
 Float64 = NDArray[np.float64]
 
-# From bending to every sample to nearly flat; without a table if none of them helps.
+# From a table that follows every sample to a nearly flat one. If none helps, there is no table.
 _STIFFNESS = (0.01, 0.1, 1.0)
 _INNER_FOLDS = 4
-# A table has to earn its place.
+# A table is kept only if it reduces the errors to this share or less.
 _WORTH_IT = 0.98
 _FEWEST_FOR_TABLE = 24
 
@@ -30,8 +30,8 @@ class ModeFit(NamedTuple):
     """A fitted mode.
 
     Attributes:
-        model: goes into the profile.
-        held_out_ns: every sample predicted without having been seen; shape [num_samples].
+        model: the part of the profile.
+        held_out_ns: predictions by fits without the sample; shape [num_samples].
     """
 
     model: DeviceModel
@@ -41,9 +41,9 @@ class ModeFit(NamedTuple):
 def fit_mode(
     samples: Sequence[Sample], graph_sizes: Sequence[int], *, num_folds: int, seed: int
 ) -> ModeFit:
-    """Fit all samples of one mode, and find out how wrong such a fit is.
+    """Fit all samples of one mode, and measure the errors of such a fit.
 
-    The errors are those of a fit repeated, with all its choices, without the samples judged.
+    For the errors the fit is repeated, with all its choices, without the samples it predicts.
     """
     mode = samples[0].step.mode
 
@@ -59,7 +59,7 @@ def fit_mode(
 
 
 def predict(model: DeviceModel, samples: Sequence[Sample], graph_sizes: Sequence[int]) -> Float64:
-    """What the simulator will take for these steps; shape [num_samples]."""
+    """The times that the simulator will predict for these samples; shape [num_samples]."""
     time = ModeTime(model)
     steps = (sample.step for sample in samples)
     return np.array(
@@ -90,7 +90,7 @@ def _terms(mode: ForwardMode, samples: Sequence[Sample]) -> tuple[Term, ...]:
 
 
 def _choose_stiffness(mode: ForwardMode, samples: Sequence[Sample], seed: int) -> float | None:
-    """The stiffness whose table is least wrong on samples it has not seen; None: no table."""
+    """The stiffness whose table predicts held-out samples best; None: no table does better."""
     if num_compositions(samples) < _FEWEST_FOR_TABLE:
         return None
     wrong: dict[float | None, float] = dict.fromkeys((None, *_STIFFNESS), 0.0)

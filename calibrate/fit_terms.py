@@ -1,4 +1,4 @@
-"""Non-negative sums of terms, fitted to relative errors and not led astray by outliers."""
+"""Fits sums of terms with coefficients of at least 0, by relative errors, robust to outliers."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -8,33 +8,33 @@ from numpy.typing import NDArray
 from scipy.optimize import nnls
 
 from calibrate.dataset import Sample
-from sim.latency.profile_format import Term
-from sim.latency.profile_terms import QUANTITIES
+from sim.latency.profile.format import Term
+from sim.latency.profile.terms import QUANTITIES
 
 Float64 = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
-# Residuals beyond this many standard deviations pull no harder than at it (Huber).
+# Residuals beyond this many standard deviations get a smaller weight (Huber).
 _HUBER = 2.5
 _NUM_ROUNDS = 5
 # Standard deviations of a normal distribution in one median absolute deviation.
 _SIGMAS_PER_MAD = 1.4826
 _SMALLEST_SIGMA = 1e-6
 _NUM_KNEES = 20
-# A term that never makes up more of a step than this is left out.
+# A term that is never more than this share of a step is left out.
 _NEGLIGIBLE = 5e-3
 _OUTLIER_SIGMAS = 4 * _HUBER
 
 
 class TermKey(NamedTuple):
-    """Which term: a quantity's name, and the knee it counts from."""
+    """A term: a quantity's name, and the knee above which it counts."""
 
     name: str
     knee: float = 0.0
 
 
 def values_of(name: str, samples: Sequence[Sample]) -> Float64:
-    """A quantity of every sample; shape [num_samples]."""
+    """The values of a quantity; shape [num_samples]."""
     read = QUANTITIES[name].read
     return np.array([read(sample.step, sample.graph) for sample in samples], dtype=np.float64)
 
@@ -49,15 +49,16 @@ def fit_terms(
 ) -> tuple[Term, ...]:
     """Fit coefficients of at least 0 that make the relative residuals small.
 
-    The weights are 1 / predicted rather than 1 / measured, found by iteration: dividing by what
-    was measured favours what was measured too short.
+    Errors are taken relative to predicted times, which needs iteration. Relative to measured times,
+    those that were measured too short would count most.
 
     Args:
         samples: what ran.
-        target_ns: how long it took; shape [num_samples].
-        names: quantities to make terms of.
-        knee: the quantity that may also count from a knee on; its knees are spread over its range.
-        least_ns: times are taken as at least this long when errors are weighed.
+        target_ns: measured times; shape [num_samples].
+        names: quantities that may be terms.
+        knee: the quantity that may also be a term with a knee; knees over its whole range are
+            tried.
+        least_ns: shorter times count as this long when errors are made relative.
     """
     keys = [TermKey(name) for name in names]
     columns = {name: values_of(name, samples) for name in names}
@@ -79,7 +80,7 @@ def fit_terms(
 
 
 def evaluate(terms: Sequence[Term], samples: Sequence[Sample]) -> Float64:
-    """What the terms give for each sample; shape [num_samples]."""
+    """The sum of the terms for each sample; shape [num_samples]."""
     total = np.zeros(len(samples))
     for term in terms:
         values = values_of(term.term, samples)
@@ -88,18 +89,18 @@ def evaluate(terms: Sequence[Term], samples: Sequence[Sample]) -> Float64:
 
 
 def huber_weights(residuals: Float64) -> Float64:
-    """1 within the bulk of the residuals, falling as 1 / distance beyond it."""
+    """Huber's weights: 1 for most residuals, and falling as 1 / size for larger ones."""
     far = np.abs(residuals) / (_HUBER * _sigma(residuals))
     return 1 / np.maximum(far, 1)
 
 
 def are_outliers(residuals: Float64) -> Bools:
-    """Which residuals are so far out that they have lost three quarters of their pull or more."""
+    """Whether each residual is so large that its weight is a quarter or less."""
     return np.abs(residuals) > _OUTLIER_SIGMAS * _sigma(residuals)
 
 
 def rounded(value: float) -> float:
-    """Nine digits: far more than are known, and no noise of the arithmetic in the file."""
+    """Rounded to nine digits: more than are certain, but without the noise of the arithmetic."""
     return float(f"{value:.9g}")
 
 
@@ -108,7 +109,7 @@ def _sigma(residuals: Float64) -> float:
 
 
 def _knees(values: Float64) -> list[float]:
-    """Possible knees, evenly spread over the logarithm of the range, its ends left out."""
+    """Knees to try, evenly spread over the logarithm of the range, without its ends."""
     low, high = max(values.min(), 1.0), values.max()
     if high < 2 * low:
         return []
@@ -117,7 +118,7 @@ def _knees(values: Float64) -> list[float]:
 
 
 def _distinct(keys: list[TermKey], columns: dict[str, Float64]) -> tuple[list[TermKey], Float64]:
-    """Drop terms that are always 0, or the same as one before up to a factor."""
+    """Drop terms that are always 0, or proportional to an earlier one."""
     kept: list[TermKey] = []
     matrix: list[Float64] = []
     directions: list[Float64] = []
@@ -150,7 +151,7 @@ def _weighted(matrix: Float64, target_ns: Float64, weights: Float64) -> Float64:
     """Weighted least squares with coefficients of at least 0."""
     columns = matrix * weights[:, None]
     lengths = np.linalg.norm(columns, axis=0)
-    # Tall and thin: the triangle of its QR decomposition says the same with few rows.
+    # The matrix has many rows: the triangle of its QR decomposition has the same solution.
     stacked = np.column_stack([columns / lengths, target_ns * weights])
     triangle: Float64 = np.asarray(np.linalg.qr(stacked, mode="r"))
     solution, _ = nnls(triangle[:, :-1], triangle[:, -1], maxiter=100 * len(lengths))

@@ -1,4 +1,4 @@
-"""Held-out samples: like compositions stay together, so that none is judged by its twin."""
+"""Folds for cross-validation that keep samples of similar compositions together."""
 
 from collections.abc import Iterator, Sequence
 
@@ -16,9 +16,9 @@ def num_compositions(samples: Sequence[Sample]) -> int:
 
 
 def held_out(samples: Sequence[Sample], num_folds: int, seed: int) -> Iterator[Bools]:
-    """Masks of the samples held out, one for each fold; shape [num_samples].
+    """Masks of held-out samples, one for each fold; shape [num_samples].
 
-    Every sample is held out once. The same samples and seed give the same folds.
+    Every sample is held out once. Equal samples and seed give equal folds.
     """
     numbers: dict[tuple[float, ...], int] = {}
     groups = [numbers.setdefault(sample.composition(), len(numbers)) for sample in samples]

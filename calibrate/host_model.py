@@ -1,4 +1,4 @@
-"""Host time by mode and way of scheduling, from what the simulator knows of a step."""
+"""Fits host time by mode and way of scheduling, as sums of quantities of a step."""
 
 from collections.abc import Mapping, Sequence
 from typing import get_args
@@ -11,12 +11,12 @@ from calibrate.errors_by_mode import errors_of, predict_held_out
 from calibrate.fit_terms import are_outliers, evaluate, fit_terms, rounded
 from calibrate.folds import num_compositions
 from sim.core.batch import ForwardMode
-from sim.latency.profile_format import MODE_NAMES, HostModel, HostTerms, Scheduling, Term
-from sim.latency.profile_terms import MODE_TERMS
+from sim.latency.profile.format import MODE_NAMES, HostModel, HostTerms, Scheduling, Term
+from sim.latency.profile.terms import MODE_TERMS
 
 Float64 = NDArray[np.float64]
 
-# Clocks and interrupts decide what is shorter.
+# Shorter times are mostly noise of clocks and interrupts.
 _LEAST_NS = 1_000.0
 # With fewer compositions only a constant is fitted.
 _FEWEST_FOR_TERMS = 12
@@ -25,10 +25,10 @@ _FEWEST_FOR_TERMS = 12
 def fit_host(
     samples: Mapping[ForwardMode, Sequence[Sample]], *, num_folds: int, seed: int
 ) -> tuple[HostModel, ...]:
-    """One model for each way of scheduling that the samples know.
+    """Fit one model for each way of scheduling among the samples.
 
-    Points of a profile know none: theirs is put together from the parts that were measured, and
-    used only where no run was measured.
+    Points that were measured one by one have no scheduling. The host time of their model is a sum
+    of measured parts; it is used only if no run was measured.
     """
     models = []
     schedulings: tuple[Scheduling, ...] = get_args(Scheduling)
@@ -59,10 +59,10 @@ def _fit_mode(
 
 
 def _fit(mode: ForwardMode, samples: Sequence[Sample]) -> tuple[Term, ...]:
-    """Terms whose total over the samples, outliers left out, is what was measured.
+    """Fit terms whose total over the samples equals the measured total, without outliers.
 
-    Host times have a long upper tail: what is most likely is less than the mean, and a run's
-    length is the sum.
+    Host times have a long upper tail: a robust fit predicts less than the mean, but the length of a
+    run depends on the sum.
     """
     host_ns = _host_ns(samples)
     enough = num_compositions(samples) >= _FEWEST_FOR_TERMS

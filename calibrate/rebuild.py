@@ -1,4 +1,4 @@
-"""From a run log back to what ran: the server's settings, its requests and when they arrived."""
+"""From a run log back to settings, requests and times of arrival."""
 
 import json
 from collections.abc import Callable
@@ -27,12 +27,12 @@ _TIMES = ("t_decided_ns", "t_start_ns", "t_end_ns", "t_known_ns", "host_ns", "fo
 
 @dataclass(frozen=True, slots=True)
 class RebuiltRun:
-    """A real run, ready to be made again.
+    """A real run, ready to be simulated.
 
     Attributes:
         recorded: its log.
-        log: the same as columns.
-        scenario: what it served.
+        log: its log as columns.
+        scenario: the scenario it served.
         config: settings of its server.
         workload: its requests, rejected ones included.
     """
@@ -50,7 +50,7 @@ class RebuiltRun:
 
     @property
     def scenario_hash(self) -> str:
-        """Equal for repeats of one scenario."""
+        """Hash of the scenario: equal for repeats of one."""
         return str(self.recorded.meta["scenario_hash"])
 
     @property
@@ -66,8 +66,8 @@ def rebuild(path: Path, base_dir: Path | None = None) -> RebuiltRun:
         base_dir: what paths in its scenario are relative to; None: the log's folder.
 
     Raises:
-        InputError: an unreadable log, one that is not of a real run with forced outputs, or a
-            workload that cannot be built again or lacks a request of the log.
+        InputError: the log cannot be read or is not of a real run with forced outputs, or its
+            workload cannot be built or lacks a request of the log.
     """
     recorded = read_run_log(path)
     _check_source(recorded)
@@ -100,8 +100,8 @@ def _check_source(recorded: RecordedRun) -> None:
         raise InputError(f"{path}: meta.source: is the log of a {source}, not of a real run")
     if meta.get("sampling") != "forced":
         raise InputError(
-            f"{path}: meta.sampling: {meta.get('sampling')!r}: only outputs forced to the scripts"
-            " of the scenario are the same in a simulation"
+            f"{path}: meta.sampling: {meta.get('sampling')!r}: only outputs forced to the lengths"
+            " that the scenario gives are the same in a simulation"
         )
     for key, kind in (("scenario", dict), ("scenario_hash", str)):
         if not isinstance(meta.get(key), kind):
@@ -152,10 +152,10 @@ def _workload(recorded: RecordedRun, scenario: Scenario, base_dir: Path) -> Arri
     requests = []
     for line in recorded.requests:
         rid = line["rid"]
-        # Taken out: a request arrives once.
+        # Removed, as a request arrives once.
         request = known.pop(rid, None)
         if request is None:
-            raise InputError(f"{path}: request {rid!r}: is not one of its scenario's, or is twice")
+            raise InputError(f"{path}: request {rid!r}: is not in its scenario, or is there twice")
         spec = replace(request.spec, arrival_ns=line["arrival_ns"])
         requests.append(replace(request, spec=spec))
     return ArrivedWorkload(tuple(requests))

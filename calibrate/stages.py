@@ -1,10 +1,10 @@
-"""A real run made again, three ways: its decisions, its clockwork, and its step times as well.
+"""A real run simulated in three stages, which tell errors apart.
 
-1. Replay: a fresh engine decides from what the real one knew, look by look.
-2. Recorded: the simulator serves the same arrivals; steps take what the real ones took. What
-   remains is the driver's error: a simulated server decides in no time, so a request that arrives
-   while a real one decides is seen one step later.
-3. Profile: the same with predicted step times. What comes on top is the model's error.
+1. Replay: a new engine decides from what the real one knew at each decision. 2. Recorded: the
+simulator serves the same arrivals; steps take as long as the real ones. What is left is the
+driver's error: a simulated server decides in no time, so it sees a request that arrives while a
+real server decides one step later. 3. Profile: the same with predicted step times, which adds the
+model's error.
 """
 
 from collections import Counter
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from calibrate.alike import AlikeLatency
+from calibrate.nearest_step import NearestStepLatency
 from calibrate.rebuild import RebuiltRun
 from sim.des.run import RunOptions, simulate
 from sim.engine.decision import Divergence
@@ -21,8 +21,8 @@ from sim.engine.replay import Replay, replay
 from sim.engine.scripted import ScriptedExecutor
 from sim.families import build_engine
 from sim.latency.model import LatencyModel
-from sim.latency.profile import ProfileLatency
-from sim.latency.profile_format import LatencyProfile
+from sim.latency.profile.format import LatencyProfile
+from sim.latency.profile.model import ProfileLatency
 from sim.runlog import RunLog
 from sim.runlog.json_lines import Line
 from sim.runlog.read import read_decisions
@@ -33,9 +33,10 @@ class SimulatedRun:
     """A real run's arrivals, served by the simulator.
 
     Attributes:
-        log: what came out.
-        parted_at: number of the first step that was decided otherwise; None if none was.
-        same_steps_pct: real steps that the simulation has too, anywhere, in percent.
+        log: of the simulation.
+        parted_at: number of the first step that is decided otherwise; None: there is none.
+        same_steps_pct: share of the real steps that the simulation has, too, at any place, in
+            percent.
     """
 
     log: RunLog
@@ -44,7 +45,7 @@ class SimulatedRun:
 
 
 def replay_decisions(run: RebuiltRun) -> Divergence | None:
-    """Stage 1; returns the first decision that comes out otherwise."""
+    """Stage 1; returns the first decision that is different."""
     executor = ScriptedExecutor()
     for request in run.workload.requests:
         spec = request.spec
@@ -57,8 +58,8 @@ def replay_decisions(run: RebuiltRun) -> Divergence | None:
 
 def simulate_recorded(run: RebuiltRun) -> SimulatedRun:
     """Stage 2: with the real run's own step times."""
-    # Nearly every step is looked up by itself: to plan many ahead would be in vain.
-    return _simulate(run, AlikeLatency(run.recorded.steps), fast_forward=False)
+    # No fast-forward: most steps have to be looked up one by one anyway.
+    return _simulate(run, NearestStepLatency(run.recorded.steps), fast_forward=False)
 
 
 def simulate_profile(run: RebuiltRun, profile: LatencyProfile) -> SimulatedRun:

@@ -6,8 +6,8 @@ from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
-from sim.latency.profile_format import Errors, LatencyProfile, Term, mode_of
-from sim.latency.profile_terms import MODE_TERMS, QUANTITIES
+from sim.latency.profile.format import Errors, LatencyProfile, Term, mode_of
+from sim.latency.profile.terms import MODE_TERMS, QUANTITIES
 from sim.report.numbers import number
 
 ERROR_COLUMNS = ("points", "MAPE %", "p50 %", "p95 %", "max %", "total %", "outliers")
@@ -30,7 +30,7 @@ def term_table(profile: LatencyProfile) -> Table:
     for mode, device in profile.modes.items():
         _add_terms(table, "device", mode, device.terms)
         if device.correction is not None:
-            first, second = (QUANTITIES[axis.quantity].words for axis in device.correction.axes)
+            first, second = (QUANTITIES[axis.quantity].label for axis in device.correction.axes)
             factors = [factor for row in device.correction.factors for factor in row]
             span = f"x {min(factors):.3f} to {max(factors):.3f}"
             table.add_row("device", mode, f"by {first} and {second}", span, "")
@@ -46,7 +46,7 @@ def range_table(profile: LatencyProfile) -> Table:
     for mode, device in profile.modes.items():
         for name in MODE_TERMS[mode_of(mode)].ranges:
             span = device.range[name]
-            words = QUANTITIES[name].words
+            words = QUANTITIES[name].label
             table.add_row(mode, words, number(round(span.low)), number(round(span.high)))
     return table
 
@@ -109,4 +109,4 @@ def _add_terms(table: Table, time: str, mode: str, terms: Iterable[Term]) -> Non
     for term in terms:
         quantity = QUANTITIES[term.term]
         knee = f" above {term.knee:,.0f}" if term.knee else ""
-        table.add_row(time, mode, quantity.words + knee, f"{term.ns:.4g}", quantity.unit)
+        table.add_row(time, mode, quantity.label + knee, f"{term.ns:.4g}", quantity.unit)

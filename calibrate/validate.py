@@ -12,8 +12,8 @@ from calibrate.rebuild import RebuiltRun
 from calibrate.stages import SimulatedRun, simulate_profile, simulate_recorded
 from calibrate.validate_steps import StepErrors, step_errors
 from sim.core.errors import InputError
-from sim.latency.profile_format import LatencyProfile
-from sim.latency.ranges import RangeReport
+from sim.latency.profile.format import LatencyProfile
+from sim.latency.range_report import RangeReport
 
 # The stages that simulate.
 STAGES = ("recorded", "profile")
@@ -24,10 +24,10 @@ class Case:
     """One scenario: its real runs and their simulations.
 
     Attributes:
-        label: the scenario's name, with what sets it apart from others of that name.
+        label: the scenario's name, with the keys that differ from others of that name.
         runs: repeats.
         simulated: by stage, one simulation of each run.
-        real: what the repeats have in common, and their spread.
+        real: mean and spread of the repeats.
         errors: by stage.
     """
 
@@ -40,7 +40,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Validation:
-    """How far a profile is to be trusted.
+    """How far predictions of a profile are from real runs.
 
     Attributes:
         profile: its name.
@@ -48,7 +48,7 @@ class Validation:
         left_range: steps of the real runs outside the profile's range.
         cases: scenario by scenario.
         rankings: one for each load that several settings served.
-        remarks: what a reader should know beside the numbers, a line each.
+        remarks: remarks for the reader, one line each.
     """
 
     profile: str
@@ -65,9 +65,9 @@ def validate(
     """Simulate every run with its own and with the profile's step times, and compare.
 
     Args:
-        profile: what to judge.
+        profile: the profile to judge.
         runs: real runs whose decisions were found to be reproducible.
-        any_fingerprint: also judge by runs on another device, software or model.
+        any_fingerprint: also use runs on another device, with other software or of another model.
 
     Raises:
         InputError: a run's fingerprint is not the profile's, or the profile has no times for a
@@ -92,7 +92,7 @@ def validate(
 
 
 def fingerprint_difference(profile: LatencyProfile, run: RebuiltRun) -> str | None:
-    """The first thing in which the run's surroundings differ from the profile's, as a line."""
+    """One line about the first key in which the fingerprints of run and profile differ."""
     difference = first_difference(profile.fingerprint, run.recorded.fingerprint)
     if difference is None:
         return None

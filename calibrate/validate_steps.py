@@ -11,23 +11,23 @@ from calibrate.dataset import device_work_ns, host_work_ns
 from calibrate.errors_by_mode import errors_of
 from calibrate.rebuild import RebuiltRun
 from sim.latency.features import line_features
-from sim.latency.profile import ProfileLatency
-from sim.latency.profile_format import Errors, LatencyProfile, ModeName
-from sim.latency.ranges import RangeReport
+from sim.latency.profile.format import Errors, LatencyProfile, ModeName
+from sim.latency.profile.model import ProfileLatency
+from sim.latency.range_report import RangeReport
 
 Float64 = NDArray[np.float64]
 
-# Clocks and interrupts decide what is shorter.
+# Shorter times are mostly noise of clocks and interrupts.
 _LEAST_HOST_NS = 1_000.0
 
 
 @dataclass(frozen=True, slots=True)
 class StepErrors:
-    """Steps of one mode.
+    """Times and errors of the steps of one mode.
 
     Attributes:
         measured_ns, predicted_ns: device times, shape [num_steps].
-        device, host: errors of the two kinds of time.
+        device, host: errors of device times and of host times.
     """
 
     measured_ns: Float64
@@ -39,7 +39,7 @@ class StepErrors:
 def step_errors(
     runs: Sequence[RebuiltRun], profile: LatencyProfile
 ) -> tuple[dict[str, StepErrors], RangeReport]:
-    """Errors by mode over all steps of the runs, and how many lay outside the profile's range.
+    """Errors by mode over all steps, and how many steps lay outside the profile's range.
 
     Raises:
         InputError: the profile has no times for a mode that occurs.
@@ -48,8 +48,9 @@ def step_errors(
     models = [ProfileLatency(profile, overlaps=run.overlaps) for run in runs]
     for run, model in zip(runs, models, strict=True):
         for line in run.recorded.steps:
-            predicted = model.step_ns(line_features(line))
-            model.consume(1)
+            step = line_features(line)
+            predicted = model.step_ns(step)
+            model.consume(step, 1)
             measured = device_work_ns(line), host_work_ns(line, overlaps=run.overlaps)
             times.setdefault(line["mode"], []).append((*measured, *predicted))
     by_mode = {mode: _errors(times[mode]) for mode in get_args(ModeName) if mode in times}

@@ -1,7 +1,7 @@
-"""Lets SGLang decide cases: `python oracle/drive_sglang.py HARNESS_FOLDER CASES_FOLDER`.
+"""Runs cases on SGLang's scheduler: `python oracle/drive_sglang.py HARNESS_FOLDER CASES_FOLDER`.
 
-Runs in SGLang's environment. SGLang is imported once; every case is a forked child, as its settings
-are process-wide.
+It needs SGLang's environment. SGLang is imported once. Each case runs in a forked child, as
+SGLang's settings belong to the process.
 """
 
 import importlib.util
@@ -26,11 +26,11 @@ def load_harness(folder: Path) -> ModuleType:
 
 
 def exact_oracle(harness: ModuleType) -> type:
-    """The harness's driver, with its count of tokens in flight made exact under overlap.
+    """The harness's driver, with an exact count of tokens in flight with overlap.
 
-    The harness takes one off a request's count whenever a batch it was in is done, also for a
-    chunk that samples nothing. The last chunk is launched before that, so a prompt in several
-    chunks got its end token one step late.
+    The harness reduces a request's count by one when a batch with the request is done, even for a
+    chunk that samples nothing. As the last chunk is launched before, a prompt in several chunks got
+    its end token one step late.
     """
 
     class ExactOracle(harness.Oracle):

@@ -1,6 +1,6 @@
-"""Lets vLLM decide cases: `python oracle/drive_vllm.py CASES_FOLDER`.
+"""Runs cases on vLLM's scheduler: `python oracle/drive_vllm.py CASES_FOLDER`.
 
-Runs in vLLM's environment. A case is one JSON file; its `decisions` are added to it.
+It needs vLLM's environment. A case is one JSON file, to which its `decisions` are added.
 """
 
 import json
@@ -18,7 +18,7 @@ Line = dict[str, Any]
 
 
 def undecided(folder: Path) -> Iterator[tuple[Path, Line]]:
-    """Cases that have no decisions yet; fractions as they are written."""
+    """The cases without decisions; fractions are Decimals."""
     for path in sorted(folder.glob("*.json")):
         case = json.loads(path.read_text(encoding="utf-8"), parse_float=Decimal)
         if "decisions" not in case:

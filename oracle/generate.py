@@ -13,7 +13,7 @@ _AT_ONCE = 1e9
 
 
 def draw_config(rng: random.Random) -> Config:
-    """Settings of one server, often close to what it cannot do."""
+    """Settings of one server, often close to the limits of what it can serve."""
     page_size = rng.choice([1, 1, 1, 4, 16, 32, 64, 128])
     pool_tokens = rng.choice([1024, 2048, 3072, 4608, 6400, 12800, 32000])
     if page_size * 16 > pool_tokens:
@@ -60,7 +60,7 @@ def draw_config(rng: random.Random) -> Config:
 
 
 def draw_workload(rng: random.Random, config: Config) -> list[Row]:
-    """Requests that share prefixes; some quote an earlier request's prompt and answer."""
+    """Requests that share prefixes; some contain an earlier request's prompt and answer."""
     longest = max(8, min(config["kv_pool_tokens"] // rng.choice([3, 6, 12]), 1500))
     longest_output = rng.choice([20, 80, 300])
     rate_rps = rng.choice([5, 20, 100, _AT_ONCE])
@@ -95,7 +95,7 @@ def draw_workload(rng: random.Random, config: Config) -> list[Row]:
 
 
 def write_cases(folder: Path, num_cases: int, seed: int) -> None:
-    """Write `NNNN.config.json` and `NNNN.workload.jsonl` for each case not there yet."""
+    """Write `NNNN.config.json` and `NNNN.workload.jsonl` for each case that is missing."""
     folder.mkdir(parents=True, exist_ok=True)
     for number in range(num_cases):
         rng = random.Random(f"{seed}/{number}")

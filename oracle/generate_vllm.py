@@ -9,9 +9,9 @@ from vllm_load import STEP_S, Config, Load, draw_rows
 
 
 def draw_config(rng: random.Random) -> Config:
-    """Settings of one server, often close to what it cannot do, never what vLLM refuses."""
+    """Settings of one server, often close to its limits, but such that vLLM starts."""
     block_size = rng.choice([1, 4, 8, 16, 16, 16, 32])
-    # One block is nobody's; a request as long as the model allows fits the others, if barely.
+    # One block is reserved; the longest request of the model just fits the others.
     usable_blocks = rng.choice([4, 6, 9, 14, 25, 60, 200])
     usable_blocks *= max(1, 8 // block_size)
     pool_tokens = usable_blocks * block_size
@@ -49,7 +49,7 @@ def _draw_latency(rng: random.Random) -> dict[str, float]:
 
 
 def draw_load(rng: random.Random, config: Config) -> Load:
-    """Clients of such a server."""
+    """The load of such a server."""
     return Load(
         num_requests=rng.choice([12, 25, 50]),
         gap_s=rng.choice([0.0, 0.002, 0.02, 0.1, 0.5]),
@@ -65,7 +65,7 @@ def draw_load(rng: random.Random, config: Config) -> Load:
 
 
 def write_cases(folder: Path, num_cases: int, seed: int) -> None:
-    """Write `NNNN.json` for each case not there yet."""
+    """Write `NNNN.json` for each case that is missing."""
     folder.mkdir(parents=True, exist_ok=True)
     for number in range(num_cases):
         path = folder / f"{number:04d}.json"

@@ -1,6 +1,6 @@
-"""The cases for vLLM that are kept: `python oracle/named_vllm.py FOLDER` writes them.
+"""The named cases for vLLM: `python oracle/named_vllm.py FOLDER` writes them.
 
-`python oracle/named_vllm.py FOLDER TARGET` puts the decided ones into TARGET, compressed.
+`python oracle/named_vllm.py FOLDER TARGET` compresses those with decisions into TARGET.
 """
 
 import gzip
@@ -35,7 +35,7 @@ _ONE_LENGTH = {"latency": {"a": STEP_S, "b": 0, "c": 0, "d": 0}}
 
 @dataclass(frozen=True)
 class Named:
-    """A case: what it is about, what differs from the usual settings, and its clients."""
+    """A case: its purpose, settings other than the usual ones, and its load."""
 
     about: str
     load: Load
@@ -183,7 +183,7 @@ _CASES = {
 
 
 def write_cases(folder: Path) -> None:
-    """Write `NAME.json` for each case that is not there yet."""
+    """Write `NAME.json` for each case that is missing."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, named in _CASES.items():
         path = folder / f"{name}.json"
@@ -195,7 +195,7 @@ def write_cases(folder: Path) -> None:
 
 
 def pack_cases(folder: Path, target: Path) -> None:
-    """Write `NAME.json.gz` of each; the same bytes for the same case."""
+    """Write `NAME.json.gz` for each case; equal cases give equal bytes."""
     target.mkdir(parents=True, exist_ok=True)
     for name in _CASES:
         text = (folder / f"{name}.json").read_bytes()

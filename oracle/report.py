@@ -13,7 +13,7 @@ from sim.testing.conformance import (
 
 
 def disagreement(case: ReferenceCase, theirs: list[Line]) -> str:
-    """What differs first, with and without fast-forward; empty if nothing does."""
+    """The first difference, with and without fast-forward; empty if there is none."""
     expected = _steps(theirs) if stopped_serving(theirs) else theirs
     for fast_forward in (True, False):
         ours = serve_case(case, fast_forward=fast_forward)
@@ -29,7 +29,7 @@ def _steps(lines: list[Line]) -> list[Line]:
 
 
 def stopped_serving(theirs: list[Line]) -> bool:
-    """SGLang keeps requests waiting for ever; ours goes on (docs/adr/0003)."""
+    """Whether SGLang lets requests wait forever where ours serves them (docs/adr/0003)."""
     return any(line.get("status") == "stuck" for line in theirs)
 
 

@@ -12,7 +12,7 @@ from sim.testing.vllm_conformance import (
 
 
 def disagreement(case: VllmCase) -> str:
-    """What differs first, with and without fast-forward; empty if nothing does."""
+    """The first difference, with and without fast-forward; empty if there is none."""
     for fast_forward in (True, False):
         ours = serve_vllm_case(case, fast_forward=fast_forward)
         if divergence := first_vllm_divergence(ours, case):
@@ -21,7 +21,7 @@ def disagreement(case: VllmCase) -> str:
 
 
 def serves_for_ever(case: VllmCase) -> bool:
-    """Requests chase each other out of the pool and none gets a token (README.md)."""
+    """Whether requests preempt each other forever and none gets a token (README.md)."""
     return any(line.get("status") == "stuck" for line in case.decisions)
 
 

@@ -1,4 +1,4 @@
-"""What the clients of a case do: requests that share, quote and repeat each other's prompts."""
+"""Draws the requests of a case, which share, continue and repeat each other's prompts."""
 
 import random
 from dataclasses import dataclass
@@ -19,18 +19,18 @@ class Load:
     """How requests are drawn.
 
     Attributes:
-        num_requests: how many.
-        gap_s: mean time between two that do not arrive together.
-        together: share of requests that arrive with the one before.
-        longest_prompt: tokens of a shared part; of the rest, half as many.
-        longest_output: tokens.
-        sharing, quoting, repeating: shares of prompts that begin like others, that go on from an
-            earlier prompt and its answer, that are an earlier prompt once more.
+        num_requests: number of requests.
+        gap_s: mean time between arrivals that are not at the same time.
+        together: share of requests that arrive at the time of the one before.
+        longest_prompt: most tokens of a shared part; the rest has at most half as many.
+        longest_output: most tokens of an output.
+        sharing, quoting, repeating: shares of prompts that share a prefix, that continue an earlier
+            prompt and its answer, and that repeat an earlier prompt.
         whole_blocks: share of prompts that are cut to whole blocks.
-        too_long: share of prompts that may not fit the model.
+        too_long: share of prompts that may be too long for the model.
         endless: share of requests that ignore end tokens.
         slack: largest factor of `max_new_tokens` over the output's length.
-        num_priorities: of the priority policy.
+        num_priorities: number of different priorities.
     """
 
     num_requests: int
@@ -87,7 +87,7 @@ class _Prompts:
     """Draws the prompts of one workload.
 
     Attributes:
-        answered: earlier prompts with their answers, to be quoted.
+        answered: earlier prompts with their answers, which later ones may continue.
     """
 
     def __init__(self, rng: random.Random, config: Config, load: Load) -> None:
@@ -123,7 +123,7 @@ class _Prompts:
 
 
 def _cut(segments: Segments, num_tokens: int) -> Segments:
-    """At most so many tokens."""
+    """The segments cut to at most this number of tokens."""
     ends = [0]
     for _, num in segments:
         ends.append(min(ends[-1] + num, num_tokens))

@@ -1,4 +1,4 @@
-"""vLLM's scheduler on a virtual clock: what the engine's loop would let it decide, step by step."""
+"""Drives vLLM's scheduler on a virtual clock as the engine's loop does, step by step."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ Line = dict[str, Any]
 _NS_PER_S = 1_000_000_000
 _FIRST_OUTPUT_SEED = 1 << 20
 _UINT64 = (1 << 64) - 1
-# Decisions without one new token: requests chase each other out of a pool that none of them fits.
+# After as many decisions without a new token, requests preempt each other forever.
 _HOPELESS_DECISIONS = 3_000
 
 
@@ -27,7 +27,7 @@ def _splitmix64(counter: int) -> int:
 
 
 class Script:
-    """One request of the workload: its prompt, what it will say, and what became of it."""
+    """One request of the workload: its prompt, its output, and its times and state."""
 
     def __init__(self, number: int, row: Line) -> None:
         self.rid = str(row.get("rid", number))
@@ -68,7 +68,7 @@ class Script:
 
 
 class Flight:
-    """A batch between its decision and its result."""
+    """A batch that was decided and whose result is not known yet."""
 
     def __init__(self, decided: Any, sampling: list[str], end_ns: int) -> None:
         self.decided = decided
@@ -101,7 +101,7 @@ class Oracle:
         return [*self.steps, *(script.line() for script in self.scripts.values())]
 
     def _run_sync(self) -> None:
-        """As `EngineCore.step` does: decide, run, take in."""
+        """As `EngineCore.step`: decide, run, process the result."""
         while True:
             self._let_in()
             flight = self._decide(free_ns=0)
@@ -111,7 +111,7 @@ class Oracle:
                 return
 
     def _run_async(self) -> None:
-        """As `EngineCore.step_with_batch_queue` does: decide step k+1 before k is taken in."""
+        """As `EngineCore.step_with_batch_queue`: decide step k+1 before the result of k."""
         flying: Flight | None = None
         while True:
             self._let_in()
@@ -123,7 +123,7 @@ class Oracle:
             flying = flight
 
     def _let_in(self) -> None:
-        """Everything that has arrived enters; the front end refuses what cannot get a token."""
+        """Add what has arrived; the front end refuses requests that cannot get a token."""
         while self.to_come and self.to_come[0].arrival_ns <= self.now_ns:
             script = self.to_come.pop(0)
             if len(script.prompt) >= self.config["max_model_len"]:
@@ -133,7 +133,7 @@ class Oracle:
             self.scheduler.add_request(script.request)
 
     def _wait(self) -> bool:
-        """Nothing runs: decide again after a preemption, else at the next arrival, else never."""
+        """Wait for the next arrival, if there is one; but not after a preemption."""
         if self.num_idle_decisions > _HOPELESS_DECISIONS:
             return False
         if self.preempted:
@@ -187,7 +187,7 @@ class Oracle:
         }
 
     def _step_ns(self, rows: list[list[Any]]) -> int:
-        """A row is decode if an earlier one finished its prompt, after a preemption once more."""
+        """The time of a step. A row counts as decode if an earlier row finished its prompt."""
         num_prefill_tokens = num_decode_rows = num_context_tokens = 0
         for rid, num_computed, num_new in rows:
             num_context_tokens += num_computed + num_new
@@ -217,7 +217,7 @@ class Oracle:
                 self._note(self.scripts[result.request_id], result)
 
     def _sampled(self, rid: str, flight: Flight) -> list[int]:
-        """The next token of a request whose prompt is finished; what is over samples in vain."""
+        """The next token; none before the prompt is finished, `END_TOKEN` after the output."""
         if rid not in flight.sampling:
             return []
         script = self.scripts[rid]

@@ -1,4 +1,4 @@
-"""Inert stand-ins for packages that vLLM imports at its top and a scheduler never calls."""
+"""Stand-ins for packages that vLLM imports at start, but its scheduler never calls."""
 
 import sys
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-# The model, the API server and the tokenizer need these; the scheduler does not.
+# Needed by the model, the API server or the tokenizer, but not by the scheduler.
 PLACEHOLDERS = frozenset((
     "aiohttp", "blake3", "cloudpickle", "cpuinfo", "cv2", "diskcache", "gguf", "huggingface_hub",
     "llguidance", "openai", "openai_harmony", "outlines_core", "PIL", "prometheus_client", "psutil",
@@ -17,7 +17,7 @@ PLACEHOLDERS = frozenset((
 
 
 class _Meta(type):
-    """Attributes of an inert class are inert classes; calling one gives an inert object."""
+    """The class of stand-in classes, whose attributes and instances are stand-ins, too."""
 
     def __getattr__(cls, name: str) -> Any:
         if name.startswith("__"):

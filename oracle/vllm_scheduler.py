@@ -1,4 +1,4 @@
-"""vLLM's scheduler and requests, made without the rest of an engine.
+"""Makes vLLM's scheduler and requests without the rest of an engine.
 
 The scheduler, its queues, the KV cache manager and the block pool are vLLM's own, unmodified.
 """
@@ -22,7 +22,7 @@ END_TOKEN = 2
 
 
 def build_scheduler(config: Config, preempted: list[str]) -> Scheduler:
-    """The scheduler for one GPU with full attention; notes whom it preempts, in order."""
+    """The scheduler for one GPU with full attention; it records which requests it preempts."""
     settings = SchedulerConfig(
         max_model_len=config["max_model_len"],
         is_encoder_decoder=False,
@@ -59,7 +59,7 @@ def build_scheduler(config: Config, preempted: list[str]) -> Scheduler:
 
 
 def _engine_settings(config: Config, settings: Any) -> SimpleNamespace:
-    """What the scheduler reads of the settings of a whole engine."""
+    """The settings of an engine, as far as the scheduler reads them."""
     return SimpleNamespace(
         scheduler_config=settings,
         cache_config=SimpleNamespace(
@@ -90,7 +90,7 @@ def _engine_settings(config: Config, settings: Any) -> SimpleNamespace:
 
 
 def request_maker(config: Config) -> Any:
-    """Makes vLLM's requests; prompts are hashed only where there is a prefix cache."""
+    """A function that makes vLLM's requests; prompts are hashed only for a prefix cache."""
     init_none_hash(sha256)
     hasher = None
     if config["enable_prefix_caching"]:

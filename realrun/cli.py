@@ -11,17 +11,10 @@ from typing import Annotated
 import typer
 
 from realrun.suite import UNFINISHED
-from sim.command_line import Version, new_app, run_app
+from sim.command_line import OutputFormat, Version, new_app, run_app
 from sim.core.errors import InputError
 
 app = new_app("Serve scenarios on a real paged-attention runner, with the simulator's scheduler.")
-
-
-class Format(StrEnum):
-    """How results are printed."""
-
-    TABLE = "table"
-    JSON = "json"
 
 
 class Attention(StrEnum):
@@ -67,7 +60,9 @@ def run_command(
     log: Annotated[
         Path | None, typer.Option(help="write the run log there (.jsonl or .jsonl.gz)")
     ] = None,
-    format_: Annotated[Format, typer.Option("--format", help="of the summary")] = Format.TABLE,
+    format_: Annotated[
+        OutputFormat, typer.Option("--format", help="of the summary")
+    ] = OutputFormat.TABLE,
     sampling: Annotated[
         Sampling, typer.Option(help="forced: the workload's scripted outputs; greedy: the model's")
     ] = Sampling.FORCED,
@@ -86,7 +81,7 @@ def run_command(
         options=RunnerOptions(device=device, dtype=dtype, attention=attention.value, graphs=graphs),
         sampling=sampling.value,
         log=log,
-        json=format_ is Format.JSON,
+        json=format_ is OutputFormat.JSON,
     )
 
 
@@ -100,7 +95,9 @@ def check_command(
     attention: AttentionOption = Attention.AUTO,
     page_size: Annotated[int, typer.Option(help="tokens of a page, 1 to 128")] = 16,
     seed: Annotated[int, typer.Option(help="of random weights")] = 0,
-    format_: Annotated[Format, typer.Option("--format", help="of the comparisons")] = Format.TABLE,
+    format_: Annotated[
+        OutputFormat, typer.Option("--format", help="of the comparisons")
+    ] = OutputFormat.TABLE,
 ) -> None:
     """Compare paged logits with plain transformers'; exit code 1 if any differ too much."""
     from realrun.commands.check import check
@@ -110,7 +107,7 @@ def check_command(
         model,
         options=RunnerOptions(device=device, dtype=dtype, attention=attention.value, seed=seed),
         page_size=page_size,
-        as_json=format_ is Format.JSON,
+        as_json=format_ is OutputFormat.JSON,
     )
     if not agrees:
         raise typer.Exit(1)

@@ -10,6 +10,14 @@ from sim.core.errors import InputError
 MAX_PAGE_SIZE = 128
 
 
+class SettingError(InputError):
+    """The runner or its device cannot serve with a setting; `reason` does not name the setting."""
+
+    def __init__(self, setting: str, value: float, reason: str) -> None:
+        super().__init__(f"{setting} {value}: {reason}")
+        self.reason = reason
+
+
 class KVTensors:
     """K and V of every page, in one tensor a layer.
 
@@ -45,7 +53,7 @@ class KVTensors:
 def check_page_size(page_size: int) -> None:
     """Raises InputError unless a page holds 1 to 128 tokens."""
     if not 1 <= page_size <= MAX_PAGE_SIZE:
-        raise InputError(f"page_size {page_size}: the runner takes 1 to {MAX_PAGE_SIZE}")
+        raise SettingError("page_size", page_size, f"the runner takes 1 to {MAX_PAGE_SIZE}")
 
 
 def check_room(model: PagedModel, *, num_pages: int, page_size: int) -> None:
@@ -54,11 +62,13 @@ def check_room(model: PagedModel, *, num_pages: int, page_size: int) -> None:
         raise _too_large(model, num_pages, page_size)
 
 
-def _too_large(model: PagedModel, num_pages: int, page_size: int) -> InputError:
+def _too_large(model: PagedModel, num_pages: int, page_size: int) -> SettingError:
     num_bytes = (num_pages + 1) * page_bytes(model, page_size)
-    return InputError(
-        f"max_total_tokens {num_pages * page_size}: their KV takes {num_bytes / GIB:.2f} GiB,"
-        f" {model.device} has {free_bytes(model.device) / GIB:.2f} GiB free"
+    return SettingError(
+        "max_total_tokens",
+        num_pages * page_size,
+        f"their KV takes {num_bytes / GIB:.2f} GiB,"
+        f" {model.device} has {free_bytes(model.device) / GIB:.2f} GiB free",
     )
 
 
@@ -83,8 +93,10 @@ def num_pages_that_fit(model: PagedModel, page_size: int, mem_fraction_static: f
     num_bytes = pool_bytes(model.device, mem_fraction_static)
     num_pages = num_bytes // page_bytes(model, page_size) - 1
     if num_pages < 1:
-        raise InputError(
-            f"mem_fraction_static {mem_fraction_static}: leaves {num_bytes / GIB:.2f} GiB of"
-            f" {model.device} for the KV cache, not enough for one page of {page_size} tokens"
+        raise SettingError(
+            "mem_fraction_static",
+            mem_fraction_static,
+            f"leaves {num_bytes / GIB:.2f} GiB of {model.device} for the KV cache, not enough for"
+            f" one page of {page_size} tokens",
         )
     return num_pages

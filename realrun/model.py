@@ -15,7 +15,7 @@ from realrun.model_config import find_model
 from realrun.plan_tensors import PlanTensors
 from realrun.weights import build_random, check_room, load_checkpoint
 from sim.core.errors import InputError
-from sim.latency.names import unknown_name
+from sim.core.messages import unknown_name
 from sim.latency.shapes import ModelShape
 
 DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}

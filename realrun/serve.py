@@ -9,7 +9,12 @@ from typing import Any, Literal
 from realrun.clock import WallClock
 from realrun.executor import TorchExecutor
 from realrun.fingerprint import git_revision
-from realrun.kv_tensors import check_page_size, check_room, num_pages_that_fit
+from realrun.kv_tensors import (
+    SettingError,
+    check_page_size,
+    check_room,
+    num_pages_that_fit,
+)
 from realrun.loop import Server
 from realrun.model import PagedModel
 from realrun.recorder import Recorder
@@ -17,7 +22,6 @@ from realrun.rig import Rig, RunnerOptions, load, rig
 from realrun.tokens import ForcedTokens, GreedyTokens, Tokens
 from realrun.traffic import Traffic
 from sim import __version__
-from sim.core.errors import InputError
 from sim.engine.page_pool import PageIds
 from sim.engine.server_config import ServerConfig
 from sim.families import build_engine
@@ -226,9 +230,8 @@ def _about(loaded: LoadedScenario, key: str) -> Iterator[None]:
     """Errors about a setting of the runner are about this key of the scenario's scheduler."""
     try:
         yield
-    except InputError as error:
-        _, _, reason = str(error).partition(": ")
-        raise loaded.error(("scheduler", key), reason) from None
+    except SettingError as error:
+        raise loaded.error(("scheduler", key), error.reason) from None
 
 
 def _pool_tokens(loaded: LoadedScenario, model: PagedModel) -> int:

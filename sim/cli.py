@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sim.command_line import new_app, run_app, use_one_blas_thread, with_tracebacks
+from sim.command_line import OutputFormat, new_app, run_app, use_one_blas_thread, with_tracebacks
 from sim.families import RESULT_FORMATS
 
 app = new_app("Simulate an LLM serving scheduler: scenarios in, latencies and decisions out.")
@@ -27,18 +27,11 @@ Resume = Annotated[
 ]
 
 
-class Executor(StrEnum):
+class SweepBackend(StrEnum):
     """Where the points of a sweep run."""
 
     PROCESS = "process"
     RAY = "ray"
-
-
-class Format(StrEnum):
-    """How a summary is printed."""
-
-    TABLE = "table"
-    JSON = "json"
 
 
 if TYPE_CHECKING:
@@ -52,7 +45,9 @@ def run_command(
     file: Scenario,
     set_: Set = None,
     out: Annotated[Path | None, typer.Option(help="folder for summary, tables and plots")] = None,
-    format_: Annotated[Format, typer.Option("--format", help="of the summary")] = Format.TABLE,
+    format_: Annotated[
+        OutputFormat, typer.Option("--format", help="of the summary")
+    ] = OutputFormat.TABLE,
     decisions: Annotated[
         Path | None, typer.Option(help="write the decision log there (.jsonl or .jsonl.gz)")
     ] = None,
@@ -82,7 +77,7 @@ def run_command(
             file,
             overrides=set_ or (),
             outputs=outputs,
-            json=format_ is Format.JSON,
+            json=format_ is OutputFormat.JSON,
             fast_forward=fast_forward,
             check=check,
         )
@@ -100,7 +95,9 @@ def validate_command(file: Scenario, set_: Set = None) -> None:
 def workload_command(
     file: Scenario,
     set_: Set = None,
-    format_: Annotated[Format, typer.Option("--format", help="of the table")] = Format.TABLE,
+    format_: Annotated[
+        OutputFormat, typer.Option("--format", help="of the table")
+    ] = OutputFormat.TABLE,
     block_size: Annotated[
         int | None, typer.Option(min=1, help="of the endless cache, in tokens; the trace's, or 512")
     ] = None,
@@ -108,7 +105,7 @@ def workload_command(
     """Describe a scenario's traffic: rates, lengths, what an endless cache would hit."""
     from sim.commands.workload import describe_workload
 
-    describe_workload(file, set_ or (), json=format_ is Format.JSON, block_size=block_size)
+    describe_workload(file, set_ or (), json=format_ is OutputFormat.JSON, block_size=block_size)
 
 
 @app.command("import")
@@ -159,7 +156,7 @@ def sweep_command(
     file: Scenario,
     set_: Set = None,
     jobs: Jobs = None,
-    executor: Annotated[Executor, typer.Option(help="where points run")] = Executor.PROCESS,
+    executor: Annotated[SweepBackend, typer.Option(help="where points run")] = SweepBackend.PROCESS,
     ray_address: Annotated[
         str | None, typer.Option(metavar="ADDRESS", help="of a Ray cluster, or auto")
     ] = None,
@@ -167,18 +164,20 @@ def sweep_command(
         Path | None, typer.Option(help="folder for points and results; FILE-sweep here")
     ] = None,
     resume: Resume = True,
-    format_: Annotated[Format, typer.Option("--format", help="of the results")] = Format.TABLE,
+    format_: Annotated[
+        OutputFormat, typer.Option("--format", help="of the results")
+    ] = OutputFormat.TABLE,
 ) -> None:
     """Run a scenario with every combination of values that its sweep section lists."""
     from sim.commands.sweep import SweepOptions, sweep
 
     options = SweepOptions(
         jobs=jobs,
-        ray=executor is Executor.RAY,
+        ray=executor is SweepBackend.RAY,
         ray_address=ray_address,
         out=out,
         fresh=not resume,
-        json=format_ is Format.JSON,
+        json=format_ is OutputFormat.JSON,
     )
     if code := sweep(file, set_ or (), options):
         raise typer.Exit(code)
@@ -208,12 +207,14 @@ def tune_command(
         Path | None, typer.Option(help="folder for points and results; FILE-tune here")
     ] = None,
     resume: Resume = True,
-    format_: Annotated[Format, typer.Option("--format", help="of the results")] = Format.TABLE,
+    format_: Annotated[
+        OutputFormat, typer.Option("--format", help="of the results")
+    ] = OutputFormat.TABLE,
 ) -> None:
     """Search the ranges of a scenario's tune section for what is best under its SLO."""
     from sim.commands.tune import TuneOptions, tune
 
-    options = TuneOptions(jobs=jobs, out=out, fresh=not resume, json=format_ is Format.JSON)
+    options = TuneOptions(jobs=jobs, out=out, fresh=not resume, json=format_ is OutputFormat.JSON)
     if code := tune(file, set_ or (), options):
         raise typer.Exit(code)
 

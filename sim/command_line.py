@@ -10,6 +10,7 @@ import sys
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from enum import StrEnum
 from importlib.machinery import EXTENSION_SUFFIXES
 from importlib.util import find_spec
 from typing import Annotated
@@ -47,6 +48,13 @@ Version = Annotated[
         help="say which this is, and whether compiled",
     ),
 ]
+
+
+class OutputFormat(StrEnum):
+    """How a command prints its results."""
+
+    TABLE = "table"
+    JSON = "json"
 
 
 def new_app(description: str) -> typer.Typer:

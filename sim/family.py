@@ -48,6 +48,10 @@ class Family:
             InvariantError: naming what does not hold.
         """
 
+    def overlaps(self, settings: Mapping[str, Any]) -> bool:
+        """Whether recorded settings of a server (`ServerConfig.as_dict`) overlap scheduling."""
+        raise NotImplementedError
+
     def launch_command(self, section: Any, searched: Collection[str] = ()) -> LaunchCommand:
         """The command that launches a real server with the settings of a section.
 

@@ -1,12 +1,21 @@
-"""The base of every configuration model: nothing unknown, nothing coerced, no NaN, frozen."""
+"""The base of every configuration model: frozen, and strict about keys, types and numbers."""
 
 from pydantic import BaseModel, ConfigDict
 
 
-class StrictModel(BaseModel):
-    """Unknown keys, wrong types and non-finite numbers are errors. Lists become tuples on demand.
+class KeysError(ValueError):
+    """Values of several keys of a section that do not go together; for its validators to raise."""
 
-    A tuple field needs `Field(strict=False)`: YAML knows only lists.
+    def __init__(self, reason: str, *keys: str) -> None:
+        """Take the reason, and the keys by name, in the order in which they are to blame."""
+        super().__init__(reason)
+        self.keys = keys
+
+
+class StrictModel(BaseModel):
+    """Unknown keys, values of a wrong type, infinities and NaN are errors.
+
+    A tuple field needs `Field(strict=False)`, so that a list is accepted: YAML has no tuples.
     """
 
     model_config = ConfigDict(
@@ -14,6 +23,6 @@ class StrictModel(BaseModel):
         frozen=True,
         strict=True,
         allow_inf_nan=False,
-        # Validators are built for what is validated, not for each of its parts by itself.
+        # Pydantic builds the validator of a model when it is used, not that of each of its parts.
         defer_build=True,
     )

@@ -1,4 +1,4 @@
-"""Finding and loading a user's own Python module: on the path, else in the scenario's folder."""
+"""Finds and loads a user's Python module: from Python's path, else from the scenario's folder."""
 
 import hashlib
 import importlib
@@ -13,7 +13,7 @@ from sim.core.errors import InputError
 
 
 def find_module(name: str, folder: Path) -> Path:
-    """The source file of a module. Nothing is run.
+    """The source file of a module. The module is not run.
 
     Args:
         name: `module` or `package.module`.
@@ -39,7 +39,7 @@ def source_hash(name: str, folder: Path) -> str:
 
 
 def load_module(name: str, folder: Path) -> ModuleType:
-    """Import a module. It may import what lies beside it.
+    """Import a module. It may import other modules of its folder.
 
     Raises:
         InputError: there is no such module.
@@ -54,7 +54,7 @@ def load_module(name: str, folder: Path) -> ModuleType:
 
 
 def _find(name: str, folder: Path) -> tuple[Path, bool]:
-    """The module's file, and whether only the folder has it."""
+    """The module's file, and whether it was found in the folder and not on the path."""
     importlib.invalidate_caches()
     top = name.partition(".")[0]
     spec = _first_found(top)
@@ -75,7 +75,7 @@ def _find(name: str, folder: Path) -> tuple[Path, bool]:
 
 
 def _first_found(top: str) -> ModuleSpec | None:
-    """What an import would find if nothing had been imported yet."""
+    """What a first import of the name would find, whatever has been imported since."""
     for finder in sys.meta_path:
         spec = finder.find_spec(top, None)
         if spec is not None:
@@ -84,7 +84,7 @@ def _first_found(top: str) -> ModuleSpec | None:
 
 
 def _forget_namesakes(name: str, source: Path) -> None:
-    """Let go of a module of this name from another scenario's folder."""
+    """Forget imported modules of this name: they may be of another scenario's folder."""
     known = sys.modules.get(name)
     if known is not None and getattr(known, "__file__", None) == str(source):
         return

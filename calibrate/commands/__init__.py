@@ -1,1 +1,1 @@
-"""What `calibrate` does, one file a command. Imports heavy libraries only when it runs."""
+"""The commands of `calibrate`, one file each. Heavy libraries are imported when a command runs."""

@@ -25,7 +25,7 @@ def fit(
     from calibrate.dataset import load_dataset
     from calibrate.fit import fit_profile
     from calibrate.tables import error_table, remarks, term_table
-    from sim.latency.profile_format import profile_text
+    from sim.latency.profile.format import profile_text
 
     # Simulations tell files from shipped names by this.
     if output.suffix != ".json":

@@ -1,4 +1,4 @@
-"""`calibrate fit MEASURED --scenario SCENARIO.yaml`: host time a step, from time stamps alone."""
+"""`calibrate fit MEASURED --scenario SCENARIO.yaml`: host time of a step from time stamps."""
 
 import sys
 from collections.abc import Sequence
@@ -18,15 +18,16 @@ _HOST, _PER_REQUEST, _FILE = "host_s", "host_per_request_s", "host"
 
 
 def fit_host(given: MeasuredInput, output: Path, *, per_request: bool) -> None:
-    """Estimate host times, write them, and print how much better they make the simulation.
+    """Estimate host times, write them, and print how much they improve the simulation.
 
     Args:
         given: the scenario and the measured run.
         output: the file of host times to write.
-        per_request: estimate a time of every request in a step too.
+        per_request: also estimate a time for each request in a step.
 
     Raises:
-        InputError: the scenario, the measured run, a latency without such a key, or the file.
+        InputError: the scenario or the measured run is bad, the scenario's latency kind has no host
+            times, or the file cannot be written.
     """
     from calibrate.measured.host_fit import fit_host_times
     from calibrate.measured.host_report import fit_document, fit_lines, fit_table, scenario_line
@@ -75,11 +76,11 @@ def _check_output(output: Path, inputs: Sequence[Path]) -> None:
         raise InputError(f"{output}: expected a name that ends in .json")
     check_target(output)
     if output.resolve() in [path.resolve() for path in inputs]:
-        raise InputError(f"{output}: is what is read, expected another file to write")
+        raise InputError(f"{output}: is the file that is read: give another file to write")
 
 
 def start_of(loaded: LoadedScenario, *, per_request: bool) -> HostTimes:
-    """The scenario's own host times. Raises InputError where there are none to vary."""
+    """The scenario's own host times. Raises InputError if its latency kind has none."""
     section = loaded.scenario.latency
     for key in (_HOST, _PER_REQUEST)[: 1 + per_request]:
         if key not in type(section).model_fields:

@@ -1,4 +1,4 @@
-"""What two commands are told: a scenario, what was measured of it, and which requests count."""
+"""What two commands get: a scenario, a run of it that was measured, a selection of requests."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +19,8 @@ class MeasuredInput:
         run: the measured run.
         overrides: `key.path=value` options for the scenario.
         selection: which requests are judged.
-        measured_arrivals: requests arrive when they did, not when the scenario says.
+        measured_arrivals: requests arrive when they were measured to arrive, not when the scenario
+            says.
     """
 
     scenario: Path
@@ -29,7 +30,7 @@ class MeasuredInput:
     measured_arrivals: bool
 
     def read(self) -> tuple[MeasuredRun, Twin]:
-        """Raises InputError: either file, or a selection that does not fit the run."""
+        """Raises InputError if a file is bad or the selection does not fit the run."""
         measured = read_measured(self.run)
         self.selection.rows(measured)
         loaded = load_scenario(self.scenario, self.overrides)

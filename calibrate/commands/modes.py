@@ -1,4 +1,4 @@
-"""Commands that do one thing with run logs and another with measured runs: which is meant?"""
+"""For commands that take run logs or measured runs: which of them was given."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,14 +14,14 @@ def is_scenario(name: str) -> bool:
 
 
 def only_with(what: str, options: Mapping[str, object]) -> None:
-    """Raises InputError if an option was given that means nothing here; `what` it is for."""
+    """Raises InputError if any option was given; the message says that it needs `what`."""
     given = [name for name, value in options.items() if value is not None and value is not False]
     if given:
         raise InputError(f"{given[0]}: only with {what}")
 
 
 def the_one_run(paths: Sequence[Path]) -> Path:
-    """Raises InputError if there are several."""
+    """The only path. Raises InputError if there are several."""
     if len(paths) > 1:
         raise InputError(f"{paths[1]}: one measured run at a time, got {len(paths)}")
     return paths[0]

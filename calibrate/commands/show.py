@@ -9,7 +9,7 @@ def show(name_or_path: str) -> None:
     """Print a profile: a shipped one by name, or a file.
 
     Raises:
-        InputError: no such profile, or not one this version reads.
+        InputError: there is no such profile, or this version cannot read it.
     """
     from calibrate.tables import (
         error_table,
@@ -18,7 +18,7 @@ def show(name_or_path: str) -> None:
         remarks,
         term_table,
     )
-    from sim.latency.profile_files import load_profile
+    from sim.latency.profile.files import load_profile
 
     profile = load_profile(name_or_path, Path())
     for table in (fingerprint_table, range_table, term_table, error_table):

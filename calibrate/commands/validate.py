@@ -28,17 +28,17 @@ def validate(
         as_json: print JSON, no tables.
 
     Returns:
-        False if a run's decisions did not come out the same; then nothing else is done.
+        False if the simulator decides otherwise than a run did; then nothing else is done.
 
     Raises:
-        InputError: the profile, a log, or the folder to write to.
+        InputError: the profile or a log is bad, or the folder cannot be written to.
     """
     from calibrate.rebuild import rebuild
     from calibrate.stages import replay_decisions
     from calibrate.validate import validate as compare
     from calibrate.validate_document import document
     from calibrate.validate_tables import tables
-    from sim.latency.profile_files import load_profile
+    from sim.latency.profile.files import load_profile
 
     if directory is not None:
         ResultFiles(directory=directory).check(logs[0])
@@ -53,7 +53,7 @@ def validate(
     validation = compare(profile, runs, any_fingerprint=any_fingerprint)
     written: Sequence[Path] = ()
     if directory is not None:
-        # matplotlib takes half a second to load; only those who want pictures wait for it.
+        # matplotlib takes half a second to load, so it is loaded for pictures only.
         from calibrate.validate_files import write_validation
 
         written = write_validation(validation, directory)

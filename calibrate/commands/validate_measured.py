@@ -21,7 +21,7 @@ def validate_measured(
         as_json: print JSON, no tables.
 
     Raises:
-        InputError: the scenario, the measured files, or the folder to write to.
+        InputError: the scenario or a measured file is bad, or the folder cannot be written to.
     """
     from calibrate.measured.document import document
     from calibrate.measured.over_time import read_samples
@@ -29,7 +29,7 @@ def validate_measured(
     from calibrate.measured.validate import validate_measured as compare
 
     if directory is not None:
-        # matplotlib takes half a second to load; only those who want pictures wait for it.
+        # matplotlib takes half a second to load, so it is loaded for pictures only.
         from calibrate.measured.files import check_inputs_stay, write_validation
 
         ResultFiles(directory=directory).check(given.scenario)

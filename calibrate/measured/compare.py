@@ -21,7 +21,7 @@ STATISTICS = tuple(_STATISTICS.values())
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
+class ComparedValue:
     """One number of both runs; `error_pct` is simulated / measured - 1, None where that is not."""
 
     measured: float | None
@@ -29,7 +29,7 @@ class Value:
     error_pct: float | None
 
     @classmethod
-    def of(cls, measured: float | None, simulated: float | None) -> "Value":
+    def of(cls, measured: float | None, simulated: float | None) -> "ComparedValue":
         error_pct = None
         if measured and simulated is not None:
             error_pct = 100 * (simulated / measured - 1)
@@ -48,13 +48,13 @@ class LatencyErrors:
     """
 
     num_requests: int
-    values: Mapping[str, Value]
+    values: Mapping[str, ComparedValue]
     request_error_pct: float | None
     num_measured_zero: int
 
 
 @dataclass(frozen=True, slots=True)
-class Arrivals:
+class ArrivalShift:
     """How the simulated times of arrival lie to the measured ones.
 
     Attributes:
@@ -67,7 +67,7 @@ class Arrivals:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class RunComparison:
     """A simulation against a measured run, request by request and as a whole.
 
     Attributes:
@@ -80,12 +80,12 @@ class Comparison:
 
     pairs: Pairs
     latencies: Mapping[str, LatencyErrors]
-    makespan_s: Value
-    output_throughput: Value
-    arrivals: Arrivals
+    makespan_s: ComparedValue
+    output_throughput: ComparedValue
+    arrivals: ArrivalShift
 
 
-def compare(pairs: Pairs) -> Comparison:
+def compare(pairs: Pairs) -> RunComparison:
     """Raises InputError if no request finished in both runs."""
     if not len(pairs):
         raise InputError(
@@ -97,11 +97,11 @@ def compare(pairs: Pairs) -> Comparison:
     measured, simulated = pairs.measured, pairs.simulated
     ours, theirs = measured.latencies_ms(), simulated.latencies_ms()
     makespans_s = _makespan_s(measured), _makespan_s(simulated)
-    return Comparison(
+    return RunComparison(
         pairs=pairs,
         latencies={name: latency_errors(ours[name], theirs[name]) for name in LATENCIES},
-        makespan_s=Value.of(*makespans_s),
-        output_throughput=Value.of(
+        makespan_s=ComparedValue.of(*makespans_s),
+        output_throughput=ComparedValue.of(
             _rate(measured, makespans_s[0]), _rate(simulated, makespans_s[1])
         ),
         arrivals=_arrivals(measured, simulated),
@@ -117,7 +117,9 @@ def latency_errors(measured: Float64, simulated: Float64) -> LatencyErrors:
     shares = np.abs(simulated[above] - measured[above]) / measured[above]
     return LatencyErrors(
         num_requests=len(measured),
-        values={word: Value.of(ours[name], theirs[name]) for name, word in _STATISTICS.items()},
+        values={
+            word: ComparedValue.of(ours[name], theirs[name]) for name, word in _STATISTICS.items()
+        },
         request_error_pct=100 * float(shares.mean()) if len(shares) else None,
         num_measured_zero=int((~above).sum()),
     )
@@ -131,7 +133,7 @@ def _rate(times: Times, duration_s: float) -> float | None:
     return int(times.output_tokens.sum()) / duration_s if duration_s else None
 
 
-def _arrivals(measured: Times, simulated: Times) -> Arrivals:
+def _arrivals(measured: Times, simulated: Times) -> ArrivalShift:
     apart_ns = measured.arrival_ns - simulated.arrival_ns
     shift_ns = round(float(np.median(apart_ns)))
-    return Arrivals(shift_ns, float(np.abs(apart_ns - shift_ns).max()) / NS_PER_MS)
+    return ArrivalShift(shift_ns, float(np.abs(apart_ns - shift_ns).max()) / NS_PER_MS)

@@ -3,7 +3,7 @@
 from dataclasses import asdict
 from typing import Any
 
-from calibrate.measured.compare import LatencyErrors, Value
+from calibrate.measured.compare import ComparedValue, LatencyErrors
 from calibrate.measured.pairs import Pairs
 from calibrate.measured.validate import MeasuredValidation
 from sim.core.units import NS_PER_S
@@ -12,7 +12,7 @@ _DIGITS = 6
 
 
 def document(validation: MeasuredValidation) -> dict[str, Any]:
-    """What docs/validation.md describes; the same validation gives the same values."""
+    """The document that docs/validation.md describes; equal validations give equal documents."""
     comparison, over_time = validation.comparison, validation.over_time
     arrivals = comparison.arrivals
     return {
@@ -69,7 +69,7 @@ def _latency(errors: LatencyErrors) -> dict[str, Any]:
     }
 
 
-def _value(value: Value) -> dict[str, float | None]:
+def _value(value: ComparedValue) -> dict[str, float | None]:
     return {key: _short(number) for key, number in asdict(value).items()}
 
 

@@ -1,10 +1,11 @@
-"""Unknowns whose every trial costs a simulation: as few of them as it can do with.
+"""Solves for unknowns in as few trials as possible, as each trial costs a simulation.
 
-Residuals are rough: a simulation with a little more host time decides otherwise here and there, and
-a request's time jumps. So what is sought is not their smallest square, but where they are
-uncorrelated with instruments: known sizes of what the unknowns do to each of them while decisions
-stay the same. These equations average over all residuals. What the unknowns really do is learned
-from trial to trial (Broyden's update). All unknowns are at least 0 and near 1 in size.
+Residuals are no smooth functions: with a little more host time a simulation decides some steps
+otherwise, and a request's time jumps. So the sum of their squares is not minimised. Instead,
+unknowns are sought for which the residuals are uncorrelated with instruments: the known effect of
+an unknown on each residual as long as decisions stay the same. These equations average over all
+residuals. The real effects are learned from trial to trial (Broyden's update). All unknowns are at
+least 0 and of the order of 1.
 """
 
 from collections.abc import Callable
@@ -16,22 +17,23 @@ from numpy.typing import NDArray
 
 Float64 = NDArray[np.float64]
 
-# Residuals beyond this pull no harder than at it (Huber).
+# Residuals beyond this get a smaller weight (Huber).
 _HUBER = 0.05
 _NEAR = 5e-4
 _MOST_STEPS = 10
-# How far differences reach: jumps must be small against what they show.
+# Step width of difference quotients, large against the jumps of single requests.
 _WIDTH = 0.2
 _NUM_ROUNDS = 50
 _SETTLED = 1e-9
 
 
-class Trial(NamedTuple):
-    """What came of some values of the unknowns.
+class SolverTrial(NamedTuple):
+    """The outcome of a trial with some values of the unknowns.
 
     Attributes:
         residuals: relative errors; shape [num_residuals].
-        instruments: shape [num_residuals, num_unknowns].
+        instruments: effect of each unknown on each residual if decisions stay the same; shape
+            [num_residuals, num_unknowns].
     """
 
     residuals: Float64
@@ -40,13 +42,13 @@ class Trial(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """Where the equations hold.
+    """The values for which the equations hold.
 
     Attributes:
         unknowns: shape [num_unknowns].
-        residuals, instruments: as in the trial.
-        slopes: change of the residuals with the unknowns, decisions included; measured around the
-            solution. Shape [num_residuals, num_unknowns].
+        residuals, instruments: of the trial with these values.
+        slopes: effect of each unknown on each residual, with changed decisions, measured around the
+            solution; shape [num_residuals, num_unknowns].
     """
 
     unknowns: Float64
@@ -56,28 +58,29 @@ class Solution:
 
 
 def objective(residuals: Float64) -> float:
-    """Root mean square of the residuals, those beyond a bound counted as if they grew slower."""
+    """Root mean square of the residuals; beyond a bound they count linearly."""
     size = np.abs(residuals)
     square = np.where(size <= _HUBER, size**2, _HUBER * (2 * size - _HUBER))
     return float(np.sqrt(square.mean()))
 
 
 def weights(residuals: Float64) -> Float64:
-    """1 within the bound, falling as 1 / distance beyond it."""
+    """Huber's weights: 1 up to the bound, and falling as 1 / size beyond it."""
     weight: Float64 = _HUBER / np.maximum(np.abs(residuals), _HUBER)
     return weight
 
 
-def solve(trial_of: Callable[[Float64], Trial], start: Float64) -> Solution:
-    """Find the unknowns; the same input takes the same way.
+def solve(trial_of: Callable[[Float64], SolverTrial], start: Float64) -> Solution:
+    """Find the unknowns. Equal input gives equal trials.
 
     Args:
-        trial_of: a trial; called about eight times with one unknown, a dozen with two.
-        start: unknowns to begin with, at least 0.
+        trial_of: makes a trial; called about eight times for one unknown, about twelve times for
+            two.
+        start: values to begin with, at least 0.
     """
     here, at = start, trial_of(start)
     slopes = at.instruments
-    best: tuple[float, Float64, Trial] | None = None
+    best: tuple[float, Float64, SolverTrial] | None = None
     for _ in range(_MOST_STEPS):
         step = step_to_root(at, slopes, here)
         size = float(np.abs(step).max())
@@ -96,8 +99,8 @@ def solve(trial_of: Callable[[Float64], Trial], start: Float64) -> Solution:
     return Solution(here, at.residuals, at.instruments, _slopes_around(trial_of, here, at))
 
 
-def step_to_root(trial: Trial, slopes: Float64, unknowns: Float64) -> Float64:
-    """The step to where the equations hold if residuals change by their slopes; not below 0."""
+def step_to_root(trial: SolverTrial, slopes: Float64, unknowns: Float64) -> Float64:
+    """The step that solves the equations if residuals are linear; no unknown gets below 0."""
     residuals, instruments = trial
     step = np.zeros(len(unknowns))
     for _ in range(_NUM_ROUNDS):
@@ -109,7 +112,7 @@ def step_to_root(trial: Trial, slopes: Float64, unknowns: Float64) -> Float64:
 
 
 def _bounded(matrix: Float64, right: Float64, lowest: Float64) -> Float64:
-    """Solve for a step; unknowns it would take below their bound stay there, one at a time."""
+    """Solve for a step; unknowns that would fall below their bound are fixed there in turn."""
     step = np.zeros(len(right))
     free = np.ones(len(right), dtype=np.bool_)
     while free.any():
@@ -124,7 +127,9 @@ def _bounded(matrix: Float64, right: Float64, lowest: Float64) -> Float64:
     return step
 
 
-def _slopes_around(trial_of: Callable[[Float64], Trial], here: Float64, at: Trial) -> Float64:
+def _slopes_around(
+    trial_of: Callable[[Float64], SolverTrial], here: Float64, at: SolverTrial
+) -> Float64:
     columns = []
     for number in range(len(here)):
         above, below = here.copy(), here.copy()

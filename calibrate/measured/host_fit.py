@@ -1,9 +1,9 @@
-"""Host time a step, estimated from time stamps alone: whose simulation comes nearest to them?
+"""Host time of a step, estimated from time stamps alone: that of the nearest simulation.
 
-Host time is in how long each request decoded: from its first token to its last it takes part in a
-known number of steps, and each is longer by it. Times before the first token are left aside: they
-say more of the moment a request came, and of all who came before, than of a step. Errors are taken
-relative to what was measured, so that every request counts alike.
+A request takes part in a known number of steps from its first token to its last, and host time
+makes each of them longer. Times before the first token are not used: they depend more on the moment
+of arrival and on earlier requests than on a step. Errors are relative to the measured times, so
+that every request has the same weight.
 """
 
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrate.measured.compare import Comparison
+from calibrate.measured.compare import RunComparison
 from calibrate.measured.equations import Solution, objective, solve
 from calibrate.measured.host_trials import HostTrials
 from calibrate.measured.uncertainty import covariance
@@ -22,9 +22,9 @@ from sim.latency.host_times import HostTimes
 Float64 = NDArray[np.float64]
 
 _ALIKE = 0.95
-# Beyond this two columns of numbers are one and the same.
+# Columns with a larger correlation cannot be told apart.
 _SINGULAR = 1e6
-# Less of it that shows in decode times is host time that is hidden.
+# If a smaller share of host time shows in decode times, it is hidden by the device's work.
 _HIDDEN = 0.05
 
 
@@ -34,21 +34,21 @@ class HostFit:
 
     Attributes:
         times: the estimate.
-        std_errors: of it, see `calibrate.measured.uncertainty`.
-        correlation: of the errors of the two times; None: there is but one.
+        std_errors: of the estimate, see `calibrate.measured.uncertainty`.
+        correlation: of the errors of the two times; None: there is only one.
         before, after: the simulation with the scenario's own times and with the estimate.
         objective_before, objective_after: robust root mean square of the relative errors of decode
             times.
-        num_requests: that were fitted to.
-        num_simulations: it took.
-        remarks: what a reader should know beside the numbers, a line each.
+        num_requests: requests that were fitted to.
+        num_simulations: simulations that were made.
+        remarks: remarks for the reader, one line each.
     """
 
     times: HostTimes
     std_errors: HostTimes
     correlation: float | None
-    before: Comparison
-    after: Comparison
+    before: RunComparison
+    after: RunComparison
     objective_before: float
     objective_after: float
     num_requests: int
@@ -60,7 +60,7 @@ def fit_host_times(trials: HostTrials) -> HostFit:
     """Estimate host times.
 
     Raises:
-        InputError: requests' times do not tell host time, or not one part of it from the other.
+        InputError: host time, or one of its two parts, does not show in the requests' times.
     """
     before = objective(trials.trial(trials.start).residuals)
     solution = solve(trials.trial, trials.start)

@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.table import Table
 
-from calibrate.measured.compare import LATENCIES, Comparison
+from calibrate.measured.compare import LATENCIES, RunComparison
 from calibrate.measured.host_fit import HostFit
 from calibrate.measured.tables import signed
 from calibrate.tables import new_table
@@ -77,7 +77,7 @@ def fit_document(
     }
 
 
-def _errors(comparison: Comparison) -> dict[str, Any]:
+def _errors(comparison: RunComparison) -> dict[str, Any]:
     return {
         name: {
             "mean_error_pct": _short(errors.values["mean"].error_pct),

@@ -1,12 +1,12 @@
-"""Simulations with several host times, and how far each leaves decode times from measured ones."""
+"""Simulations with different host times, and the errors of decode times in each."""
 
 from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrate.measured.compare import Comparison, compare
-from calibrate.measured.equations import Trial, objective
+from calibrate.measured.compare import RunComparison, compare
+from calibrate.measured.equations import SolverTrial, objective
 from calibrate.measured.pairs import Selection, join
 from calibrate.measured.step_counts import decode_steps, mean_rows, mean_step_ns
 from sim.core.errors import InputError
@@ -17,7 +17,7 @@ from sim.runlog.measured import MeasuredRun
 
 Float64 = NDArray[np.float64]
 
-# Simulates with these host times.
+# Simulates the scenario with these host times.
 Simulate = Callable[[HostTimes], RunLog]
 Say = Callable[[str], None]
 
@@ -27,18 +27,18 @@ _MOST_S = 60.0
 
 
 class HostTrials:
-    """Each trial is simulated once.
+    """Makes trials; equal host times are simulated once.
 
-    Unknowns are counted in mean steps of the first simulation: the constant as a share of one, the
-    time per request as a share of one divided by the requests in it.
+    The unit of the unknowns is the mean step of the first simulation: the constant is a share of
+    it, and the time per request a share of it divided by its mean number of requests.
 
     Args:
-        measured: what happened.
-        simulate: see Simulate.
+        measured: the measured run.
+        simulate: see `Simulate`.
         selection: which requests count.
-        start: what the first simulation has; `per_request_s` stays unless it is an unknown.
-        per_request: whether it is.
-        say: told of each simulation, in a line.
+        start: host times of the first simulation; `per_request_s` is kept unless it is an unknown.
+        per_request: the time per request is an unknown, too.
+        say: called with one line about each simulation.
 
     Raises:
         InputError: too few requests decoded in both runs.
@@ -73,7 +73,9 @@ class HostTrials:
                 f" few to estimate host times from: {_FEWEST_REQUESTS} must have"
             )
         first = self._judge(start, log, self.first)
-        self._known: dict[HostTimes, tuple[Trial, Comparison]] = {start: (first, self.first)}
+        self._known: dict[HostTimes, tuple[SolverTrial, RunComparison]] = {
+            start: (first, self.first)
+        }
         self._tell(start)
 
     @property
@@ -92,8 +94,8 @@ class HostTrials:
             per_request_s = min(float(unknowns[1] * self.units_s[1]), _MOST_S)
         return HostTimes(round(host_s, _SECOND_DIGITS), round(per_request_s, _PER_REQUEST_DIGITS))
 
-    def trial(self, unknowns: Float64) -> Trial:
-        """Relative errors of decode times, and by how much a mean step more would lengthen them.
+    def trial(self, unknowns: Float64) -> SolverTrial:
+        """Relative errors of decode times, and the effect of a mean step more on each of them.
 
         Raises:
             InputError: other requests finish than in the first simulation.
@@ -106,25 +108,25 @@ class HostTrials:
             self._tell(times)
         return self._known[times][0]
 
-    def compared(self, times: HostTimes) -> Comparison:
-        """Of a trial."""
+    def compared(self, times: HostTimes) -> RunComparison:
+        """The comparison of a trial with the measured run."""
         return self._known[times][1]
 
     def spans_s(self) -> tuple[Float64, Float64]:
-        """When each request of the trials began to decode and finished, as measured."""
+        """The measured times at which each request of the trials began to decode, and finished."""
         times = self.first.pairs.measured
         rows = self._decoded
         return times.first_token_ns[rows] / NS_PER_S, times.finish_ns[rows] / NS_PER_S
 
-    def _compare(self, log: RunLog) -> Comparison:
+    def _compare(self, log: RunLog) -> RunComparison:
         return compare(join(self._measured, log.requests, self._selection))
 
-    def _judge(self, times: HostTimes, log: RunLog, comparison: Comparison) -> Trial:
+    def _judge(self, times: HostTimes, log: RunLog, comparison: RunComparison) -> SolverTrial:
         pairs = comparison.pairs
         if pairs.rid != self.first.pairs.rid:
             raise InputError(
-                f"which requests finish in the simulation depends on host times: with"
-                f" {times.host_s} s a step {len(pairs)} do, at first {len(self.first.pairs)} did"
+                "other requests finish in the simulation with other host times:"
+                f" {len(self.first.pairs)} at first, {len(pairs)} with {times.host_s} s a step"
             )
         measured_ms = pairs.measured.decode_ms()[self._decoded]
         residuals = pairs.simulated.decode_ms()[self._decoded] / measured_ms - 1
@@ -133,7 +135,7 @@ class HostTrials:
         units_ms = np.array(self.units_s) * NS_PER_S / NS_PER_MS
         instruments: Float64 = np.stack(decode_steps(log), axis=1)[rows] * units_ms
         instruments /= measured_ms[:, None]
-        return Trial(residuals, instruments[:, : 1 + self._per_request])
+        return SolverTrial(residuals, instruments[:, : 1 + self._per_request])
 
     def _tell(self, times: HostTimes) -> None:
         words = f"host {times.host_s * 1e3:.4f} ms a step"

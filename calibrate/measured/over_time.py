@@ -154,4 +154,4 @@ def _number(text: str | None, where: str) -> float:
         value = math.nan
     if math.isfinite(value) and value >= 0:
         return value
-    raise InputError(f"{where}: must be a number from 0 on, got {text!r}")
+    raise InputError(f"{where}: must be a number of at least 0, got {text!r}")

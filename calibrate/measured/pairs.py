@@ -1,4 +1,4 @@
-"""Measured requests and their simulated twins, joined by name; nobody goes missing unsaid."""
+"""Measured and simulated requests, paired by name; those without a pair are listed."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ Float64 = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which requests are judged, by order of arrival: the first ones, or all but these, or all."""
+    """Which requests are judged, by arrival: the first ones, all but the first ones, or all."""
 
     first: int | None = None
     skip: int | None = None
@@ -45,9 +45,9 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """When requests came and went, and how many tokens they got; arrays of one length.
+    """Times and token counts of requests; arrays of one length.
 
-    Times are ns since the run's start; `first_token_ns` is NOT_YET_NS where it is not known.
+    Times are ns since the run's start; a `first_token_ns` that is not known is NOT_YET_NS.
     """
 
     arrival_ns: Int64
@@ -57,10 +57,10 @@ class Times:
     output_tokens: Int64
 
     def latencies_ms(self) -> dict[str, Float64]:
-        """`ttft`, `tpot` and `latency` of each request; NaN where there is no first token.
+        """`ttft`, `tpot` and `latency` of each request; the first two NaN without a first token.
 
         TTFT = first token - arrival, TPOT = (finish - first token) / max(1, output tokens - 1),
-        latency = finish - arrival. A request of one token has a TPOT of about 0, not none.
+        latency = finish - arrival. So a request of one token has a TPOT of about 0.
         """
         known = self.first_token_ns != NOT_YET_NS
         ttft = np.where(known, (self.first_token_ns - self.arrival_ns) / NS_PER_MS, np.nan)
@@ -71,23 +71,24 @@ class Times:
         }
 
     def decode_ms(self) -> Float64:
-        """From the first token to the last; NaN where there is no first token."""
+        """Time from the first token to the last; NaN if the first token's time is not known."""
         known = self.first_token_ns != NOT_YET_NS
         return np.where(known, (self.finish_ns - self.first_token_ns) / NS_PER_MS, np.nan)
 
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """The judged requests that finished in both runs, row by row, and all that did not.
+    """The judged requests that finished in both runs, as pairs, and those that did not.
 
     Attributes:
         rid: names of the pairs, by measured arrival.
         measured, simulated: their times.
         num_judged: measured requests that were selected.
-        only_measured: selected ones that the simulation does not have.
+        only_measured: selected requests that the simulation does not have.
         only_simulated: requests of the simulation that were not measured at all.
-        failed_measured: selected ones without a finish.
-        failed_simulated: selected ones that did not finish in the simulation, and their status.
+        failed_measured: selected requests that were not measured to finish.
+        failed_simulated: selected requests that did not finish in the simulation, with their
+            status.
     """
 
     rid: list[str]
@@ -103,7 +104,7 @@ class Pairs:
         return len(self.rid)
 
     def differing(self, name: str) -> dict[str, tuple[int, int]]:
-        """Measured and simulated count of the pairs in which they differ.
+        """Measured and simulated counts of those pairs in which they differ.
 
         Args:
             name: `prompt_tokens` or `output_tokens`.
@@ -114,7 +115,7 @@ class Pairs:
 
 
 def join(measured: MeasuredRun, simulated: RequestColumns, selection: Selection) -> Pairs:
-    """Pair the selected measured requests with those of the same name in the simulation.
+    """Pair the selected requests with the simulation's requests of the same names.
 
     Raises:
         InputError: the selection does not fit the run.

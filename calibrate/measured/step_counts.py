@@ -1,7 +1,7 @@
-"""What a simulation's steps do to each request's time: how many it decoded in, and among how many.
+"""In how many steps of a simulation each request decoded, and with how many others.
 
-While decisions stay the same, a request's time from its first token to its last grows by one second
-for each second of host time in each of these steps.
+As long as decisions stay the same, a second of host time in each step makes a request's time from
+first to last token longer by as many seconds as it has such steps.
 """
 
 import numpy as np
@@ -13,9 +13,9 @@ Float64 = NDArray[np.float64]
 
 
 def decode_steps(log: RunLog) -> tuple[Float64, Float64]:
-    """Steps between each request's first token and its finish, and rows in all these steps.
+    """The steps between each request's first token and its finish, and their rows together.
 
-    Both have shape [num_requests], in the log's order, and are 0 of what did not finish.
+    Both have shape [num_requests], in the log's order; 0 for a request that did not finish.
     """
     requests = log.requests
     found = np.zeros((2, len(requests.rid)))
@@ -28,12 +28,12 @@ def decode_steps(log: RunLog) -> tuple[Float64, Float64]:
 
 
 def mean_rows(steps: StepColumns) -> float:
-    """Requests in a step, on average."""
+    """Mean number of requests in a step."""
     return float((_rows(steps) * steps.num_steps).sum() / steps.num_steps.sum())
 
 
 def mean_step_ns(steps: StepColumns) -> float:
-    """Device and host time of a step, on average."""
+    """Mean device time and mean host time of a step."""
     return float((steps.device_ns + steps.host_ns).sum() / steps.num_steps.sum())
 
 
@@ -43,13 +43,13 @@ def _rows(steps: StepColumns) -> Int64:
 
 
 def _up_to(steps: StepColumns, replica: int, at_ns: Int64) -> Float64:
-    """Steps, and rows in them, that a replica has finished by each time; shape [2, num_times].
+    """Steps and rows that a replica has finished by each time; shape [2, num_times].
 
-    Steps logged as one run are taken to be equally long.
+    Steps that are logged together count as equally long.
     """
     mine = steps.replica == replica
     corners_ns = np.column_stack((steps.t_start_ns[mine], steps.t_end_ns[mine])).ravel()
-    # Overlapped steps may start before their predecessor's end; time must not run back.
+    # With overlap a step may start before the one before has ended; times must ascend.
     corners_ns = np.maximum.accumulate(corners_ns)
     num_steps = steps.num_steps[mine]
     return np.stack([
@@ -61,5 +61,5 @@ def _up_to(steps: StepColumns, replica: int, at_ns: Int64) -> Float64:
 
 
 def _first_of_two(amount: Int64) -> Int64:
-    """Each amount, followed by 0: a run has done nothing when it starts and all when it ends."""
+    """Each amount followed by a 0, for the two ends of a run of steps."""
     return np.column_stack((amount, np.zeros_like(amount))).ravel()

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from rich.table import Table
 
-from calibrate.measured.compare import LATENCIES, Comparison, Value
+from calibrate.measured.compare import LATENCIES, ComparedValue, RunComparison
 from calibrate.measured.over_time import OverTime
 from calibrate.measured.pairs import Pairs, Selection
 from calibrate.measured.validate import MeasuredValidation
@@ -44,7 +44,7 @@ def tables(validation: MeasuredValidation) -> Iterator[Table]:
         yield over_time_table(validation.over_time)
 
 
-def latency_table(comparison: Comparison) -> Table:
+def latency_table(comparison: RunComparison) -> Table:
     """Each statistic of each latency, then makespan and throughput."""
     table = new_table(("",), ("measured", "simulated", "error %"))
     for name, errors in comparison.latencies.items():
@@ -78,7 +78,7 @@ def signed(percent: float | None) -> str:
     return UNDEFINED if percent is None else f"{percent:+.2f}"
 
 
-def _cells(value: Value) -> tuple[str, str, str]:
+def _cells(value: ComparedValue) -> tuple[str, str, str]:
     return number(value.measured), number(value.simulated), signed(value.error_pct)
 
 

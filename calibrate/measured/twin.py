@@ -1,4 +1,4 @@
-"""A scenario as the twin of a measured run: simulated as it is, or with other values."""
+"""Simulates the scenario of a measured run, as it is or with changed values."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,10 +18,10 @@ from sim.workload.workload import Workload
 
 
 class Twin:
-    """Simulates a scenario's whole workload, as often as asked.
+    """Simulates a scenario's whole workload, any number of times.
 
     Args:
-        loaded: the scenario; its sweep, tune and report sections are left aside.
+        loaded: the scenario; its sections sweep, tune and report are ignored.
         arrivals: requests arrive when this run says; None: when the scenario says.
     """
 
@@ -31,18 +31,18 @@ class Twin:
         self._read_trace = TraceCache()
 
     def run(self) -> RunLog:
-        """Simulate it as it is, with progress on stderr.
+        """Simulate the scenario as it is, with progress on stderr.
 
         Raises:
-            InputError: the scenario, or a file it names.
+            InputError: the scenario, or a file that it names, is bad.
         """
         return run_built(self._built(()))
 
     def run_with(self, changes: Sequence[Change]) -> RunLog:
-        """Simulate it with some values changed; says nothing.
+        """Simulate the scenario with some values changed, without progress.
 
         Raises:
-            InputError: as `run`, or a change leads nowhere.
+            InputError: as `run`, or a change has no key to go to.
         """
         built = self._built(changes)
         router = make_router(built.loaded.scenario.router)

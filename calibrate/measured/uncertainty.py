@@ -1,8 +1,8 @@
-"""How sure an estimate from requests' times is, when requests that run together share errors.
+"""Standard errors of an estimate from requests whose errors are shared.
 
-A step that takes longer than it should is in the time of every request it served. So what a
-request's time is off by is taken as the sum, over that time, of errors that are independent from
-moment to moment and the same for all. How large they are is in what the fit leaves over.
+A step that takes too long makes the time of every request in it longer. So the error of a request's
+time is modelled as a sum over that time of errors that are independent from moment to moment and
+the same for all requests. The residuals of the fit say how large they are.
 """
 
 import numpy as np
@@ -12,25 +12,25 @@ from calibrate.measured.equations import Solution, weights
 
 Float64 = NDArray[np.float64]
 
-# Moments are at most this part of the usual request, but no more than this many.
+# A moment is at most this share of the median request; there are at most this many moments.
 _PARTS = 8
 _MOST_MOMENTS = 2_000
 _MOST_CELLS = 40_000_000
 
 
 def covariance(solution: Solution, start_s: Float64, end_s: Float64) -> Float64:
-    """Covariance of the unknowns, shape [num_unknowns, num_unknowns].
+    """Covariance of the unknowns; shape [num_unknowns, num_unknowns].
 
     Args:
-        solution: relative errors of times, and how they change with the unknowns.
+        solution: the relative errors of times, and the effect of the unknowns on them.
         start_s: when each of these times began; shape [num_residuals].
-        end_s: when it ended.
+        end_s: when they ended.
     """
     shared = _shared(start_s, end_s)
     weight = weights(solution.residuals)[:, None]
     weighted = (solution.instruments * weight).T
     moved: Float64 = np.linalg.pinv(weighted @ solution.slopes) @ weighted @ shared
-    # As many are used up by the fit, whose slopes are known best without decisions.
+    # The fit uses up as many degrees of freedom; its instruments say best which.
     used: Float64 = np.linalg.pinv(weighted @ solution.instruments) @ weighted @ shared
     left_over = shared - solution.instruments @ used
     expected = float((weight * left_over**2).sum())
@@ -41,7 +41,7 @@ def covariance(solution: Solution, start_s: Float64, end_s: Float64) -> Float64:
 
 
 def _shared(start_s: Float64, end_s: Float64) -> Float64:
-    """What an error of unit size in each moment makes of each relative time.
+    """The effect of a unit error in each moment on each relative time.
 
     Shape [num_residuals, num_moments].
     """

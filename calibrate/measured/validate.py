@@ -1,16 +1,16 @@
-"""A scenario judged by a measured run: everything `calibrate validate SCENARIO` says."""
+"""Compares a scenario's simulation with a measured run, for `calibrate validate SCENARIO`."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from calibrate.measured.compare import Comparison, compare
+from calibrate.measured.compare import RunComparison, compare
 from calibrate.measured.over_time import OverTime, Samples, compare_over_time
 from calibrate.measured.pairs import Selection, join
 from calibrate.measured.twin import Twin
 from sim.runlog import RunLog
 from sim.runlog.measured import MeasuredRun
 
-# Below this a difference of arrivals is that of a clock's last digits.
+# Smaller differences of arrivals are those of a clock's last digits.
 _SAME_ARRIVAL_MS = 0.5
 
 
@@ -23,9 +23,9 @@ class MeasuredValidation:
         scenario_hash: of its content.
         selection: which requests are judged.
         num_measured, num_simulated: all requests of either run.
-        comparison: of the judged ones.
-        over_time: of all of them; None: no samples were given.
-        remarks: what a reader should know beside the numbers, a line each.
+        comparison: of the judged requests.
+        over_time: requests over time, of all requests; None: no samples were given.
+        remarks: remarks for the reader, one line each.
     """
 
     scenario: str
@@ -33,7 +33,7 @@ class MeasuredValidation:
     selection: Selection
     num_measured: int
     num_simulated: int
-    comparison: Comparison
+    comparison: RunComparison
     over_time: OverTime | None
     remarks: tuple[str, ...]
 
@@ -44,7 +44,7 @@ def validate_measured(
     """Simulate the whole workload and compare what was selected of it.
 
     Raises:
-        InputError: the scenario, a selection that does not fit, or nothing to compare.
+        InputError: the scenario is bad, the selection does not fit, or no request can be compared.
     """
     selection.rows(measured)
     log = twin.run()
@@ -69,7 +69,7 @@ def validate_measured(
     )
 
 
-def _remarks(log: RunLog, comparison: Comparison, over_time: OverTime | None) -> Iterator[str]:
+def _remarks(log: RunLog, comparison: RunComparison, over_time: OverTime | None) -> Iterator[str]:
     spread_ms = comparison.arrivals.spread_ms
     if spread_ms > _SAME_ARRIVAL_MS:
         yield (

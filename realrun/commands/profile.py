@@ -18,9 +18,9 @@ from sim import __version__
 from sim.commands.output import print_line
 from sim.core.atomic import check_target
 from sim.core.errors import InputError
+from sim.families import DEFAULT_FAMILY, FAMILIES
 from sim.report.progress import Progress
 from sim.runlog.run_log_file import write_run_log
-from sim.sglang.section.scheduler import DEFAULT_MEM_FRACTION_STATIC
 
 _MAX_ROWS = 256
 # A CPU takes seconds for what a GPU does in milliseconds.
@@ -105,7 +105,8 @@ def _limits(model: PagedModel, points: GridOptions) -> Limits:
         raise InputError(
             f"--max-context {max_context}: {model.shape.name} has {model.max_positions} positions"
         )
-    num_pages = num_pages_that_fit(model, points.page_size, DEFAULT_MEM_FRACTION_STATIC)
+    _, memory_share = FAMILIES[DEFAULT_FAMILY].section()().memory_share
+    num_pages = num_pages_that_fit(model, points.page_size, memory_share)
     return Limits(
         page_size=points.page_size,
         num_pages=min(num_pages, max_rows * -(-max_context // points.page_size)),

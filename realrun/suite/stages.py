@@ -18,7 +18,7 @@ _SETTINGS = {
 }
 # The published packing experiment (docs/studies.md), served for real.
 _PACKING = {
-    "fifo": "scheduler.admission.kind=sglang",
+    "fifo": "scheduler.admission=null",
     "pack": "scheduler.admission.kind=pack",
 }
 # Most bytes of a bundle: what carries the files off may refuse larger ones than 16 MiB.

@@ -13,7 +13,7 @@ from sim.core.errors import InputError
 from sim.des.routers.table import make_router
 from sim.des.run import RunOptions, simulate
 from sim.latency.model import Ranged, latency_source
-from sim.latency.ranges import RangeReport
+from sim.latency.range_report import RangeReport
 from sim.report.files import summary_json, write_out_dir, write_requests
 from sim.report.metrics import Slo, summarise
 from sim.report.progress import Progress

@@ -1,1 +1,1 @@
-"""Facts every other package speaks in: requests, tokens, batches, errors."""
+"""What all other packages share: requests, tokens, batches, errors, files."""

@@ -1,4 +1,4 @@
-"""Whole files or none: everything is written beside its target, then renamed over it."""
+"""Files that are written whole or not at all: beside their target, then renamed over it."""
 
 import os
 from collections.abc import Iterator
@@ -12,17 +12,17 @@ _serial = count()
 
 
 def check_target(target: Path) -> None:
-    """Find out whether a file could be written there.
+    """Check that a file can be written there.
 
     Raises:
-        InputError: its folder does not exist, it is a folder itself, or neither file nor new.
+        InputError: the folder does not exist, or the target is a folder, a pipe or a device.
     """
     try:
         if not target.parent.is_dir():
             raise InputError(f"{target}: its folder {target.parent} does not exist")
         if target.is_dir():
             raise InputError(f"{target}: is a folder, expected a file to write")
-        # Renaming over a pipe or a device would put an end to it.
+        # Renaming a file over a pipe or a device would remove it.
         if target.exists() and not target.is_file():
             raise InputError(f"{target}: is not a regular file")
     except OSError as error:
@@ -31,7 +31,7 @@ def check_target(target: Path) -> None:
 
 @contextmanager
 def atomic_path(target: Path) -> Iterator[Path]:
-    """A path in `target`'s folder to write to; it becomes `target` if the block succeeds.
+    """Give a path beside `target` to write to; it is renamed to `target` if the block succeeds.
 
     Raises:
         InputError: see `check_target`, or writing failed.

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class ForwardMode(IntEnum):
-    """What a step does: prefill only, decode only, or both in one forward pass."""
+    """What a step computes: prefill only, decode only, or both in one forward pass."""
 
     EXTEND = 0
     DECODE = 1
@@ -18,12 +18,13 @@ class PrefillRow(NamedTuple):
 
     Attributes:
         rid: the request.
-        prefix_len: tokens whose KV exists already (cached, or earlier chunks), or is loaded.
+        prefix_len: tokens of the prompt before this chunk. Their KV was cached, computed by earlier
+            chunks, or is loaded from host memory.
         extend_len: tokens computed in this step.
         num_prior_outputs: output tokens generated before (after a retraction or preemption).
         samples: False for a chunk that is not the request's last one.
-        num_loaded_tokens: the last of the prefix's tokens, whose KV this step has to bring back
-            from host memory before it attends to them.
+        num_loaded_tokens: how many of the prefix's last tokens this step loads from host memory
+            before it attends to them.
     """
 
     rid: str
@@ -35,20 +36,19 @@ class PrefillRow(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """What runs in one step: the only thing that goes to executors, latency models, logs.
+    """What runs in one step: all that executors, latency models and logs are told of it.
 
     Attributes:
         mode: extend, decode or mixed.
         prefill: rows that compute prompt tokens, in batch order.
         decode_rids: rows that compute one token each, in batch order, after the prefill rows.
-        num_context_tokens: tokens attended to after the step, summed over all rows.
+        num_context_tokens: context length after the step, summed over all rows.
         num_decode_context_tokens: the decode rows' share of it.
-        stopped_rids: requests that left the running batch since the last step other than by
-            finishing: retracted, preempted or aborted.
-        resting_rids: running requests that get no token from this decode step, as it is not their
-            turn.
-        max_decode_context_tokens, min_decode_context_tokens: the longest and the shortest decode
-            row's tokens attended to after the step.
+        stopped_rids: requests that left the running batch since the last step without finishing:
+            they were retracted, preempted or aborted.
+        resting_rids: running requests that this decode step leaves out, as it is not their turn.
+        max_decode_context_tokens, min_decode_context_tokens: context length after the step of the
+            longest and of the shortest decode row.
     """
 
     mode: ForwardMode

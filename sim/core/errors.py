@@ -1,15 +1,28 @@
-"""The two kinds of failure: bad input (the user's to mend) and a broken invariant (ours)."""
+"""The two kinds of failure: bad input, which the user can mend, and a broken invariant: our bug."""
+
+# A key of a document: the names and list indices that lead to it from the top.
+KeyPath = tuple[str | int, ...]
 
 
 class InputError(Exception):
     """Bad input. The message is one line that names the file, the line or key, and the reason.
 
     Command lines print it on stderr and exit with code 2.
+
+    Attributes:
+        reason: what is wrong: the message without the key.
+        key: the key of the scenario that the error is about; empty if it is about none. Where the
+            scenario's file is known, such an error is raised again with file and line.
     """
+
+    def __init__(self, reason: str, *, key: KeyPath = ()) -> None:
+        super().__init__(f"{'.'.join(map(str, key))}: {reason}" if key else reason)
+        self.reason = reason
+        self.key = key
 
 
 class InvariantError(Exception):
-    """A rule of docs/invariants.md does not hold. Always our fault."""
+    """A rule of docs/invariants.md does not hold. This is always a bug of ours."""
 
 
 def require(holds: bool, what: str) -> None:

@@ -1,17 +1,17 @@
-"""How often Python looks for garbage that holds itself alive."""
+"""How often Python's garbage collector looks for objects that refer to each other in a circle."""
 
 import atexit
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-# New objects before it looks; by default 700 are enough.
+# New objects after which it looks; Python's default is 700.
 _OBJECTS_A_COLLECTION = 100_000
 
 
 @contextmanager
 def rare_collections() -> Iterator[None]:
-    """Look seldom: where few cycles are left behind and there are many objects to look at."""
+    """Collect less often: a simulation has many live objects and leaves few circles behind."""
     thresholds = gc.get_threshold()
     gc.set_threshold(max(thresholds[0], _OBJECTS_A_COLLECTION), *thresholds[1:])
     try:
@@ -21,6 +21,6 @@ def rare_collections() -> Iterator[None]:
 
 
 def skip_last_collections() -> None:
-    """Have Python not look through all objects at its exit: the process frees them anyway."""
+    """Skip Python's last collections at exit: the end of the process frees everything anyway."""
     atexit.unregister(gc.freeze)
     atexit.register(gc.freeze)

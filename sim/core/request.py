@@ -1,4 +1,4 @@
-"""What a client asks for, and the scheduler's state of it."""
+"""What a client asks for, and the states a request goes through."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -7,7 +7,7 @@ from sim.core.tokens import Prompt
 
 
 class Status(Enum):
-    """Where a request is. Legal moves: docs/invariants.md, INV-2."""
+    """The state of a request. Legal moves: docs/invariants.md, INV-2."""
 
     WAITING = "waiting"
     RUNNING = "running"
@@ -18,19 +18,20 @@ class Status(Enum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RequestSpec:
-    """What a client asks for. Says nothing of the output's true length: the executor knows that.
+    """What a client asks for. Only the executor knows how long the output really gets.
 
     Attributes:
         rid: unique name.
         arrival_ns: when it reaches the server.
-        prompt: expanded on demand.
+        prompt: made into token ids on demand.
         max_new_tokens: the client's limit on generated tokens, >= 1.
-        priority: larger goes first unless the scheduler is told otherwise; None: goes last. On
-            vLLM's servers smaller goes first, and None is 0.
-        ignore_eos: run to `max_new_tokens` whatever is generated.
-        predicted_output_tokens: a guess of the output length for `sjf`; None: `max_new_tokens`.
+        priority: which requests go first, larger or smaller values, and what None counts as, is up
+            to the scheduler family.
+        ignore_eos: generate `max_new_tokens`, even after an end token.
+        predicted_output_tokens: what the policy `sjf` takes the output length to be; None:
+            `max_new_tokens`.
         tenant: whose request it is, for per-tenant metrics.
-        session: the conversation it is a turn of, for routers; empty: none.
+        session: the conversation that the request is a turn of, for routers; empty: it is of none.
     """
 
     rid: str

@@ -1,4 +1,4 @@
-"""Sequences of tokens that are cut and kept without being expanded."""
+"""Token sequences that can be cut and stored without making their token ids."""
 
 from typing import Protocol
 
@@ -8,7 +8,7 @@ from sim.core.tokens import ArrayPrompt, Prompt, TokenIds
 
 
 class TokenSequence(Protocol):
-    """Token ids that may be made only when a slice is asked for; an array is one."""
+    """Token ids, perhaps made only when a slice is asked for. A numpy array is one, too."""
 
     def __len__(self) -> int: ...
 
@@ -16,10 +16,10 @@ class TokenSequence(Protocol):
 
 
 class LazyTokens:
-    """Base of sequences that know their tokens without having them.
+    """Base of the sequences that make their token ids on demand.
 
-    Not an abstract base class: each look-up in the cache asks whether tokens are lazy, and of those
-    `isinstance` takes several times as long.
+    It is not an abstract base class, as `isinstance` on those takes several times as long, and each
+    look-up in the cache asks whether tokens are lazy.
     """
 
     def __len__(self) -> int:
@@ -29,25 +29,25 @@ class LazyTokens:
         raise NotImplementedError
 
     def part(self, start: int, stop: int) -> TokenSequence:
-        """Tokens `start` to `stop`, to be kept: not expanded if that can be left for later."""
+        """Tokens `start` to `stop`, to be stored; still lazy if possible."""
         raise NotImplementedError
 
     def page_key(self, start: int, page_size: int) -> int | bytes:
-        """What the page from `start` on is found by: see `page_key`."""
+        """The key of the page that begins at `start`; see the function `page_key`."""
         return page_key(self[start : start + page_size])
 
 
 def page_key(page: TokenIds) -> int | bytes:
-    """Equal for equal pages: the token of a page of one, else the tokens' bytes."""
+    """Equal for equal pages: the token of a one-token page, else the bytes of the tokens."""
     return int(page[0]) if len(page) == 1 else page.tobytes()
 
 
 def kept_part(token_ids: TokenSequence, start: int, stop: int) -> TokenSequence:
-    """Tokens `start` to `stop` of a sequence, in no more memory than they need."""
+    """Tokens `start` to `stop` of a sequence, to be stored: they keep no larger array alive."""
     if isinstance(token_ids, LazyTokens):
         return token_ids.part(start, stop)
     ids = token_ids[start:stop]
-    # A small view would keep the whole array.
+    # A small view would keep the whole array in memory.
     is_small = isinstance(ids.base, np.ndarray) and ids.base.size > 2 * ids.size
     return ids.copy() if is_small else ids
 
@@ -74,14 +74,14 @@ class PromptPart(LazyTokens):
 
 
 def prompt_part(prompt: Prompt, start: int, stop: int) -> TokenSequence:
-    """Tokens `start` to `stop` of a prompt, to be kept; expanded now only if they exist already."""
+    """Tokens `start` to `stop` of a prompt, to be stored; lazy unless the ids are there already."""
     if isinstance(prompt, ArrayPrompt):
         return kept_part(prompt.ids, start, stop)
     return PromptPart(prompt, start, stop)
 
 
 class JoinedTokens(LazyTokens):
-    """One sequence after the other."""
+    """Two sequences as one: the second follows the first."""
 
     __slots__ = ("_first", "_second")
 

@@ -1,7 +1,8 @@
-"""Prompts and outputs as token ids that are made only when somebody looks at them.
+"""Prompts and outputs whose token ids are made only when they are needed.
 
-A *stream* is an endless, reproducible sequence of token ids named by a 32-bit seed. Prompts built
-of streams share a prefix exactly as far as their segments agree: all a prefix cache looks at.
+A *stream* is an endless, reproducible sequence of token ids named by a 32-bit seed. Prompts that
+begin with equal segments of streams share exactly those tokens as a prefix, and a prefix cache
+looks at nothing else.
 """
 
 from dataclasses import dataclass
@@ -10,26 +11,26 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.core.splitmix import GOLDEN_RATIO, finalise
+
 TokenIds = NDArray[np.int64]
 
 _FIRST_STREAM_TOKEN = np.uint64(1000)
 _INDEX_BITS = 32
 _UINT64_MAX = (1 << 64) - 1
-_GOLDEN_RATIO = 0x9E3779B97F4A7C15
-_FACTOR_1, _FACTOR_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
-_BITS_27, _BITS_30, _BITS_31, _BITS_34 = (np.uint64(bits) for bits in (27, 30, 31, 34))
+_BITS_34 = np.uint64(34)
 _BLOCK_TOKEN_BASE = 1 << 62
 _BLOCK_INDEX_BITS = 20
 _NO_TOKENS = np.empty(0, dtype=np.int64)
 
 
 class Prompt(Protocol):
-    """A prompt whose ids are expanded on demand, those asked for alone."""
+    """A prompt that makes only those token ids that are asked for."""
 
     def __len__(self) -> int: ...
 
     def token_ids(self, start: int = 0, stop: int | None = None) -> TokenIds:
-        """Ids `start` to `stop`, at most the prompt's length and its default; int64."""
+        """Ids `start` to `stop`; int64. By default, and at most, to the prompt's end."""
         ...
 
 
@@ -39,28 +40,24 @@ def stream_token_ids(seed: int, start: int, stop: int) -> TokenIds:
     Returns:
         int64, shape [stop - start], values 1000 to 1000 + 2**30 - 1.
     """
-    # Summed as Python integers: numpy warns when two scalars wrap around, arrays just do.
-    first = (((seed & 0xFFFFFFFF) << _INDEX_BITS) + _GOLDEN_RATIO + start) & _UINT64_MAX
+    # Added as Python integers: numpy warns when the sum of two scalars wraps around.
+    first = (((seed & 0xFFFFFFFF) << _INDEX_BITS) + GOLDEN_RATIO + start) & _UINT64_MAX
     if first + stop - start > _UINT64_MAX:
-        return _mix(np.arange(stop - start, dtype=np.uint64) + np.uint64(first))
-    return _mix(np.arange(first, first + stop - start, dtype=np.uint64))
+        return _to_token_ids(np.arange(stop - start, dtype=np.uint64) + np.uint64(first))
+    return _to_token_ids(np.arange(first, first + stop - start, dtype=np.uint64))
 
 
 def stream_tokens_at(seeds: NDArray[np.int64], indices: NDArray[np.int64]) -> TokenIds:
     """Token `indices[i]` of stream `seeds[i]`; int64, shape [len(seeds)]."""
     x = seeds.astype(np.uint64) << np.uint64(_INDEX_BITS)
     x += indices.astype(np.uint64)
-    x += np.uint64(_GOLDEN_RATIO)
-    return _mix(x)
+    x += np.uint64(GOLDEN_RATIO)
+    return _to_token_ids(x)
 
 
-def _mix(x: NDArray[np.uint64]) -> TokenIds:
-    """Token ids out of counters, by splitmix64's finaliser; in place."""
-    x ^= x >> _BITS_30
-    x *= _FACTOR_1
-    x ^= x >> _BITS_27
-    x *= _FACTOR_2
-    x ^= x >> _BITS_31
+def _to_token_ids(x: NDArray[np.uint64]) -> TokenIds:
+    """Token ids out of splitmix64's counters, in place."""
+    finalise(x)
     x >>= _BITS_34
     x += _FIRST_STREAM_TOKEN
     return x.view(np.int64)
@@ -68,7 +65,7 @@ def _mix(x: NDArray[np.uint64]) -> TokenIds:
 
 @dataclass(frozen=True, slots=True)
 class SegmentPrompt:
-    """Segments `(seed, num_tokens)`: each is the first `num_tokens` of stream `seed`."""
+    """Segments `(seed, num_tokens)`, each the first `num_tokens` tokens of stream `seed`."""
 
     segments: tuple[tuple[int, int], ...]
 

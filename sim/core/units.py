@@ -1,4 +1,4 @@
-"""Conversions at the edges; inside, time is integer nanoseconds (docs/adr/0002)."""
+"""Conversions to nanoseconds: inside the project time is an integer number of them (ADR-0002)."""
 
 NS_PER_S = 1_000_000_000
 NS_PER_MS = 1_000_000

@@ -8,8 +8,7 @@ from typing import Any
 from sim.core.garbage import rare_collections
 from sim.des.arrivals import closed_loop, open_loop
 from sim.des.clock import Clock
-from sim.des.routers.router import Router
-from sim.des.routers.simple import RoundRobin
+from sim.des.routers.router import RoundRobin, Router
 from sim.des.server import Server
 from sim.des.simulation_log import SimulationLog, Watcher
 from sim.engine.page_pool import PageCounts, PagePool

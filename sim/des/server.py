@@ -12,16 +12,15 @@ from simpy.events import Event
 
 from sim.core.batch import Batch
 from sim.core.request import RequestSpec
-from sim.des.clock import Clock, TimedEvent, step_begin, step_end
-from sim.des.decode_wait import DecodeWait
+from sim.des.clock import Clock, DecodeWait, TimedEvent, step_begin, step_end
 from sim.des.simulation_log import SimulationLog
-from sim.des.step_in_flight import StepInFlight
 from sim.des.timeline import UpcomingSteps, overlapped_steps, serial_steps
 from sim.engine.core import EngineCore
 from sim.engine.records import Decided, StepState
 from sim.engine.scripted import ScriptedExecutor
-from sim.latency.features import step_features
+from sim.latency.features import StepFeatures, step_features
 from sim.latency.model import LatencyModel
+from sim.runlog.steps import FurtherSteps, StepRun
 from sim.workload.workload import ScriptedRequest
 
 Wait = Generator[Event, Any, None]
@@ -126,7 +125,7 @@ class Server:
         taken in, and the next decision follows at the same instant.
         """
         env = self.env
-        running: StepInFlight | None = None
+        running: StepRun | None = None
         while True:
             if self._must_settle:
                 yield self._settled()
@@ -159,21 +158,23 @@ class Server:
             self._reports.over(decided.over, self.env.now_ns)
         return decided
 
-    def _launch(self, batch: Batch, state: StepState, device_free_ns: int) -> StepInFlight:
+    def _launch(self, batch: Batch, state: StepState, device_free_ns: int) -> StepRun:
         features = step_features(batch)
         time = self._latency.step_ns(features)
-        self._latency.consume(1)
-        return StepInFlight(
+        self._latency.consume(features, 1)
+        decided_ns = self.env.now_ns
+        start_ns = max(decided_ns + time.host_ns, device_free_ns)
+        return StepRun(
             self.replica,
             batch,
             state,
-            features,
-            decided_ns=self.env.now_ns,
-            device_free_ns=device_free_ns,
-            time=time,
+            decided_ns=decided_ns,
+            host_ns=time.host_ns,
+            start_ns=start_ns,
+            first_end_ns=start_ns + time.device_ns,
         )
 
-    def _pass(self, step: StepInFlight, next_decision_ns: int) -> Generator[Event, Any, bool]:
+    def _pass(self, step: StepRun, next_decision_ns: int) -> Generator[Event, Any, bool]:
         """Wait for the next decision that may differ, taking the steps before it.
 
         Args:
@@ -183,13 +184,14 @@ class Server:
         Returns:
             Whether time passed.
         """
-        steps = self._plan(step, next_decision_ns)
-        if steps is None:
+        plan = self._plan(step, next_decision_ns)
+        if plan is None:
             if next_decision_ns <= self.env.now_ns:
                 return False
             if not self.env.skip_to(next_decision_ns):
                 yield self._at(next_decision_ns)
             return True
+        first, steps = plan
         num_steps = steps.num_steps
         if not self.env.skip_to(int(steps.decided_ns[-1])):
             wait = self._wait = DecodeWait(self.env, steps.decided_ns, self._end_priority)
@@ -197,13 +199,19 @@ class Server:
             self._wait = None
             num_steps = wait.num_steps
         if num_steps:
-            self._take(step, steps, num_steps)
+            self._take(step, first, steps, num_steps)
         while self._arrived_while_waiting:
             self._enter(self._arrived_while_waiting.pop(0))
         return True
 
-    def _plan(self, step: StepInFlight, next_decision_ns: int) -> UpcomingSteps | None:
-        """The steps that must follow if no request arrives; None if the next may differ."""
+    def _plan(
+        self, step: StepRun, next_decision_ns: int
+    ) -> tuple[StepFeatures, UpcomingSteps] | None:
+        """The steps that must follow if no request arrives, with the features of the first.
+
+        Returns:
+            None: the next step may differ.
+        """
         if not self._fast_forward:
             return None
         num_steps = self.engine.decode_horizon()
@@ -211,22 +219,33 @@ class Server:
             num_steps = min(num_steps, self._executor.steps_to_finish() - 1)
         if num_steps <= 0:
             return None
-        times = self._latency.decode_run_ns(step.features.next_decode(), num_steps)
+        first = step_features(step.batch).next_decode()
+        times = self._latency.decode_run_ns(first, num_steps)
         if self._overlaps:
             steps = overlapped_steps(next_decision_ns, step.end_ns, *times)
         else:
             steps = serial_steps(step.end_ns, *times)
-        return steps.decided_before(self.engine.next_aging_ns)
+        steps_left = steps.decided_before(self.engine.next_aging_ns)
+        return None if steps_left is None else (first, steps_left)
 
-    def _take(self, step: StepInFlight, steps: UpcomingSteps, num_steps: int) -> None:
+    def _take(
+        self, step: StepRun, first: StepFeatures, steps: UpcomingSteps, num_steps: int
+    ) -> None:
         """The first `num_steps` of these steps were launched; all of them but the last ended."""
         state = self.engine.state()
         run = self.engine.fast_forward(steps.known_ns[:num_steps])
         self._executor.execute(step.batch, num_steps)
-        self._latency.consume(num_steps)
-        step.extend(steps, run, state)
+        self._latency.consume(first, num_steps)
+        step.further = FurtherSteps(
+            steps.decided_ns[:num_steps],
+            steps.starts_ns[:num_steps],
+            steps.ends_ns[:num_steps],
+            steps.host_ns[:num_steps],
+            run,
+            state,
+        )
 
-    def _finish(self, step: StepInFlight) -> None:
+    def _finish(self, step: StepRun) -> None:
         step.first_step = self.num_steps
         self.num_steps += step.num_steps
         self._reports.stepped(step)

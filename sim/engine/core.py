@@ -93,7 +93,9 @@ class EngineCore:
         decision = self.scheduler.decide(now_ns, in_flight)
         over: Sequence[RequestRecord] = ()
         preempted: Sequence[Preempted] = ()
+        taken_out: Decision[Request] | None = None
         if decision.takes_out:
+            taken_out = decision
             preempted = _rids_of(decision)
             over = self._take_out(decision)
             self._preempted_since_batch += preempted
@@ -108,7 +110,7 @@ class EngineCore:
                 request.cached_tokens = request.prefix_len
                 request.host_cached_tokens = request.loaded_len
         batch = self._describe(launch)
-        state = self.state(decision)
+        state = self.state(taken_out)
         if self._stopped_since_batch:
             self._stopped_since_batch, self._preempted_since_batch = [], []
         return Decided(batch, state, over, None, preempted)
@@ -299,13 +301,13 @@ class EngineCore:
         return self.scheduler.num_waiting
 
     def state(self, decision: Decision[Request] | None = None) -> StepState:
-        """The server's state, with what `decision`, made just now, has put back."""
+        """The server's state, with the requests that `decision`, made just now, has taken out."""
         scheduler, kv = self.scheduler, self.kv
         mixed = bool(self.in_flight) and self.in_flight[-1].mode is ForwardMode.MIXED
         free, evictable = kv.free_tokens, kv.evictable_tokens
         retracted: tuple[str, ...] = ()
         aborted: tuple[str, ...] = ()
-        if decision is not None and decision.takes_out:
+        if decision is not None:
             retracted = tuple([request.rid for request in decision.retracted])
             aborted = tuple([request.rid for request in decision.aborted])
         return StepState(

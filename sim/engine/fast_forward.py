@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from sim.core.batch import ForwardMode
 from sim.engine.launch import Launch
-from sim.engine.page_demand import PageDemand
 from sim.engine.request import Request
+from sim.engine.running_batch import PageDemand
 from sim.engine.scheduler import BaseScheduler
 
 # Bounds the arrays of one run; longer runs are taken in pieces.

@@ -1,6 +1,7 @@
-"""The pool of KV pages, in two forms: with page ids for a real runner, with counts for a simulator.
+"""A server's KV memory as an engine sees it, and the pool of its pages.
 
-Decisions depend on the number of free pages alone, so both forms lead to the same schedule.
+A pool comes in two forms: with page ids for a real runner, with counts for a simulator. Decisions
+depend on the number of free pages alone, so both forms lead to the same schedule.
 """
 
 from dataclasses import dataclass
@@ -155,3 +156,48 @@ class PageIds:
             raise InvariantError(f"pages freed twice among {span.ids.tolist()}")
         self._is_free[span.ids] = True
         self._free_ids.extend(span.ids.tolist())
+
+
+class KVMemory:
+    """A base class. Token counts are multiples of the page size.
+
+    Attributes:
+        page_size: tokens a page (a block, as some engines say).
+        num_pages: pages of the pool.
+    """
+
+    page_size: int
+    num_pages: int
+
+    @property
+    def num_free_pages(self) -> int:
+        """Pages that can be had without evicting what `evictable_tokens` counts."""
+        raise NotImplementedError
+
+    @property
+    def evictable_tokens(self) -> int:
+        """Cached tokens that no request uses, and that are not among the free ones."""
+        raise NotImplementedError
+
+    @property
+    def host_used_tokens(self) -> int | None:
+        """Tokens in host memory; None: there is no host tier."""
+        return None
+
+    @property
+    def pool_tokens(self) -> int:
+        return self.num_pages * self.page_size
+
+    @property
+    def free_tokens(self) -> int:
+        return self.num_free_pages * self.page_size
+
+    def ceil_page(self, num_tokens: int) -> int:
+        return -(-num_tokens // self.page_size) * self.page_size
+
+    def floor_page(self, num_tokens: int) -> int:
+        return num_tokens // self.page_size * self.page_size
+
+    def promise_pages(self, num_pages: int) -> None:
+        """Take pages off the free ones for decode steps; which rows get them is settled later."""
+        raise NotImplementedError

@@ -26,11 +26,14 @@ class Request:
     without anybody visiting the request. They are stored relative to the batch's counters:
 
         counters of the batch    num_begun = 10, num_done = 9
-        a row joins              100 tokens in KV, 1 token generated: stored as 100 - 10 and 1 - 9
+        a row joins              100 tokens in KV: stored as 100 - 10 = 90
+                                 generated 1 of at most 50 tokens, 49 left: stored as 49 + 9 = 58
         five steps later         num_begun = 15, num_done = 14
-        reading                  seq_len = 90 + 15 = 105, num_generated = -8 + 14 = 6
+        reading                  seq_len = 90 + 15 = 105
+                                 58 - 14 = 44 tokens left: num_generated = 50 - 44 = 6
 
-    `seq_len` and `num_generated` do this sum, so they are right inside and outside the batch.
+    `seq_len` and `num_generated` do these sums, so they are right inside and outside the batch. The
+    58 is also the count of steps done at which the row reaches its limit: `limit_step`.
 
     Attributes:
         spec: what the client asked for.
@@ -39,6 +42,7 @@ class Request:
         priority: the client's, or the family's default.
         status: where the request is.
         lockstep: counters of the running batch it is a row of; None outside.
+        seq_base, limit_step: the stored lengths, for the running batch alone.
         prefix_len: tokens cached or computed before the current prefill step.
         extend_end: prompt position where the current prefill step ends.
         loaded_len: the last of the prefix's tokens, brought back from host memory by this step.
@@ -51,14 +55,13 @@ class Request:
     """
 
     __slots__ = (
-        "_generated_base",
-        "_seq_base",
         "cached_tokens",
         "extend_end",
         "first_token_ns",
         "host_cached_tokens",
         "is_aged",
         "last_token_ns",
+        "limit_step",
         "loaded_len",
         "lockstep",
         "max_new_tokens",
@@ -68,6 +71,7 @@ class Request:
         "prompt_len",
         "retractions",
         "scheduled_ns",
+        "seq_base",
         "spec",
         "status",
     )
@@ -79,7 +83,8 @@ class Request:
         self.priority = priority
         self.status = Status.WAITING
         self.lockstep: Lockstep | None = None
-        self._seq_base = self._generated_base = 0
+        self.seq_base = 0
+        self.limit_step = limit
         self.prefix_len = self.extend_end = self.loaded_len = 0
         self.scheduled_ns = self.first_token_ns = self.last_token_ns = NEVER_NS
         self.cached_tokens = self.host_cached_tokens = 0
@@ -96,28 +101,30 @@ class Request:
     def seq_len(self) -> int:
         """Tokens whose KV is allocated."""
         lockstep = self.lockstep
-        return self._seq_base if lockstep is None else self._seq_base + lockstep.num_begun
+        return self.seq_base if lockstep is None else self.seq_base + lockstep.num_begun
 
     @seq_len.setter
     def seq_len(self, num_tokens: int) -> None:
         lockstep = self.lockstep
-        self._seq_base = num_tokens if lockstep is None else num_tokens - lockstep.num_begun
+        self.seq_base = num_tokens if lockstep is None else num_tokens - lockstep.num_begun
 
     @property
     def num_generated(self) -> int:
         """Output tokens known."""
-        lockstep, base = self.lockstep, self._generated_base
-        return base if lockstep is None else base + lockstep.num_done
+        lockstep, num_tokens = self.lockstep, self.max_new_tokens - self.limit_step
+        return num_tokens if lockstep is None else num_tokens + lockstep.num_done
 
     @num_generated.setter
     def num_generated(self, num_tokens: int) -> None:
-        lockstep = self.lockstep
-        self._generated_base = num_tokens if lockstep is None else num_tokens - lockstep.num_done
+        lockstep, num_left = self.lockstep, self.max_new_tokens - num_tokens
+        self.limit_step = num_left if lockstep is None else num_left + lockstep.num_done
 
     @property
     def num_tokens(self) -> int:
         """Prompt and output tokens known."""
-        return self.prompt_len + self.num_generated
+        lockstep = self.lockstep
+        num_tokens = self.prompt_len + self.max_new_tokens - self.limit_step
+        return num_tokens if lockstep is None else num_tokens + lockstep.num_done
 
     @property
     def extend_len(self) -> int:
@@ -132,16 +139,16 @@ class Request:
 
     def join(self, lockstep: Lockstep) -> None:
         """The request is a row of the running batch with these counters from now on."""
-        self._seq_base -= lockstep.num_begun
-        self._generated_base -= lockstep.num_done
+        self.seq_base -= lockstep.num_begun
+        self.limit_step += lockstep.num_done
         self.lockstep = lockstep
 
     def leave(self) -> None:
         """The request is no row of the running batch any more."""
         lockstep = self.lockstep
         if lockstep is not None:
-            self._seq_base += lockstep.num_begun
-            self._generated_base += lockstep.num_done
+            self.seq_base += lockstep.num_begun
+            self.limit_step -= lockstep.num_done
             self.lockstep = None
 
     # ---- prefill -------------------------------------------------------------------------------

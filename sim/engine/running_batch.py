@@ -8,8 +8,60 @@ import heapq
 from collections.abc import Collection, Iterator, Sequence
 from typing import Generic, TypeVar, overload
 
-from sim.engine.page_demand import PageDemand
+import numpy as np
+from numpy.typing import NDArray
+
 from sim.engine.request import Lockstep, Request
+
+
+class PageDemand:
+    """A row starts a page each time its last one is full, so demand repeats with the page size.
+
+    Attributes:
+        cycle: pages that each of the next `page_size` steps starts.
+    """
+
+    def __init__(self, cycle: list[int], num_rows: int) -> None:
+        self.cycle = cycle
+        self._num_rows = num_rows
+
+    def num_affordable(self, num_steps: int, free_pages: int, *, spares: bool) -> int:
+        """How many of the next steps find their pages free.
+
+        Args:
+            num_steps: most of them.
+            free_pages: before the first.
+            spares: a step is to find a page for every row free, whether it needs it or not.
+        """
+        page_size, num_rows = len(self.cycle), self._num_rows
+        # Each whole cycle takes one page a row.
+        num_cycles = max(free_pages // num_rows - spares, 0)
+        step, free = num_cycles * page_size, free_pages - num_cycles * num_rows
+        while step < num_steps:
+            new_pages = self.cycle[step % page_size]
+            if free < (num_rows if spares else new_pages):
+                return step
+            free -= new_pages
+            step += 1
+        return num_steps
+
+    def after(self, num_steps: int) -> tuple[int, int]:
+        """Pages started by so many steps, and that number summed over the steps."""
+        page_size = len(self.cycle)
+        total = summed = 0
+        for offset in range(min(num_steps, page_size)):
+            new_pages = self.cycle[offset]
+            if new_pages:
+                left = num_steps - offset
+                times = -(-left // page_size)
+                total += new_pages * times
+                summed += new_pages * (times * left - page_size * (times * (times - 1) // 2))
+        return total, summed
+
+    def after_each(self, num_steps: int) -> NDArray[np.int64]:
+        """Pages started by each of the next steps and those before it; int64, [num_steps]."""
+        return np.resize(np.array(self.cycle, dtype=np.int64), num_steps).cumsum()
+
 
 R = TypeVar("R", bound=Request)
 
@@ -117,7 +169,7 @@ class RunningBatch(Lockstep, Generic[R]):
         for request in leaving:
             if request.lockstep is not None:
                 self.num_tokens -= request.seq_len
-                self._num_rows_by_residue[request._seq_base % self._page_size] -= 1
+                self._num_rows_by_residue[request.seq_base % self._page_size] -= 1
                 request.leave()
         if len(leaving) == 1:
             (gone,) = leaving
@@ -137,7 +189,7 @@ class RunningBatch(Lockstep, Generic[R]):
         for request in joining:
             self.num_tokens += request.seq_len
             request.join(self)
-            self._num_rows_by_residue[request._seq_base % self._page_size] += 1
+            self._num_rows_by_residue[request.seq_base % self._page_size] += 1
             self._note_limit(request)
             self._note_length(request)
 
@@ -148,8 +200,8 @@ class RunningBatch(Lockstep, Generic[R]):
             self._shortest_heap = [(-base, number, row) for base, number, row in rows]
             heapq.heapify(self._longest_heap)
             heapq.heapify(self._shortest_heap)
-        heapq.heappush(self._longest_heap, (-request._seq_base, self._num_pushed, request))
-        heapq.heappush(self._shortest_heap, (request._seq_base, self._num_pushed, request))
+        heapq.heappush(self._longest_heap, (-request.seq_base, self._num_pushed, request))
+        heapq.heappush(self._shortest_heap, (request.seq_base, self._num_pushed, request))
 
     def _note_limit(self, request: R) -> None:
         self._reserved_key = None
@@ -157,8 +209,7 @@ class RunningBatch(Lockstep, Generic[R]):
         if len(self._limit_heap) > _MOST_STALE + 2 * len(self.requests):
             self._limit_heap = [entry for entry in self._limit_heap if _is_current(entry)]
             heapq.heapify(self._limit_heap)
-        due = request.max_new_tokens - request._generated_base
-        heapq.heappush(self._limit_heap, (due, self._num_pushed, request))
+        heapq.heappush(self._limit_heap, (request.limit_step, self._num_pushed, request))
 
     def reserved_tokens(self, clip: int, ratio: float) -> float:
         """What the rows may still generate, each at most `clip` tokens, times `ratio`.
@@ -169,7 +220,7 @@ class RunningBatch(Lockstep, Generic[R]):
         if self._reserved_key != key:
             reserved, num_done = 0.0, self.num_done
             for request in self.requests:
-                left = request.max_new_tokens - request._generated_base - num_done
+                left = request.limit_step - num_done
                 if left > clip:
                     left = clip
                 reserved += left if request.spec.ignore_eos else left * ratio
@@ -209,11 +260,7 @@ class RunningBatch(Lockstep, Generic[R]):
             return []
         if all(entry[0] > due for entry in heap[1:3]):
             return [heap[0][2]]
-        return [
-            request
-            for request in self.requests
-            if request.max_new_tokens - request._generated_base <= due
-        ]
+        return [request for request in self.requests if request.limit_step <= due]
 
     @property
     def num_steps_to_limit(self) -> int:
@@ -230,10 +277,10 @@ class RunningBatch(Lockstep, Generic[R]):
 def _is_current(entry: _Due[R]) -> bool:
     """Whether the row is still in the batch, with the limit that the entry says."""
     due, _, request = entry
-    return request.lockstep is not None and request.max_new_tokens - request._generated_base == due
+    return request.lockstep is not None and request.limit_step == due
 
 
 def _is_in_batch(entry: _Length[R], seq_base: int) -> bool:
     """Whether the entry's row is still in the batch, and as long as the entry says."""
     request = entry[2]
-    return request.lockstep is not None and request._seq_base == seq_base
+    return request.lockstep is not None and request.seq_base == seq_base

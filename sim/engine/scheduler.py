@@ -7,9 +7,8 @@ from sim.core.errors import InvariantError
 from sim.core.request import RequestSpec
 from sim.core.token_sequences import TokenSequence
 from sim.core.tokens import TokenIds
-from sim.engine.kv_memory import KVMemory
 from sim.engine.launch import Decision, Launch
-from sim.engine.page_pool import Span
+from sim.engine.page_pool import KVMemory, Span
 from sim.engine.running_batch import R, RunningBatch
 
 # Later than any time of a run.

@@ -1,15 +1,9 @@
-"""The `latency` section of a scenario, and the model it asks for."""
+"""The `latency` section of a scenario: one class for each kind."""
 
-from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field
 
-from sim.core.errors import InputError
-from sim.latency.hardware import Hardware
-from sim.latency.linear import LinearLatency
-from sim.latency.model import LatencyModel
-from sim.latency.shapes import ModelShape
 from sim.strict_model import StrictModel
 
 # Measured on an H200: 790 TFLOP/s of a 989 peak, 4.3 TB/s of a 4.8 peak. See docs/latency.md.
@@ -104,85 +98,3 @@ def num_devices(config: LatencyConfig) -> int:
     if isinstance(config, AiconfiguratorLatencyConfig | LayersLatencyConfig):
         return config.tp
     return 1
-
-
-def build_latency(
-    config: LatencyConfig,
-    *,
-    model: ModelShape | None,
-    hardware: Hardware | None,
-    base_dir: Path,
-    overlaps: bool = True,
-    replica: int = 0,
-) -> LatencyModel:
-    """The latency model a scenario asks for: one call for each replica, as a recording has state.
-
-    Args:
-        config: the scenario's section.
-        model: shapes of the served model, if known.
-        hardware: the accelerator, if known.
-        base_dir: what paths are relative to.
-        overlaps: the scheduler overlaps; profiles have host times for either way.
-        replica: which server the model is for; recordings know their servers.
-
-    Raises:
-        InputError: a roofline without model or hardware, or an unusable recording, profile or
-            table.
-    """
-    if isinstance(config, LinearLatencyConfig):
-        return LinearLatency(**config.model_dump(exclude={"kind"}))
-    if isinstance(config, RecordedLatencyConfig):
-        return _recorded(config, base_dir, replica)
-    if isinstance(config, ProfileLatencyConfig):
-        return _profile(config, model, base_dir, overlaps=overlaps)
-    if isinstance(config, LayersLatencyConfig):
-        return _layers(config, model, base_dir, overlaps=overlaps)
-    if model is None:
-        raise InputError(f"latency: kind {config.kind} needs the scenario's model")
-    if isinstance(config, AiconfiguratorLatencyConfig):
-        return _aiconfigurator(config, model)
-    if hardware is None:
-        raise InputError("latency: kind roofline needs the scenario's hardware")
-    return _roofline(config, model, hardware)
-
-
-def _recorded(config: RecordedLatencyConfig, base_dir: Path, replica: int) -> LatencyModel:
-    from sim.latency.recorded import RecordedLatency
-
-    return RecordedLatency.from_file(base_dir / config.path, replica)
-
-
-def _profile(
-    config: ProfileLatencyConfig, model: ModelShape | None, base_dir: Path, *, overlaps: bool
-) -> LatencyModel:
-    from sim.latency.profile import ProfileLatency
-
-    latency = ProfileLatency.from_file(config.path, base_dir=base_dir, overlaps=overlaps)
-    if model is not None and latency.profile.model != model.name:
-        raise InputError(
-            f"latency: profile {config.path} was measured on {latency.profile.model},"
-            f" the scenario's model is {model.name}"
-        )
-    return latency
-
-
-def _layers(
-    config: LayersLatencyConfig, model: ModelShape | None, base_dir: Path, *, overlaps: bool
-) -> LatencyModel:
-    from sim.latency.layers.build import build_layers
-
-    return build_layers(config, model=model, base_dir=base_dir, overlaps=overlaps)
-
-
-def _aiconfigurator(config: AiconfiguratorLatencyConfig, model: ModelShape) -> LatencyModel:
-    from sim.latency.aiconfigurator import AiconfiguratorLatency
-    from sim.latency.aiconfigurator_package import open_database
-
-    database = open_database(config.system, config.backend, config.version)
-    return AiconfiguratorLatency(model, database, tp=config.tp, host_s=config.host_s)
-
-
-def _roofline(config: RooflineLatencyConfig, model: ModelShape, hardware: Hardware) -> LatencyModel:
-    from sim.latency.roofline import RooflineLatency
-
-    return RooflineLatency(model, hardware, **config.model_dump(exclude={"kind"}))

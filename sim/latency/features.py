@@ -1,4 +1,4 @@
-"""The numbers of a step that its duration depends on. The only place that computes them."""
+"""The numbers of a step that its duration depends on. They are computed here only."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -7,21 +7,22 @@ from sim.core.batch import Batch, ForwardMode
 
 
 class StepFeatures(NamedTuple):
-    """What a latency model sees of a step.
+    """What a latency model knows of a step.
 
     Attributes:
         mode: extend, decode or mixed.
         num_prefill_tokens: new tokens over all prefill rows.
-        prefill_attention: sum over prefill rows of new x (cached + new / 2), doubled to stay whole:
-            new x (2 x cached + new).
+        prefill_attention: twice the query-key pairs of the prefill rows: the sum over rows of new x
+            (2 x cached + new). Twice, to be a whole number.
         num_prefill_rows: prefill rows.
         num_decode_rows: decode rows, one new token each.
-        num_decode_context_tokens: tokens the decode rows attend to, their new one included.
+        num_decode_context_tokens: tokens that all decode rows together attend to, their new tokens
+            included.
         num_context_tokens: the same over all rows.
-        num_loaded_tokens: tokens whose KV comes back from host memory for this step.
-        max_decode_context_tokens, min_decode_context_tokens: the longest and the shortest decode
-            row's share of the decode context; 0 where it is not known.
-        prefill_rows: cached and new tokens of each prefill row.
+        num_loaded_tokens: tokens whose KV this step loads from host memory.
+        max_decode_context_tokens, min_decode_context_tokens: context of the longest and of the
+            shortest decode row; 0: not known.
+        prefill_rows: of each prefill row its cached and its new tokens, in this order.
     """
 
     mode: ForwardMode
@@ -38,11 +39,11 @@ class StepFeatures(NamedTuple):
 
     @property
     def totals(self) -> tuple[int, ...]:
-        """Everything that is a sum over rows, without the mode."""
+        """All features that are sums over rows."""
         return self[1:8]
 
     def next_decode(self) -> "StepFeatures":
-        """The same decode rows one step later: each attends to one token more."""
+        """The same decode rows one step later, when each attends to one token more."""
         rows = self.num_decode_rows
         return StepFeatures(
             self.mode,
@@ -94,7 +95,7 @@ def _features(
     decode: tuple[int, int, int],
     num_context_tokens: int,
 ) -> StepFeatures:
-    """`decode`: number of rows, the longest one's context, the shortest one's."""
+    """Features from rows; `decode`: number of decode rows, longest, shortest context."""
     num_prefill_tokens = num_cached_tokens = prefill_attention = 0
     for prefix_len, extend_len in prefill_rows:
         num_prefill_tokens += extend_len

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sim.core.errors import InputError
-from sim.latency.names import unknown_name
+from sim.core.messages import unknown_name
 
 _GIB = 2**30
 
@@ -17,7 +17,7 @@ class Hardware:
         name: its key in the table.
         peak_flops_per_s: dense bf16 tensor-core peak with fp32 accumulation.
         peak_bytes_per_s: memory bandwidth.
-        memory_bytes: memory on the package, before the driver takes its share.
+        memory_bytes: all memory of the accelerator, the driver's share included.
     """
 
     name: str
@@ -26,7 +26,7 @@ class Hardware:
     memory_bytes: int
 
 
-# Data sheets print Hopper's bf16 peak with sparsity (1,979 TFLOP/s): dense is half of it.
+# Data sheets give Hopper's bf16 peak with sparsity (1,979 TFLOP/s); the dense one is half.
 _TABLE: Mapping[str, Hardware] = {
     hardware.name: hardware
     for hardware in (
@@ -43,8 +43,8 @@ def load_hardware(name: str) -> Hardware:
     """The accelerator of that name.
 
     Raises:
-        InputError: no such name; the message offers the nearest one.
+        InputError: unknown name; the message offers a similar one.
     """
     if name not in _TABLE:
-        raise InputError(f"hardware: {unknown_name('hardware', name, _TABLE)}")
+        raise InputError(unknown_name("hardware", name, _TABLE), key=("hardware",))
     return _TABLE[name]

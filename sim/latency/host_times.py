@@ -1,4 +1,4 @@
-"""Host time of a step as a constant and a time for every request in it: file and numbers.
+"""Host time of a step: a constant and a time for each request in it; also as a file.
 
 A file is JSON: `{"format": "servetwin-host-times", "version": 1, "host_s": ..,
 "host_per_request_s": .., "fit": {..}}`; `fit` says where the numbers come from.
@@ -12,30 +12,30 @@ from pathlib import Path
 
 from sim.core.atomic import atomic_path
 from sim.core.errors import InputError
+from sim.core.json_object import read_json_object
 from sim.core.units import seconds_to_ns
-from sim.latency.json_file import read_json_object
 
 _FORMAT = "servetwin-host-times"
 _VERSION = 1
 _KEYS = {"format", "version", "host_s", "host_per_request_s", "fit"}
-# A minute, as for every time of a scenario.
+# A minute: the limit of every time in a scenario.
 _MAX_S = 60
 
 
 @dataclass(frozen=True, slots=True)
 class HostTimes:
-    """What the host does for a step, apart from the device.
+    """How long the host works for a step.
 
     Attributes:
-        host_s: seconds of every step.
-        per_request_s: seconds of every prefill and decode row.
+        host_s: seconds for each step.
+        per_request_s: seconds for each prefill or decode row.
     """
 
     host_s: float = 0.0
     per_request_s: float = 0.0
 
     def host_ns(self, num_rows: int) -> int:
-        """Of a step with so many rows."""
+        """The host time of a step with this number of rows."""
         return seconds_to_ns(self.host_s + self.per_request_s * num_rows)
 
 
@@ -59,12 +59,12 @@ def read_host_times(path: Path) -> HostTimes:
 
 
 def write_host_times(times: HostTimes, fit: Mapping[str, object], path: Path) -> None:
-    """Write a file of host times; whole or not at all.
+    """Write a file of host times.
 
     Args:
         times: the numbers.
-        fit: what they were fitted to and how well, in JSON's types.
-        path: where to.
+        fit: what they were fitted to and how well; of types that JSON knows.
+        path: of the file.
 
     Raises:
         InputError: it cannot be written.

@@ -8,11 +8,11 @@ from sim.latency.model import Int64, StepTime
 
 
 class LinearLatency:
-    """A weighted sum of device seconds, plus constant host time; once, the time of a cold start.
+    """A weighted sum of device seconds, and constant host time; a cold start comes once.
 
     step + per_prefill_token x (new prefill tokens) + per_decode_request x (decode rows)
-    + per_context_token x (context tokens), taken from left to right in double precision and rounded
-    half-even to ns, so that one step and a run of steps agree to the bit.
+    + per_context_token x (context tokens), computed from left to right in double precision and
+    rounded half-even to ns, so that a step and a run of steps agree to the bit.
     """
 
     def __init__(
@@ -60,6 +60,6 @@ class LinearLatency:
         device_ns[0] += self._cold_start_ns
         return device_ns, np.full(num_steps, self._host_ns, dtype=np.int64)
 
-    def consume(self, num_steps: int) -> None:
-        """The first step was the cold one."""
+    def consume(self, first: StepFeatures, num_steps: int) -> None:
+        """Later steps have no cold start."""
         self._cold_start_ns = 0

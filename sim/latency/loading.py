@@ -1,10 +1,10 @@
-"""What bringing KV back from host memory adds to a step."""
+"""How much longer a step takes that loads KV from host memory."""
 
 from dataclasses import dataclass
 
 from sim.latency.features import StepFeatures
 from sim.latency.model import Int64, LatencyModel, Ranged, StepTime, latency_source
-from sim.latency.ranges import RangeReport
+from sim.latency.range_report import RangeReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,23 +12,25 @@ class LoadTimes:
     """How long loads take.
 
     Attributes:
-        ns_per_token: a token's KV from host memory to the device.
-        num_parts: a load arrives in so many equal parts, the layers of a model, and a part of the
-            step can run once its part of the load is there. 1: the step waits for all of it.
+        ns_per_token: time to load a token's KV.
+        num_parts: equal parts of a load and of a step, usually the model's layers. A part of the
+            step can run when its part of the load has arrived. 1: the step waits for the whole
+            load.
     """
 
     ns_per_token: float
     num_parts: int = 1
 
     def load_ns(self, num_tokens: int) -> int:
-        """A load by itself; rounded half-even."""
+        """The time of a load alone; rounded half-even."""
         return round(num_tokens * self.ns_per_token)
 
     def device_ns(self, compute_ns: int, num_tokens: int) -> int:
-        """A step of `compute_ns` that loads so many tokens.
+        """The time of a step that computes for `compute_ns` and loads `num_tokens` tokens.
 
-        Loads follow one another on the link, parts of the step on the device. Whichever takes
-        longer has no gaps, and one part of the other comes before or after it.
+        The link loads part after part while the device computes part after part. The longer of the
+        two has no gaps. If that is the load, the last part of the computation comes after it; if it
+        is the computation, the first part of the load comes before it.
         """
         load_ns = self.load_ns(num_tokens)
         parts = self.num_parts
@@ -36,7 +38,7 @@ class LoadTimes:
 
 
 class LoadingLatency:
-    """Another model's times, longer where a step loads."""
+    """Another model's times, made longer where a step loads."""
 
     def __init__(self, model: LatencyModel, times: LoadTimes) -> None:
         self._model = model
@@ -54,11 +56,11 @@ class LoadingLatency:
         return time._replace(device_ns=device_ns)
 
     def decode_run_ns(self, first: StepFeatures, num_steps: int) -> tuple[Int64, Int64]:
-        """The model's own: decode steps load nothing."""
+        """The other model's times: decode steps load nothing."""
         return self._model.decode_run_ns(first, num_steps)
 
-    def consume(self, num_steps: int) -> None:
-        self._model.consume(num_steps)
+    def consume(self, first: StepFeatures, num_steps: int) -> None:
+        self._model.consume(first, num_steps)
 
     def left_range(self) -> RangeReport:
         return self._model.left_range() if isinstance(self._model, Ranged) else RangeReport()

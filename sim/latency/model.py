@@ -1,4 +1,4 @@
-"""How long a step takes: the seam every latency model fits."""
+"""How long a step takes: the interface of all latency models."""
 
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.latency.features import StepFeatures
-from sim.latency.ranges import RangeReport
+from sim.latency.range_report import RangeReport
 
 Int64 = NDArray[np.int64]
 
@@ -21,9 +21,11 @@ class StepTime(NamedTuple):
 class LatencyModel(Protocol):
     """Maps a step's features to its duration. Returns whole ns, at least 1 of device time.
 
-    `step_ns` and `decode_run_ns` are pure: asked twice they answer the same. The driver asks one
-    of them, and then calls `consume` with the number of steps that really ran, which is less than
-    it asked for when an arrival cuts a decode run short. One model serves one replica.
+    `step_ns` and `decode_run_ns` change nothing: asked again they answer the same, and no answer
+    depends on what was asked before. `consume` tells the model which steps really ran: of a decode
+    run these are fewer than were asked about when an arrival cuts the run short. A recording then
+    moves on, a profile counts the steps outside its range; most models do nothing. One model serves
+    one replica.
     """
 
     def step_ns(self, step: StepFeatures) -> StepTime:
@@ -46,24 +48,29 @@ class LatencyModel(Protocol):
         """
         ...
 
-    def consume(self, num_steps: int) -> None:
-        """Move past `num_steps` steps that ran; a recording moves on, a profile counts."""
+    def consume(self, first: StepFeatures, num_steps: int) -> None:
+        """Note that a step ran, and `num_steps - 1` decode steps of its composition after it.
+
+        Args:
+            first: the first of these steps; the others are numbered as in `decode_run_ns`.
+            num_steps: at least 1.
+        """
         ...
 
 
 @runtime_checkable
 class Ranged(Protocol):
-    """A latency model that knows where it was measured."""
+    """A latency model that knows between which sizes it was measured."""
 
     def left_range(self) -> RangeReport:
-        """How many of the steps consumed so far lay outside, and in what."""
+        """How many of the steps that ran so far lay outside, and in what size."""
         ...
 
 
 def latency_source(model: LatencyModel) -> str | None:
-    """Where a model's times were measured, if it is not this project that answers for them.
+    """Where a model's times were measured, if not by this project; else None.
 
-    Such a model has an attribute `source` of one line, which results are to name.
+    A model of others' times has an attribute `source`: one line, which results show.
     """
     source = getattr(model, "source", None)
     return None if source is None else str(source)

@@ -1,4 +1,4 @@
-"""Counts the steps that leave what a latency model was measured on. Cheap where they do not."""
+"""Counts the steps outside the ranges that a latency model was measured in."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
@@ -8,28 +8,28 @@ from numpy.typing import NDArray
 
 from sim.core.batch import ForwardMode
 from sim.latency.features import StepFeatures
-from sim.latency.ranges import RangeExit, RangeReport
+from sim.latency.range_report import RangeExit, RangeReport
 
 
 class Limit(NamedTuple):
-    """What was measured of one number of a step.
+    """The measured range of one quantity of a step.
 
     Attributes:
-        words: how warnings call it.
-        read: its value in a step; with `rows`, the sum that it is the mean of.
-        low, high: the ends of the range, both of them inside.
-        rows: how many rows it is a mean over: each grows by one from step to step of a decode run.
-            Without them the number stays the same in a run.
+        label: its name in warnings.
+        read: gives its value in a step; of a mean (with `rows`) the sum over rows.
+        low, high: the ends of the range, which belong to it.
+        rows: gives the number of rows of a mean, each of which grows by one from step to step of a
+            decode run. None: the quantity stays the same in a run.
     """
 
-    words: str
+    label: str
     read: Callable[[StepFeatures], float]
     low: float
     high: float
     rows: Callable[[StepFeatures], int] | None = None
 
     def values(self, first: StepFeatures, num_steps: int) -> NDArray[np.float64]:
-        """Its values in `first` and the steps of its decode run; shape [num_steps]."""
+        """The quantity in `first` and in the following steps of a decode run; shape [num_steps]."""
         total = self.read(first)
         rows = self.rows(first) if self.rows else 0
         if not rows:
@@ -38,7 +38,7 @@ class Limit(NamedTuple):
 
 
 class RangeCounter:
-    """What the steps that ran left of the measured ranges, mode by mode."""
+    """How many steps that ran lay outside a measured range, and how far, by mode."""
 
     def __init__(self, limits: Mapping[ForwardMode, Sequence[Limit]]) -> None:
         self._limits = {mode: tuple(limits_of) for mode, limits_of in limits.items()}
@@ -47,9 +47,9 @@ class RangeCounter:
         self._exits: dict[ForwardMode, dict[str, RangeExit]] = {}
 
     def count(self, first: StepFeatures, num_steps: int) -> None:
-        """`first` and the steps of its decode run ran, `num_steps` together."""
+        """Count `num_steps` steps: `first` and the steps of a decode run after it."""
         self._num_steps += num_steps
-        # A mode that was never measured has no range; whoever predicts it says so.
+        # A mode that was never measured has no limits: asking for its times is an error already.
         limits = self._limits.get(first.mode, ())
         for limit in limits:
             value = last = limit.read(first)
@@ -61,12 +61,12 @@ class RangeCounter:
                 return
 
     def report(self) -> RangeReport:
-        # Not in the order in which they left: in a run of steps that is not known.
+        # In the order of modes and limits, not of time: within a run of steps that is not known.
         exits = [
-            exits_of[limit.words]
+            exits_of[limit.label]
             for mode, exits_of in self._exits.items()
             for limit in self._limits[mode]
-            if limit.words in exits_of
+            if limit.label in exits_of
         ]
         return RangeReport(self._num_steps, self._num_outside, tuple(exits))
 
@@ -85,11 +85,11 @@ class RangeCounter:
     def _add(self, mode: ForwardMode, limit: Limit, values: NDArray[np.float64]) -> None:
         lowest, highest = float(values.min()), float(values.max())
         exits = self._exits.setdefault(mode, {})
-        before = exits.get(limit.words)
+        before = exits.get(limit.label)
         num_steps = len(values)
         if before is not None:
             num_steps += before.num_steps
             lowest, highest = min(lowest, before.lowest), max(highest, before.highest)
-        exits[limit.words] = RangeExit(
-            mode.name.lower(), limit.words, num_steps, lowest, highest, limit.low, limit.high
+        exits[limit.label] = RangeExit(
+            mode.name.lower(), limit.label, num_steps, lowest, highest, limit.low, limit.high
         )

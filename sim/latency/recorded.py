@@ -9,10 +9,10 @@ from sim.latency.step_log import read_step_times
 
 
 class RecordedLatency:
-    """Step i takes as long as step i of the log, whatever its features."""
+    """Step i takes as long as step i of the log, whatever it computes."""
 
     def __init__(self, path: Path, device_ns: Int64, host_ns: Int64) -> None:
-        """Take times that were read from `path`, which only messages need; shape [num_steps]."""
+        """Take times of shape [num_steps], read from `path`, which error messages name."""
         self._path = path
         self._device_ns = device_ns
         self._host_ns = host_ns
@@ -40,7 +40,7 @@ class RecordedLatency:
         coming = slice(self._next, self._next + num_steps)
         return self._device_ns[coming].copy(), self._host_ns[coming].copy()
 
-    def consume(self, num_steps: int) -> None:
+    def consume(self, first: StepFeatures, num_steps: int) -> None:
         self._next += num_steps
 
     def _check_left(self) -> None:

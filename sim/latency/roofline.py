@@ -1,4 +1,4 @@
-"""Step time from the model's shapes and the accelerator's peaks.
+"""Step time from the shapes of the model and the peaks of the accelerator.
 
 Every part of a step takes as long as its arithmetic or its memory traffic, whichever is longer.
 Formulas: docs/latency.md.
@@ -14,7 +14,7 @@ from sim.latency.shapes import ModelShape
 
 
 class RooflineLatency:
-    """A floor of a step's device time, plus constant overheads."""
+    """A lower bound of a step's device time, plus constant overheads."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class RooflineLatency:
         self._head_read_s = num_head * model.dtype_bytes / bytes_per_s
         self._head_row_s = 2 * num_head / flops_per_s
         self._kv_token_s = model.kv_bytes_per_token / bytes_per_s
-        # One query-key pair costs a multiply and an add for the score and for the value.
+        # A query-key pair costs a multiply and an add for the score, and again for the value.
         pair_s = 4 * model.num_layers * model.num_heads * model.head_dim / flops_per_s
         self._prefill_pair_s = pair_s / 2  # the feature counts prefill pairs twice
         self._decode_token_s = max(pair_s, self._kv_token_s)
@@ -52,11 +52,11 @@ class RooflineLatency:
         device_ns = np.maximum(np.rint(device_s * NS_PER_S).astype(np.int64), 1)
         return device_ns, np.full(num_steps, self._host_ns, dtype=np.int64)
 
-    def consume(self, num_steps: int) -> None:
+    def consume(self, first: StepFeatures, num_steps: int) -> None:
         """Nothing to do: the times depend on the features alone."""
 
     def _fixed_s(self, step: StepFeatures) -> float:
-        """Everything but the decode rows' attention: what stays as their context grows."""
+        """Everything but the decode rows' attention, which alone grows with their context."""
         num_tokens = step.num_prefill_tokens + step.num_decode_rows
         num_logit_rows = step.num_prefill_rows + step.num_decode_rows
         num_prefill_context = step.num_context_tokens - step.num_decode_context_tokens

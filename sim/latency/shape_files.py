@@ -6,16 +6,16 @@ from importlib.resources import files
 from pathlib import Path
 
 from sim.core.errors import InputError
-from sim.latency.json_file import read_json_object
-from sim.latency.names import unknown_name
+from sim.core.json_object import read_json_object
+from sim.core.messages import unknown_name
 from sim.latency.shapes import ModelShape
 
 Config = Mapping[str, object]
 
-# Far beyond any model; keeps every duration within 64-bit nanoseconds.
+# Far more than any model has; with it every duration fits 64-bit nanoseconds.
 _MAX_PARAMETERS = 10**15
 
-# Qwen3's heads are this wide unless its file says otherwise, whatever hidden_size is.
+# Qwen3's heads are this wide by default, whatever hidden_size is.
 _QWEN3_HEAD_DIM = 128
 
 
@@ -23,19 +23,19 @@ def load_model_shape(name_or_path: str, base_dir: Path) -> ModelShape:
     """A model of the packaged table, or of a config.json.
 
     Args:
-        name_or_path: a table name; with a slash or the ending `.json`, the path of such a file or
-            of the directory that holds a config.json, relative to `base_dir` unless absolute.
+        name_or_path: a name of the table. With a slash or the ending `.json` it is a path, relative
+            to `base_dir` unless absolute: of such a file, or of a directory with a config.json.
         base_dir: the directory of the file that names the model.
 
     Raises:
-        InputError: unknown name, unreadable or malformed file, missing or impossible value, or an
-            architecture whose cost these shapes do not describe.
+        InputError: unknown name, a file that cannot be read, a missing or impossible value, or an
+            architecture whose cost a `ModelShape` does not describe.
     """
     table = model_table()
     if name_or_path in table:
         return shape_of_config(name_or_path, table[name_or_path], where=f"model {name_or_path}")
     if "/" not in name_or_path and not name_or_path.endswith(".json"):
-        raise InputError(f"model: {unknown_name('model', name_or_path, table)}")
+        raise InputError(unknown_name("model", name_or_path, table), key=("model",))
     path = base_dir / name_or_path
     if path.suffix != ".json":
         path /= "config.json"
@@ -44,19 +44,19 @@ def load_model_shape(name_or_path: str, base_dir: Path) -> ModelShape:
 
 
 def model_table() -> Mapping[str, Config]:
-    """Published configurations by name, in config.json's own keys."""
+    """Published configurations by name, with the keys of config.json."""
     text = (files("sim.latency") / "models.json").read_text(encoding="utf-8")
     table: dict[str, Config] = json.loads(text)
     return table
 
 
 def shape_of_config(name: str, config: Config, *, where: str) -> ModelShape:
-    """The shape a config.json describes; `where` opens the messages of its errors."""
+    """The shape that a config.json describes; error messages begin with `where`."""
     model_type = config.get("model_type")
     if not isinstance(model_type, str) or model_type not in _READERS:
         reason = unknown_name("architecture", str(model_type), _READERS)
         raise InputError(f"{where}: model_type: {reason}")
-    # Both change the bytes and FLOPs of a step in ways that no field of ModelShape tells.
+    # Both change the bytes and FLOPs of a step; ModelShape has no fields for that.
     for key in ("quantization_config", "use_sliding_window"):
         if config.get(key):
             raise InputError(f"{where}: {key}: such models are not supported")
@@ -67,7 +67,7 @@ def shape_of_config(name: str, config: Config, *, where: str) -> ModelShape:
 
 
 def _count(config: Config, key: str, where: str, default: int | None = None) -> int:
-    """A positive integer; `default` stands in for an absent or null key."""
+    """A positive integer; `default` if the key is absent or null."""
     value = config.get(key)
     if value is None:
         value = default
@@ -92,12 +92,12 @@ def _head_dim(hidden_size: int, num_heads: int, where: str) -> int:
 
 
 def _llama_like(name: str, config: Config, where: str) -> ModelShape:
-    """Llama, Qwen2 and Qwen3; absent optional keys mean what transformers takes them to mean."""
+    """Llama, Qwen2 and Qwen3; optional keys have the defaults of transformers."""
     model_type = config["model_type"]
     num_layers = _count(config, "num_hidden_layers", where)
     hidden_size = _count(config, "hidden_size", where)
     num_heads = _count(config, "num_attention_heads", where)
-    # Only Llama files from before grouped-query attention leave this out.
+    # Only Llama files from before grouped-query attention lack this key.
     no_groups = num_heads if model_type == "llama" else None
     num_kv_heads = _count(config, "num_key_value_heads", where, no_groups)
     if num_heads % num_kv_heads:

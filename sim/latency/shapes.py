@@ -1,4 +1,4 @@
-"""Model shapes: what weights, KV cache and FLOPs of a step are computed from."""
+"""Model shapes, from which weights, KV cache and FLOPs of a step are computed."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ class ModelShape:
     """Sizes of a dense decoder-only transformer. Load one with `shape_files.load_model_shape`.
 
     Attributes:
-        name: how messages and reports call it.
+        name: its name in messages and reports.
         num_layers: transformer layers.
         hidden_size: width of the residual stream.
         num_heads: query heads.
@@ -16,10 +16,10 @@ class ModelShape:
         head_dim: width of a head.
         intermediate_size: inner width of the MLP.
         vocab_size: rows of the embedding and of the output head.
-        tie_word_embeddings: the output head is the embedding.
-        gated_mlp: three MLP matrices instead of two.
-        num_other_parameters: norms, biases and learned positions: everything that multiplies no
-            token's activations, so neither read nor computed with to any measurable cost.
+        tie_word_embeddings: the output head uses the weights of the embedding.
+        gated_mlp: the MLP has three matrices instead of two.
+        num_other_parameters: norms, biases and learned positions: they are in no matrix product, so
+            that their cost cannot be measured.
         dtype_bytes: bytes of a weight and of a KV element.
     """
 
@@ -38,7 +38,7 @@ class ModelShape:
 
     @property
     def num_layer_matrix_parameters(self) -> int:
-        """Projections and MLP of all layers: what every token of a step is multiplied with."""
+        """Parameters of the matrices of all layers, which every token is multiplied with."""
         num_heads = 2 * self.num_heads + 2 * self.num_kv_heads
         attention = self.hidden_size * self.head_dim * num_heads
         mlp = (3 if self.gated_mlp else 2) * self.hidden_size * self.intermediate_size
@@ -46,12 +46,12 @@ class ModelShape:
 
     @property
     def num_head_parameters(self) -> int:
-        """The output head: what every sampling row is multiplied with."""
+        """Parameters of the output head, which every sampling row is multiplied with."""
         return self.vocab_size * self.hidden_size
 
     @property
     def num_parameters(self) -> int:
-        """All weights, a tied head counted once."""
+        """All parameters; a tied output head counts once."""
         num_vocab_matrices = 1 if self.tie_word_embeddings else 2
         vocab = num_vocab_matrices * self.num_head_parameters
         return self.num_layer_matrix_parameters + vocab + self.num_other_parameters

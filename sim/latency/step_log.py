@@ -1,4 +1,4 @@
-"""Reads the step times of a decision log: JSON lines, plain or gzipped."""
+"""Reads the step times of a decision log."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,20 +16,21 @@ _MAX_S = _MAX_NS // NS_PER_S
 
 
 def read_step_times(path: Path, replica: int = 0) -> tuple[Int64, Int64]:
-    """Device and host ns of a server's `"kind": "step"` lines, in the file's order.
+    """Device and host ns of a server's steps, in the file's order.
 
-    In a log of one server, or one that names none, the steps are anybody's.
+    If the log is of one server, or names none, its steps serve for any replica.
 
-    A line gives `device_ns`, or `t_start_ns` and `t_end_ns`, both with `host_ns` (else 0), or
-    `t_start` and `t_end` in seconds; the first that it has is taken. Seconds are rounded to ns
-    before the difference is taken, so that consecutive steps add up to the log's own times.
+    The time of a `"kind": "step"` line is the first of these that it has: `device_ns`; `t_end_ns -
+    t_start_ns`; `t_end - t_start` in seconds. The first two go with `host_ns`, 0 if it is missing.
+    Seconds are rounded to ns before they are subtracted, so that consecutive steps add up to the
+    log's own times.
 
     Returns:
         Two int64 arrays of shape [num_steps], num_steps >= 1.
 
     Raises:
-        InputError: unreadable file, a line that is not JSON or has no such times, a step that takes
-            no time or less, or a file without steps, or without steps of this one of its servers.
+        InputError: the file cannot be read, a line is not JSON or has no such times, a step takes
+            no time or less, or there is no step (of this server, if the log has several).
     """
     times_of: dict[object, list[StepTime]] = {}
     for line_number, record in numbered_lines(path):

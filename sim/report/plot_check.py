@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sim.core.wording import KeyPath, describe, did_you_mean, shorten
+from sim.core.errors import KeyPath
+from sim.core.messages import describe, did_you_mean, shorten
 from sim.report.design import Design, divide, same
 from sim.report.metric_names import COLD, HOT, TENANTS, MetricName, metric_names
 from sim.scenario.report_section import (

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from pydantic import ValidationError
 
 from sim.core.errors import InputError
-from sim.core.wording import dotted
+from sim.core.messages import dotted
 from sim.report.automatic import automatic_plots
 from sim.report.figures.canvas import Drawn
 from sim.report.figures.draw import draw_plot

@@ -1,6 +1,7 @@
 """Collects a RunLog while a run goes on: appends rows of numbers, makes columns at the end."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,8 +10,62 @@ from sim.core.request import RequestSpec, Status
 from sim.engine.records import RequestRecord
 from sim.engine.token_clock import TokenClock
 from sim.runlog.columns import NOT_YET_NS, RequestColumns, RunLog, StepColumns, StepRow, TokenGaps
-from sim.runlog.row_buffer import RowBuffer
 from sim.runlog.steps import StepRun
+
+# Rows that are packed at once: a few megabytes at most wait for it.
+_ROWS_A_PACK = 1 << 14
+_WIDTHS = (np.int8, np.int16, np.int32, np.int64)
+
+
+class RowBuffer:
+    """Rows of `num_columns` whole numbers below 2**63.
+
+    Packed, a column of a few thousand rows takes the bytes that its largest number needs.
+    """
+
+    def __init__(self, num_columns: int) -> None:
+        self._num_columns = num_columns
+        self._num_rows = 0
+        self._numbers = array("q")
+        self._numbers_a_pack = _ROWS_A_PACK * num_columns
+        self._packs: list[list[NDArray[np.signedinteger]]] = [[] for _ in range(num_columns)]
+
+    def append(self, row: tuple[int, ...]) -> None:
+        """Take a row of `num_columns` numbers in."""
+        self._numbers.extend(row)
+        if len(self._numbers) >= self._numbers_a_pack:
+            self._pack()
+
+    def take_columns(self) -> Iterator[NDArray[np.int64]]:
+        """The columns, one after the other; each is forgotten. Shape [rows]."""
+        self._pack()
+        for packs in self._packs:
+            column = np.zeros(self._num_rows, dtype=np.int64)
+            start = 0
+            for pack in packs:
+                # Pages of zeros that nobody writes to take no memory.
+                if pack.any():
+                    column[start : start + len(pack)] = pack
+                start += len(pack)
+            packs.clear()
+            yield column
+
+    def _pack(self) -> None:
+        table = np.array(self._numbers, dtype=np.int64).reshape(-1, self._num_columns)
+        self._num_rows += len(table)
+        del self._numbers[:]
+        if len(table):
+            for packs, column in zip(self._packs, table.T, strict=True):
+                packs.append(_narrowed(column))
+
+
+def _narrowed(column: NDArray[np.int64]) -> NDArray[np.signedinteger]:
+    low, high = int(column.min()), int(column.max())
+    for width in _WIDTHS:
+        if np.iinfo(width).min <= low and high <= np.iinfo(width).max:
+            return column.astype(width)
+    raise OverflowError(f"{low} to {high} do not fit 64 bits")
+
 
 # What is known of a request when it comes, and what is when it is over.
 _KNOWN_AT_FIRST = ("arrival_ns", "prompt_tokens", "priority", "replica")

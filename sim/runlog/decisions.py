@@ -1,7 +1,7 @@
 """The decision log: one JSON line a launched step, then one a request.
 
-Written as the run goes, so a long run needs no memory for it. Meanings of the keys are those of
-SGLang's side of the comparison (docs/decision-log.md).
+Written as the run goes, so a long run needs no memory for it. docs/decision-log.md says what each
+key means.
 """
 
 import heapq

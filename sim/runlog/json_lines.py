@@ -3,17 +3,16 @@
 import gzip
 import io
 import json
-import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, TextIO, cast
 
 from sim.core.errors import InputError
+from sim.core.json_object import parse_json_object
+from sim.core.packed import GZIP_ERRORS, open_unpacked
 
 Line = dict[str, Any]
-
-_GZIP_MAGIC = b"\x1f\x8b"
 
 
 def to_json_line(line: Mapping[str, object]) -> str:
@@ -43,20 +42,17 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, Line]]:
         if not text.strip():
             continue
         try:
-            line = json.loads(text)
-        except (ValueError, RecursionError):
-            raise InputError(f"{path}:{number}: not JSON") from None
-        if not isinstance(line, dict):
-            raise InputError(f"{path}:{number}: not a JSON object")
+            line = parse_json_object(text)
+        except InputError as error:
+            raise InputError(f"{path}:{number}: {error.reason}") from None
         yield number, line
 
 
 def _lines(path: Path) -> Iterator[bytes]:
     try:
-        with path.open("rb") as raw:
-            zipped = raw.peek(2)[:2] == _GZIP_MAGIC
-            yield from gzip.GzipFile(fileobj=raw) if zipped else raw
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        with open_unpacked(path) as stream:
+            yield from stream
+    except GZIP_ERRORS as error:
         raise InputError(f"{path}: damaged gzip file ({error})") from None
     except (OSError, ValueError) as error:
         raise InputError(f"{path}: {getattr(error, 'strerror', None) or error}") from None

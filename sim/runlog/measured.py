@@ -102,11 +102,11 @@ def _time_ns(line: Line, key: str, where: str) -> int:
         return NOT_YET_NS
     if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < _MOST_S:
         return seconds_to_ns(value)
-    raise InputError(f"{where}: {key}: must be seconds from 0 on, got {value!r}")
+    raise InputError(f"{where}: {key}: must be at least 0 seconds, got {value!r}")
 
 
 def _count(line: Line, key: str, where: str) -> int:
     value = line.get(key)
     if type(value) is int and value >= 0:
         return value
-    raise InputError(f"{where}: {key}: must be a whole number from 0 on, got {value!r}")
+    raise InputError(f"{where}: {key}: must be a whole number of at least 0, got {value!r}")

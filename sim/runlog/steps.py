@@ -33,11 +33,14 @@ class FurtherSteps(NamedTuple):
 
 
 class StepRun:
-    """One step, and the decode steps that followed it without a decision.
+    """One step, and the decode steps that followed it without a decision: one entry of the log.
+
+    A simulated server makes it when it launches the step, and adds to it while the step runs.
 
     Attributes:
         replica: which server.
-        first_step: number of the first step on that server, from 0; set when the run ends.
+        first_step: number of the first step on that server, from 0; set when the result is taken
+            in.
         batch, state: the first step's batch, and the server's state after it was decided.
         decided_ns, host_ns: when the first step was decided, and its host time.
         start_ns, first_end_ns: when the device starts and ends the first step.
@@ -64,6 +67,11 @@ class StepRun:
         self.start_ns = start_ns
         self.first_end_ns = first_end_ns
         self.further: FurtherSteps | None = None
+
+    @property
+    def ready_ns(self) -> int:
+        """When the host has prepared the first step."""
+        return self.decided_ns + self.host_ns
 
     @property
     def num_steps(self) -> int:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from sim.core.errors import InputError
 from sim.engine.server_config import ServerConfig
-from sim.latency.config import RecordedLatencyConfig, build_latency, num_devices
+from sim.latency.build import build_latency
+from sim.latency.config import RecordedLatencyConfig, num_devices
 from sim.latency.hardware import Hardware, load_hardware
 from sim.latency.loading import LoadingLatency
 from sim.latency.model import LatencyModel
@@ -27,10 +28,10 @@ class BuiltScenario:
     """Everything a run needs.
 
     Attributes:
-        loaded: where it came from.
+        loaded: the scenario it was built from.
         workload: all traffic.
         scheduler: settings of every replica.
-        latencies: one model a replica, as a model may have state.
+        latencies: one model for each replica, as a model may have state.
         model: shapes of the served model, if the scenario names one.
         hardware: the accelerator, if the scenario names one.
     """
@@ -48,7 +49,7 @@ def build(loaded: LoadedScenario, *, read_trace: TraceReader = read_trace) -> Bu
 
     Args:
         loaded: the scenario.
-        read_trace: how the rows of a trace are come by; a cache, for those who build often.
+        read_trace: reads the rows of a trace; callers that build often pass one that caches them.
 
     Raises:
         InputError: one line, about the scenario's key or about a line of the file it refers to.
@@ -83,9 +84,9 @@ def build(loaded: LoadedScenario, *, read_trace: TraceReader = read_trace) -> Bu
 def _with_loads(
     scenario: Scenario, model: ModelShape | None, latency: LatencyModel
 ) -> LatencyModel:
-    """The latency model, with what loads from host memory add to its steps.
+    """The latency model, with the time that loads from host memory add to steps.
 
-    Recorded steps have their loads in their times.
+    Recorded times contain their loads already.
     """
     section = scenario.latency
     times = scenario.scheduler.load_times(model, num_devices(section))
@@ -102,10 +103,10 @@ def load_shapes(scenario: Scenario, base_dir: Path) -> tuple[ModelShape | None, 
 
 
 def build_scheduler_config(scenario: Scenario, *, base_dir: Path = Path()) -> ServerConfig:
-    """The scheduler's settings, with the pool size derived where the scenario leaves it out.
+    """The scheduler's settings; the pool size is derived if the scenario does not give it.
 
     Raises:
-        InputError: an unknown model or hardware, or no room for a single page beside the weights.
+        InputError: an unknown model or hardware, or no room for a page beside the weights.
     """
     config = _scheduler_config(scenario, *load_shapes(scenario, base_dir))
     return _with_user_code(scenario, config, base_dir, None)
@@ -150,10 +151,8 @@ def user_code_error(loaded: LoadedScenario) -> Fail:
 def _with_user_code(
     scenario: Scenario, config: ServerConfig, base_dir: Path, fail: Fail | None
 ) -> ServerConfig:
-    key = ".".join(map(str, user_code_key(scenario)))
-
     def bare_error(reason: str) -> InputError:
-        return InputError(f"{key}: {reason}")
+        return InputError(reason, key=user_code_key(scenario))
 
     made: ServerConfig = scenario.scheduler.with_user_code(config, base_dir, fail or bare_error)
     return made
@@ -162,21 +161,22 @@ def _with_user_code(
 def _derive_pool_tokens(
     scenario: Scenario, model: ModelShape | None, hardware: Hardware | None
 ) -> int:
-    """KV tokens, in whole pages, that fit beside the weights: the static share of memory."""
+    """KV tokens, in whole pages, that fit into the static share of memory beside the weights."""
     section = scenario.scheduler
-    key = f"scheduler.{section.pool_key}"
+    key = ("scheduler", section.pool_key)
     if model is None or hardware is None:
-        raise InputError(f"{key}: is required without model and hardware")
+        raise InputError("is required without model and hardware", key=key)
     if num_devices(scenario.latency) > 1:
-        raise InputError(f"{key}: is required with latency.tp above 1")
+        raise InputError("is required with latency.tp above 1", key=key)
     share_key, share = section.memory_share
     room = int(hardware.memory_bytes * share) - model.weight_bytes
     pages = room // (model.kv_bytes_per_token * section.page_size) - section.num_pages_kept_back
     if pages < 1:
         raise InputError(
-            f"model: {model.name} does not fit: its weights take {_gib(model.weight_bytes)} of the"
+            f"{model.name} does not fit: its weights take {_gib(model.weight_bytes)} of the"
             f" {_gib(hardware.memory_bytes * share)} that {share_key} {share} leaves on"
-            f" {hardware.name}"
+            f" {hardware.name}",
+            key=("model",),
         )
     return pages * section.page_size
 
@@ -187,17 +187,13 @@ def _gib(num_bytes: float) -> str:
 
 @contextmanager
 def placed(loaded: LoadedScenario) -> Iterator[None]:
-    """Put the scenario's file and line before errors that begin with one of its keys.
+    """Raise errors about a key of the scenario again, with its file and line.
 
-    Errors about another file name that file already.
+    Errors about another file are left as they are: they name it already.
     """
     try:
         yield
     except InputError as error:
-        key, _, reason = str(error).partition(": ")
-        parts = tuple(
-            int(part) if part.isascii() and part.isdigit() else part for part in key.split(".")
-        )
-        if parts[0] not in Scenario.model_fields:
+        if not error.key:
             raise
-        raise loaded.error(parts, reason) from None
+        raise loaded.error(error.key, error.reason) from None

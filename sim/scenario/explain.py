@@ -1,4 +1,4 @@
-"""Pydantic's many errors in, the one line a user needs out."""
+"""Turns pydantic's list of errors into the one line that a user needs."""
 
 import re
 from collections.abc import Mapping
@@ -7,10 +7,11 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from sim.core.errors import InputError
-from sim.core.wording import KeyPath, describe, did_you_mean, one_line, unknown_value
-from sim.scenario.origins import Origins
+from sim.core.errors import InputError, KeyPath
+from sim.core.messages import describe, did_you_mean, one_line, unknown_value
+from sim.scenario.key_locations import KeyLocations
 from sim.scenario.sections import Place, Sections
+from sim.strict_model import KeysError
 
 _NOUNS = {
     "int_type": "a whole number",
@@ -45,12 +46,12 @@ _QUOTED = re.compile(r"'([^']*)'")
 
 
 class ContradictionError(InputError):
-    """Values that do not go together, each of them in order by itself."""
+    """Values that are each allowed, but not together."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Problem:
-    """One pydantic error, placed in the user's data."""
+    """One pydantic error and the key of the user's data that it is about."""
 
     place: Place
     kind: str
@@ -59,13 +60,13 @@ class _Problem:
     text: str
 
 
-def explain(error: ValidationError, model: type[BaseModel], origins: Origins) -> InputError:
+def explain(error: ValidationError, model: type[BaseModel], locations: KeyLocations) -> InputError:
     """The first problem in reading order, as `label: key.path: reason (did you mean x?)`.
 
     Args:
         error: what validating the scenario's data as `model` raised.
         model: the model.
-        origins: where the data's keys were written.
+        locations: where the data's keys were written.
     """
     sections = Sections.of(model)
     problems = _without_noise(
@@ -83,15 +84,15 @@ def explain(error: ValidationError, model: type[BaseModel], origins: Origins) ->
     found = []
     for problem in problems:
         path, reason = _path_of(problem), _reason(problem, problems, sections)
-        blamed = _blamed(problem, path, reason, origins)
+        blamed = _blamed(problem, path, locations)
         kind = ContradictionError if _is_contradiction(problem) else InputError
-        text = one_line(origins.message(path, reason, blamed=blamed))
-        found.append((origins.position(blamed), kind(text)))
+        text = one_line(locations.message(path, reason, blamed=blamed))
+        found.append((locations.position(blamed), kind(text)))
     return min(found, key=lambda item: item[0])[1]
 
 
 def _path_of(problem: _Problem) -> KeyPath:
-    # Errors about a section's kind are placed at the section.
+    # Pydantic reports a wrong kind at the section, not at its key `kind`.
     if problem.kind in {"union_tag_invalid", "union_tag_not_found"}:
         return (*problem.place.path, _discriminator(problem))
     return problem.place.path
@@ -101,13 +102,13 @@ def _discriminator(problem: _Problem) -> str:
     return str(problem.context["discriminator"]).strip("'")
 
 
-def _blamed(problem: _Problem, path: KeyPath, reason: str, origins: Origins) -> KeyPath:
-    """A contradiction is placed at its section: blame a key that the reason mentions."""
-    if not _is_contradiction(problem):
+def _blamed(problem: _Problem, path: KeyPath, locations: KeyLocations) -> KeyPath:
+    """The key whose place is shown: of a contradiction, one of its keys."""
+    error = problem.context.get("error")
+    if not _is_contradiction(problem) or not isinstance(error, KeysError):
         return path
-    words = re.findall(r"\w+", reason)
-    mentioned = [(*path, word) for word in words if word in problem.value]
-    return origins.culprit(mentioned) if mentioned else path
+    written = [(*path, key) for key in error.keys if key in problem.value]
+    return locations.key_to_blame(written) if written else path
 
 
 def _is_contradiction(problem: _Problem) -> bool:
@@ -115,7 +116,7 @@ def _is_contradiction(problem: _Problem) -> bool:
 
 
 def _without_noise(problems: list[_Problem]) -> list[_Problem]:
-    """Drop what only follows from another problem."""
+    """Leave out errors that only follow from another one."""
     meant = {
         (*p.place.path[:-1], near)
         for p in problems
@@ -128,14 +129,14 @@ def _without_noise(problems: list[_Problem]) -> list[_Problem]:
 def _is_noise(problem: _Problem, problems: list[_Problem], meant: set[KeyPath]) -> bool:
     path = problem.place.path
     if problem.kind == "missing":
-        # An unknown key beside it looks like it.
+        # The user misspelled it: the unknown key is reported already.
         return path in meant
     below = any(p.place.path[: len(path)] == path != p.place.path for p in problems)
     if problem.kind == "too_short":
-        # Pydantic counts valid items only.
+        # Pydantic counts valid items only, and an invalid one is reported already.
         return below
     if problem.place.in_union and problem.kind in _NOUNS:
-        # Another type was meant: its problem is another one than the type.
+        # The value has one of the union's other types, and is wrong in another way.
         return below or any(p.place.path == path and p.kind not in _NOUNS for p in problems)
     return False
 
@@ -148,7 +149,7 @@ def _reason(problem: _Problem, problems: list[_Problem], sections: Sections) -> 
         words, key = _BOUNDS[kind]
         return f"must be {words} {_plain(context[key])}, got {describe(problem.value)}"
     if kind in _NOUNS:
-        # Of several types, each has its own problem at the same place.
+        # A union of several types reports an error for each of them, all at the same key.
         same_place = [p for p in problems if p.place.path == problem.place.path]
         nouns = dict.fromkeys(_NOUNS[p.kind] for p in same_place if p.kind in _NOUNS)
         return f"must be {' or '.join(nouns)}, got {describe(problem.value)}"
@@ -156,7 +157,8 @@ def _reason(problem: _Problem, problems: list[_Problem], sections: Sections) -> 
         return _unknown_key(problem.place, sections)
     if kind in {"union_tag_invalid", "literal_error"}:
         return _unknown_name(problem)
-    return problem.text.removeprefix("Value error, ")
+    error = context.get("error")
+    return problem.text if error is None else str(error)
 
 
 def _plain(bound: float) -> str:
@@ -182,7 +184,7 @@ def _unknown_key(place: Place, sections: Sections) -> str:
 def _unknown_name(problem: _Problem) -> str:
     if problem.kind == "literal_error":
         expected = str(problem.context["expected"])
-        # Only names come in quotes: '1, 2 or 4' is a list of numbers.
+        # Pydantic quotes names, not numbers: '1, 2 or 4' lists three numbers.
         known = _QUOTED.findall(expected) or expected.replace(" or ", ", ").split(", ")
         return unknown_value("value", problem.value, known)
     kind = _discriminator(problem)

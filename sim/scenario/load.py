@@ -1,4 +1,4 @@
-"""From YAML text and `--set` options to a validated scenario, or one line that says why not."""
+"""From YAML text and `--set` options to a validated scenario, or to a one-line error."""
 
 import hashlib
 import json
@@ -9,10 +9,9 @@ from typing import cast
 
 from pydantic import ValidationError
 
-from sim.core.errors import InputError
-from sim.core.wording import KeyPath
+from sim.core.errors import InputError, KeyPath
 from sim.families import DEFAULT_FAMILY
-from sim.scenario.origins import Origins
+from sim.scenario.key_locations import KeyLocations
 from sim.scenario.overrides import Change, Data, apply_changes, apply_overrides
 from sim.scenario.schema import BESIDE_THE_RUN, Scenario
 from sim.scenario.yaml_loader import YamlValue, parse_yaml_mapping, read_yaml_file
@@ -25,13 +24,13 @@ class LoadedScenario:
 
     Attributes:
         scenario: the scenario.
-        path: its file, as given; for embedded text, the name it was given.
+        path: its file, as given; for text that is in no file, the text's name.
         base_dir: what paths in the scenario are relative to.
-        content_hash: SHA-256 of the validated scenario, in hex. Defaults count as written;
-            neither key order nor comments nor the file's place matter. The source of a user's
-            policy counts too.
-        raw: the data before validation, options applied.
-        origins: where each key was written.
+        content_hash: SHA-256 of the validated scenario, in hex. A default that is written down
+            makes no difference, nor do the order of keys, comments, or the folder of the file. The
+            source of a user's policy is part of it.
+        raw: the data before validation, with options applied.
+        locations: where each key was written.
     """
 
     scenario: Scenario
@@ -39,15 +38,15 @@ class LoadedScenario:
     base_dir: Path
     content_hash: str
     raw: Mapping[str, YamlValue]
-    origins: Origins
+    locations: KeyLocations
 
     def error(self, path: KeyPath, reason: str) -> InputError:
         """An error about a key, in the one-line form: `file.yaml:3: hardware: reason`."""
-        return InputError(self.origins.message(path, reason))
+        return InputError(self.locations.message(path, reason))
 
 
 def load_scenario(path: Path | str, overrides: Sequence[str] = ()) -> LoadedScenario:
-    """Read and validate a scenario file. Files it refers to are not looked at, but for a policy.
+    """Read and validate a scenario file. Of the files it refers to, only a policy's is read.
 
     Args:
         path: a YAML file.
@@ -66,34 +65,34 @@ def load_scenario_text(
 ) -> LoadedScenario:
     """Like `load_scenario`, for YAML text that error messages call `name`."""
     document = parse_yaml_mapping(text, name)
-    origins = Origins.of_lines(name, document.lines)
-    data, origins = apply_overrides(cast("Data", document.value), origins, overrides)
-    return _validated(data, origins, Path(name), base_dir)
+    locations = KeyLocations.of_lines(name, document.lines)
+    data, locations = apply_overrides(cast("Data", document.value), locations, overrides)
+    return _validated(data, locations, Path(name), base_dir)
 
 
 def vary(loaded: LoadedScenario, changes: Sequence[Change]) -> LoadedScenario:
     """The scenario with some values changed, and without `BESIDE_THE_RUN`.
 
     Raises:
-        InputError: a change leads nowhere, or to something that is no scenario.
+        InputError: a change has no key to go to, or makes the scenario invalid.
     """
     base = {key: value for key, value in loaded.raw.items() if key not in BESIDE_THE_RUN}
-    data, origins = apply_changes(base, loaded.origins, changes)
-    return _validated(data, origins, loaded.path, loaded.base_dir)
+    data, locations = apply_changes(base, loaded.locations, changes)
+    return _validated(data, locations, loaded.path, loaded.base_dir)
 
 
-def _validated(data: Data, origins: Origins, path: Path, base_dir: Path) -> LoadedScenario:
+def _validated(data: Data, locations: KeyLocations, path: Path, base_dir: Path) -> LoadedScenario:
     try:
         scenario = Scenario.model_validate(data)
     except ValidationError as error:
         from sim.scenario.explain import explain
 
-        raise explain(error, Scenario, origins) from None
+        raise explain(error, Scenario, locations) from None
     try:
         digest = content_hash(scenario, base_dir)
     except InputError as error:
-        raise InputError(origins.message(user_code_key(scenario), str(error))) from None
-    return LoadedScenario(scenario, path, base_dir, digest, data, origins)
+        raise InputError(locations.message(user_code_key(scenario), str(error))) from None
+    return LoadedScenario(scenario, path, base_dir, digest, data, locations)
 
 
 def user_code_key(scenario: Scenario) -> KeyPath:
@@ -108,7 +107,7 @@ def content_hash(scenario: Scenario, base_dir: Path = Path()) -> str:
     The hash of the source of a user's own class is part of it; `BESIDE_THE_RUN` is not.
 
     Raises:
-        InputError: that source cannot be found; the reason alone.
+        InputError: the policy's source cannot be found. The message is a reason without the key.
     """
     content = scenario.model_dump(mode="json", exclude=set(BESIDE_THE_RUN))
     if content["scheduler"]["family"] == DEFAULT_FAMILY:

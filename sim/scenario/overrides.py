@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from copy import deepcopy
 from typing import NamedTuple
 
-from sim.core.errors import InputError
-from sim.core.wording import KeyPath, describe, dotted, one_line, shorten
-from sim.scenario.origins import Origins
+from sim.core.errors import InputError, KeyPath
+from sim.core.messages import describe, dotted, one_line, shorten
+from sim.scenario.key_locations import KeyLocations
 from sim.scenario.yaml_loader import YamlValue, parse_yaml_value
 
 Data = dict[str, YamlValue]
@@ -20,31 +20,35 @@ class Change(NamedTuple):
     label: str
 
 
-def apply_overrides(data: Data, origins: Origins, overrides: Sequence[str]) -> tuple[Data, Origins]:
-    """Apply options in order; the arguments are left as they are.
+def apply_overrides(
+    data: Data, locations: KeyLocations, overrides: Sequence[str]
+) -> tuple[Data, KeyLocations]:
+    """Apply options in order; returns changed copies.
 
-    A path's parts are separated by dots; a whole number is an index where the data has a list.
-    Missing (or null) mappings on the way are created. The value is read like a YAML value.
+    The parts of a path are separated by dots; a number is an index where the data has a list.
+    Mappings on the way that are missing or null are created. The value is read as YAML.
 
     Raises:
-        InputError: the option has no `=`, an empty key, a value that is not YAML, or a path that
-            leads through something other than a mapping or list.
+        InputError: the option has no `=`, an empty key, a value that is not YAML, or a path through
+            something other than a mapping or list.
     """
-    return apply_changes(data, origins, [_parse(override) for override in overrides])
+    return apply_changes(data, locations, [_parse(override) for override in overrides])
 
 
-def apply_changes(data: Data, origins: Origins, changes: Sequence[Change]) -> tuple[Data, Origins]:
-    """Like `apply_overrides`, for values rather than text. They must not be altered later.
+def apply_changes(
+    data: Data, locations: KeyLocations, changes: Sequence[Change]
+) -> tuple[Data, KeyLocations]:
+    """Like `apply_overrides`, for values that are no text. The caller must not alter them later.
 
     Raises:
         InputError: a path with an empty part, or through something other than a mapping or list.
     """
     changed = deepcopy(data)
     for path_text, value, label in changes:
-        # A later change may go into this value.
+        # Copied, as a later change may be to a key inside this value.
         path = _set(changed, path_text.strip().split("."), deepcopy(value), label)
-        origins = origins.with_override(path, label)
-    return changed, origins
+        locations = locations.with_override(path, label)
+    return changed, locations
 
 
 def _parse(override: str) -> Change:

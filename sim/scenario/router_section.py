@@ -1,4 +1,4 @@
-"""The `router` key: which replica a request goes to. Just a kind may be given as its name."""
+"""The `router` key: which replica a request goes to. A kind alone may be given by its name."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self, get_args
@@ -11,9 +11,9 @@ from pydantic import (
     model_validator,
 )
 
+from sim.core.messages import describe, unknown_value
 from sim.core.units import seconds_to_ns
-from sim.core.wording import describe, unknown_value
-from sim.strict_model import StrictModel
+from sim.strict_model import KeysError, StrictModel
 
 _MOST = 2**31 - 1
 # 115 days: longer than any session.
@@ -54,9 +54,11 @@ class PrefixAwareConfig(StrictModel):
     @model_validator(mode="after")
     def _check_blocks(self) -> Self:
         if self.max_tree_tokens < self.block_tokens:
-            raise ValueError(
+            raise KeysError(
                 f"max_tree_tokens {self.max_tree_tokens} is less than"
-                f" block_tokens {self.block_tokens}"
+                f" block_tokens {self.block_tokens}",
+                "max_tree_tokens",
+                "block_tokens",
             )
         return self
 
@@ -90,7 +92,7 @@ def _section_of(value: Any) -> Any:
 
 
 def _shortest(section: _Section, dump: SerializerFunctionWrapHandler) -> Any:
-    """The name alone where all else is default: tables and hashes know one spelling."""
+    """The name alone if all else is default, so that tables and hashes see one spelling."""
     is_default = section == type(section).model_validate({"kind": section.kind})
     return section.kind if is_default else dump(section)
 

@@ -8,10 +8,10 @@ from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 
 from sim.families import DEFAULT_FAMILY, FAMILIES
 from sim.latency.config import LatencyConfig
-from sim.scenario.later import LoadedLater
+from sim.scenario.lazy_section import LazySection
 from sim.scenario.router_section import RoundRobinConfig, RouterConfig
 from sim.server_section import ServerSection
-from sim.strict_model import StrictModel
+from sim.strict_model import KeysError, StrictModel
 from sim.workload.config import WorkloadConfig
 
 if TYPE_CHECKING:
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from sim.scenario.sweep_section import SweepSection
     from sim.scenario.tune_section import TuneSection
 else:
-    ReportSection = Annotated[Any, LoadedLater("sim.scenario.report_section", "ReportSection")]
-    SweepSection = Annotated[Any, LoadedLater("sim.scenario.sweep_section", "SweepSection")]
-    TuneSection = Annotated[Any, LoadedLater("sim.scenario.tune_section", "TuneSection")]
+    ReportSection = Annotated[Any, LazySection("sim.scenario.report_section", "ReportSection")]
+    SweepSection = Annotated[Any, LazySection("sim.scenario.sweep_section", "SweepSection")]
+    TuneSection = Annotated[Any, LazySection("sim.scenario.tune_section", "TuneSection")]
 
 _MAX_NAME = 100
 
@@ -66,14 +66,14 @@ else:
 
 
 class SloSection(StrictModel):
-    """What a request must meet to count as good; an absent limit is always met."""
+    """The limits within which a request counts as good; a limit that is not given is always met."""
 
     ttft_ms: Milliseconds | None = None
     tpot_ms: Milliseconds | None = None
     e2e_latency_ms: Milliseconds | None = None
 
 
-# Sections that say nothing of a single run: what to run, and what to draw of it.
+# Sections that do not change a single run: they say which runs to make and what to draw of them.
 BESIDE_THE_RUN = frozenset({"sweep", "report", "tune"})
 
 
@@ -98,9 +98,12 @@ class Scenario(StrictModel):
     def _check_pool_is_known(self) -> Self:
         derivable = self.model is not None and self.hardware is not None
         if self.scheduler.pool_tokens is None and not derivable:
-            raise ValueError(
+            raise KeysError(
                 f"scheduler.{self.scheduler.pool_key} is required: it can be derived only from"
-                " model and hardware together"
+                " model and hardware together",
+                "scheduler",
+                "model",
+                "hardware",
             )
         return self
 

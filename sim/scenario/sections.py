@@ -1,7 +1,8 @@
-"""Finds its way in a model's JSON schema: from pydantic's error places to the user's key paths.
+"""Translates the places of pydantic's errors to the key paths that the user wrote.
 
-Pydantic puts the chosen arm of a union into an error's place (`workload.synthetic.arrivals`,
-`max_new_tokens.constrained-int`); the file has no such key.
+Pydantic's places contain the chosen arm of a union, as in `workload.synthetic.arrivals` or
+`max_new_tokens.constrained-int`. The file has no such key; the model's JSON schema tells which
+parts are arms.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,7 +12,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from sim.core.wording import KeyPath
+from sim.core.errors import KeyPath
 
 _Schema = Mapping[str, Any]
 
@@ -22,8 +23,8 @@ class Place:
 
     Attributes:
         path: the key path as written.
-        siblings: the keys known where the path's last key stands.
-        in_union: the value may have one of several types, and the error is about one of them.
+        siblings: the known keys of the section that holds the path's last key.
+        in_union: the value may have one of several types; the error is about one of them.
     """
 
     path: KeyPath
@@ -58,7 +59,7 @@ class Sections:
         return place
 
     def sections_with(self, key: str) -> list[str]:
-        """The top-level keys below which `key` is known, whatever their kind."""
+        """The top-level sections that know `key` in any of their kinds."""
         top_level = self._resolve(self.root)["properties"]
         return [
             name
@@ -67,7 +68,7 @@ class Sections:
         ]
 
     def family_with(self, section: str, key: str) -> str | None:
-        """Of a section whose keys depend on its family, the family that knows `key`."""
+        """The family whose section knows `key`; None if the section has no families."""
         for arm in self._families(self._resolve(self.root)["properties"].get(section, {})):
             known = arm.get("properties", {})
             if key in known and "family" in known:
@@ -75,7 +76,7 @@ class Sections:
         return None
 
     def _kinds(self, schema: _Schema) -> dict[str, _Schema]:
-        """The arms of a union that a key tells apart, by what it says in each."""
+        """The arms of a union that a key such as `kind` tells apart, by the value of that key."""
         mapping = schema.get("discriminator", {}).get("mapping", {})
         kinds = {kind: self._resolve({"$ref": ref}) for kind, ref in mapping.items()}
         if not kinds:
@@ -84,7 +85,7 @@ class Sections:
         return kinds
 
     def _families(self, schema: _Schema) -> list[_Schema]:
-        """The schemas of a section that is of one of several families; else its only one."""
+        """The schemas of a section, one for each family; just one if it has no families."""
         schema = self._resolve(schema)
         if "discriminator" in schema or "oneOf" not in schema:
             return [schema]
@@ -94,12 +95,12 @@ class Sections:
         if isinstance(step, int):
             return self._resolve(schema.get("items", {}))
         known = schema.get("properties", {})
-        # A mapping whose keys the user chooses says nothing of any key, but of all values.
+        # Where the user chooses the keys of a mapping, all its values have one schema.
         free = schema.get("additionalProperties")
         return self._resolve(known.get(step, free if isinstance(free, Mapping) else {}))
 
     def _resolve(self, schema: _Schema) -> _Schema:
-        """Follow references, and look through `null` as the other arm."""
+        """Follow references; of a union with null, take the other arm."""
         while True:
             if "$ref" in schema:
                 schema = self.root["$defs"][schema["$ref"].rpartition("/")[2]]

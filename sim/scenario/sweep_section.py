@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import ConfigDict, Field, model_validator
 
-from sim.strict_model import StrictModel
+from sim.strict_model import KeysError, StrictModel
 
 Choices = Annotated[tuple[Any, ...], Field(strict=False, min_length=1)]
 Seed = Annotated[int, Field(ge=0)]
@@ -12,7 +12,7 @@ Seed = Annotated[int, Field(ge=0)]
 
 def _check_room(low: float, high: float) -> None:
     if high < low:
-        raise ValueError(f"max must be at least min, got {low} to {high}")
+        raise KeysError(f"max must be at least min, got {low} to {high}", "max", "min")
 
 
 class UniformDraw(StrictModel):

@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from sim.scenario.sweep_section import ChoiceDraw, IntDraw, LogUniformDraw, Seed, UniformDraw
-from sim.strict_model import StrictModel
+from sim.strict_model import KeysError, StrictModel
 
 Share = Annotated[float, Field(gt=0, le=1)]
 
@@ -54,7 +54,13 @@ class TuneSection(StrictModel):
     @model_validator(mode="after")
     def _check_objective(self) -> Self:
         if self.objective == "cost" and self.min_slo_attainment is None:
-            raise ValueError("objective cost needs min_slo_attainment: what has to be met")
+            raise KeysError(
+                "objective cost needs min_slo_attainment, the least share within the SLO",
+                "objective",
+                "min_slo_attainment",
+            )
         if self.objective != "cost" and self.price_per_hour is not None:
-            raise ValueError("price_per_hour goes with objective cost")
+            raise KeysError(
+                "price_per_hour goes with objective cost", "price_per_hour", "objective"
+            )
         return self

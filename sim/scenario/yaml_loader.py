@@ -1,8 +1,8 @@
-"""Strict YAML on PyYAML's parser: what could be misread is refused, and every key has a line.
+"""Strict YAML on PyYAML's parser: what can be misread is an error, and each key has a line.
 
 PyYAML's own constructors keep the last of duplicate keys, read `1e-3` as text, `12:30` as 750 and
-`off` as false. Here only its parser is used: values are built from its events. Anchors, aliases,
-merge keys and tags are refused.
+`off` as false. So only its parser is used, and values are built here from its events. Anchors,
+aliases, merge keys and tags are refused.
 """
 
 from collections.abc import Iterator, Mapping
@@ -11,8 +11,8 @@ from pathlib import Path
 
 import yaml
 
-from sim.core.errors import InputError
-from sim.core.wording import KeyPath, one_line
+from sim.core.errors import InputError, KeyPath
+from sim.core.messages import one_line
 from sim.scenario.yaml_scalars import Scalar, parse_plain_scalar
 
 YamlValue = Scalar | list["YamlValue"] | dict[str, "YamlValue"]
@@ -27,8 +27,8 @@ class YamlDocument:
 
     Attributes:
         value: the data.
-        lines: where each key (or list item) begins, by its path, in the document's order. The
-            empty path is the document itself.
+        lines: the line on which each key or list item begins, by its path, in the order of the
+            document. The empty path is the document itself.
     """
 
     value: YamlValue
@@ -61,7 +61,7 @@ def read_yaml_file(path: Path) -> str:
 
 
 def parse_yaml_value(text: str, name: str) -> YamlValue:
-    """Parse a value that stands in no file. Raises InputError `name: reason`."""
+    """Parse a value that is in no file. Raises InputError `name: reason`."""
     return _Builder(name, show_lines=False).build(text).value
 
 
@@ -70,7 +70,7 @@ def parse_yaml_mapping(text: str, name: str) -> YamlDocument:
 
     Args:
         text: YAML.
-        name: what error messages call the text, say a file name.
+        name: what error messages call the text, for instance its file.
 
     Raises:
         InputError: `name:line: reason`.
@@ -86,7 +86,7 @@ def parse_yaml_mapping(text: str, name: str) -> YamlDocument:
 
 @dataclass(slots=True, eq=False)
 class _Builder:
-    """Turns parser events into data, one instance a document."""
+    """Turns the parser's events into data; an instance is used for one document."""
 
     name: str
     show_lines: bool
@@ -143,7 +143,7 @@ class _Builder:
         return mapping
 
     def _key(self, event: yaml.Event) -> str:
-        # A key is text as written: `on: 1` and `1: x` have the keys "on" and "1".
+        # A key is the text as written: the keys of `on: 1` and `1: x` are "on" and "1".
         if not isinstance(event, yaml.ScalarEvent):
             raise self._error(event, "a key must be text, not a list or a mapping")
         self._scalar(event)

@@ -1,7 +1,8 @@
-"""What an unquoted YAML scalar means here: YAML 1.2's core types, without its surprises.
+"""What an unquoted YAML scalar means: YAML 1.2's core types without what surprises people.
 
-Only `true` and `false` are booleans, only `null`, `~` and nothing are null. Dates, times of day,
-`on`, `yes`, `0x10` and `1_000` are text. A number that has two readings, or none, is an error.
+Only `true` and `false` are booleans. Only `null`, `~` and an empty scalar are null. Dates, times of
+day, `on`, `yes`, `0x10` and `1_000` are text. A number that can be read in two ways, such as `010`,
+or in none, such as `.inf`, is an error.
 """
 
 import math
@@ -32,7 +33,8 @@ def parse_plain_scalar(text: str) -> Scalar:
     """The value of an unquoted scalar.
 
     Raises:
-        InputError: a reason without a place; the caller knows the place.
+        InputError: the scalar is a bad number. The message is a reason alone: the caller knows the
+            line.
     """
     if text in _CONSTANTS:
         return _CONSTANTS[text]
@@ -50,7 +52,7 @@ def parse_plain_scalar(text: str) -> Scalar:
 
 
 def _parse_integer(text: str) -> int:
-    # The digits are counted first: Python refuses to convert thousands of them.
+    # Digits are counted first, as Python raises ValueError for thousands of them.
     if len(text.lstrip("+-")) > _MAX_INTEGER_DIGITS or abs(int(text)) > _MAX_INTEGER:
         raise InputError(f"{_shorten(text)} is too large: whole numbers end at 2**63 - 1")
     return int(text)

@@ -42,6 +42,9 @@ class SglangFamily(Family):
 
         check_sglang_memory(engine)
 
+    def overlaps(self, settings: Mapping[str, Any]) -> bool:
+        return not settings.get("disable_overlap_schedule", False)
+
     def launch_command(
         self, section: "SglangSection", searched: Collection[str] = ()
     ) -> LaunchCommand:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from sim import __version__
 from sim.latency.config import ProfileLatencyConfig
-from sim.latency.profile_files import shipped_profiles
+from sim.latency.profile.files import shipped_profiles
 from sim.scenario.load import LoadedScenario
 from sim.scenario.schema import BESIDE_THE_RUN, Scenario
 

@@ -7,8 +7,8 @@ from itertools import product
 from math import prod
 from typing import cast
 
-from sim.core.errors import InputError
-from sim.core.wording import KeyPath, shorten
+from sim.core.errors import InputError, KeyPath
+from sim.core.messages import shorten
 from sim.scenario.load import LoadedScenario, vary
 from sim.scenario.overrides import Change
 from sim.scenario.schema import BESIDE_THE_RUN
@@ -180,14 +180,14 @@ def _changes(loaded: LoadedScenario, settings: Settings, section: str) -> list[C
 
 
 def _label(loaded: LoadedScenario, key: str, value: YamlValue, section: str) -> str:
-    origins = loaded.origins
-    written = origins.labels[origins.nearest(_written(loaded, key, section))]
+    locations = loaded.locations
+    written = locations.labels[locations.nearest(_written(loaded, key, section))]
     return f"{written}: {section}: {key}={shorten(canonical(value))}"
 
 
 def _written(loaded: LoadedScenario, key: str, section: str) -> KeyPath:
     """Where a section of the scenario says that this key is changed."""
-    labels = loaded.origins.labels
+    labels = loaded.locations.labels
     places: list[KeyPath] = [(section, key), (section, "grid", key), (section, "ranges", key)]
     places += [(section, "random", "draw", key)]
     places += [place for place in labels if place[:2] == (section, "list") and place[-1] == key]

@@ -85,7 +85,7 @@ def run_sweep(
     """
     outcomes = dict(state.stored.outcomes)
     points = {state.keys[point.number]: point for point in state.missing}
-    tasks = (Task(key, _at_home_anywhere(state.plan, point)) for key, point in points.items())
+    tasks = (Task(key, _with_absolute_folder(state.plan, point)) for key, point in points.items())
     with closing(executor.run(tasks, runner)) as arriving:
         for number, outcome in enumerate(arriving, start=1):
             point = points[outcome.key]
@@ -96,7 +96,7 @@ def run_sweep(
     return outcomes
 
 
-def _at_home_anywhere(plan: Plan, point: Point) -> LoadedScenario:
+def _with_absolute_folder(plan: Plan, point: Point) -> LoadedScenario:
     """Workers may live in other folders: what they say of files must not depend on it."""
     loaded = plan.scenario(point)
     return replace(loaded, base_dir=loaded.base_dir.resolve())

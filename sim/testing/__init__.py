@@ -1,1 +1,1 @@
-"""Conformance suites and factories for implementations of the seams."""
+"""Contract suites for implementations of the interfaces, and factories for tests."""

@@ -1,28 +1,27 @@
-"""Comparing our decisions with SGLang's own, step by step.
+"""Compares our decisions with those of SGLang's own scheduler, step by step.
 
 A reference case is three files: `NN.config.json` (SGLang's settings and the step time's
 coefficients), `NN.workload.jsonl[.gz]` (format servetwin) and `NN.decisions.jsonl[.gz]` (what
-SGLang's scheduler classes decided). They were made by `make oracle`'s harness.
+SGLang's scheduler classes decided). The harness of `make oracle` made them.
 """
 
-import gzip
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
+from sim.core.json_object import read_json_object
 from sim.des.run import PoolFactory, RunOptions, simulate
 from sim.engine.decision import DECIDED_FIELDS, Divergence
 from sim.engine.page_pool import PageCounts
+from sim.runlog.json_lines import Line, numbered_lines
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario_text
 
-Line = dict[str, Any]
-
-# Of a step, equal to the last bit; ratios agree to their printed digits, times to a microsecond.
+# Fields of a step that must be equal. Ratios must agree to their printed digits, times to a
+# microsecond.
 EXACT_FIELDS = tuple(name for name in DECIDED_FIELDS if name != "ratio")
 _RATIO_TOLERANCE = 2e-9
 _TIME_TOLERANCE_S = 1e-6
@@ -47,7 +46,7 @@ _DEFAULT_LATENCY = {"a": 0.005, "b": 2e-5, "c": 1e-4, "d": 1e-8}
 
 @dataclass(frozen=True)
 class ReferenceCase:
-    """One case on disk: `folder` and the files' common `name`."""
+    """One case on disk: its `folder`, and the `name` that its files begin with."""
 
     folder: Path
     name: str
@@ -55,26 +54,21 @@ class ReferenceCase:
     def read_lines(self, part: str) -> Iterator[Line]:
         """Lines of the `workload` or `decisions` file."""
         path = self.folder / f"{self.name}.{part}.jsonl"
-        if path.exists():
-            text = path.read_text(encoding="utf-8")
-        else:
-            text = gzip.decompress(Path(f"{path}.gz").read_bytes()).decode()
-        return (json.loads(line) for line in text.splitlines() if line)
+        found = path if path.exists() else Path(f"{path}.gz")
+        return (line for _, line in numbered_lines(found))
 
     def config(self) -> Line:
-        text = (self.folder / f"{self.name}.config.json").read_text(encoding="utf-8")
-        config: Line = json.loads(text)
-        return config
+        return read_json_object(self.folder / f"{self.name}.config.json")
 
 
 def find_cases(folder: Path) -> list[ReferenceCase]:
-    """All cases of a folder, by name."""
+    """All cases of a folder, sorted by name."""
     names = sorted(path.name.split(".")[0] for path in folder.glob("*.config.json"))
     return [ReferenceCase(folder, name) for name in names]
 
 
 def scenario_of(config: Line) -> Line:
-    """The scenario that says what a case's configuration says; its trace is `workload.jsonl`."""
+    """The scenario for a case's configuration; its trace is `workload.jsonl`."""
     scheduler = {name: config[name] for name in _SAME_NAME if name in config}
     scheduler |= {ours: config[theirs] for theirs, ours in _OTHER_NAME.items() if theirs in config}
     chunk = config.get("chunked_prefill_size", 8192)
@@ -85,7 +79,7 @@ def scenario_of(config: Line) -> Line:
 
 
 def case_scenario(latency: Line, scheduler: Line) -> Line:
-    """The scenario of a case with these coefficients of a step's time, and this scheduler."""
+    """The scenario of a case with these step time coefficients and this scheduler."""
     return {
         "name": "reference-case",
         "latency": {
@@ -103,7 +97,7 @@ def case_scenario(latency: Line, scheduler: Line) -> Line:
 def serve_case(
     case: ReferenceCase, *, fast_forward: bool = True, pool: PoolFactory = PageCounts
 ) -> list[Line]:
-    """Run a case the way any scenario is run; returns our decision log."""
+    """Run a case as any scenario is run; returns our decision log."""
     config = case.config()
     ignore_eos = bool(config.get("ignore_eos", False))
     rows = ({"ignore_eos": ignore_eos, **row} for row in case.read_lines("workload"))
@@ -122,7 +116,7 @@ def serve_scenario(scenario: Line, rows: Iterable[Line], options: RunOptions) ->
         log = folder / "decisions.jsonl"
         options = replace(options, decisions=log)
         simulate(built.workload, built.scheduler, built.latencies, options=options)
-        return [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+        return [line for _, line in numbered_lines(log)]
 
 
 def first_divergence(ours: Sequence[Line], theirs: Sequence[Line]) -> Divergence | None:

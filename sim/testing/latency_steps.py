@@ -1,16 +1,16 @@
-"""Features of steps by hand, for tests of latency models."""
+"""Features of steps written by hand, for tests of latency models."""
 
 from sim.core.batch import ForwardMode
 from sim.latency.features import StepFeatures
 
 
 def decode_step(rows: int, context: int, longest: int = 0, shortest: int = 0) -> StepFeatures:
-    """Decode rows with so much context between them; an end's, if it is to be known."""
+    """A decode step; `context` is the sum over rows, an extreme of 0 is not known."""
     return StepFeatures(ForwardMode.DECODE, 0, 0, 0, rows, context, context, 0, longest, shortest)
 
 
 def extend_step(*rows: tuple[int, int]) -> StepFeatures:
-    """Prefill rows of (cached, new) tokens."""
+    """A prefill step with rows of (cached, new) tokens."""
     return StepFeatures(
         ForwardMode.EXTEND,
         sum(new for _, new in rows),
@@ -30,7 +30,7 @@ def mixed_step(
     longest: int = 0,
     shortest: int = 0,
 ) -> StepFeatures:
-    """Prefill rows of (cached, new) tokens beside decode rows."""
+    """A mixed step: prefill rows of (cached, new) tokens beside decode rows."""
     extend = extend_step(*prefill)
     return extend._replace(
         mode=ForwardMode.MIXED,

@@ -1,7 +1,8 @@
-"""Run logs as a real server leaves them, of a device whose step times are known.
+"""Run logs like those of a real server, on a device whose step times are known.
 
-The loop is a real server's, on a clock that jumps. Unlike a simulator's server, it may need time
-between a result and the next decision: a request that arrives within it is seen one step earlier.
+The loop is that of a real server, on a simulated clock. Unlike the simulator's server it may need
+time between a result and the next decision, and it sees requests that arrive within that time one
+step earlier.
 """
 
 from collections import deque
@@ -32,12 +33,12 @@ MADE_UP = {"device": "made up", "torch": "0", "num_threads": None, "model": "tin
 
 
 class Disturbance(NamedTuple):
-    """What sets a measured run apart from a simulated one.
+    """How a measured run differs from a simulated one.
 
     Attributes:
-        noise: standard deviation of step times, as a share of them.
-        lag_ns: from a result to the next decision.
-        seed: draws the noise.
+        noise: relative standard deviation of step times.
+        lag_ns: time from a result to the next decision.
+        seed: of the noise.
     """
 
     noise: float = 0.0
@@ -54,9 +55,9 @@ def measured_run(
     """Serve a scenario on a device with these step times.
 
     Args:
-        loaded: the scenario; its pool size is given.
+        loaded: the scenario; it must give the pool size.
         latency: true times of the steps.
-        disturbance: None: as in a simulation.
+        disturbance: None: none, as in a simulation.
         arrivals: requests by time of arrival; None: the scenario's open-loop ones.
     """
     config = build_scheduler_config(loaded.scenario, base_dir=loaded.base_dir)
@@ -132,9 +133,10 @@ class _TimedServer:
         return self._fly(decided.batch, decided.state, decided_ns)
 
     def _fly(self, batch: Batch, state: StepState, decided_ns: int) -> _Flight:
-        times = self._latency.step_ns(step_features(batch))
+        features = step_features(batch)
+        times = self._latency.step_ns(features)
         device_ns, host_ns = self._disturbed(times.device_ns), self._disturbed(times.host_ns)
-        self._latency.consume(1)
+        self._latency.consume(features, 1)
         ready_ns = decided_ns + host_ns
         start_ns = max(ready_ns, self._device_free_ns)
         end_ns = self._device_free_ns = start_ns + max(device_ns, 1)

@@ -1,6 +1,6 @@
-"""Hypothesis strategies for whole scenarios: every policy and mode, pools close to exhaustion.
+"""Hypothesis strategies for scenarios of every policy and mode, with pools that run short.
 
-Schedulers are of any family, SGLang's as often as vLLM's.
+Schedulers are of any family, all equally often.
 """
 
 from dataclasses import dataclass
@@ -91,7 +91,7 @@ def scheduler_configs(draw: st.DrawFn) -> SchedulerConfig:
 
 
 def host_cache_settings(page_size: int) -> st.SearchStrategy[HostCacheSettings | None]:
-    """None as often as one, of any size: too small for anything, or for all there is."""
+    """No host cache, or one of any size: from too small for anything to room for everything."""
     settings = st.builds(
         HostCacheSettings,
         st.sampled_from((1, 40, 200, 100_000)).map(
@@ -117,7 +117,7 @@ def admission_settings() -> st.SearchStrategy[PackSettings | None]:
 
 
 def fairness_settings() -> st.SearchStrategy[FairnessSettings | None]:
-    """No rule as often as any."""
+    """No rule, or any of them."""
     return st.one_of(
         st.none(),
         st.none(),
@@ -130,7 +130,7 @@ def fairness_settings() -> st.SearchStrategy[FairnessSettings | None]:
 
 @st.composite
 def _requests(draw: st.DrawFn, name: str, arrival_ns: int) -> ScriptedRequest:
-    """A request; it may share a prefix, or quote an earlier request's prompt and answer."""
+    """A request, which may share a prefix or quote an earlier request's prompt and answer."""
     shared = draw(st.integers(0, 2))
     segments = [(1 + shared, draw(st.integers(1, 60)))] if draw(st.booleans()) else []
     segments.append((draw(st.integers(100, 10_000)), draw(st.integers(1, 60))))
@@ -159,7 +159,7 @@ def random_scenarios(
     """Up to 25 requests on up to three servers, some sent by clients that wait for answers.
 
     Args:
-        draw: hypothesis' own.
+        draw: given by hypothesis.
         configs: settings of the servers; None: of any family.
     """
     arrival_ns, requests = 0, []

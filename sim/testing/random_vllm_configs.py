@@ -1,4 +1,4 @@
-"""Hypothesis strategy for settings of family vllm: small budgets, pools close to exhaustion."""
+"""Hypothesis strategy for settings of family vllm: small budgets, pools that run short."""
 
 from hypothesis import strategies as st
 

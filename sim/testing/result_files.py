@@ -1,4 +1,4 @@
-"""Results of benchmarks and servers as others write them, made of a run that is known."""
+"""Writes results in the formats of other benchmarks and servers, from a known run."""
 
 import json
 import pickle
@@ -16,13 +16,13 @@ from sim.runlog import RunLog
 from sim.workload.workload import Workload
 
 _IO_STRUCT = "sglang.srt.managers.io_struct"
-# Small, so that seconds as floats tell nanoseconds.
+# Small, so that seconds as floats are exact to a nanosecond.
 EPOCH_S = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
-    """One request as it was served; times in ns since the run's start."""
+class ServedRequest:
+    """One served request; times are ns since the run's start."""
 
     rid: str
     arrival_ns: int
@@ -36,14 +36,14 @@ class Served:
 
     @property
     def itls_s(self) -> list[float]:
-        """One for each token after the first, together the time to the last."""
+        """Inter-token latencies: one for each token after the first."""
         gaps = len(self.answer) - 1
         total_s = (self.finish_ns - self.first_token_ns) / NS_PER_S
         return [total_s / gaps] * gaps if gaps else []
 
 
-def served_by(log: RunLog, workload: Workload) -> list[Served]:
-    """What a simulated server did of an open-loop workload, in order of arrival."""
+def served_by(log: RunLog, workload: Workload) -> list[ServedRequest]:
+    """The requests of an open-loop workload as a simulated server served them, by arrival."""
     columns = log.requests
     rows = {rid: row for row, rid in enumerate(columns.rid)}
     made = []
@@ -51,7 +51,7 @@ def served_by(log: RunLog, workload: Workload) -> list[Served]:
         row = rows[request.spec.rid]
         num_output = int(columns.output_tokens[row])
         made.append(
-            Served(
+            ServedRequest(
                 rid=request.spec.rid,
                 arrival_ns=int(columns.arrival_ns[row]),
                 scheduled_ns=int(columns.scheduled_ns[row]),
@@ -66,8 +66,8 @@ def served_by(log: RunLog, workload: Workload) -> list[Served]:
     return made
 
 
-def bench_row(served: Sequence[Served], **more: object) -> dict[str, object]:
-    """The arrays of SGLang's and vLLM's serving benchmarks, with `more` in front."""
+def bench_row(served: Sequence[ServedRequest], **more: object) -> dict[str, object]:
+    """The arrays of SGLang's and vLLM's serving benchmarks, after the keys of `more`."""
     return {
         **more,
         "input_lens": [len(one.prompt) for one in served],
@@ -79,7 +79,7 @@ def bench_row(served: Sequence[Served], **more: object) -> dict[str, object]:
     }
 
 
-def vllm_bench(served: Sequence[Served]) -> str:
+def vllm_bench(served: Sequence[ServedRequest]) -> str:
     row = bench_row(
         served, endpoint_type="vllm", backend="vllm", model_id="org/Model-1B",
         num_prompts=len(served), request_rate=4.0, burstiness=1.0, max_concurrency=None,
@@ -89,16 +89,16 @@ def vllm_bench(served: Sequence[Served]) -> str:
     return json.dumps(row)
 
 
-def sglang_bench(served: Sequence[Served], **more: object) -> str:
+def sglang_bench(served: Sequence[ServedRequest], **more: object) -> str:
     first = {"backend": "sglang", "dataset_name": "random", "request_rate": float("inf")}
     return json.dumps(bench_row(served, **{**first, "max_concurrency": None, **more})) + "\n"
 
 
-def aiperf(served: Sequence[Served]) -> str:
+def aiperf(served: Sequence[ServedRequest]) -> str:
     return "".join(f"{json.dumps(_aiperf(place, one))}\n" for place, one in enumerate(served))
 
 
-def _aiperf(place: int, one: Served) -> dict[str, object]:
+def _aiperf(place: int, one: ServedRequest) -> dict[str, object]:
     start_ns = EPOCH_S * NS_PER_S + one.arrival_ns
 
     def ms(end_ns: int) -> dict[str, object]:
@@ -124,8 +124,8 @@ def _aiperf(place: int, one: Served) -> dict[str, object]:
     }
 
 
-def sglang_json_log(served: Sequence[Served]) -> str:
-    """As of a server with `--enable-metrics`; each request received, then finished."""
+def sglang_json_log(served: Sequence[ServedRequest]) -> str:
+    """A server's JSON log; of each request a line when received and one when finished."""
     lines = []
     for one in served:
         for event, more in (("received", {}), ("finished", {"out": _out(one)})):
@@ -135,7 +135,7 @@ def sglang_json_log(served: Sequence[Served]) -> str:
     return "".join(lines)
 
 
-def sglang_text_log(served: Sequence[Served]) -> str:
+def sglang_text_log(served: Sequence[ServedRequest]) -> str:
     lines = ["[2026-01-31 11:59:59] The server is fired up and ready to roll!\n"]
     for one in served:
         fields = ", ".join(f"{name}={value!r}" for name, value in _obj(one).items())
@@ -145,19 +145,19 @@ def sglang_text_log(served: Sequence[Served]) -> str:
     return "".join(lines)
 
 
-def sglang_dump(served: Sequence[Served]) -> bytes:
-    """A dump of requests, of classes by the names that SGLang has."""
+def sglang_dump(served: Sequence[ServedRequest]) -> bytes:
+    """A dump of requests: a pickle whose classes have SGLang's names."""
     return sglang_dump_of([dump_entry(one) for one in served])
 
 
-def dump_entry(one: Served) -> tuple[object, ...]:
-    """Fields of the request, its output, and two times."""
+def dump_entry(one: ServedRequest) -> tuple[object, ...]:
+    """One entry of a dump: the request's fields, its output, and two times."""
     created, ended = one.arrival_ns / NS_PER_S, one.finish_ns / NS_PER_S
     return _obj(one), _out(one), EPOCH_S + created, EPOCH_S + ended
 
 
 def sglang_dump_of(entries: Sequence[object]) -> bytes:
-    """Of any entries; where one begins with fields, they become a request's."""
+    """A dump of any entries; if the first part of one is a mapping, it becomes a request."""
     with _io_struct() as request_class:
         dumped = [_with_request(entry, request_class) for entry in entries]
         return pickle.dumps({"server_args": {"page_size": 16}, "requests": dumped})
@@ -173,7 +173,7 @@ def _with_request(entry: object, request_class: type) -> object:
 
 @contextmanager
 def _io_struct() -> Iterator[type]:
-    """A class that a pickle names as SGLang's; the module is there only meanwhile."""
+    """A class with the name of one of SGLang's; its module exists only within the block."""
     module = ModuleType(_IO_STRUCT)
     made = type("GenerateReqInput", (), {"__module__": _IO_STRUCT})
     module.GenerateReqInput = made  # type: ignore[attr-defined]
@@ -190,7 +190,7 @@ def _io_struct() -> Iterator[type]:
                 sys.modules[name] = old
 
 
-def _obj(one: Served) -> dict[str, object]:
+def _obj(one: ServedRequest) -> dict[str, object]:
     return {
         "rid": one.rid,
         "text": None,
@@ -202,7 +202,7 @@ def _obj(one: Served) -> dict[str, object]:
     }
 
 
-def _out(one: Served) -> dict[str, object]:
+def _out(one: ServedRequest) -> dict[str, object]:
     received_s = EPOCH_S + one.arrival_ns / NS_PER_S
     meta = {
         "id": one.rid,
@@ -219,8 +219,8 @@ def _out(one: Served) -> dict[str, object]:
     return {"text": 'it\'s "so"\n', "output_ids": list(one.answer), "meta_info": meta}
 
 
-def write_llmservingsim(served: Sequence[Served], workload: Workload, folder: Path) -> None:
-    """A folder of a measured run, of a workload whose prompts are given by blocks."""
+def write_llmservingsim(served: Sequence[ServedRequest], workload: Workload, folder: Path) -> None:
+    """Write LLMServingSim's folder of a measured run; prompts must be given by blocks."""
     folder.mkdir()
     rows, block_size = [], 0
     for one, request in zip(served, workload.arrivals(), strict=True):
@@ -239,7 +239,7 @@ def write_llmservingsim(served: Sequence[Served], workload: Workload, folder: Pa
     _write_lines(folder / "requests.jsonl", lines)
 
 
-def _measured(place: int, one: Served) -> dict[str, object]:
+def _measured(place: int, one: ServedRequest) -> dict[str, object]:
     times = (one.arrival_ns, one.scheduled_ns, one.first_token_ns, one.finish_ns)
     keys = ("queued_ts", "scheduled_ts", "first_token_ts", "last_token_ts")
     return {

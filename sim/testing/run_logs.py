@@ -1,4 +1,4 @@
-"""Run logs made without a simulation: by hand from a few columns, or by a toy server."""
+"""Run logs made of a few columns, without a simulation."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
@@ -13,10 +13,10 @@ _TIMES = ("arrival_ns", "scheduled_ns", "first_token_ns", "finish_ns")
 
 
 def request_columns(**columns: Sequence[object]) -> RequestColumns:
-    """Columns given, the rest made up.
+    """Columns of requests; those that are not given have default values.
 
-    Times left out never happened, other numbers are 0, requests are called r0, r1, ...; whoever
-    has a `finish_ns` is finished and whoever has not is waiting.
+    By default times are `NOT_YET_NS`, other numbers are 0, and requests are called r0, r1, and so
+    on. A request with a `finish_ns` is finished, another one is waiting.
     """
     size = len(next(iter(columns.values()))) if columns else 0
     made: dict[str, object] = {name: list(values) for name, values in columns.items()}
@@ -35,9 +35,9 @@ def request_columns(**columns: Sequence[object]) -> RequestColumns:
 
 
 def step_columns(**columns: ArrayLike) -> StepColumns:
-    """Columns given; the rest are 0, except `num_steps`, which is 1.
+    """Columns of steps; those that are not given are 0, but `num_steps` is 1.
 
-    Every step of a run uses as many tokens as its last one.
+    All steps of a row use as many tokens as the last of them.
     """
     made = {name: np.asarray(values, dtype=np.int64) for name, values in columns.items()}
     size = len(next(iter(made.values()))) if made else 0
@@ -56,7 +56,7 @@ def run_log(
     gaps: Sequence[tuple[int, int]] = (),
     meta: Mapping[str, object] | None = None,
 ) -> RunLog:
-    """A log of these columns; `gaps` are pairs of gap (ns) and count."""
+    """A log of these columns; `gaps` are pairs of a token gap in ns and its count."""
     pairs = np.array(gaps, dtype=np.int64).reshape(-1, 2)
     return RunLog(
         requests=requests,

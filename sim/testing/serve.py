@@ -1,4 +1,4 @@
-"""Running a small workload and looking at what was decided."""
+"""Runs a small workload and gives access to what was decided."""
 
 import json
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from sim.workload.workload import Workload
 
 
 @dataclass(frozen=True)
-class Served:
+class ServedRun:
     """A finished run.
 
     Attributes:
@@ -51,7 +51,7 @@ class Served:
 
 
 def linear_latency(**seconds: float) -> LinearLatency:
-    """A linear model; what is not given is that of the tests' usual server."""
+    """A linear model; coefficients that are not given have usual values for tests."""
     usual = {
         "step_s": 0.005,
         "per_prefill_token_s": 4e-5,
@@ -70,11 +70,11 @@ def serve(
     check: bool = True,
     pool: PoolFactory = PageCounts,
     router: Router | None = None,
-) -> Served:
-    """Simulate with the decision log on and, unless told otherwise, every invariant checked."""
+) -> ServedRun:
+    """Simulate with a decision log and, by default, with all invariants checked."""
     with TemporaryDirectory() as folder:
         decisions = Path(folder) / "decisions.jsonl"
         options = RunOptions(fast_forward=fast_forward, check=check, decisions=decisions, pool=pool)
         latencies = latencies or [linear_latency()]
         log = simulate(workload, config, latencies, router=router, options=options)
-        return Served(log, decisions.read_text(encoding="utf-8"))
+        return ServedRun(log, decisions.read_text(encoding="utf-8"))

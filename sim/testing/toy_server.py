@@ -1,4 +1,4 @@
-"""A toy server that fills a run log quickly: what report tests and examples draw."""
+"""A toy server that makes a run log quickly, for tests and examples of reports."""
 
 from collections import deque
 from dataclasses import dataclass, field
@@ -14,8 +14,8 @@ _POOL_TOKENS = 200_000
 
 
 @dataclass(slots=True)
-class _Server:
-    """Requests in, columns out. Admits in order of arrival, or the best cached first."""
+class _ToyServer:
+    """Turns requests into columns. It admits by arrival, or those with most cached tokens first."""
 
     prompt: list[int]
     cached: list[int]
@@ -98,17 +98,17 @@ class _Server:
 def toy_log(
     num_requests: int, *, rate_rps: float, seed: int = 0, prefers_cached: bool = False
 ) -> RunLog:
-    """A run of one server under Poisson arrivals, consistent in itself.
+    """The log of a consistent run of one server with Poisson arrivals.
 
-    Half of the requests find most of their prompt cached. With `prefers_cached` those overtake the
-    others and a few more tokens are found. About 12 requests/s saturate it.
+    Half of the requests find most of their prompt in the cache. With `prefers_cached` these go
+    first, and a few more tokens are found. The server can serve about 12 requests/s.
     """
     rng = np.random.default_rng(seed)
     prompt = rng.integers(200, 4_000, num_requests)
     share = np.where(rng.random(num_requests) < 0.5, 0.9, 0.05)
     cached = (prompt * share * (1.0 if prefers_cached else 0.8)).astype(np.int64)
     arrival_ns = np.cumsum(rng.exponential(1e9 / rate_rps, num_requests)).astype(np.int64)
-    server = _Server(
+    server = _ToyServer(
         prompt=prompt.tolist(),
         cached=cached.tolist(),
         output=rng.integers(2, 250, num_requests).tolist(),

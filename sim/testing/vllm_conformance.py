@@ -1,23 +1,21 @@
-"""Comparing our decisions with those of vLLM's own scheduler classes, step by step.
+"""Compares our decisions with those of vLLM's own scheduler classes, step by step.
 
 A reference case is one JSON file: `config` (vLLM's settings and the step time's coefficients),
 `workload` (rows of format servetwin) and `decisions` (what vLLM decided); see oracle/README.md.
 """
 
-import gzip
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
 from zlib import crc32
 
+from sim.core.json_object import parse_json_object
+from sim.core.packed import open_unpacked
 from sim.des.run import RunOptions
 from sim.engine.decision import Divergence
+from sim.runlog.json_lines import Line
 from sim.testing.conformance import case_scenario, serve_scenario
-
-Line = dict[str, Any]
 
 _SAME_NAME = (
     "max_num_batched_tokens", "max_num_seqs", "max_model_len", "block_size",
@@ -33,7 +31,7 @@ _REQUEST_FIELDS = ("arrival_ns", "ttft_ns", "finish_ns", "cached_at_admit", "pre
 
 @dataclass(frozen=True)
 class VllmCase:
-    """One case: its settings, traffic, and vLLM's decisions; none if it was not asked."""
+    """One case: settings, traffic and vLLM's decisions, which are empty if vLLM has not run it."""
 
     name: str
     config: Line
@@ -42,21 +40,20 @@ class VllmCase:
 
 
 def find_vllm_cases(folder: Path) -> list[VllmCase]:
-    """All cases of a folder, by name."""
+    """All cases of a folder, sorted by name."""
     return [read_vllm_case(path) for path in sorted(folder.glob("*.json*"))]
 
 
 def read_vllm_case(path: Path) -> VllmCase:
     """Read a case, plain or gzipped."""
-    data = path.read_bytes()
-    text = gzip.decompress(data) if path.suffix == ".gz" else data
-    case = json.loads(text)
+    with open_unpacked(path) as stream:
+        case = parse_json_object(stream.read())
     name = path.name.split(".")[0]
     return VllmCase(name, case["config"], case["workload"], case.get("decisions", ()))
 
 
 def vllm_scenario_of(config: Line) -> Line:
-    """The scenario that says what a case's configuration says; its trace is `workload.jsonl`."""
+    """The scenario for a case's configuration; its trace is `workload.jsonl`."""
     scheduler = {
         "family": "vllm",
         **{name: config[name] for name in _SAME_NAME},
@@ -69,7 +66,7 @@ def vllm_scenario_of(config: Line) -> Line:
 def serve_vllm_case(
     case: VllmCase, *, fast_forward: bool = True, check: bool = False
 ) -> list[Line]:
-    """Run a case the way any scenario is run; returns our decision log."""
+    """Run a case as any scenario is run; returns our decision log."""
     options = RunOptions(fast_forward=fast_forward, check=check)
     return serve_scenario(vllm_scenario_of(case.config), case.workload, options)
 
@@ -97,7 +94,7 @@ def first_vllm_divergence(ours: Sequence[Line], case: VllmCase) -> Divergence | 
 
 
 def vllm_steps(case: VllmCase) -> list[Line]:
-    """VLLM's steps, which know no phases, in our log's terms."""
+    """The steps of vLLM in the fields of our log; vLLM tells no prefill from decode rows."""
     steps = (line for line in case.decisions if line["kind"] == "step")
     return [_as_ours(step, case.config["block_size"]) for step in steps]
 

@@ -1,17 +1,17 @@
-"""Small workloads for tests, written out or drawn from a hypothesis strategy's integers."""
+"""Small workloads for tests."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from sim.core.request import RequestSpec
 from sim.core.tokens import SegmentPrompt
-from sim.engine.script import OutputScript
+from sim.engine.scripted import OutputScript
 from sim.workload.workload import ScriptedRequest, Turn
 
 
 @dataclass(frozen=True)
 class ListWorkload:
-    """A workload written out in full."""
+    """A workload given as a list of requests."""
 
     requests: Sequence[ScriptedRequest] = ()
     turns: Sequence[Sequence[Turn]] = ()

@@ -41,6 +41,9 @@ class VllmFamily(Family):
 
         check_vllm_memory(engine)
 
+    def overlaps(self, settings: Mapping[str, Any]) -> bool:
+        return bool(settings.get("async_scheduling"))
+
     def launch_command(
         self, section: "VllmSection", searched: Collection[str] = ()
     ) -> LaunchCommand:

@@ -6,6 +6,7 @@ from pydantic import Field, model_validator
 
 from sim.core.errors import InputError
 from sim.server_section import ServerSection
+from sim.strict_model import KeysError
 from sim.vllm.config import VllmConfig
 
 _DEFAULT = VllmConfig()
@@ -44,14 +45,18 @@ class VllmSection(ServerSection):
     @model_validator(mode="after")
     def _check_combinations(self) -> Self:
         if self.max_num_batched_tokens < self.max_num_seqs:
-            raise ValueError(
+            raise KeysError(
                 f"max_num_batched_tokens {self.max_num_batched_tokens} must be at least"
-                f" max_num_seqs {self.max_num_seqs}"
+                f" max_num_seqs {self.max_num_seqs}",
+                "max_num_batched_tokens",
+                "max_num_seqs",
             )
         if None not in (self.num_gpu_blocks_override, self.gpu_memory_utilization):
-            raise ValueError(
+            raise KeysError(
                 "gpu_memory_utilization derives the number of blocks: give it or"
-                " num_gpu_blocks_override, not both"
+                " num_gpu_blocks_override, not both",
+                "gpu_memory_utilization",
+                "num_gpu_blocks_override",
             )
         return self
 
@@ -126,13 +131,13 @@ class VllmSection(ServerSection):
         longest = pool_tokens if self.max_model_len is None else self.max_model_len
         if longest > pool_tokens:
             raise InputError(
-                f"scheduler.max_model_len: {longest} tokens do not fit in the {pool_tokens} of the"
-                f" pool"
+                f"{longest} tokens do not fit in the {pool_tokens} of the pool",
+                key=("scheduler", "max_model_len"),
             )
         if not self.enable_chunked_prefill and self.max_num_batched_tokens < longest:
             raise InputError(
-                f"scheduler.enable_chunked_prefill: false needs max_num_batched_tokens"
-                f" {self.max_num_batched_tokens} to be at least the longest sequence,"
-                f" max_model_len {longest}"
+                f"false needs max_num_batched_tokens {self.max_num_batched_tokens} to be at least"
+                f" the longest sequence, max_model_len {longest}",
+                key=("scheduler", "enable_chunked_prefill"),
             )
         return longest

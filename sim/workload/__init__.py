@@ -1,1 +1,1 @@
-"""Traffic: synthetic, sessions, recorded traces."""
+"""Traffic: synthetic requests, sessions, clients, recorded traces, imported results."""

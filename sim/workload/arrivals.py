@@ -5,13 +5,13 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field
 
-from sim.core.errors import InputError
+from sim.core.errors import InputError, KeyPath
 from sim.core.units import NS_PER_S
 from sim.strict_model import StrictModel
 from sim.workload.limits import MAX_CV, MAX_RATE_RPS, MAX_REQUESTS, MAX_TIME_NS, Float64, Int64
 
 _Rate = Annotated[float, Field(gt=0, le=MAX_RATE_RPS)]
-# Gaps that vary less are equal in floating point, and the square of `cv` may be no float.
+# Gaps with a smaller `cv` are equal in floating point, and its square may underflow.
 _MIN_CV = 1e-15
 _Seconds = Annotated[float, Field(ge=0, le=1e9)]
 
@@ -69,12 +69,12 @@ ThinkTime = Annotated[ConstantThink | ExponentialThink, Field(discriminator="kin
 
 
 def draw_arrivals_ns(
-    arrivals: Arrivals, num_arrivals: int, rng: np.random.Generator, *, key: str
+    arrivals: Arrivals, num_arrivals: int, rng: np.random.Generator, *, key: KeyPath
 ) -> Int64:
-    """Draw arrival times in ns from time 0, never decreasing, shape [num_arrivals].
+    """Draw arrival times in ns, counted from time 0, ascending; shape [num_arrivals].
 
     Raises:
-        InputError: the last of them does not fit the clock; names `key`.
+        InputError: the last time is beyond the clock's range; the error is about `key`.
     """
     index = np.arange(num_arrivals, dtype=np.float64)
     at_s: Float64
@@ -91,11 +91,13 @@ def draw_arrivals_ns(
     return _to_ns(at_s, key=key)
 
 
-def draw_think_ns(think: ThinkTime, num_draws: int, rng: np.random.Generator, *, key: str) -> Int64:
+def draw_think_ns(
+    think: ThinkTime, num_draws: int, rng: np.random.Generator, *, key: KeyPath
+) -> Int64:
     """Draw think times in ns, shape [num_draws].
 
     Raises:
-        InputError: one of them does not fit the clock; names `key`.
+        InputError: a time is beyond the clock's range; the error is about `key`.
     """
     match think:
         case ConstantThink():
@@ -106,15 +108,15 @@ def draw_think_ns(think: ThinkTime, num_draws: int, rng: np.random.Generator, *,
 
 
 def _slowed(at_s: Float64, rate_rps: float) -> Float64:
-    """Times at one a second, at this rate instead; infinite where they are beyond all floats."""
+    """Times of one arrival a second, rescaled to a rate; infinite where a float overflows."""
     with np.errstate(over="ignore"):
         return at_s / rate_rps
 
 
-def _to_ns(seconds: Float64, *, key: str) -> Int64:
+def _to_ns(seconds: Float64, *, key: KeyPath) -> Int64:
     with np.errstate(over="ignore"):  # infinity is beyond the clock too
         times: Float64 = np.rint(seconds * NS_PER_S)
     if times.max(initial=0) > MAX_TIME_NS:
         years = float(times.max()) / NS_PER_S / 31_557_600
-        raise InputError(f"{key}: reaches {years:.3g} years, beyond the clock")
+        raise InputError(f"reaches {years:.3g} years, beyond the clock", key=key)
     return times.astype(np.int64)

@@ -24,19 +24,20 @@ def build_workload(
     base_dir: Path,
     read_trace: TraceReader = read_trace,
 ) -> Workload:
-    """Build the workload; everything is read, drawn and checked before the first request.
+    """Build the workload. All reading, drawing and checking happens here, before the run.
 
     Args:
         config: the validated section.
-        seed: of all random draws, >= 0; named streams, so one draw never shifts another.
+        seed: of all random draws, >= 0. Each kind of draw has a stream of its own, so a new one
+            changes no other.
         base_dir: the scenario file's directory, which trace paths are relative to.
-        read_trace: how the rows of a trace are come by; a cache, for those who build often.
+        read_trace: reads the rows of a trace; callers that build often pass one that caches them.
 
     Raises:
-        InputError: a trace file or a drawn size is bad; names the file and line, or the key.
+        InputError: a trace file is bad (with file and line), or a drawn size is (with the key).
     """
     context = BuildContext(
-        "workload", base_dir, RandomStreams(seed), TokenStreams(), read_trace=read_trace
+        ("workload",), base_dir, RandomStreams(seed), TokenStreams(), read_trace=read_trace
     )
     if isinstance(config, MixConfig):
         from sim.workload.mix import MixedWorkload
@@ -51,7 +52,7 @@ def _build_parts(config: MixConfig, context: BuildContext) -> list[Workload]:
     parts: list[Workload] = []
     for index, part in enumerate(config.parts):
         part_context = BuildContext(
-            key=f"{context.key}.parts.{index}.workload",
+            key=(*context.key, "parts", index, "workload"),
             base_dir=context.base_dir,
             random=context.random.scoped(f"tenant {part.tenant}"),
             streams=context.streams,

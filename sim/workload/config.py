@@ -4,7 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from sim.strict_model import StrictModel
+from sim.strict_model import KeysError, StrictModel
 from sim.workload.arrivals import Arrivals, ThinkTime
 from sim.workload.lengths import Length, LengthDistribution
 from sim.workload.limits import MAX_REQUESTS, MAX_TOKENS
@@ -48,7 +48,11 @@ class TraceConfig(CommonConfig):
     @model_validator(mode="after")
     def _block_size_has_blocks(self) -> Self:
         if self.block_size is not None and self.format != "mooncake":
-            raise ValueError(f"block_size goes with format mooncake only, not {self.format}")
+            raise KeysError(
+                f"block_size goes with format mooncake only, not {self.format}",
+                "block_size",
+                "format",
+            )
         return self
 
 
@@ -107,7 +111,11 @@ class ClientsConfig(CommonConfig):
     @model_validator(mode="after")
     def _not_too_many(self) -> Self:
         if self.clients * self.requests_per_client > MAX_REQUESTS:
-            raise ValueError(f"clients x requests_per_client is above {MAX_REQUESTS}")
+            raise KeysError(
+                f"clients x requests_per_client is above {MAX_REQUESTS}",
+                "clients",
+                "requests_per_client",
+            )
         return self
 
 
@@ -125,7 +133,9 @@ class MixPart(StrictModel):
     @model_validator(mode="after")
     def _one_tenant(self) -> Self:
         if self.workload.tenant:
-            raise ValueError("a part's workload takes its tenant from the part")
+            raise KeysError(
+                "a part's workload takes its tenant from the part", "workload", "tenant"
+            )
         return self
 
 
@@ -139,9 +149,9 @@ class MixConfig(StrictModel):
     def _rids_stay_unique(self) -> Self:
         tenants = [part.tenant for part in self.parts]
         if len(set(tenants)) < len(tenants):
-            raise ValueError("two parts have the same tenant")
+            raise KeysError("two parts have the same tenant", "parts")
         for tenant in tenants:
-            # "a-" + "1-0" and "a-1-" + "0" are one request id.
+            # Request 1-0 of tenant "a" and request 0 of tenant "a-1" would both be "a-1-0".
             clash = next((other for other in tenants if other.startswith(f"{tenant}-")), None)
             if clash is not None:
                 raise ValueError(f"tenants {tenant!r} and {clash!r} could give equal request ids")

@@ -1,4 +1,4 @@
-"""What a workload is built with: randomness, token streams, and where files are looked for."""
+"""What workloads are built with: randomness, token streams, the folder of files."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sim.core.errors import InputError
+from sim.core.errors import InputError, KeyPath
 from sim.workload.config import CommonConfig
 from sim.workload.limits import MAX_TOKENS, Int64
 from sim.workload.outputs import limit_outputs, predict_outputs
@@ -19,19 +19,19 @@ from sim.workload.traces.read import TraceReader, read_trace
 
 @dataclass(frozen=True, slots=True)
 class BuildContext:
-    """The surroundings of one workload.
+    """What the builder of one workload, or of one part of a mix, is given.
 
     Attributes:
-        key: the path of its section in the scenario, for error messages.
-        base_dir: what a trace's path is relative to.
-        random: its random streams, which no other part of a mix uses.
-        streams: where its token streams come from, shared by all parts of a mix.
-        mixed: whether other parts stand beside it, so that a trace's own stream seeds and block
-            ids must be renamed.
-        read_trace: how the rows of a trace are come by.
+        key: path of the workload's section in the scenario, for errors.
+        base_dir: folder that a trace's path is relative to.
+        random: random streams that no other part of a mix uses.
+        streams: hands out token streams; shared by all parts of a mix.
+        mixed: the workload is part of a mix, so the stream seeds and block ids of a trace must be
+            renamed to differ from those of other parts.
+        read_trace: reads the rows of a trace.
     """
 
-    key: str
+    key: KeyPath
     base_dir: Path
     random: RandomStreams
     streams: TokenStreams
@@ -48,14 +48,15 @@ class BuildContext:
         output_seed: int,
         sessions: Sequence[str] | None = None,
     ) -> RequestTable:
-        """Requests of our own making; row i answers with token stream `output_seed + i`.
+        """A table of generated requests; the answer of row i is token stream `output_seed + i`.
 
         Raises:
             InputError: a prompt is above the limit on tokens.
         """
         longest = int(prompts.num_tokens.max(initial=0))
         if longest > MAX_TOKENS:
-            raise InputError(f"{self.key}: a prompt has {longest} tokens, above {MAX_TOKENS}")
+            reason = f"a prompt has {longest} tokens, above {MAX_TOKENS}"
+            raise InputError(reason, key=self.key)
         max_new_tokens = limit_outputs(config.max_new_tokens, output_tokens, own=None)
         return RequestTable(
             rids=rids,
@@ -69,6 +70,6 @@ class BuildContext:
         )
 
     def predict(self, config: CommonConfig, output_tokens: Int64) -> Int64 | None:
-        """The guesses of what will be generated, as the configuration wants them."""
+        """Guessed output lengths as the configuration describes them; None: no guesses."""
         rng = self.random.stream("predicted_output")
         return predict_outputs(config.predicted_output, output_tokens, rng)

@@ -1,4 +1,4 @@
-"""A prefix cache that never evicts: how much of a workload's prompts was there before."""
+"""A prefix cache that never evicts: the share of prompts that earlier prompts contain."""
 
 from collections.abc import Hashable, Iterator, Sequence
 from hashlib import blake2b
@@ -9,11 +9,12 @@ _ROOT = 0
 
 
 class InfiniteCache:
-    """Counts blocks found, the unbroken run from a prompt's first block only.
+    """Counts the blocks of prompts that it finds, from the first block up to the first miss.
 
-    A block is known by what it holds and by all that is before it. Segments and block ids are
-    compared by name, without expanding them, so they never equal a prompt given by token ids. A
-    trace's own blocks are one where their ids are, as publishers count, however full they are.
+    Two blocks are the same if their tokens and all tokens before them are. Segments and block ids
+    are compared by seed or id, without making token ids; so they never equal a prompt that is given
+    by token ids. Blocks of a trace are the same if their ids are, even if one is not full:
+    publishers of traces count so.
     """
 
     def __init__(self, block_size: int) -> None:
@@ -28,7 +29,7 @@ class InfiniteCache:
         for key in keys:
             new_node = len(self._nodes) + 1
             node = self._nodes.setdefault((node, key), new_node)
-            # What follows a new block is new as well, so found ones make an unbroken run.
+            # All blocks after a new one are new, too, so the found ones are the first ones.
             hits += node != new_node
         self._blocks += len(keys)
         self._hit_blocks += hits
@@ -36,7 +37,7 @@ class InfiniteCache:
         self._hit_tokens += min(hits * self._block_size, len(prompt))
 
     def hit_pcts(self) -> tuple[float, float]:
-        """Found blocks and found tokens so far, in % of all; 0 if there was nothing to find."""
+        """Found blocks and found tokens so far, in % of all; 0 if there were no blocks."""
         return (
             100 * self._hit_blocks / max(1, self._blocks),
             100 * self._hit_tokens / max(1, self._tokens),
@@ -62,7 +63,7 @@ class InfiniteCache:
 
 
 def _pieces(named: Sequence[tuple[int, int]], size: int) -> Iterator[Hashable]:
-    """Cut named stretches of text into blocks, each a tuple of (name, start, stop)."""
+    """Cut a sequence of named parts into blocks; a block is a tuple of (name, start, stop)."""
     block: list[tuple[int, int, int]] = []
     room = size
     for name, num_tokens in named:

@@ -1,12 +1,12 @@
-"""Distributions of whole numbers: tokens of a prompt, tokens of an answer, turns of a session."""
+"""Distributions of whole numbers, such as a prompt's tokens or a session's turns."""
 
 from typing import Annotated, Literal, Self
 
 import numpy as np
 from pydantic import Field, model_validator
 
-from sim.core.errors import InputError
-from sim.strict_model import StrictModel
+from sim.core.errors import InputError, KeyPath
+from sim.strict_model import KeysError, StrictModel
 from sim.workload.limits import MAX_CV, MAX_TOKENS, Int64
 
 Length = Annotated[int, Field(ge=1, le=MAX_TOKENS)]
@@ -72,9 +72,11 @@ class ChoiceLength(StrictModel):
         if self.weights is None:
             return self
         if len(self.weights) != len(self.values):
-            raise ValueError(f"{len(self.values)} values but {len(self.weights)} weights")
+            raise KeysError(
+                f"{len(self.values)} values but {len(self.weights)} weights", "values", "weights"
+            )
         if not 0 < sum(self.weights) < float("inf"):
-            raise ValueError("the weights must add up to a positive, finite number")
+            raise KeysError("the weights must add up to a positive, finite number", "weights")
         return self
 
 
@@ -85,12 +87,12 @@ LengthDistribution = Annotated[
 
 
 def draw_lengths(
-    distribution: LengthDistribution, num_draws: int, rng: np.random.Generator, *, key: str
+    distribution: LengthDistribution, num_draws: int, rng: np.random.Generator, *, key: KeyPath
 ) -> Int64:
     """Draw whole numbers >= 1, shape [num_draws].
 
     Raises:
-        InputError: a draw is above the limit on tokens; names `key`.
+        InputError: a draw is above the limit on tokens; the error is about `key`.
     """
     drawn = _draw(distribution, num_draws, rng)
     if isinstance(distribution, LognormalLength | GeometricLength):
@@ -98,7 +100,7 @@ def draw_lengths(
     longest = drawn.max(initial=1)
     if longest > MAX_TOKENS:
         raise InputError(
-            f"{key}: drew {longest:.0f}, above {MAX_TOKENS}: lower the mean or set max"
+            f"drew {longest:.0f}, above {MAX_TOKENS}: lower the mean or set max", key=key
         )
     return drawn.astype(np.int64)
 
@@ -127,4 +129,4 @@ def _draw(
 
 def _require_ordered(low: int | None, high: int | None) -> None:
     if low is not None and high is not None and low > high:
-        raise ValueError(f"min {low} is above max {high}")
+        raise KeysError(f"min {low} is above max {high}", "min", "max")

@@ -1,4 +1,4 @@
-"""Sizes above which an input is a mistake rather than a workload, and the words for arrays."""
+"""Sizes above which an input must be a mistake, and the types of arrays."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +11,7 @@ MAX_TOKENS = 10**7
 MAX_OUTPUT_FACTOR = 1000
 MAX_RATE_RPS = 10**6
 MAX_CV = 100
-# Stands for none in a column of priorities.
+# In a column of priorities: the request has none.
 NO_PRIORITY = -(1 << 63)
-# int64 nanoseconds hold 292 years; half of that leaves room for the run after the last arrival.
+# int64 nanoseconds hold 292 years. Half of that leaves room for the run after the last arrival.
 MAX_TIME_NS = 1 << 62

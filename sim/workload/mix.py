@@ -1,4 +1,4 @@
-"""Several tenants' workloads as one."""
+"""The workloads of several tenants as one workload."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -11,7 +11,7 @@ from sim.workload.workload import ScriptedRequest, Turn, Workload
 
 @dataclass(frozen=True, slots=True)
 class TenantWorkload:
-    """A workload whose requests carry a tenant, and whose ids and sessions begin with it."""
+    """Another workload with a tenant added to requests; ids and sessions begin with its name."""
 
     tenant: str
     workload: Workload
@@ -42,7 +42,7 @@ class TenantWorkload:
 
 @dataclass(frozen=True, slots=True)
 class MixedWorkload:
-    """All parts at once: arrivals merged by time (ties: part order), clients one after another."""
+    """All parts at once: arrivals merged by time, equal times in the order of the parts."""
 
     parts: tuple[Workload, ...]
 

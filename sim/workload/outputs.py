@@ -1,4 +1,4 @@
-"""What is said about a request's output beside its length: the client's limit, and a guess."""
+"""The client's limit on a request's output, and a guess of its length."""
 
 from typing import Annotated, Literal
 
@@ -40,9 +40,9 @@ def limit_outputs(limit: MaxNewTokens | None, output_tokens: Int64, own: Int64 |
     """`max_new_tokens` of every request, shape [num_requests].
 
     Args:
-        limit: a number, a factor of the output length, or None for the requests' own limits.
-        output_tokens: how long each output is, shape [num_requests].
-        own: the limits a trace gives; None: the output lengths.
+        limit: a number; a factor of the output length; or None: the limits that the trace gives.
+        output_tokens: output lengths, shape [num_requests].
+        own: the trace's limits; None: it has none, and the output lengths are the limits.
     """
     match limit:
         case None:

@@ -1,4 +1,4 @@
-"""Prompts that begin alike: a system prompt for all, a prefix for the members of a group."""
+"""Prompts with shared beginnings: one system prompt for all, one prefix for each group."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -6,6 +6,7 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
+from sim.core.errors import KeyPath
 from sim.core.tokens import SegmentPrompt
 from sim.strict_model import StrictModel
 from sim.workload.lengths import LengthDistribution, draw_lengths
@@ -33,7 +34,7 @@ class Prefixes(StrictModel):
 
 @dataclass(frozen=True, slots=True)
 class PrefixedPrompts:
-    """System prompt, then the group's prefix, then text of the row's own.
+    """Prompts of a system prompt, then the group's prefix, then text of their own.
 
     `group` has shape [num_rows], `NO_GROUP` where there is no prefix; `group_tokens` has shape
     [num_groups]. The three `_seed`s are the first token streams of system, groups and rows.
@@ -49,7 +50,7 @@ class PrefixedPrompts:
 
     @property
     def num_tokens(self) -> Int64:
-        # Appended last so that NO_GROUP, which is -1, finds it.
+        # A 0 at the end, which the index NO_GROUP, -1, finds.
         prefix_tokens = np.append(self.group_tokens, 0)[self.group]
         return self.system_tokens + prefix_tokens + self.own_tokens
 
@@ -82,7 +83,7 @@ def prefixed_prompts(
     prefixes: Prefixes | None,
     random: RandomStreams,
     streams: TokenStreams,
-    key: str,
+    key: KeyPath,
 ) -> PrefixedPrompts:
     """Put a system prompt and group prefixes before prompts of these lengths."""
     num_rows = len(own_tokens)
@@ -96,7 +97,7 @@ def prefixed_prompts(
             prefixes.tokens,
             prefixes.groups,
             random.stream("prefix_tokens"),
-            key=f"{key}.prefixes.tokens",
+            key=(*key, "prefixes", "tokens"),
         )
         if prefixes.unshared_as_long:
             own_tokens = own_tokens + np.where(shares, 0, group_tokens[drawn])

@@ -1,4 +1,4 @@
-"""Many prompts as a few numpy columns; one becomes an object only when it is asked for."""
+"""Many prompts as a few numpy columns; a prompt becomes an object when it is asked for."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -54,7 +54,7 @@ class ArrayPrompts:
 
 @dataclass(frozen=True, slots=True)
 class EitherPrompts:
-    """Rows given by token ids, and rows given by segments where there are no token ids."""
+    """Prompts of which some are given by token ids; the others are given by segments."""
 
     segments: SegmentPrompts
     arrays: ArrayPrompts
@@ -70,7 +70,7 @@ class EitherPrompts:
 
 @dataclass(frozen=True, slots=True)
 class BlockPrompts:
-    """Row i is made of blocks `offsets[i]` to `offsets[i + 1]`, the last one perhaps partial."""
+    """Row i is made of blocks `offsets[i]` to `offsets[i + 1]`; the last may be partial."""
 
     block_ids: Int64
     offsets: Int64

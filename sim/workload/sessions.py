@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sim.core.errors import InputError
+from sim.core.errors import InputError, KeyPath
 from sim.core.tokens import SegmentPrompt
 from sim.workload.arrivals import draw_arrivals_ns, draw_think_ns
 from sim.workload.config import SessionsConfig
@@ -17,10 +17,10 @@ from sim.workload.table import ClosedLoopWorkload, LazySequence, OpenLoopWorkloa
 
 @dataclass(frozen=True, slots=True)
 class SessionPrompts:
-    """Row i is a turn of session `session[i]`, whose turns begin at row `offsets[session[i]]`.
+    """Prompts of turns: row i is of session `session[i]`, which begins at `offsets[session[i]]`.
 
-    A prompt is the session's system prompt, then user text and quoted answer of every earlier
-    turn, then the turn's user text. The `_seed`s are the token streams of row 0.
+    A prompt is the session's system prompt, then the user text and the quoted answer of every
+    earlier turn, then the turn's user text. The two `_seed`s are those of row 0.
     """
 
     session: Int64
@@ -55,23 +55,25 @@ class SessionPrompts:
 def build_sessions(
     config: SessionsConfig, context: BuildContext
 ) -> OpenLoopWorkload | ClosedLoopWorkload:
-    """Draw the sessions.
+    """Draw all sessions, their turns and their texts.
 
     Raises:
-        InputError: the drawn turns are too many, or a conversation grows too long.
+        InputError: there are too many turns, or a conversation gets too long.
     """
     random, key = context.random, context.key
-    turns = draw_lengths(config.turns, config.sessions, random.stream("turns"), key=f"{key}.turns")
+    turns = draw_lengths(config.turns, config.sessions, random.stream("turns"), key=(*key, "turns"))
     offsets = np.concatenate(([0], np.cumsum(turns)))
     num_turns = int(offsets[-1])
     if num_turns > MAX_REQUESTS:
-        raise InputError(f"{key}.turns: drew {num_turns} turns in all, above {MAX_REQUESTS}")
+        raise InputError(
+            f"drew {num_turns} turns in all, above {MAX_REQUESTS}", key=(*key, "turns")
+        )
     session = np.repeat(np.arange(config.sessions), turns)
     output_tokens = draw_lengths(
         config.output_tokens,
         num_turns,
         random.stream("output_tokens"),
-        key=f"{key}.output_tokens",
+        key=(*key, "output_tokens"),
     )
     prompts = _draw_prompts(config, context, session, offsets, output_tokens)
     first_rows = offsets[:-1]
@@ -88,10 +90,10 @@ def build_sessions(
         sessions=LazySequence(num_turns, lambda row: str(session[row])),
     )
     delay_ns = draw_think_ns(
-        config.think_s, num_turns, random.stream("think"), key=f"{key}.think_s"
+        config.think_s, num_turns, random.stream("think"), key=(*key, "think_s")
     )
     delay_ns[first_rows] = draw_arrivals_ns(
-        config.arrivals, config.sessions, random.stream("arrivals"), key=f"{key}.arrivals"
+        config.arrivals, config.sessions, random.stream("arrivals"), key=(*key, "arrivals")
     )
     if config.closed_loop:
         return ClosedLoopWorkload(table, delay_ns, offsets)
@@ -121,24 +123,24 @@ def _draw_prompts(
             config.user_tokens,
             num_turns,
             random.stream("user_tokens"),
-            key=f"{context.key}.user_tokens",
+            key=(*context.key, "user_tokens"),
         ),
         user_seed=streams.take(num_turns),
-        # A finished answer's last token is the end token, which nobody quotes; an answer cut off
-        # by the client's limit has none.
+        # The last token of a finished answer is the end token, which is not quoted. An answer that
+        # the client's limit cuts off has no end token.
         quoted_tokens=np.where(limits < output_tokens, limits, output_tokens - 1),
         output_seed=streams.take(num_turns),
     )
 
 
-def _sum_within_sessions(delay_ns: Int64, turns: Int64, first_rows: Int64, key: str) -> Int64:
-    """Cumulative sums that begin anew in every session.
+def _sum_within_sessions(delay_ns: Int64, turns: Int64, first_rows: Int64, key: KeyPath) -> Int64:
+    """Sums of delays from the beginning of each session.
 
-    The running sum over all sessions may wrap around; a session's own part of it is right all the
-    same as long as that part fits, which the sum in floats tells.
+    The sum over all sessions may overflow and wrap around. The difference of two of its values is
+    right nevertheless if it fits the clock, which is checked in floating point.
     """
     longest_ns = np.add.reduceat(delay_ns.astype(np.float64), first_rows).max()
     if longest_ns > MAX_TIME_NS:
-        raise InputError(f"{key}: a session's think times add up to more than the clock can hold")
+        raise InputError("a session's think times add up to more than the clock can hold", key=key)
     sums = np.cumsum(delay_ns)
     return sums - np.repeat(sums[first_rows] - delay_ns[first_rows], turns)

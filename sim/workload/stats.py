@@ -1,4 +1,4 @@
-"""What a workload is like: rates, lengths, and how much of it an unbounded prefix cache finds."""
+"""Statistics of a workload: rates, lengths, and the hit rate of an unbounded prefix cache."""
 
 from dataclasses import dataclass
 
@@ -32,11 +32,11 @@ class WorkloadStats:
 
     Attributes:
         span_s: from the first arrival to the last; None with closed-loop clients.
-        rate_rps: requests over span; None where there is no span.
-        gap_cv: coefficient of variation of the gaps between arrivals; None likewise.
-        output_tokens: of what will be generated: no longer than the clients' limits.
-        block_hit_pct: share of the prompts' blocks that an unbounded prefix cache finds, counting
-            the unbroken run from the first block. A last, partial block counts as one.
+        rate_rps: requests over span; None without a span.
+        gap_cv: coefficient of variation of the gaps between arrivals; None without a span.
+        output_tokens: lengths of outputs, within the clients' limits.
+        block_hit_pct: share of the prompts' blocks that an unbounded prefix cache finds, from a
+            prompt's first block up to the first miss. A last, partial block counts as one block.
         token_hit_pct: the same in tokens.
     """
 
@@ -52,8 +52,8 @@ class WorkloadStats:
     token_hit_pct: float
 
 
-class _Columns:
-    """What is counted, request by request."""
+class _RequestColumns:
+    """Counts of the requests seen so far."""
 
     def __init__(self, block_size: int | None) -> None:
         self.arrivals, self.inputs, self.outputs = IntColumn(), IntColumn(), IntColumn()
@@ -81,16 +81,17 @@ class _Columns:
 
 
 def workload_stats(workload: Workload, block_size: int | None = None) -> WorkloadStats:
-    """Go through the whole workload once.
+    """Compute the statistics, going through the workload once.
 
-    Closed-loop turns come after the open-loop requests: all first turns, all second ones, ...
+    Open-loop requests come first, by arrival; then all first turns of clients, all second turns,
+    and so on.
 
     Args:
-        workload: left as it is.
+        workload: it is not changed.
         block_size: of the cache, in tokens; None: that of the first request if it is given by
             block ids, else 512.
     """
-    columns = _Columns(block_size)
+    columns = _RequestColumns(block_size)
     for request in workload.arrivals():
         columns.add(request)
     turns = list(workload.clients())

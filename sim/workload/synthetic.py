@@ -1,4 +1,4 @@
-"""Independent requests: at random times, or by clients that wait for their answers."""
+"""Independent requests, sent at random times or by clients that wait for answers."""
 
 import numpy as np
 
@@ -15,7 +15,7 @@ def build_synthetic(config: SyntheticConfig, context: BuildContext) -> OpenLoopW
         config.arrivals,
         config.num_requests,
         context.random.stream("arrivals"),
-        key=f"{context.key}.arrivals",
+        key=(*context.key, "arrivals"),
     )
     return OpenLoopWorkload(_draw_requests(config, context, config.num_requests), arrival_ns)
 
@@ -24,7 +24,7 @@ def build_clients(config: ClientsConfig, context: BuildContext) -> ClosedLoopWor
     per_client = config.requests_per_client
     num_requests = config.clients * per_client
     think_ns = draw_think_ns(
-        config.think_s, num_requests, context.random.stream("think"), key=f"{context.key}.think_s"
+        config.think_s, num_requests, context.random.stream("think"), key=(*context.key, "think_s")
     )
     think_ns[::per_client] = 0
     table = _draw_requests(config, context, num_requests, per_client=per_client)
@@ -44,7 +44,7 @@ def _draw_requests(
             config.prompt_tokens,
             num_requests,
             random.stream("prompt_tokens"),
-            key=f"{key}.prompt_tokens",
+            key=(*key, "prompt_tokens"),
         ),
         system_tokens=config.system_prompt_tokens,
         prefixes=config.prefixes,
@@ -56,7 +56,7 @@ def _draw_requests(
         config.output_tokens,
         num_requests,
         random.stream("output_tokens"),
-        key=f"{key}.output_tokens",
+        key=(*key, "output_tokens"),
     )
 
     def client_of(row: int) -> str:

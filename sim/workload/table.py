@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.core.request import RequestSpec
-from sim.engine.script import OutputScript
+from sim.engine.scripted import OutputScript
 from sim.workload.limits import NO_PRIORITY, Int64
 from sim.workload.prompts import PromptColumn
 from sim.workload.workload import ScriptedRequest, Turn
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class LazySequence(Sequence[T]):
-    """A sequence whose items are made anew each time they are asked for."""
+    """A sequence that makes an item each time it is asked for."""
 
     num_items: int
     make: Callable[[int], T]
@@ -37,9 +37,9 @@ class LazySequence(Sequence[T]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestTable:
-    """Requests by row. Arrays have shape [num_rows]; None where no request says anything.
+    """Requests by row. Arrays have shape [num_rows]; a column is None if no request has the value.
 
-    `priorities` holds `NO_PRIORITY` where a single request has none.
+    A request without priority has `NO_PRIORITY` in `priorities`.
     """
 
     rids: Sequence[str]
@@ -76,7 +76,7 @@ def _priority(value: int) -> int | None:
 
 
 class OpenLoopWorkload:
-    """Requests sent at given times, whatever becomes of them. Equal times keep the row order."""
+    """Requests sent at given times, whatever finishes; equal times keep the row order."""
 
     def __init__(self, table: RequestTable, arrival_ns: Int64) -> None:
         self._table = table
@@ -98,7 +98,7 @@ class OpenLoopWorkload:
 
 
 class ClosedLoopWorkload:
-    """Clients that think, send, and wait. Client c takes rows `offsets[c]` to `offsets[c + 1]`."""
+    """Clients that think, send and wait. Client c sends rows `offsets[c]` to `offsets[c + 1]`."""
 
     def __init__(self, table: RequestTable, think_ns: Int64, offsets: Int64) -> None:
         self._table = table

@@ -1,4 +1,4 @@
-"""Allots names of token streams and of blocks, so that nothing is shared by accident."""
+"""Hands out seeds of token streams and ids of blocks, so that no text is shared by accident."""
 
 import numpy as np
 
@@ -10,7 +10,7 @@ _MAX_BLOCKS = 1 << 41  # a block prompt's ids have 41
 
 
 class TokenStreams:
-    """Hands out disjoint ranges of stream seeds and of block ids to the parts of a scenario."""
+    """Gives each part of a workload ranges of stream seeds and block ids of its own."""
 
     def __init__(self) -> None:
         self._next_stream = 0
@@ -25,16 +25,16 @@ class TokenStreams:
         first = self._next_stream
         self._next_stream += num_streams
         if self._next_stream > MAX_STREAMS:
-            raise InputError("workload: needs more than 2**32 different texts")
+            raise InputError("needs more than 2**32 different texts", key=("workload",))
         return first
 
     def rename_streams(self, seeds: Int64) -> Int64:
-        """Give every distinct seed a new one of its own. Equal seeds stay equal."""
+        """New seeds for old ones: equal seeds stay equal, and different ones different."""
         distinct, places = np.unique(seeds, return_inverse=True)
         return places.astype(np.int64) + self.take(len(distinct))
 
     def rename_blocks(self, block_ids: Int64) -> Int64:
-        """Give every distinct block id a new one of its own. Equal ids stay equal.
+        """New block ids for old ones: equal ids stay equal, and different ones different.
 
         Raises:
             InputError: all 41-bit block ids are in use.
@@ -43,5 +43,5 @@ class TokenStreams:
         first = self._next_block
         self._next_block += len(distinct)
         if self._next_block > _MAX_BLOCKS:
-            raise InputError("workload: needs more than 2**41 different blocks")
+            raise InputError("needs more than 2**41 different blocks", key=("workload",))
         return places.astype(np.int64) + first

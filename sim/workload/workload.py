@@ -1,11 +1,11 @@
-"""What the simulated clients do: open-loop arrivals, closed-loop clients, and the hidden script."""
+"""What simulated clients do: open-loop arrivals, closed-loop clients, and how long outputs get."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from sim.core.request import RequestSpec
-from sim.engine.script import OutputScript
+from sim.engine.scripted import OutputScript
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Workload(Protocol):
         ...
 
     def arrivals(self) -> Iterator[ScriptedRequest]:
-        """Open-loop requests by arrival; equal times keep the source's order. May be lazy."""
+        """Open-loop requests by arrival; equal times keep the source's order."""
         ...
 
     def clients(self) -> Sequence[Sequence[Turn]]:

@@ -6,6 +6,7 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
+import grimp
 import pytest
 
 REPOSITORY = Path(__file__).parents[2]
@@ -49,6 +50,38 @@ def test_imports_whole_project_keeps_its_contracts():
     code = "from importlinter.cli import lint_imports; import sys; sys.exit(lint_imports("
     done = run_python("-c", code + "no_cache=True))")
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def import_circles(graph):
+    """Groups of modules that import each other, directly or in a ring (Tarjan's algorithm)."""
+    numbers, lowest, stack, circles = {}, {}, [], []
+
+    def visit(module):
+        numbers[module] = lowest[module] = len(numbers)
+        stack.append(module)
+        for imported in sorted(graph.find_modules_directly_imported_by(module)):
+            if imported not in numbers:
+                visit(imported)
+            if imported in stack:
+                lowest[module] = min(lowest[module], lowest[imported])
+        if lowest[module] == numbers[module]:
+            start = stack.index(module)
+            circle, stack[start:] = stack[start:], []
+            if len(circle) > 1:
+                circles.append(sorted(circle))
+
+    for module in sorted(graph.modules):
+        if module not in numbers:
+            visit(module)
+    return circles
+
+
+def test_imports_go_in_no_circle():
+    """Not even in imports for types alone: each module can be read after those it imports."""
+    graph = grimp.build_graph("sim", "calibrate", "realrun", cache_dir=None)
+    assert import_circles(graph) == []
+    graph.add_import(importer="sim.core.errors", imported="sim.core.atomic")
+    assert import_circles(graph) == [["sim.core.atomic", "sim.core.errors"]]
 
 
 @pytest.mark.parametrize("package", CORE)

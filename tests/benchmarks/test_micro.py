@@ -6,9 +6,8 @@ import pytest
 from sim.core.request import RequestSpec
 from sim.core.tokens import SegmentPrompt, stream_token_ids
 from sim.engine.page_pool import PageCounts, PageIds
-from sim.sglang.cache.manager import KVCacheManager
+from sim.sglang.cache.manager import KVCacheManager, RequestKV
 from sim.sglang.cache.radix_cache import RadixCache
-from sim.sglang.cache.request_kv import RequestKV
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.policies.policy import POLICIES, build_policy
 from sim.sglang.request import SglangRequest

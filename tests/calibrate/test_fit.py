@@ -9,8 +9,8 @@ from calibrate.fit_mode import predict
 from sim.core.batch import ForwardMode
 from sim.core.errors import InputError
 from sim.latency.features import line_features
-from sim.latency.profile import ProfileLatency
-from sim.latency.profile_format import profile_text
+from sim.latency.profile.format import profile_text
+from sim.latency.profile.model import ProfileLatency
 
 
 @pytest.fixture

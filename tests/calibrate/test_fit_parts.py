@@ -8,7 +8,7 @@ from calibrate.fit_correction import choose_grid, evaluate_correction, fit_corre
 from calibrate.folds import held_out, num_compositions
 from sim.core.batch import ForwardMode
 from sim.latency.features import StepFeatures
-from sim.latency.profile_mode import surface_of
+from sim.latency.profile.mode_time import surface_of
 
 AXES = ("decode_rows", "mean_context")
 

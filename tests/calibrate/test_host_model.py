@@ -7,7 +7,7 @@ from calibrate.dataset import device_work_ns, host_work_ns, load_dataset
 from calibrate.fit import fit_profile
 from sim.core.batch import ForwardMode
 from sim.latency.features import StepFeatures
-from sim.latency.profile import ProfileLatency
+from sim.latency.profile.model import ProfileLatency
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 from sim.families import RESULT_FORMATS
 from sim.runlog.measured import read_measured
 from sim.scenario.load import load_scenario
-from sim.testing.result_files import Served, sglang_bench, sglang_text_log, vllm_bench
+from sim.testing.result_files import ServedRequest, sglang_bench, sglang_text_log, vllm_bench
 from sim.workload.build import build_workload
 
 SECOND = 1_000_000_000
@@ -22,7 +22,7 @@ def served(place, *, prompt=None, output=5):
     first = start + SECOND // 4
     tokens = range(1000 * place, 1000 * place + 40) if prompt is None else prompt
     finish = first + (output - 1) * SECOND // 10
-    return Served(
+    return ServedRequest(
         f"r{place}", start, start, first, finish, tuple(tokens), tuple(range(output)), output
     )
 

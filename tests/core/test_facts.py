@@ -1,10 +1,13 @@
 """Facts that cross seams are frozen; conversions happen at the edges."""
 
+from copy import copy
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.core.batch import Batch, ForwardMode, PrefillRow, StepOutput
+from sim.core.errors import InputError
 from sim.core.request import RequestSpec
 from sim.core.tokens import SegmentPrompt
 from sim.core.units import ms_to_ns, seconds_to_ns
@@ -53,3 +56,11 @@ def test_units_fractions_round_to_the_nearest_ns():
     assert seconds_to_ns(1.4e-9) == 1
     assert ms_to_ns(0.0000016) == 2
     assert type(ms_to_ns(1.5)) is int
+
+
+def test_an_error_about_a_key_says_so_in_its_text_and_keeps_it_apart():
+    error = InputError("is unknown", key=("workload", "parts", 2, "tenant"))
+    assert str(error) == "workload.parts.2.tenant: is unknown"
+    for same in (error, copy(error)):
+        assert (same.reason, same.key) == ("is unknown", ("workload", "parts", 2, "tenant"))
+    assert (str(InputError("a: b")), InputError("a: b").key) == ("a: b", ())

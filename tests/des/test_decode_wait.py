@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from sim.des.clock import ARRIVAL, Clock, TimedEvent, step_end
-from sim.des.decode_wait import DecodeWait
+from sim.des.clock import ARRIVAL, Clock, DecodeWait, TimedEvent, step_end
 
 
 def test_skip_to_passes_time_when_nothing_is_due():

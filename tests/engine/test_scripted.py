@@ -4,8 +4,7 @@ import pytest
 
 from sim.core.batch import Batch, ForwardMode, PrefillRow
 from sim.core.tokens import stream_token_ids
-from sim.engine.script import OutputScript
-from sim.engine.scripted import END_TOKEN, NEVER_STEPS, ScriptedExecutor
+from sim.engine.scripted import END_TOKEN, NEVER_STEPS, OutputScript, ScriptedExecutor
 
 
 @pytest.fixture

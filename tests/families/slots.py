@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from sim.core.batch import ForwardMode
 from sim.core.request import Status
-from sim.engine.kv_memory import KVMemory
 from sim.engine.launch import Decision, Launch, leave_out_finishing
+from sim.engine.page_pool import KVMemory
 from sim.engine.request import Request
 from sim.engine.request_tokens import RequestTokens
 from sim.engine.scheduler import BaseScheduler

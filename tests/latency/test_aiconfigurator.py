@@ -6,9 +6,14 @@ import numpy as np
 import pytest
 
 from sim.core.errors import InputError
-from sim.latency.aiconfigurator import AiconfiguratorLatency
-from sim.latency.aiconfigurator_curve import KNOTS, ContextCurve
-from sim.latency.aiconfigurator_operators import AllReduce, Elementwise, Lookup, Product
+from sim.latency.aiconfigurator.curve import KNOTS, ContextCurve
+from sim.latency.aiconfigurator.model import AiconfiguratorLatency
+from sim.latency.aiconfigurator.operators import (
+    AllReduceOperator,
+    Elementwise,
+    EmbeddingLookup,
+    MatrixProduct,
+)
 from sim.latency.model import latency_source
 from sim.latency.shape_files import load_model_shape
 from sim.testing.contracts import LatencyModelContract
@@ -38,13 +43,13 @@ class FormulaDatabase:
     @staticmethod
     def _per_token(operator):
         match operator:
-            case Product(_, repeats, width_out, width_in):
+            case MatrixProduct(_, repeats, width_out, width_in):
                 return 1e-9 * repeats * width_out * width_in
             case Elementwise(_, repeats, width_read, width_written):
                 return 1e-7 * repeats * (width_read + width_written)
-            case Lookup(_, _, width):
+            case EmbeddingLookup(_, _, width):
                 return 1e-6 * width
-            case AllReduce(_, repeats, width, num_devices):
+            case AllReduceOperator(_, repeats, width, num_devices):
                 return 1e-8 * repeats * width * num_devices
         raise AssertionError(operator)
 

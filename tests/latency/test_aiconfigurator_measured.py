@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from sim.core.errors import InputError
-from sim.latency.aiconfigurator import AiconfiguratorLatency
-from sim.latency.aiconfigurator_package import open_database
+from sim.latency.aiconfigurator.model import AiconfiguratorLatency
+from sim.latency.aiconfigurator.package import open_database
 from sim.latency.shape_files import load_model_shape, model_table
 from sim.testing.contracts import LatencyModelContract
 from sim.testing.latency_steps import decode_step, extend_step

@@ -10,15 +10,15 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 from sim.core.errors import InputError
-from sim.latency import aiconfigurator_package
-from sim.latency.aiconfigurator_operators import (
-    AllReduce,
-    Attention,
+from sim.latency.aiconfigurator import package
+from sim.latency.aiconfigurator.operators import (
+    AllReduceOperator,
+    AttentionOperator,
     Elementwise,
-    Lookup,
-    Product,
+    EmbeddingLookup,
+    MatrixProduct,
 )
-from sim.latency.aiconfigurator_package import open_database
+from sim.latency.aiconfigurator.package import open_database
 
 VERSIONS = {"current": "0.5.14", "next": "0.5.16"}
 BF16 = SimpleNamespace(bfloat16="bf16")
@@ -77,7 +77,7 @@ def stand_in(monkeypatch):
     }
     for name, module in modules.items():
         monkeypatch.setitem(sys.modules, name, module)
-    monkeypatch.setattr(aiconfigurator_package, "version", lambda name: "0.12.0")
+    monkeypatch.setattr(package, "version", lambda name: "0.12.0")
     open_database.cache_clear()
     yield wires
     open_database.cache_clear()
@@ -89,7 +89,7 @@ def test_package_absent_is_one_line_that_says_how_to_get_it(monkeypatch):
     def absent(name):
         raise PackageNotFoundError(name)
 
-    monkeypatch.setattr(aiconfigurator_package, "version", absent)
+    monkeypatch.setattr(package, "version", absent)
     open_database.cache_clear()
     with pytest.raises(InputError) as caught:
         open_database("h200_sxm", "sglang", None)
@@ -128,10 +128,10 @@ def test_package_operators_go_in_its_own_form(stand_in):
     """Sizes in the package's order, bf16, and all of them added up."""
     timer = open_database("h200_sxm", "sglang", None).token_timer(
         (
-            Product("p", 2, 30, 40),
+            MatrixProduct("p", 2, 30, 40),
             Elementwise("e", 3, 50, 60),
-            Lookup("l", 1_000, 70),
-            AllReduce("a", 4, 80, 2),
+            EmbeddingLookup("l", 1_000, 70),
+            AllReduceOperator("a", 4, 80, 2),
         )
     )
     assert [sent.sent for sent in stand_in[-1]] == [
@@ -145,7 +145,10 @@ def test_package_operators_go_in_its_own_form(stand_in):
 
 def test_package_attention_uses_the_backends_kernels(stand_in):
     """Each phase asks with the order of kernels of its own table."""
-    database, attention = open_database("h200_sxm", "sglang", None), Attention(32, 16, 8, 128)
+    database, attention = (
+        open_database("h200_sxm", "sglang", None),
+        AttentionOperator(32, 16, 8, 128),
+    )
     assert database.prefill_timer(attention)(3, 10, 5) == 35.0
     assert stand_in[-1][0].sent[:5] == ["ContextAttention", "attention", 32, 16, 8]
     assert stand_in[-1][0]._lane_order == ["_context_attention_data"]
@@ -156,7 +159,7 @@ def test_package_attention_uses_the_backends_kernels(stand_in):
 
 def test_package_without_data_says_which_widths_it_has(stand_in):
     """One line, not the package's page of table keys."""
-    timer = open_database("h200_sxm", "sglang", None).decode_timer(Attention(4, 7, 7, 96))
+    timer = open_database("h200_sxm", "sglang", None).decode_timer(AttentionOperator(4, 7, 7, 96))
     with pytest.raises(InputError) as caught:
         timer(1, 1)
     assert str(caught.value) == (

@@ -7,7 +7,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from sim.core.batch import ForwardMode
 from sim.core.errors import InputError
-from sim.latency.config import LatencyConfig, build_latency
+from sim.latency.build import build_latency
+from sim.latency.config import LatencyConfig
 from sim.latency.features import StepFeatures
 from sim.latency.hardware import load_hardware
 from sim.latency.shape_files import load_model_shape
@@ -39,7 +40,7 @@ def test_config_cold_start_is_added_to_the_first_step_alone():
     model = build(LINEAR | {"cold_start_s": 0.2})
     assert model.step_ns(STEP) == model.step_ns(STEP) == (209_600_000, 0)
     cold_ns, _ = model.decode_run_ns(STEP, 3)
-    model.consume(1)
+    model.consume(STEP, 1)
     warm_ns, _ = model.decode_run_ns(STEP, 3)
     assert (cold_ns - warm_ns).tolist() == [200_000_000, 0, 0]
     assert model.step_ns(STEP) == (9_600_000, 0)

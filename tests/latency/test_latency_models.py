@@ -44,7 +44,7 @@ decode_steps = st.integers(1, 2_000).flatmap(
 def test_decode_run_any_model_equals_single_steps(model, first, num_steps):
     """A run of steps and its steps one by one agree to the bit."""
     device_ns, host_ns = model.decode_run_ns(first, num_steps)
-    model.consume(num_steps)
+    model.consume(first, num_steps)
     steps = accumulate(range(num_steps - 1), lambda step, _: step.next_decode(), initial=first)
     single = [model.step_ns(step) for step in steps]
     assert device_ns.dtype == host_ns.dtype == np.int64

@@ -7,7 +7,7 @@ from sim.core.batch import Batch, ForwardMode, PrefillRow
 from sim.latency.features import line_features, step_features
 from sim.latency.loading import LoadingLatency, LoadTimes
 from sim.latency.model import Ranged, StepTime, latency_source
-from sim.latency.ranges import RangeReport
+from sim.latency.range_report import RangeReport
 from sim.testing.contracts import LatencyModelContract
 from sim.testing.latency_steps import extend_step
 from sim.testing.serve import linear_latency

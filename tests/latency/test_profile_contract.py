@@ -2,8 +2,8 @@
 
 import pytest
 
-from sim.latency.profile import ProfileLatency
-from sim.latency.profile_files import read_profile
+from sim.latency.profile.files import read_profile
+from sim.latency.profile.model import ProfileLatency
 from sim.testing.contracts import LatencyModelContract
 
 

@@ -3,8 +3,8 @@
 import re
 from pathlib import Path
 
-from sim.latency.profile_format import MODE_NAMES, LatencyProfile
-from sim.latency.profile_terms import MODE_TERMS
+from sim.latency.profile.format import MODE_NAMES, LatencyProfile
+from sim.latency.profile.terms import MODE_TERMS
 
 TEXT = (Path(__file__).parents[2] / "docs" / "profile.md").read_text(encoding="utf-8")
 

@@ -3,9 +3,9 @@
 import pytest
 
 from sim.latency.model import Ranged
-from sim.latency.profile import ProfileLatency
-from sim.latency.profile_files import read_profile
-from sim.latency.ranges import RangeReport
+from sim.latency.profile.files import read_profile
+from sim.latency.profile.model import ProfileLatency
+from sim.latency.range_report import RangeReport
 from sim.testing.latency_steps import decode_step, extend_step
 
 
@@ -21,7 +21,7 @@ def decode(rows, mean):
 
 def run(model, step):
     model.step_ns(step)
-    model.consume(1)
+    model.consume(step, 1)
 
 
 def test_range_a_run_within_it_has_nothing_to_say(model):
@@ -49,8 +49,9 @@ def test_range_asking_alone_counts_nothing(model):
     """Only what ran counts, and of a run cut short only the steps that were taken."""
     model.step_ns(decode(300, 500))
     assert model.left_range().num_steps == 0
-    model.decode_run_ns(decode(4, 8_190), 10)
-    model.consume(5)
+    first = decode(4, 8_190)
+    model.decode_run_ns(first, 10)
+    model.consume(first, 5)
     assert (model.left_range().num_steps, model.left_range().num_outside) == (5, 2)
 
 
@@ -62,7 +63,7 @@ def test_range_a_run_counts_as_its_steps_do(profile_data, write, rows, mean):
     whole, stepped = ProfileLatency(profile), ProfileLatency(profile)
     first = decode(rows, mean)._replace(num_decode_context_tokens=rows * mean + 1)
     whole.decode_run_ns(first, 100)
-    whole.consume(100)
+    whole.consume(first, 100)
     step = first
     for _ in range(100):
         run(stepped, step)

@@ -36,7 +36,7 @@ def test_recorded_steps_come_in_the_logs_order(tmp_path):
     times = []
     for _ in range(3):
         times.append(model.step_ns(STEP))
-        model.consume(1)
+        model.consume(STEP, 1)
     assert times == [(50, 0), (7, 0), (1, 0)]
 
 
@@ -44,7 +44,7 @@ def test_recorded_run_cut_short_advances_by_what_ran(tmp_path):
     """Asking is free: only the steps that ran are used up."""
     model = RecordedLatency.from_file(write_log(tmp_path / "log.jsonl", NEW_LOG))
     assert model.decode_run_ns(STEP, 2)[0].tolist() == [50, 7]
-    model.consume(1)
+    model.consume(STEP, 1)
     assert model.decode_run_ns(STEP, 2)[0].tolist() == [7, 1]
     assert model.step_ns(STEP) == (7, 0)
 
@@ -64,7 +64,7 @@ def test_recorded_run_result_is_the_callers_own(tmp_path):
 def test_recorded_ended_log_is_an_error_that_names_the_file(tmp_path):
     """Running out is bad input, not a guess."""
     model = RecordedLatency.from_file(write_log(tmp_path / "log.jsonl", NEW_LOG))
-    model.consume(3)
+    model.consume(STEP, 3)
     for ask in (lambda: model.step_ns(STEP), lambda: model.decode_run_ns(STEP, 1)):
         with pytest.raises(InputError, match=r"log\.jsonl: .*3 recorded steps"):
             ask()

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.latency.config import RooflineLatencyConfig, build_latency
+from sim.latency.build import build_latency
+from sim.latency.config import RooflineLatencyConfig
 from sim.latency.hardware import load_hardware
 from sim.latency.shape_files import load_model_shape
 from sim.testing.latency_steps import decode_step, extend_step, mixed_step

@@ -52,8 +52,8 @@ class DoubledLatency:
         device_ns, host_ns = self.model.decode_run_ns(first, num_steps)
         return 2 * device_ns, 2 * host_ns
 
-    def consume(self, num_steps):
-        self.model.consume(num_steps)
+    def consume(self, first, num_steps):
+        self.model.consume(first, num_steps)
 
 
 def doubled(workload):

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.des.routers.prefix_aware import PrefixAware
+from sim.des.routers.router import LeastLoaded, RoundRobin
 from sim.des.routers.session_sticky import SessionSticky
-from sim.des.routers.simple import LeastLoaded, RoundRobin
 from sim.sglang.config import SchedulerConfig
 from sim.testing.random_scenarios import random_scenarios
 from sim.testing.serve import linear_latency, serve

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.runlog.row_buffer import RowBuffer
+from sim.runlog.builder import RowBuffer
 
 NUMBERS = st.one_of(
     st.integers(-200, 200), st.integers(-(2**40), 2**40), st.sampled_from([0, 2**63 - 1, -(2**63)])

@@ -16,12 +16,12 @@ NUM_DRAWS = 50_000
 
 def arrivals_ns(num=NUM_DRAWS, seed=1, **section):
     rng = RandomStreams(seed).stream("arrivals")
-    return draw_arrivals_ns(ARRIVALS.validate_python(section), num, rng, key="here")
+    return draw_arrivals_ns(ARRIVALS.validate_python(section), num, rng, key=("here",))
 
 
 def think_ns(**section):
     rng = RandomStreams(1).stream("think")
-    return draw_think_ns(THINK.validate_python(section), NUM_DRAWS, rng, key="here")
+    return draw_think_ns(THINK.validate_python(section), NUM_DRAWS, rng, key=("here",))
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ NUM_DRAWS = 50_000
 
 def draw(num_draws=NUM_DRAWS, seed=1, **distribution):
     rng = RandomStreams(seed).stream("lengths")
-    return draw_lengths(ADAPTER.validate_python(distribution), num_draws, rng, key="here")
+    return draw_lengths(ADAPTER.validate_python(distribution), num_draws, rng, key=("here",))
 
 
 def test_lengths_constant_are_all_the_value():

@@ -31,3 +31,22 @@ class Router(Protocol):
 def least_loaded(loads: Sequence[int]) -> int:
     """The index of the smallest load; of several, the first."""
     return loads.index(min(loads))
+
+
+class RoundRobin:
+    """One after the other."""
+
+    def __init__(self) -> None:
+        self._next = 0
+
+    def choose(self, spec: RequestSpec, replicas: Sequence[Replica]) -> int:
+        chosen = self._next % len(replicas)
+        self._next = chosen + 1
+        return chosen
+
+
+class LeastLoaded:
+    """The one with the fewest requests that are not over; of several, the first."""
+
+    def choose(self, spec: RequestSpec, replicas: Sequence[Replica]) -> int:
+        return least_loaded([replica.num_unfinished for replica in replicas])

@@ -4,9 +4,8 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from sim.des.routers.prefix_aware import PrefixAware
-from sim.des.routers.router import Router
+from sim.des.routers.router import LeastLoaded, RoundRobin, Router
 from sim.des.routers.session_sticky import SessionSticky
-from sim.des.routers.simple import LeastLoaded, RoundRobin
 
 ROUTERS: Mapping[str, Callable[..., Router]] = {
     "round-robin": RoundRobin,

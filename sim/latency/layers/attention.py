@@ -1,34 +1,35 @@
 """Attention of one layer, looked up in a grid of measured calls.
 
-Every axis is interpolated linearly, in the order chunk, decode rows, cached tokens, context, and
-each with the knots that were measured at its place: grids are ragged, and where two sweeps of
-different knots were put into one table, they interleave.
+Times are interpolated linearly over chunk, decode rows, cached tokens and context, in this order.
+The knots of an axis are those that were measured at the place on the axes before it, as grids are
+ragged: a table may hold two sweeps with different knots.
 """
 
 from collections.abc import Mapping
 
-from sim.latency.layers.curve import Curve, between, place
+from sim.latency.curves import Curve, between, bracket
 
 # Times by cached tokens of the prefill, then by context of the decode rows.
 Plane = Mapping[float, Mapping[float, float]]
 
 
 class PrefillAttention:
-    """One prefill chunk by itself, over new and cached tokens.
+    """The time of one prefill chunk alone, over its new and cached tokens.
 
-    A chunk that was measured without cached tokens only (the longest ones, in a model of limited
-    length) takes longer with them as the longest chunk below that was measured with some does, in
-    proportion of their tokens.
+    Some chunks are measured without cached tokens only: the longest ones, if the model's length is
+    limited. Cached tokens then add what they add to the longest chunk below that was measured with
+    some, times the ratio of both chunks' tokens.
 
-    A chunk longer than any is so many times the longest one, whose tokens attend to as many keys on
-    average: its time rises with the square, as the number of query-key pairs does.
+    A chunk longer than all measured ones counts as several of the longest one, with so many cached
+    tokens that the mean number of keys is right: its time rises with the square of its length, as
+    the number of query-key pairs does.
 
     Attributes:
-        shortest: the least time of any chunk: what launching a call takes.
+        shortest: the least time of any chunk: about the time to launch a call.
     """
 
     def __init__(self, times: Plane, *, by_key: bool = False) -> None:
-        """Take times by chunk, then by cached tokens, or by the mean of the keys attended to."""
+        """Take times by chunk, then by cached tokens; with `by_key` by the mean number of keys."""
         self.chunks = sorted(times)
         self._by_key = by_key
         self._curves: list[Curve] = []
@@ -52,7 +53,7 @@ class PrefillAttention:
             if not self._by_key:
                 cached += (chunk - longest) / 2
             return chunk / longest * self._curves[-1].at(cached)
-        low, high, share = place(self.chunks, chunk)
+        low, high, share = bracket(self.chunks, chunk)
         value = self._curves[low].at(cached)
         if share:
             value += share * (self._curves[high].at(cached) - value)
@@ -60,7 +61,7 @@ class PrefillAttention:
 
 
 class DecodeAttention:
-    """Decode rows by themselves, over their number and their mean context."""
+    """The time of decode rows alone, over their number and their mean context."""
 
     def __init__(self, times: Plane) -> None:
         """Take times by rows, then by context."""
@@ -77,10 +78,10 @@ class DecodeAttention:
         )
 
     def curve(self, rows: int) -> Curve:
-        """The time of so many rows, as a function of their context."""
+        """The time of this number of rows, as a function of their mean context."""
         curve = self._kept.get(rows)
         if curve is None:
-            low, high, share = place(self.rows, rows)
+            low, high, share = bracket(self.rows, rows)
             curve = self._curves[low]
             if share:
                 curve = between(curve, self._curves[high], share)
@@ -89,12 +90,12 @@ class DecodeAttention:
 
 
 class MixedAttention:
-    """One call for a prefill chunk and decode rows together.
+    """The time of one call with a prefill chunk and decode rows.
 
-    Chunks between none and the shortest one lie between decode rows alone and that chunk. Chunks
-    beyond the longest one take longer as they do alone. Rows beyond the most that a chunk was
-    measured with go on along the line of the measured ones. A table without any such call makes do
-    with both by themselves, one after the other.
+    A chunk shorter than the shortest measured one lies between decode rows alone and that chunk. A
+    chunk longer than the longest one adds what it takes longer alone. For more rows than measured,
+    the line through the measured numbers goes on. If a table has no such calls, the times of chunk
+    and rows alone are added.
     """
 
     def __init__(
@@ -103,7 +104,7 @@ class MixedAttention:
         decode: DecodeAttention,
         times: Mapping[float, Mapping[float, Plane]],
     ) -> None:
-        """Take times by chunk, then by decode rows, then a plane."""
+        """Take times by chunk, then by decode rows, then as a plane."""
         self._prefill, self._decode = prefill, decode
         self.chunks = [0.0, *sorted(times)]
         self._by_rows = {
@@ -126,19 +127,19 @@ class MixedAttention:
                 blend.constant -= self._prefill.at(longest, cached)
             self._add(blend, 1.0, longest, cached, rows)
             return blend
-        low, high, share = place(self.chunks, chunk)
+        low, high, share = bracket(self.chunks, chunk)
         self._add(blend, 1.0 - share, self.chunks[low], cached, rows)
         if share:
             self._add(blend, share, self.chunks[high], cached, rows)
         return blend
 
     def _add(self, blend: "Blend", weight: float, chunk: float, cached: float, rows: int) -> None:
-        """Add a chunk that was measured; 0 stands for decode rows alone."""
+        """Add a measured chunk to the blend; chunk 0 stands for decode rows alone."""
         if not chunk:
             blend.parts.append((weight, self._decode.curve(rows)))
             return
         knots, sheets = self._by_rows[chunk]
-        low, high, share = place(knots, rows)
+        low, high, share = bracket(knots, rows)
         if low:
             sheets[knots[low]].add(blend, weight * (1.0 - share), cached)
         else:
@@ -148,7 +149,7 @@ class MixedAttention:
 
 
 class Blend:
-    """A constant and weighted curves over one size, added up; never negative."""
+    """The sum of a constant and of weighted curves over one size; never negative."""
 
     __slots__ = ("constant", "parts")
 
@@ -164,21 +165,21 @@ class Blend:
 
 
 class _Sheet:
-    """Times of one chunk with one number of decode rows."""
+    """Times of one chunk beside one number of decode rows."""
 
     def __init__(self, plane: Plane) -> None:
         self._cached = sorted(plane)
         self._curves = [Curve.through(plane[cached]) for cached in self._cached]
 
     def add(self, blend: Blend, weight: float, cached: float) -> None:
-        low, high, share = place(self._cached, cached)
+        low, high, share = bracket(self._cached, cached)
         blend.parts.append((weight * (1.0 - share), self._curves[low]))
         if share:
             blend.parts.append((weight * share, self._curves[high]))
 
 
 def _grown(curve: Curve, growing: Curve, ratio: float) -> Curve:
-    """`curve`'s one time, growing with cached tokens `ratio` times as `growing` does."""
+    """The only time of `curve`, growing with cached tokens `ratio` times as fast as `growing`."""
     start = growing.at(curve.knots[0])
     values = [curve.values[0] + ratio * (time - start) for time in growing.values]
     return Curve(growing.knots, values)

@@ -1,4 +1,4 @@
-"""From a scenario's section to a model: which format lies at a path, and what goes with it."""
+"""From a scenario's section to a model: finds the format at a path, checks keys against it."""
 
 from collections.abc import Callable
 from functools import lru_cache
@@ -20,12 +20,13 @@ _Reader = Callable[[Path, int], LayerTimes]
 _FOR_LAYERS = ("num_layers", "all_reduce_gb_s", "all_reduce_latency_s")
 _FOR_WHOLE_MODELS = ("table_model", "table_hardware")
 _FINETUNED = "-instruct"
+_PATH_KEY = ("latency", "path")
 
 
 def build_layers(
     config: LayersLatencyConfig, *, model: ModelShape | None, base_dir: Path, overlaps: bool = True
 ) -> LayersLatency:
-    """The model a section asks for.
+    """The latency model that a section asks for.
 
     Args:
         config: the section.
@@ -34,8 +35,8 @@ def build_layers(
         overlaps: the scheduler decides a step while the one before runs.
 
     Raises:
-        InputError: nothing of a known format lies at the path, something in it is spoilt, or keys
-            are missing, too many, or at odds with it.
+        InputError: there is no known format at the path, a file is spoilt, or keys are missing, not
+            for this format, or in contradiction to the file.
     """
     host = _host_times(config, base_dir)
     path = base_dir / config.path
@@ -56,9 +57,10 @@ def _whole_model_table(path: Path) -> Path | None:
     if path.is_dir():
         return find_table(path, NAME)
     if not path.exists():
-        raise InputError(f"latency.path: {path}: no such file or folder")
+        raise InputError(f"{path}: no such file or folder", key=_PATH_KEY)
     if not path.name.endswith((".csv", ".csv.gz")):
-        raise InputError(f"latency.path: {path}: is neither a folder nor a .csv or .csv.gz file")
+        reason = f"{path}: is neither a folder nor a .csv or .csv.gz file"
+        raise InputError(reason, key=_PATH_KEY)
     return path
 
 
@@ -71,7 +73,7 @@ def _layers(config: LayersLatencyConfig, path: Path, model: ModelShape | None) -
     if not num_layers:
         whose = f"; {times.model} is not a model it knows" if times.model else ""
         raise InputError(
-            f"latency.num_layers: is required where the scenario names no model{whose}"
+            f"is required where the scenario names no model{whose}", key=("latency", "num_layers")
         )
     return LayerComposition(times, num_layers, _all_reduce(config, times, shape))
 
@@ -82,19 +84,21 @@ def _reader(folder: Path) -> _Reader:
     if find_table(folder, "dense.csv"):
         parent = folder.resolve().parent.name
         raise InputError(
-            f"latency.path: {folder}: is one of the folders tpN of a profile; give the folder above"
-            f" it, {parent}, and latency.tp"
+            f"{folder}: is one of the folders tpN of a profile; give the folder above it, {parent},"
+            " and latency.tp",
+            key=_PATH_KEY,
         )
     if is_vidur(folder):
         return read_vidur
     raise InputError(
-        f"latency.path: {folder}: has neither meta.yaml (LLMServingSim), mlp.csv and attention.csv"
-        f" (Vidur) nor {NAME} (Splitwise)"
+        f"{folder}: has neither meta.yaml (LLMServingSim), mlp.csv and attention.csv (Vidur) nor"
+        f" {NAME} (Splitwise)",
+        key=_PATH_KEY,
     )
 
 
 def _read(reader: _Reader, folder: Path, tp: int) -> LayerTimes:
-    """Read once for all replicas: tables are long, and nothing changes them."""
+    """Read once for all replicas, unless a file has changed meanwhile: tables are long."""
     found = (path for part in ("*", f"tp{tp}/*") for path in folder.glob(part))
     files = sorted(path for path in found if path.is_file())
     stamps = tuple((str(path), path.stat().st_mtime_ns, path.stat().st_size) for path in files)
@@ -109,7 +113,7 @@ def _read_kept(
 
 
 def _known_shape(name: str | None) -> ModelShape | None:
-    """The shape of a model on Hugging Face, if our own table has it."""
+    """The shape of a model by its Hugging Face name; None if our own table does not have it."""
     if name is None:
         return None
     known = name.rpartition("/")[2].lower().removesuffix(_FINETUNED)
@@ -118,18 +122,19 @@ def _known_shape(name: str | None) -> ModelShape | None:
 
 
 def _check_same(times: LayerTimes, shape: ModelShape | None) -> None:
-    """The layers must be those of the scenario's model, as far as the table tells."""
+    """Raise InputError if the table says that its layers are of another model."""
     if shape is None:
         return
     measured = _known_shape(times.model)
     if measured is not None and _sizes(measured) != _sizes(shape):
         raise InputError(
-            f"latency.path: has layers of {times.model}, the scenario's model is {shape.name}"
+            f"has layers of {times.model}, the scenario's model is {shape.name}", key=_PATH_KEY
         )
     if times.hidden_size is not None and times.hidden_size != shape.hidden_size:
         raise InputError(
-            f"latency.path: has layers of hidden size {times.hidden_size}, the scenario's model"
-            f" {shape.name} has {shape.hidden_size}"
+            f"has layers of hidden size {times.hidden_size}, the scenario's model {shape.name}"
+            f" has {shape.hidden_size}",
+            key=_PATH_KEY,
         )
 
 
@@ -140,7 +145,8 @@ def _sizes(shape: ModelShape) -> tuple[int, ...]:
 
 def _check_spread(config: LayersLatencyConfig, *, known: bool) -> None:
     if config.spread_correction and not known:
-        raise InputError("latency.spread_correction: this table has no skew_fit, which says how")
+        reason = "this table has no skew_fit, which says how"
+        raise InputError(reason, key=("latency", "spread_correction"))
 
 
 def _all_reduce(
@@ -153,12 +159,14 @@ def _all_reduce(
     if latency_s is None or gb_per_s is None:
         key = "all_reduce_latency_s" if latency_s is None else "all_reduce_gb_s"
         raise InputError(
-            f"latency.{key}: is required with latency.tp above 1, as the tables leave the sums"
-            " between devices out (0: they take no time)"
+            "is required with latency.tp above 1, as the tables leave the sums between devices out"
+            " (0: they take no time)",
+            key=("latency", key),
         )
     hidden_size = times.hidden_size or (shape and shape.hidden_size)
     if gb_per_s and not hidden_size:
-        raise InputError("latency.all_reduce_gb_s: needs the scenario's model, for its hidden size")
+        reason = "needs the scenario's model, for its hidden size"
+        raise InputError(reason, key=("latency", "all_reduce_gb_s"))
     return AllReduce(config.tp, latency_s, gb_per_s, hidden_size or 0)
 
 
@@ -172,4 +180,4 @@ def _host_times(config: LayersLatencyConfig, base_dir: Path) -> HostTimes:
 def _refuse(config: LayersLatencyConfig, keys: tuple[str, ...], reason: str) -> None:
     for key in keys:
         if key in config.model_fields_set and getattr(config, key) is not None:
-            raise InputError(f"latency.{key}: {reason}")
+            raise InputError(reason, key=("latency", key))

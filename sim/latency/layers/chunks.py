@@ -1,4 +1,4 @@
-"""The prefill rows of a step, as tables of chunks want them."""
+"""The prefill rows of a step, in the form in which tables of chunks are looked up."""
 
 from typing import NamedTuple
 
@@ -6,16 +6,16 @@ from sim.latency.features import StepFeatures
 
 
 class Chunk(NamedTuple):
-    """New tokens of one prefill row, and those cached before them."""
+    """New tokens of one prefill row, and the cached tokens before them."""
 
     new: float
     cached: float
 
 
 def chunks_of(step: StepFeatures) -> list[Chunk]:
-    """The step's prefill rows, the longest chunk first, of equal ones that with the most cached.
+    """The step's prefill rows, longest chunk first; of equally long ones the most cached first.
 
-    Where the rows are not known, as many equal ones with the same tokens and query-key pairs.
+    If only sums are known, equal chunks that have these sums of tokens and query-key pairs.
     """
     if step.prefill_rows:
         chunks = [Chunk(new, cached) for cached, new in step.prefill_rows]

@@ -1,12 +1,12 @@
-"""A step put together from the layers of a model."""
+"""The device time of a step as the sum over the layers of a model."""
 
 from dataclasses import dataclass
 from typing import Protocol
 
 from sim.core.units import NS_PER_S
+from sim.latency.curves import Curve, weighted_sum
 from sim.latency.features import StepFeatures
-from sim.latency.layers.curve import Curve, weighted_sum
-from sim.latency.layers.decode_line import DecodeLine
+from sim.latency.layers.decode_times import LayersDecodeTimes
 from sim.latency.layers.limits import Limits
 from sim.latency.layers.skew import Alphas
 
@@ -15,35 +15,35 @@ _BYTES = 2
 
 
 class AttentionTimes(Protocol):
-    """Attention of one layer, in the table's unit. Contexts are tokens before the new one."""
+    """Attention of one layer, in the table's unit. A context does not count the new token."""
 
     def decode_curve(self, rows: int) -> Curve:
-        """Of a step with so many decode rows and nothing else, over their mean context."""
+        """The time of a step with decode rows only, over their mean context."""
         ...
 
     def decode_alphas(self, rows: int) -> Alphas | None:
-        """What corrects it where contexts are unequal."""
+        """What corrects `decode_curve` for unequal contexts; None: nothing."""
         ...
 
     def prefill_time(self, step: StepFeatures) -> float:
-        """Of a step with prefill rows, its decode rows included."""
+        """The time of a step with prefill rows, its decode rows included."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerTimes:
-    """What a table holds, whatever the number of layers.
+    """The times a table holds.
 
     Attributes:
-        source: what the table says of itself, in one line.
-        limits: where it was measured.
-        unit_ns: nanoseconds of its unit.
+        source: one line that says where the times were measured.
+        limits: the sizes between which it was measured.
+        unit_ns: nanoseconds of the table's unit.
         once: what runs once a step, over new tokens.
         layer: what runs once a layer, over new tokens.
-        head: what runs once a step, over rows with logits; none: not in the table.
-        attention: one layer's.
-        hidden_size: width of the residual stream, if the table tells.
-        model: whose layers they are, if the table tells.
+        head: what runs once a step, over rows with logits; None: the table does not have it.
+        attention: of one layer.
+        hidden_size: width of the residual stream; None: the table does not say.
+        model: the model that was measured; None: the table does not say.
     """
 
     source: str
@@ -59,13 +59,14 @@ class LayerTimes:
 
 @dataclass(frozen=True, slots=True)
 class AllReduce:
-    """Sums over the devices that a model is split over, in a ring.
+    """Ring all-reduces over the devices that a model is split over.
 
     Attributes:
         num_devices: how many.
-        latency_s: seconds of every sum, whatever its size.
-        gb_per_s: 10^9 bytes a second that a device sends and receives; 0: no time for them.
-        hidden_size: elements of a token, of 16 bits.
+        latency_s: seconds of each sum, whatever its size.
+        gb_per_s: 10^9 bytes a second that a device sends and receives; 0: the transfer takes no
+            time.
+        hidden_size: elements of 16 bits that a token has.
     """
 
     num_devices: int
@@ -74,7 +75,7 @@ class AllReduce:
     hidden_size: int
 
     def curve_ns(self) -> Curve:
-        """One sum over the tokens of a step."""
+        """The time of one sum, over the tokens of a step."""
         token_bytes = 2 * (self.num_devices - 1) / self.num_devices * self.hidden_size * _BYTES
         token_ns = token_bytes / self.gb_per_s if self.gb_per_s else 0.0
         latency_ns = self.latency_s * NS_PER_S
@@ -82,7 +83,7 @@ class AllReduce:
 
 
 class LayerComposition:
-    """Every layer of a model, one after another, and what comes before and after them."""
+    """The layers of a model one after another, and what comes before and after them."""
 
     def __init__(
         self, times: LayerTimes, num_layers: int, all_reduce: AllReduce | None = None
@@ -92,8 +93,8 @@ class LayerComposition:
         Args:
             times: the table.
             num_layers: layers of the model.
-            all_reduce: the sums of a split model: after the embedding, and after the attention and
-                the MLP of every layer.
+            all_reduce: the sums of a model on several devices: one after the embedding, and one
+                after the attention and one after the MLP of each layer.
         """
         self.source, self.limits = times.source, times.limits
         unit_ns = times.unit_ns
@@ -107,11 +108,11 @@ class LayerComposition:
 
     @property
     def knows_spread(self) -> bool:
-        """The table says how much longer unequal contexts take."""
+        """Whether the table says how much longer rows of unequal context take."""
         return self._attention.decode_alphas(2) is not None
 
-    def decode_line(self, rows: int) -> DecodeLine:
-        return DecodeLine(
+    def decode_line(self, rows: int) -> LayersDecodeTimes:
+        return LayersDecodeTimes(
             rows,
             self._without_attention_ns(rows, rows),
             self._attention.decode_curve(rows),

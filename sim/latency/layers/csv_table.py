@@ -1,8 +1,6 @@
-"""Reads tables of comma-separated values, plain or gzipped, and says where one is wrong."""
+"""Reads tables of comma-separated values; errors name the line and the column."""
 
 import csv
-import gzip
-import zlib
 from collections.abc import Hashable, Iterable
 from math import inf, isfinite, nan
 from pathlib import Path
@@ -10,20 +8,20 @@ from statistics import median
 from typing import TypeVar
 
 from sim.core.errors import InputError
+from sim.core.packed import GZIP_ERRORS, open_unpacked
 
-_GZIP_MAGIC = b"\x1f\x8b"
 Key = TypeVar("Key", bound=Hashable)
 
 
 class CsvTable:
-    """Columns of a file with a header; lines end in LF or CRLF, empty ones are passed over."""
+    """The columns of a file with a header. Lines end in LF or CRLF; empty lines are skipped."""
 
     def __init__(self, path: Path) -> None:
         """Read a file.
 
         Raises:
-            InputError: unreadable, without a row, or a row that has not as many fields as the
-                header.
+            InputError: the file cannot be read or has no rows, or a row has more or fewer fields
+                than the header.
         """
         self.path = path
         reader = csv.reader(_text(path).splitlines(), strict=True)
@@ -56,36 +54,36 @@ class CsvTable:
     def columns(self) -> list[str]:
         return list(self._columns)
 
-    def words(self, column: str) -> tuple[str, ...]:
-        """A column as it stands. Raises InputError where there is none."""
+    def texts(self, column: str) -> tuple[str, ...]:
+        """A column as text. Raises InputError if there is no such column."""
         if column not in self._columns:
             raise InputError(f"{self.path}:1: {column}: there is no such column")
         return self._columns[column]
 
     def numbers(self, column: str, *, low: float = 0.0) -> list[float]:
-        """A column of finite numbers, `low` or more.
+        """A column of finite numbers that are at least `low`.
 
         Raises:
-            InputError: there is no such column, or something else in it.
+            InputError: there is no such column, or it has another value in it.
         """
-        words = self.words(column)
+        texts = self.texts(column)
         try:
-            numbers = list(map(float, words))
+            numbers = list(map(float, texts))
         except ValueError:
-            numbers = [_number(word) for word in words]
+            numbers = [_number(text) for text in texts]
         if not all(map(isfinite, numbers)) or min(numbers) < low:
             row = next(i for i, x in enumerate(numbers) if not isfinite(x) or x < low)
             what = "a number" if low == -inf else f"a number, {low:g} or more"
-            raise self.error(row, column, f"must be {what}, got {words[row]!r}")
+            raise self.error(row, column, f"must be {what}, got {texts[row]!r}")
         return numbers
 
     def error(self, row: int, column: str, reason: str) -> InputError:
-        """About a field of the row with this index."""
+        """An error about a field of the row with this index."""
         return InputError(f"{self.path}:{self._lines[row]}: {column}: {reason}")
 
 
 def find_table(folder: Path, name: str) -> Path | None:
-    """A file of a folder, plain or gzipped."""
+    """The path of a file, or of the same file gzipped; None if there is neither."""
     for path in (folder / name, folder / f"{name}.gz"):
         if path.is_file():
             return path
@@ -93,7 +91,7 @@ def find_table(folder: Path, name: str) -> Path | None:
 
 
 def need_table(folder: Path, name: str) -> CsvTable:
-    """Read a file of a folder. Raises InputError where there is none."""
+    """Read a file, plain or gzipped. Raises InputError if there is neither."""
     path = find_table(folder, name)
     if path is None:
         raise InputError(f"{folder / name}: no such file, plain or .gz")
@@ -101,27 +99,25 @@ def need_table(folder: Path, name: str) -> CsvTable:
 
 
 def medians(points: Iterable[tuple[Key, float]]) -> dict[Key, float]:
-    """One time for each key; of repeated measurements their median."""
+    """One time for each key: the median of repeated measurements."""
     repeats: dict[Key, list[float]] = {}
     for key, time in points:
         repeats.setdefault(key, []).append(time)
     return {key: times[0] if len(times) == 1 else median(times) for key, times in repeats.items()}
 
 
-def _number(word: str) -> float:
+def _number(text: str) -> float:
     try:
-        return float(word)
+        return float(text)
     except ValueError:
         return nan
 
 
 def _text(path: Path) -> str:
     try:
-        data = path.read_bytes()
-        if data.startswith(_GZIP_MAGIC):
-            data = gzip.decompress(data)
-        return data.decode("utf-8-sig")
-    except (gzip.BadGzipFile, EOFError, zlib.error):
+        with open_unpacked(path) as stream:
+            return stream.read().decode("utf-8-sig")
+    except GZIP_ERRORS:
         raise InputError(f"{path}: gzip data are cut off or corrupt") from None
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: byte {error.start + 1} is not UTF-8") from None

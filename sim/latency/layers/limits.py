@@ -1,4 +1,4 @@
-"""What of a step a table of layer times has a range of."""
+"""The sizes of a step between which a table of layer times was measured."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -12,17 +12,17 @@ Span = tuple[float, float]
 Limits = Mapping[ForwardMode, tuple[Limit, ...]]
 
 
-class Measured(NamedTuple):
-    """The least and the greatest size that a table has times of; both belong to it.
+class MeasuredSpans(NamedTuple):
+    """The smallest and the largest size of each kind that a table has times of.
 
     Attributes:
         tokens: new tokens of a step, prefill and decode.
         chunk: new tokens of its longest prefill row.
-        cached: most cached tokens of a prefill row.
-        decode_rows: without prefill rows beside them.
-        mixed_rows: the same, with.
+        cached: cached tokens of the prefill row with the most.
+        decode_rows: decode rows of a step without prefill rows.
+        mixed_rows: decode rows of a step with prefill rows.
         context: of a decode row, its new token included.
-        rows: rows that get logits; none: the table has no output head.
+        rows: rows that get logits; None: the table has no output head.
     """
 
     tokens: Span
@@ -34,7 +34,7 @@ class Measured(NamedTuple):
     rows: Span | None = None
 
     def limits(self) -> Limits:
-        """The ranges of each mode."""
+        """The limits of each mode of steps."""
         every = [Limit("tokens of a step", _tokens, *self.tokens)]
         if self.rows:
             every.append(Limit("rows of a step", _rows, *self.rows))
@@ -42,7 +42,7 @@ class Measured(NamedTuple):
             Limit("longest prefill chunk", _longest_chunk, *self.chunk),
             Limit("cached tokens of a chunk", _most_cached, *self.cached),
         )
-        # Where the longest row is not known, its context reads 0.
+        # If the longest row is not known, its context reads 0 and is inside.
         context = (
             Limit("mean decode context", _context, *self.context, _decode_rows),
             Limit("longest decode context", _longest, 0, self.context[1], _one_if_longest_is_known),

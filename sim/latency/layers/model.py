@@ -1,4 +1,4 @@
-"""The latency model over composed step times: host time, runs of steps, ranges."""
+"""The latency model on composed device times: it adds host time, decode runs and ranges."""
 
 from collections.abc import Mapping, Sequence
 from typing import Protocol
@@ -8,18 +8,18 @@ import numpy as np
 from sim.core.batch import ForwardMode
 from sim.latency.features import StepFeatures
 from sim.latency.host_times import HostTimes
-from sim.latency.layers.decode_line import DecodeLine
+from sim.latency.layers.decode_times import LayersDecodeTimes
 from sim.latency.model import Int64, StepTime
 from sim.latency.range_counter import Limit, RangeCounter
-from sim.latency.ranges import RangeReport
+from sim.latency.range_report import RangeReport
 
 
-class Composition(Protocol):
-    """Device times of steps, put together from a table.
+class DeviceTimes(Protocol):
+    """Device times of steps, composed of a table.
 
     Attributes:
-        source: what the table says of itself, in one line.
-        limits: where it was measured.
+        source: one line that says where the times were measured.
+        limits: the sizes between which the table was measured.
     """
 
     @property
@@ -28,8 +28,8 @@ class Composition(Protocol):
     @property
     def limits(self) -> Mapping[ForwardMode, Sequence[Limit]]: ...
 
-    def decode_line(self, rows: int) -> DecodeLine:
-        """Times of decode steps of so many rows."""
+    def decode_line(self, rows: int) -> LayersDecodeTimes:
+        """Times of decode steps with this number of rows."""
         ...
 
     def prefill_ns(self, step: StepFeatures) -> float:
@@ -38,15 +38,16 @@ class Composition(Protocol):
 
 
 class LayersLatency:
-    """Device times composed of a table, and the time of the host that a step waits for.
+    """Device times composed of a table, and the host time that the device waits for.
 
-    What overlap scheduling hides of the host's work cannot be seen from outside and is no part of
-    it: under overlap these times are added to the device's, which nothing hides.
+    Host times are fitted to what was seen from outside of a server. Overlap scheduling hides a part
+    of the host's work, which the fit does not see. So with overlap the fitted times are added to
+    the device's, where nothing hides them.
     """
 
     def __init__(
         self,
-        composition: Composition,
+        composition: DeviceTimes,
         host: HostTimes | None = None,
         *,
         overlaps: bool = False,
@@ -56,22 +57,19 @@ class LayersLatency:
 
         Args:
             composition: device times.
-            host: of each step.
+            host: host times of steps.
             overlaps: the scheduler decides a step while the one before runs.
-            corrects_spread: decode rows of unequal contexts take longer than equal ones, if the
-                table says so.
+            corrects_spread: apply the table's correction for decode rows of unequal context.
         """
         self.source = composition.source
         self._overlaps = overlaps
         self._corrects_spread = corrects_spread
         self._composition = composition
         self._host = host or HostTimes()
-        self._lines: dict[int, DecodeLine] = {}
+        self._lines: dict[int, LayersDecodeTimes] = {}
         self._ranges = RangeCounter(composition.limits)
-        self._asked: StepFeatures | None = None
 
     def step_ns(self, step: StepFeatures) -> StepTime:
-        self._asked = step
         rows = step.num_decode_rows
         host_ns = self._host.host_ns(step.num_prefill_rows + rows)
         if step.num_prefill_rows:
@@ -83,7 +81,6 @@ class LayersLatency:
         return StepTime(device_ns + host_ns, 0) if self._overlaps else StepTime(device_ns, host_ns)
 
     def decode_run_ns(self, first: StepFeatures, num_steps: int) -> tuple[Int64, Int64]:
-        self._asked = first
         rows = first.num_decode_rows
         device_ns = self._line(rows).run_ns(*self._contexts(first), num_steps)
         host_ns = np.full(num_steps, self._host.host_ns(rows), dtype=np.int64)
@@ -91,23 +88,22 @@ class LayersLatency:
             return device_ns + host_ns, np.zeros_like(host_ns)
         return device_ns, host_ns
 
-    def consume(self, num_steps: int) -> None:
+    def consume(self, first: StepFeatures, num_steps: int) -> None:
         """Count the steps that ran, and those of them outside the table."""
-        if self._asked is not None and num_steps:
-            self._ranges.count(self._asked, num_steps)
+        self._ranges.count(first, num_steps)
 
     def left_range(self) -> RangeReport:
-        """How many of the steps that ran left the table, and in what."""
+        """How many of the steps that ran lay outside the table, and in what size."""
         return self._ranges.report()
 
-    def _line(self, rows: int) -> DecodeLine:
+    def _line(self, rows: int) -> LayersDecodeTimes:
         line = self._lines.get(rows)
         if line is None:
             line = self._lines[rows] = self._composition.decode_line(rows)
         return line
 
     def _contexts(self, step: StepFeatures) -> tuple[int, int, int]:
-        """Of its decode rows: all, the longest, the shortest; 0 if that is not asked for."""
+        """Context of all decode rows, of the longest, of the shortest; 0: not used."""
         context = step.num_decode_context_tokens
         if not self._corrects_spread:
             return context, 0, 0

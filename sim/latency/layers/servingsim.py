@@ -1,8 +1,8 @@
 """LLMServingSim's profiles: a folder with meta.yaml, and tpN with the tables of tensor parallel N.
 
-Format of its version 2 (profiler 1.0.0): dense.csv by tokens, per_sequence.csv by rows with logits,
-attention.csv by the call's composition, moe.csv of mixtures of experts, and skew_fit.csv with the
-correction for unequal contexts; times in microseconds.
+Format of version 2 (profiler 1.0.0), times in microseconds: dense.csv has times by tokens,
+per_sequence.csv by rows with logits, attention.csv by what a call holds, moe.csv those of mixtures
+of experts; skew_fit.csv has the correction for unequal contexts.
 """
 
 from collections.abc import Mapping
@@ -10,22 +10,22 @@ from math import inf
 from pathlib import Path
 
 from sim.core.errors import InputError
+from sim.core.messages import unknown_name
 from sim.core.units import NS_PER_US
+from sim.latency.curves import Curve, weighted_sum
 from sim.latency.layers.composition import LayerTimes
 from sim.latency.layers.csv_table import CsvTable, find_table, medians, need_table
-from sim.latency.layers.curve import Curve, weighted_sum
-from sim.latency.layers.limits import Measured
+from sim.latency.layers.limits import MeasuredSpans
 from sim.latency.layers.servingsim_attention import LAYER, FusedAttention, attention_grid
 from sim.latency.layers.servingsim_meta import NAME, SkewFit, read_meta
 from sim.latency.layers.servingsim_moe import experts_curve
 from sim.latency.layers.skew import SkewTable
-from sim.latency.names import unknown_name
 
-# How often a step runs each layer, in the whole model or in each of its blocks.
+# How often a step runs each layer: in the whole model, or in each of its blocks.
 _ONCE: Mapping[str, int] = {"embedding": 1, "final_layernorm": 1}
 _HEAD: Mapping[str, int] = {"lm_head": 1, "sampler": 1}
 _MLP: Mapping[str, int] = {"gate_up_proj": 1, "act_fn": 1, "down_proj": 1}
-# One for the norms of queries and keys together.
+# One row has the norms of queries and keys together.
 _OPTIONAL: Mapping[str, int] = {"rotary_emb": 1, "qk_norm": 1}
 _BLOCK: Mapping[str, int] = {"layernorm": 2, "qkv_proj": 1, "o_proj": 1}
 _SKEW_KEY = ("n_label", "skew_rate_label", "kv_big_label", "kp_label")
@@ -39,7 +39,8 @@ def read_serving_sim(folder: Path, tp: int) -> LayerTimes:
     """Read a profile for one degree of tensor parallelism.
 
     Raises:
-        InputError: a file is missing or spoilt, or names a layer whose place in a step is unknown.
+        InputError: a file is missing or spoilt, or has a layer of which it is not known how often
+            it runs.
     """
     meta = read_meta(folder / NAME, tp)
     tables = folder / f"tp{tp}"
@@ -63,7 +64,7 @@ def read_serving_sim(folder: Path, tp: int) -> LayerTimes:
 
 
 def _dense(tables: Path, tp: int) -> tuple[Curve, Curve]:
-    """What runs once a step and once a layer, over new tokens; without attention."""
+    """What runs once a step, and what runs once a layer; over new tokens, without attention."""
     table = need_table(tables, "dense.csv")
     dense = _curves(table, "tokens", {**_ONCE, **_BLOCK, **_MLP, **_OPTIONAL})
     experts = _experts(tables, tp)
@@ -77,7 +78,7 @@ def _dense(tables: Path, tp: int) -> tuple[Curve, Curve]:
 
 
 def _head(tables: Path) -> Curve:
-    """What runs once a step, over rows with logits."""
+    """The output head, over rows with logits."""
     table = need_table(tables, "per_sequence.csv")
     head = _curves(table, "sequences", _HEAD)
     _check_there(table, head, _HEAD)
@@ -85,8 +86,8 @@ def _head(tables: Path) -> Curve:
 
 
 def _curves(table: CsvTable, size: str, known: Mapping[str, int]) -> dict[str, Curve]:
-    """Times of each layer over a size."""
-    layers = table.words("layer")
+    """The times of each layer, over a size."""
+    layers = table.texts("layer")
     sizes, times = table.numbers(size, low=1), table.numbers("time_us")
     for row, layer in enumerate(layers):
         if layer not in known:
@@ -108,13 +109,13 @@ def _experts(tables: Path, tp: int) -> Curve | None:
 
 
 def _check_mlp(table: CsvTable, dense: Mapping[str, Curve], experts: Curve | None) -> None:
-    """A block has one or the other; a model with both does not tell which layers have which."""
+    """Raise InputError unless a table has either a dense MLP or experts."""
     if experts is None:
         _check_there(table, dense, _MLP)
     elif found := [name for name in _MLP if name in dense]:
         raise InputError(
-            f"{table.path}: layer: {found[0]} beside a moe.csv: how many of the layers have experts"
-            " is not known"
+            f"{table.path}: layer: {found[0]} beside a moe.csv: the table does not say how many"
+            " layers have experts"
         )
 
 
@@ -126,35 +127,35 @@ def _check_there(table: CsvTable, found: Mapping[str, Curve], needed: Mapping[st
 
 def _skew(table: CsvTable, fit: SkewFit) -> SkewTable:
     if "layer" in table:
-        for row, layer in enumerate(table.words("layer")):
+        for row, layer in enumerate(table.texts("layer")):
             if layer != LAYER:
                 raise table.error(row, "layer", f"unknown layer {layer!r} (known: {LAYER})")
     _check_labels(table, fit)
-    keys = zip(table.numbers("pc"), *map(table.words, _SKEW_KEY), strict=True)
+    keys = zip(table.numbers("pc"), *map(table.texts, _SKEW_KEY), strict=True)
     alphas = table.numbers("alpha", low=-inf)
     return SkewTable(fit.axes, dict(zip(keys, alphas, strict=True)), fit.default)
 
 
 def _check_labels(table: CsvTable, fit: SkewFit) -> None:
-    """A label that meta.yaml does not know would never be found."""
+    """Raise InputError if a bin has a label that meta.yaml does not know."""
     for column, bins in zip(_SKEW_KEY, fit.axes, strict=True):
-        for row, label in enumerate(table.words(column)):
+        for row, label in enumerate(table.texts(column)):
             if label not in bins.labels:
                 known = ", ".join(bins.labels)
                 reason = f"{label!r} is not a bin of {NAME} (they are: {known})"
                 raise table.error(row, column, reason)
 
 
-def _measured(once: Curve, logits: Curve, attention: FusedAttention) -> Measured:
+def _measured(once: Curve, logits: Curve, attention: FusedAttention) -> MeasuredSpans:
     prefill, decode, mixed = attention.prefill, attention.decode, attention.mixed
     low, high = decode.contexts
-    return Measured(
+    return MeasuredSpans(
         tokens=(once.knots[0], once.knots[-1]),
         chunk=(prefill.chunks[0], prefill.chunks[-1]),
         cached=(0, prefill.max_cached),
         decode_rows=(decode.rows[0], decode.rows[-1]),
         mixed_rows=(1, mixed.max_rows),
-        # The table's contexts leave the new token out.
+        # The table does not count the new token in a context.
         context=(low + 1, high + 1),
         rows=(logits.knots[0], logits.knots[-1]),
     )

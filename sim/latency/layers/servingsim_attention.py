@@ -1,14 +1,14 @@
-"""Attention of LLMServingSim's tables: prefill and decode rows of a step in one call."""
+"""Attention of LLMServingSim's tables, where one call serves prefill and decode rows."""
 
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from sim.core.errors import InputError
+from sim.latency.curves import Curve
 from sim.latency.features import StepFeatures
 from sim.latency.layers.attention import DecodeAttention, MixedAttention, Plane, PrefillAttention
 from sim.latency.layers.chunks import chunks_of
 from sim.latency.layers.csv_table import CsvTable, medians
-from sim.latency.layers.curve import Curve
 from sim.latency.layers.skew import Alphas, SkewTable
 
 LAYER = "attention"
@@ -17,11 +17,11 @@ LAYER = "attention"
 class FusedAttention:
     """One layer's attention, in microseconds.
 
-    Tables come in two forms. In the older one a call has one prefill chunk after so many cached
-    tokens: of a step with several the longest goes with the decode rows, and each of the others
-    adds what it takes by itself above the shortest call of the table, as it is launched with it.
-    In the newer one a call has the step's prefill tokens, over the mean of the keys that they
-    attend to, whatever the number of chunks.
+    There are two forms of tables. In the older one a call has one prefill chunk and its cached
+    tokens. If a step has several chunks, the longest one goes with the decode rows. Each other
+    chunk adds its time alone less that of the table's shortest call, as it is not launched by
+    itself. In the newer form a call has all prefill tokens of a step, over the mean number of keys
+    that they attend to, whatever the number of chunks.
     """
 
     def __init__(self, times: "AttentionGrid", skew: SkewTable | None) -> None:
@@ -66,13 +66,13 @@ class FusedAttention:
 
 
 class AttentionGrid(NamedTuple):
-    """Times of an attention.csv, sorted by what a call holds.
+    """The times of an attention.csv, by what a call holds.
 
     Attributes:
         prefill: by chunk, then by cached tokens (or keys).
         decode: by rows, then by context.
         mixed: by chunk, rows, cached tokens (or keys), context.
-        by_key: the prefill's second axis is the mean of the keys attended to.
+        by_key: the second axis of prefill is the mean number of keys, not the cached tokens.
     """
 
     prefill: Plane
@@ -82,13 +82,13 @@ class AttentionGrid(NamedTuple):
 
 
 def attention_grid(table: CsvTable) -> AttentionGrid:
-    """Sort the rows of an attention.csv.
+    """Sort the rows of an attention.csv by what their calls hold.
 
-    Rows of decode calls with several new tokens, of speculative decoding, are left out.
+    Decode calls with several new tokens a row (speculative decoding) are left out.
 
     Raises:
-        InputError: a column is missing or spoilt, a kernel is not plain attention, a row is of no
-            call, or there is none of prefill or of decode alone.
+        InputError: a column is missing or spoilt, a kernel is not plain attention, a row has no
+            tokens, or there is no row of prefill alone or of decode alone.
     """
     by_key = "prefill_key" in table
     prefill: dict[float, dict[float, float]] = {}
@@ -112,7 +112,7 @@ def _calls(
     table: CsvTable, *, by_key: bool
 ) -> Iterator[tuple[tuple[float, float, float, float], float]]:
     if "layer" in table:
-        for row, layer in enumerate(table.words("layer")):
+        for row, layer in enumerate(table.texts("layer")):
             if layer != LAYER:
                 raise table.error(row, "layer", f"unknown layer {layer!r} (known: {LAYER})")
     names = "prefill_chunk", "prefill_key" if by_key else "kv_prefill", "n_decode", "kv_decode"

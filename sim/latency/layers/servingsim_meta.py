@@ -10,7 +10,7 @@ from sim.core.errors import InputError
 from sim.latency.layers.skew import Bins, SkewAxes
 
 NAME = "meta.yaml"
-# Our axes by the names of theirs.
+# Our names of the axes, by the file's names.
 _AXES = {"rows": "n", "rate": "skew_rate", "longest": "kv_big", "cached": "kp"}
 
 
@@ -20,7 +20,7 @@ class SkewFit:
 
     Attributes:
         axes: its bins.
-        default: the alpha of a bin without one.
+        default: the alpha of bins that have none of their own.
     """
 
     axes: SkewAxes
@@ -29,12 +29,12 @@ class SkewFit:
 
 @dataclass(frozen=True, slots=True)
 class Meta:
-    """What a profile says of itself.
+    """What a profile's meta.yaml says.
 
     Attributes:
         model: the model's name on Hugging Face.
         source: device, model and engine in one line.
-        skew: the correction for unequal contexts; none: not measured.
+        skew: the correction for unequal contexts; None: not measured.
     """
 
     model: str
@@ -46,7 +46,7 @@ def read_meta(path: Path, tp: int) -> Meta:
     """Read a meta.yaml, for one degree of tensor parallelism.
 
     Raises:
-        InputError: unreadable, not YAML, or something needed is missing or of another type.
+        InputError: the file cannot be read, is not YAML, or a key is missing or of another type.
     """
     data = _Section(_load(path), str(path))
     model, hardware = data.text("model"), data.text("hardware")
@@ -60,7 +60,7 @@ def read_meta(path: Path, tp: int) -> Meta:
 
 
 class _Section:
-    """A mapping of the file, which names its place when something in it is wrong."""
+    """A mapping of the file; its errors name the file and the key."""
 
     def __init__(self, data: object, where: str) -> None:
         if not isinstance(data, Mapping):
@@ -75,7 +75,7 @@ class _Section:
         return _Section(self._data.get(key), f"{self._where}: {key}")
 
     def numbered(self, number: int) -> "_Section":
-        """A section whose key is a number, quoted or not."""
+        """The section under a key that is a number, quoted or not."""
         data = self._data.get(number, self._data.get(str(number)))
         return _Section(data, f"{self._where}: {number}")
 
@@ -97,7 +97,7 @@ class _Section:
 
 def _skew_fit(skew: _Section, tp: int) -> SkewFit:
     fit = skew.section("per_tp").numbered(tp)
-    # Where the degrees differ in their bins, each has its own.
+    # A degree of tensor parallelism may have bins of its own.
     holder = fit if fit.get("bucket_axes") is not None else skew
     bins = holder.section("bucket_axes")
     axes = {ours: _bins(bins, theirs) for ours, theirs in _AXES.items()}

@@ -1,8 +1,8 @@
-"""A mixture of experts of LLMServingSim's tables, over the tokens of a step."""
+"""Mixtures of experts in LLMServingSim's tables."""
 
 from sim.core.errors import InputError
+from sim.latency.curves import Curve, bracket
 from sim.latency.layers.csv_table import CsvTable, medians
-from sim.latency.layers.curve import Curve, place
 
 _MANY_TOKENS = 4096
 
@@ -10,14 +10,14 @@ _MANY_TOKENS = 4096
 def experts_curve(table: CsvTable) -> Curve:
     """Microseconds of one layer's experts, over new tokens, on one device.
 
-    The table has times by tokens and by experts that any of them goes to. How many that are is
-    expected of tokens that choose evenly and apart: E x (1 - (1 - k / E)^tokens). The number of
-    experts E is the most that the table has, a token's own k the least.
+    The table has times by tokens and by the number of experts that are used by any token. If tokens
+    choose their k of E experts evenly and independently, the expected number is E x (1 - (1 - k /
+    E)^tokens). E is the largest number of experts in the table, k the smallest.
 
-    Rows of several devices that share the experts (`ep` above 1) are left out.
+    Rows with experts spread over several devices (`ep` above 1) are left out.
 
     Raises:
-        InputError: a column is missing or spoilt, or no row is of one device.
+        InputError: a column is missing or spoilt, or there is no row with `ep` 1.
     """
     tokens, activated = table.numbers("tokens", low=1), table.numbers("activated_experts", low=1)
     times = table.numbers("time_us")
@@ -37,12 +37,12 @@ def _over_tokens(grid: dict[float, Curve]) -> Curve:
     knots = sorted(grid)
     most = max(curve.knots[-1] for curve in grid.values())
     own = min(curve.knots[0] for curve in grid.values())
-    # Between the table's knots the number of experts bends, until all are in use.
+    # The number of experts in use is no straight line between the table's knots.
     sizes = sorted({*knots, *range(int(knots[0]), min(int(knots[-1]), _MANY_TOKENS))})
     values = []
     for num_tokens in sizes:
         activated = most * (1 - (1 - own / most) ** num_tokens)
-        low, high, share = place(knots, num_tokens)
+        low, high, share = bracket(knots, num_tokens)
         us = grid[knots[low]].at(activated)
         values.append(us + share * (grid[knots[high]].at(activated) - us))
     return Curve(sizes, values)

@@ -1,6 +1,7 @@
-"""What decode rows of unequal context take longer than as many rows of their mean context.
+"""How much longer decode rows take if their contexts are unequal.
 
-t = t(mean) + alpha x (t(longest) - t(mean)), with an alpha that was fitted for every kind of batch.
+t = t(mean) + alpha x (t(longest) - t(mean)): the time at the mean context, moved by a share alpha
+towards the time at the longest context. Alphas were fitted for each kind of batch.
 """
 
 from bisect import bisect_left
@@ -10,15 +11,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sim.latency.layers.curve import Float64
+from sim.latency.curves import Float64
 
 
 class Bins(NamedTuple):
-    """One axis of the table. A bin holds the values above the edge before it, up to its own.
+    """One axis of the table. A bin holds the values above the edge before it, up to its own edge.
 
     Attributes:
-        edges: where each bin ends; what lies beyond the last one is in the last bin.
-        labels: how the table calls each bin.
+        edges: where each bin ends; larger values than the last edge are in the last bin.
+        labels: the table's name of each bin.
     """
 
     edges: tuple[float, ...]
@@ -29,7 +30,7 @@ class Bins(NamedTuple):
 
 
 class SkewAxes(NamedTuple):
-    """The axes that alphas are binned on, besides the prefill chunk."""
+    """The axes of the alphas, besides the prefill chunk."""
 
     rows: Bins
     rate: Bins
@@ -38,14 +39,15 @@ class SkewAxes(NamedTuple):
 
 
 class Alphas:
-    """The alphas of one number of rows and one prefill: by skew rate and longest context.
+    """Alphas for one number of rows beside one prefill, by skew rate and longest context.
 
-    The rate is how far the mean lies from the shortest context towards the longest. A shortest one
-    that is not known counts as 0: the rate is mean / longest then, the greatest it can be.
+    The skew rate says how far the mean lies from the shortest context towards the longest one, from
+    0 to 1. If the shortest context is not known, it counts as 0: then the rate is the greatest
+    possible one, mean / longest.
     """
 
     def __init__(self, axes: SkewAxes, table: Sequence[Sequence[float]]) -> None:
-        """Take alphas by bin of the rate, then by bin of the longest context."""
+        """Take alphas by bin of the rate, and in each by bin of the longest context."""
         self._rate_edges = axes.rate.edges[:-1]
         self._longest_edges = axes.longest.edges[:-1]
         self._table = [list(row) for row in table]
@@ -78,8 +80,8 @@ class Alphas:
 class SkewTable:
     """Fitted alphas by prefill chunk, decode rows, skew rate, longest context and cached tokens.
 
-    A chunk that was not measured takes the alphas of the nearest one that was, the shorter of two.
-    A bin without an alpha takes the default.
+    A chunk that was not measured takes the alphas of the nearest measured chunk, of two equally
+    near ones the shorter. A bin without an alpha takes the default.
     """
 
     def __init__(
@@ -88,7 +90,7 @@ class SkewTable:
         alphas: Mapping[tuple[float, str, str, str, str], float],
         default: float,
     ) -> None:
-        """Take alphas by chunk and by the labels of rows, rate, longest and cached."""
+        """Take alphas by chunk and the labels of the bins of rows, rate, longest and cached."""
         self._axes = axes
         self._alphas = dict(alphas)
         self._default = default
@@ -97,7 +99,7 @@ class SkewTable:
         self._kept: dict[tuple[float, str, str], Alphas] = {}
 
     def alphas(self, rows: int, chunk: float = 0.0, cached: float = 0.0) -> Alphas:
-        """Those of a step: its decode rows beside one prefill chunk, or none."""
+        """The alphas of a step: of its decode rows, beside a prefill chunk or alone (chunk 0)."""
         axes = self._axes
         nearest = self._chunks[bisect_left(self._halfway, chunk)]
         of_rows, of_cached = axes.rows.label(rows), axes.cached.label(cached)

@@ -1,8 +1,9 @@
 """Splitwise's perf_model.csv: measured prompt and token times of whole models, in milliseconds.
 
-Three sweeps cross in one base point: single prompts of several lengths, several prompts of the base
-length at once, and several numbers of generated tokens. The third is left out: where many tokens
-were asked for generation ended early, so that the context its token times stand for is not known.
+The table has three sweeps around one base point: the length of a single prompt, the number of
+prompts of the base length, and the number of generated tokens. The third sweep is not used: where
+many tokens were asked for, generation ended early, so the contexts of its token times are not
+known.
 """
 
 from collections import Counter
@@ -12,29 +13,29 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sim.core.errors import InputError
+from sim.core.messages import unknown_name
 from sim.core.units import NS_PER_MS
+from sim.latency.curves import Curve
 from sim.latency.features import StepFeatures
 from sim.latency.layers.csv_table import CsvTable, medians
-from sim.latency.layers.curve import Curve
-from sim.latency.layers.decode_line import DecodeLine
-from sim.latency.layers.limits import Limits, Measured
-from sim.latency.names import unknown_name
+from sim.latency.layers.decode_times import LayersDecodeTimes
+from sim.latency.layers.limits import Limits, MeasuredSpans
 
 NAME = "perf_model.csv"
 
 
 @dataclass(frozen=True, slots=True)
 class Sweeps:
-    """Times of one model on one kind of device, by the two sweeps that are used.
+    """Times of one model on one kind of device, from the two sweeps that are used.
 
     Attributes:
-        source: which, in one line.
+        source: one line that says which model and device.
         base_prompt: prompt tokens of the base point.
-        base_context: mean context while its tokens were generated.
-        prompts_ms: prompt time of one prompt, over its tokens.
-        batches_ms: prompt time of several prompts of the base length, over the tokens of all.
-        token_ms: time of one token for so many rows of the base context.
-        context_ms: the same for one row, over its context.
+        base_context: mean context while the tokens of the base point were generated.
+        prompts_ms: time of one prompt, over its tokens.
+        batches_ms: time of several prompts of the base length, over their tokens together.
+        token_ms: time of a decode step at the base context, over the number of rows.
+        context_ms: time of a decode step of one row, over its context.
     """
 
     source: str
@@ -47,13 +48,13 @@ class Sweeps:
 
 
 class WholeModel:
-    """Steps of a whole model: prompts, tokens, or both one after the other.
+    """Step times of a whole model: of prompts, of decode rows, or their sum for both.
 
-    A step of prompts of the base length takes what so many of them do, one of a single prompt what
-    that does; mean lengths between lie between, by how far the mean has come from the base to the
-    step's total. Decode rows take what as many do at the base context; of further context the first
-    row takes what one row does, and each other one goes by the line from that sweep's base point to
-    its end.
+    Prompts: both sweeps say something about a step of n tokens, as several prompts of the base
+    length or as a single prompt. The step lies between both, by how far its mean length has come
+    from the base length towards n. Decode rows: at the base context the sweep over rows gives the
+    time. Further context adds for the first row what it adds in the sweep of one row, and for each
+    other row what the line from that sweep's base point to its end adds.
     """
 
     def __init__(self, sweeps: Sweeps) -> None:
@@ -70,7 +71,7 @@ class WholeModel:
         sweeps = self._sweeps
         prompts, rows = sweeps.prompts_ms.knots, sweeps.token_ms.knots
         contexts = sweeps.context_ms.knots
-        return Measured(
+        return MeasuredSpans(
             tokens=(1, max(prompts[-1], sweeps.batches_ms.knots[-1])),
             chunk=(prompts[0], prompts[-1]),
             cached=(0, 0),
@@ -79,8 +80,8 @@ class WholeModel:
             context=(contexts[0], contexts[-1]),
         ).limits()
 
-    def decode_line(self, rows: int) -> DecodeLine:
-        return DecodeLine(rows, 0.0, self._over_context(rows), scale_ns=NS_PER_MS)
+    def decode_line(self, rows: int) -> LayersDecodeTimes:
+        return LayersDecodeTimes(rows, 0.0, self._over_context(rows), scale_ns=NS_PER_MS)
 
     def prefill_ns(self, step: StepFeatures) -> float:
         time_ms = self._prompts_ms(step.num_prefill_tokens, step.num_prefill_rows)
@@ -100,7 +101,7 @@ class WholeModel:
         return batch_ms + share * (single_ms - batch_ms)
 
     def _over_context(self, rows: int) -> Curve:
-        """Of so many rows, over the tokens before the new one."""
+        """The time of this number of decode rows, over the tokens before the new one."""
         curve = self._lines.get(rows)
         if curve is None:
             sweeps = self._sweeps
@@ -122,33 +123,33 @@ def read_splitwise(path: Path, tp: int, model: str | None, hardware: str | None)
     Args:
         path: the table, plain or gzipped.
         tp: number of devices.
-        model: its name in the table; none where the table has one alone.
-        hardware: likewise.
+        model: its name in the table; None if the table has only one.
+        hardware: its name in the table; None if the model was measured on one only.
 
     Raises:
-        InputError: unreadable or spoilt, or it has no such model, hardware or degree, or not the
-            sweeps that are needed.
+        InputError: the table cannot be read or is spoilt, or lacks the model, hardware, degree of
+            tensor parallelism, or the base point.
     """
     table = CsvTable(path)
     model = _chosen(table, "model", model, range(table.num_rows))
-    rows = [row for row, name in enumerate(table.words("model")) if name == model]
+    rows = [row for row, name in enumerate(table.texts("model")) if name == model]
     hardware = _chosen(table, "hardware", hardware, rows)
-    rows = [row for row in rows if table.words("hardware")[row] == hardware]
+    rows = [row for row in rows if table.texts("hardware")[row] == hardware]
     rows = _of_degree(table, rows, tp)
     where = f"{path}: {model} on {hardware}, tensor parallel {tp}"
     return _sweeps(_points(table, rows), where, f"Splitwise table, {where.partition(': ')[2]}")
 
 
 def _chosen(table: CsvTable, column: str, name: str | None, rows: Iterable[int]) -> str:
-    words = table.words(column)
-    known = sorted({words[row] for row in rows})
-    key = f"latency.table_{column}"
+    texts = table.texts(column)
+    known = sorted({texts[row] for row in rows})
+    key = ("latency", f"table_{column}")
     if name is None:
         if len(known) > 1:
-            raise InputError(f"{key}: is required: {table.path} has {', '.join(known)}")
+            raise InputError(f"is required: {table.path} has {', '.join(known)}", key=key)
         return known[0]
     if name not in known:
-        raise InputError(f"{key}: {unknown_name(column, name, known)}")
+        raise InputError(unknown_name(column, name, known), key=key)
     return name
 
 
@@ -157,25 +158,26 @@ def _of_degree(table: CsvTable, rows: Sequence[int], tp: int) -> list[int]:
     found = [row for row in rows if degrees[row] == tp]
     if not found:
         known = ", ".join(f"{degree:g}" for degree in sorted({degrees[row] for row in rows}))
-        raise InputError(f"latency.tp: must be one of {known}, as {table.path} has it, got {tp}")
+        reason = f"must be one of {known}, as {table.path} has it, got {tp}"
+        raise InputError(reason, key=("latency", "tp"))
     return found
 
 
-class _Point(NamedTuple):
-    """What a measurement was of."""
+class _MeasuredSize(NamedTuple):
+    """The sizes of one measurement."""
 
     prompt: float
     batch: float
     tokens: float
 
 
-# Prompt time and token time.
-_Times = Mapping[_Point, tuple[float, float]]
+# Prompt time and token time by size.
+_Times = Mapping[_MeasuredSize, tuple[float, float]]
 
 
 def _points(table: CsvTable, rows: Sequence[int]) -> _Times:
     sizes = [table.numbers(column, low=1) for column in ("prompt_size", "batch_size", "token_size")]
-    points = [_Point(*(column[row] for column in sizes)) for row in rows]
+    points = [_MeasuredSize(*(column[row] for column in sizes)) for row in rows]
     prompt_ms, token_ms = (
         medians(zip(points, [times[row] for row in rows], strict=True))
         for times in map(table.numbers, ("prompt_time", "token_time"))
@@ -202,5 +204,5 @@ def _sweeps(times: _Times, where: str, source: str) -> Sweeps:
 
 
 def _usual(sizes: Iterable[float]) -> float:
-    """What a size is in most points: in the base point and where another one varies."""
+    """The most frequent value of a size: that of the base point, as other sweeps keep it."""
     return Counter(sizes).most_common(1)[0][0]

@@ -1,27 +1,27 @@
 """Vidur's operator profiles: a folder with mlp.csv and attention.csv, milliseconds of one layer.
 
-A row has `time_stats.<operator>.median` beside other statistics. mlp.csv is by new tokens;
-attention.csv by one prefill chunk, or by a number of decode rows of one context.
+A row has a column `time_stats.<operator>.median`. A row of mlp.csv is of a number of new tokens. A
+row of attention.csv is of one prefill chunk, or of decode rows that have equal contexts.
 """
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from sim.core.errors import InputError
+from sim.core.messages import unknown_name
 from sim.core.units import NS_PER_MS
+from sim.latency.curves import Curve
 from sim.latency.features import StepFeatures
 from sim.latency.layers.attention import DecodeAttention, PrefillAttention
 from sim.latency.layers.chunks import chunks_of
 from sim.latency.layers.composition import LayerTimes
 from sim.latency.layers.csv_table import CsvTable, find_table, medians, need_table
-from sim.latency.layers.curve import Curve
-from sim.latency.layers.limits import Measured
-from sim.latency.names import unknown_name
+from sim.latency.layers.limits import MeasuredSpans
 
 _PREFIX, _SUFFIX = "time_stats.", ".median"
 _DEVICES = "num_tensor_parallel_workers"
 _EMBEDDING = "emb"
-# How often a layer runs each operator: the residual is added after attention and after the MLP.
+# How often a layer runs each operator. The residual is added after attention and after the MLP.
 _BLOCK = {
     "input_layernorm": 1,
     "attn_pre_proj": 1,
@@ -45,8 +45,8 @@ def read_vidur(folder: Path, tp: int) -> LayerTimes:
     """Read a profile for one degree of tensor parallelism.
 
     Raises:
-        InputError: a file is missing or spoilt, knows nothing of this degree, or has an operator
-            whose place in a step is unknown.
+        InputError: a file is missing or spoilt, has no rows of this degree, or has an operator of
+            which it is not known how often it runs.
     """
     mlp, attention = need_table(folder, "mlp.csv"), need_table(folder, "attention.csv")
     rows = _rows_of(mlp, tp)
@@ -56,7 +56,7 @@ def read_vidur(folder: Path, tp: int) -> LayerTimes:
     times = SeparateAttention(attention, _rows_of(attention, tp))
     device = folder.resolve().name
     low, high = times.decode.contexts
-    measured = Measured(
+    measured = MeasuredSpans(
         tokens=(once.knots[0], once.knots[-1]),
         chunk=(times.prefill.chunks[0], times.prefill.chunks[-1]),
         cached=(0, times.prefill.max_cached),
@@ -77,9 +77,9 @@ def read_vidur(folder: Path, tp: int) -> LayerTimes:
 
 
 class SeparateAttention:
-    """One layer's attention, in milliseconds: every prefill chunk and the decode rows apart.
+    """One layer's attention in milliseconds: a call a prefill chunk, one for decode rows.
 
-    With each kernel goes what its row of the table has around it: writing keys and values.
+    A call's time contains the writing of keys and values, which is in the same row.
     """
 
     def __init__(self, table: CsvTable, rows: Sequence[int]) -> None:
@@ -97,7 +97,7 @@ class SeparateAttention:
         return self.decode.curve(rows)
 
     def decode_alphas(self, rows: int) -> None:
-        """Not measured: rows of unequal context take what those of their mean do."""
+        """None: the table has rows of equal context only."""
 
     def prefill_time(self, step: StepFeatures) -> float:
         time_ms = 0.0
@@ -111,7 +111,7 @@ class SeparateAttention:
 
 
 def _operators(table: CsvTable, known: Sequence[str]) -> list[str]:
-    """The operators that a table has medians of, in the order of `known`, all of them known."""
+    """The operators that a table has medians of, in the order of `known`; InputError for others."""
     found = [
         column[len(_PREFIX) : -len(_SUFFIX)]
         for column in table.columns
@@ -124,7 +124,7 @@ def _operators(table: CsvTable, known: Sequence[str]) -> list[str]:
 
 
 def _rows_of(table: CsvTable, tp: int) -> list[int]:
-    """The rows that were measured with so many devices."""
+    """The rows that were measured on this number of devices."""
     devices = table.numbers(_DEVICES, low=1)
     rows = [row for row, num_devices in enumerate(devices) if num_devices == tp]
     if not rows:
@@ -134,9 +134,9 @@ def _rows_of(table: CsvTable, tp: int) -> list[int]:
 
 
 def _by_kind(table: CsvTable, rows: Sequence[int]) -> tuple[list[int], list[int]]:
-    """The rows of prefill chunks, and those of decode rows."""
+    """The table's rows of prefill chunks, and those of decode rows."""
     by_kind: dict[str, list[int]] = {"True": [], "False": []}
-    kinds, batches = table.words("is_prefill"), table.numbers("batch_size", low=1)
+    kinds, batches = table.texts("is_prefill"), table.numbers("batch_size", low=1)
     for row in rows:
         if kinds[row] not in by_kind:
             raise table.error(row, "is_prefill", f"must be True or False, got {kinds[row]!r}")
@@ -153,7 +153,7 @@ def _by_kind(table: CsvTable, rows: Sequence[int]) -> tuple[list[int], list[int]
 def _plane(
     table: CsvTable, rows: Sequence[int], axes: tuple[str, str], operators: Sequence[str]
 ) -> dict[float, dict[float, float]]:
-    """Times of all the operators together, by two axes."""
+    """The sum of the operators' times, by two axes."""
     first, second = map(table.numbers, axes)
     columns = [table.numbers(_column(name)) for name in operators]
     points = (((first[row], second[row]), sum([times[row] for times in columns])) for row in rows)

@@ -29,7 +29,7 @@ from sim.sglang.results.shown_objects import NotShownError, Shown, read_shown
 from sim.workload.results.known_texts import with_known_texts
 from sim.workload.results.model import ImportedRequest, ImportedRun, ServerFacts
 from sim.workload.traces.fields import shown
-from sim.workload.traces.lines import Line, parse_object, read_lines
+from sim.workload.traces.lines import TextLine, parse_object, read_lines
 
 RECEIVED, FINISHED = "request.received", "request.finished"
 _TEXT_EVENTS = {"Receive: obj=": RECEIVED, "Finish: obj=": FINISHED}
@@ -43,7 +43,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 class _Event(NamedTuple):
     """One line. `at_ns` is by the log's own clock, in whole seconds if `coarse`."""
 
-    line: Line
+    line: TextLine
     kind: str
     rid: object
     obj: Mapping[str, object]
@@ -173,7 +173,7 @@ def _events(path: Path) -> Iterator[_Event]:
             yield event
 
 
-def _json_event(line: Line) -> _Event | None:
+def _json_event(line: TextLine) -> _Event | None:
     start = line.text.index("{")
     row = parse_object(line._replace(text=line.text[start:]))
     kind = row.get("event")
@@ -189,7 +189,7 @@ def _json_event(line: Line) -> _Event | None:
     return _Event(line, str(kind), row.get("rid"), obj, out, at_ns, coarse=False)
 
 
-def _text_event(line: Line) -> _Event | None:
+def _text_event(line: TextLine) -> _Event | None:
     mark = next((mark for mark in _TEXT_EVENTS if mark in line.text), None)
     if mark is None:
         return None
@@ -219,7 +219,7 @@ def _out(text: str, at: int) -> Mapping[str, object]:
     return {}
 
 
-def _stamp_ns(line: Line, key: str, value: object) -> int:
+def _stamp_ns(line: TextLine, key: str, value: object) -> int:
     """Of a time without a zone: as if it were UTC."""
     try:
         moment = datetime.fromisoformat(str(value)).replace(tzinfo=UTC)

@@ -14,8 +14,7 @@ from sim.sglang.cache.manager import KVCacheManager
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.policies.policy import SchedulePolicy
 from sim.sglang.request import SglangDecision, SglangLaunch, SglangRequest
-from sim.sglang.scheduler.batching import build_batching
-from sim.sglang.scheduler.decode_turns import DecodeTurns
+from sim.sglang.scheduler.batching import DecodeTurns, build_batching
 from sim.sglang.scheduler.holdings import SglangHoldings
 from sim.sglang.scheduler.packing import build_admission
 from sim.sglang.scheduler.preemption import preempt_for
@@ -66,7 +65,7 @@ class SglangScheduler(SglangHoldings):
 
     @property
     def num_waiting(self) -> int:
-        return len(self.waiting)
+        return len(self.waiting.requests)
 
     def waiting_requests(self) -> Iterable[SglangRequest]:
         return self.waiting.requests
@@ -100,7 +99,7 @@ class SglangScheduler(SglangHoldings):
         """With `decode_first`, running requests decode once after each prefill step."""
         last = self._last
         just_prefilled = last is not None and last.mode is ForwardMode.EXTEND
-        return self._config.decode_first and just_prefilled and len(self.running) > 0
+        return self._config.decode_first and just_prefilled and bool(self.running.requests)
 
     def _checkpoint_chunk(self) -> None:
         """The chunk computed last becomes the prefix of the next one (rule 14)."""
@@ -126,9 +125,9 @@ class SglangScheduler(SglangHoldings):
             self.is_full = False
             self.founding_tokens = last.num_new_tokens
             return
-        if rows and not len(running):
+        if rows and not running.requests:
             self.founding_tokens = last.num_new_tokens
-        if len(rows) < len(last.prefill) or not len(running):
+        if len(rows) < len(last.prefill) or not running.requests:
             self.is_full = False
         running.append(rows)
 
@@ -149,11 +148,11 @@ class SglangScheduler(SglangHoldings):
         if self.chunked is None and not self._may_join(now_ns, in_flight):
             self.waiting.see_aged(now_ns)
             return False
-        if self.preempts or not len(running) or has_newly_aged:
+        if self.preempts or not running.requests or has_newly_aged:
             self.is_full = False
         if self.chunked is not None:
             return True
-        if self.is_full or not len(self.waiting):
+        if self.is_full or not self.waiting.requests:
             return False
         if self._num_free_slots(0) <= 0 and not self.preempts:
             self.is_full = True
@@ -163,9 +162,9 @@ class SglangScheduler(SglangHoldings):
 
     def _may_join(self, now_ns: int, in_flight: SglangLaunch | None) -> bool:
         """Whether the batching lets waiting requests in, if there are any."""
-        if not len(self.waiting):
+        if not self.waiting.requests:
             return True
-        is_idle = in_flight is None and not len(self.running)
+        is_idle = in_flight is None and not self.running.requests
         return self.batching.may_join(self.waiting.requests, now_ns, is_idle=is_idle)
 
     def _prefill(self, now_ns: int, in_flight: SglangLaunch | None) -> SglangLaunch | None:
@@ -231,14 +230,15 @@ class SglangScheduler(SglangHoldings):
             verdict = adder.add(request, has_chunked=self.chunked is not None)
             if verdict is not Verdict.CONTINUE:
                 if verdict is Verdict.NO_TOKEN:
-                    self.is_full = bool(adder.admitted) or len(running) > 0
+                    self.is_full = bool(adder.admitted) or bool(running.requests)
                 break
         return all_victims
 
     def _num_free_slots(self, num_held: int) -> int:
         """How many requests one prefill batch may have; `num_held` of them hold slots already."""
         limit = self._config.max_running_requests
-        return min(limit - len(self.running), max(limit - self.num_slots_used + num_held, 0))
+        num_running = len(self.running.requests)
+        return min(limit - num_running, max(limit - self.num_slots_used + num_held, 0))
 
     def _preempt_for(self, request: SglangRequest, adder: PrefillAdder) -> list[SglangRequest]:
         victims = preempt_for(
@@ -268,7 +268,7 @@ class SglangScheduler(SglangHoldings):
         chunked = () if self.chunked is None else (self.chunked,)
         launch = Launch(ForwardMode.EXTEND, admitted, [], chunked)
         launch.num_new_tokens = sum(request.extend_len for request in admitted)
-        if self._config.mixing and len(self.running):
+        if self._config.mixing and self.running.requests:
             self._mix_in_decode(launch, in_flight)
         self.waiting.processed_tokens += launch.num_new_tokens
         return launch
@@ -278,7 +278,7 @@ class SglangScheduler(SglangHoldings):
         running = self.running
         if leave_out_finishing(in_flight, self.running):
             self.is_full = False
-        if not len(running) or not self._kv.can_decode(running.num_new_pages):
+        if not running.requests or not self._kv.can_decode(running.num_new_pages):
             return
         self._begin_decode()
         launch.mode = ForwardMode.MIXED
@@ -291,11 +291,11 @@ class SglangScheduler(SglangHoldings):
 
     def _decode(self, in_flight: SglangLaunch | None) -> SglangLaunch | None:
         running = self.running
-        if not len(running):
+        if not running.requests:
             return None
-        num_before = len(running)
+        num_before = len(running.requests)
         finishing = leave_out_finishing(in_flight, self.running)
-        if not len(running):
+        if not running.requests:
             self.is_full = False
             return None
         self.turns.rest()
@@ -311,7 +311,7 @@ class SglangScheduler(SglangHoldings):
             self.turns.rest()
         if self.num_running < num_before:
             self.is_full = False
-        if not len(running):
+        if not running.requests:
             return None
         self._begin_decode()
         self.waiting.processed_tokens += self.founding_tokens
@@ -322,7 +322,7 @@ class SglangScheduler(SglangHoldings):
 
     def _begin_decode(self) -> None:
         running = self.running
-        self._kv.decode(len(running), running.num_new_pages)
+        self._kv.decode(len(running.requests), running.num_new_pages)
         running.begin_steps()
 
     def _retract(self) -> None:
@@ -341,9 +341,9 @@ class SglangScheduler(SglangHoldings):
     # ---- what is going on ----------------------------------------------------------------------
 
     def idle(self, now_ns: int, decision: SglangDecision) -> int | None:
-        if self.chunked is not None or len(self.running):
+        if self.chunked is not None or self.running.requests:
             return None
-        if not len(self.waiting):
+        if not self.waiting.requests:
             self.ratio.reset()
             return None
         starts_ns = self.batching.starts_ns(self.waiting.requests)
@@ -371,7 +371,7 @@ class SglangScheduler(SglangHoldings):
             return False
         # A pass over the queue may admit, and even if not it orders the queue and marks prefixes.
         passes = self.batching.num_open and (self.preempts or not self.is_full)
-        return not (len(self.waiting) and passes)
+        return not (self.waiting.requests and passes)
 
     def decode_again(self, num_steps: int) -> list[float]:
         self.waiting.processed_tokens += num_steps * self.founding_tokens
@@ -379,7 +379,7 @@ class SglangScheduler(SglangHoldings):
 
     @property
     def num_running(self) -> int:
-        return len(self.running) + len(self.turns.resting)
+        return len(self.running.requests) + len(self.turns.resting)
 
     def num_running_shown(self, *, is_mixed: bool) -> int:
         """0 after a mixed launch, as in SGLang."""

@@ -8,7 +8,7 @@ from sim.core.errors import InputError
 from sim.latency.loading import LoadTimes
 from sim.latency.shapes import ModelShape
 from sim.sglang.cache.host_settings import HostCacheSettings
-from sim.strict_model import StrictModel
+from sim.strict_model import KeysError, StrictModel
 
 # SGLang 0.5.23: `--hicache-ratio`, and uses until a node is copied.
 DEFAULT_RATIO = 2.0
@@ -33,12 +33,18 @@ class HostCacheSection(StrictModel):
     @model_validator(mode="after")
     def _check_choices(self) -> Self:
         if self.capacity_tokens is not None and self.ratio is not None:
-            raise ValueError("ratio gives capacity_tokens: give one of them, not both")
+            raise KeysError(
+                "ratio gives capacity_tokens: give one of them, not both",
+                "ratio",
+                "capacity_tokens",
+            )
         if self.load_bandwidth_gb_s is None and self.load_tokens_per_s is None:
             raise ValueError("needs load_bandwidth_gb_s or load_tokens_per_s")
         if self.load_bandwidth_gb_s is not None and self.load_tokens_per_s is not None:
-            raise ValueError(
-                "load_bandwidth_gb_s gives load_tokens_per_s: give one of them, not both"
+            raise KeysError(
+                "load_bandwidth_gb_s gives load_tokens_per_s: give one of them, not both",
+                "load_bandwidth_gb_s",
+                "load_tokens_per_s",
             )
         return self
 
@@ -55,8 +61,8 @@ class HostCacheSection(StrictModel):
         if capacity < page_size:
             key = "ratio" if self.capacity_tokens is None else "capacity_tokens"
             raise InputError(
-                f"scheduler.host_cache.{key}: makes room for {capacity} tokens,"
-                f" less than page_size {page_size}"
+                f"makes room for {capacity} tokens, less than page_size {page_size}",
+                key=("scheduler", "host_cache", key),
             )
         return HostCacheSettings(
             capacity_tokens=capacity // page_size * page_size,
@@ -75,6 +81,7 @@ class HostCacheSection(StrictModel):
         if self.load_tokens_per_s is not None:
             return LoadTimes(_NS_PER_S / self.load_tokens_per_s, num_parts)
         if model is None or self.load_bandwidth_gb_s is None:
-            raise InputError("scheduler.host_cache.load_bandwidth_gb_s: needs the scenario's model")
+            key = ("scheduler", "host_cache", "load_bandwidth_gb_s")
+            raise InputError("needs the scenario's model", key=key)
         # A GB/s is a byte a nanosecond.
         return LoadTimes(model.kv_bytes_per_token / tp / self.load_bandwidth_gb_s, num_parts)

@@ -6,8 +6,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
+from sim.core.messages import shorten, unknown_value
 from sim.core.units import ms_to_ns
-from sim.core.wording import shorten, unknown_value
 from sim.latency.loading import LoadTimes
 from sim.latency.shapes import ModelShape
 from sim.server_section import Fail, ServerSection, UserCode
@@ -18,6 +18,7 @@ from sim.sglang.section.admission import AdmissionConfig
 from sim.sglang.section.fairness import AgingTokensConfig, FairnessConfig
 from sim.sglang.section.host_cache import HostCacheSection
 from sim.sglang.user_policy import is_user_policy, load_user_policy
+from sim.strict_model import KeysError
 
 _DEFAULT = SchedulerConfig()
 _MAX_WAIT_MS = 10**6
@@ -108,39 +109,61 @@ class SglangSection(ServerSection):
     def _check_pages(self) -> Self:
         chunk, page = self.chunked_prefill_size, self.page_size
         if chunk != -1 and chunk % page:
-            raise ValueError(f"chunked_prefill_size {chunk} is not a multiple of page_size {page}")
+            raise KeysError(
+                f"chunked_prefill_size {chunk} is not a multiple of page_size {page}",
+                "chunked_prefill_size",
+                "page_size",
+            )
         for key in ("context_length", "max_total_tokens"):
             num_tokens = getattr(self, key)
             if num_tokens is not None and num_tokens < page:
-                raise ValueError(f"{key} {num_tokens} is less than page_size {page}")
+                raise KeysError(
+                    f"{key} {num_tokens} is less than page_size {page}", key, "page_size"
+                )
         return self
 
     @model_validator(mode="after")
     def _check_combinations(self) -> Self:
         if self.max_total_tokens is not None and self.mem_fraction_static is not None:
-            raise ValueError(
-                "mem_fraction_static derives max_total_tokens: give one of them, not both"
+            raise KeysError(
+                "mem_fraction_static derives max_total_tokens: give one of them, not both",
+                "mem_fraction_static",
+                "max_total_tokens",
             )
         if self.host_cache is not None and self.disable_radix_cache:
-            raise ValueError(
+            raise KeysError(
                 "host_cache keeps what the radix cache evicts: it does not go with"
-                " disable_radix_cache"
+                " disable_radix_cache",
+                "host_cache",
+                "disable_radix_cache",
             )
         if isinstance(self.fairness, AgingTokensConfig) and self.schedule_policy != "lpm":
-            raise ValueError(
+            raise KeysError(
                 "fairness aging_tokens_per_pass adds to cached tokens: it goes with"
-                f" schedule_policy lpm, not {self.schedule_policy}"
+                f" schedule_policy lpm, not {self.schedule_policy}",
+                "fairness",
+                "schedule_policy",
             )
         if self.decode_max_requests is not None:
             if not self.disable_overlap_schedule:
-                raise ValueError("decode_max_requests needs disable_overlap_schedule: true")
+                raise KeysError(
+                    "decode_max_requests needs disable_overlap_schedule: true",
+                    "decode_max_requests",
+                    "disable_overlap_schedule",
+                )
             if self.enable_mixed_chunk:
-                raise ValueError("decode_max_requests goes without enable_mixed_chunk")
+                raise KeysError(
+                    "decode_max_requests goes without enable_mixed_chunk",
+                    "decode_max_requests",
+                    "enable_mixed_chunk",
+                )
         known = self.schedule_policy in PRIORITY_POLICIES or is_user_policy(self.schedule_policy)
         if self.enable_priority_scheduling and not known:
-            raise ValueError(
+            raise KeysError(
                 f"enable_priority_scheduling goes with schedule_policy"
-                f" {', '.join(PRIORITY_POLICIES)}, not {self.schedule_policy}"
+                f" {', '.join(PRIORITY_POLICIES)}, not {self.schedule_policy}",
+                "enable_priority_scheduling",
+                "schedule_policy",
             )
         return self
 
@@ -185,9 +208,11 @@ class SglangSection(ServerSection):
             self.host_cache is not None and self.host_cache.load_bandwidth_gb_s is not None
         )
         if needs_model and not is_known:
-            raise ValueError(
+            raise KeysError(
                 "scheduler.host_cache.load_bandwidth_gb_s needs the model, which says how many"
-                " bytes a token has: give load_tokens_per_s without one"
+                " bytes a token has: give load_tokens_per_s without one",
+                "scheduler",
+                "model",
             )
 
     def load_times(self, model: ModelShape | None, num_devices: int) -> LoadTimes | None:

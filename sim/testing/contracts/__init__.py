@@ -1,6 +1,6 @@
-"""What every implementation of a seam promises, as suites to subclass.
+"""What every implementation of an interface promises, as test suites to subclass.
 
-A suite's methods take a fixture that its subclass defines: a factory of what is under test.
+A subclass defines the fixture that the suite's tests take, a factory of the object under test:
 
     class TestMyPolicy(SchedulePolicyContract):
         @pytest.fixture

@@ -16,7 +16,7 @@ _OUTPUTS = {"a": 3, "b": 5, "c": 9}
 
 
 def requests_served() -> list[ScriptedRequest]:
-    """The requests the suite runs; one that knows no scripts may end them when it likes."""
+    """The requests that the suite runs. An executor without scripts may end them at any token."""
     return [
         scripted(rid, (seed, _PROMPT_TOKENS), output=output, limit=20)
         for seed, (rid, output) in enumerate(_OUTPUTS.items())
@@ -24,20 +24,20 @@ def requests_served() -> list[ScriptedRequest]:
 
 
 def prefill_batch(*rids: str, samples: bool = True) -> Batch:
-    """A prefill of whole prompts, or of their first tokens."""
+    """A prefill batch of whole prompts, or of their first tokens."""
     extend_len = _PROMPT_TOKENS if samples else _PROMPT_TOKENS - 2
     prefill = tuple(PrefillRow(rid, 0, extend_len, 0, samples) for rid in rids)
     return Batch(ForwardMode.EXTEND, prefill, (), extend_len * len(rids), 0)
 
 
 def decode_batch(*rids: str, num_generated: int) -> Batch:
-    """A decode step of requests that have so many output tokens each."""
+    """A decode batch of requests, each with a number of output tokens."""
     num_tokens = (_PROMPT_TOKENS + num_generated) * len(rids)
     return Batch(ForwardMode.DECODE, (), rids, num_tokens, num_tokens)
 
 
 def run_to_end(executor: Executor, most: int = 20) -> dict[str, int]:
-    """Output tokens of each request when it was said to be finished, `most` if it never was."""
+    """Output tokens of each request when the executor says it finishes; `most` if it never does."""
     finished = dict.fromkeys(executor.execute(prefill_batch(*_OUTPUTS)).finished_rids, 1)
     for num_generated in range(1, most):
         rids = tuple(rid for rid in _OUTPUTS if rid not in finished)
@@ -53,7 +53,7 @@ class ExecutorContract:
     def test_executor_finishes_only_rows_that_run_and_once(
         self, make_executor: MakeExecutor
     ) -> None:
-        """Who is named finished was in the batch; two executors made alike agree."""
+        """Only rows of the batch finish, each once; two equal executors agree."""
         executor = make_executor(requests_served())
         alive = set(_OUTPUTS)
         named = executor.execute(prefill_batch(*_OUTPUTS)).finished_rids
@@ -74,7 +74,7 @@ class ExecutorContract:
         assert executor.execute(prefill_batch("a", samples=False)).finished_rids == ()
 
     def test_executor_several_steps_equal_single_ones(self, make_executor: MakeExecutor) -> None:
-        """`execute(batch, n)` leaves what n calls leave, if nobody finishes before the last."""
+        """`execute(batch, n)` has the effect of n calls, if no request finishes before the last."""
         one, many = make_executor(requests_served()), make_executor(requests_served())
         for executor in (one, many):
             executor.execute(prefill_batch(*_OUTPUTS))
@@ -91,7 +91,7 @@ class ExecutorContract:
             assert same.all()
 
     def test_executor_output_ids_grow_by_appending(self, make_executor: MakeExecutor) -> None:
-        """Fewer tokens are the first of more; int64, one a token."""
+        """The first n ids do not depend on how many follow; int64, one for each token."""
         executor = make_executor(requests_served())
         for rid, num_tokens in run_to_end(executor).items():
             ids = executor.output_ids(rid, num_tokens)

@@ -6,7 +6,7 @@ import numpy as np
 
 from sim.core.batch import ForwardMode
 from sim.latency.features import StepFeatures
-from sim.latency.model import LatencyModel
+from sim.latency.model import LatencyModel, Ranged
 
 
 def _decode_step(
@@ -16,7 +16,7 @@ def _decode_step(
     return StepFeatures(ForwardMode.DECODE, 0, 0, 0, num_rows, *context, 0, longest, shortest)
 
 
-# The longest and the shortest row are known, or one of them, or neither.
+# The contexts of the longest and the shortest row are known, or one of them, or neither.
 _DECODE_STEPS = tuple(
     _decode_step(rows, rows * context)
     for rows in (1, 3, 64, 257)
@@ -35,7 +35,7 @@ _OTHER_STEPS = (
 
 
 class LatencyModelContract:
-    """Fixture `make_model: Callable[[], LatencyModel]`; a recording needs some 40 steps."""
+    """Fixture `make_model: Callable[[], LatencyModel]`; a recording needs 40 steps or more."""
 
     num_steps = 37
 
@@ -50,7 +50,7 @@ class LatencyModelContract:
             model, step = make_model(), first
             for i in range(len(device_ns)):
                 assert model.step_ns(step) == (int(device_ns[i]), int(host_ns[i]))
-                model.consume(1)
+                model.consume(step, 1)
                 step = step.next_decode()
 
     def test_latency_any_step_takes_whole_positive_time(
@@ -64,7 +64,7 @@ class LatencyModelContract:
             assert host_ns >= 0
 
     def test_latency_asking_changes_nothing(self, make_model: Callable[[], LatencyModel]) -> None:
-        """Asked twice, a model answers the same; a run's arrays are the caller's to change."""
+        """Asked twice, a model answers the same, even if the caller changes a run's arrays."""
         model = make_model()
         for step in _DECODE_STEPS + _OTHER_STEPS:
             assert model.step_ns(step) == model.step_ns(step)
@@ -75,3 +75,18 @@ class LatencyModelContract:
                 times[:] = -1
             again = model.decode_run_ns(first, self.num_steps)
             assert [times.tolist() for times in again] == before
+
+    def test_latency_no_answer_depends_on_what_was_asked(
+        self, make_model: Callable[[], LatencyModel]
+    ) -> None:
+        """Steps that ran count, whatever was asked before they were consumed."""
+        asked, silent = make_model(), make_model()
+        for first in _DECODE_STEPS[:3]:
+            for step in _OTHER_STEPS:
+                asked.step_ns(step)
+            asked.decode_run_ns(_DECODE_STEPS[-1], self.num_steps)
+            for model in (asked, silent):
+                model.consume(first, 5)
+            ranges = [m.left_range() if isinstance(m, Ranged) else None for m in (asked, silent)]
+            assert ranges[0] == ranges[1]
+            assert asked.step_ns(first) == silent.step_ns(first)

@@ -19,18 +19,18 @@ def raises_invariant(action: Callable[[], object]) -> bool:
 
 
 def page_ids(span: Span) -> list[int] | None:
-    """The pages' ids, if spans of this kind have any."""
+    """The ids of the pages; empty if spans of this kind have none."""
     ids = getattr(span, "ids", None)
     return None if ids is None else ids.tolist()
 
 
 class PagePoolContract:
-    """Fixture `make_pool: Callable[[int, int], PagePool]`, of `(num_pages, page_size)`."""
+    """Fixture `make_pool: Callable[[int, int], PagePool]`, called with `(num_pages, page_size)`."""
 
     def test_pool_promise_redeem_free_conserves_pages(
         self, make_pool: Callable[[int, int], PagePool[Any]]
     ) -> None:
-        """Free + promised + handed out is the pool, whatever the order of calls."""
+        """Free, promised and handed out pages add up to the pool, whatever the order of calls."""
         rng = np.random.default_rng(1)
         pool = make_pool(40, 4)
         num_promised, spans = 0, [pool.empty]
@@ -54,7 +54,7 @@ class PagePoolContract:
     def test_pool_too_much_asked_raises(
         self, make_pool: Callable[[int, int], PagePool[Any]]
     ) -> None:
-        """No more is promised than free, redeemed than promised, or freed than out."""
+        """Promising more than is free, redeeming more than promised, freeing more than is out."""
         pool = make_pool(5, 1)
         assert raises_invariant(lambda: pool.promise(6))
         pool.promise(2)
@@ -69,7 +69,7 @@ class PagePoolContract:
     def test_span_cut_anywhere_joins_to_the_same(
         self, make_pool: Callable[[int, int], PagePool[Any]]
     ) -> None:
-        """`split` then `concat` restores length, and order of ids where there are any."""
+        """`split` and then `concat` restore the length and the order of ids."""
         pool = make_pool(7, 1)
         pool.promise(7)
         span = pool.redeem(7)

@@ -16,7 +16,7 @@ _NUM_PAGES = 60
 
 
 def _drawn_tokens(rng: np.random.Generator, page_size: int) -> TokenIds:
-    """Whole pages over a tiny alphabet, so that drawn sequences share prefixes."""
+    """Whole pages of few different tokens, so that drawn sequences share prefixes."""
     num_pages = int(rng.integers(1, 8))
     return np.repeat(rng.integers(0, 2, num_pages), page_size).astype(np.int64)
 
@@ -28,7 +28,7 @@ def _insert(cache: PrefixCache, pool: PageIds, token_ids: TokenIds) -> int:
 
 
 def _filled(make_cache: MakeCache, page_size: int) -> tuple[PrefixCache, PageIds, list[TokenIds]]:
-    """A cache with some sequences in it, as far as it keeps any."""
+    """A cache into which some sequences were inserted; it may keep none."""
     pool = PageIds(_NUM_PAGES, page_size)
     cache = make_cache(pool)
     rng = np.random.default_rng(page_size)
@@ -49,7 +49,7 @@ class PrefixCacheContract:
     page_sizes = (1, 4)
 
     def test_cache_insert_is_found_whole_pages_only(self, make_cache: MakeCache) -> None:
-        """A match finds what was inserted, page-aligned and never past its limit."""
+        """A match finds whole pages of what was inserted, and never goes past its limit."""
         for page_size in self.page_sizes:
             cache, _, sequences = _filled(make_cache, page_size)
             for token_ids in sequences:
@@ -61,7 +61,7 @@ class PrefixCacheContract:
                 assert cache.match(longer, len(longer)).num_tokens == found
 
     def test_cache_insert_of_known_tokens_frees_the_duplicates(self, make_cache: MakeCache) -> None:
-        """Pages whose tokens are cached already go back to the pool."""
+        """Pages whose tokens are cached already are freed."""
         for page_size in self.page_sizes:
             cache, pool, sequences = _filled(make_cache, page_size)
             if not cache.enabled:
@@ -73,7 +73,7 @@ class PrefixCacheContract:
                 assert pool.num_free_pages == num_free
 
     def test_cache_match_changes_nothing(self, make_cache: MakeCache) -> None:
-        """Whether or not somebody looked, the same leaves are evicted in the same order."""
+        """A look-up does not change which leaves are evicted, nor their order."""
         for page_size in self.page_sizes:
             looked, looked_pool, sequences = _filled(make_cache, page_size)
             other, other_pool, _ = _filled(make_cache, page_size)
@@ -90,7 +90,7 @@ class PrefixCacheContract:
                     break
 
     def test_cache_locks_balance(self, make_cache: MakeCache) -> None:
-        """Locking moves a path from evictable to protected; unlocking as often moves it back."""
+        """Locking makes a path's tokens protected; as many unlocks make them evictable again."""
         for page_size in self.page_sizes:
             cache, _, sequences = _filled(make_cache, page_size)
             before = cache.evictable_tokens, cache.protected_tokens
@@ -104,7 +104,7 @@ class PrefixCacheContract:
             assert (cache.evictable_tokens, cache.protected_tokens) == before
 
     def test_cache_evict_spares_what_is_locked(self, make_cache: MakeCache) -> None:
-        """All that is evictable goes, all that is locked stays, and the pool gets what was said."""
+        """Evictable tokens go, locked ones stay, and the pool gets back as many as reported."""
         for page_size in self.page_sizes:
             cache, pool, sequences = _filled(make_cache, page_size)
             kept = sequences[0]
@@ -118,7 +118,7 @@ class PrefixCacheContract:
             assert cache.match(kept, len(kept)).num_tokens == found
 
     def test_cache_evict_frees_enough_or_all(self, make_cache: MakeCache) -> None:
-        """An eviction frees at least what was asked for, unless there is less."""
+        """An eviction frees at least what was asked for, or all that can be evicted."""
         for page_size in self.page_sizes:
             for asked in range(30):
                 cache, pool, _ = _filled(make_cache, page_size)

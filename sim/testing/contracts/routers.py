@@ -14,7 +14,7 @@ MakeRouter = Callable[[], Router]
 
 @dataclass
 class FakeReplica:
-    """A server of which only the load is known."""
+    """A stand-in for a server that has nothing but a load."""
 
     num_unfinished: int = 0
 
@@ -28,7 +28,7 @@ def arriving(
 
 
 def _varied_requests(seed: int, num_requests: int = 60) -> Iterator[RequestSpec]:
-    """Some share a beginning, some a session or a tenant, some nothing; some are short."""
+    """Requests that share a prefix, a session, a tenant or nothing; some of them short."""
     rng = np.random.default_rng(seed)
     for row in range(num_requests):
         yield arriving(
@@ -42,7 +42,7 @@ def _varied_requests(seed: int, num_requests: int = 60) -> Iterator[RequestSpec]
 
 
 def _serve(router: Router, requests: Iterator[RequestSpec], loads: Sequence[int]) -> list[int]:
-    """The choices, with loads that grow by what is chosen and now and then shrink."""
+    """The router's choices; loads grow with each choice and shrink now and then."""
     replicas = [FakeReplica(load) for load in loads]
     choices = []
     for row, spec in enumerate(requests):
@@ -58,14 +58,14 @@ class RouterContract:
     """Fixture `make_router: Callable[[], Router]`."""
 
     def test_choose_any_request_goes_to_one_of_the_replicas(self, make_router: MakeRouter) -> None:
-        """One, a few or many of them, idle or busy; with one there is no choice."""
+        """Among one, a few or many replicas, idle or busy."""
         for num_replicas in (1, 2, 3, 64):
             loads = [replica % 5 for replica in range(num_replicas)]
             choices = _serve(make_router(), _varied_requests(num_replicas), loads)
             assert set(choices) <= set(range(num_replicas))
 
     def test_choose_same_calls_give_the_same_choices(self, make_router: MakeRouter) -> None:
-        """Two routers made alike agree on every request."""
+        """Two equal routers make equal choices for all requests."""
         for seed in range(5):
             one, other = (
                 _serve(make_router(), _varied_requests(seed), [3, 0, 1, 2]) for _ in range(2)
@@ -73,7 +73,7 @@ class RouterContract:
             assert one == other
 
     def test_choose_changes_neither_request_nor_replicas(self, make_router: MakeRouter) -> None:
-        """Loads are the servers' business, and a prompt may be shared with others."""
+        """Only servers change their loads, and other requests may share a prompt."""
         router, replicas = make_router(), [FakeReplica(load) for load in (4, 0, 7)]
         for spec in _varied_requests(1):
             before = spec.prompt.token_ids().copy()
@@ -82,7 +82,7 @@ class RouterContract:
             assert [replica.num_unfinished for replica in replicas] == [4, 0, 7]
 
     def test_choose_unrelated_requests_are_spread_evenly(self, make_router: MakeRouter) -> None:
-        """Requests with nothing in common go to all replicas alike."""
+        """Requests with nothing in common go to all replicas about equally often."""
         router, replicas = make_router(), [FakeReplica() for _ in range(5)]
         for row in range(50):
             spec = arriving(row, (row, 80), session=f"s{row}", tenant=f"t{row}")

@@ -11,14 +11,12 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.core.splitmix import GOLDEN_RATIO, finalise
 from sim.core.tokens import TokenIds
 
 _UInt64 = NDArray[np.uint64]
 
-# Odd multipliers of splitmix64 and its finaliser.
-_STEP = np.uint64(0x9E3779B97F4A7C15)
-_MULTIPLY_1 = np.uint64(0xBF58476D1CE4E5B9)
-_MULTIPLY_2 = np.uint64(0x94D049BB133111EB)
+_STEP = np.uint64(GOLDEN_RATIO)
 
 
 def prefix_hashes(token_ids: TokenIds, block_size: int, first: int, before: int) -> list[int]:
@@ -34,9 +32,9 @@ def prefix_hashes(token_ids: TokenIds, block_size: int, first: int, before: int)
         One number a block, never 0 but by chance.
     """
     blocks = token_ids.astype(np.uint64).reshape(-1, block_size)
-    contents = _mix(blocks + np.uint64(1)) @ _weights(block_size)
+    contents = finalise(blocks + np.uint64(1)) @ _weights(block_size)
     places = np.arange(first + 1, first + 1 + len(contents), dtype=np.uint64) * _STEP
-    sums = np.cumsum(_mix(contents ^ _mix(places)), dtype=np.uint64)
+    sums = np.cumsum(finalise(contents ^ finalise(places)), dtype=np.uint64)
     hashes: list[int] = (sums + np.uint64(before)).tolist()
     return hashes
 
@@ -44,12 +42,4 @@ def prefix_hashes(token_ids: TokenIds, block_size: int, first: int, before: int)
 @cache
 def _weights(block_size: int) -> _UInt64:
     """What the tokens of a block are multiplied by, odd numbers all."""
-    return _mix(np.arange(1, block_size + 1, dtype=np.uint64) * _STEP) | np.uint64(1)
-
-
-def _mix(x: _UInt64) -> _UInt64:
-    """splitmix64's finaliser: a bijection whose output bits depend on all input bits."""
-    x = (x ^ (x >> np.uint64(30))) * _MULTIPLY_1
-    x = (x ^ (x >> np.uint64(27))) * _MULTIPLY_2
-    mixed: _UInt64 = x ^ (x >> np.uint64(31))
-    return mixed
+    return finalise(np.arange(1, block_size + 1, dtype=np.uint64) * _STEP) | np.uint64(1)

@@ -10,8 +10,7 @@ import numpy as np
 from sim.core.errors import InvariantError
 from sim.core.token_sequences import TokenSequence
 from sim.core.tokens import Prompt, TokenIds
-from sim.engine.kv_memory import KVMemory
-from sim.engine.page_pool import PageIdSpan, Span
+from sim.engine.page_pool import KVMemory, PageIdSpan, Span
 from sim.vllm.cache.pool import BlockPool
 from sim.vllm.cache.prefix_index import PrefixIndex
 from sim.vllm.cache.request_blocks import RequestBlocks

@@ -13,10 +13,10 @@ from sim.workload.results.bench import (
     positive,
     rate_of,
     read_details,
+    read_document,
     requests_of,
     told_of,
 )
-from sim.workload.results.documents import read_document
 from sim.workload.results.model import NO_PROMPTS, ImportedRun, ReadOptions, ServerFacts
 from sim.workload.results.pacing import Pacing
 

@@ -1,11 +1,12 @@
-"""LLMServingSim's measured runs: a folder with what a vLLM engine logged of each request.
+"""LLMServingSim's measured runs: a folder with a vLLM engine's log of each request.
 
 `requests.jsonl[.gz]` of the folder's bench examples (casys-kaist/LLMServingSim, 2026): `request_id`
 ends in the number of its row in the workload, `input_toks`, `output_toks`, and `queued_ts`,
 `scheduled_ts`, `first_token_ts`, `last_token_ts` in seconds of the server's monotonic clock.
-`workload*.jsonl[.gz]` is the workload in Mooncake's form; `blk16` in its name says how many tokens
-a `hash_ids` entry stands for (512 otherwise). Arrivals are `queued_ts`: requests reach the engine
-later than their nominal arrival. `meta.json`, if there is one, has the engine's settings.
+`workload*.jsonl[.gz]` is the workload in Mooncake's form; a `blk16` in its name says that an entry
+of `hash_ids` stands for 16 tokens; without it, for 512. Arrivals are `queued_ts`: requests reach
+the engine later than their nominal arrival. `meta.json`, if there is one, has the engine's
+settings.
 """
 
 import re
@@ -23,7 +24,13 @@ from sim.workload.results.model import (
     ServerFacts,
 )
 from sim.workload.traces.fields import shown, time_ns, whole
-from sim.workload.traces.lines import JsonObject, Line, parse_object, read_json_lines, read_lines
+from sim.workload.traces.lines import (
+    JsonObject,
+    TextLine,
+    parse_object,
+    read_json_lines,
+    read_lines,
+)
 from sim.workload.traces.mooncake import read_mooncake
 from sim.workload.traces.rows import TraceRows
 
@@ -46,7 +53,7 @@ def read_llmservingsim(path: Path) -> ImportedRun:
     """Read a folder.
 
     Raises:
-        InputError: a file is missing, or bad; a request that is no row of the workload.
+        InputError: a file is missing or bad, or a request is no row of the workload.
     """
     requests_path = _only(path, find_requests(path), "requests.jsonl.gz")
     workload_path = _only(path, find_workloads(path), "workload*.jsonl.gz")
@@ -69,14 +76,14 @@ def read_llmservingsim(path: Path) -> ImportedRun:
     return ImportedRun(requests, facts, left_out=tuple(left_out))
 
 
-def _request(line: Line, row: JsonObject, place: int, rows: TraceRows) -> ImportedRequest:
+def _request(line: TextLine, row: JsonObject, place: int, rows: TraceRows) -> ImportedRequest:
     prompts = rows.prompts
     assert isinstance(prompts, BlockPrompts)  # noqa: S101 - what read_mooncake makes
     prompt = prompts.prompt(place)
     prompt_tokens = whole(line, row, "input_toks")
     if prompt_tokens != len(prompt):
         raise line.error("input_toks", f"is {prompt_tokens}, but row {place} has {len(prompt)}")
-    # A request that was given up has no times for what it did not live to see.
+    # An aborted request lacks the times of what came after its end.
     arrival, scheduled, first, last = (_time(line, row, key) for key in _TIMES)
     if arrival is None:
         raise line.error("queued_ts", "missing")
@@ -93,11 +100,11 @@ def _request(line: Line, row: JsonObject, place: int, rows: TraceRows) -> Import
     )
 
 
-def _time(line: Line, row: JsonObject, key: str) -> int | None:
+def _time(line: TextLine, row: JsonObject, key: str) -> int | None:
     return None if row.get(key) is None else time_ns(line, row, key, unit_ns=NS_PER_S)
 
 
-def _row_number(line: Line, row: JsonObject, num_rows: int) -> int:
+def _row_number(line: TextLine, row: JsonObject, num_rows: int) -> int:
     rid = row.get("request_id")
     match = _ROW.fullmatch(rid) if isinstance(rid, str) else None
     if match is None or len(match[1]) > len(str(MAX_REQUESTS)):
@@ -113,7 +120,7 @@ def _facts(path: Path, block_size: int) -> ServerFacts:
     if not path.is_file():
         return ServerFacts(("vllm",), scheduler=scheduler)
     text = "\n".join(line.text for line in read_lines(path))
-    meta = parse_object(Line(str(path), 1, text))
+    meta = parse_object(TextLine(str(path), 1, text))
     engine = meta.get("engine_kwargs")
     engine = engine if isinstance(engine, dict) else {}
     scheduler |= {key: engine[key] for key in _SETTINGS if engine.get(key) is not None}

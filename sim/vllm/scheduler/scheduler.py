@@ -111,7 +111,7 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
         self._join_rows()
         leave_out_finishing(in_flight, self.running)
         chunks, budget = self._schedule_running()
-        if len(self.running):
+        if self.running.requests:
             self.running.begin_steps()
         prefill = chunks
         if not decision.preempted:
@@ -288,7 +288,7 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
 
     @property
     def repeats(self) -> bool:
-        num_rows = len(self.running)
+        num_rows = len(self.running.requests)
         if self._prefilling or self._resting or num_rows < len(self.admitted):
             return False
         config = self._config

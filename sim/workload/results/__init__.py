@@ -1,1 +1,1 @@
-"""Readers of measured results, one module a format: requests as they were sent and served."""
+"""Readers of measured results: the requests of a run as they were sent and served."""

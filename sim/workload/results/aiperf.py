@@ -1,11 +1,11 @@
 """AIPerf's records: `profile_export.jsonl`, one JSON object a request.
 
 Format of AIPerf 0.13.0 and 0.1.1 (`aiperf/common/models/record_models.py`, `MetricRecordInfo`):
-`metadata` with wall-clock ns, `metrics` of a `value` and its `unit` each, `error`. A failed request
-has `error`, no latencies, and its prompt's length as `error_isl`. Tokens are counted by the client
-unless the server's own count (`usage_prompt_tokens`, `usage_completion_tokens`) is there. Arrivals
-are the client's. Prompts are in `inputs.json` beside the records; AIPerf 0.1.1 counts of a
-conversation's later turns only what is new.
+`metadata` with wall-clock ns; `metrics`, each with a `value` and a `unit`; and `error`. A failed
+request has an `error`, no latencies, and the length of its prompt as `error_isl`. The server's
+token counts (`usage_prompt_tokens`, `usage_completion_tokens`) are used if they are there, else the
+client's. A request arrives when the client sends it. Prompts are in `inputs.json` beside the
+records. For later turns of a conversation AIPerf 0.1.1 counts only the tokens that are new.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from sim.workload.limits import MAX_TIME_NS, MAX_TOKENS
 from sim.workload.results.aiperf_inputs import known_prompts
 from sim.workload.results.model import NO_PROMPTS, ImportedRequest, ImportedRun
 from sim.workload.traces.fields import shown, whole, why_not_whole
-from sim.workload.traces.lines import JsonObject, Line, read_json_lines
+from sim.workload.traces.lines import JsonObject, TextLine, read_json_lines
 
 _UNIT_NS = {
     "ns": 1, "us": 1_000, "µs": 1_000, "ms": 1_000_000, "sec": 1_000_000_000, "s": 1_000_000_000,
@@ -25,10 +25,10 @@ _UNIT_NS = {
 
 
 def read_aiperf(path: Path) -> ImportedRun:
-    """Read all records, those of the warm-up among them.
+    """Read all records, the warm-up's, too.
 
     Raises:
-        InputError: the file, or a record without what a request needs.
+        InputError: the file cannot be read, or a record lacks what a request needs.
     """
     requests: list[ImportedRequest] = []
     places: list[tuple[str, int]] = []
@@ -49,7 +49,7 @@ def read_aiperf(path: Path) -> ImportedRun:
 def _with_prompts(
     path: Path, requests: list[ImportedRequest], places: list[tuple[str, int]]
 ) -> tuple[list[ImportedRequest], list[str]]:
-    """With what `inputs.json` tells of the prompts, and whether anything is told."""
+    """Add the prompts that `inputs.json` has; also returns whether it has any."""
     inputs = path.with_name("inputs.json")
     if any(turn for _, turn in places):
         return requests, [
@@ -63,7 +63,7 @@ def _with_prompts(
     return known, [f"prompts are those of {inputs}, cut into tokens of their mean length"]
 
 
-def _request(line: Line, row: JsonObject, metadata: JsonObject) -> ImportedRequest:
+def _request(line: TextLine, row: JsonObject, metadata: JsonObject) -> ImportedRequest:
     metrics = _object(line, row, "metrics", empty=True)
     start_ns = whole(line, metadata, "request_start_ns", low=0, high=MAX_TIME_NS)
     failure = _failure(line, row, metadata)
@@ -92,7 +92,7 @@ def _request(line: Line, row: JsonObject, metadata: JsonObject) -> ImportedReque
     )
 
 
-def _failure(line: Line, row: JsonObject, metadata: JsonObject) -> str:
+def _failure(line: TextLine, row: JsonObject, metadata: JsonObject) -> str:
     if row.get("error") is not None:
         error = _object(line, row, "error")
         words = [str(error[key]) for key in ("type", "message") if error.get(key)]
@@ -100,7 +100,7 @@ def _failure(line: Line, row: JsonObject, metadata: JsonObject) -> str:
     return "cancelled" if metadata.get("was_cancelled") is True else ""
 
 
-def _rid(line: Line, metadata: JsonObject) -> str:
+def _rid(line: TextLine, metadata: JsonObject) -> str:
     rid = metadata.get("x_request_id")
     if isinstance(rid, str) and rid:
         return rid
@@ -108,7 +108,7 @@ def _rid(line: Line, metadata: JsonObject) -> str:
     return f"{number}-{_turn(line, metadata)}"
 
 
-def _turn(line: Line, metadata: JsonObject) -> int:
+def _turn(line: TextLine, metadata: JsonObject) -> int:
     if metadata.get("turn_index") is None:
         return 0
     return whole(line, metadata, "turn_index", low=0)
@@ -118,7 +118,7 @@ def _text(value: object) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _object(line: Line, row: JsonObject, key: str, *, empty: bool = False) -> JsonObject:
+def _object(line: TextLine, row: JsonObject, key: str, *, empty: bool = False) -> JsonObject:
     value = row.get(key)
     if value is None and empty:
         return {}
@@ -127,7 +127,7 @@ def _object(line: Line, row: JsonObject, key: str, *, empty: bool = False) -> Js
     return value
 
 
-def _metric(line: Line, metrics: JsonObject, key: str) -> tuple[object, str] | None:
+def _metric(line: TextLine, metrics: JsonObject, key: str) -> tuple[object, str] | None:
     metric = metrics.get(key)
     if metric is None:
         return None
@@ -136,8 +136,8 @@ def _metric(line: Line, metrics: JsonObject, key: str) -> tuple[object, str] | N
     return metric["value"], str(metric["unit"])
 
 
-def _count(line: Line, metrics: JsonObject, *keys: str) -> int | None:
-    """The first of them that is there."""
+def _count(line: TextLine, metrics: JsonObject, *keys: str) -> int | None:
+    """The first of these metrics that the record has."""
     for key in keys:
         metric = _metric(line, metrics, key)
         if metric is None:
@@ -151,7 +151,7 @@ def _count(line: Line, metrics: JsonObject, *keys: str) -> int | None:
     return None
 
 
-def _time_ns(line: Line, metrics: JsonObject, key: str) -> int | None:
+def _time_ns(line: TextLine, metrics: JsonObject, key: str) -> int | None:
     metric = _metric(line, metrics, key)
     if metric is None:
         return None

@@ -1,4 +1,4 @@
-"""AIPerf's `inputs.json`: what was sent, by conversation: `data` of `session_id`, `payloads`."""
+"""AIPerf's `inputs.json`: what was sent, as a list `data` of `session_id` and `payloads`."""
 
 import json
 from collections.abc import Sequence
@@ -8,16 +8,16 @@ from sim.core.errors import InputError
 from sim.workload.results.known_texts import with_known_texts
 from sim.workload.results.model import ImportedRequest
 from sim.workload.traces.fields import shown
-from sim.workload.traces.lines import Line, parse_object, read_lines
+from sim.workload.traces.lines import TextLine, parse_object, read_lines
 
 
 def known_prompts(
     path: Path, conversations: Sequence[str], requests: Sequence[ImportedRequest]
 ) -> list[ImportedRequest]:
-    """The requests with their prompts' text, of single turns, as stand-in tokens.
+    """Add to single-turn requests stand-in tokens for the text of their prompts.
 
     Raises:
-        InputError: the file, or a request whose prompt is not in it.
+        InputError: the file cannot be read, or lacks the prompt of a request.
     """
     prompts = _prompts(path)
     for conversation, request in zip(conversations, requests, strict=True):
@@ -30,8 +30,8 @@ def known_prompts(
 
 
 def _prompts(path: Path) -> dict[str, str]:
-    """The first payload's text of every conversation."""
-    whole = Line(str(path), 1, "\n".join(line.text for line in read_lines(path)))
+    """The text of the first payload of every conversation."""
+    whole = TextLine(str(path), 1, "\n".join(line.text for line in read_lines(path)))
     entries = parse_object(whole).get("data")
     if not isinstance(entries, list):
         raise whole.error("data", f"{shown(entries)} is not a list")
@@ -47,7 +47,7 @@ def _prompts(path: Path) -> dict[str, str]:
 
 
 def _text(payload: object) -> str:
-    """The prompt as one text: what else is in a payload says nothing of the prompt."""
+    """The prompt of a payload as one text."""
     if isinstance(payload, dict):
         for key in ("messages", "prompt", "input"):
             if payload.get(key):

@@ -1,4 +1,4 @@
-"""The parallel arrays of benchmark results, each value checked; errors name key and place."""
+"""The parallel arrays of benchmark results; errors name the key and the index."""
 
 from collections.abc import Sequence
 from decimal import Decimal
@@ -6,11 +6,11 @@ from decimal import Decimal
 from sim.core.units import NS_PER_S
 from sim.workload.limits import MAX_TIME_NS, MAX_TOKENS
 from sim.workload.traces.fields import shown, why_not_whole
-from sim.workload.traces.lines import JsonObject, Line
+from sim.workload.traces.lines import JsonObject, TextLine
 
 
-def array(line: Line, row: JsonObject, key: str, *, hint: str) -> list[object]:
-    """The list at `key`; `hint` says how results come to have it."""
+def array(line: TextLine, row: JsonObject, key: str, *, hint: str) -> list[object]:
+    """The list at `key`; `hint` tells the user how to get results that have it."""
     value = row.get(key)
     if value is None:
         raise line.error(key, f"missing: {hint}")
@@ -19,8 +19,8 @@ def array(line: Line, row: JsonObject, key: str, *, hint: str) -> list[object]:
     return value
 
 
-def require_equal_lengths(line: Line, arrays: dict[str, list[object]]) -> int:
-    """How many requests there are, at least one."""
+def require_equal_lengths(line: TextLine, arrays: dict[str, list[object]]) -> int:
+    """The number of requests: the length that all arrays have, at least 1."""
     (first, values), *others = arrays.items()
     for key, other in others:
         if len(other) != len(values):
@@ -30,31 +30,31 @@ def require_equal_lengths(line: Line, arrays: dict[str, list[object]]) -> int:
     return len(values)
 
 
-def tokens(line: Line, key: str, values: Sequence[object]) -> list[int]:
-    """Whole numbers from 0 on."""
+def tokens(line: TextLine, key: str, values: Sequence[object]) -> list[int]:
+    """Values that must be whole numbers of at least 0."""
     for place, value in enumerate(values):
         if type(value) is not int or not 0 <= value <= MAX_TOKENS:
             raise line.error(f"{key}[{place}]", why_not_whole(value, 0, MAX_TOKENS))
     return [value for value in values if isinstance(value, int)]
 
 
-def texts(line: Line, key: str, values: Sequence[object]) -> list[str]:
-    """Texts, none as empty ones."""
+def texts(line: TextLine, key: str, values: Sequence[object]) -> list[str]:
+    """Values that must be texts; null counts as an empty one."""
     for place, value in enumerate(values):
         if value is not None and not isinstance(value, str):
             raise line.error(f"{key}[{place}]", f"{shown(value)} is not text")
     return [value if isinstance(value, str) else "" for value in values]
 
 
-def seconds_ns(line: Line, key: str, values: Sequence[object]) -> list[int]:
-    """Seconds from 0 on, as ns."""
+def seconds_ns(line: TextLine, key: str, values: Sequence[object]) -> list[int]:
+    """Values that must be at least 0 seconds; returned in ns."""
     return [
         round(_seconds(line, f"{key}[{i}]", value) * NS_PER_S) for i, value in enumerate(values)
     ]
 
 
-def sums_ns(line: Line, key: str, values: Sequence[object]) -> tuple[list[int], list[int]]:
-    """Of lists of seconds: how many they are, and their sums in ns."""
+def sums_ns(line: TextLine, key: str, values: Sequence[object]) -> tuple[list[int], list[int]]:
+    """Values that must be lists of seconds; returns their lengths and their sums in ns."""
     counts, sums = [], []
     for place, value in enumerate(values):
         if not isinstance(value, list):
@@ -65,10 +65,10 @@ def sums_ns(line: Line, key: str, values: Sequence[object]) -> tuple[list[int], 
     return counts, sums
 
 
-def _seconds(line: Line, where: str, value: object) -> Decimal | int:
-    # NaN and Infinity are the only floats: fractions come as Decimal.
+def _seconds(line: TextLine, where: str, value: object) -> Decimal | int:
+    # Fractions are read as Decimal: only NaN and Infinity are floats.
     if isinstance(value, bool) or not isinstance(value, int | Decimal):
         raise line.error(where, f"{shown(value)} is not a finite number of seconds")
     if not 0 <= value <= MAX_TIME_NS // NS_PER_S:
-        raise line.error(where, f"{shown(value)} s is no possible time")
+        raise line.error(where, f"{shown(value)} s is not a possible time")
     return value

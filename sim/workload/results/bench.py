@@ -1,23 +1,25 @@
 """What the results of SGLang's and vLLM's serving benchmarks have in common.
 
-Both are one JSON object a run with parallel arrays, one value a request in order of sending:
-`input_lens`, `output_lens` (0 where a request failed), `ttfts` and `itls` in seconds,
-`generated_texts` and `errors`. The time of the last token is start + ttft + sum of the itls.
+Both write one JSON object a run. Its parallel arrays have a value for each request, in order of
+sending: `input_lens`, `output_lens` (0 for a failed request), `ttfts` and `itls` in seconds,
+`generated_texts` and `errors`. A request's last token comes at start + ttft + sum of its itls.
 """
 
+from pathlib import Path
 from typing import NamedTuple
 
+from sim.core.errors import InputError
 from sim.workload.results import arrays
 from sim.workload.results.model import ImportedRequest
 from sim.workload.results.pacing import Pacing, sent_ns, span_text
 from sim.workload.traces.fields import shown
-from sim.workload.traces.lines import JsonObject, Line
+from sim.workload.traces.lines import JsonObject, TextLine, parse_object, read_lines
 
 _MAX_FAILURE = 100
 
 
 class Detail(NamedTuple):
-    """One request of the arrays. `latency_ns` is None if it failed."""
+    """What the arrays say of one request. `latency_ns` is None if it failed."""
 
     prompt_tokens: int
     output_tokens: int
@@ -26,10 +28,36 @@ class Detail(NamedTuple):
     failure: str
 
 
-def read_details(line: Line, row: JsonObject, *, hint: str) -> list[Detail]:
-    """The requests; `hint` says how results come to have their arrays.
+def read_document(path: Path, line: int | None) -> tuple[TextLine, JsonObject]:
+    """The only run of a file, or the run on line `line`.
 
-    A request without a first token failed, whatever the client says: it has no latency.
+    A client that appends to its file leaves one run on each line; `jq` spreads a run over many
+    lines.
+
+    Raises:
+        InputError: bad JSON, no such line, or several runs and no `line`.
+    """
+    lines = list(read_lines(path))
+    if not lines:
+        raise InputError(f"{path}: holds no results")
+    if lines[0].text.strip() == "{":
+        lines = [lines[0]._replace(text="\n".join(each.text for each in lines))]
+    if line is None and len(lines) > 1:
+        numbers = ", ".join(str(each.number) for each in lines[:5])
+        more = ", ..." if len(lines) > 5 else ""
+        raise InputError(
+            f"{path}: holds {len(lines)} runs, on lines {numbers}{more}: say which with --line"
+        )
+    chosen = [each for each in lines if line in {None, each.number}]
+    if not chosen:
+        raise InputError(f"{path}: --line {line}: no run there")
+    return chosen[0], parse_object(chosen[0])
+
+
+def read_details(line: TextLine, row: JsonObject, *, hint: str) -> list[Detail]:
+    """The requests of the arrays; `hint` tells the user how to get results with arrays.
+
+    A request without a first token counts as failed, even if the client says otherwise.
     """
     keys = ("input_lens", "output_lens", "ttfts", "itls", "errors")
     columns = {key: arrays.array(line, row, key, hint=hint) for key in keys}
@@ -49,13 +77,13 @@ def read_details(line: Line, row: JsonObject, *, hint: str) -> list[Detail]:
 
 
 def requests_of(
-    line: Line,
+    line: TextLine,
     row: JsonObject,
     details: list[Detail],
     pacing: Pacing,
     draw_seed: int | None,
 ) -> tuple[list[ImportedRequest], list[str]]:
-    """The requests at their times of sending, named by their place, and notes on those times."""
+    """The requests, named by their index, with the times of sending; and notes on those times."""
     notes = []
     starts = _start_times(line, row, len(details))
     if starts is None:
@@ -68,8 +96,8 @@ def requests_of(
     return [_request(i, *pair) for i, pair in enumerate(zip(starts, details, strict=True))], notes
 
 
-def rate_of(line: Line, row: JsonObject) -> float | None:
-    """`request_rate`: a number, infinite also as text, or a word for something else."""
+def rate_of(line: TextLine, row: JsonObject) -> float | None:
+    """`request_rate`: a number; infinity may be text; None for other words, such as a trace."""
     value = row.get("request_rate")
     if value in ("inf", float("inf")):
         return float("inf")
@@ -78,7 +106,7 @@ def rate_of(line: Line, row: JsonObject) -> float | None:
     return positive(line, row, "request_rate")
 
 
-def positive(line: Line, row: JsonObject, key: str) -> float:
+def positive(line: TextLine, row: JsonObject, key: str) -> float:
     value = row[key]
     try:
         number = float(str(value))
@@ -89,7 +117,7 @@ def positive(line: Line, row: JsonObject, key: str) -> float:
     return number
 
 
-def concurrency_of(line: Line, row: JsonObject) -> int | None:
+def concurrency_of(line: TextLine, row: JsonObject) -> int | None:
     value = row.get("max_concurrency")
     if value is None or (type(value) is int and value >= 1):
         return value
@@ -97,7 +125,7 @@ def concurrency_of(line: Line, row: JsonObject) -> int | None:
 
 
 def told_of(row: JsonObject, keys: tuple[str, ...]) -> dict[str, object]:
-    """What is said of the client, without what is not said."""
+    """What the results say of the client; keys without a value are left out."""
     return {key: row[key] for key in keys if row.get(key) is not None}
 
 
@@ -109,7 +137,7 @@ def _detail(
     if not error and seen and output_tokens:
         return Detail(prompt_tokens, output_tokens, ttft_ns, ttft_ns + decode_ns, "")
     failure = _last_line(error) or "no token came"
-    # The client counts none of a failed request; these are the ones it received.
+    # The client counts 0 tokens for a failed request; these are those it received.
     received = 1 + num_gaps if seen else 0
     return Detail(prompt_tokens, received, ttft_ns if seen else None, None, failure)
 
@@ -127,7 +155,7 @@ def _request(place: int, start_ns: int, detail: Detail) -> ImportedRequest:
     )
 
 
-def _start_times(line: Line, row: JsonObject, num_requests: int) -> list[int] | None:
+def _start_times(line: TextLine, row: JsonObject, num_requests: int) -> list[int] | None:
     key = "start_times" if row.get("start_times") is not None else "arrival_times"
     if row.get(key) is None:
         return None
@@ -138,7 +166,7 @@ def _start_times(line: Line, row: JsonObject, num_requests: int) -> list[int] | 
 
 
 def _last_line(error: str) -> str:
-    """A traceback's last line says what went wrong."""
+    """The last line of a traceback, which says what went wrong."""
     lines = error.strip().splitlines()
     text = lines[-1].strip() if lines else ""
     return text if len(text) <= _MAX_FAILURE else f"{text[: _MAX_FAILURE - 3]}..."

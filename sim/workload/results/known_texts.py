@@ -1,4 +1,4 @@
-"""Prompts that are known as text, and by the number of their tokens."""
+"""Prompts of which the text and the number of tokens are known."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,9 +12,9 @@ from sim.workload.traces.text_tokens import text_token_ids
 def with_known_texts(
     requests: Sequence[ImportedRequest], texts: Sequence[str | None]
 ) -> list[ImportedRequest]:
-    """The requests with stand-in tokens for their texts; those without text or length as before.
+    """Add stand-in tokens to requests; those without text or length stay as they are.
 
-    There is no tokenizer here: see `text_token_ids` for how texts become tokens.
+    There is no tokenizer: `text_token_ids` says how texts become tokens.
     """
     has_text = [
         bool(text) and bool(request.prompt_tokens)

@@ -10,11 +10,11 @@ NO_PROMPTS = "prompts are not in the file: no two of them are taken to share a p
 
 
 class KnownTokens(NamedTuple):
-    """The beginning of a prompt: two prompts are alike as far as these ids agree.
+    """Ids for the beginning of a prompt; two prompts share what their ids have in common.
 
     Attributes:
-        ids: each stands for `unit` tokens; together they may be fewer than the prompt's.
-        unit: tokens an id; equal for all requests of a run.
+        ids: each id stands for `unit` tokens; they may stand for fewer tokens than the prompt has.
+        unit: tokens that an id stands for; equal for all requests of a run.
     """
 
     ids: Int64
@@ -23,22 +23,22 @@ class KnownTokens(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportedRequest:
-    """One request. Times are ns since a moment that is the same for the whole run.
+    """One request. Times are ns since one moment for the whole run.
 
     Attributes:
-        arrival_ns: when it was sent, or reached the server: the format's module says which.
-        scheduled_ns: first time in a batch; None where it is not known, as everywhere.
-        first_token_ns: None too where there was none.
-        finish_ns: its last token; None if it failed.
+        arrival_ns: when it was sent, or when it reached the server, depending on the format.
+        scheduled_ns: when it was first in a batch; None: not known.
+        first_token_ns: None: not known, or there was no token.
+        finish_ns: time of its last token; None if it failed.
         prompt_tokens: None: not known.
-        output_tokens: generated, also before it failed; None: not known.
-        failure: why it did not finish; empty if it did.
-        known: what the results say of its prompt; None: nothing.
+        output_tokens: tokens generated, also by a request that failed later; None: not known.
+        failure: why it did not finish; empty if it finished.
+        known: ids for the beginning of its prompt; None: not known.
         answer: its output's token ids; None: not known.
         max_new_tokens: the client's limit; None: not known.
-        ignore_eos: the client wanted as many as that.
+        ignore_eos: generate `max_new_tokens`, even after an end token.
         priority: as submitted.
-        session: the conversation it is a turn of; empty: none.
+        session: the conversation that it is a turn of; empty: none.
     """
 
     rid: str
@@ -58,7 +58,7 @@ class ImportedRequest:
 
     @property
     def has_lengths(self) -> bool:
-        """Whether it can be sent again: prompt and output have tokens, and it is known how many."""
+        """Whether it can be replayed: both lengths are known, and not 0."""
         return bool(self.prompt_tokens) and bool(self.output_tokens)
 
 

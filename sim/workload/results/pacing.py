@@ -1,8 +1,8 @@
-"""When a benchmark's client sent its requests, if its results do not say.
+"""When a benchmark's client sent its requests, for results that do not say so.
 
-Both clients (SGLang 0.5.23 `sglang.benchmark.serving`, vLLM 0.19.0 `vllm bench serve`) start one
-task a request, at once (`request_rate` infinite) or after random gaps, and each task waits for one
-of `max_concurrency` places, first come first served.
+Both clients (SGLang 0.5.23 `sglang.benchmark.serving`, vLLM 0.19.0 `vllm bench serve`) start a task
+for each request, at once (`request_rate` infinite) or after random gaps. Each task waits for one of
+`max_concurrency` slots, first come first served.
 """
 
 from collections.abc import Sequence
@@ -17,12 +17,12 @@ from sim.workload.arrivals import GammaArrivals, PoissonArrivals, draw_arrivals_
 
 
 class Pacing(NamedTuple):
-    """How a client was told to send.
+    """A client's settings for sending.
 
     Attributes:
-        rate_rps: requests a second, infinite for all at once; None: not by a rate.
+        rate_rps: requests a second; infinite: all at once; None: another way of sending.
         burstiness: shape of the gamma distribution of the gaps; 1 is Poisson.
-        max_concurrency: places; None: no limit.
+        max_concurrency: slots; None: no limit.
     """
 
     rate_rps: float | None
@@ -39,28 +39,28 @@ def sent_ns(
 ) -> tuple[list[int], str]:
     """When each request was sent, and how that is known.
 
-    Without gaps the times follow from the places and the latencies. With random gaps they are
-    lost: drawn ones have the same distribution, and are others.
+    Without gaps the times follow from the slots and the latencies. Random gaps are lost; times
+    drawn anew have the same distribution, but are other times.
 
     Args:
         pacing: the client's settings.
-        latency_ns: of each request, in order of sending; None: failed, and nobody knows when.
-        draw_seed: None: draw nothing.
+        latency_ns: of each request, in order of sending; None: it failed at an unknown time.
+        draw_seed: seed of the drawn gaps; None: do not draw.
         where: the file and line, for errors.
 
     Raises:
-        InputError: they cannot be known, or not be drawn.
+        InputError: the times do not follow from the results, or cannot be drawn.
     """
     drawn = pacing.rate_rps != float("inf")
     if drawn and draw_seed is None:
         raise InputError(
-            f"{where}: start_times: missing, and requests were sent at random: when each came is"
+            f"{where}: start_times: missing, and requests were sent at random times, which are"
             " lost; --draw-arrivals SEED draws times of the same distribution instead"
         )
     if pacing.max_concurrency is not None and None in latency_ns:
         raise InputError(
             f"{where}: start_times: missing, and request {latency_ns.index(None)} failed at an"
-            " unknown time: which requests waited for its place under max_concurrency is lost"
+            " unknown time, so it is not known which request took its place under max_concurrency"
         )
     asked_ns = _drawn(pacing, len(latency_ns), draw_seed, where) if drawn else [0] * len(latency_ns)
     if pacing.max_concurrency is not None:
@@ -71,20 +71,23 @@ def sent_ns(
 def _drawn(pacing: Pacing, num_requests: int, seed: int | None, where: str) -> list[int]:
     rate_rps = pacing.rate_rps
     if rate_rps is None:
-        raise InputError(f"{where}: request_rate: is no rate, so no arrivals can be drawn")
+        raise InputError(f"{where}: request_rate: is not a rate, so no arrivals can be drawn")
     arrivals: PoissonArrivals | GammaArrivals = PoissonArrivals(kind="poisson", rate_rps=rate_rps)
     if pacing.burstiness != 1:
         cv = pacing.burstiness**-0.5
         arrivals = GammaArrivals(kind="gamma", rate_rps=rate_rps, cv=cv)
     rng = np.random.default_rng(seed)
-    times = draw_arrivals_ns(arrivals, num_requests, rng, key=f"{where}: request_rate")
+    try:
+        times = draw_arrivals_ns(arrivals, num_requests, rng, key=("request_rate",))
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from None
     return [int(time) for time in times - times[0]]
 
 
 def _with_places(
     asked_ns: Sequence[int], latency_ns: Sequence[int | None], places: int
 ) -> list[int]:
-    """The first free place is taken, in order."""
+    """Each request in turn takes the slot that is free first."""
     free_ns = [0] * min(places, len(asked_ns))
     sent = []
     for asked, latency in zip(asked_ns, latency_ns, strict=True):
@@ -106,6 +109,6 @@ def _how(pacing: Pacing, *, drawn: bool) -> str:
 
 
 def span_text(sent: Sequence[int], latency_ns: Sequence[int | None], duration_s: object) -> str:
-    """How long a run takes with reconstructed times, beside how long it took."""
+    """A sentence: how long the run takes with reconstructed times, and how long it took."""
     end_ns = max(start + (latency or 0) for start, latency in zip(sent, latency_ns, strict=True))
     return f"with them the run takes {end_ns / NS_PER_S:,.2f} s; it took {duration_s} s"

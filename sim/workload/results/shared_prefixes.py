@@ -1,4 +1,4 @@
-"""From prompts whose tokens are known to prompts made of token streams that share as much."""
+"""From prompts with known tokens to prompts of token streams that share the same prefixes."""
 
 from dataclasses import dataclass, field
 
@@ -13,7 +13,7 @@ Segment = tuple[int, int]
 
 @dataclass(slots=True, eq=False)
 class _Stream:
-    """What a stream's tokens stand for, and the streams that follow after so many of them."""
+    """The ids that a stream stands for, and the streams that branch off after some of them."""
 
     seed: int
     ids: Int64
@@ -24,20 +24,20 @@ class _Stream:
 
 
 class PrefixStreams:
-    """Names token streams so that prompts share exactly what their known tokens share.
+    """Builds prompts of token streams that share exactly what the known tokens share.
 
-    Segments say nothing of the tokens themselves. Prompts are taken in order; a prompt's answer,
-    if its tokens are known, is found again in later prompts that contain it.
+    Segments hide the tokens themselves. Prompts are taken in order. If the tokens of an answer are
+    known, later prompts that contain the answer share its stream.
     """
 
     def __init__(self, unit: int = 1) -> None:
-        """Take ids that stand for `unit` tokens each."""
+        """Expect ids that stand for `unit` tokens each."""
         self._unit = unit
         self._next_seed = 0
         self._root = _Stream(-1, np.empty(0, dtype=np.int64))
 
     def new_seed(self) -> int:
-        """A stream that nothing else is made of.
+        """The seed of a stream that is not used elsewhere.
 
         Raises:
             InputError: all 32-bit seeds are in use.
@@ -51,15 +51,15 @@ class PrefixStreams:
     def add(
         self, known: Int64, num_tokens: int, answer: Int64 | None = None
     ) -> tuple[list[Segment], int]:
-        """Take the next request.
+        """Build the prompt of the next request.
 
         Args:
-            known: ids of the prompt's beginning, as many as are known.
-            num_tokens: of the whole prompt, >= 1.
-            answer: ids of its output; only where an id is one token and all are known.
+            known: the known ids, of the beginning of the prompt.
+            num_tokens: tokens of the whole prompt, >= 1.
+            answer: ids of its output, if an id is one token and all of them are known.
 
         Returns:
-            The prompt's segments, and the seed of the stream that it is answered with.
+            The prompt's segments, and the seed of the stream that is its answer.
         """
         stream, offset, path = self._followed(known)
         segments = [(seed, length * self._unit) for seed, length in path]
@@ -67,7 +67,7 @@ class PrefixStreams:
         if missing > 0:
             segments.append((self.new_seed(), missing))
         elif missing < 0:
-            # The last id may stand for less than a whole unit.
+            # The last id may stand for fewer tokens than `unit`.
             seed, length = segments[-1]
             segments[-1] = (seed, length + missing)
         answer_seed = self.new_seed()
@@ -76,13 +76,13 @@ class PrefixStreams:
         return segments, answer_seed
 
     def _followed(self, ids: Int64) -> tuple[_Stream, int, list[Segment]]:
-        """Go along the ids, adding what is new; returns where they end, and (seed, ids) passed."""
+        """Follow ids through the streams, adding new ones; returns the end and the way there."""
         stream, offset, at = self._root, 0, 0
         path: list[Segment] = []
         while True:
-            alike = _num_alike(stream.ids[offset:], ids[at:])
-            offset += alike
-            at += alike
+            num_equal = _num_equal(stream.ids[offset:], ids[at:])
+            offset += num_equal
+            at += num_equal
             if offset:
                 path.append((stream.seed, offset))
             if at == len(ids):
@@ -95,15 +95,15 @@ class PrefixStreams:
 
 
 def _follow(stream: _Stream, offset: int, following: _Stream) -> None:
-    """Hang a stream behind another, unless what is there begins like it."""
+    """Let a stream follow another, unless one that begins with the same id does already."""
     first = int(following.ids[0])
     if offset < len(stream.ids) and int(stream.ids[offset]) == first:
         return
     stream.followers.setdefault(offset, {}).setdefault(first, following)
 
 
-def _num_alike(some: Int64, others: Int64) -> int:
-    """How many ids at the beginning are equal."""
+def _num_equal(some: Int64, others: Int64) -> int:
+    """The number of ids at the beginning that are equal."""
     shorter = min(len(some), len(others))
     differ = np.flatnonzero(some[:shorter] != others[:shorter])
     return int(differ[0]) if len(differ) else shorter

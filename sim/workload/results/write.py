@@ -1,38 +1,36 @@
-"""From imported requests to a workload, and to the measured run it is compared with."""
+"""From imported requests to a workload, and to the measured run to compare it with."""
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
 
 from sim.core.atomic import atomic_path
 from sim.core.errors import InputError
-from sim.core.units import NS_PER_S
 from sim.runlog.columns import NOT_YET_NS
 from sim.runlog.json_lines import open_text
 from sim.runlog.measured import MeasuredRun
 from sim.workload.limits import Int64
 from sim.workload.results.model import ImportedRequest
 from sim.workload.results.shared_prefixes import PrefixStreams
+from sim.workload.traces.servetwin import servetwin_line
 
 _NO_IDS = np.empty(0, dtype=np.int64)
 
 
 def in_order(requests: Iterable[ImportedRequest], where: str) -> tuple[list[ImportedRequest], int]:
-    """By arrival, the first of which becomes time 0; rids unique, times never falling.
+    """Sort requests by arrival, count time from the first, and check names and order of times.
 
-    Two clocks may disagree a little: a time of scheduling outside of arrival and first token is
-    taken back.
+    Two clocks may differ a little: if a time of scheduling is before the arrival or after the first
+    token, it is dropped.
 
     Returns:
-        The requests, and how many times of scheduling were taken back.
+        The requests, and how many times of scheduling were dropped.
 
     Raises:
-        InputError: a name is there twice or cannot be printed, or times fall.
+        InputError: two requests have one name, a name cannot be printed, or times are out of order.
     """
     ordered = sorted(requests, key=lambda request: request.arrival_ns)
     for rid, count in Counter(request.rid for request in ordered).items():
@@ -50,7 +48,7 @@ def in_order(requests: Iterable[ImportedRequest], where: str) -> tuple[list[Impo
 
 
 def measured_of(requests: Sequence[ImportedRequest]) -> MeasuredRun:
-    """All requests, the failed ones without a finish; lengths that are not known are 0."""
+    """The measured run with all requests. Failed ones have no finish; unknown lengths are 0."""
 
     def column(values: Iterable[int | None], missing: int) -> Int64:
         return np.array([missing if value is None else value for value in values], dtype=np.int64)
@@ -67,7 +65,7 @@ def measured_of(requests: Sequence[ImportedRequest]) -> MeasuredRun:
 
 
 def write_workload(requests: Sequence[ImportedRequest], path: Path) -> None:
-    """Write those with lengths, so that each generates as many tokens as it did."""
+    """Write the requests whose lengths are known; each generates as many tokens as measured."""
     compressed = path.suffix == ".gz"
     with atomic_path(path) as beside, open_text(beside, compressed=compressed) as file:
         file.writelines(_lines(requests))
@@ -78,10 +76,7 @@ def _lines(requests: Sequence[ImportedRequest]) -> Iterator[str]:
     streams = PrefixStreams(max(units, default=1))
     for request in requests:
         if request.has_lengths:
-            # Written digit by digit: a float would round times beyond 26 days.
-            arrival_s = Decimal(request.arrival_ns) / NS_PER_S
-            row = json.dumps(_row(request, streams), separators=(",", ":"))
-            yield f'{{"arrival":{arrival_s:f},{row[1:]}\n'
+            yield servetwin_line(request.arrival_ns, _row(request, streams))
 
 
 def _row(request: ImportedRequest, streams: PrefixStreams) -> dict[str, object]:
@@ -94,7 +89,7 @@ def _row(request: ImportedRequest, streams: PrefixStreams) -> dict[str, object]:
         "segments": segments,
         "output_len": num_output,
         "max_new_tokens": num_output if limit is None else limit,
-        # With a limit that is not known, only an ignored end of text makes it this long for sure.
+        # If the limit is not known, only ignoring the end token makes the output surely this long.
         "ignore_eos": request.ignore_eos or limit is None,
         "output_seed": answer_seed,
     }

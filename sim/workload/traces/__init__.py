@@ -1,1 +1,1 @@
-"""Readers of recorded traces, one file a format."""
+"""Readers of recorded traces, one module for each format."""

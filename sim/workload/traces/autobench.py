@@ -1,9 +1,9 @@
 """SGLang's auto-benchmark data sets: JSON lines with prompts as text, messages or token ids.
 
 Follows `python/sglang/benchmark/datasets/autobench.py` of SGLang's main branch (2026; the 0.5.23
-package does not ship it). Deliberate differences: there is no tokenizer here, so a prompt that is
-not token ids needs `prompt_len`; rows without content, and prompts of several rounds or with
-images, are errors.
+package does not ship it). Deliberate differences: without a tokenizer, a prompt that is not given
+as token ids needs `prompt_len`; rows without content are errors, and so are prompts of several
+rounds or with images.
 """
 
 import json
@@ -15,7 +15,7 @@ import numpy as np
 from sim.workload.limits import MAX_TOKENS, Int64
 from sim.workload.prompts import ArrayPrompts
 from sim.workload.traces.fields import shown, time_ns, whole, why_not_whole
-from sim.workload.traces.lines import JsonObject, Line, read_json_lines
+from sim.workload.traces.lines import JsonObject, TextLine, read_json_lines
 from sim.workload.traces.rows import IntColumn, TraceRows, require_rows
 from sim.workload.traces.text_tokens import text_token_ids
 
@@ -25,11 +25,11 @@ _MAX_TOKEN_ID = (1 << 31) - 1
 
 
 def read_autobench(path: Path, *, limit: int | None) -> TraceRows:
-    """Read the rows. Unknown fields are parameters of the API there, and of no use here.
+    """Read the rows. SGLang passes unknown fields to its API; they are ignored here.
 
-    `timestamp` is in ms and counts from the earliest row; without any, all arrive at once, as
-    with an unlimited request rate. The first of `output_len, max_tokens, max_completion_tokens,
-    completion_tokens` is the output length, 256 if there is none.
+    `timestamp` is in ms; time counts from the earliest row. Without time stamps all requests arrive
+    at once, as with an unlimited request rate. The first of `output_len, max_tokens,
+    max_completion_tokens, completion_tokens` is the output length, 256 if there is none.
 
     Raises:
         InputError: the file or a line is bad.
@@ -64,15 +64,15 @@ def _prompts(contents: list[str | Int64], num_tokens: Int64) -> ArrayPrompts:
     return ArrayPrompts(np.concatenate(ids), np.concatenate(([0], np.cumsum(num_tokens))))
 
 
-def _content(line: Line, row: JsonObject) -> str | Int64:
-    """The prompt's token ids, or its text: messages are text as JSON."""
+def _content(line: TextLine, row: JsonObject) -> str | Int64:
+    """The prompt's token ids, or its text; messages become text as JSON."""
     if row.get("image_data"):
         raise line.error("image_data", "prompts with images are not supported")
     for key in ("messages", "prompt", "prompt_origin"):
         value = _unpacked(row.get(key))
         if value:
             return _checked(line, key, value)
-    # The older layout: a system prompt, and turns of which an even number ends with the answer.
+    # The older layout: a system prompt and turns. If their number is even, the last is the answer.
     turns = row.get("content")
     if "system" in row and isinstance(turns, list) and turns:
         asked = turns[:-1] if len(turns) % 2 == 0 else turns
@@ -81,7 +81,7 @@ def _content(line: Line, row: JsonObject) -> str | Int64:
 
 
 def _unpacked(value: object) -> object:
-    """Lists and objects may be written as text that holds JSON."""
+    """The list or object that a text holds as JSON; other values as they are."""
     if isinstance(value, str) and value.lstrip()[:1] in {"[", "{"}:
         try:
             return json.loads(value)
@@ -90,7 +90,7 @@ def _unpacked(value: object) -> object:
     return value
 
 
-def _checked(line: Line, key: str, value: object) -> str | Int64:
+def _checked(line: TextLine, key: str, value: object) -> str | Int64:
     if isinstance(value, str):
         return value
     if isinstance(value, list) and all(type(item) is int for item in value):
@@ -108,7 +108,7 @@ def _checked(line: Line, key: str, value: object) -> str | Int64:
     raise line.error(key, f"{shown(value)} is neither text, nor messages, nor token ids")
 
 
-def _prompt_len(line: Line, row: JsonObject, content: str | Int64) -> int:
+def _prompt_len(line: TextLine, row: JsonObject, content: str | Int64) -> int:
     given = row.get("prompt_len")
     if isinstance(content, str):
         if given is None:
@@ -121,6 +121,6 @@ def _prompt_len(line: Line, row: JsonObject, content: str | Int64) -> int:
     return len(content)
 
 
-def _output_len(line: Line, row: JsonObject) -> int:
+def _output_len(line: TextLine, row: JsonObject) -> int:
     key = next((key for key in _OUTPUT_KEYS if row.get(key) is not None), None)
     return _DEFAULT_OUTPUT_LEN if key is None else whole(line, row, key)

@@ -9,7 +9,7 @@ from sim.core.errors import InputError
 from sim.core.units import NS_PER_S
 from sim.workload.limits import MAX_TOKENS
 from sim.workload.traces.fields import in_order, shown, why_not_whole
-from sim.workload.traces.lines import Line, read_lines
+from sim.workload.traces.lines import TextLine, read_lines
 from sim.workload.traces.rows import IntColumn, TraceRows, require_rows
 
 _HEADER = "TIMESTAMP,ContextTokens,GeneratedTokens"
@@ -19,10 +19,10 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def read_azure(path: Path, *, limit: int | None) -> TraceRows:
-    """Read the rows; an arrival is the exact offset from the first row's stamp.
+    """Read the rows; an arrival is the exact time since the first row's stamp.
 
-    Stamps have up to nine fractional digits (seven in the published files). Nothing is known of
-    the prompts' content.
+    Stamps have up to nine fractional digits (seven in the published files). The content of prompts
+    is not known.
 
     Raises:
         InputError: the file or a line is bad.
@@ -53,7 +53,7 @@ def read_azure(path: Path, *, limit: int | None) -> TraceRows:
     )
 
 
-def _stamp_ns(line: Line, text: str) -> int:
+def _stamp_ns(line: TextLine, text: str) -> int:
     match = _STAMP.fullmatch(text)
     if match is None:
         raise line.error(_COLUMNS[0], f"{shown(text)} is not YYYY-MM-DD HH:MM:SS.fffffff")
@@ -66,7 +66,7 @@ def _stamp_ns(line: Line, text: str) -> int:
     )
 
 
-def _num_tokens(line: Line, fields: list[str], column: int) -> int:
+def _num_tokens(line: TextLine, fields: list[str], column: int) -> int:
     text = fields[column]
     digits = text.removeprefix("-")
     if not (digits.isascii() and digits.isdecimal() and len(digits) <= 18):

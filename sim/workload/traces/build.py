@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from sim.core.errors import InputError
+from sim.core.errors import InputError, KeyPath
 from sim.workload.config import TraceConfig
 from sim.workload.context import BuildContext
 from sim.workload.limits import MAX_TIME_NS, Float64, Int64
@@ -17,7 +17,7 @@ from sim.workload.traces.rows import TraceRows
 
 
 def build_trace(config: TraceConfig, context: BuildContext) -> OpenLoopWorkload:
-    """Read and check the file, then make a workload of it.
+    """Read and check the file, and make a workload of it.
 
     Raises:
         InputError: the file is bad, or `time_scale` moves arrivals out of the clock's range.
@@ -45,7 +45,7 @@ def build_trace(config: TraceConfig, context: BuildContext) -> OpenLoopWorkload:
 
 
 def _contents(rows: TraceRows, context: BuildContext) -> tuple[PromptColumn, Int64]:
-    """Prompts and output streams, kept apart from those of a mix's other parts."""
+    """Prompts and output streams; those of a mix's parts have nothing in common."""
     streams, prompts, output_seeds = context.streams, rows.prompts, rows.output_seeds
     if output_seeds is None:
         first = streams.take(len(rows.output_tokens))
@@ -66,10 +66,11 @@ def _tenants(own: Sequence[str] | None, configured: str) -> str | Sequence[str]:
     return configured if own is None else [tenant or configured for tenant in own]
 
 
-def _scaled(arrival_ns: Int64, time_scale: float, key: str) -> Int64:
+def _scaled(arrival_ns: Int64, time_scale: float, key: KeyPath) -> Int64:
     if time_scale == 1:
         return arrival_ns
     scaled: Float64 = np.rint(arrival_ns * time_scale)
     if scaled.max() > MAX_TIME_NS:
-        raise InputError(f"{key}.time_scale: moves the last arrival out of the clock's range")
+        reason = "moves the last arrival out of the clock's range"
+        raise InputError(reason, key=(*key, "time_scale"))
     return scaled.astype(np.int64)

@@ -1,4 +1,4 @@
-"""Checks of one field of one line, each with an error that names file, line and key."""
+"""Checks of single fields; the errors name file, line and key."""
 
 import json
 from collections.abc import Iterable
@@ -7,16 +7,18 @@ from difflib import get_close_matches
 
 from sim.core.units import NS_PER_MS
 from sim.workload.limits import MAX_TIME_NS, MAX_TOKENS
-from sim.workload.traces.lines import JsonObject, Line
+from sim.workload.traces.lines import JsonObject, TextLine
 
 _MISSING = object()
 _MAX_SHOWN = 40
 
 
-def whole(line: Line, row: JsonObject, key: str, *, low: int = 1, high: int = MAX_TOKENS) -> int:
+def whole(
+    line: TextLine, row: JsonObject, key: str, *, low: int = 1, high: int = MAX_TOKENS
+) -> int:
     """A field that must be a whole number from `low` to `high`, both included."""
     value = row.get(key, _MISSING)
-    # `type`, not isinstance: true is no number.
+    # Not isinstance, for which true is a number.
     if type(value) is int and low <= value <= high:
         return value
     raise line.error(key, why_not_whole(value, low, high))
@@ -30,12 +32,12 @@ def why_not_whole(value: object, low: int, high: int) -> str:
     return f"{shown(value)} is below {low}" if value < low else f"{shown(value)} is above {high}"
 
 
-def time_ns(line: Line, row: JsonObject, key: str, *, unit_ns: int = NS_PER_MS) -> int:
-    """A field that must be a time >= 0 in units of `unit_ns`, exact to the rounded ns."""
+def time_ns(line: TextLine, row: JsonObject, key: str, *, unit_ns: int = NS_PER_MS) -> int:
+    """A field that must be a time >= 0 in units of `unit_ns`; returned in rounded ns."""
     value = row.get(key, _MISSING)
     if value is _MISSING:
         raise line.error(key, "missing")
-    # NaN and Infinity are the only floats: fractions come as Decimal.
+    # Fractions are read as Decimal: only NaN and Infinity are floats.
     if type(value) is not int and not isinstance(value, Decimal):
         raise line.error(key, f"{shown(value)} is not a finite number")
     if value < 0:
@@ -45,22 +47,22 @@ def time_ns(line: Line, row: JsonObject, key: str, *, unit_ns: int = NS_PER_MS) 
     return round(value * unit_ns)
 
 
-def in_order(line: Line, key: str, arrival_ns: int, previous_ns: int) -> int:
-    """`arrival_ns`, which must not be before the previous row's."""
+def in_order(line: TextLine, key: str, arrival_ns: int, previous_ns: int) -> int:
+    """Return `arrival_ns`, which must not be less than the previous row's."""
     if arrival_ns < previous_ns:
         raise line.error(key, "is before the previous row's; rows must be in order of time")
     return arrival_ns
 
 
-def flag(line: Line, row: JsonObject, key: str) -> bool:
+def flag(line: TextLine, row: JsonObject, key: str) -> bool:
     value = row.get(key, False)
     if not isinstance(value, bool):
         raise line.error(key, f"{shown(value)} is not true or false")
     return value
 
 
-def refuse_unknown(line: Line, row: JsonObject, known: Iterable[str]) -> None:
-    """Every field must be a known one."""
+def refuse_unknown(line: TextLine, row: JsonObject, known: Iterable[str]) -> None:
+    """Raise InputError for a field that is not known."""
     names = tuple(known)
     for key in row:
         if key not in names:
@@ -70,6 +72,6 @@ def refuse_unknown(line: Line, row: JsonObject, known: Iterable[str]) -> None:
 
 
 def shown(value: object) -> str:
-    """A value as JSON, on one line and not too long."""
+    """A value for a message: as JSON, on one line, shortened."""
     text = str(value) if isinstance(value, Decimal) else json.dumps(value, default=str)
     return text if len(text) <= _MAX_SHOWN else f"{text[: _MAX_SHOWN - 3]}..."

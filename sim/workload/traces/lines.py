@@ -1,23 +1,21 @@
-"""Reads a text file line by line, gzip-compressed or not, and says where in it something is bad."""
+"""Reads a text file line by line, plain or gzipped; errors name the line."""
 
-import gzip
 import json
-import zlib
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, cast
+from typing import NamedTuple
 
 from sim.core.errors import InputError
+from sim.core.packed import GZIP_ERRORS, open_unpacked
 
-_GZIP_MAGIC = b"\x1f\x8b"
 _BOM = b"\xef\xbb\xbf"
 
 JsonObject = dict[str, object]
 
 
-class Line(NamedTuple):
-    """One line and its place, counted from 1."""
+class TextLine(NamedTuple):
+    """One line, its file, and its number, counted from 1."""
 
     path: str
     number: int
@@ -27,55 +25,47 @@ class Line(NamedTuple):
         return InputError(f"{self.path}:{self.number}: {key}: {reason}")
 
 
-def read_lines(path: Path) -> Iterator[Line]:
-    """Yield the lines without their ends; blank ones are left out but counted.
+def read_lines(path: Path) -> Iterator[TextLine]:
+    """Yield the lines without line ends. Blank lines are counted, but not yielded.
 
     Raises:
         InputError: the file cannot be read, is cut off, or is not UTF-8.
     """
-    with _open(path) as stream:
-        for number, data in enumerate(_whole_lines(stream, path), start=1):
-            try:
-                text = data.removeprefix(_BOM if number == 1 else b"").decode().rstrip("\r\n")
-            except UnicodeDecodeError as error:
-                reason = f"byte {error.start + 1} is not UTF-8"
-                raise InputError(f"{path}:{number}: {reason}") from error
-            if text.strip():
-                yield Line(str(path), number, text)
+    for number, data in enumerate(_raw_lines(path), start=1):
+        try:
+            text = data.removeprefix(_BOM if number == 1 else b"").decode().rstrip("\r\n")
+        except UnicodeDecodeError as error:
+            reason = f"byte {error.start + 1} is not UTF-8"
+            raise InputError(f"{path}:{number}: {reason}") from error
+        if text.strip():
+            yield TextLine(str(path), number, text)
 
 
-def read_json_lines(path: Path) -> Iterator[tuple[Line, JsonObject]]:
-    """Yield every line with the JSON object on it. Fractions come as Decimal, to stay exact.
+def read_json_lines(path: Path) -> Iterator[tuple[TextLine, JsonObject]]:
+    """Yield every line with its JSON object. Fractions are Decimals, so that times stay exact.
 
     Raises:
-        InputError: as `read_lines`; or a line is not one JSON object with distinct keys.
+        InputError: as `read_lines`; or a line is no JSON object with distinct keys.
     """
     for line in read_lines(path):
         yield line, parse_object(line)
 
 
-def _open(path: Path) -> BinaryIO:
-    try:
-        with path.open("rb") as start:
-            packed = start.read(len(_GZIP_MAGIC)) == _GZIP_MAGIC
-        return cast("BinaryIO", gzip.open(path)) if packed else path.open("rb")
-    except IsADirectoryError as error:
-        raise InputError(f"{path}: is a directory, not a file") from error
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise InputError(f"{path}: cannot be read: {reason}") from error
-
-
-def _whole_lines(stream: BinaryIO, path: Path) -> Iterator[bytes]:
+def _raw_lines(path: Path) -> Iterator[bytes]:
     number = 0
     try:
-        for number, data in enumerate(stream, start=1):  # noqa: B007 - told in the error
-            yield data
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        with open_unpacked(path) as stream:
+            for number, data in enumerate(stream, start=1):  # noqa: B007 - told in the error
+                yield data
+    except IsADirectoryError as error:
+        raise InputError(f"{path}: is a directory, not a file") from error
+    except GZIP_ERRORS as error:
         reason = "gzip data are cut off or corrupt"
         raise InputError(f"{path}:{number + 1}: {reason}") from error
-    except OSError as error:
-        raise InputError(f"{path}:{number + 1}: cannot be read: {error.strerror}") from error
+    except (OSError, ValueError) as error:
+        where = f"{path}:{number + 1}" if number else str(path)
+        reason = getattr(error, "strerror", None) or str(error)
+        raise InputError(f"{where}: cannot be read: {reason}") from error
 
 
 def _why(error: Exception) -> str:
@@ -99,15 +89,15 @@ def _distinct_keys(pairs: list[tuple[str, object]]) -> JsonObject:
     return row
 
 
-# One for all lines: making a decoder takes as long as reading a short line.
+# Made once, as that takes as long as decoding a short line.
 _DECODER = json.JSONDecoder(parse_float=Decimal, object_pairs_hook=_distinct_keys)
 
 
-def parse_object(line: Line) -> JsonObject:
-    """The JSON object a line holds, with distinct keys and Decimals for fractions.
+def parse_object(line: TextLine) -> JsonObject:
+    """The JSON object of a line. Its keys must be distinct; fractions are Decimals.
 
     Raises:
-        InputError: it holds anything else.
+        InputError: the line holds anything else.
     """
     try:
         row = _DECODER.decode(line.text)

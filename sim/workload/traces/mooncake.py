@@ -5,7 +5,7 @@ from pathlib import Path
 
 from sim.workload.prompts import BlockPrompts
 from sim.workload.traces.fields import in_order, shown, time_ns, whole
-from sim.workload.traces.lines import JsonObject, Line, read_json_lines
+from sim.workload.traces.lines import JsonObject, TextLine, read_json_lines
 from sim.workload.traces.rows import IntColumn, TraceRows, require_rows
 
 _MAX_HASH_ID = (1 << 40) - 1
@@ -14,9 +14,9 @@ _MAX_HASH_ID = (1 << 40) - 1
 def read_mooncake(path: Path, *, limit: int | None, block_size: int) -> TraceRows:
     """Read `timestamp` (ms), `input_length`, `output_length`, `hash_ids` of every line.
 
-    Blocks are `block_size` tokens, the last one perhaps partial: there are
-    `ceil(input_length / block_size)` ids. Rows are in order of time; equal times keep file order.
-    Other fields are left alone.
+    A block has `block_size` tokens, and the last one may be partial: there must be
+    `ceil(input_length / block_size)` ids. Rows must be in order of time; equal times keep the
+    file's order. Other fields are ignored.
 
     Raises:
         InputError: the file or a line is bad.
@@ -41,7 +41,7 @@ def read_mooncake(path: Path, *, limit: int | None, block_size: int) -> TraceRow
     )
 
 
-def _hash_ids(line: Line, row: JsonObject, num_expected: int, block_size: int) -> list[int]:
+def _hash_ids(line: TextLine, row: JsonObject, num_expected: int, block_size: int) -> list[int]:
     ids = row.get("hash_ids")
     if ids is None:
         raise line.error("hash_ids", "missing")
@@ -50,7 +50,7 @@ def _hash_ids(line: Line, row: JsonObject, num_expected: int, block_size: int) -
     if len(ids) != num_expected:
         counts = f"{len(ids)} ids, but input_length / {block_size} rounded up is {num_expected}"
         raise line.error("hash_ids", counts)
-    # Without a loop in Python: most of a trace is hash ids.
+    # Not a loop in Python: most of a trace is hash ids.
     if set(map(type, ids)) != {int} or min(ids) < 0 or max(ids) > _MAX_HASH_ID:
         bad = next(i for i in ids if type(i) is not int or not 0 <= i <= _MAX_HASH_ID)
         raise line.error("hash_ids", f"{shown(bad)} is not a whole number from 0 to 2**40 - 1")

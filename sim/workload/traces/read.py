@@ -10,11 +10,11 @@ TraceReader = Callable[[TraceConfig, Path], TraceRows]
 
 
 def read_trace(config: TraceConfig, base_dir: Path) -> TraceRows:
-    """Read and check the file. Of the configuration only what says how to read it matters.
+    """Read and check the file.
 
     Args:
-        config: `format`, `path`, `limit` and `block_size` are looked at.
-        base_dir: what the path is relative to.
+        config: only `format`, `path`, `limit` and `block_size` matter.
+        base_dir: folder that the path is relative to.
 
     Raises:
         InputError: the file or a line is bad.

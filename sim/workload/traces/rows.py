@@ -1,4 +1,4 @@
-"""What every trace reader returns: the rows of a file as columns."""
+"""The rows of a trace as columns: what every reader returns."""
 
 from array import array
 from collections.abc import Iterable, Sequence
@@ -14,9 +14,9 @@ from sim.workload.prompts import ArrayPrompts, BlockPrompts, EitherPrompts
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceRows:
-    """Rows in file order. Arrays have shape [num_rows]; None where the format says nothing.
+    """Rows in file order. Arrays have shape [num_rows]; a column is None if the format lacks it.
 
-    `prompts` is an array of lengths where the format does not tell the content.
+    `prompts` is an array of lengths if the format does not have the content.
     """
 
     arrival_ns: Int64

@@ -1,5 +1,8 @@
-"""Our own trace format: JSON lines with segments of token streams, or with token ids."""
+"""servetwin's own trace format: JSON lines with segments of token streams or token ids."""
 
+import json
+from collections.abc import Mapping
+from decimal import Decimal
 from itertools import islice
 from pathlib import Path
 
@@ -8,7 +11,7 @@ from sim.workload.limits import MAX_OUTPUT_FACTOR, MAX_TOKENS, NO_PRIORITY
 from sim.workload.prompts import ArrayPrompts, EitherPrompts, SegmentPrompts
 from sim.workload.token_streams import MAX_STREAMS
 from sim.workload.traces.fields import flag, refuse_unknown, shown, time_ns, whole, why_not_whole
-from sim.workload.traces.lines import JsonObject, Line, read_json_lines
+from sim.workload.traces.lines import JsonObject, TextLine, read_json_lines
 from sim.workload.traces.rows import IntColumn, TraceRows, require_rows
 
 FIELDS = (
@@ -25,13 +28,13 @@ FIELDS = (
     "session",
 )
 _FIRST_OUTPUT_SEED = 1 << 20
-# As large as a scenario's `max_new_tokens: {factor: ...}` can make it.
+# The largest limit that `max_new_tokens: {factor: ...}` of a scenario can give.
 _MAX_LIMIT = MAX_OUTPUT_FACTOR * MAX_TOKENS
 _MAX_PRIORITY = (1 << 31) - 1
 _MAX_TOKEN_ID = (1 << 63) - 1
 
 
-class _Columns:
+class _TraceColumns:
     """The columns of a file while it is read."""
 
     def __init__(self) -> None:
@@ -43,7 +46,7 @@ class _Columns:
         self.tenants: list[str] = []
         self.sessions: list[str] = []
 
-    def add(self, line: Line, row: JsonObject) -> None:
+    def add(self, line: TextLine, row: JsonObject) -> None:
         refuse_unknown(line, row, FIELDS)
         place = len(self.arrivals)
         rid = _rid(line, row, default=str(place))
@@ -64,7 +67,7 @@ class _Columns:
         self.tenants.append(_name(line, row, "tenant"))
         self.sessions.append(_name(line, row, "session"))
 
-    def _add_prompt(self, line: Line, row: JsonObject) -> None:
+    def _add_prompt(self, line: TextLine, row: JsonObject) -> None:
         if ("segments" in row) == ("input_ids" in row):
             both = "are both there" if "segments" in row else "are both missing"
             raise line.error("segments", f"segments and input_ids {both}; one of them is needed")
@@ -78,16 +81,24 @@ class _Columns:
         self.id_ends.append(len(self.ids))
 
 
+def servetwin_line(arrival_ns: int, row: Mapping[str, object]) -> str:
+    """A line of the format; `row` has all keys but `arrival`."""
+    # Written as a decimal number: a float would round times above 26 days.
+    arrival_s = Decimal(arrival_ns) / NS_PER_S
+    return f'{{"arrival":{arrival_s:f},{json.dumps(row, separators=(",", ":"))[1:]}\n'
+
+
 def read_servetwin(path: Path, *, limit: int | None) -> TraceRows:
     """Read the rows; they need not be in order of time.
 
-    `arrival` is in seconds; `rid` defaults to the row number from 0, `output_seed` to 2**20 plus
-    it, `max_new_tokens` to `output_len`; without a `priority`, or with null, there is none.
+    `arrival` is in seconds. Defaults: `rid` is the row's number, counted from 0; `output_seed` is
+    2**20 plus that number; `max_new_tokens` is `output_len`. A `priority` that is null or missing
+    means none.
 
     Raises:
         InputError: the file or a line is bad.
     """
-    columns = _Columns()
+    columns = _TraceColumns()
     for line, row in islice(read_json_lines(path), limit):
         columns.add(line, row)
     require_rows(len(columns.arrivals), path)
@@ -112,7 +123,7 @@ def read_servetwin(path: Path, *, limit: int | None) -> TraceRows:
     )
 
 
-def _rid(line: Line, row: JsonObject, default: str) -> str:
+def _rid(line: TextLine, row: JsonObject, default: str) -> str:
     rid = row.get("rid", default)
     if type(rid) is int:
         return str(rid)
@@ -122,13 +133,13 @@ def _rid(line: Line, row: JsonObject, default: str) -> str:
     return rid
 
 
-def _priority(line: Line, row: JsonObject) -> int:
+def _priority(line: TextLine, row: JsonObject) -> int:
     if row.get("priority") is None:
         return NO_PRIORITY
     return whole(line, row, "priority", low=-_MAX_PRIORITY, high=_MAX_PRIORITY)
 
 
-def _name(line: Line, row: JsonObject, key: str) -> str:
+def _name(line: TextLine, row: JsonObject, key: str) -> str:
     name = row.get(key, "")
     if not isinstance(name, str):
         raise line.error(key, f"{shown(name)} is not text")
@@ -136,17 +147,17 @@ def _name(line: Line, row: JsonObject, key: str) -> str:
     return name
 
 
-def _require_printable(line: Line, key: str, text: str) -> None:
-    # Names end up in tables and files; half a surrogate pair fits in none.
+def _require_printable(line: TextLine, key: str, text: str) -> None:
+    # Names are written to tables and files, where half a surrogate pair cannot be written.
     if not text.isprintable():
         raise line.error(key, f"{shown(text)} has characters that cannot be printed")
 
 
-def _optional(line: Line, row: JsonObject, key: str, default: int, low: int, high: int) -> int:
+def _optional(line: TextLine, row: JsonObject, key: str, default: int, low: int, high: int) -> int:
     return whole(line, row, key, low=low, high=high) if key in row else default
 
 
-def _segments(line: Line, segments: object) -> list[list[int]]:
+def _segments(line: TextLine, segments: object) -> list[list[int]]:
     if not isinstance(segments, list) or not segments:
         raise line.error("segments", f"{shown(segments)} is not a list of [seed, length] pairs")
     total = 0
@@ -164,7 +175,7 @@ def _segments(line: Line, segments: object) -> list[list[int]]:
     return segments
 
 
-def _token_ids(line: Line, ids: object) -> list[int]:
+def _token_ids(line: TextLine, ids: object) -> list[int]:
     if not isinstance(ids, list) or not ids:
         raise line.error("input_ids", f"{shown(ids)} is not a list of token ids")
     if len(ids) > MAX_TOKENS:

@@ -1,4 +1,4 @@
-"""Stands in for a tokenizer: token ids of known number that share prefixes as their texts do."""
+"""Stands in for a tokenizer: token ids that share prefixes as their texts do."""
 
 from collections.abc import Iterator, Sequence
 from hashlib import blake2b
@@ -7,7 +7,7 @@ import numpy as np
 
 from sim.workload.limits import Int64
 
-# Above every id of a token stream (core.tokens), below those of blocks.
+# Above all ids of token streams (sim.core.tokens), below those of blocks.
 _FIRST_ID = 1 << 61
 _ODD = 0x9E3779B97F4A7C15
 
@@ -15,10 +15,10 @@ _ODD = 0x9E3779B97F4A7C15
 def text_token_ids(texts: Sequence[str], num_tokens: Int64) -> Iterator[Int64]:
     """Yield the ids of each text, int64, shape [num_tokens[i]].
 
-    A token stands for as many characters as a token of these texts has on average, so two texts
-    agree on about as many tokens as they would under their tokenizer. Ids beyond the text's
-    characters, and the last one always, are the whole text's own: different texts never have
-    equal ids, equal texts of equal length always do.
+    Each token stands for the mean number of characters that a token of these texts has. So two
+    texts share about as many tokens as with their own tokenizer. The last id, and ids beyond the
+    text's characters, belong to the whole text: only equal texts with equal numbers of tokens have
+    equal ids.
     """
     num_characters = sum(len(text) for text in texts)
     # At least one character a token.
@@ -30,7 +30,7 @@ def text_token_ids(texts: Sequence[str], num_tokens: Int64) -> Iterator[Int64]:
 
 
 def _shared_ids(text: str, ends: Int64) -> Int64:
-    """An id for each end: a hash of the text up to there, which is all that a prefix cache asks."""
+    """An id for each end: a hash of the text up to there, as only prefixes are compared."""
     characters = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4").astype(np.uint64)
     weights = np.cumprod(np.full(len(characters), _ODD, dtype=np.uint64))
     mixed = np.cumsum((characters + np.uint64(1)) * weights)[ends - 1]

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from calibrate.measured.equations import Trial, objective, solve, step_to_root, weights
+from calibrate.measured.equations import SolverTrial, objective, solve, step_to_root, weights
 from calibrate.measured.uncertainty import covariance
 
 RNG = np.random.default_rng(7)
@@ -14,7 +14,7 @@ MEASURED = 1 + PARTS @ np.array([0.4, 1.3])
 def stretched(x, power=1.2):
     """Times that grow faster than their steps: what waits, waits longer too."""
     steps = (1 + PARTS @ x) / MEASURED
-    return Trial(steps**power - 1, PARTS / MEASURED[:, None])
+    return SolverTrial(steps**power - 1, PARTS / MEASURED[:, None])
 
 
 def counted(function):
@@ -44,7 +44,7 @@ def test_solve_passes_over_outliers():
     measured[::10] = 2
 
     def trial(x):
-        return Trial((1 + x[0]) / 1.2 / measured - 1, 1 / measured[:, None])
+        return SolverTrial((1 + x[0]) / 1.2 / measured - 1, 1 / measured[:, None])
 
     assert solve(trial, np.array([0.0])).unknowns[0] == pytest.approx(0.2, abs=0.02)
 
@@ -52,7 +52,7 @@ def test_solve_passes_over_outliers():
 @pytest.mark.parametrize("start", [0.0, 0.5])
 def test_solve_does_not_go_below_zero(start):
     """Where only a negative time would do, it is 0; slopes are looked for to one side."""
-    trial, calls = counted(lambda x: Trial(np.full(20, 0.3 + x[0]), np.ones((20, 1))))
+    trial, calls = counted(lambda x: SolverTrial(np.full(20, 0.3 + x[0]), np.ones((20, 1))))
     solution = solve(trial, np.array([start]))
     assert solution.unknowns.tolist() == [0]
     assert solution.slopes == pytest.approx(np.ones((20, 1)))
@@ -64,7 +64,7 @@ def test_solve_keeps_one_unknown_at_zero_and_finds_the_other():
     measured = 1 + PARTS @ np.array([-0.3, 1.3])
 
     def trial(x):
-        return Trial((1 + PARTS @ x) / measured - 1, PARTS / measured[:, None])
+        return SolverTrial((1 + PARTS @ x) / measured - 1, PARTS / measured[:, None])
 
     solution = solve(trial, np.array([0.2, 0.2]))
     assert solution.unknowns[0] == 0
@@ -80,7 +80,7 @@ def test_solve_ends_although_trials_are_rough():
 
     def rough(x):
         residuals, instruments = stretched(x)
-        return Trial(residuals + 0.01 * noise.standard_normal(80), instruments)
+        return SolverTrial(residuals + 0.01 * noise.standard_normal(80), instruments)
 
     trial, calls = counted(rough)
     solution = solve(trial, np.array([0.0, 0.0]))
@@ -93,7 +93,7 @@ def test_step_leads_to_where_equations_hold():
     residuals = 0.02 * RNG.standard_normal(80)
     residuals = np.clip(residuals, -0.04, 0.04)
     slopes = 1.1 * PARTS
-    step = step_to_root(Trial(residuals, PARTS), slopes, np.ones(2))
+    step = step_to_root(SolverTrial(residuals, PARTS), slopes, np.ones(2))
     assert PARTS.T @ (residuals + slopes @ step) == pytest.approx(np.zeros(2), abs=1e-6)
 
 
@@ -116,7 +116,7 @@ def test_covariance_is_right_for_requests_that_share_steps(span_s):
     for _ in range(100):
         walk = np.cumsum(0.01 * rng.standard_normal(len(edges)))
         residuals = (walk[row[1]] - walk[row[0]]) / (end - begin)
-        solution = solve(lambda x, r=residuals: Trial(r + x[0] - 1, ones), np.ones(1))
+        solution = solve(lambda x, r=residuals: SolverTrial(r + x[0] - 1, ones), np.ones(1))
         found.append(solution.unknowns[0])
         said.append(np.sqrt(covariance(solution, begin, end)[0, 0]))
     assert 0.6 < np.mean(said) / np.std(found) < 1.6

@@ -36,8 +36,8 @@ class HostLatency:
         device_ns, _ = self._device.decode_run_ns(first, num_steps)
         return device_ns, np.full(len(device_ns), self._host_ns(first), dtype=np.int64)
 
-    def consume(self, num_steps):
-        self._device.consume(num_steps)
+    def consume(self, first, num_steps):
+        self._device.consume(first, num_steps)
 
     def _host_ns(self, step):
         rows = step.num_decode_rows + step.num_prefill_rows

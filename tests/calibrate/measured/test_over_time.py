@@ -50,10 +50,13 @@ def test_samples_are_read_from_three_of_the_columns(write):
         (("t,running,waiting",), ": no sample in it"),
         (
             ("t,running,waiting", "1,2,3", "2,many,3"),
-            ":3: running: must be a number from 0 on, got",
+            ":3: running: must be a number of at least 0, got",
         ),
-        (("t,running,waiting", "1,2,nan"), ":2: waiting: must be a number from 0 on, got 'nan'"),
-        (("t,running,waiting", "1,2"), ":2: waiting: must be a number from 0 on, got None"),
+        (
+            ("t,running,waiting", "1,2,nan"),
+            ":2: waiting: must be a number of at least 0, got 'nan'",
+        ),
+        (("t,running,waiting", "1,2"), ":2: waiting: must be a number of at least 0, got None"),
         (("t,running,waiting", "1,2,3", "1,2,3"), ": t: does not rise after 1"),
         (("",), ":1: t: no such column"),
     ],

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from calibrate.rebuild import rebuild
-from sim.latency.profile import ProfileLatency
-from sim.latency.profile_format import LatencyProfile
+from sim.latency.profile.format import LatencyProfile
+from sim.latency.profile.model import ProfileLatency
 from sim.runlog.run_log_file import write_run_log
 from sim.scenario.load import load_scenario_text
 from sim.testing.measured_runs import MADE_UP, measured_run

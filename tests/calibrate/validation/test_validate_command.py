@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sim.latency.profile_format import profile_text
+from sim.latency.profile.format import profile_text
 from sim.runlog.run_log_file import write_run_log
 from sim.testing.measured_runs import MADE_UP, Disturbance
 
@@ -179,9 +179,9 @@ def test_validate_log_of_no_real_run_is_refused(refused, record, meta, line):
     [
         (lambda run: run.steps[5].pop("decode_crc"), "step 5: decode_crc: missing"),
         (lambda run: run.requests[0].update(rid="stranger"),
-         "request 'stranger': is not one of its scenario's, or is twice"),
+         "request 'stranger': is not in its scenario, or is there twice"),
         (lambda run: run.requests.insert(1, run.requests[0]),
-         "request '0': is not one of its scenario's, or is twice"),
+         "request '0': is not in its scenario, or is there twice"),
         (lambda run: run.steps[3].update(t_end_ns="soon"),
          "step 3: t_end_ns: must be a time in ns, got 'soon'"),
         (lambda run: run.steps[4].update(mode="idle"),

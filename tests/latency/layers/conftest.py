@@ -6,7 +6,8 @@ from itertools import product
 import pytest
 from pydantic import TypeAdapter
 
-from sim.latency.config import LatencyConfig, build_latency
+from sim.latency.build import build_latency
+from sim.latency.config import LatencyConfig
 from sim.latency.shape_files import load_model_shape
 
 META = """

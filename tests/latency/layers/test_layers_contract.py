@@ -104,7 +104,7 @@ def test_layers_steps_outside_the_table_are_counted(build):
     assert isinstance(model, Ranged)
     for inside in (decode_step(16, 16 * 257, 4097), extend_step((1000, 64)), decode_step(1, 17)):
         model.step_ns(inside)
-        model.consume(1)
+        model.consume(inside, 1)
     assert str(model.left_range()) == ""
     for outside in (
         decode_step(32, 32 * 257),
@@ -114,7 +114,7 @@ def test_layers_steps_outside_the_table_are_counted(build):
         before = model.left_range()
         model.step_ns(outside)
         assert model.left_range() == before
-        model.consume(1)
+        model.consume(outside, 1)
         assert model.left_range().num_outside == before.num_outside + 1
     assert str(model.left_range()) == (
         "50 % of steps lie outside the profile's range:"
@@ -135,11 +135,11 @@ def test_layers_a_run_out_of_the_table_counts_as_its_steps_do(build, longest):
     first = decode_step(3, 3 * 4_070 + 1, longest)
     whole, stepped = build("serving_sim"), build("serving_sim")
     whole.decode_run_ns(first, 60)
-    whole.consume(60)
+    whole.consume(first, 60)
     one = first
     for _ in range(60):
         stepped.step_ns(one)
-        stepped.consume(1)
+        stepped.consume(one, 1)
         one = one.next_decode()
     assert whole.left_range() == stepped.left_range()
     assert whole.left_range().num_outside == (33 if not longest else 42)

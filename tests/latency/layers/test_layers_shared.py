@@ -6,7 +6,8 @@ import pytest
 from pydantic import TypeAdapter
 
 from sim.core.errors import InputError
-from sim.latency.config import LatencyConfig, build_latency
+from sim.latency.build import build_latency
+from sim.latency.config import LatencyConfig
 from sim.latency.layers.vidur import read_vidur
 from sim.testing.latency_steps import decode_step, extend_step, mixed_step
 
@@ -62,8 +63,9 @@ def test_shared_serving_sim_profile_has_no_dips_where_sweeps_interleave(shared_m
 def test_shared_serving_sim_profile_goes_on_beyond_its_tokens(shared_model):
     """A prefill of 8,192 tokens costs at least four of 2,048; the run is told of it."""
     model = shared_model(SERVING_SIM)
-    assert milliseconds(model, extend_step((0, 8192))) > 4 * 83.0
-    model.consume(1)
+    step = extend_step((0, 8192))
+    assert milliseconds(model, step) > 4 * 83.0
+    model.consume(step, 1)
     assert "tokens of a step up to 8,192, measured up to 2,048" in str(model.left_range())
 
 

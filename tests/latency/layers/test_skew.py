@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.latency.layers.curve import Curve
-from sim.latency.layers.decode_line import DecodeLine
+from sim.latency.curves import Curve
+from sim.latency.layers.decode_times import LayersDecodeTimes
 from sim.latency.layers.skew import Bins, SkewAxes, SkewTable
 
 AXES = SkewAxes(
@@ -135,7 +135,7 @@ def test_skew_of_many_batches_equals_one_by_one(batches):
 )
 def test_decode_line_a_run_equals_its_steps(rows, mean, extra, less, known, fixed_ns, values):
     """To the bit, with every row growing by a token, the longest and the shortest with them."""
-    line = DecodeLine(
+    line = LayersDecodeTimes(
         rows,
         fixed_ns,
         Curve([16, 1000, 4096], values),
@@ -163,7 +163,7 @@ def test_decode_line_rows_of_a_run_grow_together(mean, longest, shortest, slower
 
     Which of the steps take the greater alpha: their share of the way to the longest context.
     """
-    line = DecodeLine(4, 0.0, Curve([0, 9_000], [0.0, 9e6]), alphas=TABLE.alphas(4))
+    line = LayersDecodeTimes(4, 0.0, Curve([0, 9_000], [0.0, 9e6]), alphas=TABLE.alphas(4))
     run = line.run_ns(4 * mean, longest, shortest, 24)
     steps = [
         line.step_ns(4 * (mean + i), longest + i, shortest and shortest + i) for i in range(24)
@@ -184,7 +184,7 @@ def test_decode_line_of_one_row_or_of_an_unknown_longest_has_no_skew():
         (4, 1001, 0, 600),
         (4, 1001, 401, 550),
     ):
-        line = DecodeLine(rows, 0.0, curve, alphas=alphas)
+        line = LayersDecodeTimes(rows, 0.0, curve, alphas=alphas)
         assert line.step_ns(501 * rows, longest, shortest) == wanted
         assert line.run_ns(501 * rows, longest, shortest, 1).tolist() == [wanted]
 

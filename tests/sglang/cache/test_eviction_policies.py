@@ -8,10 +8,9 @@ from hypothesis import strategies as st
 from sim.core.tokens import SegmentPrompt, stream_token_ids
 from sim.engine.page_pool import PageIds
 from sim.sglang.cache.eviction import HitBenefitLeaves, LfuLeaves
-from sim.sglang.cache.manager import KVCacheManager
+from sim.sglang.cache.manager import KVCacheManager, RequestKV
 from sim.sglang.cache.radix_cache import RadixCache
 from sim.sglang.cache.radix_node import RadixNode
-from sim.sglang.cache.request_kv import RequestKV
 
 
 class Desk:

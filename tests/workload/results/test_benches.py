@@ -128,8 +128,8 @@ def test_sglang_results_sent_at_random_are_refused(written, refusal):
     """When each came is lost; nothing is made up unasked."""
     line = refusal(written(one_line(SGLANG, request_rate=4)))
     assert line == (
-        "results:1: start_times: missing, and requests were sent at random: when each came is"
-        " lost; --draw-arrivals SEED draws times of the same distribution instead"
+        "results:1: start_times: missing, and requests were sent at random times, which are lost;"
+        " --draw-arrivals SEED draws times of the same distribution instead"
     )
 
 
@@ -172,7 +172,7 @@ def test_seed_for_arrivals_that_are_told_changes_nothing(written, imported):
         ({"itls": [[], [0.1, "x"], []]},
          'results:1: itls[1][1]: "x" is not a finite number of seconds'),
         ({"ttfts": [0.1, 0.2]}, "results:1: ttfts: 2 values, but input_lens has 3"),
-        ({"ttfts": [0.1, -1, 0.2]}, "results:1: ttfts[1]: -1 s is no possible time"),
+        ({"ttfts": [0.1, -1, 0.2]}, "results:1: ttfts[1]: -1 s is not a possible time"),
         ({"ttfts": [0.1, float("nan"), 0]},
          "results:1: ttfts[1]: NaN is not a finite number of seconds"),
         ({"input_lens": [1, 2.5, 3]}, "results:1: input_lens[1]: 2.5 is not a whole number"),
@@ -191,7 +191,7 @@ def test_bad_results_are_refused_with_line_and_key(written, refusal, changes, li
 def test_rate_that_is_no_number_gives_no_arrivals(written, refusal):
     """SGLang's replay of a trace, vLLM's rates that ramp up."""
     trace = refusal(written(one_line(SGLANG, request_rate="trace")), draw_arrivals=1)
-    assert trace == "results:1: request_rate: is no rate, so no arrivals can be drawn"
+    assert trace == "results:1: request_rate: is not a rate, so no arrivals can be drawn"
     ramp = one_line(VLLM, start_times="drop", ramp_up_strategy="linear")
     assert refusal(written(ramp), draw_arrivals=1) == trace
 

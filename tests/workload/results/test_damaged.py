@@ -13,7 +13,7 @@ from sim.workload.results.model import ReadOptions
 from sim.workload.results.write import in_order, measured_of, write_workload
 
 SERVED = [
-    result_files.Served(
+    result_files.ServedRequest(
         f"r{place}", place * 10**8, place * 10**8, place * 10**8 + 10**7, place * 10**8 + 10**9,
         prompt=tuple(range(5 + place)), answer=(1, 2, 3), max_new_tokens=9,
     )

@@ -194,7 +194,7 @@ workload:
     rows = [int(row) for row in order if columns.arrival_ns[row] < until]
     assert len(rows) > 60
     served = [
-        result_files.Served(
+        result_files.ServedRequest(
             rid=columns.rid[row],
             arrival_ns=int(columns.arrival_ns[row]),
             scheduled_ns=int(columns.scheduled_ns[row]),

@@ -7,13 +7,13 @@ import pytest
 
 from sim.commands.import_formats import sniff
 from sim.sglang.results.safe_pickle import Inert, read_inert_pickle
-from sim.testing.result_files import Served, sglang_dump
+from sim.testing.result_files import ServedRequest, sglang_dump
 
 SECOND = 1_000_000_000
 
 
 def served(rid, start_s=0):
-    return Served(
+    return ServedRequest(
         rid, start_s * SECOND, start_s * SECOND, (start_s + 1) * SECOND, (start_s + 2) * SECOND,
         prompt=(5, 6, 7), answer=(8, 9), max_new_tokens=4,
     )  # fmt: skip

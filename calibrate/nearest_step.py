@@ -1,0 +1,74 @@
+"""Step times looked up in a recording by what a step computes, not by the step's number."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.latency.features import StepFeatures, line_features
+from sim.latency.model import Int64, StepTime
+from sim.runlog.json_lines import Line
+
+# Larger than the distance of any two steps of one mode.
+_OTHER_MODE = 1e6
+
+
+class NearestStepLatency:
+    """Every step takes as long as the nearest recorded step.
+
+    While a run decides the same as the recorded one, that is the recorded step with the same
+    number. After a different decision the numbers are shifted, but times of steps with the same
+    composition still hold. The nearest step has the same mode if there is one. Among those it has
+    the smallest sum of differences of quantities, each divided by the largest recorded one; among
+    equally near ones it is closest to where the run is in the recording. So a recording never runs
+    out.
+    """
+
+    def __init__(self, steps: Sequence[Line]) -> None:
+        """Take at least one step of a run log."""
+        self._steps = [line_features(line) for line in steps]
+        self._times = [
+            StepTime(max(line["t_end_ns"] - line["t_start_ns"], 1), line["host_ns"])
+            for line in steps
+        ]
+        self._mode = np.array([step.mode for step in self._steps])
+        self._quantities = np.array([step.totals for step in self._steps], dtype=np.float64)
+        self._unit = np.maximum(self._quantities.max(axis=0), 1)
+        self._next = 0
+
+    def step_ns(self, step: StepFeatures) -> StepTime:
+        return self._times[self._most_alike(step, self._next)]
+
+    def decode_run_ns(self, first: StepFeatures, num_steps: int) -> tuple[Int64, Int64]:
+        numbers = self._run(first, num_steps)
+        times = np.array([self._times[number] for number in numbers], dtype=np.int64)
+        return times[:, 0].copy(), times[:, 1].copy()
+
+    def consume(self, first: StepFeatures, num_steps: int) -> None:
+        """Go on after the recorded step whose time the last of these steps took."""
+        self._next = self._run(first, num_steps)[-1] + 1
+
+    def _run(self, first: StepFeatures, num_steps: int) -> list[int]:
+        """The recorded steps whose times a decode run takes."""
+        step, here = first, self._next
+        numbers: list[int] = []
+        for _ in range(num_steps):
+            numbers.append(self._most_alike(step, here))
+            step, here = step.next_decode(), numbers[-1] + 1
+        return numbers
+
+    def _most_alike(self, step: StepFeatures, here: int) -> int:
+        if here < len(self._steps):
+            recorded = self._steps[here]
+            if recorded.mode is step.mode and recorded.totals == step.totals:
+                return here
+        distance = self._distance(step)
+        nearest = np.flatnonzero(distance == distance.min()).tolist()
+        # Of two that are equally close, the later one.
+        return min(nearest, key=lambda number: (abs(number - here), number < here))
+
+    def _distance(self, step: StepFeatures) -> NDArray[np.float64]:
+        away = np.abs(self._quantities - np.array(step.totals, dtype=np.float64)) / self._unit
+        distance: NDArray[np.float64] = away.sum(axis=1)
+        distance[self._mode != step.mode] += _OTHER_MODE
+        return distance

@@ -1,0 +1,42 @@
+"""JSON objects, from a text and from a small file."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from sim.core.errors import InputError
+
+
+def parse_json_object(text: str | bytes) -> dict[str, Any]:
+    """The JSON object a text holds.
+
+    Raises:
+        InputError: the text is no JSON object. The message is a reason alone: only the caller knows
+            where the text is from.
+    """
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError):
+        raise InputError("not JSON") from None
+    if not isinstance(data, dict):
+        raise InputError("not a JSON object")
+    return data
+
+
+def read_json_object(path: Path) -> dict[str, Any]:
+    """Read a file of one JSON object.
+
+    Raises:
+        InputError: `path:LINE: reason`, or `path: reason` if the error is not in one line.
+    """
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except json.JSONDecodeError as error:
+        raise InputError(f"{path}:{error.lineno}: not JSON: {error.msg}") from None
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}") from None
+    except (ValueError, RecursionError):
+        raise InputError(f"{path}: not JSON") from None
+    if not isinstance(data, dict):
+        raise InputError(f"{path}: not a JSON object")
+    return data

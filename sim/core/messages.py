@@ -1,0 +1,73 @@
+"""Parts of error messages: what a value is, which known name is near, all on one line."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+from sim.core.errors import KeyPath
+
+_MAX_SHOWN = 60
+
+
+def shorten(text: str) -> str:
+    return text if len(text) <= _MAX_SHOWN else f"{text[: _MAX_SHOWN - 3]}..."
+
+
+def dotted(path: KeyPath) -> str:
+    """A key path as `--set` takes it: `workload.parts.0.tenant`."""
+    return one_line(".".join(shorten(str(part)) for part in path))
+
+
+def describe(value: object) -> str:
+    """A YAML value for a message: `the string 'x'`, `a list`, `null`, or the number itself."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        return f"the string {shorten(repr(value))}"
+    if isinstance(value, dict):
+        return "a mapping"
+    if isinstance(value, list | tuple):
+        return "a list"
+    return str(value)
+
+
+def did_you_mean(word: object, known: Iterable[str]) -> str | None:
+    """The known name that is spelled most like `word`; None if none is similar."""
+    if not isinstance(word, str):
+        return None
+    near = get_close_matches(word, sorted(known), n=1)
+    if not near and word.lower() != word:
+        near = get_close_matches(word.lower(), sorted(known), n=1)
+    return near[0] if near else None
+
+
+def unknown_value(what: str, value: object, known: Iterable[str]) -> str:
+    """`unknown kind 'synthtic' (did you mean synthetic?)`; all names if none is similar."""
+    names = list(known)
+    if not isinstance(value, str):
+        return f"must be one of {', '.join(names)}, got {describe(value)}"
+    shown = shorten(repr(value))
+    near = did_you_mean(value, names)
+    if near is not None:
+        return f"unknown {what} {shown} (did you mean {near}?)"
+    if len(names) == 1:
+        return f"unknown {what} {shown} (it can only be {names[0]})"
+    return f"unknown {what} {shown} (one of: {', '.join(names)})"
+
+
+def unknown_name(what: str, name: str, known: Iterable[str]) -> str:
+    """`unknown model 'lama' (did you mean llama? known: gpt2, llama)`: always the whole list."""
+    known = sorted(known)
+    near = get_close_matches(name.lower(), known, n=1)
+    hint = f"did you mean {near[0]}? " if near else ""
+    return f"unknown {what} {name!r} ({hint}known: {', '.join(known)})"
+
+
+def one_line(text: str) -> str:
+    """The text with line breaks and other unprintable characters escaped."""
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode() for char in text
+    )

@@ -1,0 +1,101 @@
+"""From the `latency` section of a scenario to the model it asks for."""
+
+from pathlib import Path
+
+from sim.core.errors import InputError
+from sim.latency.config import (
+    AiconfiguratorLatencyConfig,
+    LatencyConfig,
+    LayersLatencyConfig,
+    LinearLatencyConfig,
+    ProfileLatencyConfig,
+    RecordedLatencyConfig,
+    RooflineLatencyConfig,
+)
+from sim.latency.hardware import Hardware
+from sim.latency.linear import LinearLatency
+from sim.latency.model import LatencyModel
+from sim.latency.shapes import ModelShape
+
+
+def build_latency(
+    config: LatencyConfig,
+    *,
+    model: ModelShape | None,
+    hardware: Hardware | None,
+    base_dir: Path,
+    overlaps: bool = True,
+    replica: int = 0,
+) -> LatencyModel:
+    """The latency model a scenario asks for; called once for each replica, as models have state.
+
+    Args:
+        config: the scenario's section.
+        model: shapes of the served model, if known.
+        hardware: the accelerator, if known.
+        base_dir: what paths are relative to.
+        overlaps: the scheduler decides a step while the one before runs.
+        replica: the number of the server that the model is for; a recording may be of several.
+
+    Raises:
+        InputError: a model or hardware that the kind needs is missing, or the recording, profile or
+            table that the section names cannot be used.
+    """
+    if isinstance(config, LinearLatencyConfig):
+        return LinearLatency(**config.model_dump(exclude={"kind"}))
+    if isinstance(config, RecordedLatencyConfig):
+        return _recorded(config, base_dir, replica)
+    if isinstance(config, ProfileLatencyConfig):
+        return _profile(config, model, base_dir, overlaps=overlaps)
+    if isinstance(config, LayersLatencyConfig):
+        return _layers(config, model, base_dir, overlaps=overlaps)
+    if model is None:
+        raise InputError(f"kind {config.kind} needs the scenario's model", key=("latency",))
+    if isinstance(config, AiconfiguratorLatencyConfig):
+        return _aiconfigurator(config, model)
+    if hardware is None:
+        raise InputError("kind roofline needs the scenario's hardware", key=("latency",))
+    return _roofline(config, model, hardware)
+
+
+def _recorded(config: RecordedLatencyConfig, base_dir: Path, replica: int) -> LatencyModel:
+    from sim.latency.recorded import RecordedLatency
+
+    return RecordedLatency.from_file(base_dir / config.path, replica)
+
+
+def _profile(
+    config: ProfileLatencyConfig, model: ModelShape | None, base_dir: Path, *, overlaps: bool
+) -> LatencyModel:
+    from sim.latency.profile.model import ProfileLatency
+
+    latency = ProfileLatency.from_file(config.path, base_dir=base_dir, overlaps=overlaps)
+    if model is not None and latency.profile.model != model.name:
+        raise InputError(
+            f"profile {config.path} was measured on {latency.profile.model},"
+            f" the scenario's model is {model.name}",
+            key=("latency",),
+        )
+    return latency
+
+
+def _layers(
+    config: LayersLatencyConfig, model: ModelShape | None, base_dir: Path, *, overlaps: bool
+) -> LatencyModel:
+    from sim.latency.layers.build import build_layers
+
+    return build_layers(config, model=model, base_dir=base_dir, overlaps=overlaps)
+
+
+def _aiconfigurator(config: AiconfiguratorLatencyConfig, model: ModelShape) -> LatencyModel:
+    from sim.latency.aiconfigurator.model import AiconfiguratorLatency
+    from sim.latency.aiconfigurator.package import open_database
+
+    database = open_database(config.system, config.backend, config.version)
+    return AiconfiguratorLatency(model, database, tp=config.tp, host_s=config.host_s)
+
+
+def _roofline(config: RooflineLatencyConfig, model: ModelShape, hardware: Hardware) -> LatencyModel:
+    from sim.latency.roofline import RooflineLatency
+
+    return RooflineLatency(model, hardware, **config.model_dump(exclude={"kind"}))

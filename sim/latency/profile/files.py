@@ -1,0 +1,64 @@
+"""Where latency profiles come from: those that ship with servetwin, or a file."""
+
+from collections.abc import Iterator, Mapping
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+
+from sim.core.errors import InputError
+from sim.core.messages import unknown_name
+from sim.latency.profile.format import LatencyProfile, parse_profile
+
+_SUFFIX = ".json"
+
+
+def load_profile(name_or_path: str, base_dir: Path) -> LatencyProfile:
+    """A shipped profile, or one of a file.
+
+    Args:
+        name_or_path: the path of a file if it ends in `.json`, relative to `base_dir` unless
+            absolute; else the name of a shipped profile, such as `example/tiny-cpu`.
+        base_dir: the directory of the file that names the profile.
+
+    Raises:
+        InputError: unknown name, missing file, or no profile that this version can read.
+    """
+    if name_or_path.endswith(_SUFFIX):
+        return read_profile(base_dir / name_or_path)
+    shipped = shipped_profiles()
+    if name_or_path not in shipped:
+        reason = unknown_name("profile", name_or_path, shipped)
+        reason = f"{reason}; the path of a file ends in {_SUFFIX}"
+        raise InputError(reason, key=("latency", "path"))
+    text = shipped[name_or_path].read_text(encoding="utf-8")
+    return parse_profile(text, f"profile {name_or_path}")
+
+
+def read_profile(path: Path) -> LatencyProfile:
+    """Read a profile file.
+
+    Raises:
+        InputError: the file cannot be read, or see `parse_profile`.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}") from None
+    except ValueError:
+        raise InputError(f"{path}: not JSON") from None
+    return parse_profile(text, str(path))
+
+
+def shipped_profiles() -> Mapping[str, Traversable]:
+    """The shipped profiles by name: their paths below the folder of profiles."""
+    # The profiles lie in the package that makes them; none of its code is used here.
+    folder = files("calibrate") / "profiles"
+    return dict(sorted(_below(folder, ""))) if folder.is_dir() else {}
+
+
+def _below(folder: Traversable, prefix: str) -> Iterator[tuple[str, Traversable]]:
+    for entry in folder.iterdir():
+        if entry.is_dir():
+            yield from _below(entry, f"{prefix}{entry.name}/")
+        elif entry.name.endswith(_SUFFIX):
+            yield prefix + entry.name.removesuffix(_SUFFIX), entry

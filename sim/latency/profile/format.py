@@ -1,0 +1,238 @@
+"""The latency profile on disk: one JSON file, described in docs/profile.md."""
+
+import json
+import re
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, JsonValue, ValidationError, model_validator
+
+from sim.core.batch import ForwardMode
+from sim.core.errors import InputError
+from sim.core.json_object import parse_json_object
+from sim.core.messages import unknown_name
+from sim.latency.profile.terms import MODE_TERMS, ModeTerms
+from sim.strict_model import StrictModel
+
+SCHEMA_VERSION = 1
+
+ModeName = Literal["extend", "decode", "mixed"]
+Scheduling = Literal["normal", "overlap", "not measured"]
+MODE_NAMES: Mapping[ForwardMode, ModeName] = {
+    ForwardMode.EXTEND: "extend",
+    ForwardMode.DECODE: "decode",
+    ForwardMode.MIXED: "mixed",
+}
+# At most a minute for each unit, and far larger counts than real: no step overflows 64-bit
+# nanoseconds.
+Coefficient = Annotated[float, Field(ge=0, le=6e10)]
+Amount = Annotated[float, Field(ge=0, le=1e9)]
+Factor = Annotated[float, Field(gt=0, le=1e3)]
+Count = Annotated[int, Field(ge=0)]
+
+
+class Term(StrictModel):
+    """A term of a sum: `ns` for every unit by which a quantity exceeds `knee`."""
+
+    term: str
+    knee: Amount = 0.0
+    ns: Coefficient
+
+
+class Axis(StrictModel):
+    """Knots of a table along one quantity, rising."""
+
+    quantity: str
+    knots: Annotated[tuple[Amount, ...], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _check_sorted(self) -> Self:
+        if any(b <= a for a, b in pairwise(self.knots)):
+            raise ValueError(f"the knots of {self.quantity} must rise from one to the next")
+        return self
+
+
+class Correction(StrictModel):
+    """Factors that correct the sum of the terms; linear between their knots."""
+
+    axes: tuple[Axis, Axis]
+    factors: tuple[tuple[Factor, ...], ...]
+
+    @model_validator(mode="after")
+    def _check_shape(self) -> Self:
+        rows, columns = (len(axis.knots) for axis in self.axes)
+        if [len(row) for row in self.factors] != [columns] * rows:
+            raise ValueError(f"factors must be {rows} rows of {columns}, one for each knot")
+        return self
+
+
+class Errors(StrictModel):
+    """Errors of predictions for points that the fit did not see, in percent of what was measured.
+
+    Attributes:
+        points: how many.
+        mape_pct, p50_pct, p95_pct, max_pct: of the absolute error.
+        total_pct: error of the sum over all points; positive if predicted too long.
+        outliers: points so far off that the fit limited their weight; they count in the errors.
+    """
+
+    points: Count
+    mape_pct: float
+    p50_pct: float
+    p95_pct: float
+    max_pct: float
+    total_pct: float
+    outliers: Count
+
+
+class Range(StrictModel):
+    """The smallest and the largest measured value."""
+
+    low: Amount
+    high: Amount
+
+
+class DeviceModel(StrictModel):
+    """Device time of one mode: the sum of terms, times a correction; and where it was measured."""
+
+    range: dict[str, Range]
+    terms: Annotated[tuple[Term, ...], Field(min_length=1)]
+    correction: Correction | None
+    errors: Errors
+
+
+class HostTerms(StrictModel):
+    """Host time of one mode."""
+
+    terms: tuple[Term, ...]
+    errors: Errors
+
+
+class HostModel(StrictModel):
+    """Host time under one way of scheduling; `not measured`: a sum of measured parts."""
+
+    scheduling: Scheduling
+    modes: dict[ModeName, HostTerms]
+
+
+class Source(StrictModel):
+    """A log that the profile was fitted to, and how much was taken from it."""
+
+    file: str
+    source: str
+    points: Count
+    steps: Count
+
+
+class Spread(StrictModel):
+    """How much of the fit's residuals the ratio of longest to mean decode context explains."""
+
+    points: Count
+    correlation: float
+    variance_pct: float
+
+
+class LatencyProfile(StrictModel):
+    """A whole profile."""
+
+    schema_version: Literal[1]
+    name: Annotated[str, Field(min_length=1)]
+    label: str
+    fingerprint: dict[str, JsonValue]
+    model: str
+    created_from: tuple[Source, ...]
+    graph_sizes: tuple[Annotated[int, Field(ge=1)], ...]
+    modes: Annotated[dict[ModeName, DeviceModel], Field(min_length=1)]
+    host: tuple[HostModel, ...]
+    decode_spread: Spread | None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if any(b <= a for a, b in pairwise(self.graph_sizes)):
+            raise ValueError("graph_sizes: must rise from one to the next")
+        for name, device in self.modes.items():
+            _check_device(f"modes.{name}", device, MODE_TERMS[mode_of(name)])
+            if not any(name in host.modes for host in self.host):
+                raise ValueError(f"host: has no times for {name} steps, but modes has")
+        for number, host in enumerate(self.host):
+            for name, section in host.modes.items():
+                allowed = MODE_TERMS[mode_of(name)].host
+                _check_terms(f"host.{number}.modes.{name}", section.terms, allowed, knee="")
+        return self
+
+
+def mode_of(name: str) -> ForwardMode:
+    """The mode that a profile or a log calls `name`."""
+    return ForwardMode[name.upper()]
+
+
+def parse_profile(text: str, where: str) -> LatencyProfile:
+    """Read the text of a profile; error messages begin with `where`.
+
+    Raises:
+        InputError: not JSON, of another schema version, or not what docs/profile.md describes.
+    """
+    try:
+        data = parse_json_object(text)
+    except InputError as error:
+        raise InputError(f"{where}: {error.reason}") from None
+    version = data.get("schema_version")
+    if version != SCHEMA_VERSION or isinstance(version, bool):
+        raise InputError(_wrong_version(where, data))
+    try:
+        return LatencyProfile.model_validate_json(text)
+    except ValidationError as error:
+        raise InputError(f"{where}: {_first_problem(error)}") from None
+
+
+def profile_text(profile: LatencyProfile) -> str:
+    """The text of a profile: the same profile always gives the same bytes."""
+    text = json.dumps(profile.model_dump(), indent=2, allow_nan=False, ensure_ascii=False)
+    # Each list of numbers on one line, so that a table looks like one. Texts have no line breaks.
+    numbers = re.compile(r"\[\n\s+([-+0-9.e]+(?:,\n\s+[-+0-9.e]+)*)\n\s+\]")
+    return numbers.sub(lambda found: "[" + " ".join(found[1].split()) + "]", text) + "\n"
+
+
+def _wrong_version(where: str, data: Mapping[str, Any]) -> str:
+    if "schema_version" not in data:
+        return f"{where}: schema_version: is missing"
+    version = data["schema_version"]
+    return (
+        f"{where}: schema_version: {version!r} is not {SCHEMA_VERSION},"
+        " the version this servetwin reads"
+    )
+
+
+def _first_problem(error: ValidationError) -> str:
+    problem = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    # Pydantic appends "[key]" if a key is wrong, not its value; the path shows the key already.
+    path = ".".join(str(part) for part in problem["loc"] if part != "[key]")
+    if problem["type"] == "missing":
+        reason = "is missing"
+    elif problem["type"] == "extra_forbidden":
+        reason = "unknown key"
+    else:
+        reason = problem["msg"].removeprefix("Value error, ")
+    return f"{path}: {reason}" if path else reason
+
+
+def _check_device(where: str, device: DeviceModel, allowed: ModeTerms) -> None:
+    _check_terms(where, device.terms, allowed.device, knee=allowed.knee)
+    for name in allowed.ranges:
+        if name not in device.range:
+            raise ValueError(f"{where}.range: {name}: is missing")
+    if device.correction is not None:
+        axes = tuple(axis.quantity for axis in device.correction.axes)
+        if axes != allowed.axes:
+            wanted = " and ".join(allowed.axes)
+            raise ValueError(f"{where}.correction.axes: must be {wanted}, got {', '.join(axes)}")
+
+
+def _check_terms(where: str, terms: tuple[Term, ...], allowed: tuple[str, ...], knee: str) -> None:
+    for number, term in enumerate(terms):
+        place = f"{where}.terms.{number}"
+        if term.term not in allowed:
+            raise ValueError(f"{place}.term: {unknown_name('term', term.term, allowed)}")
+        if term.knee and term.term != knee:
+            raise ValueError(f"{place}.knee: {term.term} cannot have one")

@@ -1,0 +1,124 @@
+"""Step times from a latency profile, which was fitted to a device (docs/profile.md)."""
+
+from pathlib import Path
+
+import numpy as np
+
+from sim.core.batch import ForwardMode
+from sim.core.errors import InputError
+from sim.latency.features import StepFeatures
+from sim.latency.model import Int64, StepTime
+from sim.latency.profile.files import load_profile
+from sim.latency.profile.format import HostTerms, LatencyProfile, ModeName, mode_of
+from sim.latency.profile.limits import profile_limits
+from sim.latency.profile.mode_time import ModeTime, ProfileDecodeTimes, TermSum
+from sim.latency.profile.terms import graph_rows
+from sim.latency.range_counter import RangeCounter
+from sim.latency.range_report import RangeReport
+
+_EXTEND, _DECODE, _MIXED = ForwardMode.EXTEND, ForwardMode.DECODE, ForwardMode.MIXED
+
+
+class ProfileLatency:
+    """Device and host time of a step, from a profile's terms and corrections.
+
+    If the profile lacks a mode, steps of that mode raise InputError. Only mixed steps can be
+    composed of extend and decode: decode rows then count as prefill tokens, and their context costs
+    what it costs in a decode step.
+    """
+
+    def __init__(self, profile: LatencyProfile, *, overlaps: bool = True) -> None:
+        """Take a profile.
+
+        Args:
+            profile: what to predict with.
+            overlaps: the scheduler decides a step while the one before runs, so the host times are
+                those measured with overlap. If only the other kind was measured, that is used.
+        """
+        self.profile = profile
+        self._graph_sizes = profile.graph_sizes
+        self._device = {mode_of(name): ModeTime(m) for name, m in profile.modes.items()}
+        self._host = {mode: TermSum(terms.terms) for mode, terms in _host_of(profile, overlaps)}
+        self._lines: dict[int, ProfileDecodeTimes] = {}
+        self._ranges = RangeCounter(profile_limits(profile))
+
+    @classmethod
+    def from_file(
+        cls, name_or_path: str, *, base_dir: Path, overlaps: bool = True
+    ) -> "ProfileLatency":
+        """Read a shipped profile by name, or a file; see `load_profile`.
+
+        Raises:
+            InputError: no such profile, or not one this version reads.
+        """
+        return cls(load_profile(name_or_path, base_dir), overlaps=overlaps)
+
+    def step_ns(self, step: StepFeatures) -> StepTime:
+        if step.mode is _DECODE:
+            return self._line(step).step(step.num_decode_context_tokens)
+        return StepTime(max(round(self._device_ns(step)), 1), round(self._host_ns(step)))
+
+    def decode_run_ns(self, first: StepFeatures, num_steps: int) -> tuple[Int64, Int64]:
+        grown = first.num_decode_rows * np.arange(num_steps, dtype=np.int64)
+        return self._line(first).run(first.num_decode_context_tokens + grown)
+
+    def consume(self, first: StepFeatures, num_steps: int) -> None:
+        """Count the steps that ran, and those of them outside the range."""
+        self._ranges.count(first, num_steps)
+
+    def left_range(self) -> RangeReport:
+        """How many of the steps that ran lay outside the profile's range, and in what quantity."""
+        return self._ranges.report()
+
+    def _line(self, step: StepFeatures) -> ProfileDecodeTimes:
+        """The times of decode steps with as many rows; only the context is left to vary."""
+        rows = step.num_decode_rows
+        line = self._lines.get(rows)
+        if line is None:
+            device = self._device.get(_DECODE)
+            if device is None:
+                raise self._never_measured(_DECODE)
+            graph = graph_rows(rows, self._graph_sizes)
+            line = ProfileDecodeTimes(device, self._host[_DECODE], rows=rows, graph=graph)
+            self._lines[rows] = line
+        return line
+
+    def _device_ns(self, step: StepFeatures) -> float:
+        device = self._device.get(step.mode)
+        if device is not None:
+            return device.at(step, 0)
+        extend, decode = self._device.get(_EXTEND), self._device.get(_DECODE)
+        if step.mode is not _MIXED or extend is None or decode is None:
+            raise self._never_measured(step.mode)
+        rows = step.num_decode_rows
+        as_prefill = step._replace(
+            num_prefill_tokens=step.num_prefill_tokens + rows,
+            num_context_tokens=step.num_context_tokens + rows,
+        )
+        context_ns = decode.terms.context_ns * step.num_decode_context_tokens
+        return extend.at(as_prefill, 0) + context_ns
+
+    def _host_ns(self, step: StepFeatures) -> float:
+        host = self._host.get(step.mode)
+        if host is not None:
+            return host.at(step, 0)
+        # Only composed mixed steps get here: they take the longer of both host times.
+        return max(self._host[_EXTEND].at(step, 0), self._host[_DECODE].at(step, 0))
+
+    def _never_measured(self, mode: ForwardMode) -> InputError:
+        known = ", ".join(self.profile.modes)
+        return InputError(
+            f"profile {self.profile.name}: has no times of {mode.name.lower()} steps,"
+            f" which this run needs (it has: {known})"
+        )
+
+
+def _host_of(profile: LatencyProfile, overlaps: bool) -> list[tuple[ForwardMode, HostTerms]]:
+    """Each mode's host terms: of this way of scheduling, else the other, else parts."""
+    measured = ("overlap", "normal") if overlaps else ("normal", "overlap")
+    found: dict[ModeName, HostTerms] = {}
+    for scheduling in ("not measured", *reversed(measured)):
+        for host in profile.host:
+            if host.scheduling == scheduling:
+                found.update(host.modes)
+    return [(mode_of(name), terms) for name, terms in found.items()]

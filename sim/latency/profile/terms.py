@@ -1,0 +1,137 @@
+"""The quantities of a step that a profile's times are sums of.
+
+Both the fit and the prediction read them from here.
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from sim.core.batch import ForwardMode
+from sim.latency.features import StepFeatures
+
+Reading = Callable[[StepFeatures, int], float]
+
+
+class Quantity(NamedTuple):
+    """A number of a step.
+
+    Attributes:
+        label: its name in tables and warnings.
+        unit: the unit that a coefficient is per, such as a token; empty for a constant.
+        read: gives its value from a step's features and the rows of its decode graph; 0 rows:
+            eager.
+    """
+
+    label: str
+    unit: str
+    read: Reading
+
+
+def _num_cached(step: StepFeatures) -> int:
+    return step.num_context_tokens - step.num_decode_context_tokens - step.num_prefill_tokens
+
+
+def _mean(total: int, rows: int) -> float:
+    return total / rows if rows else 0.0
+
+
+QUANTITIES: Mapping[str, Quantity] = {
+    "constant": Quantity("constant", "", lambda _step, _graph: 1),
+    "eager": Quantity("without a graph", "", lambda _step, graph: int(graph == 0)),
+    "padded_rows": Quantity(
+        "padded decode rows", "row", lambda step, graph: graph or step.num_decode_rows
+    ),
+    "decode_rows": Quantity("decode rows", "row", lambda step, _graph: step.num_decode_rows),
+    "decode_context": Quantity(
+        "decode context", "token", lambda step, _graph: step.num_decode_context_tokens
+    ),
+    "mean_context": Quantity(
+        "mean decode context",
+        "token",
+        lambda step, _graph: _mean(step.num_decode_context_tokens, step.num_decode_rows),
+    ),
+    "tokens": Quantity("prefill tokens", "token", lambda step, _graph: step.num_prefill_tokens),
+    "new_tokens": Quantity(
+        "prefill tokens and decode rows",
+        "token",
+        lambda step, _graph: step.num_prefill_tokens + step.num_decode_rows,
+    ),
+    # The feature counts pairs twice, to stay whole.
+    "attention": Quantity(
+        "prefill attention", "query-key pair", lambda step, _graph: step.prefill_attention / 2
+    ),
+    "prefill_rows": Quantity("prefill rows", "row", lambda step, _graph: step.num_prefill_rows),
+    "cached_tokens": Quantity(
+        "cached tokens read", "token", lambda step, _graph: _num_cached(step)
+    ),
+    "mean_cached": Quantity(
+        "mean cached prefix",
+        "token",
+        lambda step, _graph: _mean(_num_cached(step), step.num_prefill_rows),
+    ),
+    "context": Quantity("context", "token", lambda step, _graph: step.num_context_tokens),
+}
+
+
+class ModeTerms(NamedTuple):
+    """The quantities that the model of one mode uses, by name.
+
+    Attributes:
+        device: terms of the device time.
+        knee: the device term that may be there again with a knee, above which it counts: below,
+            reading the weights takes longest, above it the arithmetic does.
+        axes: the two axes of the correction table.
+        host: terms of the host time.
+        ranges: quantities whose measured range the profile keeps.
+    """
+
+    device: tuple[str, ...]
+    knee: str
+    axes: tuple[str, str]
+    host: tuple[str, ...]
+    ranges: tuple[str, ...]
+
+
+MODE_TERMS: Mapping[ForwardMode, ModeTerms] = {
+    ForwardMode.EXTEND: ModeTerms(
+        device=("constant", "tokens", "attention", "prefill_rows", "cached_tokens"),
+        knee="tokens",
+        axes=("tokens", "mean_cached"),
+        host=("constant", "tokens", "prefill_rows", "context"),
+        ranges=("tokens", "mean_cached", "prefill_rows"),
+    ),
+    ForwardMode.DECODE: ModeTerms(
+        device=("constant", "eager", "padded_rows", "decode_rows", "decode_context"),
+        knee="padded_rows",
+        axes=("padded_rows", "mean_context"),
+        host=("constant", "decode_rows", "decode_context"),
+        ranges=("decode_rows", "mean_context"),
+    ),
+    ForwardMode.MIXED: ModeTerms(
+        device=(
+            "constant",
+            "new_tokens",
+            "attention",
+            "prefill_rows",
+            "cached_tokens",
+            "decode_rows",
+            "decode_context",
+        ),
+        knee="new_tokens",
+        axes=("tokens", "decode_rows"),
+        host=("constant", "tokens", "prefill_rows", "decode_rows", "context"),
+        ranges=("tokens", "mean_cached", "decode_rows", "mean_context"),
+    ),
+}
+
+
+def graph_rows(num_rows: int, graph_sizes: Sequence[int]) -> int:
+    """Rows of the smallest decode graph with room for `num_rows`; 0: none, so eager."""
+    index = bisect_left(graph_sizes, num_rows)
+    return graph_sizes[index] if index < len(graph_sizes) else 0
+
+
+def above(value: float, knee: float) -> float:
+    """By how much a quantity exceeds a knee; the whole quantity if the knee is 0."""
+    return value - knee if value > knee else 0.0
