@@ -1,9 +1,9 @@
-"""Where hit-benefit eviction keeps more than LRU, and where less (docs/adr/0007)."""
+"""Where hit-benefit eviction keeps more than LRU, and where less (docs/explanation/adr/0007)."""
 
 import pytest
 
 from sim.des.run import simulate
-from sim.report.metrics import summarise
+from sim.metrics.summary import summarise
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario_text
 from sim.testing.scenario_text import LINEAR_LATENCY
