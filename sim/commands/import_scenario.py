@@ -26,8 +26,8 @@ _LATENCY = {
     "per_context_token_s": 0.00000003,
 }
 _LATENCY_HINT = (
-    "PLACEHOLDER: made-up step times, of no server. Give the latency of yours (docs/latency.md),"
-    " or import again with --template SCENARIO."
+    "PLACEHOLDER: made-up step times, of no server. Give the latency of yours"
+    " (docs/explanation/latency.md), or import again with --template SCENARIO."
 )
 _WIDTH = 96
 _SUFFIXES = re.compile(r"(\.jsonl?|\.log|\.pkl|\.gz)+$")

@@ -1,7 +1,7 @@
 """Step time from the shapes of the model and the peaks of the accelerator.
 
 Every part of a step takes as long as its arithmetic or its memory traffic, whichever is longer.
-Formulas: docs/latency.md.
+Formulas: docs/explanation/latency.md.
 """
 
 import numpy as np

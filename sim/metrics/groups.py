@@ -1,6 +1,6 @@
 """The numbers of each tenant, of the hot and of the cold requests, and how even tenants fare.
 
-docs/tenants.md has the definitions. numpy only: every run prints them.
+docs/how-to/tenants.md has the definitions. numpy only: every run prints them.
 """
 
 import math

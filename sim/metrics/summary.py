@@ -45,7 +45,7 @@ def summarise(log: RunLog, slo: Slo | None = None) -> Summary:
 
     * `goodput_slos_ms`: the SLO's limits by latency.
     * `queue_time`: the statistics of the queue time once more, as one object: `mean_ms`, ...
-    * `tenants`, `hot`, `cold`: the numbers of these requests alone, see docs/tenants.md.
+    * `tenants`, `hot`, `cold`: the numbers of these requests alone, see docs/how-to/tenants.md.
     * `rejected_rids`: the names of the first ten rejected requests.
     * `wall_seconds`: how long the simulation took.
     * `latency_source`, only where step times come from others' measurements: whose they are.

@@ -174,5 +174,5 @@ def _not_swept(key: str, design: Design) -> str:
 
 def _unknown(what: str, name: str, known: Sequence[str]) -> str:
     near = did_you_mean(name, known)
-    hint = f"did you mean {near}?" if near else "docs/report.md lists them"
+    hint = f"did you mean {near}?" if near else "docs/how-to/report.md lists them"
     return f"unknown {what} {shorten(repr(name))} ({hint})"

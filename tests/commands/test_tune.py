@@ -286,7 +286,7 @@ def test_tune_bad_option_is_refused(refused_bare, small, options, reason):
 def test_tune_document_shows_the_shipped_scenario(simulate):
     """Which is in order."""
     root = Path(__file__).parents[2]
-    document = (root / "docs" / "tune.md").read_text(encoding="utf-8")
+    document = (root / "docs" / "how-to" / "tune.md").read_text(encoding="utf-8")
     shown = document.split("```yaml\n")[1].split("```")[0]
     shipped = root / "scenarios" / "tune.yaml"
     assert shipped.read_text(encoding="utf-8").endswith(shown)

@@ -1,4 +1,4 @@
-"""Where hit-benefit eviction keeps more than LRU, and where less (docs/adr/0007)."""
+"""Where hit-benefit eviction keeps more than LRU, and where less (docs/explanation/adr/0007)."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The package itself, where it is installed: the figures of docs/latency.md."""
+"""The package itself, where it is installed: the figures of docs/explanation/latency.md."""
 
 from dataclasses import replace
 from pathlib import Path

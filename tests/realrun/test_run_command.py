@@ -126,14 +126,14 @@ def test_run_family_vllm_without_sizes_takes_those_of_device_and_model(write, tm
 
 
 def test_run_log_document_names_every_key(write, tmp_path):
-    """docs/run-log.md and docs/decision-log.md together, and nothing that is not there."""
+    """Together with decision-log.md it names every key, and no key that is not there."""
     log = tmp_path / "log.jsonl"
     run(write(), "--log", str(log))
     recorded = read_run_log(log)
     for heading, line in (("Steps", recorded.steps[0]), ("Requests", recorded.requests[0])):
         documented = {"output_ids"} if heading == "Requests" else set()
         for name in ("decision-log.md", "run-log.md"):
-            text = (DOCS / name).read_text(encoding="utf-8")
+            text = (DOCS / "reference" / name).read_text(encoding="utf-8")
             section = text.split(f"## {heading}\n")[1].split("\n## ")[0]
             documented |= set(re.findall(r"^\| `(\w+)` \|", section, flags=re.MULTILINE))
         assert documented == {*line, *documented & {"output_ids"}}

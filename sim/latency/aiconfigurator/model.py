@@ -1,4 +1,4 @@
-"""Step time composed of measured operator times; docs/latency.md says of which and how."""
+"""Step times put together from measured operator times, as docs/explanation/latency.md says."""
 
 from functools import cache
 

@@ -1,4 +1,4 @@
-"""Step times from a latency profile, which was fitted to a device (docs/profile.md)."""
+"""Step times from a latency profile, which was fitted to a device (docs/explanation/profile.md)."""
 
 from pathlib import Path
 

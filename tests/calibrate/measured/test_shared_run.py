@@ -161,7 +161,7 @@ def test_shared_run_was_scheduled_asynchronously(errors):
 
 
 def test_shared_run_is_described_with_its_figures(errors, published):
-    """docs/measured.md has the errors that come out."""
+    """docs/how-to/measured.md has the errors that come out."""
     judged = {"all 300": (), "the other 200": ("--skip", "100")}
     rows = documented_rows()
     assert len(rows) == 5
@@ -180,6 +180,6 @@ def test_shared_run_is_described_with_its_figures(errors, published):
 
 def documented_rows():
     """Cells of the table of errors."""
-    document = (REPOSITORY / "docs" / "measured.md").read_text(encoding="utf-8")
+    document = (REPOSITORY / "docs" / "how-to" / "measured.md").read_text(encoding="utf-8")
     table = document.split("| | judged |")[1].split("\n\n")[0]
     return [re.split(r" ?\| ?", line)[1:-1] for line in table.splitlines()[2:]]
