@@ -49,8 +49,7 @@ def folder(tmp_path):
 
 
 def test_requests_join_the_rows_of_the_workload(folder, imported):
-    """They are joined by the number in their names; a request arrives when it reached the
-    engine."""
+    """Joined by the number in their names; they arrive when they reached the engine."""
     rows = [measured(2, 500.5), measured(0, 500.0), measured(1, 500.125)]
     run, requests = imported(folder(*rows))
     assert [(one.rid, one.arrival_ns // 1_000_000) for one in requests] == [
