@@ -2,7 +2,7 @@
 
 As long as no request can join or leave the running batch and no page must be evicted, every
 decision is to decode the same rows again. All such steps then update the counters together. The
-logs are the same to the byte as those of single steps (docs/invariants.md, INV-12).
+logs are the same to the byte as those of single steps (docs/explanation/invariants.md, INV-12).
 """
 
 import numpy as np

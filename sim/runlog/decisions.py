@@ -1,7 +1,7 @@
 """Writes and reads decision logs: one JSON line for each launched step, then one for each request.
 
 The lines are written while the simulation runs, so a long run needs no memory for them.
-docs/decision-log.md explains each key.
+docs/reference/decision-log.md explains each key.
 """
 
 import heapq
@@ -86,7 +86,7 @@ def read_decisions(path: Path) -> tuple[list[Line], list[Line]]:
     """Steps and requests of a decision log or a run log, each in the file's order.
 
     Raises:
-        InputError: the file cannot be read, is not JSON, or lacks a key of docs/decision-log.md.
+        InputError: the file cannot be read, is not JSON, or lacks a key of docs/reference/decision-log.md.
     """
     steps: list[Line] = []
     requests: list[Line] = []

@@ -2,7 +2,7 @@
 
 A run log is a decision log with measured times in each step, a first line that describes the
 device and the model, and a last line that shows that the file is complete. A profile's log has
-measured points in place of steps and requests. docs/run-log.md explains the keys.
+measured points in place of steps and requests. docs/reference/run-log.md explains the keys.
 """
 
 from array import array
@@ -38,7 +38,7 @@ _KEYS = {"step": _STEP_KEYS, "point": _POINT_KEYS, "req": _REQUEST_KEYS}
 
 @dataclass(frozen=True, slots=True)
 class RecordedRun:
-    """The lines of a run log, with the keys of docs/run-log.md.
+    """The lines of a run log, with the keys of docs/reference/run-log.md.
 
     Attributes:
         path: the file that was read; empty for a run that is not on disk.

@@ -1,4 +1,4 @@
-"""The invariants of the host tier (docs/invariants.md, INV-14)."""
+"""The invariants of the host tier (docs/explanation/invariants.md, INV-14)."""
 
 from collections.abc import Iterator
 

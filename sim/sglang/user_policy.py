@@ -1,4 +1,4 @@
-"""Users' own schedule policies: `schedule_policy: package.module:Class` (docs/policies.md).
+"""Users' own schedule policies: `schedule_policy: package.module:Class` (docs/how-to/policies.md).
 
 The class is loaded here and handed on in `SchedulerConfig.user_policy`, so that whatever builds an
 engine from a configuration, a simulator or a real server, uses it.

@@ -1,1 +1,1 @@
-"""The scheduler of vLLM v1, as of version 0.19.0; rules by number: docs/vllm.md."""
+"""The scheduler of vLLM v1, as of version 0.19.0; rules by number: docs/explanation/vllm.md."""

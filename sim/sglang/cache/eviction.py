@@ -83,7 +83,7 @@ class LfuLeaves(Leaves):
 
 
 class HitBenefitLeaves(Leaves):
-    """Least benefit for its tokens first, ties by least recent use (docs/adr/0007).
+    """Least benefit for its tokens first, ties by least recent use (docs/explanation/adr/0007).
 
     A hit saves as many tokens of a node as the node has, and is as much benefit; to insert a node
     counts as a hit. Benefits halve with each half-life. Time is the number of tokens inserted: it

@@ -1,7 +1,7 @@
 """Host memory that holds copies of the tree's nodes: its pages, and which copy goes first.
 
-Follows SGLang 0.5.23's hierarchical cache (docs/host-memory.md). Deliberate difference: a copy
-that cannot have room evicts nothing; SGLang evicts what it can and then gives up.
+Follows SGLang 0.5.23's hierarchical cache (docs/explanation/host-memory.md). Deliberate difference:
+a copy that cannot have room evicts nothing; SGLang evicts what it can and then gives up.
 """
 
 import heapq

@@ -1,6 +1,6 @@
 """The one door to KV memory: who holds which pages, and what the prefix cache keeps.
 
-Follows SGLang 0.5.23 (docs/sglang.md, rules 11, 12 and 14).
+Follows SGLang 0.5.23 (docs/explanation/sglang.md, rules 11, 12 and 14).
 """
 
 from collections.abc import Callable, Iterable

@@ -1,8 +1,8 @@
 """The radix cache: KV pages in a tree over token ids, at page granularity.
 
 Follows SGLang 0.5.23's unified radix cache: what is touched when, where leaves are cut and which
-leaf goes first (docs/sglang.md, rules 12 and 14). Deliberate difference: `match` itself changes
-nothing; SGLang's match also touches and cuts, which here is `touch`.
+leaf goes first (docs/explanation/sglang.md, rules 12 and 14). Deliberate difference: `match` itself
+changes nothing; SGLang's match also touches and cuts, which here is `touch`.
 """
 
 from typing import Any

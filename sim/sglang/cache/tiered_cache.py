@@ -1,8 +1,9 @@
 """The radix cache with host memory below it: what is evicted from the device may be loaded back.
 
-Follows SGLang 0.5.23's hierarchical cache; rules and differences in docs/host-memory.md. Nodes on
-the device are the top of the tree: a node's `children` are those on the device, its
-`host.children` those in host memory alone, which have nothing on the device below them.
+Follows SGLang 0.5.23's hierarchical cache; rules and differences in
+docs/explanation/host-memory.md. Nodes on the device are the top of the tree: a node's `children`
+are those on the device, its `host.children` those in host memory alone, which have nothing on the
+device below them.
 """
 
 from typing import Any

@@ -1,7 +1,7 @@
 """In which order waiting requests are considered: one small class a policy.
 
-Rules 8 and 9 of docs/sglang.md (SGLang 0.5.23). A new policy is one class here, one row of POLICIES
-and one subclass of the contract suite in `sim.testing`.
+Rules 8 and 9 of docs/explanation/sglang.md (SGLang 0.5.23). A new policy is one class here, one row
+of POLICIES and one subclass of the contract suite in `sim.testing`.
 """
 
 from collections.abc import Callable, Mapping, Sequence

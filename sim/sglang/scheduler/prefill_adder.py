@@ -1,9 +1,10 @@
 """Admission: what one prefill pass takes from the queue, and the budgets it spends.
 
-Rules 2 to 6 of docs/sglang.md (SGLang 0.5.23's PrefillAdder), and what docs/host-memory.md says of
-prefixes that are loaded back from host memory. Deliberate differences, both where
-SGLang stops serving (docs/adr/0003): a continued chunk that does not fit the pages that can be had
-waits for the next step, and a request that ignores its end is admitted when it is alone.
+Rules 2 to 6 of docs/explanation/sglang.md (SGLang 0.5.23's PrefillAdder), and what
+docs/explanation/host-memory.md says of prefixes that are loaded back from host memory. Deliberate
+differences, both where SGLang stops serving (docs/explanation/adr/0003): a continued chunk that
+does not fit the pages that can be had waits for the next step, and a request that ignores its end
+is admitted when it is alone.
 """
 
 from enum import Enum, auto

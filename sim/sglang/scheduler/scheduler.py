@@ -1,7 +1,7 @@
 """Deciding the next batch: prefill if one can be formed, otherwise decode.
 
-Rules 7, 11, 13, 16, 17 and 18 of docs/sglang.md (SGLang 0.5.23's get_next_batch_to_run). Reads no
-clock, starts nothing: the engine calls it and says what came out.
+Rules 7, 11, 13, 16, 17 and 18 of docs/explanation/sglang.md (SGLang 0.5.23's
+get_next_batch_to_run). Reads no clock, starts nothing: the engine calls it and says what came out.
 """
 
 from collections.abc import Iterable

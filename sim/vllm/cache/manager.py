@@ -1,6 +1,6 @@
 """Blocks of requests as vLLM keeps them: found, allocated, cached by their contents, freed.
 
-Follows vLLM 0.19.0 (docs/vllm.md, rules 7 to 11).
+Follows vLLM 0.19.0 (docs/explanation/vllm.md, rules 7 to 11).
 """
 
 from collections.abc import Callable

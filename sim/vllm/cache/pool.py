@@ -1,8 +1,8 @@
 """vLLM's block pool: which blocks are free, in which order they are used again, what they hold.
 
-Follows vLLM 0.19.0 (docs/vllm.md, rules 8 to 11). A free block keeps its contents until it is taken
-for something else, and is found by their hash meanwhile. Only blocks that somebody might find are
-named (sim.vllm.cache.unnamed); the others belong to one request, or to nobody.
+Follows vLLM 0.19.0 (docs/explanation/vllm.md, rules 8 to 11). A free block keeps its contents until
+it is taken for something else, and is found by their hash meanwhile. Only blocks that somebody
+might find are named (sim.vllm.cache.unnamed); the others belong to one request, or to nobody.
 """
 
 from bisect import insort

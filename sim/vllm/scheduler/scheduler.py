@@ -1,7 +1,8 @@
 """Deciding the next batch as vLLM v1 does: running requests first, then waiting ones in order.
 
 There are no phases: every request is given as many tokens as it has left, out of one budget a step.
-Rules by number: docs/vllm.md (vLLM 0.19.0, v1/core/sched/scheduler.py and async_scheduler.py).
+Rules by number: docs/explanation/vllm.md (vLLM 0.19.0, v1/core/sched/scheduler.py and
+async_scheduler.py).
 """
 
 from collections.abc import Callable, Iterable
