@@ -5,11 +5,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.core.arrays import Bools, Int64
 from sim.core.errors import InvariantError
 
 Int32s = NDArray[np.int32]
-Int64s = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,13 +37,13 @@ class BatchPlan:
     page_size: int
     query_lens: Int32s
     kv_lens: Int32s
-    positions: Int64s
-    write_slots: Int64s
+    positions: Int64
+    write_slots: Int64
     qo_indptr: Int32s
     kv_indptr: Int32s
     kv_indices: Int32s
     last_page_len: Int32s
-    sample_tokens: Int64s
+    sample_tokens: Int64
     decode_only: bool
 
     @property

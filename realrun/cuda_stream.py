@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from realrun.device_clock import MAX_AGE_NS, DeviceClock, Event, elapsed_ns
-from realrun.streams import Array, DeviceTimes
+from realrun.streams import Array, SubmittedStepTimes
 from sim.core.errors import InvariantError
 
 T = TypeVar("T")
@@ -22,7 +22,7 @@ _timing_event: Callable[[], Event] = partial(_new_event, enable_timing=True)
 _REBASE_AFTER_NS = 1_000_000_000
 
 
-class CudaStep(DeviceTimes):
+class CudaStep(SubmittedStepTimes):
     """A `SubmittedStep` on a GPU. Its times come from events before and after the step's work."""
 
     def __init__(self, owner: "CudaStream", output: Tensor, start: Event, end: Event) -> None:

@@ -14,12 +14,13 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from realrun.batch_plan import BatchPlan, Int64s
+from realrun.batch_plan import BatchPlan
 from realrun.page_tables import BatchRows, PageTables
 from realrun.runner import ModelRunner
 from realrun.step_work import StepWork, step_inputs
 from realrun.streams import DeviceStream, SubmittedStep
 from realrun.tokens import Tokens
+from sim.core.arrays import Int64
 from sim.core.batch import Batch, StepOutput
 from sim.core.errors import InvariantError
 from sim.core.token_sequences import TokenSequence
@@ -107,7 +108,7 @@ class TorchExecutor:
             if row.samples:
                 self._tables.cached(row.rid)
 
-    def _token_ids(self, batch: Batch, rows: BatchRows) -> Int64s:
+    def _token_ids(self, batch: Batch, rows: BatchRows) -> Int64:
         """The new tokens of all rows, modulo the model's vocabulary."""
         parts = []
         for row in batch.prefill:

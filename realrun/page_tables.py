@@ -4,7 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from realrun.batch_plan import BatchPlan, Bools, Int32s, Int64s, plan_batch
+from realrun.batch_plan import BatchPlan, Int32s, plan_batch
+from sim.core.arrays import Bools, Int64
 from sim.core.batch import Batch, ForwardMode
 from sim.core.errors import InvariantError
 from sim.engine.core import EngineCore
@@ -23,7 +24,7 @@ class BatchRows(NamedTuple):
         samples: whether the row samples a token after its last new one.
     """
 
-    slots: Int64s
+    slots: Int64
     query_lens: Int32s
     kv_lens: Int32s
     samples: Bools
@@ -108,7 +109,7 @@ class PageTables:
         self._read_pages(rid, slot)
         return slot
 
-    def _decode(self, batch: Batch) -> Int64s:
+    def _decode(self, batch: Batch) -> Int64:
         if batch.mode is ForwardMode.EXTEND:
             return np.empty(0, dtype=np.int64)
         if batch.decode_rids is not self._decode_rids:

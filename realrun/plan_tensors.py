@@ -6,7 +6,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from realrun.batch_plan import BatchPlan, Int64s
+from realrun.batch_plan import BatchPlan
+from sim.core.arrays import Int64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,6 +67,6 @@ def unpack_plan(packed: Tensor, num_tokens: int) -> PlanTensors:
     )
 
 
-def key_rows_of(slots: Int64s, page_size: int) -> Int64s:
+def key_rows_of(slots: Int64, page_size: int) -> Int64:
     """The K rows of token slots (page id * page_size + offset). V is `page_size` rows later."""
     return slots + slots // page_size * page_size

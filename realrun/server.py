@@ -58,7 +58,7 @@ class RealServer:
         self._idle_decisions_ns: list[int] = []
         # When the host last woke up, finished a launch, or got a result.
         self._awake_ns = 0
-        # The time from which a simulator would count the next step's host time (docs/reference/run-log.md).
+        # Start of the next step's host time, as a simulator counts it (docs/reference/run-log.md).
         self._ready_ns = 0
         self._device_free_ns = 0
         self._wakes_ns: int | None = None
@@ -128,7 +128,7 @@ class RealServer:
         device_start_ns = self._clock.of_counter_ns(submitted.start_ns)
         device_end_ns = self._clock.of_counter_ns(submitted.end_ns)
         forward_ns = max(submitted.forward_ns, 1)
-        # The times from which a simulator would compute the same schedule (docs/reference/run-log.md).
+        # From these times a simulator computes the same schedule (docs/reference/run-log.md).
         if self._overlaps:
             ended_ns = device_end_ns
             busy_ns = ended_ns - max(step.enqueued_ns, self._device_free_ns)

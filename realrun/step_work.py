@@ -7,9 +7,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from realrun.batch_plan import Int64s
 from realrun.runner import ModelRunner, Prepared
 from realrun.tokens import SAMPLED_LAST
+from sim.core.arrays import Int64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,7 +39,7 @@ class StepInputs:
 
 
 def step_inputs(
-    token_ids: Int64s, token_slots: Int64s, sample_slots: Int64s, device: torch.device
+    token_ids: Int64, token_slots: Int64, sample_slots: Int64, device: torch.device
 ) -> StepInputs:
     """Copy a step's tokens to the device in one transfer. On CUDA this only enqueues the copy.
 

@@ -74,7 +74,7 @@ class DeviceStream(Protocol):
         ...
 
 
-class DeviceTimes(ABC):
+class SubmittedStepTimes(ABC):
     """Base class: the times of a `SubmittedStep`, from its start and end."""
 
     @property
@@ -95,7 +95,7 @@ class DeviceTimes(ABC):
         """Start and end of the step. Raises InvariantError before they are known."""
 
 
-class CpuStep(DeviceTimes):
+class CpuStep(SubmittedStepTimes):
     """A `SubmittedStep` on a CPU. The worker thread runs it and sets its result."""
 
     def __init__(self, work: Callable[[], Tensor]) -> None:

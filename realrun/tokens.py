@@ -5,14 +5,12 @@ from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from sim.core.arrays import Int64
 from sim.core.batch import Batch, StepOutput
 from sim.core.tokens import ArrayPrompt, TokenIds, stream_tokens_at
 from sim.engine.executor import END_TOKEN, ScriptedExecutor
 from sim.workload.workload import ScriptedRequest
-
-Int64s = NDArray[np.int64]
 
 # Stands for a request's last sampled token, which only the device knows while a step runs.
 SAMPLED_LAST = -1
@@ -31,7 +29,7 @@ class Tokens(Protocol):
         """Register a request before it is submitted; returns the request to submit."""
         ...
 
-    def decode_inputs(self, rids: Sequence[str], kv_lens: Int64s) -> Int64s:
+    def decode_inputs(self, rids: Sequence[str], kv_lens: Int64) -> Int64:
         """The input token of each decode row, or SAMPLED_LAST; shape [num_rows].
 
         Args:
@@ -40,7 +38,7 @@ class Tokens(Protocol):
         """
         ...
 
-    def take(self, batch: Batch, sampled: Int64s) -> StepOutput:
+    def take(self, batch: Batch, sampled: Int64) -> StepOutput:
         """Take in a batch's result; `sampled` has a token for each row that samples, in order."""
         ...
 
@@ -70,7 +68,7 @@ class ForcedTokens:
         self._requests[spec.rid] = (script.seed, len(spec.prompt), last)
         return request
 
-    def decode_inputs(self, rids: Sequence[str], kv_lens: Int64s) -> Int64s:
+    def decode_inputs(self, rids: Sequence[str], kv_lens: Int64) -> Int64:
         if rids is not self._rids:
             self._rids = rids
             self._rows = np.array([self._requests[rid] for rid in rids], dtype=np.int64)
@@ -78,7 +76,7 @@ class ForcedTokens:
         indices = kv_lens - 1 - prompt_lens
         return np.where(indices == lasts, END_TOKEN, stream_tokens_at(seeds, indices))
 
-    def take(self, batch: Batch, sampled: Int64s) -> StepOutput:
+    def take(self, batch: Batch, sampled: Int64) -> StepOutput:
         return self._script.execute(batch)
 
     def output_ids(self, rid: str, num_tokens: int) -> TokenIds:
@@ -111,10 +109,10 @@ class GreedyTokens:
         prompt = ArrayPrompt(spec.prompt.token_ids() % self._vocab_size)
         return replace(request, spec=replace(spec, prompt=prompt))
 
-    def decode_inputs(self, rids: Sequence[str], kv_lens: Int64s) -> Int64s:
+    def decode_inputs(self, rids: Sequence[str], kv_lens: Int64) -> Int64:
         return np.full(len(rids), SAMPLED_LAST, dtype=np.int64)
 
-    def take(self, batch: Batch, sampled: Int64s) -> StepOutput:
+    def take(self, batch: Batch, sampled: Int64) -> StepOutput:
         prefill = [row for row in batch.prefill if row.samples]
         for row in prefill:
             # If a token was in flight when the request was put back, this step computed it again.

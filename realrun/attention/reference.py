@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from realrun.batch_plan import BatchPlan, Int64s
+from realrun.batch_plan import BatchPlan
 from realrun.plan_tensors import PlanTensors, key_rows_of
+from sim.core.arrays import Int64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -102,7 +103,7 @@ class ReferenceAttention:
             self._gathered = self._gathered.new_empty(shape)
         return _ReferenceStep(groups, self._gathered)
 
-    def _group(self, plan: BatchPlan, rows: Int64s) -> _Group:
+    def _group(self, plan: BatchPlan, rows: Int64) -> _Group:
         device = self._gathered.device
         query_len = int(plan.query_lens[rows[0]])
         kv_lens = plan.kv_lens[rows].astype(np.int64)[:, None]

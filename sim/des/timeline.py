@@ -6,9 +6,8 @@ Notation: step i is decided at t(i), takes host time h(i), and runs on the devic
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-Int64 = NDArray[np.int64]
+from sim.core.arrays import Int64
 
 
 class UpcomingSteps(NamedTuple):

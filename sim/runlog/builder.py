@@ -10,20 +10,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.core.arrays import Int64
 from sim.core.batch import Batch
 from sim.core.request import RequestSpec, Status
 from sim.engine.fast_forward import DecodeRun
 from sim.engine.records import RequestRecord, StepState
 from sim.engine.token_clock import TokenClock
-from sim.runlog.columns import (
-    NOT_YET_NS,
-    Int64,
-    RequestColumns,
-    RunLog,
-    StepColumns,
-    StepRow,
-    TokenGaps,
-)
+from sim.runlog.columns import NOT_YET_NS, RequestColumns, RunLog, StepColumns, StepRow, TokenGaps
 
 # Rows that are packed together; before that they take a few megabytes at most.
 _ROWS_A_PACK = 1 << 14

@@ -4,10 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
-Int64 = NDArray[np.int64]
+from sim.core.arrays import Int64
 
 NOT_YET_NS = -1
 

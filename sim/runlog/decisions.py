@@ -86,7 +86,8 @@ def read_decisions(path: Path) -> tuple[list[Line], list[Line]]:
     """Steps and requests of a decision log or a run log, each in the file's order.
 
     Raises:
-        InputError: the file cannot be read, is not JSON, or lacks a key of docs/reference/decision-log.md.
+        InputError: the file cannot be read, is not JSON, or a line lacks a key of
+            docs/reference/decision-log.md.
     """
     steps: list[Line] = []
     requests: list[Line] = []

@@ -1,7 +1,7 @@
 """The JSON lines of steps and requests, for decision logs and for run logs.
 
-Both simulated and real runs use these functions. docs/reference/decision-log.md explains the keys, and
-docs/reference/run-log.md the further keys of real runs.
+Both simulated and real runs use these functions. docs/reference/decision-log.md explains the keys,
+and docs/reference/run-log.md the further keys of real runs.
 """
 
 from collections.abc import Iterator, Mapping

@@ -13,11 +13,12 @@ from typing import Any
 
 import numpy as np
 
+from sim.core.arrays import Int64
 from sim.core.atomic import atomic_path
 from sim.core.batch import ForwardMode
 from sim.core.errors import InputError
 from sim.engine.records import RequestRecord
-from sim.runlog.columns import NOT_YET_NS, Int64, RequestColumns, RunLog, StepColumns, TokenGaps
+from sim.runlog.columns import NOT_YET_NS, RequestColumns, RunLog, StepColumns, TokenGaps
 from sim.runlog.json_lines import Line, numbered_lines, open_text, to_json_line
 from sim.runlog.lines import RequestFacts, request_line, time_or_null
 
