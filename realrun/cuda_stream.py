@@ -18,7 +18,7 @@ _new_stream: Callable[..., Any] = torch.cuda.Stream
 _new_event: Callable[..., Any] = torch.cuda.Event
 _timing_event: Callable[[], Event] = partial(_new_event, enable_timing=True)
 
-# A rebase takes about 50 us, so once a second it does not matter.
+# How often the clock gets a new base. This takes about 50 us, which does not matter once a second.
 _REBASE_AFTER_NS = 1_000_000_000
 
 

@@ -109,7 +109,7 @@ class TorchExecutor:
                 self._tables.cached(row.rid)
 
     def _token_ids(self, batch: Batch, rows: BatchRows) -> Int64:
-        """The new tokens of all rows, modulo the model's vocabulary."""
+        """The new tokens of all rows, modulo the model's vocabulary; SAMPLED_LAST is kept."""
         parts = []
         for row in batch.prefill:
             request, end = self._engine.requests[row.rid], row.prefix_len + row.extend_len

@@ -50,7 +50,8 @@ class StepRecord(NamedTuple):
     Attributes:
         batch, state: the batch, and the server's state right after the decision.
         times: see MeasuredTimes.
-        idle_decisions_ns: times of the decisions since the last step that launched nothing.
+        idle_decisions_ns: after the last step and before this one, the times of the decisions
+            that launched nothing.
         padded_rows: rows of the recorded pass that ran it; 0 if it ran eagerly.
         max_decode_ctx: longest context of the decode rows, in tokens.
     """

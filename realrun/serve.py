@@ -63,7 +63,8 @@ def serve_scenario(
     Args:
         loaded: a scenario with a model and one replica.
         options: how to run the model.
-        sampling: `forced`: outputs are the workload's scripts; `greedy`: the model's best tokens.
+        sampling: `forced`: outputs are the workload's scripts; `greedy`: outputs are the tokens
+            that the model finds most likely.
         watcher: `watcher(workload)` returns a function that is called with the progress.
 
     Raises:
@@ -86,11 +87,11 @@ def servable_workload(loaded: LoadedScenario) -> Workload:
     if scenario.model is None:
         raise loaded.error(("model",), "is required to run for real")
     if scenario.replicas != 1:
-        raise loaded.error(("replicas",), f"a real run serves 1, not {scenario.replicas}")
+        raise loaded.error(("replicas",), f"must be 1 in a real run, not {scenario.replicas}")
     if (obstacle := scenario.scheduler.check_real_run()) is not None:
         key, reason = obstacle
         raise loaded.error(("scheduler", key), reason)
-    with _about(loaded, scenario.scheduler.page_key):
+    with _errors_about(loaded, scenario.scheduler.page_key):
         check_page_size(scenario.scheduler.page_size)
     with located_errors(loaded):
         return build_workload(scenario.workload, seed=scenario.seed, base_dir=loaded.base_dir)
@@ -135,7 +136,7 @@ def warm_server(loaded: LoadedScenario, options: RunnerOptions) -> Iterator[Warm
     pool_tokens = _pool_tokens(loaded, model)
     _config(loaded, model, pool_tokens)
     num_pages = pool_tokens // section.page_size
-    with _about(loaded, section.pool_key):
+    with _errors_about(loaded, section.pool_key):
         check_room(model, num_pages=num_pages, page_size=section.page_size)
     with warm_runner(
         model,
@@ -227,7 +228,7 @@ def _config(loaded: LoadedScenario, model: PagedModel, pool_tokens: int) -> Serv
 
 
 @contextmanager
-def _about(loaded: LoadedScenario, key: str) -> Iterator[None]:
+def _errors_about(loaded: LoadedScenario, key: str) -> Iterator[None]:
     """A context that turns a SettingError into an error about this key of `scheduler`."""
     try:
         yield
@@ -241,7 +242,7 @@ def _pool_tokens(loaded: LoadedScenario, model: PagedModel) -> int:
     if section.pool_tokens is not None:
         return section.pool_tokens
     key, share = section.memory_share
-    with _about(loaded, key):
+    with _errors_about(loaded, key):
         return num_pages_that_fit(model, section.page_size, share) * section.page_size
 
 

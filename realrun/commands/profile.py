@@ -132,9 +132,9 @@ def _measure(
     # As in a real run, exclude all existing objects from garbage collection, which takes time.
     gc.collect()
     gc.freeze()
-    num_visits = points.repeats * sum(map(len, rounds))
+    num_steps = points.repeats * sum(map(len, rounds))
     try:
-        with Progress(num_visits, text=text) as progress:
+        with Progress(num_steps, text=text) as progress:
             return measure_grid(
                 rounds,
                 meter,
@@ -142,7 +142,7 @@ def _measure(
                 budget=budget,
                 repeats=points.repeats,
                 seed=points.seed,
-                watcher=lambda visits: progress.update(visits, 0),
+                watcher=lambda num_steps: progress.update(num_steps, 0),
             )
     finally:
         gc.unfreeze()

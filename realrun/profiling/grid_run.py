@@ -12,7 +12,8 @@ from realrun.profiling.composition import Composition
 
 Stopped = Literal["complete", "budget", "interrupted"]
 
-# Skip a step that would take a larger share of the budget: many shorter steps fit into its time.
+# A step that would take more than this share of the budget is skipped: many shorter steps fit into
+# its time.
 _MAX_SHARE = 1 / 20
 
 
@@ -51,7 +52,7 @@ class GridMeasurements:
     stopped: Stopped = "complete"
 
 
-class VisitTimes:
+class DurationEstimates:
     """Estimates the seconds that measuring a step takes, from the steps measured so far.
 
     It assumes that a step with more arithmetic takes longer, but at most in proportion.
@@ -86,7 +87,7 @@ def measure_grid(
     budget: Budget,
     repeats: int,
     seed: int,
-    watcher: Callable[[int], None] = lambda _num_visits: None,
+    watcher: Callable[[int], None] = lambda _num_steps: None,
 ) -> GridMeasurements:
     """Measure every composition `repeats` times, round by round.
 
@@ -105,9 +106,9 @@ def measure_grid(
         seed: seed of the order.
         watcher: called with the number of measured or skipped steps.
     """
-    measured, times = GridMeasurements(), VisitTimes()
+    measured, times = GridMeasurements(), DurationEstimates()
     try:
-        for number, composition in enumerate(_visits(rounds, repeats, seed)):
+        for number, composition in enumerate(_measuring_order(rounds, repeats, seed)):
             watcher(number)
             if any(composition.is_at_least(refused) for refused, _ in measured.refused):
                 continue
@@ -115,14 +116,14 @@ def measure_grid(
                 measured.stopped = "budget"
                 continue
             begin_s = budget.clock()
-            _visit(composition, measure, measured)
+            _measure_once(composition, measure, measured)
             times.note(flops(composition), budget.clock() - begin_s)
     except KeyboardInterrupt:
         measured.stopped = "interrupted"
     return measured
 
 
-def _visits(
+def _measuring_order(
     rounds: Sequence[Sequence[Composition]], repeats: int, seed: int
 ) -> Iterator[Composition]:
     rng = np.random.default_rng(seed)
@@ -137,7 +138,7 @@ def _fits(at_most_s: float, budget: Budget) -> bool:
     return left_s > 0 and at_most_s <= min(left_s, budget.total_s * _MAX_SHARE)
 
 
-def _visit(
+def _measure_once(
     composition: Composition,
     measure: Callable[[Composition], Measurement],
     measured: GridMeasurements,

@@ -1,8 +1,8 @@
 """A simulated server as a SimPy process: decide a step, let its time pass, take in its result.
 
 The engine decides the batch, the latency model gives its duration, the executor its output tokens.
-Decode steps that must repeat one decision pass as one wait (fast-forward). If a request arrives,
-the wait ends at the next decision, exactly as if the steps had been taken one by one.
+Fast-forward: if the next decode steps must all repeat one decision, they pass as one wait. If a
+request arrives, the wait ends at the next decision, exactly as if the steps had been taken singly.
 """
 
 from collections.abc import Callable, Generator
@@ -68,7 +68,7 @@ class Server:
 
         Args:
             overlaps: use overlap scheduling: decide a step while the one before runs.
-            fast_forward: take decode steps that repeat one decision in one wait.
+            fast_forward: if the next decode steps must repeat one decision, pass them as one wait.
             clients_react: whether closed-loop clients may submit a request at the very time when
                 one ends.
             check: called after every step.

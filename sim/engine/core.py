@@ -38,7 +38,7 @@ class EngineCore:
     """
 
     def __init__(self, scheduler: BaseScheduler[Request], executor: Executor) -> None:
-        """`executor` runs what `scheduler` decides. `sim.families.build_engine` makes both fit."""
+        """`executor` runs the batches. Use `sim.families.build_engine` to make an engine."""
         self.scheduler = scheduler
         self.kv = scheduler.memory
         self._executor = executor
@@ -165,8 +165,8 @@ class EngineCore:
     def takes_token(self, rid: str) -> bool:
         """Whether a request keeps the token that the oldest launch in flight computes for it.
 
-        A request that has ended since the launch does not. A preempted or retracted request does
-        only if it is in `Launch.put_back`.
+        A request that has ended since the launch loses it. So does a request that was put back
+        into the queue, unless it is in `Launch.put_back`.
         """
         request = self.requests.get(rid)
         if request is None:

@@ -11,7 +11,7 @@ from realrun.budget import Budget
 from realrun.cli import main
 from realrun.profiling.composition import Composition
 from realrun.profiling.grid import decode, extend
-from realrun.profiling.grid_run import Measurement, VisitTimes, measure_grid
+from realrun.profiling.grid_run import DurationEstimates, Measurement, measure_grid
 from realrun.profiling.measure import StepMeter
 from realrun.profiling.points import grid_counts, point_lines, summary_lines
 from realrun.warm_runner import RunnerOptions, warm_runner
@@ -158,9 +158,9 @@ def test_points_hold_median_and_quartiles():
     assert (line["max_decode_ctx"], line["padded_rows"]) == (7, 0)
 
 
-def test_visit_times_bound_by_the_neighbours():
+def test_estimates_are_bound_by_the_neighbours():
     """More arithmetic takes at most in proportion more time, less of it no more time."""
-    times = VisitTimes()
+    times = DurationEstimates()
     assert times.at_most_s(5.0) == 0.0
     times.note(10.0, 1.0)
     times.note(1000.0, 4.0)
