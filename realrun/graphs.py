@@ -70,7 +70,7 @@ class RecordedPass(Protocol):
 
 
 class PassRecorder(Protocol):
-    """Records passes; `realrun.cuda_graph.CudaPassRecorder`."""
+    """Records passes; on a GPU this is `realrun.cuda_graph.CudaPassRecorder`."""
 
     def record(self, work: Callable[[], Tensor]) -> RecordedPass:
         """Call `work` one or more times, and record what it enqueues.
@@ -161,7 +161,7 @@ class DecodeGraphs:
 
     @torch.inference_mode()
     def replay(self, num_rows: int, token_ids: Tensor) -> Tensor:
-        """Run the pass prepared last; its logits [num_rows, vocab_size] last until the next."""
+        """Run the pass prepared last; the next replay overwrites the logits [num_rows, vocab]."""
         return self._passes[num_rows].replay(token_ids)
 
 
@@ -175,7 +175,7 @@ def graph_sizes(max_rows: int) -> tuple[int, ...]:
 
 
 def max_pages_of_rows(num_rows: int, model: PagedModel, kv: KVTensors) -> int:
-    """Most page ids in a batch plan: rows may share pages, so maybe more than the pool has."""
+    """Most page ids in a batch plan, where a page counts once for each row that uses it."""
     return num_rows * min(-(-model.max_positions // kv.page_size), kv.num_pages + 1)
 
 

@@ -13,7 +13,8 @@ from sim.core.errors import InputError
 from sim.latency.shape_files import load_model_shape, model_table
 from sim.latency.shapes import ModelShape
 
-# For models with rotary positions, which have no limit, and for which the packaged table has none.
+# The longest request of a packaged model with rotary positions. Such positions have no limit of
+# their own, and the packaged table has no other.
 _ROTARY_MAX_POSITIONS = 131_072
 
 # Here the rotary frequencies depend on the longest request of a batch, so the K of a cached page

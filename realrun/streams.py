@@ -154,7 +154,7 @@ class CpuStream:
         self._worker.start()
 
     def prepare(self, work: Callable[[], T]) -> T:
-        """Call `work`. A CPU needs no special order: each plan has new tensors, without copies."""
+        """Call `work`. Unlike on a GPU, there are no copies that must run in a certain order."""
         return work()
 
     def submit(self, work: Callable[[], Tensor]) -> CpuStep:

@@ -1,4 +1,4 @@
-"""The interface of a scheduler family: everything that differs between SGLang and vLLM servers."""
+"""The interface of a scheduler family: all that differs between the servers of two engines."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -20,7 +20,7 @@ class Family:
 
     Attributes:
         name: the name in a scenario, `scheduler: {family: NAME}`.
-        title: the name in texts, for example `SGLang`.
+        title: the name as texts write it.
         result_formats: files that `simulate import` reads: logs of such servers, and results of
             their benchmarks.
     """

@@ -20,7 +20,7 @@ Leveled = tuple[int, Composition]
 _DECODE_ROWS = (1, 2, 3, 4, 6, 8, 12, 16, 20, 24, 32, 48, 64, 96, 128, 192, 256)
 _UNEVEN_ROWS = (4, 16, 64, 256)
 _UNEVEN_CONTEXTS = (64, 256, 1024, 4096, 16384)
-# Multiples of a kernel's tile, and other sizes, because most real batches are no multiples.
+# Multiples of a kernel's tile, and sizes in between, which are more frequent in real runs.
 _NEW_TOKENS = (
     1, 8, 16, 32, 45, 64, 90, 128, 181, 256, 362, 512, 724, 1024, 1448, 2048, 2896, 4096, 5793, 8192
 )  # fmt: skip

@@ -13,7 +13,7 @@ from realrun.suite import UNFINISHED
 from realrun.suite.stages import Stage
 
 # A command's budget starts when Python has started, and after it ends the command still writes its
-# results and frees memory. Time for both is left here.
+# results and frees memory. This is the time for both.
 _ENDING_S = 15.0
 _KILL_AFTER_S = 5.0
 _LINES_KEPT = 20

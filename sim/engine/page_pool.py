@@ -168,7 +168,7 @@ class KVMemory:
     """Base class of a server's KV memory. All its token counts are multiples of the page size.
 
     Attributes:
-        page_size: tokens in a page (vLLM calls a page a block).
+        page_size: tokens in a page (some engines call a page a block).
         num_pages: pages of the pool.
     """
 

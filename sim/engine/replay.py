@@ -84,7 +84,7 @@ class _Replayer:
         return None
 
     def _catch_up(self, step: Line) -> bool:
-        """Repeat the decisions since the last step in which the log's server launched nothing.
+        """Repeat decisions that launched nothing in the log, between the last step and this one.
 
         Returns:
             False if the engine launches a batch in one of them.

@@ -22,7 +22,7 @@ class Lockstep:
     """Counts the decode steps that a batch has begun, and those that are done.
 
     A step allocates KV for each row when it begins; the rows' tokens are known when it is done.
-    Under overlap scheduling `num_done` is one behind `num_begun` while a step runs.
+    The difference is the number of steps in flight.
     """
 
     def __init__(self) -> None:
@@ -185,14 +185,14 @@ class Request:
         self.prefix_len = self.extend_end
 
     def lose_prefix(self) -> None:
-        """The request was put back into the queue: none of its tokens is computed any more."""
+        """The request was put back into the queue: its KV is lost, no token counts as computed."""
         self.prefix_len = self.extend_end = 0
 
 
 class RequestTokens:
     """The tokens of a request: prompt, then output. Arrays are made only when they are read.
 
-    A family derives from this what it knows of a request's pages.
+    A family's class for a request's KV pages derives from this.
     """
 
     __slots__ = ("_key", "_key_start", "_output_ids", "_output_part", "_prompt", "_prompt_len")

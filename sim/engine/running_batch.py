@@ -49,7 +49,10 @@ class PageDemand:
         return num_steps
 
     def after(self, num_steps: int) -> tuple[int, int]:
-        """New pages of the next `num_steps` steps; and the sum of these totals after each step."""
+        """Pages that are new after `num_steps` steps; and the sum of this number over the steps.
+
+        If 3 steps need 1, 0 and 2 new pages, there are 1, 1 and 3 after them: the result is (3, 5).
+        """
         page_size = len(self.cycle)
         total = summed = 0
         for offset in range(min(num_steps, page_size)):

@@ -160,7 +160,10 @@ class BaseScheduler(Generic[R]):
         raise NotImplementedError
 
     def withdraw(self, request: R) -> None:
-        """Remove a waiting request that has ended: its last token was in flight when put back."""
+        """Remove a waiting request that has ended.
+
+        It was put back into the queue while its last token was in flight.
+        """
         raise InvariantError(f"{request.rid} ended while it waited")
 
     @property
@@ -191,7 +194,7 @@ class BaseScheduler(Generic[R]):
         raise NotImplementedError
 
     def idle(self, now_ns: int, decision: Decision[R]) -> int | None:
-        """How long to wait when a decision launched nothing and no step is in flight.
+        """Until when to wait if a decision launched nothing and no step is in flight.
 
         Returns:
             The time of the next decision. None: decide again at once if `decision` took a request
@@ -257,7 +260,7 @@ class BaseScheduler(Generic[R]):
         return len(self.running)
 
     def num_running_shown(self, *, is_mixed: bool) -> int:
-        """`num_running` as the log of a real server counts it after a launch, mixed or not."""
+        """`num_running` as a real server logs it, which may depend on the kind of launch."""
         return self.num_running
 
     @property

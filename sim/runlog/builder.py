@@ -75,7 +75,7 @@ def _narrowed(column: NDArray[np.int64]) -> NDArray[np.signedinteger]:
 
 
 class FurtherSteps(NamedTuple):
-    """The fast-forwarded decode steps after a step: the same rows, each one token longer a step.
+    """The fast-forwarded decode steps after a step. Every row gets one token in each of them.
 
     Attributes:
         decided_ns: when each step was decided; shape [num_steps].
