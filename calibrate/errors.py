@@ -5,32 +5,31 @@ from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from sim.report.latencies import request_latencies
-from sim.report.metrics import summarise
+from sim.core.arrays import Float64
+from sim.metrics.latencies import request_latencies
+from sim.metrics.registry import E2E_LATENCY, ITL, TPOT, TTFT, metric
+from sim.metrics.summary import summarise
 from sim.runlog import RunLog
 
-Float64 = NDArray[np.float64]
 Values = Mapping[str, float | None]
 
-_LATENCIES = {"ttft": "TTFT", "tpot": "TPOT", "itl": "ITL", "e2e_latency": "end to end"}
 _STATISTICS = {"mean": "mean", "median": "p50", "p90": "p90", "p99": "p99"}
 # Names of the summary, and what tables call them.
 METRICS: Mapping[str, str] = {
     **{
-        f"{statistic}_{latency}_ms": f"{words} {short} ms"
-        for latency, words in _LATENCIES.items()
+        f"{statistic}_{latency.name}_ms": f"{latency.heading} {short} ms"
+        for latency in (TTFT, TPOT, ITL, E2E_LATENCY)
         for statistic, short in _STATISTICS.items()
     },
-    "output_throughput": "output tokens/s",
-    "cache_hit_rate_pct": "cache hit rate %",
+    **{
+        name: metric(name).table_heading_with_unit
+        for name in ("output_throughput", "cache_hit_rate_pct")
+    },
 }
 # Latencies that every request has for itself.
 OF_A_REQUEST: Mapping[str, str] = {
-    "ttft": "TTFT of a request",
-    "tpot": "TPOT of a request",
-    "e2e_latency": "end to end of a request",
+    latency.name: f"{latency.heading} of a request" for latency in (TTFT, TPOT, E2E_LATENCY)
 }
 _DIGITS = 4
 

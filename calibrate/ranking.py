@@ -3,13 +3,12 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from math import sqrt
 
-import numpy as np
+from scipy.stats import kendalltau
 
 from calibrate.errors import RealRuns, Values
 
-# What settings are chosen by.
+# The metrics that people choose settings by.
 RANKED = ("mean_ttft_ms", "p99_ttft_ms", "output_throughput", "cache_hit_rate_pct")
 
 
@@ -82,16 +81,14 @@ def _agreement(
 def kendall_tau(a: Sequence[float], b: Sequence[float]) -> float | None:
     """Kendall's tau-b of two rankings of the same items: 1 the same order, -1 the reverse.
 
-    Pairs tied in either count for neither order; None where one of them ties all pairs.
+    Pairs tied in either count for neither order.
+
+    Returns:
+        None where all items of one of them are tied.
     """
-    pairs = list(combinations(range(len(a)), 2))
-    signs_a = [np.sign(a[i] - a[j]) for i, j in pairs]
-    signs_b = [np.sign(b[i] - b[j]) for i, j in pairs]
-    untied_a, untied_b = np.count_nonzero(signs_a), np.count_nonzero(signs_b)
-    if not untied_a or not untied_b:
+    if len(set(a)) < 2 or len(set(b)) < 2:
         return None
-    agreement = sum(x * y for x, y in zip(signs_a, signs_b, strict=True))
-    return round(float(agreement / sqrt(untied_a * untied_b)), 4)
+    return round(float(kendalltau(a, b).statistic), 4)
 
 
 def clear_pairs(values: Sequence[float], spread: Sequence[float]) -> list[tuple[int, int]]:

@@ -1,15 +1,14 @@
 """What `calibrate validate --out` leaves behind. Loads matplotlib."""
 
-import json
 import re
 from pathlib import Path
 
+from calibrate.plots import plot_step_times
 from calibrate.validate import Case, Validation
 from calibrate.validate_document import document
-from sim.core.atomic import atomic_path
-from sim.report.files import make_directory
-from sim.report.plots import plot_ttft_cdf, save_figure
-from sim.report.validation_plots import plot_step_times
+from sim.core.files import json_text, make_directory, write_text
+from sim.report.figures.run_logs import plot_ttft_cdf
+from sim.report.plot_style import save_figure
 from sim.runlog import RunLog
 
 
@@ -30,9 +29,7 @@ def write_validation(validation: Validation, directory: Path) -> list[Path]:
         save_figure(plot_ttft_cdf(ttft_curves(case)), written[-1])
     # Last: where it exists, the pictures do.
     written.append(directory / "validation.json")
-    with atomic_path(written[-1]) as beside:
-        text = json.dumps(document(validation), indent=2, allow_nan=False, ensure_ascii=False)
-        beside.write_text(text + "\n", encoding="utf-8")
+    write_text(written[-1], json_text(document(validation)))
     return written
 
 

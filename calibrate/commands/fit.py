@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sim.commands.output import print_line, print_table
-from sim.core.atomic import atomic_path, check_target
+from sim.core.atomic import check_target
 from sim.core.errors import InputError
+from sim.core.files import write_text
 
 
 def fit(
@@ -38,8 +39,7 @@ def fit(
         num_folds=num_folds,
         seed=seed,
     )
-    with atomic_path(output) as beside:
-        beside.write_text(profile_text(profile), encoding="utf-8")
+    write_text(output, profile_text(profile))
     print_table(error_table(profile))
     print_table(term_table(profile))
     for remark in remarks(profile):

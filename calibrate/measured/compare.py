@@ -4,14 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calibrate.measured.pairs import Pairs, Times
+from sim.core.arrays import Float64
 from sim.core.errors import InputError
 from sim.core.units import NS_PER_MS, NS_PER_S
-from sim.report.quantiles import statistics
-
-Float64 = NDArray[np.float64]
+from sim.metrics.quantiles import statistics
 
 # Names of `Times.latencies_ms`, and what tables call them.
 LATENCIES: Mapping[str, str] = {"ttft": "TTFT", "tpot": "TPOT", "latency": "latency"}

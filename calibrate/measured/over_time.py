@@ -6,14 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
+from sim.core.arrays import Float64
 from sim.core.errors import InputError
 from sim.core.units import NS_PER_S
-from sim.report.latencies import finished_mask
+from sim.metrics.latencies import finished_mask
 from sim.runlog import NOT_YET_NS, Int64, RequestColumns, RunLog, StepColumns
-
-Float64 = NDArray[np.float64]
 
 SIZES = ("running", "waiting")
 

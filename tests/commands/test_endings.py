@@ -44,7 +44,7 @@ def test_run_interrupted_while_writing_leaves_no_half_file(
     def interrupt(*arguments, **options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("sim.report.files.csv.writer", interrupt)
+    monkeypatch.setattr("sim.tables.table.csv.writer", interrupt)
     before = listing()
     assert simulate("run", scenario, "--requests", "r.csv").code == 130
     assert listing() == before

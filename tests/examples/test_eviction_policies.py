@@ -3,7 +3,7 @@
 import pytest
 
 from sim.des.run import simulate
-from sim.report.metrics import summarise
+from sim.metrics.summary import summarise
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario_text
 

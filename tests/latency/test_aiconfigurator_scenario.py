@@ -8,7 +8,7 @@ import pytest
 from sim.commands.run import run_built
 from sim.core.errors import InputError
 from sim.latency.linear import LinearLatency
-from sim.report.metrics import summarise
+from sim.metrics.summary import summarise
 from sim.report.summary_text import summary_text
 from sim.scenario.build import build, build_scheduler_config
 from sim.scenario.load import load_scenario_text

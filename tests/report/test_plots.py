@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from sim.core.errors import InputError
-from sim.report.panels import hit_rate_over_time
-from sim.report.plots import plot_comparison, plot_timeline, plot_ttft_cdf, save_figure
+from sim.metrics.rates import hit_rate_over_time
+from sim.report.figures.run_logs import plot_comparison, plot_timeline, plot_ttft_cdf
+from sim.report.plot_style import save_figure
 from sim.testing.run_logs import request_columns, run_log, step_columns
 from sim.testing.toy_server import toy_log
 
