@@ -10,8 +10,9 @@ _BETTER = {Better.HIGHER: "higher is better", Better.LOWER: "lower is better", B
 _INTRO = """\
 # Metrics
 
-The numbers of a run's summary by name (`simulate run FILE --format json`). A plot of a `report`
-section takes any of them.
+The numbers of a run's summary by name (`simulate run FILE --format json`). Names are those of
+SGLang's serving benchmark where it has the same number. A plot of a `report` section takes any of
+them.
 
 ## Times
 
