@@ -117,14 +117,14 @@ def _run(plan: TunePlan, search: Search, store: PointStore, options: TuneOptions
     say(f"tune: {_plan_in_words(plan, num_points)}{store.read(()).unused_in_words()}")
     jobs = options.jobs or len(os.sched_getaffinity(0))
     with ProcessPool(jobs) as pool, ExitStack() as stack:
-        bench = MemoisedPoints(store, pool, run_point, code=code_version(), fresh=options.fresh)
-        meter = _PointProgress(num_points, stack)
+        points = MemoisedPoints(store, pool, run_point, code=code_version(), fresh=options.fresh)
+        progress = _PointProgress(num_points, stack)
         try:
-            return run_tune(plan, search, bench, meter)
+            return run_tune(plan, search, points, progress)
         except (KeyboardInterrupt, InputError):
-            if meter.num_run:
+            if progress.num_run:
                 say(
-                    f"tune: {meter.num_run:,} points more are kept;"
+                    f"tune: {progress.num_run:,} points more are kept;"
                     " the same command goes on from there"
                 )
             raise

@@ -104,7 +104,7 @@ class MemoisedPoints:
 
 
 def run_tune(
-    tune: TunePlan, search: Search, bench: MemoisedPoints, watcher: TuneWatcher
+    tune: TunePlan, search: Search, memo: MemoisedPoints, watcher: TuneWatcher
 ) -> list[Trial]:
     """Try as many settings as the scenario says, its own first.
 
@@ -118,7 +118,7 @@ def run_tune(
         beside: list[Settings] = [] if trials or tune.own_is_inside else [{}]
         wanted = min(batch_size, tune.num_trials - len(trials)) - len(beside)
         chosen = [tune.space.settings(places) for places in search.ask(wanted)]
-        batch = _tried(tune, len(trials), [*beside, *chosen], bench, watcher)
+        batch = _tried(tune, len(trials), [*beside, *chosen], memo, watcher)
         search.tell([trial.score for trial in batch[len(beside) :]])
         trials += batch
     return trials
@@ -128,14 +128,14 @@ def _tried(
     tune: TunePlan,
     first_number: int,
     batch: Sequence[Settings],
-    bench: MemoisedPoints,
+    memo: MemoisedPoints,
     watcher: TuneWatcher,
 ) -> list[Trial]:
     """Run a batch as one plan, so that all workers are busy."""
     planned = [_points(tune, settings) for settings in batch]
     all_points = chain.from_iterable(points for points, _ in planned)
     numbered = (replace(point, number=number) for number, point in enumerate(all_points))
-    outcomes = iter(bench.run(replace(tune.plan, points=tuple(numbered)), watcher))
+    outcomes = iter(memo.run(replace(tune.plan, points=tuple(numbered)), watcher))
     trials = []
     for number, (settings, (points, message)) in enumerate(
         zip(batch, planned, strict=True), start=first_number

@@ -11,9 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sim.core.arrays import Int64
 from sim.core.units import NS_PER_S
 from sim.sglang.results.shown_objects import Cut
-from sim.workload.limits import MAX_TOKENS, Int64
+from sim.workload.limits import MAX_TOKENS
 from sim.workload.results.model import ImportedRequest, KnownTokens
 from sim.workload.traces.fields import shown
 
