@@ -58,7 +58,7 @@ def _check_node(node: RadixNode, page_size: int) -> None:
     parent = node.parent
     if parent is None:
         raise InvariantError("a node below the root has no parent")
-    require(node.alive, "an evicted node is still in the tree")
+    require(node.on_device, "an evicted node is still in the tree")
     require(len(node.token_ids) == len(node.pages) * page_size > 0, "a node is not whole pages")
     require(node.end == parent.end + len(node.token_ids), "a node's end is off")
     require(node.num_locks <= parent.num_locks or not parent.parent, "a lock skips an ancestor")

@@ -17,18 +17,18 @@ def check_host_tier(cache: TieredRadixCache) -> None:
     num_copied = num_evictable = num_spare = 0
     for node in _nodes(cache.root):
         copied = node.host.pages is not None
-        require(node.alive or copied, "a node has KV neither on the device nor in host memory")
+        require(node.on_device or copied, "a node has KV neither on the device nor in host memory")
         num_copied += len(node.token_ids) if copied else 0
-        num_spare += len(node.token_ids) if node in memory.spares else 0
+        num_spare += len(node.token_ids) if node in memory.redundant_copies else 0
         _check_copy(node, page_size)
         if cache.settings.write_after_uses is not None:
             require(not copied or _has_copy_above(node), "a copy's parent has no copy")
-        if not node.alive:
+        if not node.on_device:
             _check_host_node(node)
             num_evictable += 0 if node.host.num_locks else len(node.token_ids)
     require(num_copied == memory.used_tokens, "host pages are lost or held twice")
     require(num_evictable == memory.evictable_tokens, "evictable host tokens miscounted")
-    require(num_spare == memory.num_spare_tokens, "spare copies miscounted")
+    require(num_spare == memory.num_redundant_tokens, "spare copies miscounted")
 
 
 def _nodes(root: RadixNode) -> Iterator[RadixNode]:

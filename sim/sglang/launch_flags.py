@@ -63,19 +63,19 @@ def sglang_launch(section: SglangSection, searched: Collection[str] = ()) -> Lau
         searched: keys of the section that are given even if they are SGLang's defaults.
     """
     given = [key for key in (*_OPTIONS, *_VARIABLES) if _is_given(section, key, searched)]
-    apart = dict(_apart(section)) | dict(_host_cache_apart(section.host_cache))
+    without_flag = dict(_without_flag(section)) | dict(_host_cache_without_flag(section.host_cache))
     flags = [
         *(f"{_flag(key)} {getattr(section, key)}" for key in given if key in _OPTIONS),
         *(_flag(key) for key in _SWITCHES if getattr(section, key)),
     ]
-    flags = [flag for flag in flags if flag.split()[0] not in map(_flag, apart)]
+    flags = [flag for flag in flags if flag.split()[0] not in map(_flag, without_flag)]
     if section.schedule_policy == "priority":
         flags = _priority_flags(section, flags)
-    if section.decode_first and "decode_first" not in apart:
+    if section.decode_first and "decode_first" not in without_flag:
         flags += _DECODE_FIRST
     flags += _host_cache_flags(section.host_cache)
     variables = [f"{_VARIABLES[key]}={getattr(section, key)}" for key in given if key in _VARIABLES]
-    others = tuple(f"{key}={value}" for key, value in apart.items())
+    others = tuple(f"{key}={value}" for key, value in without_flag.items())
     return LaunchCommand(SERVER, COMMAND, tuple(variables), tuple(flags), others)
 
 
@@ -110,7 +110,7 @@ def _host_cache_flags(host_cache: HostCacheSection | None) -> list[str]:
     return [*flags, f"--hicache-write-policy {host_cache.write_policy}"]
 
 
-def _host_cache_apart(host_cache: HostCacheSection | None) -> Iterator[tuple[str, str]]:
+def _host_cache_without_flag(host_cache: HostCacheSection | None) -> Iterator[tuple[str, str]]:
     if host_cache is None:
         return
     if host_cache.capacity_tokens is not None:
@@ -121,7 +121,7 @@ def _host_cache_apart(host_cache: HostCacheSection | None) -> Iterator[tuple[str
         yield "host_cache.load_back_threshold_tokens", str(threshold)
 
 
-def _apart(section: SglangSection) -> Iterator[tuple[str, str]]:
+def _without_flag(section: SglangSection) -> Iterator[tuple[str, str]]:
     policy = section.schedule_policy
     if policy not in (*_SGLANG_POLICIES, "priority"):
         yield "schedule_policy", policy

@@ -1,1 +1,1 @@
-"""The scheduler of vLLM v1, as of version 0.19.0; rules by number: docs/vllm.md."""
+"""Family `vllm`: everything that is about vLLM 0.19.0 (its v1 engine); rules in docs/vllm.md."""

@@ -13,10 +13,10 @@ from sim.engine.page_pool import PagePool
 from sim.sglang.cache.radix_node import RadixNode
 
 
-class _HostLeaves:
+class _HostLeafQueue:
     """Unlocked ends of the tree that are in host memory alone, by rank, lowest first.
 
-    The same lazy heap as `sim.sglang.cache.eviction.Leaves`.
+    The same lazy heap as `sim.sglang.cache.eviction.LeafQueue`.
     """
 
     def __init__(self, rank: Callable[[RadixNode], Any]) -> None:
@@ -48,7 +48,7 @@ class _HostLeaves:
 
 def _is_host_leaf(node: RadixNode) -> bool:
     host = node.host
-    return not (node.alive or host.pages is None or host.children or host.num_locks)
+    return not (node.on_device or host.pages is None or host.children or host.num_locks)
 
 
 class HostMemory:
@@ -57,16 +57,16 @@ class HostMemory:
     Attributes:
         pool: the pages.
         evictable_tokens: tokens in host memory alone that no load needs; all can be evicted.
-        num_spare_tokens: those of `spares`.
-        spares: copies of nodes that are on the device, oldest first, where they may be given up.
+        num_redundant_tokens: those of `redundant_copies`.
+        redundant_copies: copies of nodes that are on the device, oldest first, where they may be given up.
     """
 
     def __init__(self, pool: PagePool[Any], rank: Callable[[RadixNode], Any]) -> None:
         self.pool = pool
         self.evictable_tokens = 0
-        self.num_spare_tokens = 0
-        self.spares: dict[RadixNode, None] = {}
-        self._leaves = _HostLeaves(rank)
+        self.num_redundant_tokens = 0
+        self.redundant_copies: dict[RadixNode, None] = {}
+        self._leaves = _HostLeafQueue(rank)
 
     @property
     def used_tokens(self) -> int:
@@ -86,7 +86,7 @@ class HostMemory:
 
     def demote(self, node: RadixNode, parent: RadixNode) -> None:
         """A node with a copy has left the device."""
-        self._forget_spare(node)
+        self._unmark_redundant(node)
         parent.host.children[node.key] = node
         self.evictable_tokens += node.num_tokens
         self._leaves.offer(node)
@@ -96,8 +96,8 @@ class HostMemory:
         del parent.host.children[node.key]
         self.evictable_tokens -= node.num_tokens
         if spare:
-            self.spares[node] = None
-            self.num_spare_tokens += node.num_tokens
+            self.redundant_copies[node] = None
+            self.num_redundant_tokens += node.num_tokens
 
     def drop_below(self, node: RadixNode) -> None:
         """Free everything below a node that is gone; none of it is on the device or locked."""
@@ -114,7 +114,7 @@ class HostMemory:
     def lock(self, node: RadixNode) -> None:
         """Keep a node of host memory alone, and those above it, while they are loaded."""
         current = node
-        while not current.alive and current.parent is not None:
+        while not current.on_device and current.parent is not None:
             if not current.host.num_locks:
                 self.evictable_tokens -= current.num_tokens
             current.host.num_locks += 1
@@ -123,7 +123,7 @@ class HostMemory:
     def unlock(self, node: RadixNode) -> None:
         """Take back one `lock`."""
         current = node
-        while not current.alive and current.parent is not None:
+        while not current.on_device and current.parent is not None:
             current.host.num_locks -= 1
             if not current.host.num_locks:
                 self.evictable_tokens += current.num_tokens
@@ -135,27 +135,27 @@ class HostMemory:
     def _make_room(self, num_tokens: int) -> bool:
         page_size = self.pool.page_size
         missing = num_tokens - self.pool.num_free_pages * page_size
-        if missing > self.evictable_tokens + self.num_spare_tokens:
+        if missing > self.evictable_tokens + self.num_redundant_tokens:
             return False
-        if missing > 0 and self.spares:
-            missing -= self._give_up_spares(missing)
+        if missing > 0 and self.redundant_copies:
+            missing -= self._drop_redundant_copies(missing)
         while missing > 0:
             missing -= self._evict_leaf()
         return True
 
-    def _give_up_spares(self, num_tokens: int) -> int:
-        """Free spares, first those of nodes that are not about to be evicted from the device."""
+    def _drop_redundant_copies(self, num_tokens: int) -> int:
+        """Free redundant_copies, first those of nodes that are not about to be evicted from the device."""
         num_freed = 0
-        for spares_next_victims in (True, False):
+        for keeps_next_victims in (True, False):
             chosen = []
-            for node in self.spares:
+            for node in self.redundant_copies:
                 if num_freed >= num_tokens:
                     break
-                if node.num_locks or node.children or not spares_next_victims:
+                if node.num_locks or node.children or not keeps_next_victims:
                     num_freed += node.num_tokens
                     chosen.append(node)
             for node in chosen:
-                self._forget_spare(node)
+                self._unmark_redundant(node)
                 self._free_pages(node)
         return num_freed
 
@@ -181,7 +181,7 @@ class HostMemory:
         self.pool.free(node.host.pages)
         node.host.pages = None
 
-    def _forget_spare(self, node: RadixNode) -> None:
-        if node in self.spares:
-            del self.spares[node]
-            self.num_spare_tokens -= node.num_tokens
+    def _unmark_redundant(self, node: RadixNode) -> None:
+        if node in self.redundant_copies:
+            del self.redundant_copies[node]
+            self.num_redundant_tokens -= node.num_tokens

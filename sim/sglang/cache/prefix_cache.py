@@ -9,14 +9,14 @@ from sim.sglang.cache.radix_node import RadixNode
 
 
 class HostMatch(NamedTuple):
-    """What follows a match of whole nodes, in host memory alone; attributes as in Match."""
+    """What follows a match of whole nodes, in host memory alone; attributes as in PrefixMatch."""
 
     node: RadixNode
     child: RadixNode | None
     num_child_tokens: int
 
 
-class Match:
+class PrefixMatch:
     """A cached prefix, as found. Never changed.
 
     Attributes:
@@ -42,7 +42,7 @@ class Match:
 
     def __eq__(self, other: object) -> bool:
         return (
-            isinstance(other, Match)
+            isinstance(other, PrefixMatch)
             and self.node is other.node
             and self.child is other.child
             and self.num_child_tokens == other.num_child_tokens
@@ -83,14 +83,16 @@ class PrefixCache(Protocol):
     @property
     def root(self) -> RadixNode: ...
 
-    def match(self, token_ids: TokenSequence, limit: int, start: RadixNode | None = None) -> Match:
+    def match(
+        self, token_ids: TokenSequence, limit: int, start: RadixNode | None = None
+    ) -> PrefixMatch:
         """Longest cached prefix of `token_ids[:limit]`. Pure.
 
         `start` is a node an earlier match of the same tokens ended at: the search goes on there.
         """
         ...
 
-    def touch(self, match: Match) -> RadixNode:
+    def touch(self, match: PrefixMatch) -> RadixNode:
         """Mark a match as used now. Cuts its last node where the match ends; returns that end."""
         ...
 
@@ -142,10 +144,12 @@ class NoPrefixCache:
         self.evictable_tokens = 0
         self.protected_tokens = 0
 
-    def match(self, token_ids: TokenSequence, limit: int, start: RadixNode | None = None) -> Match:
-        return Match(self.root)
+    def match(
+        self, token_ids: TokenSequence, limit: int, start: RadixNode | None = None
+    ) -> PrefixMatch:
+        return PrefixMatch(self.root)
 
-    def touch(self, match: Match) -> RadixNode:
+    def touch(self, match: PrefixMatch) -> RadixNode:
         return match.node
 
     def count_use(self, node: RadixNode, since: int) -> None: ...

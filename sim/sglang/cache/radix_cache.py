@@ -11,8 +11,8 @@ from sim.core.errors import InvariantError
 from sim.core.token_sequences import LazyTokens, TokenSequence, kept_part, page_key
 from sim.core.tokens import TokenIds
 from sim.engine.page_pool import PagePool, Span
-from sim.sglang.cache.eviction import Leaves, LruLeaves
-from sim.sglang.cache.prefix_cache import Match
+from sim.sglang.cache.eviction import LeafQueue, LruLeafQueue
+from sim.sglang.cache.prefix_cache import PrefixMatch
 from sim.sglang.cache.radix_node import ChildKey, RadixNode
 
 # No path has as many nodes: ticks are handed out from the end upwards.
@@ -27,24 +27,26 @@ class RadixCache:
 
     enabled = True
 
-    def __init__(self, pool: PagePool[Any], leaves: Leaves | None = None) -> None:
+    def __init__(self, pool: PagePool[Any], leaves: LeafQueue | None = None) -> None:
         self._pool = pool
         self._page_size = pool.page_size
         self.root = RadixNode.new_root()
         self.evictable_tokens = 0
         self.protected_tokens = 0
-        self._leaves = LruLeaves() if leaves is None else leaves
+        self._leaves = LruLeafQueue() if leaves is None else leaves
         self._counts_uses = self._leaves.counts_uses
         self._tick = 0
         self._num_ranks = 0
 
     # ---- queries -------------------------------------------------------------------------------
 
-    def match(self, token_ids: TokenSequence, limit: int, start: RadixNode | None = None) -> Match:
+    def match(
+        self, token_ids: TokenSequence, limit: int, start: RadixNode | None = None
+    ) -> PrefixMatch:
         limit = min(limit, len(token_ids)) // self._page_size * self._page_size
         node = start or self.root
         # An evicted node's ancestors may live on: leaves go first.
-        while not node.alive or node.end > limit:
+        while not node.on_device or node.end > limit:
             if node.parent is None:
                 raise InvariantError("the root was evicted")
             node = node.parent
@@ -59,9 +61,9 @@ class RadixCache:
                 child.token_ids[: end - node.end], token_ids[node.end : end]
             )
             if num_tokens < child.num_tokens:
-                return Match(node, child, num_tokens)
+                return PrefixMatch(node, child, num_tokens)
             node = child
-        return Match(node)
+        return PrefixMatch(node)
 
     def _child_key(self, token_ids: TokenSequence, start: int) -> ChildKey:
         """What a node is found by below its parent: its first page."""
@@ -94,7 +96,7 @@ class RadixCache:
 
     # ---- use -----------------------------------------------------------------------------------
 
-    def touch(self, match: Match) -> RadixNode:
+    def touch(self, match: PrefixMatch) -> RadixNode:
         end = match.node
         if match.child is not None:
             end = self._split(match.child, match.num_child_tokens)
@@ -194,7 +196,7 @@ class RadixCache:
             node.rank,
         )
         upper.num_locks = node.num_locks
-        upper.worth = node.worth
+        upper.use_score = node.use_score
         upper.key = node.key
         parent.children[upper.key] = upper
         node.token_ids = kept_part(node.token_ids, num_tokens, node.num_tokens)
@@ -231,7 +233,7 @@ class RadixCache:
                 break
             parent = leaf.parent
             del parent.children[leaf.key]
-            leaf.alive = False
+            leaf.on_device = False
             self._pool.free(leaf.pages)
             num_evicted += leaf.num_tokens
             self.evictable_tokens -= leaf.num_tokens

@@ -10,12 +10,12 @@ from typing import Any
 from sim.core.errors import InvariantError
 from sim.core.token_sequences import TokenSequence, kept_part
 from sim.engine.page_pool import PagePool, Span
-from sim.sglang.cache.eviction import Leaves
+from sim.sglang.cache.eviction import LeafQueue
 from sim.sglang.cache.host_memory import HostMemory
 from sim.sglang.cache.host_settings import HostCacheSettings
-from sim.sglang.cache.prefix_cache import HostMatch, Match
+from sim.sglang.cache.prefix_cache import HostMatch, PrefixMatch
 from sim.sglang.cache.radix_cache import RadixCache
-from sim.sglang.cache.radix_node import ChildKey, HostSide, RadixNode
+from sim.sglang.cache.radix_node import ChildKey, HostNodeState, RadixNode
 
 
 class TieredRadixCache(RadixCache):
@@ -29,19 +29,21 @@ class TieredRadixCache(RadixCache):
     def __init__(
         self,
         pool: PagePool[Any],
-        leaves: Leaves | None = None,
+        leaves: LeafQueue | None = None,
         *,
         settings: HostCacheSettings,
         host_pool: PagePool[Any],
     ) -> None:
         super().__init__(pool, leaves)
         self.settings = settings
-        self.root.host = HostSide()
+        self.root.host = HostNodeState()
         self.memory = HostMemory(host_pool, self._leaves.rank)
 
     # ---- queries -------------------------------------------------------------------------------
 
-    def match(self, token_ids: TokenSequence, limit: int, start: RadixNode | None = None) -> Match:
+    def match(
+        self, token_ids: TokenSequence, limit: int, start: RadixNode | None = None
+    ) -> PrefixMatch:
         match = super().match(token_ids, limit, start)
         limit = min(limit, len(token_ids)) // self._page_size * self._page_size
         if match.child is not None or match.node.end == limit:
@@ -56,13 +58,15 @@ class TieredRadixCache(RadixCache):
                 child.token_ids[: end - node.end], token_ids[node.end : end]
             )
             if num_tokens < child.num_tokens:
-                return Match(match.node, host=HostMatch(node, child, num_tokens))
+                return PrefixMatch(match.node, host=HostMatch(node, child, num_tokens))
             node = child
-        return match if node is match.node else Match(match.node, host=HostMatch(node, None, 0))
+        return (
+            match if node is match.node else PrefixMatch(match.node, host=HostMatch(node, None, 0))
+        )
 
     # ---- use -----------------------------------------------------------------------------------
 
-    def touch_host(self, match: Match) -> RadixNode | None:
+    def touch_host(self, match: PrefixMatch) -> RadixNode | None:
         """Mark the host's part of a match as used now, after `touch`; returns its end, cut off."""
         if match.host is None:
             return None
@@ -110,7 +114,7 @@ class TieredRadixCache(RadixCache):
             child = parent.host.children.get(key)
             if child is None:
                 leaf = super()._add_leaf(parent, token_ids, pages, key)
-                leaf.host = HostSide()
+                leaf.host = HostNodeState()
                 return leaf
             end = min(len(token_ids), child.num_tokens)
             num_tokens = self._num_common_tokens(child.token_ids[:end], token_ids[:end])
@@ -126,12 +130,12 @@ class TieredRadixCache(RadixCache):
         upper = super()._split(node, num_tokens)
         self._key_only_child(upper)
         self._split_copy(upper, node, num_tokens)
-        if node in self.memory.spares:
-            self.memory.spares[upper] = None
+        if node in self.memory.redundant_copies:
+            self.memory.redundant_copies[upper] = None
         return upper
 
     def _split_copy(self, upper: RadixNode, lower: RadixNode, num_tokens: int) -> None:
-        upper.host = HostSide()
+        upper.host = HostNodeState()
         upper.host.num_uses = lower.host.num_uses
         if lower.host.pages is not None:
             pages = lower.host.pages.split(num_tokens // self._page_size)
@@ -150,8 +154,8 @@ class TieredRadixCache(RadixCache):
             parent,
             node.rank,
         )
-        upper.alive = False
-        upper.worth = node.worth
+        upper.on_device = False
+        upper.use_score = node.use_score
         self._split_copy(upper, node, num_tokens)
         node.token_ids = kept_part(tokens, num_tokens, len(tokens))
         node.num_tokens -= num_tokens
@@ -172,7 +176,7 @@ class TieredRadixCache(RadixCache):
         write_back = self.settings.write_after_uses is None
         self.memory.promote(node, parent, spare=write_back)
         parent.children[node.key] = node
-        node.alive = True
+        node.on_device = True
         node.pages = pages
         self.evictable_tokens += node.num_tokens
         self._leaves.offer(node)
@@ -194,7 +198,7 @@ class TieredRadixCache(RadixCache):
         if self.settings.write_after_uses is None and leaf.host.pages is None:
             self.memory.store(leaf)
         del parent.children[leaf.key]
-        leaf.alive = False
+        leaf.on_device = False
         self._pool.free(leaf.pages)
         leaf.pages = self._pool.empty
         self.evictable_tokens -= leaf.num_tokens
@@ -213,7 +217,7 @@ class TieredRadixCache(RadixCache):
         """
         path = []
         node = end
-        while not node.alive and node.parent is not None:
+        while not node.on_device and node.parent is not None:
             path.append(node)
             node = node.parent
         num_tokens = end.end - node.end

@@ -18,14 +18,14 @@ from typing import NamedTuple
 from sim.core.errors import InputError
 from sim.core.units import NS_PER_S
 from sim.sglang.results.request import (
-    Asked,
+    ReceivedRequest,
     BadRecordError,
-    Imported,
+    LoggedRequest,
     finished,
-    is_no_traffic,
+    is_health_check,
     unfinished,
 )
-from sim.sglang.results.shown_objects import NotShownError, Shown, read_shown
+from sim.sglang.results.logged_objects import LogFormatError, LoggedDataclass, read_value
 from sim.workload.results.known_texts import with_known_texts
 from sim.workload.results.model import ImportedRequest, ImportedRun, ServerFacts
 from sim.workload.traces.fields import shown
@@ -41,7 +41,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class _Event(NamedTuple):
-    """One line. `at_ns` is by the log's own clock, in whole seconds if `coarse`."""
+    """One line. `at_ns` is by the log's own clock, in whole seconds if `in_whole_seconds`."""
 
     line: TextLine
     kind: str
@@ -49,7 +49,7 @@ class _Event(NamedTuple):
     obj: Mapping[str, object]
     out: Mapping[str, object]
     at_ns: int
-    coarse: bool
+    in_whole_seconds: bool
 
 
 def is_event(text: str) -> bool:
@@ -78,10 +78,10 @@ class _Log:
     def __init__(self) -> None:
         self.left_out: list[str] = []
         self._num_health_checks = 0
-        self._received: dict[str, Asked] = {}
+        self._received: dict[str, ReceivedRequest] = {}
         self._finished: dict[str, int] = {}
-        self._imported: list[Imported] = []
-        self._zones: list[int] = []
+        self._imported: list[LoggedRequest] = []
+        self._clock_offsets_ns: list[int] = []
 
     def take(self, event: _Event) -> None:
         if event.kind == RECEIVED:
@@ -92,12 +92,18 @@ class _Log:
     def requests(self, path: Path) -> tuple[list[ImportedRequest], list[str]]:
         """In order of their last line, those that never finished last; and what to know."""
         waiting = [one for rid, one in self._received.items() if rid not in self._finished]
-        coarse = [asked.rid for asked in waiting if asked.coarse]
-        for asked in waiting:
-            self._imported.append(unfinished(asked, "no line says that it finished"))
+        in_whole_seconds = [
+            received_request.rid
+            for received_request in waiting
+            if received_request.in_whole_seconds
+        ]
+        for received_request in waiting:
+            self._imported.append(unfinished(received_request, "no line says that it finished"))
         notes = []
-        if coarse:
-            notes.append(f"arrivals to the second only, of failed ones: {', '.join(coarse)}")
+        if in_whole_seconds:
+            notes.append(
+                f"arrivals to the second only, of failed ones: {', '.join(in_whole_seconds)}"
+            )
         if self._num_health_checks:
             notes.append(f"{self._num_health_checks} health checks are left out")
         requests = with_known_texts(
@@ -120,15 +126,15 @@ class _Log:
         for rid in rids:
             if not isinstance(rid, str):
                 raise event.line.error("rid", f"{shown(rid)} is no name")
-            if not is_no_traffic(event.obj, rid):
+            if not is_health_check(event.obj, rid):
                 obj = event.obj if len(rids) == 1 else {}
-                self._received[rid] = Asked(rid, obj, event.at_ns, event.coarse)
+                self._received[rid] = ReceivedRequest(rid, obj, event.at_ns, event.in_whole_seconds)
 
     def _finish(self, event: _Event) -> None:
         rid = event.rid
         if not isinstance(rid, str):
             raise event.line.error("rid", f"{shown(rid)} is no name")
-        if is_no_traffic(event.obj, rid):
+        if is_health_check(event.obj, rid):
             self._num_health_checks += 1
             return
         if rid in self._finished:
@@ -136,33 +142,35 @@ class _Log:
             raise event.line.error("rid", f"{shown(rid)} finished on line {first} already")
         self._finished[rid] = event.line.number
         received = self._received.get(rid)
-        asked = Asked(rid, event.obj, None) if received is None else received
+        received_request = ReceivedRequest(rid, event.obj, None) if received is None else received
         try:
             imported = finished(
-                asked._replace(obj=event.obj), event.out, None if event.coarse else event.at_ns
+                received_request._replace(obj=event.obj),
+                event.out,
+                None if event.in_whole_seconds else event.at_ns,
             )
         except BadRecordError as error:
             key, reason = error.args
             raise event.line.error(key, reason) from None
         if received is not None and received.at_ns is not None and not imported.by_log:
-            self._zones.append(imported.request.arrival_ns - received.at_ns)
+            self._clock_offsets_ns.append(imported.request.arrival_ns - received.at_ns)
         self._imported.append(imported)
 
-    def _on_one_clock(self, imported: Imported) -> ImportedRequest:
+    def _on_one_clock(self, imported: LoggedRequest) -> ImportedRequest:
         """With the log's times moved to the server's clock, if other requests have its times."""
         request = imported.request
-        if not imported.by_log or not self._zones:
+        if not imported.by_log or not self._clock_offsets_ns:
             return request
-        zone_ns = self._zone_ns()
+        zone_ns = self._clock_offset_ns()
         return replace(
             request,
             arrival_ns=request.arrival_ns + zone_ns,
             finish_ns=None if request.finish_ns is None else request.finish_ns + zone_ns,
         )
 
-    def _zone_ns(self) -> int:
+    def _clock_offset_ns(self) -> int:
         """From the log's local time to the server's."""
-        typical = sorted(self._zones)[len(self._zones) // 2]
+        typical = sorted(self._clock_offsets_ns)[len(self._clock_offsets_ns) // 2]
         return round(typical / _ZONE_NS) * _ZONE_NS
 
 
@@ -186,7 +194,7 @@ def _json_event(line: TextLine) -> _Event | None:
     at_ns = _stamp_ns(line, "timestamp", row.get("timestamp"))
     assert isinstance(obj, Mapping)  # noqa: S101 - checked above
     assert isinstance(out, Mapping)  # noqa: S101
-    return _Event(line, str(kind), row.get("rid"), obj, out, at_ns, coarse=False)
+    return _Event(line, str(kind), row.get("rid"), obj, out, at_ns, in_whole_seconds=False)
 
 
 def _text_event(line: TextLine) -> _Event | None:
@@ -195,25 +203,25 @@ def _text_event(line: TextLine) -> _Event | None:
         return None
     place = line.text.index(mark)
     try:
-        obj, end = read_shown(line.text, place + len(mark))
+        obj, end = read_value(line.text, place + len(mark))
         out = _out(line.text, end)
-    except NotShownError as error:
+    except LogFormatError as error:
         raise InputError(
             f"{line.path}:{line.number}: cut off, or no log of SGLang: {error}"
         ) from None
-    if not isinstance(obj, Shown) or obj.name != "GenerateReqInput":
+    if not isinstance(obj, LoggedDataclass) or obj.name != "GenerateReqInput":
         return None
     stamp = _STAMP.search(line.text[:place])
     at_ns = _stamp_ns(line, "time", stamp[0] if stamp else line.text[:place])
     kind = _TEXT_EVENTS[mark]
-    return _Event(line, kind, obj.fields.get("rid"), obj.fields, out, at_ns, coarse=True)
+    return _Event(line, kind, obj.fields.get("rid"), obj.fields, out, at_ns, in_whole_seconds=True)
 
 
 def _out(text: str, at: int) -> Mapping[str, object]:
     """What follows an object: headers perhaps, and then `out`."""
     for name in (", headers=", ", out="):
         if text.startswith(name, at):
-            value, at = read_shown(text, at + len(name))
+            value, at = read_value(text, at + len(name))
             if name == ", out=" and isinstance(value, Mapping):
                 return value
     return {}

@@ -1,4 +1,4 @@
-"""One request as SGLang's server remembers it: what was asked (`obj`), what came of it (`out`).
+"""One request as SGLang's server remembers it: what was received_request (`obj`), what came of it (`out`).
 
 Of SGLang 0.5.23 (`GenerateReqInput`, and `meta_info` of `tokenizer_manager.py`). With
 `--enable-metrics`, `meta_info` has `request_received_ts`, `request_finished_ts`,
@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sim.core.units import NS_PER_S
-from sim.sglang.results.shown_objects import Cut
+from sim.sglang.results.logged_objects import CutValue
 from sim.workload.limits import MAX_TOKENS, Int64
 from sim.workload.results.model import ImportedRequest, KnownTokens
 from sim.workload.traces.fields import shown
@@ -28,23 +28,23 @@ class BadRecordError(Exception):
     """A key of a record is not as it must be: `(key, reason)`."""
 
 
-class Asked(NamedTuple):
+class ReceivedRequest(NamedTuple):
     """A request as it was received.
 
     Attributes:
         rid: its name.
         obj: the fields of `GenerateReqInput` that were kept.
         at_ns: when, by the log or the dump; None: not known.
-        coarse: that is in whole seconds.
+        in_whole_seconds: that is in whole seconds.
     """
 
     rid: str
     obj: Mapping[str, object]
     at_ns: int | None
-    coarse: bool = False
+    in_whole_seconds: bool = False
 
 
-class Imported(NamedTuple):
+class LoggedRequest(NamedTuple):
     """A request, its prompt's text where its tokens are not known, and whose clock told its times.
 
     `by_log`: the log's own clock, not the server's seconds since 1970.
@@ -55,12 +55,14 @@ class Imported(NamedTuple):
     by_log: bool = False
 
 
-def is_no_traffic(obj: Mapping[str, object], rid: str) -> bool:
+def is_health_check(obj: Mapping[str, object], rid: str) -> bool:
     """Health checks come from the server itself."""
     return obj.get("log_metrics") is False or rid.startswith(HEALTH_CHECK)
 
 
-def finished(asked: Asked, out: Mapping[str, object], finish_ns: int | None) -> Imported:
+def finished(
+    received_request: ReceivedRequest, out: Mapping[str, object], finish_ns: int | None
+) -> LoggedRequest:
     """A request that ended; `finish_ns` by the log or the dump.
 
     Raises:
@@ -72,17 +74,21 @@ def finished(asked: Asked, out: Mapping[str, object], finish_ns: int | None) -> 
     failure = _failure(meta)
     latency = _time_ns(meta, "e2e_latency")
     received = _time_ns(meta, "request_received_ts")
-    arrival = _logged_arrival(asked, finish_ns, latency, failure) if received is None else received
+    arrival = (
+        _logged_arrival(received_request, finish_ns, latency, failure)
+        if received is None
+        else received
+    )
     end = _time_ns(meta, "request_finished_ts")
     if end is None:
         end = arrival + latency if latency is not None else finish_ns
     first_latency = _time_ns(meta, "first_token_latency")
-    obj = asked.obj
+    obj = received_request.obj
     prompt_tokens = _count(meta, "prompt_tokens", needed=not failure)
     output_tokens = _count(meta, "completion_tokens", needed=not failure)
     limit, ignores = _limit(obj, output_tokens)
     request = ImportedRequest(
-        rid=asked.rid,
+        rid=received_request.rid,
         arrival_ns=arrival,
         scheduled_ns=_time_ns(meta, "forward_entry_time"),
         first_token_ns=None if first_latency is None else arrival + first_latency,
@@ -97,17 +103,17 @@ def finished(asked: Asked, out: Mapping[str, object], finish_ns: int | None) -> 
         priority=_priority(obj),
         session=_session(obj),
     )
-    return Imported(request, _text(obj), by_log=received is None)
+    return LoggedRequest(request, _text(obj), by_log=received is None)
 
 
-def unfinished(asked: Asked, failure: str) -> Imported:
+def unfinished(received_request: ReceivedRequest, failure: str) -> LoggedRequest:
     """A request that nothing is known of but that it came, and when."""
-    obj = asked.obj
-    assert asked.at_ns is not None  # noqa: S101 - it has been seen to come
+    obj = received_request.obj
+    assert received_request.at_ns is not None  # noqa: S101 - it has been seen to come
     limit, ignores = _limit(obj, None)
     request = ImportedRequest(
-        rid=asked.rid,
-        arrival_ns=asked.at_ns,
+        rid=received_request.rid,
+        arrival_ns=received_request.at_ns,
         prompt_tokens=_num_ids(obj),
         output_tokens=None,
         failure=failure,
@@ -117,15 +123,15 @@ def unfinished(asked: Asked, failure: str) -> Imported:
         priority=_priority(obj),
         session=_session(obj),
     )
-    return Imported(request, _text(obj), by_log=True)
+    return LoggedRequest(request, _text(obj), by_log=True)
 
 
 def _logged_arrival(
-    asked: Asked, finish_ns: int | None, latency_ns: int | None, failure: str
+    received_request: ReceivedRequest, finish_ns: int | None, latency_ns: int | None, failure: str
 ) -> int:
     """When a request came that its own record does not say it of."""
-    if asked.at_ns is not None and (failure or not asked.coarse):
-        return asked.at_ns
+    if received_request.at_ns is not None and (failure or not received_request.in_whole_seconds):
+        return received_request.at_ns
     if finish_ns is not None and latency_ns is not None:
         return finish_ns - latency_ns
     raise BadRecordError(
@@ -165,7 +171,7 @@ def _num_ids(obj: Mapping[str, object]) -> int | None:
 
 def _ids(value: object, *, whole: bool) -> Int64 | None:
     """Token ids; of a list that the log cut, the beginning, unless it must be whole."""
-    if isinstance(value, Cut):
+    if isinstance(value, CutValue):
         value = None if whole else value.beginning
     if isinstance(value, tuple):
         value = list(value)

@@ -16,7 +16,7 @@ from typing import Any, Self
 from sim.core.errors import InputError
 
 
-class Inert:
+class PickledObject:
     """An object of a class that is not loaded: its name, and what the pickle says of it."""
 
     pickled_name = ""
@@ -51,20 +51,22 @@ class Inert:
         return id(self)
 
 
-class _InertUnpickler(pickle._Unpickler):
+class _SafeUnpickler(pickle._Unpickler):
     def __init__(self, content: bytes) -> None:
         super().__init__(BytesIO(content))
-        self._classes: dict[str, type[Inert]] = {}
+        self._classes: dict[str, type[PickledObject]] = {}
 
     def find_class(self, module: str, name: str) -> Any:
         full_name = f"{module}.{name}"
         if full_name not in self._classes:
-            self._classes[full_name] = type("Inert", (Inert,), {"pickled_name": full_name})
+            self._classes[full_name] = type(
+                "PickledObject", (PickledObject,), {"pickled_name": full_name}
+            )
         return self._classes[full_name]
 
 
-def read_inert_pickle(path: Path) -> object:
-    """The object in a file; those of classes are `Inert`.
+def read_pickle_safely(path: Path) -> object:
+    """The object in a file; those of classes are `PickledObject`.
 
     Raises:
         InputError: the file cannot be read, or is no pickle.
@@ -74,7 +76,7 @@ def read_inert_pickle(path: Path) -> object:
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from error
     try:
-        read: object = _InertUnpickler(content).load()
+        read: object = _SafeUnpickler(content).load()
     except Exception as error:
         # A damaged pickle fails in whatever way its bytes happen to mean.
         raise InputError(f"{path}: is no pickle, or a damaged one ({error})") from None

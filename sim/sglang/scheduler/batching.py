@@ -26,7 +26,7 @@ class Batching(Protocol):
     """Says whether, and how many, waiting requests the next pass may admit."""
 
     @property
-    def num_open(self) -> int:
+    def num_open_places(self) -> int:
         """The most requests that may be admitted until `may_join` is asked again."""
         ...
 
@@ -40,15 +40,15 @@ class Batching(Protocol):
         """
         ...
 
-    def admitted(self, num_requests: int) -> None:
+    def note_admitted(self, num_requests: int) -> None:
         """So many requests were."""
         ...
 
-    def decoded(self) -> None:
+    def note_decode(self) -> None:
         """A pass launched no prefill, so that the batch decodes."""
         ...
 
-    def starts_ns(self, waiting: Sequence[SglangRequest]) -> int | None:
+    def start_ns(self, waiting: Sequence[SglangRequest]) -> int | None:
         """When an idle server goes on though nobody arrives; None: it waits for nothing."""
         ...
 
@@ -56,18 +56,18 @@ class Batching(Protocol):
 class ContinuousBatching:
     """Requests join at every pass, as in SGLang."""
 
-    num_open = _NO_LIMIT
+    num_open_places = _NO_LIMIT
 
     def may_join(self, waiting: Sequence[SglangRequest], now_ns: int, *, is_idle: bool) -> bool:
         return True
 
-    def admitted(self, num_requests: int) -> None:
+    def note_admitted(self, num_requests: int) -> None:
         pass
 
-    def decoded(self) -> None:
+    def note_decode(self) -> None:
         pass
 
-    def starts_ns(self, waiting: Sequence[SglangRequest]) -> int | None:
+    def start_ns(self, waiting: Sequence[SglangRequest]) -> int | None:
         return None
 
 
@@ -80,23 +80,23 @@ class StaticBatching:
 
     def __init__(self, settings: StaticSettings) -> None:
         self._settings = settings
-        self.num_open = 0
+        self.num_open_places = 0
 
     def may_join(self, waiting: Sequence[SglangRequest], now_ns: int, *, is_idle: bool) -> bool:
-        if not self.num_open and is_idle and self._starts(waiting, now_ns):
-            self.num_open = min(self._settings.batch_size, len(waiting))
-        return self.num_open > 0
+        if not self.num_open_places and is_idle and self._starts(waiting, now_ns):
+            self.num_open_places = min(self._settings.batch_size, len(waiting))
+        return self.num_open_places > 0
 
     def _starts(self, waiting: Sequence[SglangRequest], now_ns: int) -> bool:
-        return len(waiting) >= self._settings.batch_size or now_ns >= self.starts_ns(waiting)
+        return len(waiting) >= self._settings.batch_size or now_ns >= self.start_ns(waiting)
 
-    def admitted(self, num_requests: int) -> None:
-        self.num_open = max(self.num_open - num_requests, 0)
+    def note_admitted(self, num_requests: int) -> None:
+        self.num_open_places = max(self.num_open_places - num_requests, 0)
 
-    def decoded(self) -> None:
-        self.num_open = 0
+    def note_decode(self) -> None:
+        self.num_open_places = 0
 
-    def starts_ns(self, waiting: Sequence[SglangRequest]) -> int:
+    def start_ns(self, waiting: Sequence[SglangRequest]) -> int:
         return min(request.spec.arrival_ns for request in waiting) + self._settings.max_wait_ns
 
 

@@ -59,7 +59,7 @@ class FairnessRule(Protocol):
         """
         ...
 
-    def admitted(self, num_requests: int) -> None:
+    def note_admitted(self, num_requests: int) -> None:
         """So many waiting requests were admitted by the pass."""
         ...
 
@@ -81,7 +81,7 @@ class NoFairness:
     ) -> list[SglangRequest]:
         return ordered
 
-    def admitted(self, num_requests: int) -> None:
+    def note_admitted(self, num_requests: int) -> None:
         """Nothing to note."""
 
     def ages_ns(self, request: SglangRequest) -> int:
@@ -142,7 +142,7 @@ class OldestThenBest(NoFairness):
             result.append(request)
         return result
 
-    def admitted(self, num_requests: int) -> None:
+    def note_admitted(self, num_requests: int) -> None:
         self._num_admitted += num_requests
 
 
@@ -167,7 +167,7 @@ class CreditForWaiting(NoFairness):
         return sorted(ordered, key=lambda request: -score(request))
 
 
-class FifoNowAndThen(NoFairness):
+class FifoEveryNth(NoFairness):
     """`force_fifo_every`: every n-th pass goes by arrival."""
 
     def __init__(self, settings: ForceFifo) -> None:
@@ -193,4 +193,4 @@ def build_fairness(settings: FairnessSettings | None) -> FairnessRule:
         case AgingTokens():
             return CreditForWaiting(settings)
         case ForceFifo():
-            return FifoNowAndThen(settings)
+            return FifoEveryNth(settings)

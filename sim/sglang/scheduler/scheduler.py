@@ -34,7 +34,7 @@ class SglangScheduler(SglangHoldings):
         chunked: the request whose prompt is prefilled chunk by chunk; in neither place.
         ratio: the new-token ratio.
         is_full: the batch_is_full flag of rule 7.
-        founding_tokens: prefill tokens of the batch that the running one grew from. SGLang's
+        kept_extend_tokens: prefill tokens of the batch that the running one grew from. SGLang's
             counter of processed tokens adds them again at every decode step; so does ours (policy
             hrrn).
         decode_went_first: the last decision was to decode before any pass over the queue.
@@ -52,7 +52,7 @@ class SglangScheduler(SglangHoldings):
         self.chunked: SglangRequest | None = None
         self.ratio = NewTokenRatio(config)
         self.is_full = False
-        self.founding_tokens = 0
+        self.kept_extend_tokens = 0
         self.decode_went_first = False
         self.preempts = config.enable_priority_scheduling and not config.disable_priority_preemption
         self._last: SglangLaunch | None = None
@@ -90,7 +90,7 @@ class SglangScheduler(SglangHoldings):
         else:
             launch = self._prefill(now_ns, in_flight)
             if launch is None:
-                self.batching.decoded()
+                self.batching.note_decode()
                 launch = self._decode(in_flight)
         self._last = decision.launch = launch
         return decision
@@ -123,10 +123,10 @@ class SglangScheduler(SglangHoldings):
             # The mixed batch replaces the running batch, and with it the full flag (rule 7).
             running.prepend(rows)
             self.is_full = False
-            self.founding_tokens = last.num_new_tokens
+            self.kept_extend_tokens = last.num_new_tokens
             return
         if rows and not running.requests:
-            self.founding_tokens = last.num_new_tokens
+            self.kept_extend_tokens = last.num_new_tokens
         if len(rows) < len(last.prefill) or not running.requests:
             self.is_full = False
         running.append(rows)
@@ -146,7 +146,7 @@ class SglangScheduler(SglangHoldings):
         running = self.running
         has_newly_aged = self.waiting.next_aging_ns <= now_ns
         if self.chunked is None and not self._may_join(now_ns, in_flight):
-            self.waiting.see_aged(now_ns)
+            self.waiting.update_next_aging(now_ns)
             return False
         if self.preempts or not running.requests or has_newly_aged:
             self.is_full = False
@@ -156,7 +156,7 @@ class SglangScheduler(SglangHoldings):
             return False
         if self._num_free_slots(0) <= 0 and not self.preempts:
             self.is_full = True
-            self.waiting.see_aged(now_ns)
+            self.waiting.update_next_aging(now_ns)
             return False
         return True
 
@@ -186,7 +186,7 @@ class SglangScheduler(SglangHoldings):
         victims = self._admit_waiting(adder, continued)
         joining = [request for request in adder.admitted if request is not continued]
         self.waiting.leave(joining)
-        self.batching.admitted(len(joining))
+        self.batching.note_admitted(len(joining))
         for victim in victims:
             self.waiting.enter(victim)
         if not adder.admitted:
@@ -208,13 +208,13 @@ class SglangScheduler(SglangHoldings):
         """Offer the queue to the adder in order; returns the requests preempted on the way."""
         running = self.running
         num_held = 0 if continued is None else 1
-        num_open = self.batching.num_open + num_held
+        num_open_places = self.batching.num_open_places + num_held
         all_victims: list[SglangRequest] = []
         candidates = self._admission.candidates(
             self.waiting.requests, self._num_free_slots(num_held)
         )
         for request in candidates:
-            if adder.budget.verdict() is Verdict.OTHER or len(adder.admitted) >= num_open:
+            if adder.budget.verdict() is Verdict.OTHER or len(adder.admitted) >= num_open_places:
                 break
             if len(adder.admitted) >= self._num_free_slots(num_held):
                 self.is_full = True
@@ -314,7 +314,7 @@ class SglangScheduler(SglangHoldings):
         if not running.requests:
             return None
         self._begin_decode()
-        self.waiting.processed_tokens += self.founding_tokens
+        self.waiting.processed_tokens += self.kept_extend_tokens
         launch = Launch(ForwardMode.DECODE, [], running.requests)
         if self._config.decode_max_requests is not None:
             launch.resting, launch.resumed = self.turns.resting, running.requests
@@ -346,9 +346,9 @@ class SglangScheduler(SglangHoldings):
         if not self.waiting.requests:
             self.ratio.reset()
             return None
-        starts_ns = self.batching.starts_ns(self.waiting.requests)
-        if starts_ns is not None and starts_ns > now_ns:
-            return starts_ns
+        start_ns = self.batching.start_ns(self.waiting.requests)
+        if start_ns is not None and start_ns > now_ns:
+            return start_ns
         if not decision.takes_out:
             # Whoever was just taken out has changed what the next pass sees; else nothing will.
             raise InvariantError(
@@ -370,11 +370,11 @@ class SglangScheduler(SglangHoldings):
             # Decided before any pass (decode_first): what a pass in vain changes is yet to come.
             return False
         # A pass over the queue may admit, and even if not it orders the queue and marks prefixes.
-        passes = self.batching.num_open and (self.preempts or not self.is_full)
+        passes = self.batching.num_open_places and (self.preempts or not self.is_full)
         return not (self.waiting.requests and passes)
 
     def decode_again(self, num_steps: int) -> list[float]:
-        self.waiting.processed_tokens += num_steps * self.founding_tokens
+        self.waiting.processed_tokens += num_steps * self.kept_extend_tokens
         return self.ratio.decay_steps(num_steps)
 
     @property

@@ -43,7 +43,7 @@ class WaitingQueue:
         self.next_aging_ns = min(self.next_aging_ns, self._fairness.ages_ns(request))
 
     def leave(self, requests: list[SglangRequest]) -> None:
-        self._fairness.admitted(len(requests))
+        self._fairness.note_admitted(len(requests))
         if self.requests[: len(requests)] == requests:
             del self.requests[: len(requests)]
             return
@@ -54,9 +54,9 @@ class WaitingQueue:
         """Put the queue into the policy's order, with what fairness has to say of it."""
         deferred = self._order_by_policy(now_ns)
         self.requests = self._fairness.reorder(self.requests, now_ns, deferred)
-        self.see_aged(now_ns)
+        self.update_next_aging(now_ns)
 
-    def see_aged(self, now_ns: int) -> None:
+    def update_next_aging(self, now_ns: int) -> None:
         """Whoever has aged by now is known to have."""
         if self.next_aging_ns <= now_ns:
             ages_ns = map(self._fairness.ages_ns, self.requests)

@@ -46,7 +46,7 @@ class Pass:
         return self.adder.add(request, has_chunked=has_chunked)
 
     @property
-    def admitted(self):
+    def note_admitted(self):
         return [(request.rid, request.extend_len) for request in self.adder.admitted]
 
 

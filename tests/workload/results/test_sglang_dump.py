@@ -6,7 +6,7 @@ import pickle
 import pytest
 
 from sim.commands.import_formats import sniff
-from sim.sglang.results.safe_pickle import Inert, read_inert_pickle
+from sim.sglang.results.safe_pickle import PickledObject, read_pickle_safely
 from sim.testing.result_files import ServedRequest, sglang_dump
 
 SECOND = 1_000_000_000
@@ -33,20 +33,20 @@ def test_pickle_of_somebody_who_wants_to_run_something_runs_nothing(tmp_path, wr
     """What it would have called becomes an object without any deed."""
     trap = tmp_path / "sprung"
     path = written(pickle.dumps({"requests": [Armed(trap)], "more": [print, os.path.join]}))
-    read = read_inert_pickle(path)
+    read = read_pickle_safely(path)
     assert not trap.exists()
     [thing] = read["requests"]
-    assert isinstance(thing, Inert)
+    assert isinstance(thing, PickledObject)
     assert thing.pickled_name.endswith(".system")
     assert thing.arguments == (f"touch {trap}",)
-    assert all(issubclass(each, Inert) for each in read["more"])
+    assert all(issubclass(each, PickledObject) for each in read["more"])
 
 
 def test_pickle_with_armed_protocol_0_runs_nothing(tmp_path, written):
     """The oldest way of writing a call is no other."""
     trap = tmp_path / "sprung"
     path = written(b"cos\nsystem\n(S'touch " + str(trap).encode() + b"'\ntR.")
-    assert isinstance(read_inert_pickle(path), Inert)
+    assert isinstance(read_pickle_safely(path), PickledObject)
     assert not trap.exists()
 
 

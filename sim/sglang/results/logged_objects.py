@@ -21,34 +21,34 @@ _CLOSING = {"(": ")", "[": "]", "{": "}"}
 _MAX_DEPTH = 50
 
 
-class Cut(NamedTuple):
+class CutValue(NamedTuple):
     """Something too long for the log: only its beginning is kept here."""
 
     beginning: object
 
 
-class Shown(NamedTuple):
+class LoggedDataclass(NamedTuple):
     """A dataclass as it was shown."""
 
     name: str
     fields: dict[str, object]
 
 
-class Unreadable(NamedTuple):
+class SkippedText(NamedTuple):
     """Something that an object printed of itself."""
 
     text: str
 
 
-class NotShownError(Exception):
+class LogFormatError(Exception):
     """The text is cut off, or not of this form."""
 
 
-def read_shown(text: str, start: int) -> tuple[object, int]:
+def read_value(text: str, start: int) -> tuple[object, int]:
     """Read the value that begins at `start`; returns it and where it ends.
 
     Raises:
-        NotShownError: there is none.
+        LogFormatError: there is none.
     """
     return _Reader(text).value(start, depth=0)
 
@@ -59,11 +59,11 @@ class _Reader:
 
     def value(self, at: int, *, depth: int) -> tuple[object, int]:
         if depth > _MAX_DEPTH:
-            raise NotShownError("nested too deep")
+            raise LogFormatError("nested too deep")
         value, at = self._plain(at, depth)
         if isinstance(value, str | list) and self._text.startswith(_CUT, at):
             _, at = self._plain(at + len(_CUT), depth)
-            return Cut(value), at
+            return CutValue(value), at
         return value, at
 
     def _plain(self, at: int, depth: int) -> tuple[object, int]:
@@ -92,7 +92,7 @@ class _Reader:
         if name is not None and self._text.startswith("(", name.end()):
             try:
                 return self._fields(name[0], name.end() + 1, depth)
-            except NotShownError:
+            except LogFormatError:
                 return self._passed_over(at)
         return self._passed_over(at)
 
@@ -106,7 +106,7 @@ class _Reader:
     def _string(self, at: int) -> tuple[str, int]:
         match = _STRING.match(self._text, at)
         if match is None:
-            raise NotShownError(f"a text is not closed at column {at + 1}")
+            raise LogFormatError(f"a text is not closed at column {at + 1}")
         return str(ast.literal_eval(match[0])), match.end()
 
     def _items(self, at: int, end: str, depth: int) -> tuple[list[object], int]:
@@ -127,16 +127,16 @@ class _Reader:
             at = self._after_comma(at, "}")
         return pairs, at + 1
 
-    def _fields(self, name: str, at: int, depth: int) -> tuple[Shown, int]:
+    def _fields(self, name: str, at: int, depth: int) -> tuple[LoggedDataclass, int]:
         fields: dict[str, object] = {}
         while not self._text.startswith(")", at):
             field = _NAME.match(self._text, at)
             if field is None:
-                raise NotShownError(f"no field's name at column {at + 1}")
+                raise LogFormatError(f"no field's name at column {at + 1}")
             at = self._after("=", field.end())
             fields[field[0]], at = self.value(at, depth=depth + 1)
             at = self._after_comma(at, ")")
-        return Shown(name, fields), at + 1
+        return LoggedDataclass(name, fields), at + 1
 
     def _after_comma(self, at: int, end: str) -> int:
         if self._text.startswith(end, at):
@@ -146,10 +146,10 @@ class _Reader:
 
     def _after(self, mark: str, at: int) -> int:
         if not self._text.startswith(mark, at):
-            raise NotShownError(f"no {mark!r} at column {at + 1}")
+            raise LogFormatError(f"no {mark!r} at column {at + 1}")
         return at + len(mark)
 
-    def _passed_over(self, at: int) -> tuple[Unreadable, int]:
+    def _passed_over(self, at: int) -> tuple[SkippedText, int]:
         """Up to the next comma or closing bracket that is not inside of it."""
         start, open_brackets = at, []
         while at < len(self._text):
@@ -165,5 +165,5 @@ class _Reader:
                 break
             at += 1
         if at == start or open_brackets:
-            raise NotShownError(f"nothing whole at column {start + 1}")
-        return Unreadable(self._text[start:at]), at
+            raise LogFormatError(f"nothing whole at column {start + 1}")
+        return SkippedText(self._text[start:at]), at
