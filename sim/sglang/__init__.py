@@ -1,1 +1,1 @@
-"""Which requests run next: order, admission, preemption, retraction."""
+"""Family `sglang`: everything that is about SGLang 0.5.23; rules in docs/sglang.md."""

@@ -1,7 +1,7 @@
-"""Host memory that holds copies of the tree's nodes: its pages, and which copy goes first.
+"""Host memory with copies of the tree's nodes: its pages, and which copy is dropped first.
 
-Follows SGLang 0.5.23's hierarchical cache (docs/host-memory.md). Deliberate difference: a copy
-that cannot have room evicts nothing; SGLang evicts what it can and then gives up.
+Follows SGLang 0.5.23's hierarchical cache (docs/host-memory.md). Deliberate difference: if there
+cannot be room for a copy, nothing is evicted for it; SGLang evicts what it can and then gives up.
 """
 
 import heapq
@@ -14,9 +14,9 @@ from sim.sglang.cache.radix_node import RadixNode
 
 
 class _HostLeafQueue:
-    """Unlocked ends of the tree that are in host memory alone, by rank, lowest first.
+    """Priority queue of the unlocked leaves that are in host memory alone, lowest rank first.
 
-    The same lazy heap as `sim.sglang.cache.eviction.LeafQueue`.
+    Entries are corrected late, as in `sim.sglang.cache.eviction.LeafQueue`.
     """
 
     def __init__(self, rank: Callable[[RadixNode], Any]) -> None:
@@ -52,13 +52,15 @@ def _is_host_leaf(node: RadixNode) -> bool:
 
 
 class HostMemory:
-    """Owner of the host pages. A copy is made in no time: it passes beside the steps.
+    """Owner of the host pages. Copies to host memory take no simulated time.
 
     Attributes:
         pool: the pages.
-        evictable_tokens: tokens in host memory alone that no load needs; all can be evicted.
-        num_redundant_tokens: those of `redundant_copies`.
-        redundant_copies: copies of nodes that are on the device, oldest first, where they may be given up.
+        evictable_tokens: tokens of nodes in host memory alone that no load needs; all of them can
+            be evicted.
+        redundant_copies: under write-back, copies of nodes that are on the device as well, oldest
+            first. They may be dropped to make room.
+        num_redundant_tokens: tokens of `redundant_copies`.
     """
 
     def __init__(self, pool: PagePool[Any], rank: Callable[[RadixNode], Any]) -> None:
@@ -75,7 +77,7 @@ class HostMemory:
     # ---- copies --------------------------------------------------------------------------------
 
     def store(self, node: RadixNode) -> bool:
-        """Copy a node that is on the device. False: there is no room for it, nothing changed."""
+        """Copy a node that is on the device. False: no room; nothing has changed."""
         num_tokens = node.num_tokens
         if not self._make_room(num_tokens):
             return False
@@ -85,22 +87,22 @@ class HostMemory:
         return True
 
     def demote(self, node: RadixNode, parent: RadixNode) -> None:
-        """A node with a copy has left the device."""
+        """Note that a node with a copy was evicted from the device."""
         self._unmark_redundant(node)
         parent.host.children[node.key] = node
         self.evictable_tokens += node.num_tokens
         self._leaves.offer(node)
 
-    def promote(self, node: RadixNode, parent: RadixNode, *, spare: bool) -> None:
-        """A node of host memory alone is on the device again; the copy stays, a spare or not."""
+    def promote(self, node: RadixNode, parent: RadixNode, *, redundant: bool) -> None:
+        """Note that a node is on the device again. Its copy stays until it is dropped."""
         del parent.host.children[node.key]
         self.evictable_tokens -= node.num_tokens
-        if spare:
+        if redundant:
             self.redundant_copies[node] = None
             self.num_redundant_tokens += node.num_tokens
 
     def drop_below(self, node: RadixNode) -> None:
-        """Free everything below a node that is gone; none of it is on the device or locked."""
+        """Free all nodes below one that is gone; none of them is on the device or locked."""
         stack = list(node.host.children.values())
         node.host.children = {}
         while stack:
@@ -112,7 +114,7 @@ class HostMemory:
     # ---- loads ---------------------------------------------------------------------------------
 
     def lock(self, node: RadixNode) -> None:
-        """Keep a node of host memory alone, and those above it, while they are loaded."""
+        """Protect a node in host memory alone, and such nodes above it, while they are loaded."""
         current = node
         while not current.on_device and current.parent is not None:
             if not current.host.num_locks:
@@ -144,7 +146,10 @@ class HostMemory:
         return True
 
     def _drop_redundant_copies(self, num_tokens: int) -> int:
-        """Free redundant_copies, first those of nodes that are not about to be evicted from the device."""
+        """Drop redundant copies until enough is free, or none is left; returns the tokens freed.
+
+        Copies of unlocked leaves go last: those leaves are the next to be evicted from the device.
+        """
         num_freed = 0
         for keeps_next_victims in (True, False):
             chosen = []
@@ -162,7 +167,7 @@ class HostMemory:
     def _evict_leaf(self) -> int:
         leaf = self._leaves.pop()
         if leaf is None or leaf.parent is None:
-            raise InvariantError("host memory has fewer tokens to evict than it counts")
+            raise InvariantError("host memory counts more evictable tokens than it can evict")
         num_tokens = leaf.num_tokens
         del leaf.parent.host.children[leaf.key]
         self._free(leaf)
@@ -170,14 +175,14 @@ class HostMemory:
         return num_tokens
 
     def _free(self, node: RadixNode) -> None:
-        """Free a node of host memory alone: it is gone."""
+        """Free a node that is in host memory alone: no copy of its KV is left."""
         self._free_pages(node)
         self.evictable_tokens -= node.num_tokens
         node.forget_tokens()
 
     def _free_pages(self, node: RadixNode) -> None:
         if node.host.pages is None:
-            raise InvariantError("a copy was freed that is not in host memory")
+            raise InvariantError("a node without a copy in host memory was freed there")
         self.pool.free(node.host.pages)
         node.host.pages = None
 

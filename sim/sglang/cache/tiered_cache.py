@@ -1,8 +1,8 @@
-"""The radix cache with host memory below it: what is evicted from the device may be loaded back.
+"""The radix cache with host memory below it: KV evicted from the device may be loaded back.
 
-Follows SGLang 0.5.23's hierarchical cache; rules and differences in docs/host-memory.md. Nodes on
-the device are the top of the tree: a node's `children` are those on the device, its
-`host.children` those in host memory alone, which have nothing on the device below them.
+Follows SGLang 0.5.23's hierarchical cache; rules and differences are in docs/host-memory.md. Nodes
+on the device form the top of the tree: below a node that is in host memory alone, no node is on the
+device. A node's `children` are on the device; its `host.children` are in host memory alone.
 """
 
 from typing import Any
@@ -22,8 +22,8 @@ class TieredRadixCache(RadixCache):
     """A radix cache whose nodes are on the device, in host memory, or in both.
 
     Attributes:
-        settings: of the tier.
-        memory: the host's.
+        settings: when nodes are copied, and which are loaded back.
+        memory: the host memory.
     """
 
     def __init__(
@@ -67,7 +67,12 @@ class TieredRadixCache(RadixCache):
     # ---- use -----------------------------------------------------------------------------------
 
     def touch_host(self, match: PrefixMatch) -> RadixNode | None:
-        """Mark the host's part of a match as used now, after `touch`; returns its end, cut off."""
+        """After `touch`, mark the part of a match in host memory as used.
+
+        Returns:
+            The node at its end; a node is split if the match ends inside it. None: no part is in
+            host memory.
+        """
         if match.host is None:
             return None
         end = match.host.node
@@ -77,10 +82,10 @@ class TieredRadixCache(RadixCache):
         return end
 
     def count_use(self, node: RadixNode, since: int) -> None:
-        """As for any cache; copies what has been used often enough, topmost first."""
+        """As in `PrefixCache`; also copies nodes that were used often enough, parents first."""
         super().count_use(node, since)
-        enough = self.settings.write_after_uses
-        if enough is None:
+        uses_to_copy = self.settings.write_after_uses
+        if uses_to_copy is None:
             return
         used = []
         current: RadixNode = node
@@ -89,11 +94,11 @@ class TieredRadixCache(RadixCache):
             used.append(current)
             current = current.parent
         for current in reversed(used):
-            if current.host.num_uses >= enough:
+            if current.host.num_uses >= uses_to_copy:
                 self._write_through(current)
 
     def _write_through(self, node: RadixNode) -> None:
-        """Copy a node and those above it that have no copy: a copy's ancestors have copies."""
+        """Copy a node and its ancestors without a copy: all ancestors of a copy have copies."""
         missing = []
         while node.parent is not None and node.host.pages is None:
             missing.append(node)
@@ -107,9 +112,9 @@ class TieredRadixCache(RadixCache):
     def _add_leaf(
         self, parent: RadixNode, token_ids: TokenSequence, pages: Span, key: ChildKey | None
     ) -> RadixNode:
-        """As for any cache; nodes in host memory alone take the pages of their tokens first."""
+        """As in `RadixCache`; but nodes in host memory alone come back first, with these pages."""
         while len(token_ids):
-            # Host memory finds nodes by their keys, so that all are made at once.
+            # Host memory finds a node by its key, so the key must be computed now.
             key = self._child_key(token_ids, 0)
             child = parent.host.children.get(key)
             if child is None:
@@ -142,10 +147,10 @@ class TieredRadixCache(RadixCache):
             upper.host.pages, lower.host.pages = pages
 
     def _split_on_host(self, node: RadixNode, num_tokens: int) -> RadixNode:
-        """Cut a node of host memory alone; returns the new upper part."""
+        """Split a node that is in host memory alone; returns the new upper part."""
         parent = node.parent
         if parent is None:
-            raise InvariantError("the root was cut")
+            raise InvariantError("the root was split")
         tokens = node.token_ids
         upper = RadixNode(
             kept_part(tokens, 0, num_tokens),
@@ -169,19 +174,19 @@ class TieredRadixCache(RadixCache):
         return upper
 
     def _bring_back(self, node: RadixNode, pages: Span) -> None:
-        """A node of host memory alone, below one on the device, has pages there again."""
+        """Put a node in host memory alone back on the device, where its parent is."""
         parent = node.parent
         if parent is None:
-            raise InvariantError("the root was brought back")
+            raise InvariantError("the root was brought back to the device")
         write_back = self.settings.write_after_uses is None
-        self.memory.promote(node, parent, spare=write_back)
+        self.memory.promote(node, parent, redundant=write_back)
         parent.children[node.key] = node
         node.on_device = True
         node.pages = pages
         self.evictable_tokens += node.num_tokens
         self._leaves.offer(node)
 
-    # ---- the way out and back --------------------------------------------------------------------
+    # ---- eviction and loading ------------------------------------------------------------------
 
     def evict(self, num_tokens: int) -> int:
         num_evicted = 0
@@ -205,15 +210,18 @@ class TieredRadixCache(RadixCache):
         if leaf.host.pages is not None:
             self.memory.demote(leaf, parent)
         else:
-            # Without it, what host memory has below cannot be reached.
+            # Without this node, the nodes below it in host memory cannot be reached.
             self.memory.drop_below(leaf)
             leaf.forget_tokens()
 
     def load(self, end: RadixNode) -> bool:
-        """Bring a path that ends in host memory back to the device, in pages of the pool.
+        """Load the nodes from `end` up to the first one on the device, all of them or none.
 
-        Its part on the device has to be locked. False: it is too short, or the pool has no room
-        for all of it, though something may have been evicted for it.
+        The part of the path on the device must be locked.
+
+        Returns:
+            False: nothing was loaded, because the part in host memory is too short, or because the
+            pool has no room for all of it. In the second case other nodes may have been evicted.
         """
         path = []
         node = end
@@ -223,7 +231,7 @@ class TieredRadixCache(RadixCache):
         num_tokens = end.end - node.end
         if num_tokens < max(self.settings.load_back_threshold_tokens, 1):
             return False
-        # Eviction may write to host memory and press on what is about to be loaded.
+        # Eviction may copy to host memory, which could drop the nodes that are about to be loaded.
         self.memory.lock(end)
         self.evict(num_tokens - self._pool.num_free_pages * self._page_size)
         self.memory.unlock(end)

@@ -11,9 +11,9 @@ from pathlib import Path
 from sim.core.errors import InputError
 from sim.core.units import NS_PER_S
 from sim.sglang.results.request import (
-    ReceivedRequest,
     BadRecordError,
     LoggedRequest,
+    ReceivedRequest,
     finished,
     is_health_check,
 )

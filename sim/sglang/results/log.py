@@ -17,15 +17,15 @@ from typing import NamedTuple
 
 from sim.core.errors import InputError
 from sim.core.units import NS_PER_S
+from sim.sglang.results.logged_objects import LogFormatError, LoggedDataclass, read_value
 from sim.sglang.results.request import (
-    ReceivedRequest,
     BadRecordError,
     LoggedRequest,
+    ReceivedRequest,
     finished,
     is_health_check,
     unfinished,
 )
-from sim.sglang.results.logged_objects import LogFormatError, LoggedDataclass, read_value
 from sim.workload.results.known_texts import with_known_texts
 from sim.workload.results.model import ImportedRequest, ImportedRun, ServerFacts
 from sim.workload.traces.fields import shown

@@ -1,7 +1,6 @@
-"""Deciding the next batch: prefill if one can be formed, otherwise decode.
+"""Decides the next batch: a prefill batch if one can be formed, otherwise a decode batch.
 
-Rules 7, 11, 13, 16, 17 and 18 of docs/sglang.md (SGLang 0.5.23's get_next_batch_to_run). Reads no
-clock, starts nothing: the engine calls it and says what came out.
+Rules 7, 11, 13, 16, 17 and 18 of docs/sglang.md (SGLang 0.5.23's get_next_batch_to_run).
 """
 
 from collections.abc import Iterable
@@ -28,16 +27,16 @@ class SglangScheduler(SglangHoldings):
     """The scheduler of an SGLang server.
 
     Attributes:
-        waiting: the place a request is in that is neither running nor chunked.
+        waiting: the waiting queue; the chunked request is not in it.
         batching: whether waiting requests may join the running ones.
-        turns: of running requests at decoding.
-        chunked: the request whose prompt is prefilled chunk by chunk; in neither place.
+        turns: which running requests decode in a step.
+        chunked: the request whose prompt is prefilled chunk by chunk; it does not decode yet.
         ratio: the new-token ratio.
-        is_full: the batch_is_full flag of rule 7.
-        kept_extend_tokens: prefill tokens of the batch that the running one grew from. SGLang's
-            counter of processed tokens adds them again at every decode step; so does ours (policy
-            hrrn).
-        decode_went_first: the last decision was to decode before any pass over the queue.
+        is_full: SGLang's `batch_is_full` flag (rule 7).
+        kept_extend_tokens: prefill tokens of the batch from which the running batch grew. SGLang's
+            batch object keeps this number and adds it to the processed tokens at every decode step;
+            policy hrrn uses that counter, so it is done here too.
+        decode_went_first: the last decision was to decode, and it made no pass over the queue.
     """
 
     def __init__(
@@ -71,7 +70,7 @@ class SglangScheduler(SglangHoldings):
         return self.waiting.requests
 
     def requests_elsewhere(self) -> Iterable[SglangRequest]:
-        """The chunked one, rows of the last prefill, which join next time, and those that rest."""
+        """The chunked request, rows of the last prefill (they decode next), resting requests."""
         chunked = [] if self.chunked is None else [self.chunked]
         return [*chunked, *([] if self._last is None else self._last.prefill), *self.turns.resting]
 
@@ -102,7 +101,7 @@ class SglangScheduler(SglangHoldings):
         return self._config.decode_first and just_prefilled and bool(self.running.requests)
 
     def _checkpoint_chunk(self) -> None:
-        """The chunk computed last becomes the prefix of the next one (rule 14)."""
+        """The chunk that was launched last becomes the prefix of the next chunk (rule 14)."""
         request = self.chunked
         if request is not None and request.extend_len > 0:
             self.prefill_computed(request)
@@ -120,7 +119,7 @@ class SglangScheduler(SglangHoldings):
             and request.status is Status.RUNNING
         ]
         if last.mode is ForwardMode.MIXED:
-            # The mixed batch replaces the running batch, and with it the full flag (rule 7).
+            # The mixed batch replaces the running batch; its full flag is not set (rule 7).
             running.prepend(rows)
             self.is_full = False
             self.kept_extend_tokens = last.num_new_tokens
@@ -142,7 +141,7 @@ class SglangScheduler(SglangHoldings):
     # ---- prefill -------------------------------------------------------------------------------
 
     def _may_prefill(self, now_ns: int, in_flight: SglangLaunch | None) -> bool:
-        """Whether a prefill pass is worth trying; keeps the full flag (rule 7)."""
+        """Whether to try a prefill pass; also updates the full flag (rule 7)."""
         running = self.running
         has_newly_aged = self.waiting.next_aging_ns <= now_ns
         if self.chunked is None and not self._may_join(now_ns, in_flight):
@@ -161,7 +160,7 @@ class SglangScheduler(SglangHoldings):
         return True
 
     def _may_join(self, now_ns: int, in_flight: SglangLaunch | None) -> bool:
-        """Whether the batching lets waiting requests in, if there are any."""
+        """Whether waiting requests may join; True if none waits."""
         if not self.waiting.requests:
             return True
         is_idle = in_flight is None and not self.running.requests
@@ -205,7 +204,7 @@ class SglangScheduler(SglangHoldings):
     def _admit_waiting(
         self, adder: PrefillAdder, continued: SglangRequest | None
     ) -> list[SglangRequest]:
-        """Offer the queue to the adder in order; returns the requests preempted on the way."""
+        """Offer waiting requests to the adder in order; returns the requests preempted for them."""
         running = self.running
         num_held = 0 if continued is None else 1
         num_open_places = self.batching.num_open_places + num_held
@@ -235,7 +234,7 @@ class SglangScheduler(SglangHoldings):
         return all_victims
 
     def _num_free_slots(self, num_held: int) -> int:
-        """How many requests one prefill batch may have; `num_held` of them hold slots already."""
+        """Most requests of this prefill batch; `num_held` of them have slots already."""
         limit = self._config.max_running_requests
         num_running = len(self.running.requests)
         return min(limit - num_running, max(limit - self.num_slots_used + num_held, 0))
@@ -274,7 +273,7 @@ class SglangScheduler(SglangHoldings):
         return launch
 
     def _mix_in_decode(self, launch: SglangLaunch, in_flight: SglangLaunch | None) -> None:
-        """Let the decode rows ride along if their next tokens fit; else they sit out (rule 16)."""
+        """Add the decode rows to the batch if their next tokens fit (rule 16)."""
         running = self.running
         if leave_out_finishing(in_flight, self.running):
             self.is_full = False
@@ -302,7 +301,7 @@ class SglangScheduler(SglangHoldings):
         if self._kv.can_decode(running.num_new_pages):
             self.ratio.decay()
         elif finishing:
-            # Their pages come back with the result in flight: wait for it (rule 18).
+            # The result in flight will free the pages of finishing requests: wait for it (rule 18).
             self.is_full = False
             return None
         else:
@@ -338,7 +337,7 @@ class SglangScheduler(SglangHoldings):
             request.retractions += 1
             self.waiting.enter(request)
 
-    # ---- what is going on ----------------------------------------------------------------------
+    # ---- state, for the engine and logs --------------------------------------------------------
 
     def idle(self, now_ns: int, decision: SglangDecision) -> int | None:
         if self.chunked is not None or self.running.requests:
@@ -350,7 +349,7 @@ class SglangScheduler(SglangHoldings):
         if start_ns is not None and start_ns > now_ns:
             return start_ns
         if not decision.takes_out:
-            # Whoever was just taken out has changed what the next pass sees; else nothing will.
+            # Nothing has changed and nothing will: every further pass would admit nothing, too.
             raise InvariantError(
                 f"{len(self.waiting)} requests wait, none runs and none can be admitted"
             )
@@ -367,11 +366,11 @@ class SglangScheduler(SglangHoldings):
     @property
     def repeats(self) -> bool:
         if self.chunked is not None or self.turns.resting or self.decode_went_first:
-            # Decided before any pass (decode_first): what a pass in vain changes is yet to come.
+            # After `decode_went_first` the next decision makes a pass, which this one did not.
             return False
-        # A pass over the queue may admit, and even if not it orders the queue and marks prefixes.
-        passes = self.batching.num_open_places and (self.preempts or not self.is_full)
-        return not (self.waiting.requests and passes)
+        # A pass changes state even if it admits nothing: it orders the queue and marks prefixes.
+        makes_pass = self.batching.num_open_places and (self.preempts or not self.is_full)
+        return not (self.waiting.requests and makes_pass)
 
     def decode_again(self, num_steps: int) -> list[float]:
         self.waiting.processed_tokens += num_steps * self.kept_extend_tokens

@@ -150,7 +150,7 @@ class BlockManager(KVMemory):
         num_due = num_blocks - len(kv.blocks)
         if num_due > len(self._promised):
             raise InvariantError(
-                f"a request needs {num_due} promised blocks, but only {len(self._promised)} are promised"
+                f"a request needs {num_due} promised blocks, but {len(self._promised)} are promised"
             )
         if num_due > 0:
             kv.blocks += self._promised[:num_due]
