@@ -1,8 +1,8 @@
 """SGLang's request dumps (`dump_requests_folder`, `--crash-dump-folder`): pickles of requests.
 
 Format of SGLang 0.5.23 and 0.5.3 (`sglang/srt/managers/tokenizer_manager.py`): a dictionary with
-`server_args` and `requests`, each `(GenerateReqInput, out, created, finished)`, times in seconds
-since 1970. They are read without running any of their code: see `safe_pickle`.
+`server_args` and `requests`. A request is `(GenerateReqInput, out, created, finished)`; times are
+in seconds since 1970. No code from the pickle is run: see `safe_pickle`.
 """
 
 from collections.abc import Mapping
@@ -29,10 +29,10 @@ def find_dumps(folder: Path) -> list[Path]:
 
 
 def read_sglang_dump(path: Path) -> ImportedRun:
-    """Read one dump, or all of a folder.
+    """Read one dump, or all dumps in a folder.
 
     Raises:
-        InputError: a file that is no such dump, or a request without lengths or times.
+        InputError: a file is not such a dump, or a request has no lengths or times.
     """
     paths = find_dumps(path) if path.is_dir() else [path]
     facts = ServerFacts(("sglang",))
@@ -41,7 +41,7 @@ def read_sglang_dump(path: Path) -> ImportedRun:
     for each in paths:
         dump = read_pickle_safely(each)
         if not isinstance(dump, dict) or not isinstance(dump.get("requests"), list):
-            raise InputError(f"{each}: requests: missing: no dump of SGLang's requests")
+            raise InputError(f"{each}: requests: missing; this is no dump of SGLang's requests")
         facts = facts_of(_fields(dump.get("server_args")), {})
         for place, entry in enumerate(dump["requests"]):
             _take(f"{each}: requests[{place}]", entry, imported, left_out)
@@ -53,14 +53,14 @@ def read_sglang_dump(path: Path) -> ImportedRun:
 
 def _take(where: str, entry: object, imported: list[LoggedRequest], left_out: list[str]) -> None:
     if not isinstance(entry, tuple) or len(entry) != 4:
-        raise InputError(f"{where}: is no (request, output, created, finished)")
-    received_request, out, created, ended = entry
-    obj = _fields(received_request)
+        raise InputError(f"{where}: must be (request, output, created, finished)")
+    asked, out, created, ended = entry
+    obj = _fields(asked)
     rid = obj.get("rid")
     if not isinstance(rid, str) or not isinstance(out, Mapping):
-        raise InputError(f"{where}: rid: {shown(rid)} is no name of one request with an output")
-    if not _is_generation(received_request) or is_health_check(obj, rid):
-        left_out.append(f"{rid}: a health check, or no request to generate")
+        raise InputError(f"{where}: rid: {shown(rid)} is not the id of one request with an output")
+    if not _is_generation(asked) or is_health_check(obj, rid):
+        left_out.append(f"{rid}: a health check, or not a generation request")
         return
     times = (_ns(where, "created", created), _ns(where, "finished", ended))
     try:
@@ -76,15 +76,13 @@ def _fields(value: object) -> Mapping[str, object]:
     return value if isinstance(value, Mapping) else {}
 
 
-def _is_generation(received_request: object) -> bool:
-    return isinstance(received_request, PickledObject) and received_request.pickled_name.endswith(
-        ".GenerateReqInput"
-    )
+def _is_generation(asked: object) -> bool:
+    return isinstance(asked, PickledObject) and asked.pickled_name.endswith(".GenerateReqInput")
 
 
 def _ns(where: str, key: str, seconds: object) -> int:
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
-        raise InputError(f"{where}: {key}: {shown(seconds)} is no time in seconds")
+        raise InputError(f"{where}: {key}: {shown(seconds)} is not a time in seconds")
     if not 0 < seconds < 1e10:
-        raise InputError(f"{where}: {key}: {shown(seconds)} is no time in seconds")
+        raise InputError(f"{where}: {key}: {shown(seconds)} is not a time in seconds")
     return round(seconds * NS_PER_S)

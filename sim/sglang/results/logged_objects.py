@@ -1,9 +1,9 @@
-"""Reads objects back from the text that SGLang's request logger shows of them.
+"""Parses the objects in SGLang's request log back from their text.
 
-`_dataclass_to_string_truncated` of SGLang 0.5.23 (`sglang/srt/utils/request_logger.py`): a
-dataclass is `Name(field=value, ...)`, dictionaries, lists, texts and numbers are as Python writes
-them, and what is longer than the log level allows is cut: `[first half] ... [second half]`, the
-same for texts. Whatever else an object prints is passed over.
+The text is written by `_dataclass_to_string_truncated` of SGLang 0.5.23
+(`sglang/srt/utils/request_logger.py`). A dataclass is `Name(field=value, ...)`. Dictionaries,
+lists, strings and numbers are written as in Python. A list or string that is longer than the log
+level allows is cut: `[first half] ... [second half]`. Any other object's text is skipped.
 """
 
 import ast
@@ -22,33 +22,33 @@ _MAX_DEPTH = 50
 
 
 class CutValue(NamedTuple):
-    """Something too long for the log: only its beginning is kept here."""
+    """A list or string that was cut in the log; only its first half is kept here."""
 
     beginning: object
 
 
 class LoggedDataclass(NamedTuple):
-    """A dataclass as it was shown."""
+    """A dataclass in the log: its name and its fields."""
 
     name: str
     fields: dict[str, object]
 
 
 class SkippedText(NamedTuple):
-    """Something that an object printed of itself."""
+    """The text of an object that is neither a dataclass nor a plain value."""
 
     text: str
 
 
 class LogFormatError(Exception):
-    """The text is cut off, or not of this form."""
+    """The text is cut off, or does not have this format."""
 
 
 def read_value(text: str, start: int) -> tuple[object, int]:
-    """Read the value that begins at `start`; returns it and where it ends.
+    """Parse the value that begins at `start`; returns it and the position after it.
 
     Raises:
-        LogFormatError: there is none.
+        LogFormatError: no value begins there.
     """
     return _Reader(text).value(start, depth=0)
 
@@ -82,7 +82,7 @@ class _Reader:
         return found
 
     def _word(self, at: int, depth: int) -> tuple[object, int]:
-        """A number, a constant, a dataclass, or something else."""
+        """A number, a constant, a dataclass, or the text of another object."""
         number = _NUMBER.match(self._text, at)
         if number is not None:
             return ast.literal_eval(number[0]), number.end()
@@ -93,20 +93,20 @@ class _Reader:
             try:
                 return self._fields(name[0], name.end() + 1, depth)
             except LogFormatError:
-                return self._passed_over(at)
-        return self._passed_over(at)
+                return self._skip_text(at)
+        return self._skip_text(at)
 
     def _list(self, at: int, depth: int) -> tuple[list[object], int]:
         numbers = _WHOLE_NUMBERS.match(self._text, at)
         if numbers is None:
             return self._items(at + 1, "]", depth)
-        # Token ids are most of a log.
+        # Most of a log are token ids, and json.loads reads them fast.
         return json.loads(numbers[0]), numbers.end()
 
     def _string(self, at: int) -> tuple[str, int]:
         match = _STRING.match(self._text, at)
         if match is None:
-            raise LogFormatError(f"a text is not closed at column {at + 1}")
+            raise LogFormatError(f"the string at column {at + 1} has no end")
         return str(ast.literal_eval(match[0])), match.end()
 
     def _items(self, at: int, end: str, depth: int) -> tuple[list[object], int]:
@@ -132,7 +132,7 @@ class _Reader:
         while not self._text.startswith(")", at):
             field = _NAME.match(self._text, at)
             if field is None:
-                raise LogFormatError(f"no field's name at column {at + 1}")
+                raise LogFormatError(f"no field name at column {at + 1}")
             at = self._after("=", field.end())
             fields[field[0]], at = self.value(at, depth=depth + 1)
             at = self._after_comma(at, ")")
@@ -149,8 +149,8 @@ class _Reader:
             raise LogFormatError(f"no {mark!r} at column {at + 1}")
         return at + len(mark)
 
-    def _passed_over(self, at: int) -> tuple[SkippedText, int]:
-        """Up to the next comma or closing bracket that is not inside of it."""
+    def _skip_text(self, at: int) -> tuple[SkippedText, int]:
+        """Skip the text of an object: up to the next comma or closing bracket outside of it."""
         start, open_brackets = at, []
         while at < len(self._text):
             char = self._text[at]
@@ -165,5 +165,5 @@ class _Reader:
                 break
             at += 1
         if at == start or open_brackets:
-            raise LogFormatError(f"nothing whole at column {start + 1}")
+            raise LogFormatError(f"no complete value at column {start + 1}")
         return SkippedText(self._text[start:at]), at

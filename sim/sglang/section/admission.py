@@ -1,4 +1,4 @@
-"""The `admission` key of the scheduler section: what a prefill pass is offered."""
+"""The `admission` key of the scheduler section: which requests a prefill pass considers."""
 
 from typing import Annotated, Literal
 
@@ -13,7 +13,7 @@ _Count = Annotated[int, Field(ge=1, le=_MOST)]
 
 
 class SglangAdmissionConfig(StrictModel):
-    """`kind: sglang`: the queue as it is, up to the first request that does not fit."""
+    """`kind: sglang`: the whole queue in order, up to the first request that does not fit."""
 
     kind: Literal["sglang"]
 
@@ -22,7 +22,7 @@ class SglangAdmissionConfig(StrictModel):
 
 
 class PackConfig(StrictModel):
-    """`kind: pack`: the cheapest of the first `lookahead` requests (rule `packing`)."""
+    """`kind: pack`: the cheapest of the first `lookahead` requests (docs/packing.md)."""
 
     kind: Literal["pack"]
     lookahead: _Count = 64

@@ -1,4 +1,4 @@
-"""The `fairness` key of the scheduler section: which rule keeps requests from starving."""
+"""The `fairness` key of the scheduler section: the rule that keeps requests from starving."""
 
 from typing import Annotated, Literal
 
@@ -16,7 +16,7 @@ _Count = Annotated[int, Field(ge=1, le=_MOST)]
 
 
 class FairnessTConfig(StrictModel):
-    """`kind: fairness_t`: requests that have waited `t_ms` go first; null: never."""
+    """`kind: fairness_t`: requests that have waited for `t_ms` go first; null: no rule."""
 
     kind: Literal["fairness_t"]
     t_ms: Annotated[float, Field(ge=0, le=_MOST_MS)] | None
@@ -26,7 +26,7 @@ class FairnessTConfig(StrictModel):
 
 
 class KLpmConfig(StrictModel):
-    """`kind: k_lpm`: the oldest, then `k` - 1 in the policy's order."""
+    """`kind: k_lpm`: the oldest request, then `k` - 1 in the policy's order, and so on."""
 
     kind: Literal["k_lpm"]
     k: _Count
@@ -36,7 +36,7 @@ class KLpmConfig(StrictModel):
 
 
 class AgingTokensConfig(StrictModel):
-    """`kind: aging_tokens_per_pass`: cached tokens plus `tokens` for each pass waited."""
+    """`kind: aging_tokens_per_pass`: each pass waited counts like `tokens` cached tokens."""
 
     kind: Literal["aging_tokens_per_pass"]
     tokens: _Count
@@ -46,7 +46,7 @@ class AgingTokensConfig(StrictModel):
 
 
 class ForceFifoConfig(StrictModel):
-    """`kind: force_fifo_every`: every so many `passes` one goes by arrival."""
+    """`kind: force_fifo_every`: every `passes`-th pass is in order of arrival."""
 
     kind: Literal["force_fifo_every"]
     passes: _Count

@@ -1,4 +1,4 @@
-"""The `scheduler` section: SGLang's flags, bounds and combinations that make sense."""
+"""The `scheduler` section with `family: sglang`: SGLang's flags, their bounds and combinations."""
 
 from dataclasses import fields, replace
 from pathlib import Path
@@ -24,7 +24,7 @@ _DEFAULT = SchedulerConfig()
 _MAX_WAIT_MS = 10**6
 _MAX_COUNT = 2**31 - 1
 _MAX_POOL_TOKENS = 2**40
-# SGLang's own default depends on the GPU and the chunk size; 0.88 is what it gives one big GPU.
+# SGLang's default depends on the GPU and the chunk size; it is 0.88 for one large GPU.
 DEFAULT_MEM_FRACTION_STATIC = 0.88
 _DERIVED = {
     "max_total_tokens", "fairness", "admission", "static_batching", "host_cache", "user_policy",
@@ -55,9 +55,10 @@ ChunkSize = Annotated[int, Field(le=_MAX_COUNT), AfterValidator(_check_chunk)]
 
 
 class SglangSection(ServerSection):
-    """Keys of `SchedulerConfig` with its defaults; a pool size may be left to be derived.
+    """The keys of `SchedulerConfig`, with the same defaults.
 
-    `mem_fraction_static` is the share of the hardware's memory that weights and KV cache may take.
+    The size of the pool may be derived from `mem_fraction_static`: the share of the hardware's
+    memory for weights and KV cache.
     """
 
     family: Literal["sglang"] = "sglang"
@@ -167,7 +168,7 @@ class SglangSection(ServerSection):
             )
         return self
 
-    # ---- what every family's section tells -------------------------------------------------------
+    # ---- what every family's section says --------------------------------------------------------
 
     @property
     def max_rows(self) -> int:
@@ -236,7 +237,7 @@ class SglangSection(ServerSection):
         """The scheduler's settings with a pool of `pool_tokens` tokens, without a user's policy.
 
         Raises:
-            InputError: the host cache has no room.
+            InputError: host memory has no room for a page.
         """
         names = {field.name for field in fields(SchedulerConfig)} - _DERIVED
         config = SchedulerConfig(

@@ -39,7 +39,9 @@ def read_vllm_bench(path: Path, options: ReadOptions) -> ImportedRun:
     requests, notes = requests_of(line, row, details, pacing, options.draw_arrivals)
     accepted = row.get("spec_decode_acceptance_length")
     if accepted is not None:
-        notes.append(f"the server speculated ({accepted} tokens a step): simulated ones do not")
+        notes.append(
+            f"the server decoded speculatively ({accepted} tokens a step); a simulated one does not"
+        )
     return ImportedRun(requests, _facts(row), notes=(NO_PROMPTS, *notes))
 
 

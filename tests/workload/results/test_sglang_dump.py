@@ -66,19 +66,22 @@ def test_folder_of_dumps_is_one_run(tmp_path, written, imported):
     assert sniff(tmp_path / "dumps") == "sglang-dump"
     run, requests = imported(tmp_path / "dumps")
     assert [(one.rid, one.arrival_ns) for one in requests] == [("a", 0), ("b", SECOND)]
-    assert run.left_out == ("HEALTH_CHECK_9: a health check, or no request to generate",)
+    assert run.left_out == ("HEALTH_CHECK_9: a health check, or not a generation request",)
 
 
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
         (b"\x80\x04", "is no pickle, or a damaged one"),
-        (b"\x80\x04]\x94.", "requests: missing: no dump of SGLang's requests"),
+        (b"\x80\x04]\x94.", "requests: missing; this is no dump of SGLang's requests"),
         (
             pickle.dumps({"requests": [1]}),
-            "requests[0]: is no (request, output, created, finished)",
+            "requests[0]: must be (request, output, created, finished)",
         ),
-        (pickle.dumps({"requests": [({}, {}, 1, 2)]}), "requests[0]: rid: null is no name"),
+        (
+            pickle.dumps({"requests": [({}, {}, 1, 2)]}),
+            "requests[0]: rid: null is not the id of one request",
+        ),
         (pickle.dumps({"requests": []}), "holds no results"),
         (sglang_dump([served("a")])[:-30], "is no pickle, or a damaged one"),
     ],
