@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
-.PHONY: demo test draws lint bench bench-scaling bench-peers bench-page compiled test-compiled studies study-pictures oracle oracle-vllm oracle-vllm-cases gpu calibrate-demo clean
+.PHONY: demo test draws lint docs bench bench-scaling bench-peers bench-page compiled test-compiled studies study-pictures oracle oracle-vllm oracle-vllm-cases gpu calibrate-demo clean
 
 # The lock file pins every version; the extras say which of them are needed.
 $(VENV)/.base: pyproject.toml requirements.lock
@@ -25,6 +25,11 @@ lint: $(VENV)/.dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# The reference from the code, and the whole documentation as a site: site/index.html.
+docs: $(VENV)/.dev
+	$(BIN)/python -m reference
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict -q
+
 test: lint
 	$(BIN)/python -m pytest -n auto --nbmake tests notebooks
 
@@ -33,7 +38,7 @@ test: lint
 draws: $(VENV)/.dev
 	$(BIN)/python -m pytest -n auto --hypothesis-profile=long -m "hypothesis or long" tests
 
-# The same program with its hot modules compiled to C (docs/compiled.md), in an environment of its
+# The same program with its hot modules compiled to C (docs/how-to/compiled.md), in an environment of its
 # own: beside the sources, what was compiled would be run whatever becomes of them.
 COMPILED_VENV := .venv-compiled
 SOURCES := pyproject.toml setup.py $(shell find sim calibrate realrun -type f -not -path '*/__pycache__/*')
@@ -71,7 +76,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python -m pytest tests/benchmarks -m benchmark_suite -p no:xdist --benchmark-columns=median,min,rounds --benchmark-group-by=group
 
 # How cost grows with size; and others' simulators on the same work, each in an environment of its
-# own (docs/performance.md). PEERS_ARGS="--rounds 7 --million" runs more of it.
+# own (docs/explanation/performance.md). PEERS_ARGS="--rounds 7 --million" runs more of it.
 bench-scaling: $(VENV)/.dev
 	$(BIN)/python -m bench.scaling
 
@@ -94,7 +99,7 @@ bench-peers: $(VENV)/.dev $(DYNAMO)/.done $(SCHED_SIM)/.done $(if $(shell comman
 	$(BIN)/python -m bench.peers $(PEERS_ARGS)
 	$(BIN)/python -m bench.agreement
 
-# The last tables into docs/performance.md.
+# The last tables into docs/explanation/performance.md.
 bench-page: $(VENV)/.dev
 	$(BIN)/python -m bench.page
 
@@ -117,7 +122,7 @@ calibrate-demo: $(VENV)/.dev
 	$(BIN)/calibrate fit $(call demo-logs,profile training training-no-overlap) -o $(DEMO_OUT)/tiny.json
 	$(BIN)/calibrate validate $(DEMO_OUT)/tiny.json $(call demo-logs,fcfs fcfs-again lpm no-overlap) --out $(DEMO_OUT)
 
-# The studies of docs/studies.md: all of them, or `make studies STUDY=overlap`.
+# The studies of docs/explanation/studies.md: all of them, or `make studies STUDY=overlap`.
 STUDY ?= $(basename $(notdir $(wildcard scenarios/studies/*.yaml)))
 
 studies: $(VENV)/.base
@@ -129,7 +134,7 @@ studies: $(VENV)/.base
 		$(BIN)/simulate report out/studies/$$name; \
 	done
 
-# The pictures of docs/studies.md are the reports' first ones, in few colours to be small.
+# The pictures of docs/explanation/studies.md are the reports' first ones, in few colours to be small.
 FEW_COLOURS := import sys; from PIL import Image; \
 	Image.open(sys.argv[1]).convert("RGB").quantize(64).save(sys.argv[2], optimize=True)
 
@@ -187,7 +192,7 @@ oracle-vllm-cases: $(VENV)/.base $(VLLM_VENV)/.done
 	$(VLLM_VENV)/bin/python oracle/drive_vllm.py $(NAMED_CASES)
 	$(BIN)/python oracle/named_vllm.py $(NAMED_CASES) tests/conformance/vllm_cases
 
-# Everything worth measuring on a GPU (docs/gpu.md). Such a machine may have torch and nothing of
+# Everything worth measuring on a GPU (docs/how-to/gpu.md). Such a machine may have torch and nothing of
 # ours installed: then its own Python runs the working tree.
 OUT ?= out/gpu
 BUDGET_S ?= 540

@@ -1,6 +1,6 @@
 """Compiles the modules on a step's way to C where SERVETWIN_COMPILE=1 asks for it.
 
-Otherwise there is nothing here to do, and the wheel is pure Python: docs/compiled.md.
+Otherwise there is nothing here to do, and the wheel is pure Python: docs/how-to/compiled.md.
 """
 
 import os

@@ -17,7 +17,7 @@ from bench.rules import Comparison, comparisons
 from sim.core.errors import InputError
 
 HEADER = (
-    "rules (ours / Dynamo's replay)",
+    "rules (servetwin / Dynamo's replay)",
     "hit rate, %",
     "mean TTFT, s",
     "p99 TTFT, s",

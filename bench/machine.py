@@ -5,7 +5,7 @@ import platform
 from importlib.metadata import version
 from pathlib import Path
 
-LIBRARIES = ("numpy", "simpy", "pydantic", "pandas")
+LIBRARIES = ("numpy", "simpy", "pydantic")
 
 
 def describe_machine() -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Puts the last tables into docs/performance.md: `python -m bench.page`, or `make bench-page`."""
+"""Puts the last tables into docs/explanation/performance.md: `python -m bench.page`."""
 
 import sys
 from pathlib import Path
@@ -10,7 +10,7 @@ from sim.core.errors import InputError
 
 
 def main() -> None:
-    page = REPOSITORY / "docs" / "performance.md"
+    page = REPOSITORY / "docs" / "explanation" / "performance.md"
     try:
         text = page.read_text(encoding="utf-8")
         for part in PARTS:

@@ -43,7 +43,7 @@ def comparisons() -> list[Comparison]:
     return [
         Comparison("as they are"),
         Comparison("as they are; prompts share their first 8,192 tokens at most", shared_blocks=16),
-        Comparison("ours without overlap", (_NO_OVERLAP,)),
+        Comparison("servetwin without overlap", (_NO_OVERLAP,)),
         Comparison("and decodes after each prefill", passes),
         Comparison("and no prompt is split, by neither", unsplit, _UNSPLIT_THEIRS),
         Comparison("and no two prompts share anything", unsplit, _UNSPLIT_THEIRS, shared_blocks=0),

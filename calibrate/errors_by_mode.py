@@ -3,14 +3,13 @@
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calibrate.dataset import Sample
 from calibrate.fit_terms import are_outliers, rounded
 from calibrate.folds import held_out, part
+from sim.core.arrays import Float64
 from sim.latency.profile.format import Errors, Spread
 
-Float64 = NDArray[np.float64]
 # Fits the first samples and predicts the second ones; shape [number of the second].
 FitAndPredict = Callable[[Sequence[Sample], Sequence[Sample]], Float64]
 

@@ -4,14 +4,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calibrate.dataset import Sample
 from calibrate.fit_terms import huber_weights, rounded, values_of
+from sim.core.arrays import Float64, Int64
 from sim.latency.profile.format import Axis, Correction
-
-Float64 = NDArray[np.float64]
-Int64 = NDArray[np.int64]
 
 # Up to this many different values are a chosen grid; more come from a run.
 _MOST_OF_A_GRID = 24

@@ -4,19 +4,17 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calibrate.dataset import Sample
 from calibrate.errors_by_mode import errors_of, predict_held_out
 from calibrate.fit_correction import choose_grid, evaluate_correction, fit_correction
 from calibrate.fit_terms import evaluate, fit_terms, rounded, values_of
 from calibrate.folds import held_out, num_compositions, part
+from sim.core.arrays import Float64
 from sim.core.batch import ForwardMode
 from sim.latency.profile.format import DeviceModel, Range, Term
 from sim.latency.profile.mode_time import ModeTime
 from sim.latency.profile.terms import MODE_TERMS, graph_rows
-
-Float64 = NDArray[np.float64]
 
 # From a table that follows every sample to a nearly flat one. If none helps, there is no table.
 _STIFFNESS = (0.01, 0.1, 1.0)

@@ -4,15 +4,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import nnls
 
 from calibrate.dataset import Sample
+from sim.core.arrays import Bools, Float64
 from sim.latency.profile.format import Term
 from sim.latency.profile.terms import QUANTITIES
-
-Float64 = NDArray[np.float64]
-Bools = NDArray[np.bool_]
 
 # Residuals beyond this many standard deviations get a smaller weight (Huber).
 _HUBER = 2.5

@@ -3,11 +3,9 @@
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calibrate.dataset import Sample
-
-Bools = NDArray[np.bool_]
+from sim.core.arrays import Bools
 
 
 def num_compositions(samples: Sequence[Sample]) -> int:

@@ -4,17 +4,15 @@ from collections.abc import Mapping, Sequence
 from typing import get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calibrate.dataset import Sample
 from calibrate.errors_by_mode import errors_of, predict_held_out
 from calibrate.fit_terms import are_outliers, evaluate, fit_terms, rounded
 from calibrate.folds import num_compositions
+from sim.core.arrays import Float64
 from sim.core.batch import ForwardMode
 from sim.latency.profile.format import MODE_NAMES, HostModel, HostTerms, Scheduling, Term
 from sim.latency.profile.terms import MODE_TERMS
-
-Float64 = NDArray[np.float64]
 
 # Shorter times are mostly noise of clocks and interrupts.
 _LEAST_NS = 1_000.0

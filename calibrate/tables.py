@@ -1,73 +1,52 @@
 """A profile as tables: errors by mode, terms with their units, what it was measured on."""
 
-from collections.abc import Iterable
-
-from rich.box import SIMPLE_HEAD
-from rich.markup import escape
-from rich.table import Table
+from collections.abc import Iterable, Iterator
 
 from sim.latency.profile.format import Errors, LatencyProfile, Term, mode_of
 from sim.latency.profile.terms import MODE_TERMS, QUANTITIES
-from sim.report.numbers import number
+from sim.tables.number_text import number
+from sim.tables.table import Column, Table, columns_of
 
 ERROR_COLUMNS = ("points", "MAPE %", "p50 %", "p95 %", "max %", "total %", "outliers")
 
 
 def error_table(profile: LatencyProfile) -> Table:
     """Errors of held-out steps, device times first, then host times by way of scheduling."""
-    table = new_table(("held-out error of", "mode"), ERROR_COLUMNS)
-    for mode, device in profile.modes.items():
-        table.add_row("device", mode, *error_cells(device.errors))
+    errors = {("device", mode): section.errors for mode, section in profile.modes.items()}
     for host in profile.host:
-        for mode, section in host.modes.items():
-            table.add_row(f"host, {host.scheduling}", mode, *error_cells(section.errors))
-    return table
+        name = f"host, {host.scheduling}"
+        errors |= {(name, mode): section.errors for mode, section in host.modes.items()}
+    rows = [(*names, *error_cells(found)) for names, found in errors.items()]
+    return Table(columns_of(("held-out error of", "mode"), ERROR_COLUMNS), rows)
 
 
 def term_table(profile: LatencyProfile) -> Table:
-    """What the times are made of."""
-    table = new_table(("time", "mode", "term"), ("ns",), ("per",))
-    for mode, device in profile.modes.items():
-        _add_terms(table, "device", mode, device.terms)
-        if device.correction is not None:
-            first, second = (QUANTITIES[axis.quantity].label for axis in device.correction.axes)
-            factors = [factor for row in device.correction.factors for factor in row]
-            span = f"x {min(factors):.3f} to {max(factors):.3f}"
-            table.add_row("device", mode, f"by {first} and {second}", span, "")
-    for host in profile.host:
-        for mode, section in host.modes.items():
-            _add_terms(table, f"host, {host.scheduling}", mode, section.terms)
-    return table
+    """The terms of device and host times."""
+    return Table(columns_of(("time", "mode", "term"), ("ns",), ("per",)), list(_term_rows(profile)))
 
 
 def range_table(profile: LatencyProfile) -> Table:
-    """What was measured, mode by mode."""
-    table = new_table(("mode", "measured"), ("from", "to"))
+    """The measured ranges, by mode."""
+    rows = []
     for mode, device in profile.modes.items():
         for name in MODE_TERMS[mode_of(mode)].ranges:
             span = device.range[name]
-            words = QUANTITIES[name].label
-            table.add_row(mode, words, number(round(span.low)), number(round(span.high)))
-    return table
+            rows.append((mode, QUANTITIES[name].label, round(span.low), round(span.high)))
+    return Table(columns_of(("mode", "measured"), ("from", "to"), to_text=number), rows)
 
 
 def fingerprint_table(profile: LatencyProfile) -> Table:
-    """What it was measured on, and what it was fitted on."""
-    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, show_header=False)
-    table.add_row("name", escape(profile.name))
-    table.add_row("label", escape(profile.label))
-    for key, value in profile.fingerprint.items():
-        table.add_row(escape(key), escape(str(value)))
-    graphs = ", ".join(map(str, profile.graph_sizes)) or "none"
-    table.add_row("decode graphs", graphs)
+    """The device and libraries it was measured on, and the logs it was fitted to."""
+    rows = [("name", profile.name), ("label", profile.label), *profile.fingerprint.items()]
+    rows.append(("decode graphs", ", ".join(map(str, profile.graph_sizes)) or "none"))
     for source in profile.created_from:
         counts = f"{source.points:,} points, {source.steps:,} steps"
-        table.add_row("fitted on", escape(f"{source.file} ({source.source}): {counts}"))
-    return table
+        rows.append(("fitted on", f"{source.file} ({source.source}): {counts}"))
+    return Table([Column(is_text=True), Column(is_text=True)], rows)
 
 
 def remarks(profile: LatencyProfile) -> list[str]:
-    """What a reader of the tables should know beside them, a line each."""
+    """Remarks for the reader of the tables, one line each."""
     lines = []
     absent = [mode for mode in ("extend", "decode", "mixed") if mode not in profile.modes]
     if absent == ["mixed"]:
@@ -86,27 +65,28 @@ def remarks(profile: LatencyProfile) -> list[str]:
     return lines
 
 
-def new_table(left: Iterable[str], right: Iterable[str], after: Iterable[str] = ()) -> Table:
-    """A table with these columns: to the left, to the right, and to the left again."""
-    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for name in left:
-        table.add_column(name)
-    for name in right:
-        table.add_column(name, justify="right")
-    for name in after:
-        table.add_column(name)
-    return table
-
-
 def error_cells(errors: Errors) -> tuple[str, ...]:
-    """A row for `ERROR_COLUMNS`."""
+    """The cells of a row for `ERROR_COLUMNS`."""
     values = (errors.mape_pct, errors.p50_pct, errors.p95_pct, errors.max_pct)
     sizes = (f"{value:.2f}" for value in values)
     return f"{errors.points:,}", *sizes, f"{errors.total_pct:+.2f}", f"{errors.outliers:,}"
 
 
-def _add_terms(table: Table, time: str, mode: str, terms: Iterable[Term]) -> None:
+def _term_rows(profile: LatencyProfile) -> Iterator[tuple[str, ...]]:
+    for mode, device in profile.modes.items():
+        yield from _terms("device", mode, device.terms)
+        if device.correction is not None:
+            first, second = (QUANTITIES[axis.quantity].label for axis in device.correction.axes)
+            factors = [factor for row in device.correction.factors for factor in row]
+            span = f"x {min(factors):.3f} to {max(factors):.3f}"
+            yield "device", mode, f"by {first} and {second}", span, ""
+    for host in profile.host:
+        for mode, section in host.modes.items():
+            yield from _terms(f"host, {host.scheduling}", mode, section.terms)
+
+
+def _terms(time: str, mode: str, terms: Iterable[Term]) -> Iterator[tuple[str, ...]]:
     for term in terms:
         quantity = QUANTITIES[term.term]
         knee = f" above {term.knee:,.0f}" if term.knee else ""
-        table.add_row(time, mode, quantity.label + knee, f"{term.ns:.4g}", quantity.unit)
+        yield time, mode, quantity.label + knee, f"{term.ns:.4g}", quantity.unit

@@ -1,4 +1,4 @@
-"""Real runs against simulations of them: the whole comparison (docs/validation.md)."""
+"""Real runs against simulations of them: the whole comparison (docs/how-to/validation.md)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

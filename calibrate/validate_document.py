@@ -8,7 +8,7 @@ from calibrate.validate import STAGES, Case, Validation
 
 
 def document(validation: Validation) -> dict[str, Any]:
-    """The document that docs/validation.md describes; equal validations give equal documents."""
+    """The document of docs/how-to/validation.md; equal validations give equal documents."""
     left = validation.left_range
     return {
         "profile": validation.profile,

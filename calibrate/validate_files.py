@@ -1,15 +1,14 @@
-"""What `calibrate validate --out` leaves behind. Loads matplotlib."""
+"""Writes the files of `calibrate validate --out`. Loads matplotlib."""
 
-import json
 import re
 from pathlib import Path
 
+from calibrate.plots import plot_step_times
 from calibrate.validate import Case, Validation
 from calibrate.validate_document import document
-from sim.core.atomic import atomic_path
-from sim.report.files import make_directory
-from sim.report.plots import plot_ttft_cdf, save_figure
-from sim.report.validation_plots import plot_step_times
+from sim.core.files import json_text, make_directory, write_text
+from sim.report.figures.run_logs import plot_ttft_cdf
+from sim.report.plot_style import save_figure
 from sim.runlog import RunLog
 
 
@@ -28,16 +27,14 @@ def write_validation(validation: Validation, directory: Path) -> list[Path]:
     for name, case in zip(_file_names(validation), validation.cases, strict=True):
         written.append(directory / f"ttft-{name}.png")
         save_figure(plot_ttft_cdf(ttft_curves(case)), written[-1])
-    # Last: where it exists, the pictures do.
+    # Written last: if it exists, the pictures do.
     written.append(directory / "validation.json")
-    with atomic_path(written[-1]) as beside:
-        text = json.dumps(document(validation), indent=2, allow_nan=False, ensure_ascii=False)
-        beside.write_text(text + "\n", encoding="utf-8")
+    write_text(written[-1], json_text(document(validation)))
     return written
 
 
 def ttft_curves(case: Case) -> dict[str, RunLog]:
-    """Every real run; simulations of repeats are alike, so those of the first one stand for all."""
+    """Curves of all real runs, and of simulations of the first one, as repeats differ little."""
     several = len(case.runs) > 1
     real = {
         f"real, run {number}" if several else "real": run.log
@@ -48,7 +45,7 @@ def ttft_curves(case: Case) -> dict[str, RunLog]:
 
 
 def _file_names(validation: Validation) -> list[str]:
-    """The labels as parts of file names, each another."""
+    """The labels as parts of file names, made unique."""
     names: list[str] = []
     for case in validation.cases:
         name = re.sub(r"[^\w.=-]+", "-", case.label).strip("-")

@@ -5,17 +5,15 @@ from dataclasses import dataclass
 from typing import get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calibrate.dataset import device_work_ns, host_work_ns
 from calibrate.errors_by_mode import errors_of
 from calibrate.rebuild import RebuiltRun
+from sim.core.arrays import Float64
 from sim.latency.features import line_features
 from sim.latency.profile.format import Errors, LatencyProfile, ModeName
 from sim.latency.profile.model import ProfileLatency
 from sim.latency.range_report import RangeReport
-
-Float64 = NDArray[np.float64]
 
 # Shorter times are mostly noise of clocks and interrupts.
 _LEAST_HOST_NS = 1_000.0

@@ -2,27 +2,21 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from rich.markup import escape
-from rich.table import Table
-
 from calibrate.errors import METRICS, OF_A_REQUEST
 from calibrate.ranking import RANKED, Agreement, Ranking
-from calibrate.tables import ERROR_COLUMNS, error_cells, new_table
+from calibrate.tables import ERROR_COLUMNS, error_cells
 from calibrate.validate import STAGES, Case, Validation
 from calibrate.validate_steps import StepErrors
-from sim.report.numbers import number
+from sim.metrics.registry import metric
+from sim.tables.number_text import UNDEFINED, number, number_as, yes_or_no
+from sim.tables.table import Table, columns_of
 
-_UNDEFINED = "-"
-_RATIOS = {
-    "mean_ttft_ms": "TTFT mean",
-    "mean_tpot_ms": "TPOT mean",
-    "output_throughput": "output tokens/s",
-    "cache_hit_rate_pct": "cache hit rate",
-}
+_RATE = "output_throughput"
+_RATIOS = ("mean_ttft_ms", "mean_tpot_ms", _RATE, "cache_hit_rate_pct")
 
 
 def tables(validation: Validation) -> Iterator[Table]:
-    """Everything, in reading order."""
+    """All tables, in reading order."""
     yield step_table(validation.steps)
     for case in validation.cases:
         yield case_table(case)
@@ -33,78 +27,80 @@ def tables(validation: Validation) -> Iterator[Table]:
 
 def step_table(steps: Mapping[str, StepErrors]) -> Table:
     """Errors of the profile's step times on the real runs' steps."""
-    table = new_table(("error of", "mode"), ERROR_COLUMNS)
-    for mode, errors in steps.items():
-        table.add_row("device", mode, *error_cells(errors.device))
-    for mode, errors in steps.items():
-        table.add_row("host", mode, *error_cells(errors.host))
-    return table
+    rows = [
+        (part, mode, *error_cells(getattr(errors, part)))
+        for part in ("device", "host")
+        for mode, errors in steps.items()
+    ]
+    return Table(columns_of(("error of", "mode"), ERROR_COLUMNS), rows)
 
 
 def case_table(case: Case) -> Table:
-    """Real, the spread of its repeats, and the errors of both simulations."""
-    table = new_table(
+    """Real means, the spread of the repeats, and the errors of both simulations."""
+    columns = columns_of(
         (case_title(case),),
         ("real", "spread %", "recorded steps %", "profile %", "simulated/real"),
         ("within spread",),
     )
     recorded, profile = (case.errors[stage] for stage in STAGES)
-    for metric, words in METRICS.items():
-        table.add_row(
+    rows: list[tuple[str, ...]] = [
+        (
             words,
-            number(case.real.mean[metric]),
-            _size(case.real.spread_pct(metric)),
-            _signed(recorded.error_pct[metric]),
-            _signed(profile.error_pct[metric]),
-            _ratio(profile.ratio[metric]),
-            _yes(profile.within[metric]),
+            number(case.real.mean[name]),
+            number_as(".1f", case.real.spread_pct(name)),
+            number_as("+.1f", recorded.error_pct[name]),
+            number_as("+.1f", profile.error_pct[name]),
+            number_as(".3f", profile.ratio[name]),
+            yes_or_no(profile.within[name]),
         )
-    for metric, words in OF_A_REQUEST.items():
-        table.add_row(
-            f"{words}, mean |error|",
-            "",
-            _size(case.real.request_spread_pct[metric]),
-            _size(recorded.request_error_pct[metric]),
-            _size(profile.request_error_pct[metric]),
-        )
-    table.add_row("steps decided alike", "", "", *(_same_steps(case, stage) for stage in STAGES))
-    return table
+        for name, words in METRICS.items()
+    ]
+    for name, words in OF_A_REQUEST.items():
+        errors = (case.real.request_spread_pct, recorded.request_error_pct,
+                  profile.request_error_pct)  # fmt: skip
+        sizes = (number_as(".1f", error[name]) for error in errors)
+        rows.append((f"{words}, mean |error|", "", *sizes, "", ""))
+    same = (_same_steps(case, stage) for stage in STAGES)
+    return Table(columns, [*rows, ("steps decided alike", "", "", *same, "", "")])
 
 
 def case_title(case: Case) -> str:
-    """The scenario, and how many runs of it."""
+    """The scenario's label and its number of runs."""
     runs = f"{len(case.runs)} runs" if len(case.runs) > 1 else "1 run"
-    return escape(f"{case.label}, {runs}")
+    return f"{case.label}, {runs}"
 
 
 def ratio_table(cases: Sequence[Case]) -> Table:
     """Simulated / real, scenario by scenario."""
-    table = new_table(("simulated with the profile / real",), _RATIOS.values())
-    for case in cases:
-        ratio = case.errors["profile"].ratio
-        table.add_row(escape(case.label), *(_ratio(ratio[metric]) for metric in _RATIOS))
-    return table
+    known = map(metric, _RATIOS)
+    # A ratio has no unit, but the name of a rate contains its unit.
+    headers = (
+        m.table_heading_with_unit if m.unit == "tokens/s" else m.table_heading for m in known
+    )
+    rows = [
+        (case.label,
+         *(number_as(".3f", case.errors["profile"].ratio[name]) for name in _RATIOS))
+        for case in cases
+    ]  # fmt: skip
+    return Table(columns_of(("simulated with the profile / real",), headers), rows)
 
 
 def ranking_table(ranking: Ranking) -> Table:
-    """Kendall's tau by metric and stage, and what was put the wrong way round."""
-    names = " | ".join(ranking.labels)
-    columns = ("recorded steps", "profile", "clear pairs")
-    table = new_table(("Kendall's tau of the order of",), columns, ("discordant with the profile",))
-    for metric in RANKED:
-        agreements = [ranking.agreements[stage].get(metric) for stage in STAGES]
+    """Kendall's tau by metric and stage, and the pairs in the wrong order."""
+    columns = columns_of(
+        ("Kendall's tau of the order of",),
+        ("recorded steps", "profile", "clear pairs"),
+        ("discordant with the profile",),
+    )
+    rows = []
+    for name in RANKED:
+        agreements = [ranking.agreements[stage].get(name) for stage in STAGES]
         profile = agreements[1]
-        if profile is None:
-            continue
-        table.add_row(
-            METRICS[metric],
-            *(_tau(agreement) for agreement in agreements),
-            str(profile.clear_pairs),
-            escape("; ".join(f"{a} and {b}" for a, b in profile.discordant) or "none"),
-        )
-    table.caption = escape(names)
-    table.caption_justify = "left"
-    return table
+        if profile is not None:
+            pairs = "; ".join(f"{a} and {b}" for a, b in profile.discordant) or "none"
+            clear = str(profile.clear_pairs)
+            rows.append((METRICS[name], *(_tau(found) for found in agreements), clear, pairs))
+    return Table(columns, rows, note=" | ".join(ranking.labels))
 
 
 def _same_steps(case: Case, stage: str) -> str:
@@ -113,20 +109,4 @@ def _same_steps(case: Case, stage: str) -> str:
 
 
 def _tau(agreement: Agreement | None) -> str:
-    return _UNDEFINED if agreement is None or agreement.tau is None else f"{agreement.tau:+.2f}"
-
-
-def _signed(percent: float | None) -> str:
-    return _UNDEFINED if percent is None else f"{percent:+.1f}"
-
-
-def _size(percent: float | None) -> str:
-    return _UNDEFINED if percent is None else f"{percent:.1f}"
-
-
-def _ratio(ratio: float | None) -> str:
-    return _UNDEFINED if ratio is None else f"{ratio:.3f}"
-
-
-def _yes(flag: bool | None) -> str:
-    return _UNDEFINED if flag is None else "yes" if flag else "no"
+    return UNDEFINED if agreement is None else number_as("+.2f", agreement.tau)

@@ -29,7 +29,7 @@ def _steps(lines: list[Line]) -> list[Line]:
 
 
 def stopped_serving(theirs: list[Line]) -> bool:
-    """Whether SGLang lets requests wait forever where ours serves them (docs/adr/0003)."""
+    """Whether SGLang keeps requests waiting for ever where ours serves them (decision record 3)."""
     return any(line.get("status") == "stuck" for line in theirs)
 
 
@@ -46,7 +46,7 @@ def main() -> int:
             print(f"{case.name}: differs at {verdict}\n")
             continue
         stopped = stopped_serving(theirs)
-        remark = "; SGLang stops serving there (docs/adr/0003)" if stopped else ""
+        remark = "; SGLang stops serving there (docs/explanation/adr/0003)" if stopped else ""
         print(f"{case.name}: {len(_steps(theirs)):,} steps agree{remark}", flush=True)
         num_equal += 1
         num_stopped += stopped

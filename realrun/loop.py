@@ -58,7 +58,7 @@ class Server:
         self._looks_ns: list[int] = []
         # When the host last woke up, was done with a launch, or had a result.
         self._awake_ns = 0
-        # From when the next step could be thought of, as a simulator counts; docs/run-log.md.
+        # When the next step could begin to be decided, in the sense of docs/reference/run-log.md.
         self._ready_ns = 0
         self._device_free_ns = 0
         self._wakes_ns: int | None = None
@@ -128,7 +128,7 @@ class Server:
         device_start_ns = self._clock.of_counter_ns(ticket.start_ns)
         device_end_ns = self._clock.of_counter_ns(ticket.end_ns)
         forward_ns = max(ticket.forward_ns, 1)
-        # What a simulator needs to come out at the same times: see docs/run-log.md.
+        # What a simulator needs to come out at the same times: see docs/reference/run-log.md.
         if self._overlaps:
             ended_ns = device_end_ns
             busy_ns = ended_ns - max(launched.enqueued_ns, self._device_free_ns)

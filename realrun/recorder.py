@@ -19,7 +19,7 @@ class MeasuredTimes(NamedTuple):
         decided_ns: when the step was decided.
         started_ns, ended_ns: when the device began and ended it.
         known_ns: when the host had its tokens.
-        host_ns: host time that nothing hides; see docs/run-log.md.
+        host_ns: host time that nothing hides; see docs/reference/run-log.md.
         forward_ns: device time between start and end.
         idle_ns: how long the device had nothing to do before it.
         schedule_ns: to take in the last result and to decide.

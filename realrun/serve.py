@@ -27,7 +27,7 @@ from sim.engine.server_config import ServerConfig
 from sim.families import build_engine
 from sim.runlog.json_lines import Line
 from sim.scenario.build import (
-    placed,
+    located_errors,
     scheduler_config_with_pool,
     user_code_error,
 )
@@ -92,7 +92,7 @@ def servable_workload(loaded: LoadedScenario) -> Workload:
         raise loaded.error(("scheduler", key), reason)
     with _about(loaded, scenario.scheduler.page_key):
         check_page_size(scenario.scheduler.page_size)
-    with placed(loaded):
+    with located_errors(loaded):
         return build_workload(scenario.workload, seed=scenario.seed, base_dir=loaded.base_dir)
 
 
@@ -219,7 +219,7 @@ def _config(loaded: LoadedScenario, model: PagedModel, pool_tokens: int) -> Serv
     # In a simulation a request may be as long as the pool; here what the model can is known.
     section = section.with_longest_request(min(pool_tokens, model.max_positions))
     scenario = scenario.model_copy(update={"scheduler": section})
-    with placed(loaded):
+    with located_errors(loaded):
         return scheduler_config_with_pool(
             scenario, pool_tokens, base_dir=loaded.base_dir, fail=user_code_error(loaded)
         )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sim.command_line import OutputFormat, new_app, run_app, use_one_blas_thread, with_tracebacks
+from sim.commands.report_help import ReportHelp
 from sim.families import RESULT_FORMATS
 
 app = new_app("Simulate an LLM serving scheduler: scenarios in, latencies and decisions out.")
@@ -183,7 +184,7 @@ def sweep_command(
         raise typer.Exit(code)
 
 
-@app.command("report")
+@app.command("report", cls=ReportHelp)
 def report_command(
     folder: Annotated[
         Path, typer.Argument(metavar="DIR", help="folder of a finished run or sweep")

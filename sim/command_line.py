@@ -1,7 +1,7 @@
 """How every command line of the project ends: exit codes, and one line for what went wrong.
 
-stdout carries results, stderr diagnostics. Exit codes: 0 done, 2 bad input, 1 our fault,
-130 interrupted.
+Results go to stdout, diagnostics to stderr. Exit codes: 0 done; 1 a comparison or a run failed, or
+the program has a defect; 2 bad input; 130 interrupted.
 """
 
 import io
@@ -26,7 +26,7 @@ _BLAS_THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")
 
 
 def is_compiled() -> bool:
-    """Whether the simulator's hot modules are the compiled ones (docs/compiled.md)."""
+    """Whether the simulator's hot modules are the compiled ones (docs/how-to/compiled.md)."""
     core = find_spec("sim.engine.core")
     origin = None if core is None else core.origin
     return origin is not None and origin.endswith(tuple(EXTENSION_SUFFIXES))

@@ -59,7 +59,7 @@ def build_engine(
 
 
 def check_engine(engine: "EngineCore") -> None:
-    """Verify the invariants of docs/invariants.md that hold between any two steps.
+    """Verify the invariants of docs/explanation/invariants.md that hold between any two steps.
 
     Raises:
         InvariantError: naming what does not hold.

@@ -15,26 +15,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sim.commands.run import slo_of
+from sim.commands.run import simulate_built, slo_of
 from sim.commands.sweep_point import run_point
-from sim.des.routers.table import make_router
-from sim.des.run import RunOptions, simulate
-from sim.report.metrics import Summary, summarise
-from sim.report.sweep_data import SweepData
-from sim.report.sweep_results import DONE, PointResult
+from sim.des.run import RunOptions
+from sim.metrics.summary import Summary, summarise
 from sim.runlog import RunLog
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario
+from sim.sweep.executor import PointOutcome, PointStatus
 from sim.sweep.plan import plan_sweep
-from sim.sweep.store import point_file
+from sim.sweep.results import SweepResults
 from sim.sweep.trace_cache import TraceCache
 
 Settings = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
-    """What came of a run.
+class RunResult:
+    """A run and its summary.
 
     Attributes:
         log: everything that happened; `sim.report.frames` makes data frames of it.
@@ -45,7 +43,7 @@ class Result:
     summary: Summary
 
 
-def run(scenario: Path | str, settings: Settings | None = None) -> Result:
+def run(scenario: Path | str, settings: Settings | None = None) -> RunResult:
     """Simulate a scenario file, with some settings changed.
 
     Args:
@@ -56,18 +54,11 @@ def run(scenario: Path | str, settings: Settings | None = None) -> Result:
         InputError: the scenario, or a file it names.
     """
     loaded = load_scenario(scenario, _overrides(settings))
-    built = build(loaded)
-    log = simulate(
-        built.workload,
-        built.scheduler,
-        built.latencies,
-        router=make_router(loaded.scenario.router),
-        options=RunOptions(meta={"name": loaded.scenario.name}),
-    )
-    return Result(log, summarise(log, slo_of(loaded.scenario)))
+    log = simulate_built(build(loaded), RunOptions(meta={"name": loaded.scenario.name}))
+    return RunResult(log, summarise(log, slo_of(loaded.scenario)))
 
 
-def sweep(scenario: Path | str, settings: Settings | None = None) -> SweepData:
+def sweep(scenario: Path | str, settings: Settings | None = None) -> SweepResults:
     """Run every point of a scenario file's sweep, here and now, one after the other.
 
     `simulate sweep` does it on all cores, and keeps what it has run.
@@ -81,17 +72,15 @@ def sweep(scenario: Path | str, settings: Settings | None = None) -> SweepData:
     """
     plan = plan_sweep(load_scenario(scenario, _overrides(settings)))
     cache = TraceCache()
-    points = [
-        PointResult(
-            plan.values(point.settings),
-            point_file(point.content_hash),
-            DONE,
-            run_point(plan.scenario(point), cache),
-            None,
-        )
-        for point in plan.points
-    ]
-    return SweepData.of(plan.base.scenario.name, plan.base.raw, plan.keys, points)
+    return SweepResults.of_plan(
+        plan,
+        (
+            PointOutcome(
+                point.content_hash, PointStatus.DONE, run_point(plan.scenario(point), cache)
+            )
+            for point in plan.points
+        ),
+    )
 
 
 def _overrides(settings: Settings | None) -> list[str]:

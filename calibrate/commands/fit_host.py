@@ -1,12 +1,11 @@
 """`calibrate fit MEASURED --scenario SCENARIO.yaml`: host time of a step from time stamps."""
 
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 from calibrate.commands.measured_input import MeasuredInput
-from sim.commands.output import print_line, print_table
+from sim.commands.output import print_line, print_table, say
 from sim.core.atomic import check_target
 from sim.core.errors import InputError
 from sim.latency.host_times import HostTimes
@@ -52,7 +51,12 @@ def fit_host(given: MeasuredInput, output: Path, *, per_request: bool) -> None:
         )
 
     trials = HostTrials(
-        measured, simulate, selection=selection, start=start, per_request=per_request, say=_say
+        measured,
+        simulate,
+        selection=selection,
+        start=start,
+        per_request=per_request,
+        say=_say,
     )
     fit = fit_host_times(trials)
     about = fit_document(fit, loaded, given.run, asdict(selection))
@@ -67,8 +71,7 @@ def fit_host(given: MeasuredInput, output: Path, *, per_request: bool) -> None:
 
 
 def _say(line: str) -> None:
-    sys.stderr.write(f"calibrate: {line}\n")
-    sys.stderr.flush()
+    say(f"calibrate: {line}")
 
 
 def _check_output(output: Path, inputs: Sequence[Path]) -> None:

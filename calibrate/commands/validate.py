@@ -1,11 +1,11 @@
 """`calibrate validate`: a profile, and the simulator itself, against real runs."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from sim.commands.output import print_line, print_table
+from sim.commands.output import print_line, print_remarks, print_table
 from sim.commands.result_files import ResultFiles
+from sim.core.files import json_text
 
 
 def validate(
@@ -58,15 +58,12 @@ def validate(
 
         written = write_validation(validation, directory)
     if as_json:
-        print_line(json.dumps(document(validation), indent=2, allow_nan=False, ensure_ascii=False))
+        print_line(json_text(document(validation)).rstrip())
         return True
     num_steps = sum(len(run.recorded.steps) for run in runs)
     print_line(f"replay: all {num_steps:,} steps of {len(runs)} logs are decided again\n")
     for table in tables(validation):
         print_table(table)
         print_line("")
-    for remark in validation.remarks:
-        print_line(remark)
-    if written:
-        print_line(f"written: {', '.join(map(str, written))}")
+    print_remarks(validation.remarks, written)
     return True

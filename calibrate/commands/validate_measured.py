@@ -1,12 +1,12 @@
 """`calibrate validate SCENARIO.yaml MEASURED`: a scenario against what was measured of it."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
 from calibrate.commands.measured_input import MeasuredInput
-from sim.commands.output import print_line, print_table
+from sim.commands.output import print_line, print_remarks, print_table
 from sim.commands.result_files import ResultFiles
+from sim.core.files import json_text
 
 
 def validate_measured(
@@ -41,7 +41,7 @@ def validate_measured(
     if directory is not None:
         written = write_validation(validation, directory)
     if as_json:
-        print_line(json.dumps(document(validation), indent=2, allow_nan=False, ensure_ascii=False))
+        print_line(json_text(document(validation)).rstrip())
         return
     for line in request_lines(validation):
         print_line(line)
@@ -50,7 +50,4 @@ def validate_measured(
         print_table(table)
     if validation.remarks:
         print_line("")
-    for remark in validation.remarks:
-        print_line(remark)
-    if written:
-        print_line(f"written: {', '.join(map(str, written))}")
+    print_remarks(validation.remarks, written)

@@ -12,7 +12,7 @@ _DIGITS = 6
 
 
 def document(validation: MeasuredValidation) -> dict[str, Any]:
-    """The document that docs/validation.md describes; equal validations give equal documents."""
+    """The document that docs/how-to/measured.md describes; equal input gives an equal document."""
     comparison, over_time = validation.comparison, validation.over_time
     arrivals = comparison.arrivals
     return {

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-Float64 = NDArray[np.float64]
+from sim.core.arrays import Float64
 
 # Residuals beyond this get a smaller weight (Huber).
 _HUBER = 0.05

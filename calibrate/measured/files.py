@@ -1,9 +1,6 @@
-"""What `calibrate validate SCENARIO MEASURED --out` leaves behind. Loads matplotlib."""
+"""Writes the files of `calibrate validate SCENARIO MEASURED --out`. Loads matplotlib."""
 
-import csv
-import json
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,12 +10,12 @@ from calibrate.measured.document import document
 from calibrate.measured.over_time import SIZES, OverTime
 from calibrate.measured.pairs import Pairs
 from calibrate.measured.validate import MeasuredValidation
-from sim.core.atomic import atomic_path
+from calibrate.plots import Both, plot_distributions, plot_over_time, plot_requests
 from sim.core.errors import InputError
+from sim.core.files import json_text, make_directory, write_text
 from sim.core.units import NS_PER_S
-from sim.report.files import make_directory
-from sim.report.measured_plots import Both, plot_distributions, plot_over_time, plot_requests
 from sim.report.plot_style import save_figure
+from sim.tables.table import Table, columns_of
 
 _VALIDATION = "validation.json"
 _REQUESTS, _REQUESTS_PICTURE, _DISTRIBUTIONS = "requests.csv", "requests.png", "distributions.png"
@@ -43,7 +40,7 @@ def write_validation(validation: MeasuredValidation, directory: Path) -> list[Pa
     The folder is made if its parent exists; other files in it are left alone.
 
     Returns:
-        What was written.
+        The paths of the files.
 
     Raises:
         InputError: a file cannot be written.
@@ -60,16 +57,14 @@ def write_validation(validation: MeasuredValidation, directory: Path) -> list[Pa
         sizes = _sizes(validation.over_time)
         save_figure(plot_over_time(validation.over_time.measured.t_s, sizes), over_time[1])
         written += over_time
-    # Last: where it exists, the rest does.
+    # Written last: if it exists, all other files do.
     written.append(directory / _VALIDATION)
-    with atomic_path(written[-1]) as beside:
-        text = json.dumps(document(validation), indent=2, allow_nan=False, ensure_ascii=False)
-        beside.write_text(text + "\n", encoding="utf-8")
+    write_text(written[-1], json_text(document(validation)))
     return written
 
 
 def _latencies(pairs: Pairs) -> dict[str, Both]:
-    """Of the requests of which both runs know it, ms."""
+    """Latencies (ms) of the requests for which both runs know them."""
     ours, theirs = pairs.measured.latencies_ms(), pairs.simulated.latencies_ms()
     found = {}
     for name, words in LATENCIES.items():
@@ -84,7 +79,7 @@ def _sizes(over_time: OverTime) -> dict[str, Both]:
 
 
 def _write_requests(pairs: Pairs, path: Path) -> None:
-    """One row a compared request, by measured arrival; what is not known is an empty cell."""
+    """One row for each compared request, by measured arrival; unknown values are empty."""
     ours, theirs = pairs.measured, pairs.simulated
     columns: dict[str, Sequence[object]] = {
         "rid": pairs.rid,
@@ -109,13 +104,5 @@ def _write_over_time(over_time: OverTime, path: Path) -> None:
     _write_csv(columns, path)
 
 
-def _write_csv(columns: dict[str, Sequence[object]], path: Path) -> None:
-    with atomic_path(path) as beside, beside.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(columns)
-        writer.writerows(_cells(zip(*columns.values(), strict=True)))
-
-
-def _cells(rows: Iterator[tuple[object, ...]]) -> Iterator[list[object]]:
-    for row in rows:
-        yield ["" if isinstance(value, float) and math.isnan(value) else value for value in row]
+def _write_csv(columns: Mapping[str, Sequence[object]], path: Path) -> None:
+    Table(columns_of(numbers=columns), zip(*columns.values(), strict=True)).write_csv(path)

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calibrate.measured.compare import RunComparison
 from calibrate.measured.equations import Solution, objective, solve
@@ -18,8 +17,6 @@ from calibrate.measured.host_trials import HostTrials
 from calibrate.measured.uncertainty import covariance
 from sim.core.errors import InputError
 from sim.latency.host_times import HostTimes
-
-Float64 = NDArray[np.float64]
 
 _ALIKE = 0.95
 # Columns with a larger correlation cannot be told apart.

@@ -1,36 +1,36 @@
-"""What `calibrate fit --scenario` says of estimated host times, in a table and in their file."""
+"""What `calibrate fit --scenario` prints and writes about estimated host times."""
 
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rich.table import Table
-
 from calibrate.measured.compare import LATENCIES, RunComparison
 from calibrate.measured.host_fit import HostFit
-from calibrate.measured.tables import signed
-from calibrate.tables import new_table
 from sim.latency.host_times import HostTimes
-from sim.report.numbers import UNDEFINED
 from sim.scenario.load import LoadedScenario
+from sim.tables.number_text import number_as
+from sim.tables.table import Table, columns_of
 
 _DIGITS = 6
 
 
 def fit_table(fit: HostFit) -> Table:
-    """The simulation's errors with the scenario's own host times and with the estimate."""
-    table = new_table(("error % of the simulation",), ("before", "after"))
+    """Errors of the simulation with the scenario's own host times and with the estimate."""
     sides = (fit.before, fit.after)
+    rows: list[tuple[str, ...]] = []
     for name, words in LATENCIES.items():
-        means = (side.latencies[name].values["mean"].error_pct for side in sides)
-        table.add_row(f"{words} mean", *map(signed, means))
-        sizes = (side.latencies[name].request_error_pct for side in sides)
-        table.add_row(f"{words} of a request, mean |error|", *map(_size, sizes))
-    table.add_row("makespan", *(signed(side.makespan_s.error_pct) for side in sides))
+        of_side = [side.latencies[name] for side in sides]
+        means = (number_as("+.2f", errors.values["mean"].error_pct) for errors in of_side)
+        sizes = (number_as(".2f", errors.request_error_pct) for errors in of_side)
+        rows += [(f"{words} mean", *means), (f"{words} of a request, mean |error|", *sizes)]
+    makespans = (number_as("+.2f", side.makespan_s.error_pct) for side in sides)
     objectives = (fit.objective_before, fit.objective_after)
-    table.add_row("decode times, robust r.m.s.", *(f"{100 * value:.2f}" for value in objectives))
-    return table
+    rows += [
+        ("makespan", *makespans),
+        ("decode times, robust r.m.s.", *(f"{100 * value:.2f}" for value in objectives)),
+    ]
+    return Table(columns_of(("error % of the simulation",), ("before", "after")), rows)
 
 
 def fit_lines(fit: HostFit, *, per_request: bool) -> Iterator[str]:
@@ -48,7 +48,7 @@ def fit_lines(fit: HostFit, *, per_request: bool) -> Iterator[str]:
 
 
 def scenario_line(times: HostTimes, loaded: LoadedScenario, written: Path) -> str:
-    """What to put into the scenario."""
+    """The line to put into the scenario."""
     if "host" in type(loaded.scenario.latency).model_fields:
         where = Path(os.path.relpath(written, loaded.base_dir)).as_posix()
         return f"in the scenario, under latency: host: {where}"
@@ -58,7 +58,7 @@ def scenario_line(times: HostTimes, loaded: LoadedScenario, written: Path) -> st
 def fit_document(
     fit: HostFit, loaded: LoadedScenario, measured: Path, judged: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """What is known of the fit, for the file of host times."""
+    """The facts about the fit that the file of host times keeps."""
     return {
         "scenario": loaded.scenario.name,
         "scenario_hash": loaded.content_hash,
@@ -85,10 +85,6 @@ def _errors(comparison: RunComparison) -> dict[str, Any]:
         }
         for name, errors in comparison.latencies.items()
     }
-
-
-def _size(percent: float | None) -> str:
-    return UNDEFINED if percent is None else f"{percent:.2f}"
 
 
 def _short(value: float | None) -> float | None:

@@ -3,19 +3,17 @@
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calibrate.measured.compare import RunComparison, compare
 from calibrate.measured.equations import SolverTrial, objective
 from calibrate.measured.pairs import Selection, join
 from calibrate.measured.step_counts import decode_steps, mean_rows, mean_step_ns
+from sim.core.arrays import Float64
 from sim.core.errors import InputError
 from sim.core.units import NS_PER_MS, NS_PER_S
 from sim.latency.host_times import HostTimes
 from sim.runlog import RunLog
 from sim.runlog.measured import MeasuredRun
-
-Float64 = NDArray[np.float64]
 
 # Simulates the scenario with these host times.
 Simulate = Callable[[HostTimes], RunLog]

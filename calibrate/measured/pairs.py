@@ -4,15 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from sim.core.arrays import Float64
 from sim.core.errors import InputError
 from sim.core.request import Status
 from sim.core.units import NS_PER_MS
 from sim.runlog import NOT_YET_NS, Int64, RequestColumns
 from sim.runlog.measured import MeasuredRun
-
-Float64 = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)

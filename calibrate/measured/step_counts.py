@@ -5,11 +5,9 @@ first to last token longer by as many seconds as it has such steps.
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
+from sim.core.arrays import Float64
 from sim.runlog import Int64, RunLog, StepColumns
-
-Float64 = NDArray[np.float64]
 
 
 def decode_steps(log: RunLog) -> tuple[Float64, Float64]:

@@ -6,11 +6,9 @@ the same for all requests. The residuals of the fit say how large they are.
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calibrate.measured.equations import Solution, weights
-
-Float64 = NDArray[np.float64]
+from sim.core.arrays import Float64
 
 # A moment is at most this share of the median request; there are at most this many moments.
 _PARTS = 8

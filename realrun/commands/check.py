@@ -3,15 +3,13 @@
 import json
 from dataclasses import asdict
 
-from rich.box import SIMPLE_HEAD
-from rich.markup import escape
-from rich.table import Table
-
 from realrun.check.comparison import Comparison
 from realrun.check.run_checks import run_checks
 from realrun.fingerprint import fingerprint
 from realrun.rig import RunnerOptions, load
 from sim.commands.output import print_line, print_table
+from sim.tables.number_text import number_as
+from sim.tables.table import Table, columns_of
 
 
 def check(name_or_path: str, *, options: RunnerOptions, page_size: int, as_json: bool) -> bool:
@@ -45,21 +43,12 @@ def _row(comparison: Comparison) -> dict[str, object]:
 
 
 def _table(comparisons: list[Comparison]) -> Table:
-    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    table.add_column("check")
-    table.add_column("max abs error", justify="right")
-    table.add_column("tolerance", justify="right")
-    table.add_column("")
-    table.add_column("")
-    for comparison in comparisons:
-        table.add_row(
-            escape(comparison.name),
-            "-" if comparison.error is None else f"{comparison.error:.2e}",
-            f"{comparison.tolerance:.2e}",
-            _verdict(comparison),
-            escape(comparison.note),
-        )
-    return table
+    rows = [
+        (comparison.name, number_as(".2e", comparison.error), f"{comparison.tolerance:.2e}",
+         _verdict(comparison), comparison.note)
+        for comparison in comparisons
+    ]  # fmt: skip
+    return Table(columns_of(("check",), ("max abs error", "tolerance"), ("", "")), rows)
 
 
 def _verdict(comparison: Comparison) -> str:

@@ -9,9 +9,9 @@ from realrun.serve import Sampling, Watcher, serve_scenario
 from sim.commands.output import print_line, print_summary
 from sim.commands.run import slo_of
 from sim.core.atomic import check_target
-from sim.report.files import summary_json
-from sim.report.metrics import summarise
+from sim.metrics.summary import summarise
 from sim.report.progress import Progress
+from sim.report.run_folder import summary_json
 from sim.runlog.load import load_run_log
 from sim.runlog.run_log_file import RecordedRun, write_run_log
 from sim.scenario.load import load_scenario

@@ -20,7 +20,7 @@ from realrun.variants import VariantRun
 from sim.commands.output import print_line
 from sim.core.atomic import check_target
 from sim.core.errors import InputError
-from sim.report.metrics import summarise
+from sim.metrics.summary import summarise
 from sim.report.progress import Progress
 from sim.runlog.load import load_run_log
 from sim.runlog.run_log_file import RecordedRun, write_run_log

@@ -4,8 +4,6 @@ import sys
 from pathlib import Path
 
 import torch
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
 
 from realrun.budget import Budget
 from realrun.suite.record import StageRecord
@@ -13,6 +11,7 @@ from realrun.suite.run_suite import run_suite
 from realrun.suite.stages import GPU_STAGES, TINY_STAGES
 from sim.commands.output import print_line, print_table
 from sim.core.errors import InputError
+from sim.tables.table import Table, columns_of
 
 
 def suite(out: Path, *, budget: Budget, device: str, model: str | None) -> bool:
@@ -56,13 +55,8 @@ def _say(line: str) -> None:
 
 
 def _table(records: list[StageRecord]) -> Table:
-    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for heading in ("stage", "status"):
-        table.add_column(heading)
-    for heading in ("seconds", "MB"):
-        table.add_column(heading, justify="right")
-    table.add_column("file")
+    rows = []
     for record in records:
         size = "" if record.file_bytes is None else f"{record.file_bytes / 1e6:.2f}"
-        table.add_row(record.stage, record.status, f"{record.seconds:.0f}", size, record.file or "")
-    return table
+        rows.append((record.stage, record.status, f"{record.seconds:.0f}", size, record.file or ""))
+    return Table(columns_of(("stage", "status"), ("seconds", "MB"), ("file",)), rows)

@@ -16,7 +16,7 @@ _SETTINGS = {
     "lpm-no-overlap": "scheduler.schedule_policy=lpm scheduler.disable_overlap_schedule=true",
     "dfs-weight": "scheduler.schedule_policy=dfs-weight",
 }
-# The published packing experiment (docs/studies.md), served for real.
+# The published packing experiment (docs/explanation/studies.md), served for real.
 _PACKING = {
     "fifo": "scheduler.admission=null",
     "pack": "scheduler.admission.kind=pack",

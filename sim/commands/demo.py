@@ -8,14 +8,13 @@ from pathlib import Path
 from sim.commands.output import print_line, print_table
 from sim.commands.sweep_point import run_point
 from sim.core.errors import InvariantError
-from sim.report.files import make_directory
+from sim.core.files import make_directory
 from sim.report.progress import Progress
-from sim.report.sweep_data import SweepData
-from sim.report.sweep_results import PointResult
 from sim.scenario.load import load_scenario_text
-from sim.sweep.executor import Outcome, Status, Task
+from sim.sweep.executor import PointOutcome, PointStatus, Task
 from sim.sweep.plan import Plan, plan_sweep
 from sim.sweep.process_pool import ProcessPool
+from sim.sweep.results import SweepResults
 
 _T_MS = "scheduler.fairness.t_ms"
 _PICTURE = "fairness-t.png"
@@ -30,12 +29,13 @@ def demo(folder: Path) -> None:
     make_directory(folder)
     text = files("sim.commands").joinpath("demo.yaml").read_text(encoding="utf-8")
     plan = plan_sweep(load_scenario_text(text, name="demo.yaml"))
-    data = _data(plan, _outcomes(plan))
-    _show(data, plan, folder / _PICTURE)
+    outcomes = _outcomes(plan)
+    results = SweepResults.of_plan(plan, (outcomes[str(point.number)] for point in plan.points))
+    _show(results, plan, folder / _PICTURE)
 
 
-def _outcomes(plan: Plan) -> dict[str, Outcome]:
-    """Of all points, by number, run on all cores; nothing is kept."""
+def _outcomes(plan: Plan) -> dict[str, PointOutcome]:
+    """The outcomes of all points by number. They run on all cores; nothing is stored."""
     tasks = [Task(str(point.number), plan.scenario(point)) for point in plan.points]
     pool = ProcessPool(min(len(tasks), len(os.sched_getaffinity(0))))
     outcomes = {}
@@ -44,31 +44,22 @@ def _outcomes(plan: Plan) -> dict[str, Outcome]:
         closing(pool.run(tasks, run_point)) as arriving,
     ):
         for outcome in arriving:
-            if outcome.status is not Status.DONE:
+            if outcome.status is not PointStatus.DONE:
                 raise InvariantError(f"demo.yaml: {outcome.message}")
             outcomes[outcome.key] = outcome
             progress.update(len(outcomes), 0)
     return outcomes
 
 
-def _data(plan: Plan, outcomes: dict[str, Outcome]) -> SweepData:
-    results = [
-        PointResult(point.settings, "", outcome.status.value, outcome.summary)
-        for point in plan.points
-        for outcome in [outcomes[str(point.number)]]
-    ]
-    return SweepData.of(plan.base.scenario.name, plan.base.raw, plan.keys, results)
-
-
-def _show(data: SweepData, plan: Plan, picture: Path) -> None:
-    from sim.report.fairness_table import fairness_table
+def _show(results: SweepResults, plan: Plan, picture: Path) -> None:
     from sim.report.figures.draw import draw_plot
     from sim.report.plot_style import save_figure
+    from sim.report.sweep_tables import fairness_table
 
-    print_table(fairness_table(data, _T_MS))
+    print_table(fairness_table(results, _T_MS))
     section = plan.base.scenario.report
     [plot] = (section.plots if section else None) or ()
-    drawn = draw_plot(data, plot)
+    drawn = draw_plot(results, plot)
     save_figure(drawn.figure, picture)
     print_line("")
     print_line(drawn.caption)

@@ -1,4 +1,4 @@
-"""`simulate import`: from somebody's results to a workload, a measured run and a scenario."""
+"""`simulate import`: from results of a real server to a workload, a measured run, a scenario."""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -10,9 +10,8 @@ from sim.commands.import_scenario import compose_scenario
 from sim.commands.import_table import import_table
 from sim.commands.output import print_line
 from sim.commands.result_files import ResultFiles
-from sim.core.atomic import atomic_path
 from sim.core.errors import InputError
-from sim.report.files import make_directory
+from sim.core.files import make_directory, remove_file, write_text
 from sim.runlog.measured import write_measured
 from sim.workload.build import build_workload
 from sim.workload.config import TraceConfig
@@ -27,13 +26,13 @@ _MIN_BLOCK = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportOptions:
-    """What the command line says besides the source; see `ReadOptions` for `read`.
+    """The options of the command line.
 
     Attributes:
         out: the folder to write.
         format: None: told by the content.
         template: a scenario to take all but the traffic from; None: placeholders.
-        read: for the reader.
+        read: options of the reader.
     """
 
     out: Path
@@ -71,17 +70,12 @@ def import_results(source: Path, options: ImportOptions) -> None:
 
 
 def _write(out: Path, requests: Sequence[ImportedRequest], scenario: str) -> None:
-    """The scenario comes last: where it is, all files are whole and of one run."""
+    """Write the scenario last: where it exists, all files are whole and of one run."""
     make_directory(out)
-    marker = out / SCENARIO
-    try:
-        marker.unlink(missing_ok=True)
-    except OSError as error:
-        raise InputError(f"{marker}: cannot replace: {error.strerror}") from error
+    remove_file(out / SCENARIO)
     write_workload(requests, out / WORKLOAD)
     write_measured(measured_of(requests), out / MEASURED)
-    with atomic_path(marker) as beside:
-        beside.write_text(scenario, encoding="utf-8")
+    write_text(out / SCENARIO, scenario)
 
 
 def _read_back(out: Path, block_size: int) -> WorkloadStats:

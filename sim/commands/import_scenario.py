@@ -1,4 +1,4 @@
-"""A scenario to begin with, for an imported run: what the results tell, and what they do not."""
+"""A first scenario for an imported run, with comments on what the results do not tell."""
 
 import os
 import re
@@ -26,15 +26,15 @@ _LATENCY = {
     "per_context_token_s": 0.00000003,
 }
 _LATENCY_HINT = (
-    "PLACEHOLDER: made-up step times, of no server. Give the latency of yours (docs/latency.md),"
-    " or import again with --template SCENARIO."
+    "PLACEHOLDER: made-up step times, of no server. Give the latency of yours"
+    " (docs/explanation/latency.md), or import again with --template SCENARIO."
 )
 _WIDTH = 96
 _SUFFIXES = re.compile(r"(\.jsonl?|\.log|\.pkl|\.gz)+$")
 
 
 class Composed(NamedTuple):
-    """The file's text, what to know about it, and the page size it has."""
+    """The text of a scenario file, notes for the user, and the scheduler's page size."""
 
     text: str
     notes: tuple[str, ...]
@@ -42,7 +42,7 @@ class Composed(NamedTuple):
 
 
 class _Hint(NamedTuple):
-    """A comment above a section; empty for one that stands at the top."""
+    """A comment above a section; `section` is empty for a comment at the top of the file."""
 
     section: str
     text: str
@@ -56,14 +56,14 @@ def compose_scenario(
     out: Path,
     template: Path | None,
 ) -> Composed:
-    """The text of a scenario that reads the folder's workload; it is in order.
+    """Write a valid scenario that reads the folder's workload.
 
     Args:
         facts: what the results tell of the server.
         requests: in order of arrival.
         source: the results, for the name.
-        out: the folder it will lie in.
-        template: whose sections but the traffic's it takes; None: placeholders.
+        out: the folder of the scenario file.
+        template: a scenario to take all sections but the workload from; None: placeholders.
 
     Raises:
         InputError: the template, or what becomes of it in another folder.
@@ -134,7 +134,7 @@ def _of_template(
 
 
 def _differing(facts: ServerFacts, section: ServerSection) -> dict[str, object]:
-    """What the results tell otherwise than a section of the same family."""
+    """The settings in which the results differ from a section of the same family."""
     family = family_of_server(facts.engines) or FAMILIES[DEFAULT_FAMILY]
     if not isinstance(section, family.section()):
         return {}
@@ -147,7 +147,7 @@ def _differing(facts: ServerFacts, section: ServerSection) -> dict[str, object]:
 
 
 def _sizes(requests: Sequence[ImportedRequest]) -> list[int]:
-    """Tokens of each request with as much output as it may have."""
+    """The most tokens that each request can have: its prompt and its longest output."""
     return [
         (request.prompt_tokens or 0) + max(request.output_tokens or 0, request.max_new_tokens or 0)
         for request in requests
@@ -156,7 +156,7 @@ def _sizes(requests: Sequence[ImportedRequest]) -> list[int]:
 
 
 def _from_out(path: str, base_dir: Path, out: Path) -> str:
-    """A file named relative to the template, named relative to the folder."""
+    """A path relative to the template's folder, made relative to `out`."""
     target = base_dir / path
     return os.path.relpath(target.resolve(), out.resolve()) if target.exists() else path
 
@@ -179,7 +179,7 @@ def _comments(texts: Iterable[str]) -> list[str]:
 
 
 def _known_model(told: str) -> str | None:
-    """A model of our table, by the last part of a Hugging Face name."""
+    """The model table's name for a model of Hugging Face; None: the table does not have it."""
     name = told.rpartition("/")[2].lower().removesuffix("-instruct")
     return name if name in model_table() else None
 

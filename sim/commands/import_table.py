@@ -1,10 +1,10 @@
-"""What an imported run is like, as measured: a short table."""
+"""A short table of an imported run: how many requests, tokens, and its measured latencies."""
 
 from collections.abc import Sequence
 
 from sim.core.units import NS_PER_MS, NS_PER_S
-from sim.report.numbers import number
-from sim.report.text_table import aligned
+from sim.tables.number_text import number
+from sim.tables.text import aligned
 from sim.workload.results.model import ImportedRequest
 from sim.workload.stats import WorkloadStats
 
@@ -12,9 +12,9 @@ from sim.workload.stats import WorkloadStats
 def import_table(
     format_: str, requests: Sequence[ImportedRequest], stats: WorkloadStats
 ) -> list[str]:
-    """Lines of a table; latencies of the requests that finished, as `calibrate validate` has them.
+    """The lines of the table; latencies are of finished requests.
 
-    So a request of a single token counts, with no time per output token.
+    As in `calibrate validate`, a request of a single token counts, with a TPOT of about 0.
     """
     failed = [request for request in requests if request.failure]
     ends = [request.finish_ns or request.arrival_ns for request in requests]

@@ -2,32 +2,67 @@
 
 import os
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 
-from sim.report.metrics import Summary
+from sim.metrics.summary import Summary
 from sim.report.summary_text import summary_text
-
-if TYPE_CHECKING:
-    from rich.table import Table
+from sim.tables.table import Coloured, Table
 
 
 def print_summary(summary: Summary) -> None:
-    """With bold headings on a terminal that takes them, plain and the same everywhere else."""
+    """Print a summary: on a terminal with bold headings, elsewhere always as the same text."""
     takes_escapes = os.environ.get("TERM") != "dumb" and not os.environ.get("NO_COLOR")
     sys.stdout.write(summary_text(summary, bold=sys.stdout.isatty() and takes_escapes))
 
 
-def print_table(table: "Table") -> None:
-    """In colour on a terminal, plain and the same everywhere else."""
-    from rich.console import Console
-
-    from sim.report.tables import to_text
-
+def print_table(table: Table) -> None:
+    """Print a table: on a terminal in colour and fitted to its width, elsewhere always the same."""
     if sys.stdout.isatty():
-        Console().print(table)
+        _print_on_terminal(table)
     else:
-        sys.stdout.write(to_text(table))
+        sys.stdout.write(table.text())
 
 
 def print_line(text: str) -> None:
     sys.stdout.write(text + "\n")
+
+
+def print_remarks(remarks: Iterable[str], written: Sequence[Path]) -> None:
+    """What a reader should know beside tables, and which files there are."""
+    for remark in remarks:
+        print_line(remark)
+    if written:
+        print_line(f"written: {', '.join(map(str, written))}")
+
+
+def say(text: str) -> None:
+    """A line on stderr, at once: a long command tells how it goes."""
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
+
+
+def _print_on_terminal(table: Table) -> None:
+    # Only terminals need it, and it takes a tenth of a second to load.
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table as RichTable
+
+    shown = RichTable(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, caption_justify="left",
+                      caption=escape(table.note) or None,
+                      show_header=any(column.header for column in table.columns))  # fmt: skip
+    for column in table.columns:
+        header = escape(column.header)
+        if column.is_text:
+            # A name that is cut off tells nothing.
+            shown.add_column(header, overflow="fold")
+        else:
+            shown.add_column(header, justify="right")
+    for row, texts in zip(table.rows, table.cells(), strict=True):
+        cells = [
+            f"[{value.colour}]{escape(text)}[/]" if isinstance(value, Coloured) else escape(text)
+            for value, text in zip(row, texts, strict=True)
+        ]
+        shown.add_row(*cells)
+    Console().print(shown)

@@ -1,13 +1,13 @@
-"""Holding a scenario's `report` section against its sweep, before anything runs."""
+"""Whether a scenario's `report` section fits its sweep, before anything runs."""
 
-from sim.report.design import Design
 from sim.report.plot_check import check_report, tenants_of
 from sim.scenario.load import LoadedScenario
+from sim.sweep.design import Design
 from sim.sweep.plan import SEED, Plan, value_at
 
 
 def check_report_section(loaded: LoadedScenario, plan: Plan | None) -> None:
-    """Does everything that is to be drawn exist?
+    """Check that everything that is to be drawn exists.
 
     Args:
         loaded: the scenario.

@@ -1,4 +1,4 @@
-"""Where `simulate run` writes, and whether it can: found out before the run, not after."""
+"""The paths that a command writes to, checked before it runs."""
 
 import tempfile
 from dataclasses import dataclass
@@ -62,7 +62,7 @@ def _check_directory(path: Path) -> None:
 
 
 def _check_writable(path: Path, folder: Path) -> None:
-    """Try it: rights alone do not tell."""
+    """Try to write: permissions alone do not tell."""
     try:
         with tempfile.TemporaryFile(dir=folder):
             pass

@@ -14,9 +14,9 @@ from sim.des.routers.table import make_router
 from sim.des.run import RunOptions, simulate
 from sim.latency.model import Ranged, latency_source
 from sim.latency.range_report import RangeReport
-from sim.report.files import summary_json, write_out_dir, write_requests
-from sim.report.metrics import Slo, summarise
+from sim.metrics.summary import Slo, summarise
 from sim.report.progress import Progress
+from sim.report.run_folder import summary_json, write_out_dir, write_requests
 from sim.runlog import RunLog
 from sim.scenario.build import BuiltScenario, build
 from sim.scenario.load import load_scenario
@@ -43,8 +43,6 @@ def run_built(
         "servetwin_version": __version__,
         "source": "simulation",
     }
-    if (source := latency_source(built.latencies[0])) is not None:
-        meta["latency_source"] = source
     begin_s = time.perf_counter()
     with Progress(built.workload.num_requests) as progress:
         options = RunOptions(
@@ -55,26 +53,26 @@ def run_built(
             meta=meta,
         )
         try:
-            log = simulate(
-                built.workload,
-                built.scheduler,
-                built.latencies,
-                router=make_router(scenario.router),
-                options=options,
-            )
+            log = simulate_built(built, options)
         except OSError as error:
             # The decision log is all that a simulation writes.
             raise InputError(f"{decisions}: cannot be written: {error.strerror}") from error
-    measured: dict[str, object] = {"wall_seconds": time.perf_counter() - begin_s}
-    if left := str(left_range(built)):
-        measured["left_range"] = left
-    return replace(log, meta={**log.meta, **measured})
+    return replace(log, meta={**log.meta, "wall_seconds": time.perf_counter() - begin_s})
 
 
-def left_range(built: BuiltScenario) -> RangeReport:
-    """What a run left of the range its latency models were measured in, over all servers."""
-    ranged = [latency for latency in built.latencies if isinstance(latency, Ranged)]
-    return RangeReport.merged(latency.left_range() for latency in ranged)
+def simulate_built(built: BuiltScenario, options: RunOptions) -> RunLog:
+    """Simulate a built scenario, silently.
+
+    The log's `meta` also says where step times come from, and which were outside of the range that
+    the latency models were measured in.
+    """
+    if (source := latency_source(built.latencies[0])) is not None:
+        options = replace(options, meta={**options.meta, "latency_source": source})
+    router = make_router(built.loaded.scenario.router)
+    log = simulate(built.workload, built.scheduler, built.latencies, router=router, options=options)
+    ranged = (latency for latency in built.latencies if isinstance(latency, Ranged))
+    left = str(RangeReport.merged(latency.left_range() for latency in ranged))
+    return replace(log, meta={**log.meta, "left_range": left}) if left else log
 
 
 def slo_of(scenario: Scenario) -> Slo:

@@ -1,28 +1,27 @@
-"""`simulate sweep`: every point of a scenario's sweep, kept as it finishes, and their table."""
+"""`simulate sweep`: runs every point of a scenario's sweep, stores each, prints their table."""
 
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from sim.commands.output import print_line, print_table
+from sim.commands.output import print_line, print_table, say
 from sim.commands.report_section import check_report_section
 from sim.commands.result_files import ResultFiles
 from sim.commands.sweep_point import run_point
 from sim.core.errors import InputError
-from sim.report.files import make_directory
+from sim.core.files import make_directory
 from sim.report.progress import Progress
-from sim.report.sweep_files import remove_results, sweep_json, write_results
-from sim.report.sweep_results import PointResult, SweepResults, sweep_results
 from sim.report.sweep_tables import sweep_table
 from sim.scenario.load import load_scenario
-from sim.sweep.executor import Outcome, Status, SweepExecutor
+from sim.sweep.executor import PointOutcome, PointStatus, SweepExecutor
 from sim.sweep.identity import code_version
-from sim.sweep.plan import canonical, plan_sweep
+from sim.sweep.plan import plan_sweep, settings_text
 from sim.sweep.process_pool import ProcessPool
 from sim.sweep.ray_cluster import RayCluster
-from sim.sweep.run import SweepState, look_up, run_sweep
+from sim.sweep.result_files import remove_results, sweep_json, write_results
+from sim.sweep.results import SweepResults
+from sim.sweep.run import SweepState, run_sweep, sweep_state
 from sim.sweep.store import POINTS, PointStore, point_file
 
 _MAX_LISTED = 20
@@ -30,14 +29,14 @@ _MAX_LISTED = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepOptions:
-    """How to sweep; nothing of it changes the results.
+    """How to sweep. No option changes the results.
 
     Attributes:
         jobs: how many workers; None: one for each core.
         ray: on Ray, not on processes of this machine.
         ray_address: of a Ray cluster; None: one of this machine.
         out: the folder of points and results; None: `FILE-sweep` here.
-        fresh: run also what is stored.
+        fresh: run all points again, those stored too.
         json: print the results as JSON, not as a table.
     """
 
@@ -67,10 +66,10 @@ def sweep(path: Path, overrides: Sequence[str], options: SweepOptions) -> int:
     make_directory(out / POINTS)
     code = code_version()
     store = PointStore(out / POINTS, code)
-    state = look_up(plan, store, code=code, fresh=options.fresh)
+    state = sweep_state(plan, store, code=code, fresh=options.fresh)
     remove_results(out)
     outcomes = _run(state, store, executor)
-    results = _results(state, outcomes)
+    results = SweepResults.of_plan(plan, (outcomes[key] for key in state.keys))
     write_results(results, out)
     if options.json:
         print_line(sweep_json(results).rstrip())
@@ -88,8 +87,10 @@ def _executor(options: SweepOptions) -> SweepExecutor:
     return ProcessPool(options.jobs or len(os.sched_getaffinity(0)))
 
 
-def _run(state: SweepState, store: PointStore, executor: SweepExecutor) -> Mapping[str, Outcome]:
-    _say(_plan_in_words(state))
+def _run(
+    state: SweepState, store: PointStore, executor: SweepExecutor
+) -> Mapping[str, PointOutcome]:
+    say(f"sweep: {_plan_in_words(state)}")
     num_done = 0
 
     def count(done: int) -> None:
@@ -102,7 +103,9 @@ def _run(state: SweepState, store: PointStore, executor: SweepExecutor) -> Mappi
             return run_sweep(state, store, executor, run_point, count)
         except (KeyboardInterrupt, InputError):
             if num_done:
-                _say(f"{num_done:,} points more are kept; the same command goes on from there")
+                say(
+                    f"sweep: {num_done:,} points more are kept; the same command goes on from there"
+                )
             raise
 
 
@@ -111,43 +114,31 @@ def _plan_in_words(state: SweepState) -> str:
     return text + state.stored.unused_in_words()
 
 
-def _results(state: SweepState, outcomes: Mapping[str, Outcome]) -> SweepResults:
-    plan = state.plan
-    points = []
-    for key, point in zip(state.keys, plan.points, strict=True):
-        outcome, values, file = outcomes[key], plan.values(point.settings), point_file(key)
-        points.append(
-            PointResult(values, file, outcome.status.value, outcome.summary, outcome.message)
-        )
-    return sweep_results(plan.base.scenario.name, plan.keys, points, plan.base.raw)
-
-
 def _warn_of_ranges(results: SweepResults) -> None:
-    left = [row["point"] for row in results.rows if row.get("left_range")]
+    left = [
+        number
+        for number, point in enumerate(results.points, start=1)
+        if (point.summary or {}).get("left_range")
+    ]
     if left:
-        _say(
-            f"warning: {len(left):,} points left the range their step times were measured in,"
-            f" the first is point {left[0]}: see left_range in the results"
+        say(
+            f"sweep: warning: {len(left):,} points left the range their step times were measured"
+            f" in, the first is point {left[0]}: see left_range in the results"
         )
 
 
-def _report_failures(state: SweepState, outcomes: Mapping[str, Outcome], out: Path) -> int:
+def _report_failures(state: SweepState, outcomes: Mapping[str, PointOutcome], out: Path) -> int:
     failed = [
         (point, outcomes[key])
         for key, point in zip(state.keys, state.plan.points, strict=True)
-        if outcomes[key].status is not Status.DONE
+        if outcomes[key].status is not PointStatus.DONE
     ]
     for point, outcome in failed[:_MAX_LISTED]:
-        values = ", ".join(f"{key}={canonical(value)}" for key, value in point.settings.items())
-        _say(
-            f"point {point.number + 1} of {len(state.plan.points)} failed ({values}):"
+        say(
+            f"sweep: point {point.number + 1} of {len(state.plan.points)} failed"
+            f" ({settings_text(point.settings)}):"
             f" {outcome.message} (its scenario: {out / POINTS / point_file(outcome.key)})"
         )
     if len(failed) > _MAX_LISTED:
-        _say(f"{len(failed) - _MAX_LISTED:,} points more failed: see {out / 'results.csv'}")
+        say(f"sweep: {len(failed) - _MAX_LISTED:,} points more failed: see {out / 'results.csv'}")
     return 1 if failed else 0
-
-
-def _say(text: str) -> None:
-    sys.stderr.write(f"sweep: {text}\n")
-    sys.stderr.flush()

@@ -1,23 +1,18 @@
 """`simulate tune`: the best settings of a scenario under its SLO, and how to launch them."""
 
 import os
-import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from sim.commands.output import print_line, print_table
+from sim.commands.output import print_line, print_table, say
 from sim.commands.result_files import ResultFiles
 from sim.commands.sweep_point import run_point
-from sim.commands.tune_results import error_of, launch_of, results_of
 from sim.core.errors import InputError
+from sim.core.files import make_directory
 from sim.launch_command import LaunchCommand
-from sim.report.files import make_directory
 from sim.report.progress import Progress
-from sim.report.sweep_files import remove_results
-from sim.report.tune_files import tune_json, write_tune_results
-from sim.report.tune_results import TuneResults
 from sim.report.tune_tables import (
     best_table,
     front_in_words,
@@ -27,27 +22,31 @@ from sim.report.tune_tables import (
     verdicts,
 )
 from sim.scenario.load import load_scenario
-from sim.sweep.executor import Status
+from sim.sweep.executor import PointStatus
 from sim.sweep.identity import code_version
 from sim.sweep.optuna_search import OptunaSearch
-from sim.sweep.plan import canonical
+from sim.sweep.plan import settings_text
 from sim.sweep.process_pool import ProcessPool
+from sim.sweep.result_files import remove_results
 from sim.sweep.search import GridSearch, Search
 from sim.sweep.store import PointStore
-from sim.sweep.tune import PointBench, Trial, run_tune
+from sim.sweep.tune import MemoisedPoints, Trial, run_tune
+from sim.sweep.tune_files import tune_json, write_tune_results
+from sim.sweep.tune_launch import launch_of
 from sim.sweep.tune_plan import TunePlan, plan_tune
+from sim.sweep.tune_results import TuneResults
 
 _MAX_LISTED = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuneOptions:
-    """How to search; nothing of it changes the results.
+    """How to search. No option changes the results.
 
     Attributes:
         jobs: how many workers; None: one for each core.
         out: the folder of points and results; None: `FILE-tune` here.
-        fresh: run also what is stored.
+        fresh: run all points again, those stored too.
         json: print the results as JSON, not as tables.
     """
 
@@ -74,10 +73,13 @@ def tune(path: Path, overrides: Sequence[str], options: TuneOptions) -> int:
     make_directory(out / "points")
     remove_results(out)
     trials = _run(plan, search, PointStore(out / "points", code_version()), options)
-    results = results_of(plan, trials)
+    results = TuneResults.of(plan, trials)
     launch = launch_of(plan, trials, results)
     write_tune_results(results, launch, out)
-    _print(results, launch, json=options.json)
+    if options.json:
+        print_line(tune_json(results, launch).rstrip())
+    else:
+        _print(results, launch)
     _warn_of_ranges(trials, results)
     failed = _report_failures(trials, out)
     return 1 if failed or results.winner is None else 0
@@ -92,8 +94,8 @@ def _search(plan: TunePlan) -> Search:
     )
 
 
-class _Meter:
-    """Shows progress from the first point that has to be run: what is stored takes no time."""
+class _PointProgress:
+    """Shows progress from the first point that has to be run; stored points take no time."""
 
     def __init__(self, num_points: int, progress: ExitStack) -> None:
         self._num_points = num_points
@@ -112,16 +114,19 @@ class _Meter:
 
 def _run(plan: TunePlan, search: Search, store: PointStore, options: TuneOptions) -> list[Trial]:
     num_points = plan.num_trials * len(plan.seeds)
-    _say(_plan_in_words(plan, num_points) + store.read(()).unused_in_words())
+    say(f"tune: {_plan_in_words(plan, num_points)}{store.read(()).unused_in_words()}")
     jobs = options.jobs or len(os.sched_getaffinity(0))
     with ProcessPool(jobs) as pool, ExitStack() as stack:
-        bench = PointBench(store, pool, run_point, code=code_version(), fresh=options.fresh)
-        meter = _Meter(num_points, stack)
+        points = MemoisedPoints(store, pool, run_point, code=code_version(), fresh=options.fresh)
+        progress = _PointProgress(num_points, stack)
         try:
-            return run_tune(plan, search, bench, meter)
+            return run_tune(plan, search, points, progress)
         except (KeyboardInterrupt, InputError):
-            if meter.num_run:
-                _say(f"{meter.num_run:,} points more are kept; the same command goes on from there")
+            if progress.num_run:
+                say(
+                    f"tune: {progress.num_run:,} points more are kept;"
+                    " the same command goes on from there"
+                )
             raise
 
 
@@ -133,10 +138,7 @@ def _plan_in_words(plan: TunePlan, num_points: int) -> str:
     return f"{text}: a search{'' if num is None else f' of {num:,} settings'}"
 
 
-def _print(results: TuneResults, launch: LaunchCommand | None, *, json: bool) -> None:
-    if json:
-        print_line(tune_json(results, launch).rstrip())
-        return
+def _print(results: TuneResults, launch: LaunchCommand | None) -> None:
     print_line(method_in_words(results))
     print_line("")
     print_table(best_table(results))
@@ -162,26 +164,21 @@ def _warn_of_ranges(trials: Sequence[Trial], results: TuneResults) -> None:
     if left:
         winner = results.winner
         who = "the winner too" if winner is not None and winner.trial in left else "not the winner"
-        _say(
-            f"warning: {len(left):,} trials left the range their step times were measured in,"
+        say(
+            f"tune: warning: {len(left):,} trials left the range their step times were measured in,"
             f" {who}; the first is trial {left[0]}: see left_range in its points"
         )
 
 
 def _report_failures(trials: Sequence[Trial], out: Path) -> bool:
-    """List trials without results; whether one of them failed rather than could not be."""
+    """List the trials without results; returns whether any of them failed when it was run."""
     without = [trial for trial in trials if trial.score is None]
     for trial in without[:_MAX_LISTED]:
-        values = ", ".join(f"{key}={canonical(value)}" for key, value in trial.settings.items())
-        keys = [outcome.key for outcome in trial.outcomes if outcome.status is not Status.DONE]
+        values = settings_text(trial.settings)
+        keys = [outcome.key for outcome in trial.outcomes if outcome.status is not PointStatus.DONE]
         where = f" (its scenario: {out / 'points' / keys[0]}.json)" if keys else ""
         what = "failed" if keys else "cannot be"
-        _say(f"trial {trial.number} {what} ({values}): {error_of(trial)}{where}")
+        say(f"tune: trial {trial.number} {what} ({values}): {trial.error}{where}")
     if len(without) > _MAX_LISTED:
-        _say(f"{len(without) - _MAX_LISTED:,} trials more: see {out / 'results.csv'}")
+        say(f"tune: {len(without) - _MAX_LISTED:,} trials more: see {out / 'results.csv'}")
     return any(trial.outcomes for trial in without)
-
-
-def _say(text: str) -> None:
-    sys.stderr.write(f"tune: {text}\n")
-    sys.stderr.flush()

@@ -6,12 +6,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
-
-from sim.commands.output import print_line, print_table
-from sim.report.numbers import number
+from sim.commands.output import print_line
 from sim.scenario.load import load_scenario
+from sim.tables.number_text import number
+from sim.tables.table import Column, Table
 from sim.workload.build import build_workload
 from sim.workload.stats import WorkloadStats, workload_stats
 
@@ -31,16 +29,14 @@ def describe_workload(
     if json:
         print_line(jsonlib.dumps(asdict(stats), indent=2, allow_nan=False))
     else:
-        print_table(_table(stats))
+        print_line("")
+        for line in _table(stats).lines():
+            print_line(f"  {line}")
+        print_line("")
 
 
 def _table(stats: WorkloadStats) -> Table:
-    table = Table(box=SIMPLE_HEAD, show_header=False)
-    table.add_column()
-    table.add_column(justify="right")
-    for name, value in _flat(asdict(stats)):
-        table.add_row(name, "-" if value is None else number(value))
-    return table
+    return Table([Column(is_text=True), Column(to_text=number)], list(_flat(asdict(stats))))
 
 
 def _flat(values: dict[str, Any]) -> Iterator[tuple[str, float | None]]:

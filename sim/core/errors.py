@@ -22,7 +22,7 @@ class InputError(Exception):
 
 
 class InvariantError(Exception):
-    """A rule of docs/invariants.md does not hold. This is always a bug of ours."""
+    """A rule of docs/explanation/invariants.md does not hold. This is always a bug of ours."""
 
 
 def require(holds: bool, what: str) -> None:

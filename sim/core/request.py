@@ -7,7 +7,7 @@ from sim.core.tokens import Prompt
 
 
 class Status(Enum):
-    """The state of a request. Legal moves: docs/invariants.md, INV-2."""
+    """The state of a request. Legal moves: docs/explanation/invariants.md, INV-2."""
 
     WAITING = "waiting"
     RUNNING = "running"

@@ -9,7 +9,7 @@ def check_requests(engine: EngineCore) -> None:
     """Every request that is not over is in exactly one place, and its status says which.
 
     Raises:
-        InvariantError: naming what does not hold (docs/invariants.md).
+        InvariantError: naming what does not hold (docs/explanation/invariants.md).
     """
     scheduler = engine.scheduler
     waiting = {request.rid for request in scheduler.waiting_requests()}

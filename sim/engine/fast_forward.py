@@ -2,7 +2,7 @@
 
 While nobody can join or leave the running batch and no page has to be evicted, a decode step
 decides nothing. What it would do to counters is done for all such steps at once; logs come out the
-same to the byte (docs/invariants.md, INV-12).
+same to the byte (docs/explanation/invariants.md, INV-12).
 """
 
 import numpy as np

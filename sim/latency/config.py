@@ -6,7 +6,7 @@ from pydantic import Field
 
 from sim.strict_model import StrictModel
 
-# Measured on an H200: 790 TFLOP/s of a 989 peak, 4.3 TB/s of a 4.8 peak. See docs/latency.md.
+# Measured on an H200: 790 TFLOP/s of a peak of 989, 4.3 TB/s of 4.8 (docs/explanation/latency.md).
 _DEFAULT_MFU = 790 / 989
 _DEFAULT_BANDWIDTH_EFFICIENCY = 4.3 / 4.8
 
@@ -16,70 +16,132 @@ Efficiency = Annotated[float, Field(ge=0.001, le=1)]
 
 
 class LinearLatencyConfig(StrictModel):
-    """`kind: linear`, in seconds per step, token or request; see `LinearLatency`."""
+    """A weighted sum of the step's token counts.
+
+    docs/explanation/latency.md#linear has the formula.
+    """
 
     kind: Literal["linear"]
     step_s: Seconds
+    """Time that every step takes. Unit: s."""
     per_prefill_token_s: Seconds
+    """Time for each new prompt token of the step. Unit: s a token."""
     per_decode_request_s: Seconds
+    """Time for each decode row of the step. Unit: s a request."""
     per_context_token_s: Seconds
+    """Time for each token that the step attends to, summed over all rows. Unit: s a token."""
     host_s: Seconds = 0.0
+    """Host time of a step. Overlap scheduling hides the smaller of host and device time. Unit:
+    s."""
     cold_start_s: Seconds = 0.0
+    """Added to the first step, for a server that was not warmed up. Unit: s."""
 
 
 class RooflineLatencyConfig(StrictModel):
-    """`kind: roofline`: shares of the hardware's peaks that are reached; see `RooflineLatency`."""
+    """The larger of compute time and memory time, from model shapes and hardware peaks.
+
+    It needs `model` and `hardware`: both keys are required. docs/explanation/latency.md#roofline
+    has the formulas.
+    """
 
     kind: Literal["roofline"]
     mfu: Efficiency = _DEFAULT_MFU
+    """Share of the hardware's arithmetic peak that is reached. The default was measured on an
+    H200. Unit: share."""
     bandwidth_efficiency: Efficiency = _DEFAULT_BANDWIDTH_EFFICIENCY
+    """Share of the hardware's memory bandwidth that is reached. The default was measured on an
+    H200. Unit: share."""
     step_overhead_s: Seconds = 0.0
+    """Added to the device time of every step. Unit: s."""
     host_s: Seconds = 0.0
+    """Host time of a step. Overlap scheduling hides the smaller of host and device time. Unit:
+    s."""
 
 
 class RecordedLatencyConfig(StrictModel):
-    """`kind: recorded`: a decision log, its path relative to the scenario's directory."""
+    """Step i takes as long as step i of a decision log.
+
+    docs/explanation/latency.md#recorded says what is read.
+    """
 
     kind: Literal["recorded"]
     path: Annotated[str, Field(min_length=1)]
+    """The decision log: JSON lines, plain or gzip."""
 
 
 class AiconfiguratorLatencyConfig(StrictModel):
-    """`kind: aiconfigurator`: a measured system, by its names there; see `open_database`."""
+    """The operators of a step, each as long as it was measured on a GPU.
+
+    Needs the extra `aiconfigurator` and the key `model`. docs/explanation/latency.md#aiconfigurator
+    says how far to trust it.
+    """
 
     kind: Literal["aiconfigurator"]
     system: Annotated[str, Field(min_length=1)]
+    """The GPU, by the package's own name: `h200_sxm`, `h100_sxm`, ..."""
     backend: Annotated[str, Field(min_length=1)] = "sglang"
+    """Whose kernels were measured: `sglang`, `vllm` or `trtllm`."""
     version: Annotated[str, Field(min_length=1)] | None = None
+    """Version of the backend. Without it: the newest that was measured in full."""
     tp: Literal[1, 2, 4, 8] = 1
+    """Degree of tensor parallelism. Above 1 the scheduler section must give the size of its
+    pool. Unit: GPUs."""
     host_s: Seconds = 0.0
+    """Host time of a step. Overlap scheduling hides the smaller of host and device time. Unit:
+    s."""
 
 
 class ProfileLatencyConfig(StrictModel):
-    """`kind: profile`: the name of a shipped profile, or the path of a file; see `load_profile`."""
+    """Step times that were fitted to what a real device did.
+
+    docs/explanation/profile.md explains how.
+    """
 
     kind: Literal["profile"]
     path: Annotated[str, Field(min_length=1)]
+    """A file if it ends in `.json`; otherwise the name of a shipped profile, such as
+    `h200/llama-3.1-8b`."""
 
 
 class LayersLatencyConfig(StrictModel):
-    """`kind: layers`: published tables of layers or whole models; see `build_layers`.
+    """Steps put together from published tables of layer times.
 
-    Times of the host are numbers or a file of them (`read_host_times`).
+    docs/explanation/layers.md explains the formats and the formulas.
     """
 
     kind: Literal["layers"]
     path: Annotated[str, Field(min_length=1)]
+    """Folder of an LLMServingSim or Vidur profile; or Splitwise's table, or the folder that
+    holds it."""
     tp: Annotated[int, Field(ge=1, le=1024)] = 1
+    """Degree of tensor parallelism. It selects the tables, or the rows of a table. Above 1 the
+    scheduler section must give the size of its pool. Unit: GPUs."""
     num_layers: Annotated[int, Field(ge=1, le=10_000)] | None = None
+    """Layers of the model. Without it: those of the scenario's `model`; without that, those of
+    the model that `meta.yaml` names. Unit: layers."""
     table_model: Annotated[str, Field(min_length=1)] | None = None
+    """Which model's times to take from a table of whole models. Not needed where the table has
+    only one."""
     table_hardware: Annotated[str, Field(min_length=1)] | None = None
+    """Which hardware's times to take from a table of whole models. Not needed where the table
+    has only one."""
     spread_correction: bool = False
+    """Add time for decode rows of unequal contexts
+    (docs/explanation/layers.md#unequal-contexts). Only with a profile that has a `skew_fit.csv`."""
     all_reduce_latency_s: Seconds | None = None
+    """Latency of each sum over the GPUs. Required with `tp` above 1; 0 means no latency. Unit:
+    s."""
     all_reduce_gb_s: Annotated[float, Field(ge=0, le=1e6)] | None = None
+    """Rate at which a GPU sends and receives in a sum over the GPUs. Required with `tp` above 1;
+    0 means that the transfer takes no time. Unit: 10^9 bytes/s."""
     host_s: Seconds = 0.0
+    """Host time of a step that overlap does not hide: it is always added
+    (docs/explanation/layers.md#words). Unit: s."""
     host_per_request_s: Seconds = 0.0
+    """The same for each prefill or decode row of the step. Unit: s a request."""
     host: Annotated[str, Field(min_length=1)] | None = None
+    """A file with both host times, written by `calibrate fit`. It takes the place of `host_s`
+    and `host_per_request_s`."""
 
 
 LatencyConfig = Annotated[

@@ -1,4 +1,4 @@
-"""Published peaks of accelerators; docs/latency.md says where each number comes from."""
+"""Published peaks of accelerators; docs/explanation/latency.md has their sources."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -2,9 +2,10 @@
 
 from pathlib import Path
 
+from sim.core.arrays import Int64
 from sim.core.errors import InputError
 from sim.latency.features import StepFeatures
-from sim.latency.model import Int64, StepTime
+from sim.latency.model import StepTime
 from sim.latency.step_log import read_step_times
 
 

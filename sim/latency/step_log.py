@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from sim.core.arrays import Int64
 from sim.core.errors import InputError
 from sim.core.units import NS_PER_S, seconds_to_ns
-from sim.latency.model import Int64, StepTime
+from sim.latency.model import StepTime
 from sim.runlog.json_lines import numbered_lines
 
 _MAX_NS = 2**62

@@ -1,14 +1,12 @@
-"""Which plots a sweep gets whose scenario asks for none: the swept keys decide."""
+"""The plots of a sweep whose scenario asks for none: its swept keys decide."""
 
 from collections.abc import Iterator, Sequence
 from math import prod
 
-from sim.report.design import Design
+from sim.metrics.metric_name import COLD, HOT, MetricName
 from sim.report.figures.load import default_metric
-from sim.report.metric_names import COLD, HOT, MetricName
+from sim.report.key_text import last_part, makes_load
 from sim.report.plot_check import is_number, num_panels, plot_keys
-from sim.report.sweep_data import SweepData
-from sim.report.words import last_part, makes_load
 from sim.scenario.report_section import (
     BarsPlot,
     CdfPlot,
@@ -19,17 +17,19 @@ from sim.scenario.report_section import (
     ScatterPlot,
     TradeOffPlot,
 )
+from sim.sweep.design import Design
+from sim.sweep.results import SweepResults
 
 _TTFT, _ITL, _HITS = "p99_ttft_ms", "p99_itl_ms", "cache_hit_rate_pct"
 _FAIRNESS_T = "t_ms"
-# More different values than this, and no grid: the values were drawn at random.
+# A key with more values than this, not combined with all others, was drawn at random.
 _MAX_GRID_VALUES = 12
 _MAX_LINES = 7
-# More would hide the rest of the page.
+# More panels would hide the rest of the page.
 _MAX_PANELS = 6
 
 
-def automatic_plots(data: SweepData) -> list[Plot]:
+def automatic_plots(data: SweepResults) -> list[Plot]:
     """Plots that fit the sweep, the most telling ones first.
 
     A trade-off along FAIRNESS_T, metrics against every other number, goodput against every load,
@@ -55,14 +55,14 @@ def _is_numeric(design: Design, key: str) -> bool:
 
 
 def _is_random(design: Design) -> bool:
-    """Not every combination of values, and more values than anybody writes down."""
+    """Whether values were drawn: not all are combined, and there are more than one would list."""
     sizes = {key: len(design.values(key)) for key in design.keys}
     return len(design.settings) < prod(sizes.values()) and any(
         size > _MAX_GRID_VALUES and _is_numeric(design, key) for key, size in sizes.items()
     )
 
 
-def _of_grid(data: SweepData, numeric: Sequence[str], named: Sequence[str]) -> Iterator[Plot]:
+def _of_grid(data: SweepResults, numeric: Sequence[str], named: Sequence[str]) -> Iterator[Plot]:
     few = [key for key in (*named, *numeric) if len(data.design.values(key)) <= _MAX_LINES]
     for key in numeric:
         lines = _first_other(few, key)
@@ -82,12 +82,12 @@ def _of_grid(data: SweepData, numeric: Sequence[str], named: Sequence[str]) -> I
 
 
 def _by_name(
-    data: SweepData, numeric: Sequence[str], named: Sequence[str], few: Sequence[str]
+    data: SweepResults, numeric: Sequence[str], named: Sequence[str], few: Sequence[str]
 ) -> Iterator[Plot]:
     parts = _parts(data, "mean_ttft_ms")
     for key in named:
         others = _first_other([other for other in few if other in named], key)
-        # What tells lines apart has been seen against the numbers.
+        # The first key tells lines apart in the plots against numbers: that is enough.
         if not numeric or key not in few[:1]:
             yield BarsPlot(kind="bars", x=key, y=(_TTFT, _HITS), lines=others)
             if parts:
@@ -102,8 +102,8 @@ def _first_other(keys: Sequence[str], key: str) -> tuple[str, ...]:
     return tuple(other for other in keys if other != key)[:1]
 
 
-def _against(data: SweepData, key: str, lines: tuple[str, ...]) -> Plot:
-    """The curves of a number."""
+def _against(data: SweepResults, key: str, lines: tuple[str, ...]) -> Plot:
+    """The plot against a key with numbers."""
     if makes_load(key):
         return LoadPlot(kind="load", x=key, y=(default_metric(data), _TTFT), lines=lines)
     if last_part(key) == _FAIRNESS_T:
@@ -111,13 +111,13 @@ def _against(data: SweepData, key: str, lines: tuple[str, ...]) -> Plot:
     return CurvePlot(kind="curve", x=key, y=(_TTFT, _ITL, "output_throughput"), lines=lines)
 
 
-def _parts(data: SweepData, metric: str) -> tuple[str, ...]:
-    """A metric of hot and cold requests, where it is defined for both."""
+def _parts(data: SweepResults, metric: str) -> tuple[str, ...]:
+    """The names of a metric of hot and of cold requests; none unless both are defined."""
     names = [f"{group}.{metric}" for group in (HOT, COLD)]
     return tuple(names) if all(_is_defined(data, name) for name in names) else ()
 
 
-def _is_defined(data: SweepData, name: str) -> bool:
+def _is_defined(data: SweepResults, name: str) -> bool:
     metric = MetricName.of(name)
     return any(
         metric.value(summary) is not None
@@ -130,8 +130,11 @@ def _scatter(key: str) -> Plot:
     return ScatterPlot(kind="scatter", x=key, y=(_TTFT, "output_throughput"))
 
 
-def _narrowed(data: SweepData, plot: Plot) -> Plot | None:
-    """The plot; with other numbers at their middle values if it has too many panels else."""
+def _narrowed(data: SweepResults, plot: Plot) -> Plot | None:
+    """The plot; if it has too many panels, with other numbers fixed at their middle values.
+
+    None if it has too many even so.
+    """
     where: dict[str, object] = {}
     named = {key for keys in plot_keys(plot).values() for key in keys}
     free = [key for key in data.design.keys if key not in named and _is_numeric(data.design, key)]

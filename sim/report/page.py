@@ -4,55 +4,25 @@ from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import Any
+from typing import Any, NamedTuple
 
 from sim import __version__
+from sim.report.figures.canvas import Drawn
 from sim.report.page_style import STYLE
 from sim.scenario.yaml_writer import yaml_text
+from sim.tables.table import Table
 
-# What a reader's browser is told to refuse, should anything ever slip in.
+# Tells browsers to load nothing and run nothing, even if a scenario's text held such a thing.
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
-MAX_ROWS = 200
 
 
-@dataclass(frozen=True, slots=True)
-class PageFigure:
-    """A figure in its two forms, and its words.
-
-    Attributes:
-        name: of its files, without suffix.
-        title: what is seen.
-        caption: how to read it; empty: the title says all.
-        size_px: width and height.
-        svg: the picture.
-        png: the picture.
-    """
+class PageFigure(NamedTuple):
+    """A figure in its two forms, and the name of their files without suffix."""
 
     name: str
-    title: str
-    caption: str
-    size_px: tuple[int, int]
+    drawn: Drawn
     svg: bytes
     png: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class PageTable:
-    """A table.
-
-    Attributes:
-        title: above it.
-        header: names of the columns.
-        rows: cells as text.
-        num_text_columns: how many columns, from the left, hold text rather than numbers.
-        note: below it.
-    """
-
-    title: str
-    header: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    num_text_columns: int = 1
-    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +44,7 @@ class Page:
     warning: str
     text: str
     figures: Sequence[PageFigure]
-    tables: Sequence[PageTable]
+    tables: Sequence[Table]
     scenario: Mapping[str, Any]
 
     def html(self) -> str:
@@ -86,7 +56,7 @@ class Page:
             *([f'<p class="bad">{escape(self.warning)}</p>'] if self.warning else []),
             *(f"<p>{escape(part)}</p>" for part in paragraphs if part),
             *(_figure(number, figure) for number, figure in enumerate(self.figures, start=1)),
-            *map(_table, self.tables),
+            *(table.html() for table in self.tables),
             f"<h2>Scenario</h2>\n<pre>{escape(yaml_text(self.scenario))}</pre>",
             f"<footer>Drawn by servetwin {escape(__version__)}.</footer>",
         ]
@@ -114,37 +84,11 @@ def _document(title: str, body: str) -> str:
 
 def _figure(number: int, figure: PageFigure) -> str:
     data = b64encode(figure.svg).decode("ascii")
-    width, height = figure.size_px
-    words = escape(figure.caption or figure.title)
+    title, caption, (width, height) = figure.drawn.title, figure.drawn.caption, figure.drawn.size_px
     return (
         f'<figure id="figure-{number}">\n'
         f'<img src="data:image/svg+xml;base64,{data}" width="{width}" height="{height}"'
-        f' alt="{escape(figure.title)}">\n'
-        f"<figcaption><b>Figure {number}.</b> {words}</figcaption>\n"
+        f' alt="{escape(title)}">\n'
+        f"<figcaption><b>Figure {number}.</b> {escape(caption or title)}</figcaption>\n"
         "</figure>"
     )
-
-
-def _table(table: PageTable) -> str:
-    def cells(tag: str, row: Sequence[str]) -> str:
-        return "".join(
-            f"<{tag}{_class(column, table, text)}>{escape(text)}</{tag}>"
-            for column, text in enumerate(row)
-        )
-
-    rows = "\n".join(f"<tr>{cells('td', row)}</tr>" for row in table.rows)
-    note = f'\n<p class="facts">{escape(table.note)}</p>' if table.note else ""
-    return (
-        f'<h2>{escape(table.title)}</h2>\n<div class="scroll"><table>\n'
-        f"<thead><tr>{cells('th', table.header)}</tr></thead>\n<tbody>\n{rows}\n</tbody>\n"
-        f"</table></div>{note}"
-    )
-
-
-_LONG = 60
-
-
-def _class(column: int, table: PageTable, text: str) -> str:
-    if column >= table.num_text_columns:
-        return ""
-    return ' class="text wide"' if len(text) > _LONG else ' class="text"'

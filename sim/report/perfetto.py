@@ -14,7 +14,7 @@ import numpy as np
 from sim.core.atomic import atomic_path
 from sim.core.batch import ForwardMode
 from sim.core.request import Status
-from sim.report.saturation import log_end_ns
+from sim.metrics.saturation import log_end_ns
 from sim.runlog import NOT_YET_NS, RunLog
 
 MAX_REQUESTS = 2_000
@@ -40,8 +40,8 @@ def write_perfetto(log: RunLog, path: Path, *, max_requests: int = MAX_REQUESTS)
 
     A replica is a process: its steps are slices on one track (`num_steps` decode steps of one
     composition are one slice), its queue, running requests and KV tokens are counters. The first
-    `max_requests` requests to arrive are async slices of queued, prefill and decode;
-    `otherData` says how many of how many that is. Events are ordered by `ts`.
+    `max_requests` requests to arrive are async slices of queued, prefill and decode; `otherData`
+    has their number and the number of all requests. Events are ordered by `ts`.
 
     Raises:
         InputError: the file cannot be written.

@@ -5,8 +5,7 @@ from typing import Any, NamedTuple
 
 from sim.core.errors import KeyPath
 from sim.core.messages import describe, did_you_mean, shorten
-from sim.report.design import Design, divide, same
-from sim.report.metric_names import COLD, HOT, TENANTS, MetricName, metric_names
+from sim.metrics.metric_name import COLD, HOT, TENANTS, MetricName, metric_names
 from sim.scenario.report_section import (
     CdfPlot,
     CurvePlot,
@@ -17,6 +16,7 @@ from sim.scenario.report_section import (
     ScatterPlot,
     TradeOffPlot,
 )
+from sim.sweep.design import Design, same
 
 MAX_PANELS = 12
 ALL = "all"
@@ -32,7 +32,7 @@ class Problem(NamedTuple):
 def check_report(
     section: ReportSection, design: Design | None, tenants: Iterable[str]
 ) -> Problem | None:
-    """The first thing that cannot be drawn.
+    """Find the first thing that cannot be drawn.
 
     Args:
         section: what is to be drawn.
@@ -51,7 +51,7 @@ def check_report(
 
 
 def tenants_of(*data: object) -> set[str]:
-    """Whatever stands under a key `tenant`, or is a value for a key path that ends so."""
+    """All names that are values of a key `tenant`, or of a key path that ends with it."""
     found: set[str] = set()
     for part in data:
         if isinstance(part, Mapping):
@@ -66,7 +66,7 @@ def tenants_of(*data: object) -> set[str]:
 
 
 def plot_keys(plot: Plot) -> dict[str, tuple[str, ...]]:
-    """The swept keys that a plot names, by where it names them; `where` aside."""
+    """The swept keys that a plot names, by the plot's own key (`x`, `lines`); without `where`."""
     lines = plot.lines if not isinstance(plot, HeatPlot) else ()
     match plot:
         case HeatPlot():
@@ -80,7 +80,7 @@ def plot_keys(plot: Plot) -> dict[str, tuple[str, ...]]:
 
 
 def plot_metrics(plot: Plot) -> dict[str, tuple[str, ...]]:
-    """The metrics that a plot names, by where it names them."""
+    """The metrics that a plot names, by the plot's own key (`y`, `value`)."""
     match plot:
         case HeatPlot():
             return {"value": (plot.value,)}
@@ -93,7 +93,7 @@ def plot_metrics(plot: Plot) -> dict[str, tuple[str, ...]]:
 
 
 def panel_metrics(metrics: Sequence[str]) -> list[tuple[MetricName, ...]]:
-    """Metrics by panel: those of one name, whosever requests they are of, share one."""
+    """Metrics by panel: the same metric of several groups of requests shares one."""
     panels: dict[str, list[MetricName]] = {}
     for metric in map(MetricName.of, metrics):
         panels.setdefault(metric.base, []).append(metric)
@@ -138,7 +138,7 @@ def _where_problems(plot: Plot, design: Design) -> Iterator[Problem]:
 
 
 def _size_problems(plot: Plot, design: Design) -> Iterator[Problem]:
-    """Of settings that `where` left."""
+    """What is wrong with the settings that `where` leaves, or with the number of panels."""
     if isinstance(plot, CurvePlot | ScatterPlot | LoadPlot):
         for value in design.values(plot.x):
             if value is not None and not is_number(value):
@@ -159,7 +159,7 @@ def num_panels(plot: Plot, design: Design) -> int:
         shown = max(1, len(panel_metrics(names)))
     if isinstance(plot, ScatterPlot):
         return shown
-    return shown * len(divide(design, _named(plot)).panels)
+    return shown * len(design.panels(_named(plot)))
 
 
 def _named(plot: Plot) -> list[str]:
@@ -174,5 +174,5 @@ def _not_swept(key: str, design: Design) -> str:
 
 def _unknown(what: str, name: str, known: Sequence[str]) -> str:
     near = did_you_mean(name, known)
-    hint = f"did you mean {near}?" if near else "docs/report.md lists them"
+    hint = f"did you mean {near}?" if near else "docs/how-to/report.md lists them"
     return f"unknown {what} {shorten(repr(name))} ({hint})"

@@ -8,10 +8,11 @@ from typing import Any, ParamSpec, TypeVar
 
 import matplotlib.style
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
-from matplotlib.ticker import LogLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from sim.core.atomic import atomic_path
 from sim.core.errors import InputError
@@ -22,7 +23,7 @@ PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 GREY = "#6b6b6b"
 
 _DPI = 120
-# By kind of file; no versions and no dates.
+# Metadata by kind of file, without versions and dates: the same figure gives the same bytes.
 _METADATA: dict[str, dict[str, Any]] = {"png": {"Software": None}, "svg": {"Date": None}}
 _STYLE: dict[str, Any] = {
     "axes.axisbelow": True,
@@ -56,7 +57,7 @@ _R = TypeVar("_R")
 
 
 def styled(draw: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Run under this module's style, whatever the user's own matplotlib settings are."""
+    """Make a function draw in this module's style, whatever the user's matplotlib settings are."""
 
     @wraps(draw)
     def wrapper(*args: _P.args, **kwargs: _P.kwargs) -> _R:
@@ -67,7 +68,7 @@ def styled(draw: Callable[_P, _R]) -> Callable[_P, _R]:
 
 
 def new_figure(width_px: int = 1_200, height_px: int = 800) -> Figure:
-    """A figure of its own: pyplot's global list knows nothing of it."""
+    """A figure that pyplot does not keep alive in its global list."""
     figure = Figure(
         figsize=(width_px / _DPI, height_px / _DPI),
         dpi=_DPI,
@@ -118,17 +119,26 @@ def latency_text(milliseconds: float) -> str:
 
 
 def plain_text(name: str) -> str:
-    """A user's name for matplotlib: `$` is no formula, a leading `_` no wish to be hidden."""
+    """A name as it is: matplotlib takes `$` for a formula, and hides what begins with `_`."""
     escaped = name.replace("$", r"\$")
     return f" {escaped}" if escaped.startswith("_") else escaped
 
 
-def log_latency_axis(axes: Axes, label: str) -> None:
+def put_log_latency_axis(axes: Axes, label: str) -> None:
     """A logarithmic x axis in ms, limits set before, whose ticks read 10 ms, 100 ms, 1 s, ..."""
     axes.set_xscale("log")
-    low, high = axes.get_xlim()
-    if high < 50 * low:
-        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axes.xaxis.set_major_formatter(lambda value, _position: latency_text(value))
-    axes.xaxis.set_minor_formatter(lambda _value, _position: "")
+    put_log_ticks(axes.xaxis, *axes.get_xlim())
+    put_tick_text(axes.xaxis, latency_text)
     axes.set_xlabel(label)
+
+
+def put_log_ticks(axis: Axis, low: float, high: float) -> None:
+    """Ticks of a logarithmic axis: more than one a power of ten where it spans little."""
+    if high < 50 * low:
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.set_minor_formatter(NullFormatter())
+
+
+def put_tick_text(axis: Axis, text: Callable[[float], str]) -> None:
+    """How ticks are written."""
+    axis.set_major_formatter(FuncFormatter(lambda value, _position: text(value)))

@@ -4,31 +4,25 @@ import re
 from pathlib import Path
 
 from sim.core.atomic import atomic_path
-from sim.core.errors import InputError
+from sim.core.files import make_directory, remove_file, write_text
 from sim.report.figures.canvas import Drawn
-from sim.report.files import make_directory
 from sim.report.page import Page, PageFigure
 from sim.report.plot_style import figure_bytes
 
 PAGE = "index.html"
-_OURS = re.compile(r"\d\d+-[a-z0-9-]+\.(svg|png)")
+_FIGURE_NAME = re.compile(r"\d\d+-[a-z0-9-]+\.(svg|png)")
 
 
 def page_figure(number: int, drawn: Drawn) -> PageFigure:
     """A figure, numbered from 1, in the forms that a report has it in."""
-    figure = drawn.figure
-    size_px = (
-        round(figure.get_figwidth() * figure.dpi), round(figure.get_figheight() * figure.dpi),
-    )  # fmt: skip
-    svg, png = (figure_bytes(figure, kind) for kind in ("svg", "png"))
-    name = f"{number:02}-{drawn.slug}"
-    return PageFigure(name, drawn.title, drawn.caption, size_px, svg, png)
+    svg, png = (figure_bytes(drawn.figure, kind) for kind in ("svg", "png"))
+    return PageFigure(f"{number:02}-{drawn.slug}", drawn, svg, png)
 
 
 def write_report(page: Page, folder: Path) -> list[Path]:
-    """Write all files, the page last: where it is, the figures are whole and those it shows.
+    """Write all files, the page last: where it exists, the figures are whole and are its own.
 
-    Figures of an earlier report are removed; foreign files are left alone.
+    Figures of an earlier report are removed; other files are left alone.
 
     Returns:
         what was written, the page first.
@@ -39,20 +33,12 @@ def write_report(page: Page, folder: Path) -> list[Path]:
     make_directory(folder)
     contents = {f"{figure.name}.{kind}": content for figure in page.figures
                 for kind, content in (("svg", figure.svg), ("png", figure.png))}  # fmt: skip
-    _remove(folder / PAGE)
+    remove_file(folder / PAGE)
     for path in sorted(folder.iterdir()):
-        if _OURS.fullmatch(path.name) and path.name not in contents:
-            _remove(path)
+        if _FIGURE_NAME.fullmatch(path.name) and path.name not in contents:
+            remove_file(path)
     for name, content in contents.items():
         with atomic_path(folder / name) as beside:
             beside.write_bytes(content)
-    with atomic_path(folder / PAGE) as beside:
-        beside.write_text(page.html(), encoding="utf-8")
+    write_text(folder / PAGE, page.html())
     return [folder / PAGE, *(folder / name for name in contents)]
-
-
-def _remove(path: Path) -> None:
-    try:
-        path.unlink(missing_ok=True)
-    except OSError as error:
-        raise InputError(f"{path}: cannot replace: {error.strerror}") from error

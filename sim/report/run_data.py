@@ -1,4 +1,4 @@
-"""A finished run as pictures need it, out of its folder."""
+"""Reads a finished run from its folder, for its report."""
 
 import json
 from collections.abc import Mapping
@@ -8,18 +8,19 @@ from typing import Any
 
 import numpy as np
 
+from sim.core.arrays import Float64
 from sim.core.errors import InputError
 from sim.core.request import Status
 from sim.core.units import NS_PER_MS, NS_PER_S
-from sim.report.files import REQUESTS, SCENARIO, SUMMARY, TIMELINE
-from sim.report.latencies import Float64
-from sim.report.timeline import Timeline, read_timeline
+from sim.metrics.timeline import Timeline
+from sim.report.run_folder import REQUESTS, SCENARIO, SUMMARY, TIMELINE
+from sim.report.timeline_file import read_timeline
 from sim.runlog import NOT_YET_NS, Int64, RequestColumns, RunLog, StepColumns, TokenGaps
 
 _NEEDED = ("rid", "tenant", "status", "arrival_s", "ttft_ms", "e2e_latency_ms", "queue_time_ms")
 _COUNTS = ("prompt_tokens", "cached_tokens", "output_tokens", "retractions", "preemptions", "aged",
            "replica")  # fmt: skip
-# Only a run with a host tier has it.
+# Only runs with a host tier have this column.
 _HOST_COUNT = "host_cached_tokens"
 _ANEW = "simulate run with the same --out writes it anew"
 
@@ -32,7 +33,7 @@ class RunData:
         scenario: what it says, options applied.
         summary: as `simulate run` prints it.
         log: its requests; it has no steps.
-        timeline: what the steps were.
+        timeline: its steps, summed up over time.
     """
 
     scenario: Mapping[str, Any]
@@ -95,7 +96,7 @@ def _log(path: Path) -> RunLog:
 def _requests(
     columns: Mapping[str, list[str]], times: Mapping[str, Float64], counts: Mapping[str, Int64]
 ) -> RequestColumns:
-    """Time stamps out of latencies; priorities are not kept."""
+    """Time stamps, computed back from latencies; priorities are not in the table."""
     arrival_ns = np.rint(times["arrival_s"] * NS_PER_S).astype(np.int64)
     finished = np.array([status == Status.FINISHED.value for status in columns["status"]])
     finish_ns = _stamps(arrival_ns, times["e2e_latency_ms"])

@@ -3,12 +3,14 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sim.report.metric_names import COLD, HOT, TENANTS, MetricName, group_label
-from sim.report.numbers import number
-from sim.report.page import MAX_ROWS, Page, PageFigure, PageTable
+from sim.metrics.metric_name import COLD, HOT, TENANTS, MetricName, group_label
+from sim.metrics.registry import LATENCIES, metric
+from sim.report.page import Page, PageFigure
 from sim.report.run_data import RunData
+from sim.report.sweep_tables import MAX_ROWS
+from sim.tables.number_text import UNDEFINED, number
+from sim.tables.table import Table, columns_of
 
-_LATENCIES = ("ttft", "tpot", "itl", "e2e_latency", "queue_time")
 _STATISTICS = ("mean", "median", "p90", "p95", "p99")
 _TOTALS = (
     "submitted", "completed", "rejected", "aborted", "unfinished", "duration", "request_rate",
@@ -18,9 +20,6 @@ _TOTALS = (
 )  # fmt: skip
 _OF_GROUPS = ("completed", "request_throughput", "mean_ttft_ms", "p99_ttft_ms", "mean_tpot_ms",
               "cache_hit_rate_pct", "max_wait_ms")  # fmt: skip
-_UNDEFINED = "-"
-# Units of whole numbers.
-_COUNTED = ("", "requests", "tokens")
 
 
 def run_page(data: RunData, figures: Sequence[PageFigure]) -> Page:
@@ -41,39 +40,31 @@ def run_page(data: RunData, figures: Sequence[PageFigure]) -> Page:
     )
 
 
-def _latency_table(summary: Mapping[str, Any]) -> PageTable:
+def _latency_table(summary: Mapping[str, Any]) -> Table:
     rows = [
-        [MetricName.of(f"{latency}_ms").label,
-         *(_value(summary, f"{statistic}_{latency}_ms") for statistic in _STATISTICS)]
-        for latency in _LATENCIES
-    ]  # fmt: skip
-    return PageTable("Latencies (ms)", ["latency", *_STATISTICS], rows)
+        [latency.label, *(_value(summary, f"{name}_{latency.name}_ms") for name in _STATISTICS)]
+        for latency in LATENCIES.values()
+    ]
+    return Table(columns_of(["latency"], _STATISTICS), rows, "Latencies (ms)")
 
 
-def _group_table(summary: Mapping[str, Any]) -> PageTable:
+def _group_table(summary: Mapping[str, Any]) -> Table:
     tenants = [f"{TENANTS}.{name}" for name in sorted(summary.get(TENANTS, {}))]
     rows = [
         [group_label(group), *(_value(summary, f"{group}.{name}") for name in _OF_GROUPS)]
         for group in (HOT, COLD, *tenants)[:MAX_ROWS]
     ]
-    header = ["requests", *(_with_unit(MetricName.of(name)) for name in _OF_GROUPS)]
-    return PageTable("Parts of the requests", header, rows)
+    columns = columns_of(["requests"], (metric(name).label_with_unit for name in _OF_GROUPS))
+    return Table(columns, rows, "Parts of the requests")
 
 
-def _totals(summary: Mapping[str, Any]) -> PageTable:
-    rows = [[_with_unit(MetricName.of(name)), _value(summary, name)] for name in _TOTALS]
-    return PageTable(
-        "Totals and rates", ["metric", "value"], [row for row in rows if row[1] != _UNDEFINED]
-    )
-
-
-def _with_unit(metric: MetricName) -> str:
-    return f"{metric.label} ({metric.unit})" if metric.unit else metric.label
+def _totals(summary: Mapping[str, Any]) -> Table:
+    rows = [[metric(name).label_with_unit, _value(summary, name)] for name in _TOTALS]
+    defined = [row for row in rows if row[1] != UNDEFINED]
+    return Table(columns_of(["metric"], ["value"]), defined, "Totals and rates")
 
 
 def _value(summary: Mapping[str, Any], name: str) -> str:
-    metric = MetricName.of(name)
-    value = metric.value(summary)
-    if value is None:
-        return _UNDEFINED
-    return f"{value:,.0f}" if metric.unit in _COUNTED else number(value)
+    named = MetricName.of(name)
+    value = named.value(summary)
+    return f"{value:,.0f}" if value is not None and named.metric.is_count else number(value)

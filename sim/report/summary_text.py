@@ -1,28 +1,26 @@
 """One run's summary as text: latencies on top, totals and rates below."""
 
-from sim.report.metrics import Summary
-from sim.report.numbers import number, number_or_text, yes_or_no
-from sim.report.text_table import aligned, headed_table, printable
+from sim.metrics.registry import LATENCIES, metric
+from sim.metrics.summary import Summary
+from sim.tables.number_text import number, yes_or_no
+from sim.tables.table import Column, Table
+from sim.tables.text import aligned, printable
 
-_LATENCY_ROWS = {
-    "TTFT": "ttft",
-    "TPOT": "tpot",
-    "ITL": "itl",
-    "end to end": "e2e_latency",
-    "queue time": "queue_time",
-}
 _STATISTICS = ("mean", "median", "p90", "p95", "p99")
-
-# Of a tenant's row: heading and name.
+_RATES = (
+    "request_throughput", "input_throughput", "output_throughput", "total_throughput",
+    "concurrency", "cache_hit_rate_pct", "duration", "max_wait_ms", "simulated_steps",
+)  # fmt: skip
+_COUNTS = (
+    "submitted", "completed", "rejected", "aborted", "unfinished", "retractions", "preemptions",
+    "aged", "saturated",
+)  # fmt: skip
+# Columns of the tenants' table; two headings are shorter than the registry's.
 _GROUP_COLUMNS = (
-    ("finished", "completed"),
-    ("requests/s", "request_throughput"),
-    ("TTFT mean ms", "mean_ttft_ms"),
-    ("p99 ms", "p99_ttft_ms"),
-    ("longest wait ms", "max_wait_ms"),
-    ("cache hit %", "cache_hit_rate_pct"),
-    ("aged", "aged"),
-)
+    "completed", "request_throughput", "mean_ttft_ms", "p99_ttft_ms", "max_wait_ms",
+    "cache_hit_rate_pct", "aged",
+)  # fmt: skip
+_GROUP_HEADINGS = {"p99_ttft_ms": "p99 ms", "cache_hit_rate_pct": "cache hit %"}
 
 
 def summary_text(summary: Summary, *, bold: bool = False) -> str:
@@ -32,9 +30,9 @@ def summary_text(summary: Summary, *, bold: bool = False) -> str:
         summary: of one run.
         bold: headings, by escape sequences; without, the text is the same wherever it is read.
     """
-    lines = [*_latencies(summary, bold=bold), "", *_totals(summary)]
+    lines = [*_latencies(summary).lines(bold=bold), "", *_totals(summary)]
     if len(summary["tenants"]) > 1:
-        lines += ["", *_tenants(summary, bold=bold)]
+        lines += ["", *_groups(summary).lines(bold=bold), _evenness(summary)]
     if summary["rejected_rids"]:
         rest = summary["rejected"] - len(summary["rejected_rids"])
         more = f" and {rest} more" if rest else ""
@@ -44,60 +42,53 @@ def summary_text(summary: Summary, *, bold: bool = False) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def _latencies(summary: Summary, *, bold: bool) -> list[str]:
+def _latencies(summary: Summary) -> Table:
     rows = [
-        [label, *(number(summary[f"{name}_{metric}_ms"]) for name in _STATISTICS)]
-        for label, metric in _LATENCY_ROWS.items()
+        [latency.heading, *(summary[f"{name}_{latency.name}_ms"] for name in _STATISTICS)]
+        for latency in LATENCIES.values()
     ]
-    return headed_table(["ms", *_STATISTICS], rows, min_width=8, bold=bold)
+    columns = (Column(name, to_text=number, min_width=8) for name in _STATISTICS)
+    return Table([Column("ms", is_text=True), *columns], rows)
 
 
 def _totals(summary: Summary) -> list[str]:
-    rates = {
-        "requests/s": summary["request_throughput"],
-        "input tokens/s": summary["input_throughput"],
-        "output tokens/s": summary["output_throughput"],
-        "all tokens/s": summary["total_throughput"],
-        "concurrency": summary["concurrency"],
-        "cache hit rate %": summary["cache_hit_rate_pct"],
-        "duration s": summary["duration"],
-        "longest wait ms": summary["max_wait_ms"],
-        "steps": summary["simulated_steps"],
-    }
-    counts = {
-        "submitted": summary["submitted"],
-        "finished": summary["completed"],
-        "rejected": summary["rejected"],
-        "aborted": summary["aborted"],
-        "unfinished": summary["unfinished"],
-        "retractions": summary["retractions"],
-        "preemptions": summary["preemptions"],
-        "aged": summary["aged"],
-        "saturated": yes_or_no(summary["saturated"]),
-    }
+    rates, counts = list(_RATES), list(_COUNTS)
     if summary["goodput_slos_ms"]:
-        rates["goodput/s"] = summary["request_goodput"]
-        counts["SLO met %"] = 100 * (summary["slo_attainment"] or 0.0)
+        rates.append("request_goodput")
+        counts.append("slo_attainment")
     if "host_hit_rate_pct" in summary:
-        rates["from host memory %"] = summary["host_hit_rate_pct"]
-        counts["tokens loaded"] = summary["total_loaded_tokens"]
+        rates.append("host_hit_rate_pct")
+        counts.append("total_loaded_tokens")
     rows = [
-        (rate, number(value), f"  {count}", number_or_text(amount))
-        for (rate, value), (count, amount) in zip(rates.items(), counts.items(), strict=True)
-    ]
+        (metric(rate).table_heading_with_unit, _value(summary, rate),
+         f"  {metric(count).table_heading_with_unit}", _value(summary, count))
+        for rate, count in zip(rates, counts, strict=True)
+    ]  # fmt: skip
     return aligned(rows, gap=2, right={1, 3})
 
 
-def _tenants(summary: Summary, *, bold: bool) -> list[str]:
-    """One row a tenant, then hot and cold requests, and how even it is."""
+def _value(summary: Summary, name: str) -> str:
+    value = summary[name]
+    if name == "saturated":
+        return yes_or_no(value)
+    # Without any request the attainment is undefined, and shown as 0 %.
+    return number(100 * (value or 0.0) if name == "slo_attainment" else value)
+
+
+def _groups(summary: Summary) -> Table:
+    """One row a tenant, then hot and cold requests."""
     groups = {**summary["tenants"], "(hot)": summary["hot"], "(cold)": summary["cold"]}
-    rows = [
-        [name, *(number(group[key]) for _, key in _GROUP_COLUMNS)] for name, group in groups.items()
-    ]
-    headings = ["tenant", *(heading for heading, _ in _GROUP_COLUMNS)]
-    evenness = (
+    headings = (
+        _GROUP_HEADINGS.get(name, metric(name).table_heading_with_unit) for name in _GROUP_COLUMNS
+    )
+    columns = [Column("tenant", is_text=True), *(Column(name, to_text=number) for name in headings)]
+    return Table(columns, [[name, *(group[key] for key in _GROUP_COLUMNS)]
+                           for name, group in groups.items()])  # fmt: skip
+
+
+def _evenness(summary: Summary) -> str:
+    return (
         f"Jain's index of TTFT {number(summary['jain_ttft'])}, of throughput by demand"
         f" {number(summary['jain_throughput'])}; the slowest 5 % carry"
         f" {number(summary['slowest_5pct_ttft_share_pct'])} % of all TTFT"
     )
-    return [*headed_table(headings, rows, bold=bold), evenness]

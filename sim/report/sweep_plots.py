@@ -12,11 +12,11 @@ from sim.report.automatic import automatic_plots
 from sim.report.figures.canvas import Drawn
 from sim.report.figures.draw import draw_plot
 from sim.report.plot_check import check_report, tenants_of
-from sim.report.sweep_data import SweepData
 from sim.scenario.report_section import ReportSection
+from sim.sweep.results import SweepResults
 
 
-def report_section(content: Mapping[str, Any], data: SweepData) -> ReportSection:
+def report_section(content: Mapping[str, Any], data: SweepResults) -> ReportSection:
     """What a `report` section says, checked against the sweep that it is about.
 
     Raises:
@@ -34,13 +34,13 @@ def report_section(content: Mapping[str, Any], data: SweepData) -> ReportSection
     return section
 
 
-def draw_report(data: SweepData, section: ReportSection) -> Iterator[Drawn]:
+def draw_report(data: SweepResults, section: ReportSection) -> Iterator[Drawn]:
     """The plots that the section asks for; without any, those that fit the sweep."""
     for plot in section.plots or automatic_plots(data):
         yield draw_plot(data, plot)
 
 
-def draw(data: SweepData, **plot: Any) -> Figure:
+def draw(data: SweepResults, **plot: Any) -> Figure:
     """One plot; its keys are those of a plot in a scenario's `report` section.
 
     Raises:

@@ -1,18 +1,34 @@
-"""The table of a sweep: one row a setting."""
+"""The tables of a sweep: one row a setting, or one row a point that failed."""
 
 import json
 from collections.abc import Mapping
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
-from rich.markup import escape
-from rich.table import Table
+from sim.metrics.metric_name import MetricName
+from sim.report.key_text import key_name, short_names, value_text
+from sim.report.metric_columns import interval_columns
+from sim.sweep.design import Settings
+from sim.sweep.results import SETTING_METRICS, SweepResults
+from sim.tables.number_text import number
+from sim.tables.table import Column, Table, columns_of
 
-from sim.report.confidence import MeanInterval
-from sim.report.numbers import number
-from sim.report.sweep_results import METRICS, SEED, SweepResults
-
-_UNDEFINED = "-"
+# The most rows of a table on a page; results.csv has all.
+MAX_ROWS = 200
+_HEADINGS = {"cache_hit_rate_pct": "hit rate %"}
+# Columns of the table of FAIRNESS_T; its tenants are called `hot` and `cold`.
+_FAIRNESS_COLUMNS = (
+    ("hit rate\n%", "cache_hit_rate_pct"),
+    ("TTFT ms\nmean", "mean_ttft_ms"),
+    ("\np50", "median_ttft_ms"),
+    ("\np99", "p99_ttft_ms"),
+    ("hot ms\nmean", "tenants.hot.mean_ttft_ms"),
+    ("\np99", "tenants.hot.p99_ttft_ms"),
+    ("\nmax", "tenants.hot.max_ttft_ms"),
+    ("cold ms\nmean", "tenants.cold.mean_ttft_ms"),
+    ("\np99", "tenants.cold.p99_ttft_ms"),
+    ("\nmax", "tenants.cold.max_ttft_ms"),
+    ("\naged", "aged"),
+)
 
 
 def sweep_table(results: SweepResults) -> Table:
@@ -20,47 +36,80 @@ def sweep_table(results: SweepResults) -> Table:
 
     Key paths are cut to what tells them apart.
     """
-    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    keys = [key for key in results.keys if key != SEED]
-    for name in short_names(keys).values():
-        table.add_column(escape(name))
-    table.add_column("runs", justify="right")
-    for label in METRICS:
-        table.add_column(label, justify="right")
-    for setting in results.settings():
-        done = setting.num_points - setting.num_failed
-        runs = f"{done}/{setting.num_points}" if setting.num_failed else str(done)
-        cells = [interval_text(setting.metrics[metric]) for metric in METRICS.values()]
-        table.add_row(*(value_text(setting.settings[key]) for key in keys), runs, *cells)
-    return table
+    keys = results.design.keys
+    rows = []
+    for setting in results.design.settings:
+        num_points, num_done = len(results.points_of(setting)), len(results.summaries(setting))
+        runs = str(num_done) if num_done == num_points else f"{num_done}/{num_points}"
+        rows.append([*(json_text(setting[key]) for key in keys), runs, *_means(results, setting)])
+    names = short_names(keys)
+    return Table([*columns_of((names[key] for key in keys), ["runs"]), *_mean_columns()], rows)
 
 
-def short_names(keys: list[str]) -> Mapping[str, str]:
-    """The shortest ends of key paths that are still different from each other."""
-    names = {}
-    for key in keys:
-        parts = key.split(".")
-        ends = [".".join(parts[-n:]) for n in range(1, len(parts) + 1)]
-        others = [other for other in keys if other != key]
-        names[key] = next(
-            end
-            for end in ends
-            if not any(f".{other}".endswith(f".{end}") for other in others) or end == key
-        )
-    return names
+def settings_table(results: SweepResults) -> Table:
+    """The same for a page: values as its figures write them, and no more than `MAX_ROWS`."""
+    keys, settings = results.design.keys, results.design.settings
+    rows = [
+        [*(value_text(key, setting[key]) for key in keys), len(results.summaries(setting)),
+         *_means(results, setting)]
+        for setting in settings[:MAX_ROWS]
+    ]  # fmt: skip
+    columns = [*columns_of((key_name(key, keys) for key in keys), ["runs"]), *_mean_columns()]
+    notes = ["Means over seeds, ± half of the 95 % confidence interval."
+             if results.has_intervals else "", _left_out("settings", len(settings))]  # fmt: skip
+    return Table(columns, rows, "Settings", " ".join(filter(None, notes)))
 
 
-def value_text(value: Any) -> str:
+def failures_table(results: SweepResults) -> Table:
+    """The points that failed and why, for a page."""
+    keys = results.keys
+    rows = [
+        [str(place), *(value_text(key, point.values[key]) for key in keys), point.status,
+         point.message or ""]
+        for place, point in enumerate(results.points, start=1)
+        if point.summary is None
+    ]  # fmt: skip
+    headers = ["point", *(key_name(key, keys) for key in keys), "status", "reason"]
+    note = _left_out("points", len(rows))
+    return Table(columns_of(headers), rows[:MAX_ROWS], "Failed points", note)
+
+
+def fairness_table(results: SweepResults, key: str) -> Table:
+    """What each FAIRNESS_T finds in the cache, and who waits for it; means over the seeds.
+
+    Args:
+        results: of a sweep whose tenants are `hot` and `cold`.
+        key: the swept key path of T; one row a value, in the sweep's order.
+    """
+    metrics = [MetricName.of(name) for _, name in _FAIRNESS_COLUMNS]
+    rows = [
+        [value_text(key, setting[key]), *(results.interval(setting, m).mean for m in metrics)]
+        for setting in results.design.settings
+    ]
+    headers = (header for header, _ in _FAIRNESS_COLUMNS)
+    return Table([Column("\nT ms"), *columns_of(numbers=headers, to_text=_whole_or_number)], rows)
+
+
+def json_text(value: Any) -> str:
     """A value as JSON, names bare; of a whole scheduler its family."""
     if isinstance(value, Mapping) and "family" in value:
         value = str(value["family"])
-    return escape(value if isinstance(value, str) else json.dumps(value))
+    return value if isinstance(value, str) else json.dumps(value)
 
 
-def interval_text(interval: MeanInterval) -> str:
-    """`12.3 ± 0.4`, the mean alone without an interval."""
-    if interval.mean is None:
-        return _UNDEFINED
-    if interval.half_width is None:
-        return number(interval.mean)
-    return f"{number(interval.mean)} ± {number(interval.half_width)}"
+def _mean_columns() -> list[Column]:
+    return interval_columns(SETTING_METRICS, _HEADINGS)
+
+
+def _means(results: SweepResults, setting: Settings) -> list[Any]:
+    return [results.interval(setting, MetricName.of(name)) for name in SETTING_METRICS]
+
+
+def _left_out(what: str, num_rows: int) -> str:
+    more = num_rows - MAX_ROWS
+    return f"{more:,} {what} more are in results.csv." if more > 0 else ""
+
+
+def _whole_or_number(value: float | None) -> str:
+    """Means of counts are often whole; then they are shown without decimals."""
+    return f"{value:,.0f}" if value is not None and value.is_integer() else number(value)

@@ -1,19 +1,24 @@
 """What a search found, as tables and sentences."""
 
-from collections.abc import Sequence
-
-from rich.box import SIMPLE_HEAD
-from rich.markup import escape
-from rich.table import Table
-
 from sim.launch_command import LaunchCommand
-from sim.report.confidence import MIN_RUNS, MeanInterval
-from sim.report.numbers import number
-from sim.report.sweep_tables import interval_text, short_names, value_text
-from sim.report.tune_results import METRICS, OWN, TrialResult, TuneResults
+from sim.metrics.confidence import MIN_RUNS, MeanInterval
+from sim.metrics.registry import metric
+from sim.report.key_text import short_names
+from sim.report.metric_columns import interval_text
+from sim.report.sweep_tables import json_text
+from sim.sweep.tune_results import (
+    ATTAINMENT,
+    FRONT_METRICS,
+    OBJECTIVE,
+    OWN,
+    TRIAL_METRICS,
+    TrialResult,
+    TuneResults,
+)
+from sim.tables.number_text import number
+from sim.tables.table import Table, columns_of
 
 _MAX_FRONT = 10
-_SHARE = "slo_attainment"
 
 
 def best_table(results: TuneResults) -> Table:
@@ -27,48 +32,41 @@ def best_table(results: TuneResults) -> Table:
         named = {"nearest": ranked[0] if ranked else None}
     named |= {"runner-up": results.runner_up, "as written": results.trials[OWN]}
     shown = {name: trial for name, trial in named.items() if trial is not None}
-    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    table.add_column()
-    for name in shown:
-        table.add_column(name, justify="right")
-    table.add_row("trial", *(str(trial.trial) for trial in shown.values()))
-    for key in results.keys:
-        values = [value_text(trial.settings.get(key)) for trial in shown.values()]
-        table.add_row(escape(key), *values)
-    columns = [_metrics(trial) for trial in shown.values()]
-    for label, *cells in zip(_labels(results), *columns, strict=True):
-        table.add_row(label, *cells)
-    return table
+    trials = shown.values()
+    rows = [
+        ["trial", *(str(trial.trial) for trial in trials)],
+        *([key, *(json_text(trial.settings.get(key)) for trial in trials)] for key in results.keys),
+        *([label, *cells] for label, *cells in
+          zip(_labels(results), *map(_metrics, trials), strict=True)),
+    ]  # fmt: skip
+    return Table(columns_of([""], shown), rows)
 
 
 def front_table(results: TuneResults) -> Table:
     """The first trials of the front, the best objective first."""
-    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    table.add_column("trial", justify="right")
-    for name in short_names(list(results.keys)).values():
-        # A name that is cut off tells nothing.
-        table.add_column(escape(name), overflow="fold")
-    for label in _labels(results):
-        table.add_column(label, justify="right")
-    for trial in results.front()[:_MAX_FRONT]:
-        settings = [value_text(trial.settings.get(key)) for key in results.keys]
-        table.add_row(str(trial.trial), *settings, *_metrics(trial))
-    return table
+    columns = [
+        *columns_of(numbers=["trial"]),
+        *columns_of(short_names(results.keys).values(), _labels(results)),
+    ]
+    rows = [
+        [str(trial.trial), *(json_text(trial.settings.get(key)) for key in results.keys),
+         *_metrics(trial)]
+        for trial in results.front()[:_MAX_FRONT]
+    ]  # fmt: skip
+    return Table(columns, rows)
 
 
 def front_in_words(results: TuneResults) -> str:
-    others = (
-        "SLO attainment and p99 TTFT"
-        if results.objective == "cost"
-        else ("p99 TTFT and output tokens/s")
-    )
+    """The line above the front's table."""
+    known = (metric(name) for name in FRONT_METRICS[results.objective])
+    names = [m.table_heading_with_unit if m.unit.endswith("/s") else m.label for m in known]
     rest = len(results.front()) - _MAX_FRONT
     more = f"; {rest} more in the results" if rest > 0 else ""
-    return f"Not beaten on {results.objective}, {others} together{more}:"
+    return f"Not beaten on {results.objective}, {' and '.join(names)} together{more}:"
 
 
 def method_in_words(results: TuneResults) -> str:
-    """How many settings were tried, of how many, and what for."""
+    """A line: what was sought, how many settings were tried, and how many there are."""
     done = len(results.ranked())
     tried = f"{len(results.trials):,} trials"
     if done < len(results.trials):
@@ -87,7 +85,7 @@ def method_in_words(results: TuneResults) -> str:
 
 
 def verdicts(results: TuneResults) -> list[str]:
-    """How sure it is, a sentence each."""
+    """How the winner compares, and how sure that is, a sentence each."""
     winner, own = results.winner, results.trials[OWN]
     if winner is None:
         return [_no_winner(results)]
@@ -101,12 +99,12 @@ def verdicts(results: TuneResults) -> list[str]:
     if results.runner_up is not None and results.runner_up is not own:
         lines.append(_difference(results, results.runner_up, "the runner-up"))
     if results.least_attainment is not None:
-        lines.append(_attainment(winner.interval(_SHARE), results.least_attainment))
+        lines.append(_attainment(winner.interval(ATTAINMENT), results.least_attainment))
     return lines
 
 
 def launch_lines(launch: LaunchCommand) -> list[str]:
-    """The command, bare, so that it can be pasted; then what it cannot say."""
+    """The command on a line of its own, ready to paste; then the settings that have no flag."""
     lines = [f"{launch.server}:", launch.command]
     if launch.apart:
         lines.append(f"without a flag in {launch.server.split()[0]}: {', '.join(launch.apart)}")
@@ -114,15 +112,14 @@ def launch_lines(launch: LaunchCommand) -> list[str]:
 
 
 def _labels(results: TuneResults) -> list[str]:
-    return [f"{results.objective} {results.unit}", *METRICS]
+    headings = (metric(name).table_heading_with_unit for name in TRIAL_METRICS)
+    return [f"{results.objective} {results.unit}", *headings]
 
 
-def _metrics(trial: TrialResult) -> Sequence[str]:
-    cells = [interval_text(trial.interval("objective"))]
-    for metric in METRICS.values():
-        interval = trial.interval(metric)
-        cells.append(interval_text(_in_percent(interval) if metric == _SHARE else interval))
-    return cells
+def _metrics(trial: TrialResult) -> list[str]:
+    """The cells of `_labels`."""
+    intervals = (trial.interval(name).scaled(metric(name).table_factor) for name in TRIAL_METRICS)
+    return [interval_text(trial.interval(OBJECTIVE)), *map(interval_text, intervals)]
 
 
 def _difference(results: TuneResults, other: TrialResult, name: str) -> str:
@@ -130,8 +127,8 @@ def _difference(results: TuneResults, other: TrialResult, name: str) -> str:
     if found is None or found.interval.mean is None:
         return f"No difference to {name} can be given."
     interval, unit = found.interval, results.unit
-    if found.metric == _SHARE:
-        interval, unit = _in_percent(interval), "points of SLO attainment at equal cost"
+    if found.metric == ATTAINMENT:
+        interval, unit = interval.scaled(100), "points of SLO attainment at equal cost"
     elif results.objective == "cost":
         return f"Winner minus {name}: {number(interval.mean)} {unit}, whatever the seed."
     text = f"Winner minus {name}: {interval_text(interval)} {unit}, seed by seed: "
@@ -141,7 +138,7 @@ def _difference(results: TuneResults, other: TrialResult, name: str) -> str:
 
 
 def _attainment(interval: MeanInterval, least: float) -> str:
-    text = f"SLO attainment {interval_text(_in_percent(interval))} %, wanted {_percent(least)} %: "
+    text = f"SLO attainment {interval_text(interval.scaled(100))} %, wanted {_percent(least)} %: "
     if interval.mean is None or interval.half_width is None:
         return f"{text}met on average; it takes {MIN_RUNS} seeds to say how surely."
     if interval.mean - interval.half_width >= least:
@@ -153,17 +150,10 @@ def _no_winner(results: TuneResults) -> str:
     ranked = results.ranked()
     if not ranked:
         return "No trial has results."
-    share = ranked[0].interval(_SHARE).mean
+    share = ranked[0].interval(ATTAINMENT).mean
     return (
         f"No setting that was tried attains the SLO for {_percent(results.least_attainment)} % of"
         f" requests; trial {ranked[0].trial} comes nearest with {_percent(share)} %."
-    )
-
-
-def _in_percent(interval: MeanInterval) -> MeanInterval:
-    mean, half = interval.mean, interval.half_width
-    return MeanInterval(
-        None if mean is None else 100 * mean, None if half is None else 100 * half, interval.count
     )
 
 

@@ -1,7 +1,7 @@
 """The decision log: one JSON line a launched step, then one a request.
 
-Written as the run goes, so a long run needs no memory for it. docs/decision-log.md says what each
-key means.
+Written as the run goes, so a long run needs no memory for it. docs/reference/decision-log.md says
+what each key means.
 """
 
 import heapq

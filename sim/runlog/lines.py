@@ -1,7 +1,7 @@
 """The lines of steps and requests, as decision logs and run logs have them.
 
-Simulated and real runs are written by these functions alone (docs/decision-log.md says what each
-key means; docs/run-log.md those that only a real run has).
+Simulated and real runs are written by these functions alone (docs/reference/decision-log.md says
+what each key means; docs/reference/run-log.md those that only a real run has).
 """
 
 from collections.abc import Iterator, Mapping

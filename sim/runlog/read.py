@@ -16,7 +16,8 @@ def read_decisions(path: Path) -> tuple[list[Line], list[Line]]:
     """Steps and requests of a decision log or a run log, each in the file's order.
 
     Raises:
-        InputError: unreadable, not JSON, or a line without the keys of docs/decision-log.md.
+        InputError: unreadable, not JSON, or a line without the keys of
+            docs/reference/decision-log.md.
     """
     steps: list[Line] = []
     requests: list[Line] = []

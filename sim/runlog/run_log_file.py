@@ -1,4 +1,4 @@
-"""The run log on disk: what a real server did and how long everything took (docs/run-log.md).
+"""The run log on disk: what a real server did and when (docs/reference/run-log.md).
 
 A decision log with a first line that says what ran where, measured times in every step, and a last
 line that says it is whole. A profile's log has measured points in place of steps and requests.
@@ -32,7 +32,7 @@ _KEYS = {"step": _STEP_KEYS, "point": _POINT_KEYS, "req": _REQUEST_KEYS}
 
 @dataclass(frozen=True, slots=True)
 class RecordedRun:
-    """A run log as read: lines are mappings with the keys of docs/run-log.md.
+    """A run log as read: lines are mappings with the keys of docs/reference/run-log.md.
 
     Attributes:
         path: where it was read from; empty for a run that was not.

@@ -55,7 +55,7 @@ def build(loaded: LoadedScenario, *, read_trace: TraceReader = read_trace) -> Bu
         InputError: one line, about the scenario's key or about a line of the file it refers to.
     """
     scenario, base_dir = loaded.scenario, loaded.base_dir
-    with placed(loaded):
+    with located_errors(loaded):
         model, hardware = load_shapes(scenario, base_dir)
         scheduler = scenario.scheduler.with_user_code(
             _scheduler_config(scenario, model, hardware), base_dir, user_code_error(loaded)
@@ -131,10 +131,10 @@ def scheduler_config_with_pool(
     """The scheduler's settings on a server whose pool size is known.
 
     Args:
-        scenario: what it serves.
-        pool_tokens: the size.
-        base_dir: the scenario's folder, where a user's own class is looked for.
-        fail: makes an error about the key of user code out of a reason, see `user_code_error`.
+        scenario: what the server serves.
+        pool_tokens: KV tokens of the pool.
+        base_dir: the scenario's folder, in which a user's own class is looked for.
+        fail: makes an error from a reason; see `user_code_error`. None: one without file and line.
 
     Raises:
         InputError: a user's own class cannot be loaded.
@@ -144,7 +144,7 @@ def scheduler_config_with_pool(
 
 
 def user_code_error(loaded: LoadedScenario) -> Fail:
-    """Makes errors about the user's own class that a scenario names, at its place in the file."""
+    """A function that makes errors about a user's own class, with file and line, from reasons."""
     return partial(loaded.error, user_code_key(loaded.scenario))
 
 
@@ -186,7 +186,7 @@ def _gib(num_bytes: float) -> str:
 
 
 @contextmanager
-def placed(loaded: LoadedScenario) -> Iterator[None]:
+def located_errors(loaded: LoadedScenario) -> Iterator[None]:
     """Raise errors about a key of the scenario again, with its file and line.
 
     Errors about another file are left as they are: they name it already.

@@ -96,7 +96,7 @@ def _validated(data: Data, locations: KeyLocations, path: Path, base_dir: Path) 
 
 
 def user_code_key(scenario: Scenario) -> KeyPath:
-    """The key that names the user's own class."""
+    """The key that names a user's own class."""
     code = scenario.scheduler.user_code
     return ("scheduler",) if code is None else ("scheduler", code.key)
 

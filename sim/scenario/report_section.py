@@ -25,101 +25,142 @@ Distribution = Literal["ttft_ms", "tpot_ms", "itl_ms", "e2e_latency_ms"]
 
 
 class _Plot(StrictModel):
-    """What every plot may say.
-
-    Attributes:
-        title: above the picture; None: made of the metrics and keys.
-        caption: below it; None: what is seen, in a sentence.
-        where: only settings with this value, or one of these values, of a swept key.
-    """
+    """What every plot may say."""
 
     title: Text | None = None
+    """Title of the plot. Without it: made from what is drawn."""
     caption: Text | None = None
+    """Text below the plot. Without it: a sentence about what is drawn."""
     where: Annotated[dict[str, Any], Field(min_length=1)] | None = None
+    """Draw only settings with this value, or with one of these values, of a swept key."""
 
 
 class _Axes(_Plot):
-    """What the axes are called; None: made of the metrics and keys."""
+    """What the axes are called."""
 
     x_label: Text | None = None
+    """Title of the x axis, with the unit. Without it: made from what the axis shows."""
     y_label: Text | None = None
+    """Title of the y axes, with the unit. Without it: made from what the axes show."""
 
 
 class _ScaledAxes(_Axes):
-    """And their scales; None: by the values."""
+    """And their scales."""
 
     x_scale: Scale | None = None
+    """Scale of the x axis. Without it: chosen by the values."""
     y_scale: Scale | None = None
+    """Scale of the y axes. Without it: chosen by the values."""
 
 
 class CurvePlot(_ScaledAxes):
-    """Metrics against a swept key with numbers; one panel a metric, one line a value of `lines`."""
+    """Lines over a swept key with numbers.
+
+    A value that means "without end" (`null`, or -1) stands at the right end as ∞.
+    """
 
     kind: Literal["curve"]
     x: Key
+    """Swept key, from left to right."""
     y: Metrics
+    """Metrics. Each has a panel of its own."""
     lines: Keys = ()
+    """Swept keys. Each of their values, or combinations of values, is a line."""
 
 
 class BarsPlot(_Axes):
-    """Metrics by the values of a swept key, whatever these are; colours by `lines`."""
+    """Metrics by the values of a swept key, whatever these are."""
 
     kind: Literal["bars"]
     x: Key
+    """Swept key, from left to right in the order of the sweep."""
     y: Metrics
+    """Metrics. Each has a panel of its own."""
     lines: Keys = ()
+    """Swept keys. Each value has a colour; the bars stand side by side."""
     y_scale: Scale | None = None
+    """Scale of the y axes. With `log` dots are drawn, not bars. Without it: chosen by the
+    values."""
 
 
 class TradeOffPlot(_ScaledAxes):
-    """One metric against another; points along a swept key are joined in its order."""
+    """One metric against another."""
 
     kind: Literal["trade-off"]
     x: Metric
+    """Metric, to the right."""
     y: Metric
+    """Metric, upwards."""
     along: Key
+    """Swept key. Its values label the points, which are joined in its order."""
     lines: Keys = ()
+    """Swept keys. Each value is a line."""
     knee: bool = True
+    """Mark the knee of each line that has one (docs/how-to/report.md#the-knee)."""
 
 
 class HeatPlot(_Axes):
-    """One metric as colour over two swept keys."""
+    """One metric as colour over two swept keys. Each cell shows its value."""
 
     kind: Literal["heat"]
     x: Key
+    """Swept key of the columns."""
     y: Key
+    """Swept key of the rows."""
     value: Metric
+    """Metric shown as colour."""
     scale: Scale | None = None
+    """Scale of the colours. Without it: chosen by the values."""
 
 
 class CdfPlot(_Plot):
-    """The distribution of a latency over requests; one curve a value of `lines` and a group."""
+    """The share of requests up to each latency (for ITL: the share of token gaps)."""
 
     kind: Literal["cdf"]
     metric: Distribution = "ttft_ms"
+    """The latency."""
     lines: Keys = ()
+    """Swept keys. Each value is a curve."""
     of: Metrics = ("all",)
+    """Whose requests: `all`, `hot`, `cold` or `tenants.NAME`. Others than `all` go with
+    `ttft_ms` only."""
     x_scale: Scale | None = None
+    """Scale of the latency axis. Without it: chosen by the values."""
     x_label: Text | None = None
+    """Title of the x axis, with the unit. Without it: made from what the axis shows."""
 
 
 class LoadPlot(_ScaledAxes):
-    """Metrics against the load that a swept key makes, with the point where it is too much."""
+    """Metrics against the load, with the first saturated load marked."""
 
     kind: Literal["load"]
     x: Key
+    """Swept key that makes the load: a rate, a `time_scale`, a number of clients."""
     y: Metrics | None = None
+    """Metrics. Each has a panel of its own. Without it: goodput if the scenario has an `slo`,
+    else throughput."""
     lines: Keys = ()
+    """Swept keys. Each value is a line."""
     at: Literal["request_rate", "key"] | None = None
+    """The x axis shows the requests sent per second, or the key's own value. Without it:
+    requests per second for keys that end in `rate_rps`, `time_scale` or `every_s`, the value for
+    others."""
 
 
 class ScatterPlot(_ScaledAxes):
-    """Metrics against a swept key: a dot for each setting, whatever its other keys are."""
+    """A dot for each setting.
+
+    The plot for random sweeps, where no two settings share a value. It has one panel a metric,
+    whatever else varies.
+    """
 
     kind: Literal["scatter"]
     x: Key
+    """Swept key, from left to right."""
     y: Metrics
+    """Metrics. Each has a panel of its own."""
     lines: Keys = ()
+    """Swept keys. Each value has a colour."""
 
 
 Plot = Annotated[
@@ -129,14 +170,14 @@ Plot = Annotated[
 
 
 class ReportSection(StrictModel):
-    """What the report of a sweep shows.
+    """What `simulate report` draws of a sweep.
 
-    Attributes:
-        title: of the page; None: the scenario's name.
-        text: below the title.
-        plots: what is drawn, in this order; None: chosen by the swept keys.
+    docs/how-to/report.md explains keys, metrics, panels and scales. The section changes no result.
     """
 
     title: Text | None = None
+    """Title of the page. Without it: the scenario's name."""
     text: Text | None = None
+    """Text below the title. An empty line begins a paragraph."""
     plots: Annotated[tuple[Plot, ...], Field(strict=False, min_length=1)] | None = None
+    """What is drawn, in this order. Without it: chosen by the swept keys."""

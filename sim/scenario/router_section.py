@@ -21,7 +21,7 @@ _MAX_IDLE_S = 10**7
 
 
 class RoundRobinConfig(StrictModel):
-    """`kind: round-robin`: one after the other."""
+    """The replicas take turns."""
 
     kind: Literal["round-robin"]
 
@@ -30,7 +30,7 @@ class RoundRobinConfig(StrictModel):
 
 
 class LeastLoadedConfig(StrictModel):
-    """`kind: least-loaded`: the one with the fewest requests that are not over."""
+    """The replica with the fewest requests that are not over; of several, the first."""
 
     kind: Literal["least-loaded"]
 
@@ -39,14 +39,25 @@ class LeastLoadedConfig(StrictModel):
 
 
 class PrefixAwareConfig(StrictModel):
-    """`kind: prefix-aware`; defaults are those of SGLang's gateway, its tree's in tokens."""
+    """The replica that was sent the prompt's beginning before, while loads are even.
+
+    Rules and defaults are those of SGLang's gateway; docs/how-to/routers.md#prefix-aware lists
+    them.
+    """
 
     kind: Literal["prefix-aware"]
     cache_threshold: float = Field(default=0.3, ge=0, le=1)
+    """Follow the prefix if more than this share of the prompt was sent to some replica before.
+    Unit: share."""
     balance_abs_threshold: int = Field(default=64, ge=0, le=_MOST)
+    """Loads are uneven if the largest exceeds the smallest by more than this ... Unit: requests."""
     balance_rel_threshold: float = Field(default=1.5, ge=1, le=1000)
+    """... and is also more than this times the smallest. Unit: factor."""
     max_tree_tokens: int = Field(default=2**24, ge=1, le=2**40)
+    """How much of what was sent is remembered for each replica. At least `block_tokens`. Unit:
+    tokens."""
     block_tokens: int = Field(default=16, ge=1, le=4096)
+    """Prompts are compared in whole blocks of this size. Unit: tokens."""
 
     def parameters(self) -> Mapping[str, object]:
         return self.model_dump(exclude={"kind"})
@@ -64,11 +75,14 @@ class PrefixAwareConfig(StrictModel):
 
 
 class SessionStickyConfig(StrictModel):
-    """`kind: session-sticky`: a session's requests follow its first."""
+    """Requests of a session go where its first request went."""
 
     kind: Literal["session-sticky"]
     key: Literal["session", "tenant"] = "session"
+    """What a session is: `session` is a conversation or a closed-loop client; `tenant` is all of
+    a tenant's requests."""
     max_idle_s: Annotated[float, Field(gt=0, le=_MAX_IDLE_S)] | None = 14_400
+    """A session is forgotten when it has sent nothing for this long. `null`: never. Unit: s."""
 
     def parameters(self) -> Mapping[str, object]:
         idle_ns = None if self.max_idle_s is None else seconds_to_ns(self.max_idle_s)

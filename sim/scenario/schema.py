@@ -1,4 +1,4 @@
-"""What a scenario file may say. docs/scenario.md explains every key."""
+"""What a scenario file may say. docs/reference/scenario.md explains every key."""
 
 from functools import reduce
 from operator import or_
@@ -69,8 +69,11 @@ class SloSection(StrictModel):
     """The limits within which a request counts as good; a limit that is not given is always met."""
 
     ttft_ms: Milliseconds | None = None
+    """Longest time to first token. Unit: ms."""
     tpot_ms: Milliseconds | None = None
+    """Longest time per output token after the first. Unit: ms."""
     e2e_latency_ms: Milliseconds | None = None
+    """Longest time from arrival to the last token. Unit: ms."""
 
 
 # Sections that do not change a single run: they say which runs to make and what to draw of them.
@@ -78,21 +81,38 @@ BESIDE_THE_RUN = frozenset({"sweep", "report", "tune"})
 
 
 class Scenario(StrictModel):
-    """A whole scenario. Paths in it are relative to the directory of its file."""
+    """A whole scenario. Paths in it are relative to the folder of its file."""
 
     name: Name
+    """Names the run's files and tables. At most 100 printable characters, no slashes."""
     seed: int = Field(default=0, ge=0)
+    """Seed of every random draw of the workload. At most 2**63 - 1."""
     model: NonEmpty | None = None
+    """Shapes of the served model: a name of the table
+    (docs/explanation/latency.md#model-shapes), or the path of a Hugging Face `config.json`. A
+    roofline and a derived pool size need it."""
     hardware: NonEmpty | None = None
+    """The accelerator: `h200-sxm`, `h100-sxm`, `a100-80gb-sxm` or `rtx-4090`. A roofline and a
+    derived pool size need it."""
     latency: LatencyConfig
+    """How long a step takes."""
     workload: WorkloadConfig
+    """What is asked of the server."""
     scheduler: SchedulerSection = _SECTIONS[DEFAULT_FAMILY]()
+    """Settings of every replica's scheduler. Its keys depend on its `family`."""
     replicas: int = Field(default=1, ge=1, le=4096)
+    """Number of identical servers. Unit: servers."""
     router: RouterConfig = RoundRobinConfig(kind="round-robin")
+    """Which replica a request goes to. A name alone is short for a section: `router:
+    least-loaded` means `router: {kind: least-loaded}`."""
     slo: SloSection = SloSection()
+    """What a request must meet to count as good."""
     sweep: SweepSection | None = None
+    """Values to try for keys of this scenario. Only `simulate sweep` reads it."""
     report: ReportSection | None = None
+    """What to draw of the sweep. Only `simulate report` reads it."""
     tune: TuneSection | None = None
+    """Ranges to search for the best settings. Only `simulate tune` reads it."""
 
     @model_validator(mode="after")
     def _check_pool_is_known(self) -> Self:

@@ -16,11 +16,13 @@ def _check_room(low: float, high: float) -> None:
 
 
 class UniformDraw(StrictModel):
-    """A number anywhere between two."""
+    """Any number of a range, all equally likely."""
 
     kind: Literal["uniform"]
     min: float
+    """The smallest value."""
     max: float
+    """The largest value. At least `min`."""
 
     @model_validator(mode="after")
     def _has_room(self) -> Self:
@@ -29,11 +31,13 @@ class UniformDraw(StrictModel):
 
 
 class LogUniformDraw(StrictModel):
-    """A number between two, every factor alike."""
+    """A number of a range. Every factor is equally likely: 1 to 10 as likely as 10 to 100."""
 
     kind: Literal["loguniform"]
     min: Annotated[float, Field(gt=0)]
+    """The smallest value."""
     max: Annotated[float, Field(gt=0)]
+    """The largest value. At least `min`."""
 
     @model_validator(mode="after")
     def _has_room(self) -> Self:
@@ -42,11 +46,13 @@ class LogUniformDraw(StrictModel):
 
 
 class IntDraw(StrictModel):
-    """Every whole number of a range alike, both ends included."""
+    """A whole number of a range, all equally likely."""
 
     kind: Literal["int"]
     min: int
+    """The smallest value."""
     max: int
+    """The largest value. At least `min`."""
 
     @model_validator(mode="after")
     def _has_room(self) -> Self:
@@ -55,31 +61,32 @@ class IntDraw(StrictModel):
 
 
 class ChoiceDraw(StrictModel):
-    """One of a list."""
+    """One of a list of values, all equally likely."""
 
     kind: Literal["choice"]
     values: Choices
+    """The values."""
 
 
 Draw = Annotated[UniformDraw | LogUniformDraw | IntDraw | ChoiceDraw, Field(discriminator="kind")]
 
 
 class RandomSection(StrictModel):
-    """`num_points` random settings; `draw` says how each key path is drawn."""
+    """Settings that are drawn at random."""
 
     num_points: Annotated[int, Field(ge=1, le=10**5)]
+    """How many settings are drawn. Unit: settings."""
     seed: Seed = 0
+    """Seed of these draws. It is independent of the scenario's `seed`. At most 2**63 - 1."""
     draw: Annotated[dict[str, Draw], Field(min_length=1)]
+    """How the value of each key path is drawn."""
 
 
 class SweepSection(StrictModel):
-    """Key paths and their values; any key beside the four is a key path of the grid.
+    """Which keys take which values.
 
-    Attributes:
-        grid: values by key path; every combination is a setting.
-        points: settings one by one, each a mapping of key paths to values; `list` in the file.
-        random: settings drawn at random.
-        seeds: every setting is run with each of them.
+    Any key beside these four is a key path with its list of values, as in `grid`.
+    docs/how-to/sweep.md explains what comes of it.
     """
 
     # What is not a field of this section is a key path, checked against the scenario later.
@@ -87,6 +94,7 @@ class SweepSection(StrictModel):
     __pydantic_extra__: dict[str, Choices] = Field(init=False)
 
     grid: Annotated[dict[str, Choices], Field(min_length=1)] | None = None
+    """Every combination of the listed values is a setting."""
     points: (
         Annotated[
             tuple[Annotated[dict[str, Any], Field(min_length=1)], ...],
@@ -94,8 +102,12 @@ class SweepSection(StrictModel):
         ]
         | None
     ) = Field(default=None, alias="list")
+    """Each mapping is a setting."""
     random: RandomSection | None = None
+    """Settings that are drawn at random."""
     seeds: Annotated[tuple[Seed, ...], Field(strict=False, min_length=1)] | None = None
+    """Every setting is run with each of these as `seed`. Without it: with the scenario's own
+    seed only."""
 
     @model_validator(mode="after")
     def _has_something(self) -> Self:

@@ -11,15 +11,17 @@ Share = Annotated[float, Field(gt=0, le=1)]
 
 
 class UniformRange(UniformDraw):
-    """A number between two; with a `step` only the smallest and every step after it."""
+    """Any number of a range, or one of evenly spaced numbers."""
 
     step: Annotated[float, Field(gt=0)] | None = None
+    """Only `min` and whole steps from there. Without it: any number."""
 
 
 class IntRange(IntDraw):
-    """Whole numbers of a range: the smallest and every step after it."""
+    """Whole numbers of a range, evenly spaced."""
 
     step: Annotated[int, Field(ge=1)] = 1
+    """Only `min` and whole steps from there."""
 
 
 Range = Annotated[
@@ -28,28 +30,28 @@ Range = Annotated[
 
 
 class TuneSection(StrictModel):
-    """A search for the best values of some keys.
-
-    Attributes:
-        objective: `goodput`, the most; `cost`, the least that meets the SLO.
-        ranges: where to look, by key path.
-        num_trials: how many settings are tried, the scenario's own among them.
-        seeds: every setting is run with each of them; None: with the scenario's own.
-        seed: of the search.
-        batch_size: how many settings are chosen before their results are looked at. Not the number
-            of workers: results must not depend on that.
-        min_slo_attainment: the least share of requests within the SLO; None: any will do.
-        price_per_hour: of one replica, for `cost`; None: replicas are counted.
-    """
+    """A search for the best values of some keys. docs/how-to/tune.md explains it."""
 
     objective: Literal["goodput", "cost"]
+    """`goodput`: the most requests/s within the SLO. `cost`: the least cost that meets the SLO."""
     ranges: Annotated[dict[str, Range], Field(min_length=1)]
+    """Where to look: for each key path the values that may be tried. Kinds `uniform` and `int` are
+    those of *range*, kinds `loguniform` and `choice` those of *draw*."""
     num_trials: Annotated[int, Field(ge=1, le=10**4)]
+    """How many settings are tried. The scenario's own is one of them. Unit: settings."""
     seeds: Annotated[tuple[Seed, ...], Field(strict=False, min_length=1)] | None = None
+    """Every setting is run with each of these as `seed`. Without it: with the scenario's own
+    seed only."""
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
+    """Seed of the search. It is independent of the scenario's `seed`. At most 2**32 - 1."""
     batch_size: Annotated[int, Field(ge=1, le=256)] = 4
+    """How many settings are chosen before their results are looked at. It is not the number of
+    workers, as results must not depend on that. Unit: settings."""
     min_slo_attainment: Share | None = None
+    """Smallest share of requests that must finish within the SLO. Required with `cost`. Without
+    it: any share will do. Unit: share."""
     price_per_hour: Annotated[float, Field(gt=0)] | None = None
+    """Price of one replica. Only with `cost`. Without it: replicas are counted. Unit: money."""
 
     @model_validator(mode="after")
     def _check_objective(self) -> Self:

@@ -1,1 +1,1 @@
-"""Family `sglang`: everything that is about SGLang 0.5.23; rules in docs/sglang.md."""
+"""Family `sglang`: all code about SGLang 0.5.23; rules: docs/explanation/sglang.md."""

@@ -1,4 +1,4 @@
-"""The invariants of SGLang's KV memory: pages, radix tree, host memory (docs/invariants.md)."""
+"""Invariants of SGLang's KV: pages, radix tree, host memory (docs/explanation/invariants.md)."""
 
 from collections import Counter
 from collections.abc import Iterable

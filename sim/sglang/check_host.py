@@ -1,4 +1,4 @@
-"""The invariants of host memory (docs/invariants.md, INV-14)."""
+"""The invariants of host memory (docs/explanation/invariants.md, INV-14)."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Users' own schedule policies: `schedule_policy: package.module:Class` (docs/policies.md).
+"""Users' own schedule policies: `schedule_policy: package.module:Class` (docs/how-to/policies.md).
 
 The class is loaded here and stored in `SchedulerConfig.user_policy`. Every engine that is built
 from the configuration uses it, in the simulator and on a real server.

@@ -5,19 +5,18 @@ import traceback
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Protocol
 
 from sim.core.errors import InputError
+from sim.metrics.summary import Summary
 from sim.scenario.load import LoadedScenario
 from sim.workload.traces.read import TraceReader
-
-Summary = dict[str, Any]
 
 # Runs one point; a function of a module, so that workers can import it.
 PointRunner = Callable[[LoadedScenario, TraceReader], Summary]
 
 
-class Status(StrEnum):
+class PointStatus(StrEnum):
     """How a point ended."""
 
     DONE = "done"
@@ -39,7 +38,7 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class PointOutcome:
     """What became of a point.
 
     Attributes:
@@ -52,7 +51,7 @@ class Outcome:
     """
 
     key: str
-    status: Status
+    status: PointStatus
     summary: Summary | None = None
     message: str | None = None
     trace: str | None = None
@@ -60,13 +59,13 @@ class Outcome:
 
 
 # One outcome a task, as they come.
-Outcomes = Generator[Outcome, None, None]
+PointOutcomes = Generator[PointOutcome, None, None]
 
 
 class SweepExecutor(Protocol):
     """Runs many tasks. An outcome depends on its task alone, never on where or when it ran."""
 
-    def run(self, tasks: Iterable[Task], runner: PointRunner) -> Outcomes:
+    def run(self, tasks: Iterable[Task], runner: PointRunner) -> PointOutcomes:
         """Yield one outcome a task, as they come. Closing the iterator stops all workers.
 
         `tasks` is taken from as workers become free. A worker that dies costs its own task: the
@@ -78,25 +77,16 @@ class SweepExecutor(Protocol):
         ...
 
 
-def run_task(task: Task, runner: PointRunner, read_trace: TraceReader) -> Outcome:
-    """What a worker does with a task. Raises nothing but what ends the worker itself."""
+def run_task(task: Task, runner: PointRunner, read_trace: TraceReader) -> PointOutcome:
+    """What a worker does with a task. Only what ends the worker itself is raised."""
     begin_s = time.perf_counter()
+    message = trace = summary = None
     try:
         summary = runner(task.loaded, read_trace)
+        status = PointStatus.DONE
     except InputError as error:
-        return Outcome(
-            task.key,
-            Status.BAD_INPUT,
-            message=" ".join(str(error).split()),
-            wall_seconds=time.perf_counter() - begin_s,
-        )
+        status, message = PointStatus.BAD_INPUT, " ".join(str(error).split())
     except Exception as error:
         message = " ".join(f"{type(error).__name__}: {error}".split())
-        return Outcome(
-            task.key,
-            Status.FAULT,
-            message=message,
-            trace=traceback.format_exc(),
-            wall_seconds=time.perf_counter() - begin_s,
-        )
-    return Outcome(task.key, Status.DONE, summary, wall_seconds=time.perf_counter() - begin_s)
+        status, trace = PointStatus.FAULT, traceback.format_exc()
+    return PointOutcome(task.key, status, summary, message, trace, time.perf_counter() - begin_s)

@@ -1,4 +1,4 @@
-"""What makes two points the same: the scenario, the files it names, and the code that runs it."""
+"""The keys of points: two points are the same if scenario, named files and code are."""
 
 import hashlib
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from sim.latency.profile.files import shipped_profiles
 from sim.scenario.load import LoadedScenario
 from sim.scenario.schema import BESIDE_THE_RUN, Scenario
 
-# What decides results; caches of compiled code do not.
+# Files that decide results; caches of compiled code do not.
 _SOURCES = (".py", ".json", ".yaml")
 # Keys under which scenarios name files.
 _FILE_KEYS = ("path", "model")
@@ -45,7 +45,7 @@ class Identities:
     def key(self, loaded: LoadedScenario) -> str:
         """SHA-256 in hex of everything a point's results depend on.
 
-        A file that is missing now and is there later makes another key.
+        A missing file that is there later makes another key.
         """
         digest = hashlib.sha256(f"{self._code}\0{loaded.content_hash}\0".encode())
         for path in named_files(loaded.scenario, loaded.base_dir):
@@ -94,7 +94,7 @@ def _file_digest(path: Path) -> str:
             while chunk := file.read(_CHUNK_BYTES):
                 digest.update(chunk)
     except OSError:
-        # Whoever runs the point will say what is wrong with it.
+        # The worker that runs the point reports the error.
         return "unreadable"
     return digest.hexdigest()
 

@@ -1,18 +1,16 @@
 """How good a setting is: the one number a search lowers, and whether the SLO is met."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Any
 
+from sim.metrics.summary import Summary
 from sim.scenario.schema import Scenario
 from sim.scenario.tune_section import TuneSection
 
-# Of settings of equal cost the one that meets the SLO more often is better. So small a part of the
-# cost never makes up for a replica: there are at most 4096.
+# Of settings of equal cost the one that meets the SLO more often is better. The weight is so small
+# that attainment never outweighs a replica: there are at most 4096.
 _ATTAINMENT_WEIGHT = 1e-6
-
-Summary = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)

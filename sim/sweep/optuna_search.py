@@ -10,7 +10,7 @@ from sim.sweep.space import Axis, Countable, Place, Places, Space
 from sim.workload.rng import RandomStreams
 
 _INSTALL = "a search needs Optuna: pip install 'servetwin[tune]'"
-# How often it may choose what it chose before; then chance decides.
+# After this many settings that were chosen before, one is drawn at random.
 _MAX_REPEATS = 32
 # The first quarter is drawn at random, within these bounds.
 _MIN_RANDOM, _MAX_RANDOM = 4, 10
@@ -51,7 +51,7 @@ class OptunaSearch:
         states = self._optuna.trial.TrialState
         for trial, score in zip(self._asked, scores, strict=True):
             if score is None:
-                # Worse than anything: what lies near it is likely to fail too.
+                # Settings near one that failed are likely to fail too.
                 self._study.tell(trial, state=states.PRUNED)
                 continue
             if score.shortfall is not None:

@@ -42,13 +42,13 @@ class Point:
 class Plan:
     """All points of a sweep, in order: the list, the draws, the grid as written, the seeds.
 
-    The last of them varies fastest. Two points may be equal: draws can be.
+    The last of them varies fastest. Two points may be equal, since draws may repeat.
 
     Attributes:
         base: the scenario.
         keys: the key paths that are swept, `seed` last where seeds are.
         points: what to run.
-        section: of the scenario, that says so.
+        section: the section of the scenario that lists them: `sweep` or `tune`.
     """
 
     base: LoadedScenario
@@ -57,7 +57,7 @@ class Plan:
     section: str = "sweep"
 
     def scenario(self, point: Point) -> LoadedScenario:
-        """The scenario of a point, without what is beside the run."""
+        """The scenario of a point, without the sections that do not change the run."""
         return self.vary(point.settings)
 
     def vary(self, settings: Settings) -> LoadedScenario:
@@ -69,7 +69,7 @@ class Plan:
         return vary(self.base, _changes(self.base, settings, self.section))
 
     def values(self, settings: Settings) -> Settings:
-        """What the keys and the seed are with these settings, which may leave keys alone."""
+        """The values of all keys and of the seed; those not in the settings are the scenario's."""
         dump = self.vary(settings).scenario.model_dump(mode="json")
         values = {key: value_at(dump, key) for key in (*self.keys, SEED)}
         return values | dict(settings)
@@ -99,6 +99,11 @@ def canonical(value: object) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
+def settings_text(settings: Settings) -> str:
+    """`scheduler.page_size=16, seed=1`."""
+    return ", ".join(f"{key}={canonical(value)}" for key, value in settings.items())
+
+
 def value_at(data: object, key: str) -> YamlValue:
     """The value at a key path of a scenario as JSON; None where it has no such key."""
     for part in key.split("."):
@@ -112,7 +117,7 @@ def value_at(data: object, key: str) -> YamlValue:
 
 
 def _axes(loaded: LoadedScenario, section: SweepSection) -> list[Sequence[Settings]]:
-    """What is multiplied: each axis is a sequence of partial settings, no key on two of them."""
+    """The axes whose combinations are run: sequences of partial settings, no key on two axes."""
     axes: list[Sequence[Settings]] = []
     if section.points is not None:
         axes.append(section.points)
@@ -148,7 +153,7 @@ def _refuse_repeats(loaded: LoadedScenario, place: KeyPath, values: Sequence[Yam
 
 
 def _check_key(loaded: LoadedScenario, key: str, axis: int, taken: dict[str, int]) -> None:
-    """Refuse a key that another axis sets too, or sets a part of, or the whole of."""
+    """Refuse a key that another axis sets too, in whole or in part."""
     place = _written(loaded, key, "sweep")
     if key.partition(".")[0] in _NOT_SWEPT:
         hint = "give the seeds as sweep.seeds" if key == SEED else "cannot be swept"
@@ -167,8 +172,7 @@ def _checked_points(loaded: LoadedScenario, settings: Sequence[Settings]) -> Ite
         try:
             scenario = vary(loaded, _changes(loaded, values, "sweep"))
         except InputError as error:
-            which = ", ".join(f"{key}={canonical(value)}" for key, value in values.items())
-            where = f"point {number + 1} of {len(settings)}: {which}"
+            where = f"point {number + 1} of {len(settings)}: {settings_text(values)}"
             raise InputError(f"{error} ({where})") from None
         yield Point(number, values, scenario.content_hash)
 
@@ -186,7 +190,7 @@ def _label(loaded: LoadedScenario, key: str, value: YamlValue, section: str) -> 
 
 
 def _written(loaded: LoadedScenario, key: str, section: str) -> KeyPath:
-    """Where a section of the scenario says that this key is changed."""
+    """The place in a section of the scenario where this key's values are listed."""
     labels = loaded.locations.labels
     places: list[KeyPath] = [(section, key), (section, "grid", key), (section, "ranges", key)]
     places += [(section, "random", "draw", key)]

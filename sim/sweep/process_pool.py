@@ -1,7 +1,7 @@
 """Points on the cores of this machine: processes that live as long as the sweep does.
 
-Not `concurrent.futures`: there one worker that dies takes all points with it, and workers outlive
-a parent that was killed. Here each worker has a pipe of its own, and ends when it closes.
+Not `concurrent.futures`: there, one worker that dies takes all points with it, and workers outlive
+a parent that was killed. Here each worker has a pipe of its own, and ends when the pipe closes.
 """
 
 import os
@@ -16,7 +16,7 @@ from multiprocessing.context import SpawnProcess
 from types import TracebackType
 from typing import Self
 
-from sim.sweep.executor import Outcome, Outcomes, PointRunner, Status, Task, run_task
+from sim.sweep.executor import PointOutcome, PointOutcomes, PointRunner, PointStatus, Task, run_task
 from sim.sweep.trace_cache import TraceCache
 
 # A worker has one core: libraries must not start a thread for each of the machine's.
@@ -36,8 +36,8 @@ _END_S = 5.0
 class ProcessPool:
     """A `SweepExecutor` of spawned processes.
 
-    As a context manager it keeps them from one run to the next, with the traces they read; all
-    runs must be of the same runner then.
+    As a context manager it keeps them, and the traces they read, from one run to the next; all
+    runs must then have the same runner.
 
     Args:
         jobs: how many, at least 1.
@@ -60,7 +60,7 @@ class ProcessPool:
     ) -> None:
         self._end_workers()
 
-    def run(self, tasks: Iterable[Task], runner: PointRunner) -> Outcomes:
+    def run(self, tasks: Iterable[Task], runner: PointRunner) -> PointOutcomes:
         waiting = iter(tasks)
         try:
             for number, task in enumerate(islice(waiting, self._jobs)):
@@ -71,7 +71,7 @@ class ProcessPool:
                 ready = wait([worker.pipe for worker in busy])
                 for worker in [worker for worker in busy if worker.pipe in ready]:
                     outcome = worker.take()
-                    # It need not wait for what is done with the outcome.
+                    # The worker goes on while the caller handles the outcome.
                     if (next_task := next(waiting, None)) is not None:
                         self._living(worker, runner).give(next_task)
                     yield outcome
@@ -95,7 +95,7 @@ class ProcessPool:
 
 @dataclass(slots=True, eq=False)
 class _Worker:
-    """A process, and our end of its pipe."""
+    """A process, and this end of its pipe."""
 
     process: SpawnProcess
     pipe: Connection
@@ -108,9 +108,9 @@ class _Worker:
         context = get_context("spawn")
         ours, theirs = context.Pipe()
         process = context.Process(target=_work, args=(theirs, runner), daemon=True)
-        with _one_thread(), _deaf_to_interrupts():
+        with _one_thread(), _interrupts_blocked():
             process.start()
-        # With our copy open, the pipe would not close when the worker dies.
+        # While this process has the worker's end open, the pipe would not close when it dies.
         theirs.close()
         return _Worker(process, ours)
 
@@ -119,19 +119,19 @@ class _Worker:
         try:
             self.pipe.send(task)
         except OSError:
-            # It has died; taking its outcome tells.
+            # It has died: `take` finds that out.
             return
 
-    def take(self) -> Outcome:
-        """The outcome of the task it was given; a fault if it died of it."""
+    def take(self) -> PointOutcome:
+        """The outcome of the task it was given; a fault if the process died."""
         self.is_busy = False
         try:
-            outcome: Outcome = self.pipe.recv()
+            outcome: PointOutcome = self.pipe.recv()
         except (EOFError, OSError):
             self.lives = False
             self.process.join()
-            message = f"the worker process ended: {_how(self.process.exitcode)}"
-            return Outcome(self.key, Status.FAULT, message=message)
+            message = f"the worker process ended: {_ending_in_words(self.process.exitcode)}"
+            return PointOutcome(self.key, PointStatus.FAULT, message=message)
         return outcome
 
     def end(self) -> None:
@@ -147,7 +147,7 @@ class _Worker:
 
 
 def _work(pipe: Connection, runner: PointRunner) -> None:
-    """The life of a worker: tasks in, outcomes out, until the pipe closes."""
+    """What a worker process runs: it answers tasks with outcomes until the pipe closes."""
     read_trace = TraceCache()
     while True:
         try:
@@ -158,7 +158,7 @@ def _work(pipe: Connection, runner: PointRunner) -> None:
             return
 
 
-def _how(exit_code: int | None) -> str:
+def _ending_in_words(exit_code: int | None) -> str:
     if exit_code is None or exit_code >= 0:
         return f"exit code {exit_code}"
     name = signal.Signals(-exit_code).name
@@ -168,7 +168,7 @@ def _how(exit_code: int | None) -> str:
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """What is started inside gives libraries one thread: they look when they are loaded."""
+    """Processes started inside use one thread: libraries read these variables when they load."""
     before = {name: os.environ.get(name) for name in THREAD_SETTINGS}
     os.environ.update(THREAD_SETTINGS)
     try:
@@ -182,10 +182,10 @@ def _one_thread() -> Iterator[None]:
 
 
 @contextmanager
-def _deaf_to_interrupts() -> Iterator[None]:
-    """What is started inside never hears Ctrl-C: the sweep does, and ends it.
+def _interrupts_blocked() -> Iterator[None]:
+    """Processes started inside never get Ctrl-C: this process does, and ends them.
 
-    Ours that comes meanwhile is heard at the end.
+    A Ctrl-C that comes meanwhile is delivered at the end of the block.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:

@@ -5,7 +5,7 @@ from itertools import islice
 from typing import Any
 
 from sim.core.errors import InputError
-from sim.sweep.executor import Outcome, Outcomes, PointRunner, Status, Task, run_task
+from sim.sweep.executor import PointOutcome, PointOutcomes, PointRunner, PointStatus, Task, run_task
 from sim.sweep.identity import code_version
 from sim.sweep.process_pool import THREAD_SETTINGS
 from sim.sweep.trace_cache import TraceCache
@@ -32,7 +32,7 @@ class RayCluster:
         self._jobs = jobs
         self._address = address
 
-    def run(self, tasks: Iterable[Task], runner: PointRunner) -> Outcomes:
+    def run(self, tasks: Iterable[Task], runner: PointRunner) -> PointOutcomes:
         ray = self._ray
         _connect(ray, self._address, self._jobs)
         try:
@@ -50,16 +50,16 @@ class RayWorker:
         self._runner = runner
         self._read_trace = TraceCache()
 
-    def run(self, task: Task, code: str) -> Outcome:
+    def run(self, task: Task, code: str) -> PointOutcome:
         """The outcome of a task, if this machine has the code that the sweep was planned with."""
         if (ours := code_version()) != code:
             message = f"the cluster runs servetwin {ours}, this machine {code}"
-            return Outcome(task.key, Status.FAULT, message=message)
+            return PointOutcome(task.key, PointStatus.FAULT, message=message)
         return run_task(task, self._runner, self._read_trace)
 
 
-def _run(ray: Any, jobs: int, waiting: Iterator[Task], runner: PointRunner) -> Outcomes:
-    # An actor that died is no more; its point is reported, not run until it kills another.
+def _run(ray: Any, jobs: int, waiting: Iterator[Task], runner: PointRunner) -> PointOutcomes:
+    # A dead actor is not restarted, and its point is not tried again: it could kill the next one.
     actor_class = ray.remote(num_cpus=1, max_restarts=0, max_task_retries=0)(RayWorker)
     code = code_version()
     running: dict[Any, tuple[Any, str]] = {}
@@ -76,7 +76,7 @@ def _run(ray: Any, jobs: int, waiting: Iterator[Task], runner: PointRunner) -> O
             outcome = ray.get(done)
         except ray.exceptions.RayError as error:
             reason = " ".join(str(error).split())
-            outcome = Outcome(key, Status.FAULT, message=f"the worker ended: {reason}")
+            outcome = PointOutcome(key, PointStatus.FAULT, message=f"the worker ended: {reason}")
             actor = actor_class.remote(runner)
         if (task_or_none := next(waiting, None)) is not None:
             give(actor, task_or_none)

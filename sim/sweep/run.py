@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 
 from sim.scenario.load import LoadedScenario
 from sim.scenario.schema import BESIDE_THE_RUN
-from sim.sweep.executor import Outcome, PointRunner, Status, SweepExecutor, Task
+from sim.sweep.executor import PointOutcome, PointRunner, PointStatus, SweepExecutor, Task
 from sim.sweep.identity import Identities
 from sim.sweep.plan import Plan, Point
 from sim.sweep.store import PointStore, StoreContents
 
-# Told how many points are done after each one.
+# Gets the number of finished points after each one.
 Watcher = Callable[[int], None]
 
 
@@ -32,8 +32,8 @@ class SweepState:
     missing: tuple[Point, ...]
 
 
-def look_up(plan: Plan, store: PointStore, *, code: str, fresh: bool = False) -> SweepState:
-    """Find out which points have to run: those not stored, and those that did not succeed.
+def sweep_state(plan: Plan, store: PointStore, *, code: str, fresh: bool = False) -> SweepState:
+    """Find out which points have to run: those not stored, and those that failed.
 
     Args:
         plan: the sweep.
@@ -50,14 +50,14 @@ def look_up(plan: Plan, store: PointStore, *, code: str, fresh: bool = False) ->
 
 
 def point_keys(plan: Plan, identities: Identities) -> tuple[str, ...]:
-    """What the plan's points are stored under, in their order."""
+    """The keys that the plan's points are stored under, in their order."""
     return tuple(identities.key(plan.scenario(point)) for point in plan.points)
 
 
 def state_of(plan: Plan, keys: tuple[str, ...], stored: StoreContents) -> SweepState:
-    """What of a plan has to run, if this is stored: all but what succeeded."""
-    done = {k: v for k, v in stored.outcomes.items() if v.status is Status.DONE}
-    # Of equal points the first one stands for all.
+    """Which points of a plan have to run: those without a stored success."""
+    done = {k: v for k, v in stored.outcomes.items() if v.status is PointStatus.DONE}
+    # Equal points are run once.
     first = dict(reversed(list(zip(keys, plan.points, strict=True))))
     missing = tuple(
         point
@@ -73,7 +73,7 @@ def run_sweep(
     executor: SweepExecutor,
     runner: PointRunner,
     watcher: Watcher | None = None,
-) -> Mapping[str, Outcome]:
+) -> Mapping[str, PointOutcome]:
     """Run what is missing; every outcome is stored before the next one is waited for.
 
     Returns:
@@ -97,7 +97,7 @@ def run_sweep(
 
 
 def _with_absolute_folder(plan: Plan, point: Point) -> LoadedScenario:
-    """Workers may live in other folders: what they say of files must not depend on it."""
+    """Workers may run in other folders; messages that name files must not depend on that."""
     loaded = plan.scenario(point)
     return replace(loaded, base_dir=loaded.base_dir.resolve())
 

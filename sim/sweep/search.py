@@ -11,7 +11,7 @@ from sim.sweep.space import Places, Space
 class Search(Protocol):
     """Chooses settings and learns what became of them.
 
-    What it chooses depends on the space, its seed and what it was told, in that order.
+    Its choices depend on the space, its seed, and the scores it was told, in their order.
     """
 
     def ask(self, count: int) -> list[Places]:
@@ -19,7 +19,7 @@ class Search(Protocol):
         ...
 
     def tell(self, scores: Sequence[Score | None]) -> None:
-        """What became of the settings of the last `ask`, in their order; None: it failed."""
+        """The scores of the settings of the last `ask`, in their order; None: a setting failed."""
         ...
 
 
@@ -39,4 +39,4 @@ class GridSearch:
         return list(islice(self._left, count))
 
     def tell(self, scores: Sequence[Score | None]) -> None:
-        """It has nothing to learn."""
+        """Ignored: the grid has an order of its own."""

@@ -1,4 +1,4 @@
-"""What a search chooses from: one axis a key path, a place on it for every value."""
+"""The settings a search chooses from: an axis for each key path, on it a place for each value."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,10 +12,10 @@ from sim.scenario.tune_section import IntRange, Range, UniformRange
 from sim.scenario.yaml_loader import YamlValue
 from sim.sweep.plan import Settings, canonical
 
-# Digits of a stepped number: 0.1 + 2 x 0.1 is 0.3.
+# Stepped numbers are rounded to this many digits: 0.1 + 2 x 0.1 is 0.3, not 0.30000000000000004.
 _DIGITS = 12
 
-# An index where values can be counted, else the value itself.
+# The index of a value that can be counted, else the value itself.
 Place = int | float
 # A place on every axis, in the order of the axes.
 Places = tuple[Place, ...]
@@ -27,7 +27,7 @@ class Countable:
 
     Attributes:
         num_values: how many.
-        is_scale: neighbours are alike: numbers in ascending order.
+        is_scale: values are numbers in ascending order, so that neighbours behave alike.
         low, step: of the numbers; None: `values` are listed.
         values: the list, empty if `low` and `step` say them.
     """
@@ -45,7 +45,7 @@ class Countable:
         return number if isinstance(number, int) else float(f"{number:.{_DIGITS}g}")
 
     def place(self, value: YamlValue) -> Place | None:
-        """Where the value is; None: nowhere."""
+        """Where the value is; None: it is not on the axis."""
         if self.values:
             return next((i for i, v in enumerate(self.values) if _are_same(v, value)), None)
         if not _is_number(value):
@@ -55,7 +55,7 @@ class Countable:
         return nearest if is_on_it else None
 
     def edges(self) -> list[YamlValue]:
-        """Values that show whether all are in order: the list, or both ends."""
+        """The values to check in place of all: the whole list, or both ends."""
         return list(self.values) or [self.value(0), self.value(self.num_values - 1)]
 
 
@@ -65,7 +65,7 @@ class Continuous:
 
     Attributes:
         low, high: the ends, both included.
-        is_log: every factor is alike, not every difference.
+        is_log: equal factors are equally far apart, not equal differences.
     """
 
     low: float
@@ -76,7 +76,7 @@ class Continuous:
         return float(place)
 
     def place(self, value: YamlValue) -> Place | None:
-        """Where the value is; None: nowhere."""
+        """Where the value is; None: it is not on the axis."""
         if not _is_number(value):
             return None
         return float(value) if self.low <= value <= self.high else None
@@ -101,7 +101,7 @@ class Space:
 
     @property
     def num_settings(self) -> int | None:
-        """How many there are; None: beyond counting."""
+        """The number of settings; None: an axis has all numbers between two."""
         sizes = [axis.num_values for axis in self.axes.values() if isinstance(axis, Countable)]
         return prod(sizes) if len(sizes) == len(self.axes) else None
 
@@ -113,13 +113,13 @@ class Space:
         }
 
     def places(self, settings: Settings) -> Places | None:
-        """Where a setting lies; None: outside."""
+        """The place of a setting; None: it is outside of the space."""
         places = [axis.place(settings[key]) for key, axis in self.axes.items()]
         inside = tuple(place for place in places if place is not None)
         return inside if len(inside) == len(places) else None
 
     def all_places(self) -> Iterator[Places]:
-        """Every setting of a space that can be counted, the last axis fastest."""
+        """Every setting of a space that can be counted; the last axis varies fastest."""
         counts = [axis.num_values for axis in self.axes.values() if isinstance(axis, Countable)]
         return iter(product(*map(range, counts)))
 

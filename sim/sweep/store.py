@@ -1,4 +1,4 @@
-"""Finished points on disk, one file each: whole or not there, and never of other code."""
+"""Finished points on disk, a whole file each. Points that other code ran are not used."""
 
 import hashlib
 import json
@@ -11,9 +11,9 @@ from typing import Any
 
 from sim.core.atomic import atomic_path
 from sim.core.errors import InputError
-from sim.sweep.executor import Outcome, Status
+from sim.sweep.executor import PointOutcome, PointStatus
 
-# The folder, within that of a sweep.
+# The folder of points, inside the folder of a sweep.
 POINTS = "points"
 
 _SCHEMA = 1
@@ -29,16 +29,16 @@ class StoreContents:
 
     Attributes:
         outcomes: the points asked for that were found, by key.
-        num_other_code: points that other versions of the code ran; of no use.
-        num_damaged: files that are not whole, or not what their name says; of no use.
+        num_other_code: points that other versions of the code ran; they are not used.
+        num_damaged: files that are not whole, or whose key is not their name; not used.
     """
 
-    outcomes: Mapping[str, Outcome]
+    outcomes: Mapping[str, PointOutcome]
     num_other_code: int
     num_damaged: int
 
     def unused_in_words(self) -> str:
-        """What lies there in vain, to be put after other words; empty if nothing does."""
+        """The files of no use, as the end of a sentence: `; 3 damaged files are not used`."""
         text = ""
         if self.num_other_code:
             text += f"; {self.num_other_code:,} stored by other code are not used"
@@ -60,13 +60,13 @@ class PointStore:
         self._code = code
 
     def read(self, keys: Iterable[str]) -> StoreContents:
-        """Look at every file; those that a killed sweep was writing are removed.
+        """Read all files. Unfinished ones, of a sweep that was killed, are removed.
 
         Raises:
             InputError: the folder cannot be read.
         """
         wanted = set(keys)
-        outcomes: dict[str, Outcome] = {}
+        outcomes: dict[str, PointOutcome] = {}
         num_other = num_damaged = 0
         for path in self._paths():
             point = read_point(path)
@@ -78,8 +78,8 @@ class PointStore:
                 outcomes[path.stem] = _outcome(point)
         return StoreContents(outcomes, num_other, num_damaged)
 
-    def find(self, keys: Iterable[str]) -> dict[str, Outcome]:
-        """Look at the files of these points alone; those that are of no use are left out."""
+    def find(self, keys: Iterable[str]) -> dict[str, PointOutcome]:
+        """Read the files of these points alone; points without a usable file are left out."""
         outcomes = {}
         for key in keys:
             point = read_point(self._folder / f"{key}.json")
@@ -87,7 +87,7 @@ class PointStore:
                 outcomes[key] = _outcome(point)
         return outcomes
 
-    def write(self, outcome: Outcome, described: Mapping[str, object]) -> None:
+    def write(self, outcome: PointOutcome, described: Mapping[str, object]) -> None:
         """Keep a point.
 
         Args:
@@ -119,7 +119,7 @@ def point_file(key: str) -> str:
 
 
 def read_point(path: Path) -> Stored | None:
-    """The content of a file, whatever code ran it, if it is all there and under its own name."""
+    """The content of a file, if it is whole and named after its key; any code may have run it."""
     try:
         point = json.loads(path.read_bytes())
         digest = point.pop("digest")
@@ -130,15 +130,15 @@ def read_point(path: Path) -> Stored | None:
 
 
 def _digest(content: Mapping[str, object]) -> str:
-    """Of the content as JSON says it: a rename may survive a crash that the bytes do not."""
+    """A hash of the content. After a crash a file may have its name, and not all of its bytes."""
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _outcome(point: Stored) -> Outcome:
-    return Outcome(
+def _outcome(point: Stored) -> PointOutcome:
+    return PointOutcome(
         key=point["key"],
-        status=Status(point["status"]),
+        status=PointStatus(point["status"]),
         summary=point["summary"],
         message=point["message"],
         trace=point["trace"],
@@ -147,7 +147,7 @@ def _outcome(point: Stored) -> Outcome:
 
 
 def _runs(pid: int) -> bool:
-    """Whether a process of this number is there, as far as can be told."""
+    """Whether there is a process of this number; yes if that cannot be told."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -16,7 +16,7 @@ _MAX_BYTES = 1 << 30
 # A Python string or small object in a list.
 _ITEM_BYTES = 64
 
-# What decides which rows come out: how the file is read, and that it is still the same file.
+# Rows are the same if the file is, and is read in the same way.
 _Key = tuple[object, ...]
 
 
@@ -35,7 +35,7 @@ class TraceCache:
         self.num_read = 0
 
     def __call__(self, config: TraceConfig, base_dir: Path) -> TraceRows:
-        """The rows of the trace. Nobody may write into them.
+        """The rows of the trace, which must not be changed.
 
         Raises:
             InputError: the file is bad; it is looked at again next time.

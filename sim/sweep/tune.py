@@ -1,7 +1,7 @@
-"""A whole search: settings asked for batch by batch, run, judged, and told.
+"""A whole search: batches of settings are chosen, run and scored, and the search learns the scores.
 
-Nothing is kept but points. A search that was killed chooses the same settings again, finds their
-points, and goes on where they end.
+Only points are stored. A search that was killed chooses the same settings again, finds their points
+stored, and goes on where these end.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 
 from sim.core.errors import InputError
-from sim.sweep.executor import Outcome, PointRunner, Status, SweepExecutor
+from sim.sweep.executor import PointOutcome, PointRunner, PointStatus, SweepExecutor
 from sim.sweep.identity import Identities
 from sim.sweep.objective import Score, score
 from sim.sweep.plan import Plan, Point, Settings
@@ -18,7 +18,7 @@ from sim.sweep.search import Search
 from sim.sweep.store import PointStore, StoreContents
 from sim.sweep.tune_plan import TunePlan
 
-# Told how many points are settled, and how many of them had to be run.
+# Gets how many points have an outcome, and how many of these had to be run.
 TuneWatcher = Callable[[int, int], None]
 
 
@@ -36,13 +36,19 @@ class Trial:
 
     number: int
     settings: Settings
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[PointOutcome, ...]
     score: Score | None
     message: str | None = None
 
+    @property
+    def error(self) -> str | None:
+        """What went wrong first; None if nothing did."""
+        messages = (outcome.message for outcome in self.outcomes if outcome.message is not None)
+        return self.message or next(messages, None)
 
-class PointBench:
-    """Runs points that are not stored, and remembers all.
+
+class MemoisedPoints:
+    """Outcomes of points: those known or stored are not run again.
 
     Args:
         store: where finished points are, and go.
@@ -66,11 +72,11 @@ class PointBench:
         self._runner = runner
         self._identities = Identities(code)
         self._fresh = fresh
-        self._outcomes: dict[str, Outcome] = {}
+        self._outcomes: dict[str, PointOutcome] = {}
         self.num_settled = 0
         self.num_run = 0
 
-    def run(self, plan: Plan, watcher: TuneWatcher) -> list[Outcome]:
+    def run(self, plan: Plan, watcher: TuneWatcher) -> list[PointOutcome]:
         """The outcomes of a plan's points, in their order.
 
         Raises:
@@ -90,7 +96,7 @@ class PointBench:
         self._outcomes |= run_sweep(state, self._store, self._executor, self._runner, count)
         return [self._outcomes[key] for key in keys]
 
-    def _known(self, keys: Sequence[str]) -> Mapping[str, Outcome]:
+    def _known(self, keys: Sequence[str]) -> Mapping[str, PointOutcome]:
         here = {key: self._outcomes[key] for key in keys if key in self._outcomes}
         if self._fresh:
             return here
@@ -98,7 +104,7 @@ class PointBench:
 
 
 def run_tune(
-    tune: TunePlan, search: Search, bench: PointBench, watcher: TuneWatcher
+    tune: TunePlan, search: Search, memo: MemoisedPoints, watcher: TuneWatcher
 ) -> list[Trial]:
     """Try as many settings as the scenario says, its own first.
 
@@ -108,11 +114,11 @@ def run_tune(
     batch_size = tune.num_trials if tune.is_grid else tune.section.batch_size
     trials: list[Trial] = []
     while len(trials) < tune.num_trials:
-        # What no search could choose is tried beside it.
+        # The scenario's own setting is tried even where the ranges leave it out.
         beside: list[Settings] = [] if trials or tune.own_is_inside else [{}]
         wanted = min(batch_size, tune.num_trials - len(trials)) - len(beside)
         chosen = [tune.space.settings(places) for places in search.ask(wanted)]
-        batch = _tried(tune, len(trials), [*beside, *chosen], bench, watcher)
+        batch = _tried(tune, len(trials), [*beside, *chosen], memo, watcher)
         search.tell([trial.score for trial in batch[len(beside) :]])
         trials += batch
     return trials
@@ -122,14 +128,14 @@ def _tried(
     tune: TunePlan,
     first_number: int,
     batch: Sequence[Settings],
-    bench: PointBench,
+    memo: MemoisedPoints,
     watcher: TuneWatcher,
 ) -> list[Trial]:
-    """Run a batch as one plan, so that all workers have something to do."""
+    """Run a batch as one plan, so that all workers are busy."""
     planned = [_points(tune, settings) for settings in batch]
     all_points = chain.from_iterable(points for points, _ in planned)
     numbered = (replace(point, number=number) for number, point in enumerate(all_points))
-    outcomes = iter(bench.run(replace(tune.plan, points=tuple(numbered)), watcher))
+    outcomes = iter(memo.run(replace(tune.plan, points=tuple(numbered)), watcher))
     trials = []
     for number, (settings, (points, message)) in enumerate(
         zip(batch, planned, strict=True), start=first_number
@@ -146,8 +152,8 @@ def _points(tune: TunePlan, settings: Settings) -> tuple[tuple[Point, ...], str 
         return (), str(error)
 
 
-def _score(tune: TunePlan, settings: Settings, outcomes: Sequence[Outcome]) -> Score | None:
-    summaries = [outcome.summary for outcome in outcomes if outcome.status is Status.DONE]
+def _score(tune: TunePlan, settings: Settings, outcomes: Sequence[PointOutcome]) -> Score | None:
+    summaries = [outcome.summary for outcome in outcomes if outcome.status is PointStatus.DONE]
     done = [summary for summary in summaries if summary is not None]
     if not done or len(done) < len(outcomes):
         return None

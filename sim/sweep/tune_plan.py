@@ -1,4 +1,4 @@
-"""What a scenario's `tune` section asks for: the space, its keys checked one by one."""
+"""A scenario's `tune` section as a plan: the space of settings, its keys checked one by one."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from sim.scenario.tune_section import TuneSection
 from sim.sweep.plan import SEED, Plan, Point, Settings, canonical
 from sim.sweep.space import Axis, Countable, Space, axis_of
 
-# What a setting is judged by cannot be a part of it.
+# A search cannot change what settings are judged by.
 _NOT_TUNED = (*BESIDE_THE_RUN, SEED, "slo", "name")
 _MAX_COUNT = 2**53
 
@@ -22,7 +22,7 @@ class TunePlan:
 
     Attributes:
         section: what the scenario says.
-        plan: the scenario and the keys, without points: those are found on the way.
+        plan: the scenario and the keys; its points are added as settings are chosen.
         space: what to choose from.
         own: the scenario's own settings.
         seeds: every setting is run with each of them.
@@ -40,13 +40,13 @@ class TunePlan:
 
     @property
     def is_grid(self) -> bool:
-        """Whether the trials are enough to try everything."""
+        """Whether there are as many trials as settings: then all are tried."""
         num = self.space.num_settings
         return num is not None and num + (not self.own_is_inside) <= self.section.num_trials
 
     @property
     def num_trials(self) -> int:
-        """How many there will be."""
+        """The number of trials there will be."""
         if self.is_grid and self.space.num_settings is not None:
             return self.space.num_settings + (not self.own_is_inside)
         return self.section.num_trials
@@ -67,8 +67,7 @@ class TunePlan:
 def plan_tune(loaded: LoadedScenario) -> TunePlan:
     """Check the scenario's `tune` section.
 
-    Combinations of values are looked at when they are tried: many a range holds some that cannot
-    be.
+    Combinations of values are checked when they are tried: some may contradict each other.
 
     Raises:
         InputError: no such section, no SLO, a key path that leads nowhere or cannot be tuned, or a
@@ -118,7 +117,7 @@ def _check_countable(loaded: LoadedScenario, key: str, axis: Countable) -> None:
 
 
 def _check_values(plan: Plan, axes: Mapping[str, Axis]) -> None:
-    """Each value by itself; if it cannot be, beside the first values of the other keys.
+    """Check each value by itself, and if it is refused, with the first values of the other keys.
 
     A key may need another one: `scheduler.fairness.t_ms` needs its `kind`.
     """
@@ -138,5 +137,5 @@ def _check(plan: Plan, settings: Settings) -> None:
     try:
         plan.vary(settings)
     except ContradictionError:
-        # With other values of other keys it may well be in order.
+        # It may be valid with other values of other keys.
         return

@@ -1,4 +1,4 @@
-"""The invariants of vLLM's block pool (docs/invariants.md)."""
+"""The invariants of vLLM's block pool (docs/explanation/invariants.md)."""
 
 from collections import Counter
 from collections.abc import Mapping

@@ -19,28 +19,46 @@ Count = Annotated[int, Field(ge=1, le=_MAX_COUNT)]
 
 
 class VllmSection(ServerSection):
-    """The keys of `VllmConfig`; the pool's size and the longest sequence can be derived.
+    """vLLM's scheduler.
 
-    `num_gpu_blocks_override` counts the null block, as vLLM does. Without this key, the pool gets
-    the memory that `gpu_memory_utilization` allows, minus the weights. Without `max_model_len`, a
-    sequence may be as long as the pool.
+    Names are those of vLLM 0.19.0's flags, with underscores; defaults are those of its
+    `SchedulerConfig`. docs/explanation/vllm.md explains the rules, and
+    docs/explanation/vllm.md#settings where defaults differ from `vllm serve`.
     """
 
     family: Literal["vllm"]
+    """Whose scheduler it is."""
     max_num_batched_tokens: Count = _DEFAULT.max_num_batched_tokens
+    """Token budget of a step, for all requests together. At least `max_num_seqs`. Unit: tokens."""
     max_num_seqs: Count = _DEFAULT.max_num_seqs
+    """Most requests that run at a time. Unit: requests."""
     max_model_len: Count | None = None
+    """Most tokens of a request, prompt and output together. At most the tokens of the pool.
+    Without it: as many as the pool has. Unit: tokens."""
     block_size: int = Field(default=_DEFAULT.block_size, ge=1, le=4096)
+    """Tokens of a KV block. Prefixes are shared in whole blocks. Unit: tokens."""
     num_gpu_blocks_override: int | None = Field(default=None, ge=2, le=_MAX_BLOCKS)
+    """Blocks of the pool, counting the null block, which no request gets. Without it: what fits
+    beside the weights (docs/reference/scenario.md#derived-pool-size). Unit: blocks."""
     gpu_memory_utilization: float | None = Field(default=None, gt=0, le=1)
+    """Share of the hardware's memory for weights and KV, where the pool size is derived: 0.9
+    without it. Not together with `num_gpu_blocks_override`. Unit: share."""
     enable_prefix_caching: bool = _DEFAULT.enable_prefix_caching
+    """A block is found again by the tokens it holds."""
     enable_chunked_prefill: bool = _DEFAULT.enable_chunked_prefill
+    """A prompt may be admitted with less than all of it in a step. `false` needs
+    `max_num_batched_tokens` of at least `max_model_len`."""
     long_prefill_token_threshold: int = Field(
         default=_DEFAULT.long_prefill_token_threshold, ge=0, le=_MAX_COUNT
     )
+    """Most tokens of one request in a step. 0: no limit but the budget. Unit: tokens."""
     scheduling_policy: Literal["fcfs", "priority"] = "fcfs"
+    """`fcfs`: in order of arrival. `priority`: smaller priority values first; a request without
+    a priority has 0."""
     async_scheduling: bool = _DEFAULT.async_scheduling
+    """A step is decided while the one before it runs."""
     scheduler_reserve_full_isl: bool = _DEFAULT.scheduler_reserve_full_isl
+    """A request is admitted only if its whole prompt fits into the free blocks."""
 
     @model_validator(mode="after")
     def _check_combinations(self) -> Self:

@@ -5,10 +5,11 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field
 
+from sim.core.arrays import Float64, Int64
 from sim.core.errors import InputError, KeyPath
 from sim.core.units import NS_PER_S
 from sim.strict_model import StrictModel
-from sim.workload.limits import MAX_CV, MAX_RATE_RPS, MAX_REQUESTS, MAX_TIME_NS, Float64, Int64
+from sim.workload.limits import MAX_CV, MAX_RATE_RPS, MAX_REQUESTS, MAX_TIME_NS
 
 _Rate = Annotated[float, Field(gt=0, le=MAX_RATE_RPS)]
 # Gaps with a smaller `cv` are equal in floating point, and its square may underflow.
@@ -17,33 +18,42 @@ _Seconds = Annotated[float, Field(ge=0, le=1e9)]
 
 
 class PoissonArrivals(StrictModel):
-    """Independent exponential gaps; the first request comes one gap after time 0."""
+    """Independent, exponentially distributed gaps.
+
+    The first request arrives one gap after time 0.
+    """
 
     kind: Literal["poisson"]
     rate_rps: _Rate
+    """Mean rate. Unit: requests/s."""
 
 
 class GammaArrivals(StrictModel):
-    """Gamma gaps with this coefficient of variation (1 is Poisson); first one gap after 0."""
+    """Independent, gamma-distributed gaps. The first request arrives one gap after time 0."""
 
     kind: Literal["gamma"]
     rate_rps: _Rate
+    """Mean rate. Unit: requests/s."""
     cv: Annotated[float, Field(gt=0, le=MAX_CV)]
+    """Coefficient of variation of the gaps. 1 gives Poisson arrivals; more gives bursts."""
 
 
 class ConstantArrivals(StrictModel):
-    """Equal gaps; the first request comes at time 0."""
+    """Equal gaps. The first request arrives at time 0."""
 
     kind: Literal["constant"]
     rate_rps: _Rate
+    """Rate. Unit: requests/s."""
 
 
 class BurstArrivals(StrictModel):
-    """`size` at once, every `every_s`; the first burst comes at time 0."""
+    """Several requests at once, again and again. The first burst arrives at time 0."""
 
     kind: Literal["burst"]
     size: Annotated[int, Field(ge=1, le=MAX_REQUESTS)]
+    """Requests of a burst. Unit: requests."""
     every_s: _Seconds
+    """Time from one burst to the next. Unit: s."""
 
 
 Arrivals = Annotated[
@@ -52,17 +62,19 @@ Arrivals = Annotated[
 
 
 class ConstantThink(StrictModel):
-    """Always as long."""
+    """Always the same pause."""
 
     kind: Literal["constant"]
     value: _Seconds
+    """The pause. Unit: s."""
 
 
 class ExponentialThink(StrictModel):
-    """Exponential with this mean."""
+    """An exponentially distributed pause."""
 
     kind: Literal["exponential"]
     mean: Annotated[float, Field(gt=0, le=1e9)]
+    """The mean pause. Unit: s."""
 
 
 ThinkTime = Annotated[ConstantThink | ExponentialThink, Field(discriminator="kind")]

@@ -18,32 +18,33 @@ _Tokens = Annotated[int, Field(ge=0, le=MAX_TOKENS)]
 
 
 class CommonConfig(StrictModel):
-    """What every kind takes.
-
-    Attributes:
-        tenant: whose requests they are.
-        max_new_tokens: the clients' limit: a number, a factor of the output length, or None for
-            the trace's own limit or else the output length.
-        predicted_output: how good the guess of the output length is; None: no guess.
-    """
+    """What every kind of traffic takes."""
 
     tenant: str = ""
+    """Whose requests they are. Metrics are also given for each tenant."""
     max_new_tokens: MaxNewTokens | None = None
+    """Limit on the output that a client sends with its request. Without it: the limit that the
+    trace gives; without that, the output length. Unit: tokens."""
     predicted_output: PredictedOutput | None = None
+    """How good the guess of each output length is, for schedule policy `sjf`. Without it: no
+    guess."""
 
 
 class TraceConfig(CommonConfig):
-    """A recorded trace. `path` is relative to the scenario file; `limit` keeps the first rows.
-
-    Arrival times are multiplied by `time_scale`: 0.25 is four times as fast.
-    """
+    """A recorded trace."""
 
     kind: Literal["trace"]
     format: Literal["mooncake", "azure", "servetwin", "autobench"]
+    """Format of the file."""
     path: Annotated[str, Field(min_length=1)]
+    """The file, plain or gzip."""
     limit: _Count | None = None
+    """Take only this many requests, from the beginning. Unit: requests."""
     time_scale: Annotated[float, Field(gt=0, le=10**6)] = 1.0
+    """Arrival times are multiplied by this: 0.25 is four times as fast."""
     block_size: Annotated[int, Field(ge=1, le=1 << 20)] | None = None
+    """Tokens that one block id of the trace stands for. Only with format `mooncake`, which takes
+    512 without it. Unit: tokens."""
 
     @model_validator(mode="after")
     def _block_size_has_blocks(self) -> Self:
@@ -57,56 +58,76 @@ class TraceConfig(CommonConfig):
 
 
 class SyntheticConfig(CommonConfig):
-    """Independent requests. `prompt_tokens` counts what follows the prefixes."""
+    """Independent requests."""
 
     kind: Literal["synthetic"]
     num_requests: _Count
+    """How many requests there are. Unit: requests."""
     arrivals: Arrivals
+    """When they arrive."""
     prompt_tokens: LengthDistribution
+    """Length of the part of the prompt that no other request has. Unit: tokens."""
     output_tokens: LengthDistribution
+    """Tokens that are generated. Unit: tokens."""
     prefixes: Prefixes | None = None
+    """Shared beginnings of prompts, after the system prompt. Without it: none."""
     system_prompt_tokens: _Tokens = 0
+    """Length of the system prompt that every request begins with. Unit: tokens."""
 
 
 class SystemPrompts(StrictModel):
-    """`count` different system prompts of `tokens` tokens; a session draws one of them."""
+    """Different system prompts. Each session draws one."""
 
     count: Annotated[int, Field(ge=1, le=10**6)]
+    """How many different system prompts there are."""
     tokens: Length
+    """Length of each. Unit: tokens."""
 
 
 class SessionsConfig(CommonConfig):
-    """Conversations: a turn's prompt is the whole previous prompt, its answer, and new text.
-
-    With `closed_loop` a turn is sent a think time after the previous one finished; without, a
-    think time after the previous one was sent.
-    """
+    """Conversations: a prompt is the whole previous prompt, its answer, and new text."""
 
     kind: Literal["sessions"]
     sessions: _Count
+    """How many conversations there are. Unit: sessions."""
     arrivals: Arrivals
+    """When they start."""
     turns: LengthDistribution
+    """Requests of a conversation. Unit: requests."""
     user_tokens: LengthDistribution
+    """New tokens that a turn adds to the prompt. Unit: tokens."""
     output_tokens: LengthDistribution
+    """Tokens that are generated in a turn. Unit: tokens."""
     think_s: ThinkTime
+    """Pause before the next turn. Unit: s."""
     system_prompts: SystemPrompts | None = None
+    """What conversations begin with. Without it: no system prompt."""
     closed_loop: bool = True
+    """`true`: the pause begins when the previous turn finished. `false`: it begins when the
+    previous turn was sent."""
 
 
 class ClientsConfig(CommonConfig):
-    """Clients that send their next request a think time after their last one finished.
+    """A fixed number of clients, each with one request at a time.
 
     All of them send their first request at time 0.
     """
 
     kind: Literal["clients"]
     clients: _Count
+    """How many clients there are. Unit: clients."""
     requests_per_client: _Count
+    """Requests of each client. All clients together send at most 10**8. Unit: requests."""
     think_s: ThinkTime
+    """Pause between an answer and the client's next request. Unit: s."""
     prompt_tokens: LengthDistribution
+    """Length of the part of the prompt that no other request has. Unit: tokens."""
     output_tokens: LengthDistribution
+    """Tokens that are generated. Unit: tokens."""
     prefixes: Prefixes | None = None
+    """Shared beginnings of prompts, after the system prompt. Without it: none."""
     system_prompt_tokens: _Tokens = 0
+    """Length of the system prompt that every request begins with. Unit: tokens."""
 
     @model_validator(mode="after")
     def _not_too_many(self) -> Self:
@@ -128,7 +149,9 @@ class MixPart(StrictModel):
     """One tenant's traffic."""
 
     tenant: Annotated[str, Field(min_length=1)]
+    """The tenant's name, different in every part. Request ids begin with it."""
     workload: UnmixedConfig
+    """Traffic of any kind but `mix`, without a `tenant` of its own."""
 
     @model_validator(mode="after")
     def _one_tenant(self) -> Self:
@@ -140,10 +163,11 @@ class MixPart(StrictModel):
 
 
 class MixConfig(StrictModel):
-    """Several tenants at once, by arrival; equal times keep the order of the parts."""
+    """Traffic of several tenants at once, in order of arrival."""
 
     kind: Literal["mix"]
     parts: Annotated[tuple[MixPart, ...], Field(strict=False, min_length=1)]
+    """The tenants. Requests that arrive at the same time keep the order of this list."""
 
     @model_validator(mode="after")
     def _rids_stay_unique(self) -> Self:

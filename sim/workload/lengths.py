@@ -5,27 +5,31 @@ from typing import Annotated, Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
+from sim.core.arrays import Int64
 from sim.core.errors import InputError, KeyPath
 from sim.strict_model import KeysError, StrictModel
-from sim.workload.limits import MAX_CV, MAX_TOKENS, Int64
+from sim.workload.limits import MAX_CV, MAX_TOKENS
 
 Length = Annotated[int, Field(ge=1, le=MAX_TOKENS)]
 _Mean = Annotated[float, Field(ge=1, le=MAX_TOKENS)]
 
 
 class ConstantLength(StrictModel):
-    """Always the same."""
+    """Always the same length."""
 
     kind: Literal["constant"]
     value: Length
+    """The length."""
 
 
 class UniformLength(StrictModel):
-    """Every whole number from `min` to `max`, both included, equally often."""
+    """Every whole number of a range is equally likely."""
 
     kind: Literal["uniform"]
     min: Length
+    """The smallest length."""
     max: Length
+    """The largest length. At least `min`."""
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -37,7 +41,9 @@ class Clipped(StrictModel):
     """Lengths below `min` or above `max` become `min` or `max`."""
 
     min: Length | None = None
+    """Shorter lengths become this one. Without it: 1."""
     max: Length | None = None
+    """Longer lengths become this one. At least `min`. Without it: no limit."""
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -46,26 +52,31 @@ class Clipped(StrictModel):
 
 
 class LognormalLength(Clipped):
-    """Log-normal with this mean and coefficient of variation (before clipping and rounding)."""
+    """A log-normal distribution. A draw is rounded, then clipped to `min` and `max`."""
 
     kind: Literal["lognormal"]
     mean: _Mean
+    """Mean, before rounding and clipping."""
     cv: Annotated[float, Field(ge=0, le=MAX_CV)]
+    """Coefficient of variation, before rounding and clipping."""
 
 
 class GeometricLength(Clipped):
-    """1, 2, 3, ... with falling probability and this mean (before clipping)."""
+    """A geometric distribution that begins at 1. A draw is clipped to `min` and `max`."""
 
     kind: Literal["geometric"]
     mean: _Mean
+    """Mean, before clipping."""
 
 
 class ChoiceLength(StrictModel):
-    """One of `values`, as often as its weight says; equally often without weights."""
+    """One of a list of lengths."""
 
     kind: Literal["choice"]
     values: Annotated[tuple[Length, ...], Field(strict=False, min_length=1)]
+    """The lengths."""
     weights: Annotated[tuple[Annotated[float, Field(ge=0)], ...], Field(strict=False)] | None = None
+    """Relative frequencies, one for each value. Without it: all values are equally likely."""
 
     @model_validator(mode="after")
     def _weights_match(self) -> Self:

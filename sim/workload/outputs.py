@@ -5,32 +5,35 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field
 
+from sim.core.arrays import Int64
 from sim.strict_model import StrictModel
-from sim.workload.limits import MAX_OUTPUT_FACTOR, MAX_TOKENS, Int64
+from sim.workload.limits import MAX_OUTPUT_FACTOR, MAX_TOKENS
 
 _MAX_GUESS = 1 << 40
 
 
 class OutputFactor(StrictModel):
-    """The limit is the output length times `factor`, rounded up."""
+    """A limit on new tokens in proportion to the output."""
 
     factor: Annotated[float, Field(gt=0, le=MAX_OUTPUT_FACTOR)]
+    """The limit is the output length times this factor, rounded up."""
 
 
 MaxNewTokens = Annotated[int, Field(ge=1, le=MAX_TOKENS)] | OutputFactor
 
 
 class ExactPrediction(StrictModel):
-    """The guess is right."""
+    """The guess is the true length."""
 
     kind: Literal["exact"]
 
 
 class LognormalPrediction(StrictModel):
-    """The guess is the true length times `exp(sigma x N(0, 1))`."""
+    """The guess is the true length times exp(sigma x N(0, 1)), rounded, and at least 1."""
 
     kind: Literal["lognormal"]
     sigma: Annotated[float, Field(ge=0, le=10)]
+    """How far the guesses are off: the standard deviation of their logarithm."""
 
 
 PredictedOutput = Annotated[ExactPrediction | LognormalPrediction, Field(discriminator="kind")]

@@ -6,11 +6,11 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
+from sim.core.arrays import Int64
 from sim.core.errors import KeyPath
 from sim.core.tokens import SegmentPrompt
 from sim.strict_model import StrictModel
 from sim.workload.lengths import LengthDistribution, draw_lengths
-from sim.workload.limits import Int64
 from sim.workload.rng import RandomStreams
 from sim.workload.token_streams import TokenStreams
 
@@ -18,18 +18,20 @@ NO_GROUP = -1
 
 
 class Prefixes(StrictModel):
-    """With `share_probability` a request begins with the prefix of a group.
-
-    The group is drawn by Zipf's law: group g is as likely as `1 / (g + 1) ** zipf`. A prefix's
-    length is drawn once for its group. With `unshared_as_long` a request that does not share has
-    as many more tokens of its own: `share_probability` then changes no prompt's length.
-    """
+    """Prompt beginnings that the requests of a group share. They follow the system prompt."""
 
     groups: Annotated[int, Field(ge=1, le=10**6)]
+    """How many different prefixes there are."""
     tokens: LengthDistribution
+    """Length of a prefix. It is drawn once for each group. Unit: tokens."""
     share_probability: Annotated[float, Field(ge=0, le=1)]
+    """Probability that a request begins with the prefix of a group."""
     zipf: Annotated[float, Field(ge=0, le=100)] = 1.0
+    """How uneven the groups are: group g (from 0) is drawn in proportion to 1 / (g + 1) ** zipf.
+    0 makes all groups equally likely."""
     unshared_as_long: bool = False
+    """A request without a prefix gets as many tokens of its own instead. Then
+    `share_probability` changes no prompt's length."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,6 @@ def test_replaced_page_without_a_mark_is_refused():
 
 def test_performance_page_has_a_place_for_every_part():
     """Each tool's tables go somewhere."""
-    page = REPOSITORY / "docs" / "performance.md"
+    page = REPOSITORY / "docs" / "explanation" / "performance.md"
     for part in PARTS:
         assert replaced(page.read_text(encoding="utf-8"), part, "tables", page)

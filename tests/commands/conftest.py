@@ -13,16 +13,11 @@ import pytest
 from sim.cli import main
 from sim.sweep.executor import run_task
 from sim.sweep.trace_cache import TraceCache
+from sim.testing.scenario_text import LINEAR_LATENCY
 
-SCENARIO = """\
-name: study
-seed: 3
-latency:
-  kind: linear
-  step_s: 0.005
-  per_prefill_token_s: 4e-5
-  per_decode_request_s: 5e-5
-  per_context_token_s: 2e-8
+SCENARIO = (
+    f"name: study\nseed: 3\n{LINEAR_LATENCY}"
+    """\
 workload:
   kind: synthetic
   num_requests: 40
@@ -38,6 +33,7 @@ scheduler:
   chunked_prefill_size: 256
 slo: {ttft_ms: 500, tpot_ms: 50}
 """
+)
 SYNTHETIC = SCENARIO[SCENARIO.index("  kind: synthetic") : SCENARIO.index("scheduler:")]
 TRACE = """\
   kind: trace

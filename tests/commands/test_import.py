@@ -239,7 +239,7 @@ def test_import_refuses_a_policy_that_the_folder_cannot_find(refused_bare, resul
 
 def test_import_document_names_every_format_and_option(simulate):
     """And every file that comes of it."""
-    document = (Path(__file__).parents[2] / "docs" / "import.md").read_text("utf-8")
+    document = (Path(__file__).parents[2] / "docs" / "how-to" / "import.md").read_text("utf-8")
     for name in (*RESULT_FORMATS, "workload.jsonl.gz", "measured.jsonl.gz", "scenario.yaml"):
         assert f"`{name}`" in document
     options = set(re.findall(r"--[a-z-]+", simulate("import", "--help").out)) - {"--help"}

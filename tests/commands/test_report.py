@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from sim.commands.report import read_sweep
+from sim.metrics.registry import LATENCIES, RUN_METRICS
 from sim.report.automatic import automatic_plots
 from sim.scenario.load import load_scenario
+from sim.sweep.result_files import read_results
 
 FAIRNESS = """\
 sweep:
@@ -130,7 +131,7 @@ def test_report_of_one_folder_has_equal_bytes_whatever_the_hash_seed(python, swe
 def test_report_without_a_section_draws_what_the_keys_ask_for(swept, section, kinds):
     """The set of plots, of real sweeps."""
     swept(f"sweep: {section}\n" if section.startswith("{") else f"sweep:\n  {section}\n")
-    assert [plot.kind for plot in automatic_plots(read_sweep(Path("out")))] == kinds.split()
+    assert [plot.kind for plot in automatic_plots(read_results(Path("out")))] == kinds.split()
 
 
 def test_report_section_changes_no_point(simulate, swept, scenario):
@@ -285,3 +286,16 @@ def test_report_sections_are_checked_before_anything_runs(
     section = f"report:\n  plots:\n    - {plot}\n"
     Path(scenario).write_text(fair + FAIRNESS + section, encoding="utf-8")
     assert refused_bare(command, scenario).startswith(line)
+
+
+def test_report_help_lists_every_metric_with_its_definition(simulate):
+    """Statistics of a latency share a line; all else is named as the report section names it."""
+    code, out, _ = simulate("report", "--help")
+    assert code == 0
+    words = " ".join(out.split())
+    in_one_line = set()
+    for latency in LATENCIES.values():
+        in_one_line |= {f"{name}_{latency.name}_ms" for name in latency.statistics}
+        assert f" STATISTIC_{latency.name}_ms {latency.label}: {latency.definition}; " in words
+    for known in RUN_METRICS.values():
+        assert known.name in in_one_line or f" {known.name} {known.definition}" in words

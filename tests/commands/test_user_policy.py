@@ -16,7 +16,7 @@ from sim.sglang.config import SchedulerConfig
 from sim.sglang.user_policy import load_user_policy
 from sim.testing.contracts import SchedulePolicyContract
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "policies.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "how-to" / "policies.md"
 EXAMPLE = "my_policy:ShortestPromptFirst"
 BUSY = ("--set", "scheduler.max_running_requests=2")
 KEY = "study.yaml:17: scheduler.schedule_policy: "

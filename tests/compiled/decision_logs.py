@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from sim.commands.run import run_built
-from sim.report.metrics import summarise
+from sim.metrics.summary import summarise
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario_text
 from sim.testing.conformance import find_cases, serve_case

@@ -1,4 +1,4 @@
-"""The compiled build (docs/compiled.md): what it is made of, and that it decides the same."""
+"""The compiled build (docs/how-to/compiled.md): what is compiled, and that it decides the same."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""docs/profile.md says of profiles what the code does."""
+"""docs/explanation/profile.md says of profiles what the code does."""
 
 import re
 from pathlib import Path
@@ -6,7 +6,9 @@ from pathlib import Path
 from sim.latency.profile.format import MODE_NAMES, LatencyProfile
 from sim.latency.profile.terms import MODE_TERMS
 
-TEXT = (Path(__file__).parents[2] / "docs" / "profile.md").read_text(encoding="utf-8")
+TEXT = (Path(__file__).parents[2] / "docs" / "explanation" / "profile.md").read_text(
+    encoding="utf-8"
+)
 
 
 def table(heading):

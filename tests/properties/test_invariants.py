@@ -1,4 +1,4 @@
-"""The invariants of docs/invariants.md over random scenarios, pools near exhaustion included."""
+"""docs/explanation/invariants.md over random scenarios, pools near exhaustion included."""
 
 import itertools
 import json

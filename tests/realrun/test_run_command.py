@@ -16,32 +16,20 @@ from sim.core.errors import InputError
 from sim.runlog.run_log_file import read_run_log
 
 DOCS = Path(__file__).parents[2] / "docs"
-SCENARIO = {
-    "name": "real",
-    "model": "m.json",
-    "latency": {
-        "kind": "linear",
-        "step_s": 0.001,
-        "per_prefill_token_s": 0.0,
-        "per_decode_request_s": 0.0,
-        "per_context_token_s": 0.0,
-    },
-    "workload": {
-        "kind": "synthetic",
-        "num_requests": 8,
-        "arrivals": {"kind": "constant", "rate_rps": 200.0},
-        "prompt_tokens": {"kind": "uniform", "min": 4, "max": 40},
-        "output_tokens": {"kind": "uniform", "min": 2, "max": 9},
-        "prefixes": {
-            "groups": 1,
-            "tokens": {"kind": "constant", "value": 24},
-            "share_probability": 1.0,
-        },
-    },
-    "scheduler": {"page_size": 8, "max_total_tokens": 640, "max_running_requests": 4},
-}
-
-
+SCENARIO = yaml.safe_load("""
+name: real
+model: m.json
+latency: {kind: linear, step_s: 0.001, per_prefill_token_s: 0, per_decode_request_s: 0,
+  per_context_token_s: 0}
+workload:
+  kind: synthetic
+  num_requests: 8
+  arrivals: {kind: constant, rate_rps: 200}
+  prompt_tokens: {kind: uniform, min: 4, max: 40}
+  output_tokens: {kind: uniform, min: 2, max: 9}
+  prefixes: {groups: 1, tokens: {kind: constant, value: 24}, share_probability: 1}
+scheduler: {page_size: 8, max_total_tokens: 640, max_running_requests: 4}
+""")
 VLLM = {"family": "vllm"}
 
 
@@ -126,14 +114,14 @@ def test_run_family_vllm_without_sizes_takes_those_of_device_and_model(write, tm
 
 
 def test_run_log_document_names_every_key(write, tmp_path):
-    """docs/run-log.md and docs/decision-log.md together, and nothing that is not there."""
+    """Together with decision-log.md it names every key, and no key that is not there."""
     log = tmp_path / "log.jsonl"
     run(write(), "--log", str(log))
     recorded = read_run_log(log)
     for heading, line in (("Steps", recorded.steps[0]), ("Requests", recorded.requests[0])):
         documented = {"output_ids"} if heading == "Requests" else set()
         for name in ("decision-log.md", "run-log.md"):
-            text = (DOCS / name).read_text(encoding="utf-8")
+            text = (DOCS / "reference" / name).read_text(encoding="utf-8")
             section = text.split(f"## {heading}\n")[1].split("\n## ")[0]
             documented |= set(re.findall(r"^\| `(\w+)` \|", section, flags=re.MULTILINE))
         assert documented == {*line, *documented & {"output_ids"}}

@@ -5,9 +5,8 @@ from itertools import product
 import numpy as np
 import pytest
 
-from sim.report.distributions import PERCENTS
-from sim.report.sweep_data import SweepData
-from sim.report.sweep_results import PointResult
+from sim.metrics.distributions import PERCENTS
+from sim.sweep.results import PointResult, SweepResults
 
 
 def summary_of(values):
@@ -48,6 +47,6 @@ def made_up():
                 else PointResult(values, "a.json", "done", summary)
             )
         keys = (*settings[0], *(("seed",) if len(seeds) > 1 else ()))
-        return SweepData.of("study", {"name": "study"}, keys, points)
+        return SweepResults.of("study", {"name": "study"}, keys, points)
 
     return make

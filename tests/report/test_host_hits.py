@@ -6,13 +6,13 @@ import json
 
 import pytest
 
-from sim.report.files import write_out_dir, write_requests
+from sim.metrics.latencies import request_table
+from sim.metrics.summary import summarise
+from sim.report.comparison_table import comparison_table
 from sim.report.frames import request_frame, step_frame
-from sim.report.latencies import request_table
-from sim.report.metrics import summarise
 from sim.report.run_data import read_run
+from sim.report.run_folder import write_out_dir, write_requests
 from sim.report.summary_text import summary_text
-from sim.report.tables import comparison_table, to_text
 from sim.runlog.lines import request_lines
 from sim.testing.run_logs import request_columns, run_log, step_columns
 
@@ -60,7 +60,7 @@ def test_tables_have_host_hits_where_there_are_any(tiered, plain):
     text = " ".join(summary_text(summarise(tiered)).split())
     assert "from host memory % 20.00 tokens loaded 96" in text
     assert "host memory" not in summary_text(summarise(plain))
-    both = to_text(comparison_table({"off": summarise(plain), "on": summarise(tiered)}))
+    both = comparison_table({"off": summarise(plain), "on": summarise(tiered)}).text()
     row = next(line for line in both.splitlines() if "from host memory" in line)
     assert row.split()[-3:] == ["%", "-", "20.00"]
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from sim.report.design import Design, divide
 from sim.report.plot_check import check_report, panel_metrics, tenants_of
 from sim.scenario.report_section import ReportSection
+from sim.sweep.design import Design
 
 POLICY, CHUNK, FAIR = "scheduler.schedule_policy", "scheduler.chunk", "scheduler.fairness"
 DESIGN = Design.of(
@@ -101,9 +101,9 @@ def test_panels_are_made_of_what_the_named_keys_do_not_decide():
         {POLICY: "lpm", FAIR: 5, CHUNK: 2},
     ]
     design = Design.of((POLICY, FAIR, CHUNK), settings)
-    assert divide(design, [CHUNK, POLICY]).panel_keys == ()
-    assert divide(design, [CHUNK]).panel_keys == (POLICY,)
-    assert len(divide(design, [FAIR]).panels) == 2
+    assert design.undecided([CHUNK, POLICY]) == ()
+    assert design.undecided([CHUNK]) == (POLICY,)
+    assert len(design.panels([FAIR])) == 2
 
 
 def test_metrics_of_parts_of_the_requests_share_a_panel():

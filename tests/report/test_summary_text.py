@@ -2,10 +2,9 @@
 
 import pytest
 
-from sim.report.metrics import Slo, summarise
-from sim.report.numbers import number
+from sim.metrics.summary import Slo, summarise
 from sim.report.summary_text import summary_text
-from sim.report.text_table import aligned, headed_table
+from sim.tables.number_text import number
 from sim.testing.run_logs import request_columns, run_log
 from sim.testing.toy_server import toy_log
 
@@ -60,31 +59,3 @@ def test_summary_text_of_strange_names_keeps_lines_and_terminal_whole():
     text = summary_text(summarise(run_log(requests)))
     assert "rejected: a\\nb, \\x1b[2J" in text
     assert "\x1b" not in text
-
-
-def test_headed_table_aligns_columns_as_wide_as_their_cells():
-    """Flush left, then flush right; a rule as wide as all; wide characters count as two."""
-    rows = [["a", "1"], ["日本", "22,222"], ["e\u0301x", "-"]]
-    assert headed_table(["name", "n"], rows, bold=False) == [
-        "name        n",
-        "─" * 13,
-        "a           1",
-        "日本   22,222",
-        "e\u0301x          -",
-    ]
-
-
-def test_aligned_minimum_width_holds_for_right_columns_only():
-    """The first column is as wide as it must be; nothing hangs over at the end of a line."""
-    assert aligned([["a", "b", "c"]], gap=1, right={1}, min_width=4) == ["a    b c"]
-    assert aligned([["a", "b", ""]], gap=2, right=set()) == ["a  b"]
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(None, "-"), (0, "0"), (12_345, "12,345"), (0.0, "0.00"), (1.234, "1.23"), (12.34, "12.34"),
-     (123.45, "123.5"), (1_234.5, "1,234"), (-5.0, "-5.00")],
-)  # fmt: skip
-def test_number_has_three_digits_or_more(value, text):
-    """Whole numbers in full, others rounded."""
-    assert number(value) == text

@@ -3,12 +3,13 @@
 import numpy as np
 import pytest
 
-from sim.report.files import write_out_dir
-from sim.report.latencies import request_latencies
-from sim.report.metrics import summarise
+from sim.metrics.latencies import request_latencies
+from sim.metrics.saturation import log_end_ns
+from sim.metrics.summary import summarise
+from sim.metrics.timeline import NUM_WINDOWS, timeline
 from sim.report.run_data import read_run
-from sim.report.saturation import log_end_ns
-from sim.report.timeline import NUM_WINDOWS, read_timeline, timeline, write_timeline
+from sim.report.run_folder import write_out_dir
+from sim.report.timeline_file import read_timeline, write_timeline
 from sim.testing.run_logs import request_columns, run_log
 from sim.testing.toy_server import toy_log
 

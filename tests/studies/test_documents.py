@@ -11,6 +11,10 @@ NAMES = sorted(path.stem for path in (REPOSITORY / "scenarios" / "studies").glob
 @pytest.mark.parametrize("name", NAMES)
 def test_study_is_described_and_tested(name):
     """Under its own name."""
-    sections = (REPOSITORY / "docs" / "studies.md").read_text(encoding="utf-8").splitlines()
+    sections = (
+        (REPOSITORY / "docs" / "explanation" / "studies.md")
+        .read_text(encoding="utf-8")
+        .splitlines()
+    )
     assert f"## {name}" in sections
     assert (REPOSITORY / "tests" / "studies" / f"test_{name.replace('-', '_')}.py").is_file()

@@ -1,6 +1,6 @@
 """What FAIRNESS_T buys and costs: the hit rate against the tail, and where it bends."""
 
-from sim.report.knee import find_knee
+from sim.metrics.knee import find_knee
 
 T_MS = [0, 100, 200, 500, None]
 SMALLER = (

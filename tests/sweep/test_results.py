@@ -7,13 +7,13 @@ import pyarrow.parquet as pq
 import pytest
 from scipy import stats
 
-from sim.report.confidence import mean_interval, t_quantile
-from sim.report.sweep_files import remove_results, sweep_json, write_results
-from sim.report.sweep_results import METRICS, PointResult, sweep_results
-from sim.report.sweep_tables import short_names, sweep_table
-from sim.report.tables import to_text
+from sim.metrics.confidence import mean_interval, t_quantile
+from sim.report.key_text import short_names
+from sim.report.sweep_tables import sweep_table
+from sim.sweep.result_files import remove_results, sweep_json, write_results
+from sim.sweep.results import SETTING_METRICS, PointResult, SweepResults
 
-SUMMARY = dict.fromkeys(METRICS.values(), 2.0) | {"rejected_rids": [], "saturated": False}
+SUMMARY = dict.fromkeys(SETTING_METRICS, 2.0) | {"rejected_rids": [], "saturated": False}
 
 
 @pytest.mark.parametrize("degrees", [1, 2, 3, 4, 5, 9, 10, 29, 30, 100, 1001])
@@ -48,24 +48,24 @@ def results():
                 else PointResult(values, "b.json", "done", summary)
             )
     keys = ("scheduler.fairness.t_ms", "scheduler.mix", "seed")
-    return sweep_results("study", keys, points, {"name": "study"})
+    return SweepResults.of("study", {"name": "study"}, keys, points)
 
 
 def test_sweep_results_fold_seeds(results):
     """One entry a setting: null is a value; a failed point is counted, not averaged."""
-    first, second = results.settings()
-    assert first.settings == {"scheduler.fairness.t_ms": None, "scheduler.mix": [None, "a,b"]}
-    assert first.metrics["mean_ttft_ms"].mean == 20.0
-    assert first.metrics["mean_ttft_ms"].half_width == pytest.approx(24.8414, abs=1e-4)
-    assert first.metrics["p99_ttft_ms"].count == 0
-    assert (second.num_points, second.num_failed) == (3, 1)
-    assert second.metrics["mean_ttft_ms"].mean == 15.0
-    assert second.metrics["mean_ttft_ms"].half_width is None
+    first, second = json.loads(sweep_json(results))["settings"]
+    assert first["settings"] == {"scheduler.fairness.t_ms": None, "scheduler.mix": [None, "a,b"]}
+    assert first["metrics"]["mean_ttft_ms"]["mean"] == 20.0
+    assert first["metrics"]["mean_ttft_ms"]["half_width"] == pytest.approx(24.8414, abs=1e-4)
+    assert first["metrics"]["p99_ttft_ms"]["count"] == 0
+    assert (second["num_points"], second["num_failed"]) == (3, 1)
+    assert second["metrics"]["mean_ttft_ms"]["mean"] == 15.0
+    assert second["metrics"]["mean_ttft_ms"]["half_width"] is None
 
 
 def test_sweep_table_has_a_row_a_setting(results):
     """Keys by their last words, runs that failed, half-widths where there are three runs."""
-    lines = [line.split() for line in to_text(sweep_table(results)).splitlines()]
+    lines = [line.split() for line in sweep_table(results).text().splitlines()]
     assert lines[0][:3] == ["t_ms", "mix", "runs"]
     assert lines[2] == [
         *("null", "[null,", '"a,b"]', "3", "20.00", "±", "24.84", "-", "2.00", "±", "0.00"),

@@ -4,10 +4,10 @@ import pytest
 
 from sim.core.errors import InputError, InvariantError
 from sim.scenario.load import load_scenario_text
-from sim.sweep.executor import Outcome, Status
+from sim.sweep.executor import PointOutcome, PointStatus
 from sim.sweep.identity import Identities, code_version
 from sim.sweep.plan import plan_sweep
-from sim.sweep.run import look_up, run_sweep
+from sim.sweep.run import run_sweep, sweep_state
 from sim.sweep.store import PointStore
 
 
@@ -28,7 +28,7 @@ def sweep(tmp_path, inline, with_sweep):
     def run(*seeds, runner=seed_of, code="1+code", fresh=False):
         plan = plan_sweep(with_sweep(f"seeds: {list(seeds)}"))
         store = PointStore(tmp_path, code)
-        state = look_up(plan, store, code=code, fresh=fresh)
+        state = sweep_state(plan, store, code=code, fresh=fresh)
         outcomes = run_sweep(state, store, inline, runner)
         return [outcomes[key] for key in state.keys]
 
@@ -54,13 +54,16 @@ def test_sweep_extended_runs_the_new_points_only(sweep, inline):
 def test_sweep_bad_points_do_not_stop_the_others(sweep):
     """Bad input and faults of ours are told apart, each on one line."""
     done, bad, fault, last = sweep(1, 2, 3, 4)
-    assert (done.status, last.status) == (Status.DONE, Status.DONE)
+    assert (done.status, last.status) == (PointStatus.DONE, PointStatus.DONE)
     assert (bad.status, bad.message, bad.trace) == (
-        Status.BAD_INPUT,
+        PointStatus.BAD_INPUT,
         "study.yaml:3: seed: is 2",
         None,
     )
-    assert (fault.status, fault.message) == (Status.FAULT, "InvariantError: page 3 freed twice")
+    assert (fault.status, fault.message) == (
+        PointStatus.FAULT,
+        "InvariantError: page 3 freed twice",
+    )
     assert "in seed_of" in fault.trace
 
 
@@ -91,7 +94,7 @@ def test_sweep_equal_points_are_run_once(tmp_path, inline, with_sweep):
     section = "random: {num_points: 5, draw: {replicas: {kind: int, min: 1, max: 2}}}"
     plan = plan_sweep(with_sweep(section))
     store = PointStore(tmp_path, "1+code")
-    state = look_up(plan, store, code="1+code")
+    state = sweep_state(plan, store, code="1+code")
     assert len(state.keys) == 5
     outcomes = run_sweep(state, store, inline, seed_of)
     assert len(inline.keys) == len(outcomes) == len(set(state.keys)) <= 2
@@ -101,14 +104,14 @@ def test_sweep_stopped_half_way_has_stored_what_it_finished(tmp_path, with_sweep
     """An outcome is on disk before the next one is waited for."""
     plan = plan_sweep(with_sweep("seeds: [1, 4, 5]"))
     store = PointStore(tmp_path, "1+code")
-    state = look_up(plan, store, code="1+code")
+    state = sweep_state(plan, store, code="1+code")
     closed = []
 
     class Interrupted:
         def run(self, tasks, runner):
             try:
                 for task in list(tasks)[:2]:
-                    yield Outcome(task.key, Status.DONE, {})
+                    yield PointOutcome(task.key, PointStatus.DONE, {})
                 raise KeyboardInterrupt
             finally:
                 closed.append(True)

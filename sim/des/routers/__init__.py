@@ -1,1 +1,1 @@
-"""Routers: which replica an arriving request goes to; docs/routers.md has the rules."""
+"""Routers: which replica an arriving request goes to; docs/how-to/routers.md has the rules."""

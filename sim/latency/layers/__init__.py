@@ -1,1 +1,1 @@
-"""Whole-step times composed from published tables of layer times (docs/layers.md)."""
+"""Whole-step times composed from published tables of layer times (docs/explanation/layers.md)."""

@@ -1,4 +1,4 @@
-"""The latency profile on disk: one JSON file, described in docs/profile.md."""
+"""The latency profile on disk: one JSON file, described in docs/explanation/profile.md."""
 
 import json
 import re
@@ -171,7 +171,8 @@ def parse_profile(text: str, where: str) -> LatencyProfile:
     """Read the text of a profile; error messages begin with `where`.
 
     Raises:
-        InputError: not JSON, of another schema version, or not what docs/profile.md describes.
+        InputError: not JSON, of another schema version, or not what docs/explanation/profile.md
+            describes.
     """
     try:
         data = parse_json_object(text)

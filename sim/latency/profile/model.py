@@ -1,13 +1,14 @@
-"""Step times from a latency profile, which was fitted to a device (docs/profile.md)."""
+"""Step times from a latency profile, which was fitted to a device (docs/explanation/profile.md)."""
 
 from pathlib import Path
 
 import numpy as np
 
+from sim.core.arrays import Int64
 from sim.core.batch import ForwardMode
 from sim.core.errors import InputError
 from sim.latency.features import StepFeatures
-from sim.latency.model import Int64, StepTime
+from sim.latency.model import StepTime
 from sim.latency.profile.files import load_profile
 from sim.latency.profile.format import HostTerms, LatencyProfile, ModeName, mode_of
 from sim.latency.profile.limits import profile_limits

@@ -6,26 +6,19 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
-from sim.report.figures.canvas import HATCH, Drawn, put_header
-from sim.report.figures.captions import (
-    caption_of,
-    in_title,
-    seeds_caption,
-    slug_of,
-    titled,
-    where_of,
-)
-from sim.report.figures.lines import Line, Styles, intervals, metric_axes
+from sim.report.figures.canvas import HATCH, Drawn
+from sim.report.figures.captions import Words, finished, seeds_caption, titled
+from sim.report.figures.lines import PlotLine, Styles, intervals, metric_axes
 from sim.report.figures.metric_axis import Zero
 from sim.report.figures.panels import Panel, draw_panels, panels_of
 from sim.report.figures.scales import KeyAxis
+from sim.report.key_text import key_label, key_name
 from sim.report.plot_check import panel_metrics
 from sim.report.plot_style import styled
-from sim.report.sweep_data import SweepData
-from sim.report.words import key_label, key_name
 from sim.scenario.report_section import BarsPlot
+from sim.sweep.results import SweepResults
 
-# Of the room between two values.
+# The share of the room between two values that bars take.
 _GROUP_WIDTH = 0.8
 _ERROR_BARS: Mapping[str, Any] = {
     "linestyle": "none",
@@ -36,7 +29,7 @@ _ERROR_BARS: Mapping[str, Any] = {
 
 
 @styled
-def draw_bars(data: SweepData, plot: BarsPlot) -> Drawn:
+def draw_bars(data: SweepResults, plot: BarsPlot) -> Drawn:
     """Bars from zero, or dots where the axis is logarithmic."""
     design = data.design.where(plot.where or {})
     metrics = panel_metrics(plot.y)
@@ -60,15 +53,14 @@ def draw_bars(data: SweepData, plot: BarsPlot) -> Drawn:
 
     figure = draw_panels(panels_of(design, [plot.x, *plot.lines], metrics), draw)
     name = key_name(plot.x, design.keys)
-    title = plot.title or in_title(f"{titled(metrics)} by {name}")
-    put_header(figure, title, styles.legend, as_patches=not any(h.is_log for h in heights.values()))
-    sentences = [seeds_caption(data, "error bars", heights.values())]
-    caption = caption_of(plot.caption, sentences, where_of(plot.where, design.keys))
-    return Drawn(figure, slug_of("bars", name, *plot.y[:2]), title, caption)
+    words = Words(f"{titled(metrics)} by {name}", ("bars", name, *plot.y[:2]),
+                  [seeds_caption(data, "error bars", heights.values())])  # fmt: skip
+    as_patches = not any(height.is_log for height in heights.values())
+    return finished(figure, plot, words, design.keys, styles.legend, as_patches=as_patches)
 
 
 def _draw_one(
-    axes: Axes, axis: KeyAxis, data: SweepData, line: Line, offset: float, width: float,
+    axes: Axes, axis: KeyAxis, data: SweepResults, line: PlotLine, offset: float, width: float,
     *, as_dots: bool,
 ) -> None:  # fmt: skip
     found = intervals(data, line)

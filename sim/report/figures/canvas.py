@@ -13,16 +13,16 @@ from matplotlib.patches import Patch
 from sim.report.plot_style import PALETTE, new_figure, plain_text
 
 _MAX_COLUMNS = 3
-# Of a panel, by the number of columns.
+# Width and height of a panel, by the number of columns.
 _PANEL_PX: Mapping[int, tuple[int, int]] = {1: (980, 500), 2: (620, 420), 3: (480, 390)}
 _HEADER_PX = 90
 _CHARACTER_PX, _HANDLE_PX = 8.0, 60
 _TITLE_FONT = FontProperties(size=13, weight="bold")
 
-# Of bars whose lines would be dashed.
+# The pattern of bars that belong to a line with dashes.
 HATCH = "//"
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-# Of markers, as the dashes are of lines.
+# How markers are filled, where lines differ in their dashes.
 Fill = Literal["full", "none", "left", "top"]
 FILLS: tuple[Fill, ...] = ("full", "none", "left", "top")
 DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (5, 2, 1, 2)))
@@ -43,6 +43,12 @@ class Drawn:
     slug: str
     title: str
     caption: str
+
+    @property
+    def size_px(self) -> tuple[int, int]:
+        """Width and height."""
+        dpi = self.figure.dpi
+        return round(self.figure.get_figwidth() * dpi), round(self.figure.get_figheight() * dpi)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +73,14 @@ class Style:
 
 
 def numbered_style(label: str, number: int, dash: int = 0) -> Style:
-    """The look of line `number`: its colour, and its marker, tell it from the others."""
+    """The look of line `number`: its colour and its marker tell it from the others."""
     colour = PALETTE[number % len(PALETTE)]
     marker, fill = MARKERS[number % len(MARKERS)], FILLS[dash % len(FILLS)]
     return Style(label, colour, DASHES[dash % len(DASHES)], marker, fill)
 
 
 def panel_grid(num_panels: int, preferred_columns: int = 0) -> tuple[Figure, list[Axes]]:
-    """A figure of so many panels, row by row, in at most three columns."""
+    """A figure with this many panels, row by row, in at most three columns."""
     columns = preferred_columns or min(num_panels, _MAX_COLUMNS)
     if not 1 <= columns <= _MAX_COLUMNS:
         columns = _MAX_COLUMNS
@@ -117,7 +123,7 @@ def put_header(
 
 
 def _by_row(styles: Sequence[Style], columns: int) -> list[Style]:
-    """In the order in which a legend, that fills column by column, reads row by row."""
+    """Reordered: a legend fills its columns one by one, and is to be read row by row."""
     rows = range(0, len(styles), columns)
     return [styles[row + column] for column in range(columns) for row in rows
             if row + column < len(styles)]  # fmt: skip

@@ -1,21 +1,25 @@
 """The words around a figure: its title, its caption, the name of its files."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
+from matplotlib.figure import Figure
+
+from sim.metrics.metric_name import MetricName
+from sim.report.figures.canvas import Drawn, Style, put_header
 from sim.report.figures.metric_axis import MetricAxis
-from sim.report.metric_names import MetricName
-from sim.report.sweep_data import SweepData
-from sim.report.words import where_text
+from sim.report.key_text import where_text
+from sim.scenario.report_section import Plot
+from sim.sweep.results import SweepResults
 
 
-def seeds_caption(data: SweepData, mark: str = "", axes: Iterable[MetricAxis] = ()) -> str:
-    """What a point is.
+def seeds_caption(data: SweepResults, mark: str = "", axes: Iterable[MetricAxis] = ()) -> str:
+    """What a point stands for.
 
     Args:
         data: the sweep.
-        mark: what shows intervals, if anything does.
-        axes: what they are shown on.
+        mark: what shows intervals on the figure, such as `bands`; empty: nothing.
+        axes: the axes that they are shown on.
     """
     if data.num_seeds < 2:
         return ""
@@ -27,7 +31,7 @@ def seeds_caption(data: SweepData, mark: str = "", axes: Iterable[MetricAxis] = 
 
 
 def in_title(text: str) -> str:
-    """With a capital, unless it begins with a name like p99."""
+    """Beginning with a capital letter, unless the first word is a name like p99."""
     first = text.partition(" ")[0]
     return text[:1].upper() + text[1:] if first.isalpha() and first.islower() else text
 
@@ -42,14 +46,40 @@ def titled(panels: Sequence[Sequence[MetricName]]) -> str:
     return joined(words)
 
 
-def caption_of(given: str | None, sentences: Sequence[str], where: str) -> str:
-    """The user's caption, or the sentences; and what the plot is narrowed down to."""
-    shown = [given] if given else [sentence for sentence in sentences if sentence]
-    return " ".join([*shown, *([f"Only settings with {where}."] if where else [])])
+class Words(NamedTuple):
+    """What is said of a figure.
+
+    Attributes:
+        title: if the user gave none.
+        slug: parts of the names of its files.
+        sentences: of the caption, if the user gave none; empty ones are left out.
+    """
+
+    title: str
+    slug: Sequence[str]
+    sentences: Sequence[str]
 
 
-def where_of(wanted: Mapping[str, Any] | None, keys: Sequence[str]) -> str:
-    return where_text(wanted, keys) if wanted else ""
+def finished(
+    figure: Figure, plot: Plot, words: Words, keys: Sequence[str], styles: Sequence[Style] = (),
+    *, as_patches: bool = False,
+) -> Drawn:  # fmt: skip
+    """Put the title and the legend on a figure, and the words around it.
+
+    Args:
+        figure: its panels are drawn.
+        plot: has a title and a caption if the user gave them.
+        words: what else is said.
+        keys: of the sweep.
+        styles: what the legend shows.
+        as_patches: see `put_header`.
+    """
+    title = plot.title or in_title(words.title)
+    put_header(figure, title, styles, as_patches=as_patches)
+    caption = [plot.caption] if plot.caption else [text for text in words.sentences if text]
+    if plot.where:
+        caption.append(f"Only settings with {where_text(plot.where, keys)}.")
+    return Drawn(figure, slug_of(*words.slug), title, " ".join(caption))
 
 
 def slug_of(*words: str) -> str:

@@ -4,65 +4,58 @@ from collections.abc import Sequence
 
 from matplotlib.axes import Axes
 
-from sim.report.design import Design
-from sim.report.distributions import PERCENTS
-from sim.report.figures.canvas import Drawn, put_header
-from sim.report.figures.captions import caption_of, joined, slug_of, titled, where_of
+from sim.metrics.distributions import PERCENTS
+from sim.metrics.metric_name import MetricName
+from sim.report.figures.canvas import Drawn
+from sim.report.figures.captions import Words, finished, joined, titled
+from sim.report.figures.cdf_frame import P99, draw_p99_dot, draw_p99_line, put_percent_axis
 from sim.report.figures.lines import Styles
 from sim.report.figures.metric_axis import MetricAxis
 from sim.report.figures.panels import Panel, draw_panels, panels_of
 from sim.report.figures.scales import wants_log
-from sim.report.metric_names import MetricName
+from sim.report.key_text import key_name
 from sim.report.plot_check import ALL
-from sim.report.plot_style import GREY, styled
-from sim.report.sweep_data import SweepData
-from sim.report.words import key_name
+from sim.report.plot_style import styled
 from sim.scenario.report_section import CdfPlot
+from sim.sweep.design import Design
+from sim.sweep.results import SweepResults
 
-_P99 = 99
-_AT_P99 = PERCENTS.index(_P99)
+_AT_P99 = PERCENTS.index(P99)
 
 
 @styled
-def draw_cdf(data: SweepData, plot: CdfPlot) -> Drawn:
-    """A curve a line and a part of the requests, its 99th percentile marked."""
+def draw_cdf(data: SweepResults, plot: CdfPlot) -> Drawn:
+    """A curve for each line and group of requests, its 99th percentile marked."""
     design = data.design.where(plot.where or {})
     metrics = [_of_group(plot.metric, group) for group in plot.of]
     styles = Styles(design, plot.lines, metrics)
     width = _latency_axis(data, plot, design, metrics)
 
     def draw(axes: Axes, panel: Panel) -> None:
-        axes.axhline(_P99, color=GREY, linewidth=0.8, linestyle=(0, (4, 3)))
-        axes.annotate("p99", (1, _P99), xycoords=("axes fraction", "data"), xytext=(3, 0),
-                      textcoords="offset points", va="center", color=GREY)  # fmt: skip
+        draw_p99_line(axes)
         for line in styles.lines(panel.design, metrics):
             for setting in line.settings:
                 found = data.quantiles(setting, plot.metric, line.metric.group)
                 if found is None:
                     continue
                 axes.plot(found, PERCENTS, color=line.style.colour, linestyle=line.style.dash)
-                axes.plot(found[_AT_P99], _P99, line.style.marker, color=line.style.colour,
-                          markersize=6, markeredgecolor="white", zorder=3)  # fmt: skip
+                draw_p99_dot(axes, found[_AT_P99], line.style.colour, line.style.marker)
         width.show(axes, "x")
-        axes.set_ylim(0, 103)
-        axes.set_yticks([0, 25, 50, 75, 100])
-        axes.set_ylabel("token gaps (%)" if plot.metric == "itl_ms" else "requests (%)")
+        put_percent_axis(axes, "token gaps (%)" if plot.metric == "itl_ms" else "requests (%)")
 
     figure = draw_panels(panels_of(design, plot.lines, [tuple(metrics)]), draw)
-    title = plot.title or _title(plot, metrics, design)
-    put_header(figure, title, styles.legend)
-    words = ["The share up to each latency; dots mark the 99th percentile."]
+    sentences = ["The share up to each latency; dots mark the 99th percentile."]
     if data.num_seeds > 1:
-        words.append(f"Quantiles are means over {data.num_seeds} seeds.")
-    caption = caption_of(plot.caption, words, where_of(plot.where, design.keys))
+        sentences.append(f"Quantiles are means over {data.num_seeds} seeds.")
     names = [key.rpartition(".")[2] for key in plot.lines]
-    return Drawn(figure, slug_of("cdf", plot.metric, *plot.of, *names), title, caption)
+    words = Words(_title(plot, metrics, design), ("cdf", plot.metric, *plot.of, *names), sentences)
+    return finished(figure, plot, words, design.keys, styles.legend)
 
 
 def _latency_axis(
-    data: SweepData, plot: CdfPlot, design: Design, metrics: Sequence[MetricName]
+    data: SweepResults, plot: CdfPlot, design: Design, metrics: Sequence[MetricName]
 ) -> MetricAxis:
-    """From the first percent on: the quickest request alone could take half of the room."""
+    """An axis from the 1st percentile on: the quickest request alone could take half of it."""
     found = [
         data.quantiles(setting, plot.metric, metric.group)
         for setting in design.settings
@@ -76,7 +69,7 @@ def _latency_axis(
 
 
 def _of_group(metric: str, group: str) -> MetricName:
-    """The latency itself has no value in a summary; its name gives the axis its words."""
+    """The latency itself, of a group of requests: it is in no summary, but names the axis."""
     return MetricName.of(metric if group == ALL else f"{group}.{metric}")
 
 

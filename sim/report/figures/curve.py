@@ -1,38 +1,28 @@
 """`kind: curve`: metrics against a swept number, with bands over the seeds."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
-from sim.report.confidence import MeanInterval
-from sim.report.design import Settings
-from sim.report.figures.canvas import Drawn, Style, put_header
-from sim.report.figures.captions import (
-    caption_of,
-    in_title,
-    seeds_caption,
-    slug_of,
-    titled,
-    where_of,
-)
+from sim.metrics.confidence import MeanInterval
+from sim.report.figures.canvas import Drawn, Style
+from sim.report.figures.captions import Words, finished, seeds_caption, titled
 from sim.report.figures.lines import Styles, intervals, metric_axes
-from sim.report.figures.metric_axis import MetricAxis, ends
 from sim.report.figures.panels import Panel, draw_panels, panels_of
 from sim.report.figures.scales import KeyAxis
-from sim.report.metric_names import MetricName
+from sim.report.key_text import key_label, key_name
 from sim.report.plot_check import panel_metrics
 from sim.report.plot_style import styled
-from sim.report.sweep_data import SweepData
-from sim.report.words import key_label, key_name
 from sim.scenario.report_section import CurvePlot
+from sim.sweep.design import Settings
+from sim.sweep.results import SweepResults
 
 Points = Sequence[tuple[float, MeanInterval]]
 
 
 @styled
-def draw_curve(data: SweepData, plot: CurvePlot) -> Drawn:
+def draw_curve(data: SweepResults, plot: CurvePlot) -> Drawn:
     """Lines over the values of `x`."""
     design = data.design.where(plot.where or {})
     metrics = panel_metrics(plot.y)
@@ -48,7 +38,10 @@ def draw_curve(data: SweepData, plot: CurvePlot) -> Drawn:
         heights[panel.metrics].show(axes, "y")
 
     figure = draw_panels(panels_of(design, [plot.x, *plot.lines], metrics), draw)
-    return _finished(figure, data, plot, styles, heights)
+    name = key_name(plot.x, design.keys)
+    words = Words(f"{titled(metrics)} against {name}", ("curve", name, *plot.y[:2]),
+                  [seeds_caption(data, "bands", heights.values())])  # fmt: skip
+    return finished(figure, plot, words, design.keys, styles.legend)
 
 
 def draw_line(
@@ -70,24 +63,8 @@ def draw_line(
 
 def draw_band(axes: Axes, x: np.ndarray, found: Sequence[MeanInterval], colour: str) -> None:
     """The intervals of points from left to right; a bar where a point stands alone."""
-    low, high = zip(*map(ends, found), strict=True) if found else ((), ())
+    low, high = zip(*(interval.ends for interval in found), strict=True) if found else ((), ())
     if len(found) == 1:
         axes.vlines(x, low, high, color=colour, alpha=0.5, linewidth=4)
     elif any(interval.half_width for interval in found):
         axes.fill_between(x, low, high, color=colour, alpha=0.16, linewidth=0)
-
-
-def _finished(
-    figure: Figure,
-    data: SweepData,
-    plot: CurvePlot,
-    styles: Styles,
-    heights: Mapping[tuple[MetricName, ...], MetricAxis],
-) -> Drawn:
-    keys = data.design.keys
-    name = key_name(plot.x, keys)
-    title = plot.title or in_title(f"{titled(list(heights))} against {name}")
-    put_header(figure, title, styles.legend)
-    sentences = [seeds_caption(data, "bands", heights.values())]
-    caption = caption_of(plot.caption, sentences, where_of(plot.where, keys))
-    return Drawn(figure, slug_of("curve", name, *plot.y[:2]), title, caption)

@@ -11,10 +11,10 @@ from sim.report.figures.heat import draw_heat
 from sim.report.figures.load import draw_load
 from sim.report.figures.scatter import draw_scatter
 from sim.report.figures.trade_off import draw_trade_off
-from sim.report.sweep_data import SweepData
 from sim.scenario.report_section import Plot
+from sim.sweep.results import SweepResults
 
-_DRAWN_BY: Mapping[str, Callable[[SweepData, Any], Drawn]] = {
+_DRAWN_BY: Mapping[str, Callable[[SweepResults, Any], Drawn]] = {
     "curve": draw_curve,
     "bars": draw_bars,
     "trade-off": draw_trade_off,
@@ -25,6 +25,6 @@ _DRAWN_BY: Mapping[str, Callable[[SweepData, Any], Drawn]] = {
 }
 
 
-def draw_plot(data: SweepData, plot: Plot) -> Drawn:
+def draw_plot(data: SweepResults, plot: Plot) -> Drawn:
     """Draw a plot that `check_report` found in order."""
     return _DRAWN_BY[plot.kind](data, plot)

@@ -9,16 +9,16 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LogNorm, Normalize
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
-from sim.report.design import Design
-from sim.report.figures.canvas import Drawn, put_header
-from sim.report.figures.captions import caption_of, in_title, seeds_caption, slug_of, where_of
+from sim.metrics.metric_name import MetricName
+from sim.report.figures.canvas import Drawn
+from sim.report.figures.captions import Words, finished, seeds_caption
 from sim.report.figures.panels import Panel, draw_panels, panels_of
 from sim.report.figures.scales import wants_log
-from sim.report.metric_names import MetricName
+from sim.report.key_text import key_label, key_name, number_of, number_text, value_text
 from sim.report.plot_style import latency_text, plain_text, styled
-from sim.report.sweep_data import SweepData
-from sim.report.words import key_label, key_name, number_of, number_text, value_text
 from sim.scenario.report_section import HeatPlot
+from sim.sweep.design import Design
+from sim.sweep.results import SweepResults
 
 # Dark to light, told apart by everybody.
 _COLOURS = "cividis"
@@ -26,7 +26,7 @@ _MAX_WRITTEN = 12
 
 
 @styled
-def draw_heat(data: SweepData, plot: HeatPlot) -> Drawn:
+def draw_heat(data: SweepResults, plot: HeatPlot) -> Drawn:
     """A cell for each pair of values, empty where the sweep has none."""
     design = data.design.where(plot.where or {})
     metric = MetricName.of(plot.value)
@@ -44,18 +44,15 @@ def draw_heat(data: SweepData, plot: HeatPlot) -> Drawn:
 
     figure = draw_panels(panels_of(design, [plot.x, plot.y], [(metric,)]), draw)
     bar = figure.colorbar(ScalarMappable(norm, _COLOURS), ax=figure.axes, pad=0.02, aspect=30)
-    unit = f" ({metric.unit})" if metric.unit else ""
-    bar.set_label(plain_text(f"{metric.long_label}{unit}"))
+    bar.set_label(plain_text(metric.long_label_with_unit))
     bar.ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: number_text(value)))
     bar.ax.yaxis.set_minor_formatter(NullFormatter())
     bar.outline.set_visible(False)
     names = [key_name(key, design.keys) for key in (plot.x, plot.y)]
-    title = plot.title or in_title(f"{metric.long_label} over {names[0]} and {names[1]}")
-    put_header(figure, title, [])
-    written = "Each cell has its value"
-    sentences = [f"{written}; an empty cell has none.", seeds_caption(data)]
-    caption = caption_of(plot.caption, sentences, where_of(plot.where, design.keys))
-    return Drawn(figure, slug_of("heat", *names, plot.value), title, caption)
+    title = f"{metric.long_label} over {names[0]} and {names[1]}"
+    sentences = ["Each cell has its value; an empty cell has none.", seeds_caption(data)]
+    slug = ("heat", *names, plot.value)
+    return finished(figure, plot, Words(title, slug, sentences), design.keys)
 
 
 def _norm(defined: list[float], scale: str | None) -> Normalize:
@@ -77,7 +74,7 @@ def _ordered(design: Design, key: str) -> list[object]:
 
 
 def _grid(
-    data: SweepData, plot: HeatPlot, panel: Panel, columns: list[object], rows: list[object]
+    data: SweepResults, plot: HeatPlot, panel: Panel, columns: list[object], rows: list[object]
 ) -> np.ndarray:
     """Means, shape [num_rows, num_columns], NaN where there is none."""
     grid = np.full((len(rows), len(columns)), np.nan)
@@ -105,7 +102,7 @@ def _draw_cells(axes: Axes, grid: np.ndarray, norm: Normalize, metric: MetricNam
 
 
 def _rounded(value: float) -> float:
-    """To three digits, whole numbers whole."""
+    """The value rounded to three digits, from 1,000 on to a whole number."""
     return float(f"{value:.3g}") if abs(value) < 1_000 else float(round(value))
 
 

@@ -28,7 +28,7 @@ class Label(NamedTuple):
 
 
 class _Box(NamedTuple):
-    """In points, from the axes' corner."""
+    """A rectangle, in points from the lower left corner of the axes."""
 
     left: float
     low: float
@@ -101,7 +101,7 @@ def _box(label: Label, x: float, y: float, dx: float, dy: float) -> _Box:
 
 
 def _share(offset: float) -> float:
-    """Of the label's size, what lies before the place it is written at."""
+    """The share of a label's width (height) that lies left of (below) its anchor."""
     return 0.5 if offset == 0 else (1.0 if offset < 0 else 0.0)
 
 
@@ -111,5 +111,5 @@ def _outside(box: _Box, inside: _Box) -> float:
 
 
 def _far(dx: float, dy: float) -> float:
-    """Near is better, all else equal."""
+    """A small cost of distance: of two free places the nearer one is taken."""
     return 0.2 * max(abs(dx), abs(dy))

@@ -3,17 +3,17 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sim.report.confidence import MeanInterval
-from sim.report.design import Design, Settings, same
+from sim.metrics.confidence import MeanInterval
+from sim.metrics.metric_name import MetricName
 from sim.report.figures.canvas import Style, numbered_style
 from sim.report.figures.metric_axis import MetricAxis, Zero
-from sim.report.metric_names import MetricName
-from sim.report.sweep_data import SweepData
-from sim.report.words import setting_text
+from sim.report.key_text import setting_text
+from sim.sweep.design import Design, Settings, same
+from sim.sweep.results import SweepResults
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class PlotLine:
     """One line of a panel.
 
     Attributes:
@@ -33,9 +33,8 @@ class Styles:
     Args:
         design: all settings of the plot.
         keys: which keys tell lines apart.
-        all_keys: of the sweep.
-        metrics: all metrics of the plot; parts of the requests differ in their dashes, or in their
-            colours where nothing else does.
+        metrics: all metrics of the plot; groups of requests differ in their dashes, or in their
+            colours if no keys tell lines apart.
     """
 
     def __init__(self, design: Design, keys: Sequence[str], metrics: Sequence[MetricName]) -> None:
@@ -56,26 +55,26 @@ class Styles:
 
     @property
     def legend(self) -> list[Style]:
-        """Every line's, in the sweep's order."""
+        """The styles of all lines, in the sweep's order."""
         return [self.of(values, metric) for values in self._values for metric in self._groups]
 
-    def lines(self, panel: Design, metrics: Sequence[MetricName]) -> list[Line]:
+    def lines(self, panel: Design, metrics: Sequence[MetricName]) -> list[PlotLine]:
         """The lines of a panel."""
         return [
-            Line(self.of(values, metric), metric, part.settings)
+            PlotLine(self.of(values, metric), metric, part.settings)
             for values, part in panel.divided(self._keys)
             for metric in metrics
         ]
 
 
-def intervals(data: SweepData, line: Line) -> list[tuple[Settings, MeanInterval]]:
+def intervals(data: SweepResults, line: PlotLine) -> list[tuple[Settings, MeanInterval]]:
     """The points of a line at which its metric is defined, in the sweep's order."""
     found = [(setting, data.interval(setting, line.metric)) for setting in line.settings]
     return [(setting, interval) for setting, interval in found if interval.mean is not None]
 
 
 def metric_axes(
-    data: SweepData,
+    data: SweepResults,
     design: Design,
     panels: Sequence[tuple[MetricName, ...]],
     *,

@@ -8,26 +8,15 @@ from typing import NamedTuple
 import numpy as np
 from matplotlib.axes import Axes
 
-from sim.report.confidence import MeanInterval
-from sim.report.design import Settings
-from sim.report.figures.canvas import Drawn, put_header
-from sim.report.figures.captions import (
-    caption_of,
-    in_title,
-    seeds_caption,
-    slug_of,
-    titled,
-    where_of,
-)
+from sim.metrics.confidence import MeanInterval
+from sim.metrics.metric_name import MetricName
+from sim.report.figures.canvas import Drawn
+from sim.report.figures.captions import Words, finished, seeds_caption, titled
 from sim.report.figures.curve import draw_band
-from sim.report.figures.lines import Line, Styles, intervals, metric_axes
+from sim.report.figures.lines import PlotLine, Styles, intervals, metric_axes
 from sim.report.figures.metric_axis import MetricAxis
 from sim.report.figures.panels import Panel, draw_panels, panels_of
-from sim.report.metric_names import MetricName
-from sim.report.plot_check import panel_metrics
-from sim.report.plot_style import GREY, styled
-from sim.report.sweep_data import SweepData
-from sim.report.words import (
+from sim.report.key_text import (
     changes_arrivals,
     key_label,
     key_name,
@@ -36,17 +25,21 @@ from sim.report.words import (
     number_text,
     setting_text,
 )
+from sim.report.plot_check import panel_metrics
+from sim.report.plot_style import GREY, styled
 from sim.scenario.report_section import LoadPlot
+from sim.sweep.design import Settings
+from sim.sweep.results import SweepResults
 
 _RATE = MetricName.of("request_rate")
 _SATURATED = MetricName.of("saturated")
-# A load is too much where at least so many of its runs say so.
+# A load is saturated if at least this share of its runs are.
 _SHARE = 0.5
-# What cannot exceed what is sent.
+# Rates that cannot exceed the offered load.
 _BOUNDED = ("request_goodput", "request_throughput")
 
 
-class _Point(NamedTuple):
+class _LoadPoint(NamedTuple):
     """A setting at its load."""
 
     load: float
@@ -55,7 +48,7 @@ class _Point(NamedTuple):
 
 
 @styled
-def draw_load(data: SweepData, plot: LoadPlot) -> Drawn:
+def draw_load(data: SweepResults, plot: LoadPlot) -> Drawn:
     """Lines over the load; hollow points are saturated, a dotted line marks the first of them."""
     design = data.design.where(plot.where or {})
     metrics = panel_metrics(plot.y or (default_metric(data),))
@@ -68,7 +61,7 @@ def draw_load(data: SweepData, plot: LoadPlot) -> Drawn:
         scale=plot.x_scale,
         label=plot.x_label or _label(plot, design.keys, by_rate),
     )
-    # The same for each metric of a line: said once.
+    # A sentence is the same for each metric of a line, and is said once.
     said: dict[str, None] = {}
 
     def draw(axes: Axes, panel: Panel) -> None:
@@ -85,21 +78,20 @@ def draw_load(data: SweepData, plot: LoadPlot) -> Drawn:
             said[_verdict(points, _whose(panel, line, plot), plot, by_rate)] = None
 
     figure = draw_panels(panels_of(design, [plot.x, *plot.lines], metrics), draw)
-    title = plot.title or in_title(f"{titled(metrics)} against load")
-    # A hollow marker says something else here.
-    put_header(figure, title, [replace(style, fill="full") for style in styles.legend])
-    words = [_SENT if by_rate and metrics[0][0].base in _BOUNDED else "",
+    sentences = [_SENT if by_rate and metrics[0][0].base in _BOUNDED else "",
              "Hollow points are saturated.", *said,
              seeds_caption(data, "bands", heights.values())]  # fmt: skip
-    caption = caption_of(plot.caption, words, where_of(plot.where, design.keys))
-    slug = slug_of("load", key_name(plot.x, design.keys), metrics[0][0].name)
-    return Drawn(figure, slug, title, caption)
+    slug = ("load", key_name(plot.x, design.keys), metrics[0][0].name)
+    # On the figure, hollow markers are saturated loads.
+    legend = [replace(style, fill="full") for style in styles.legend]
+    words = Words(f"{titled(metrics)} against load", slug, sentences)
+    return finished(figure, plot, words, design.keys, legend)
 
 
 _SENT = "The grey dashes are what was sent."
 
 
-def default_metric(data: SweepData) -> str:
+def default_metric(data: SweepResults) -> str:
     """Goodput, if the scenario says what is good."""
     has_slo = any(
         summary.get("goodput_slos_ms")
@@ -109,18 +101,18 @@ def default_metric(data: SweepData) -> str:
     return "request_goodput" if has_slo else "request_throughput"
 
 
-def _points(data: SweepData, plot: LoadPlot, line: Line, by_rate: bool) -> list[_Point]:
+def _points(data: SweepResults, plot: LoadPlot, line: PlotLine, by_rate: bool) -> list[_LoadPoint]:
     """From the smallest load to the largest."""
     found = []
     for setting, interval in intervals(data, line):
         load = _load(data, plot, setting, by_rate)
         share = data.interval(setting, _SATURATED).mean
         if load is not None:
-            found.append(_Point(load, interval, share is not None and share >= _SHARE))
+            found.append(_LoadPoint(load, interval, share is not None and share >= _SHARE))
     return sorted(found, key=lambda point: point.load)
 
 
-def _load(data: SweepData, plot: LoadPlot, setting: Settings, by_rate: bool) -> float | None:
+def _load(data: SweepResults, plot: LoadPlot, setting: Settings, by_rate: bool) -> float | None:
     """None where it is not known, or no number."""
     if by_rate:
         return data.interval(setting, _RATE).mean
@@ -128,7 +120,7 @@ def _load(data: SweepData, plot: LoadPlot, setting: Settings, by_rate: bool) -> 
     return load if math.isfinite(load) else None
 
 
-def _draw_points(axes: Axes, line: Line, points: Sequence[_Point]) -> None:
+def _draw_points(axes: Axes, line: PlotLine, points: Sequence[_LoadPoint]) -> None:
     style = line.style
     loads = np.array([point.load for point in points])
     means = np.array([point.interval.mean for point in points], dtype=np.float64)
@@ -143,7 +135,7 @@ def _draw_points(axes: Axes, line: Line, points: Sequence[_Point]) -> None:
 
 
 def _draw_sent(axes: Axes) -> None:
-    """Everything that was sent, served in time: the bound. Limits stay as they are."""
+    """The line on which all that is sent is served: no rate lies above. Limits do not change."""
     low, high = axes.get_xlim()
     loads = np.linspace(low, high, 100)
     limits = axes.get_ylim()
@@ -152,14 +144,14 @@ def _draw_sent(axes: Axes) -> None:
     axes.set_ylim(limits)
 
 
-def _whose(panel: Panel, line: Line, plot: LoadPlot) -> str:
-    """The runs of a line, whosever requests it shows."""
+def _whose(panel: Panel, line: PlotLine, plot: LoadPlot) -> str:
+    """The settings of a line in words, without the group of requests that it shows."""
     values = {key: line.settings[0][key] for key in plot.lines}
     return setting_text({**panel.values, **values}, panel.design.keys)
 
 
-def _verdict(points: Sequence[_Point], which: str, plot: LoadPlot, by_rate: bool) -> str:
-    """The first load that is too much, in words."""
+def _verdict(points: Sequence[_LoadPoint], which: str, plot: LoadPlot, by_rate: bool) -> str:
+    """Which load is the first saturated one, in words."""
     of = f" of {which}" if which else ""
     first = next((point for point in points if point.is_saturated), None)
     if first is None:
@@ -169,4 +161,4 @@ def _verdict(points: Sequence[_Point], which: str, plot: LoadPlot, by_rate: bool
 
 
 def _label(plot: LoadPlot, keys: Sequence[str], by_rate: bool) -> str:
-    return f"{_RATE.label} ({_RATE.unit})" if by_rate else key_label(plot.x, keys)
+    return _RATE.metric.label_with_unit if by_rate else key_label(plot.x, keys)

@@ -6,24 +6,23 @@ from dataclasses import dataclass
 from enum import Enum
 
 from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from sim.report.confidence import MeanInterval
+from sim.metrics.confidence import MeanInterval
+from sim.metrics.metric_name import MetricName
 from sim.report.figures.scales import padded, wants_log
-from sim.report.metric_names import MetricName
-from sim.report.plot_style import latency_text, plain_text
-from sim.report.words import number_text
+from sim.report.key_text import number_text
+from sim.report.plot_style import latency_text, plain_text, put_log_ticks, put_tick_text
 
-# Means decide what is shown; intervals widen that to either side by no more than its own width,
-# and less on a logarithmic axis.
+# An axis shows all means. Intervals widen it to either side, at most by the width of the means, and
+# by less on a logarithmic axis.
 _REACH = 1.0
 _LOG_REACH, _LEAST_RATIO = 0.3, 1.5
-# Zero is near unless what is shown is small against its distance from zero.
+# Zero is near if the smallest mean is no more than this part of the largest.
 _NEAR_ZERO = 0.6
 
 
 class Zero(Enum):
-    """Whether a linear axis of what is not negative begins at zero."""
+    """Whether a linear axis of values that are not negative begins at zero."""
 
     ALWAYS = "always"
     IF_NEAR = "if near"
@@ -38,8 +37,8 @@ class MetricAxis:
         label: its title, with the unit.
         is_log: whether it is logarithmic.
         limits: its ends.
-        is_latency: whether ticks have units of their own.
-        is_cut: whether an interval goes on beyond an end.
+        is_latency: whether ticks are written with units: `10 ms`, `1 s`.
+        is_cut: whether an interval goes beyond an end of the axis.
     """
 
     label: str
@@ -61,7 +60,7 @@ class MetricAxis:
 
         Args:
             metrics: one metric, perhaps of several parts of the requests.
-            shown: everything on it; what has no mean is not.
+            shown: all that is on it; intervals without a mean are left out.
             scale: `linear` or `log`, if the user says so.
             label: the title, if the user says so.
             zero: whether a linear axis begins at zero.
@@ -76,7 +75,7 @@ class MetricAxis:
         is_cut = any(
             not max(0.0, limits[0]) <= end <= limits[1]
             for interval in defined
-            for end in ends(interval)
+            for end in interval.ends
             if end > 0
         )
         return MetricAxis(label or f"{words}{unit}", is_log, limits, is_latency, is_cut)
@@ -100,11 +99,8 @@ class MetricAxis:
             (axes.set_xscale if which == "x" else axes.set_yscale)("log")
         (axes.set_xlim if which == "x" else axes.set_ylim)(*self.limits)
         if self.is_log:
-            if self.limits[1] < 50 * self.limits[0]:
-                axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-            axis.set_minor_formatter(NullFormatter())
-        text = latency_text if self.is_latency else number_text
-        axis.set_major_formatter(FuncFormatter(lambda value, _: text(value)))
+            put_log_ticks(axis, *self.limits)
+        put_tick_text(axis, latency_text if self.is_latency else number_text)
         axis.set_label_text(plain_text(self.label))
 
 
@@ -124,18 +120,12 @@ def _limits(defined: Sequence[MeanInterval], is_log: bool, zero: Zero) -> tuple[
     return low_end, high_end
 
 
-def ends(interval: MeanInterval) -> tuple[float, float]:
-    """Of an interval; the mean twice where there is none."""
-    mean, half = interval.mean or 0.0, interval.half_width or 0.0
-    return mean - half, mean + half
-
-
 def _with_intervals(
     defined: Sequence[MeanInterval], low: float, high: float, is_log: bool
 ) -> tuple[float, float]:
     """The range of the means, widened by their intervals."""
-    lowest = min(ends(interval)[0] for interval in defined)
-    highest = max(ends(interval)[1] for interval in defined)
+    lowest = min(interval.ends[0] for interval in defined)
+    highest = max(interval.ends[1] for interval in defined)
     if is_log:
         reach = max(math.exp(_LOG_REACH * math.log(high / low)), _LEAST_RATIO)
         return max(lowest, low / reach), min(highest, high * reach)

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from sim.report.design import Design, Settings, divide
+from sim.metrics.metric_name import MetricName
 from sim.report.figures.canvas import panel_grid
-from sim.report.metric_names import MetricName
+from sim.report.key_text import setting_text
 from sim.report.plot_style import plain_text
-from sim.report.words import setting_text
+from sim.sweep.design import Design, Settings
 
 _MAX_COLUMNS = 3
 
@@ -34,7 +34,7 @@ def panels_of(
     design: Design, named: Sequence[str], metrics: Sequence[tuple[MetricName, ...]]
 ) -> list[Panel]:
     """Metric by metric, in the sweep's order."""
-    divided = divide(design, named).panels
+    divided = design.panels(named)
     return [Panel(values, part, group) for group in metrics for values, part in divided]
 
 

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
+from sim.core.arrays import Bools
+from sim.metrics.groups import group_masks
+from sim.metrics.metric_name import COLD, HOT, TENANTS, group_label
 from sim.report.figures.canvas import Drawn, Style, put_header
-from sim.report.groups import group_masks
-from sim.report.latencies import Bools
-from sim.report.metric_names import COLD, HOT, TENANTS, group_label
-from sim.report.panels import colours, draw_ttft_cdf
+from sim.report.figures.run_logs import draw_timeline
+from sim.report.figures.run_panels import colours, draw_ttft_cdf
 from sim.report.plot_style import new_figure, styled
-from sim.report.plots import draw_timeline
 from sim.report.run_data import RunData
 from sim.runlog import RequestColumns, RunLog
 

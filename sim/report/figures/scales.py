@@ -9,10 +9,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
-from sim.report.design import same
-from sim.report.latencies import Float64
+from sim.core.arrays import Float64
+from sim.report.key_text import number_of, number_text, value_text
 from sim.report.plot_style import plain_text
-from sim.report.words import number_of, number_text, value_text
+from sim.sweep.design import same
 
 # Values that span more are shown on a logarithmic axis unless the user says otherwise.
 LOG_SPAN = 20
@@ -36,10 +36,10 @@ class KeyAxis:
 
     Attributes:
         key: whose values.
-        is_log: a logarithmic axis; what is not positive stands at its left end.
+        is_log: whether it is logarithmic; then 0 stands at its left end.
         places: by value, as `design.same` writes it.
         texts: likewise.
-        detached: the values whose place is no number's: infinity, null, 0 on a logarithmic axis.
+        detached: the values without a true place: infinity, null, 0 on a logarithmic axis.
     """
 
     key: str
@@ -127,7 +127,7 @@ def padded(low: float, high: float, margin: float, *, is_log: bool) -> tuple[flo
 
 
 def _wants_log_places(numbers: Sequence[float], scale: str | None) -> bool:
-    """Rising numbers: logarithmic if they span much, or lie factors apart rather than steps."""
+    """Whether an axis of rising numbers is logarithmic: if they span much, or like 1, 2, 4, 8."""
     if scale is not None or wants_log(numbers, None) or len(numbers) < _MIN_PLACES:
         return wants_log(numbers, scale)
     if numbers[0] <= 0:
@@ -140,7 +140,7 @@ def _unevenness(gaps: Float64) -> float:
 
 
 def _step(numbers: Sequence[float], is_log: bool) -> float:
-    """From the last number to what stands beyond it."""
+    """How far a detached value is placed from the nearest number: a factor or a difference."""
     if len(numbers) < 2:
         return 2.0 if is_log else 1.0
     gaps = max(3, len(numbers) - 1)

@@ -2,28 +2,20 @@
 
 from matplotlib.axes import Axes
 
-from sim.report.figures.canvas import Drawn, put_header
-from sim.report.figures.captions import (
-    caption_of,
-    in_title,
-    joined,
-    seeds_caption,
-    slug_of,
-    titled,
-    where_of,
-)
+from sim.report.figures.canvas import Drawn
+from sim.report.figures.captions import Words, finished, joined, seeds_caption, titled
 from sim.report.figures.lines import Styles, intervals, metric_axes
 from sim.report.figures.panels import Panel, draw_panels
 from sim.report.figures.scales import KeyAxis
+from sim.report.key_text import key_label, key_name
 from sim.report.plot_check import panel_metrics
 from sim.report.plot_style import styled
-from sim.report.sweep_data import SweepData
-from sim.report.words import key_label, key_name
 from sim.scenario.report_section import ScatterPlot
+from sim.sweep.results import SweepResults
 
 
 @styled
-def draw_scatter(data: SweepData, plot: ScatterPlot) -> Drawn:
+def draw_scatter(data: SweepResults, plot: ScatterPlot) -> Drawn:
     """A dot a setting."""
     design = data.design.where(plot.where or {})
     metrics = panel_metrics(plot.y)
@@ -43,10 +35,9 @@ def draw_scatter(data: SweepData, plot: ScatterPlot) -> Drawn:
 
     figure = draw_panels([Panel({}, design, group) for group in metrics], draw)
     name = key_name(plot.x, design.keys)
-    title = plot.title or in_title(f"{titled(metrics)} against {name}")
-    put_header(figure, title, styles.legend)
     others = [key_name(key, design.keys) for key in design.keys if key not in (plot.x, *plot.lines)]
-    words = ["A dot a setting.", f"What also varies: {joined(others)}." if others else "",
+    sentences = ["A dot a setting.", f"What also varies: {joined(others)}." if others else "",
              seeds_caption(data)]  # fmt: skip
-    caption = caption_of(plot.caption, words, where_of(plot.where, design.keys))
-    return Drawn(figure, slug_of("scatter", name, *plot.y[:2]), title, caption)
+    slug = ("scatter", name, *plot.y[:2])
+    words = Words(f"{titled(metrics)} against {name}", slug, sentences)
+    return finished(figure, plot, words, design.keys, styles.legend)

@@ -7,28 +7,28 @@ from dataclasses import dataclass
 import numpy as np
 from matplotlib.axes import Axes
 
-from sim.report.confidence import MeanInterval
-from sim.report.design import Settings
-from sim.report.figures.canvas import Drawn, Style, put_header
-from sim.report.figures.captions import caption_of, in_title, seeds_caption, slug_of, where_of
+from sim.metrics.confidence import MeanInterval
+from sim.metrics.knee import Knee, find_knee
+from sim.metrics.metric_name import MetricName
+from sim.report.figures.canvas import Drawn, Style
+from sim.report.figures.captions import Words, finished, seeds_caption
 from sim.report.figures.labels import Label, place_labels
-from sim.report.figures.lines import Line, Styles, metric_axes
+from sim.report.figures.lines import PlotLine, Styles, metric_axes
 from sim.report.figures.metric_axis import Zero
 from sim.report.figures.panels import Panel, draw_panels, panels_of
-from sim.report.knee import Knee, find_knee
-from sim.report.metric_names import MetricName
+from sim.report.key_text import key_name, key_unit, number_of, setting_text, value_text
 from sim.report.plot_check import is_number
 from sim.report.plot_style import styled
-from sim.report.sweep_data import SweepData
-from sim.report.words import key_name, key_unit, number_of, setting_text, value_text
 from sim.scenario.report_section import TradeOffPlot
+from sim.sweep.design import Settings
+from sim.sweep.results import SweepResults
 
 _KNEE_COLOUR = "#222222"
 _NEAR_PX = 4.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Point:
+class _TradeOffPoint:
     """A setting, with the two metrics' intervals; both have means."""
 
     setting: Settings
@@ -41,12 +41,12 @@ class _Trace:
     """A line's points in the order of the swept key, and its knee."""
 
     style: Style
-    points: tuple[_Point, ...]
+    points: tuple[_TradeOffPoint, ...]
     knee: Knee | None
 
 
 @styled
-def draw_trade_off(data: SweepData, plot: TradeOffPlot) -> Drawn:
+def draw_trade_off(data: SweepResults, plot: TradeOffPlot) -> Drawn:
     """Joined points, each with its value of `along`."""
     design = data.design.where(plot.where or {})
     across, up = MetricName.of(plot.x), MetricName.of(plot.y)
@@ -64,7 +64,7 @@ def draw_trade_off(data: SweepData, plot: TradeOffPlot) -> Drawn:
         width.show(axes, "x")
         height.show(axes, "y")
         logs = width.is_log, height.is_log
-        better = MetricName.of(plot.x).better, MetricName.of(plot.y).better
+        better = across.better, up.better
         traces = [_Trace(line.style, points, _knee(points, better, logs) if plot.knee else None)
                   for line, points in lines]  # fmt: skip
         _draw_traces(axes, plot, traces)
@@ -74,20 +74,22 @@ def draw_trade_off(data: SweepData, plot: TradeOffPlot) -> Drawn:
 
     figure = draw_panels(panels_of(design, [plot.along, *plot.lines], [(up,)]), draw)
     name = key_name(plot.along, design.keys)
-    title = plot.title or in_title(f"{up.long_label} against {across.long_label}, by {name}")
-    put_header(figure, title, styles.legend)
+    title = f"{up.long_label} against {across.long_label}, by {name}"
     intro = f"Points are labelled with {name}{_unit(plot.along)}."
-    words = [intro, *sentences, seeds_caption(data, "thin bars", (width, height))]
-    caption = caption_of(plot.caption, words, where_of(plot.where, design.keys))
-    return Drawn(figure, slug_of("trade-off", name, plot.y, plot.x), title, caption)
+    bars = seeds_caption(data, "thin bars", (width, height))
+    words = Words(title, ("trade-off", name, plot.y, plot.x), [intro, *sentences, bars])
+    return finished(figure, plot, words, design.keys, styles.legend)
 
 
 def _points(
-    data: SweepData, plot: TradeOffPlot, line: Line, across: MetricName
-) -> tuple[_Point, ...]:
-    """Where both metrics are defined; numbers by size, infinity last, others as swept."""
+    data: SweepResults, plot: TradeOffPlot, line: PlotLine, across: MetricName
+) -> tuple[_TradeOffPoint, ...]:
+    """The points at which both metrics are defined, in order of the key.
+
+    Numbers are ordered by size, infinity last; other values as they were swept.
+    """
     points = [
-        _Point(setting, data.interval(setting, across), data.interval(setting, line.metric))
+        _TradeOffPoint(setting, data.interval(setting, across), data.interval(setting, line.metric))
         for setting in line.settings
     ]
     points = [p for p in points if p.x.mean is not None and p.y.mean is not None]
@@ -99,7 +101,7 @@ def _points(
 
 
 def _knee(
-    points: Sequence[_Point], better: tuple[int, int], logs: tuple[bool, bool]
+    points: Sequence[_TradeOffPoint], better: tuple[int, int], logs: tuple[bool, bool]
 ) -> Knee | None:
     columns = []
     for is_log, intervals in zip(
@@ -110,7 +112,7 @@ def _knee(
         if is_log and any(mean <= 0 for mean in means):
             return None
         if is_log:
-            # To first order, an error of a logarithm is the relative error.
+            # The error of a logarithm is, to first order, the relative error.
             halves = [half / mean for half, mean in zip(halves, means, strict=True)]
             means = [math.log(mean) for mean in means]
         columns += [means, halves]
@@ -165,7 +167,7 @@ def _labels(
 
 
 def _said(plot: TradeOffPlot, trace: _Trace, where: str) -> str:
-    """Where the knee is, or that there is none."""
+    """A sentence: where the knee is, or that there is none."""
     which = ", ".join(filter(None, [where, trace.style.label]))
     of = f" of {which}" if which else ""
     if trace.knee is None:

@@ -85,7 +85,7 @@ class LfuLeafQueue(LeafQueue):
 
 
 class HitBenefitLeafQueue(LeafQueue):
-    """Least benefit per token first, ties by least recent use (docs/adr/0007).
+    """Least benefit per token first, ties by least recent use (docs/explanation/adr/0007).
 
     A hit on a node saves computing the node's tokens: that is its benefit. Inserting a node counts
     as a hit. A hit counts on every node of its path, so a parent's benefit per token is never less

@@ -1,6 +1,6 @@
 """KV memory of an SGLang server: requests' pages, and what goes into the prefix cache.
 
-Follows SGLang 0.5.23 (docs/sglang.md, rules 11, 12 and 14).
+Follows SGLang 0.5.23 (docs/explanation/sglang.md, rules 11, 12 and 14).
 """
 
 from collections.abc import Callable, Iterable

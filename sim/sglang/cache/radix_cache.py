@@ -1,8 +1,9 @@
 """The radix cache: KV pages in a tree over token ids; nodes consist of whole pages.
 
 Follows SGLang 0.5.23's unified radix cache: when nodes count as used, where they are split and
-which leaf is evicted first (docs/sglang.md, rules 12 and 14). Deliberate difference: `match`
-changes nothing. SGLang's match also marks nodes as used and splits them; here `touch` does this.
+which leaf is evicted first (docs/explanation/sglang.md, rules 12 and 14). Deliberate difference:
+`match` changes nothing. SGLang's match also marks nodes as used and splits them; here `touch` does
+this.
 """
 
 from typing import Any

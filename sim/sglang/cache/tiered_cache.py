@@ -1,8 +1,9 @@
 """The radix cache with host memory below it: KV evicted from the device may be loaded back.
 
-Follows SGLang 0.5.23's hierarchical cache; rules and differences are in docs/host-memory.md. Nodes
-on the device form the top of the tree: below a node that is in host memory alone, no node is on the
-device. A node's `children` are on the device; its `host.children` are in host memory alone.
+Follows SGLang 0.5.23's hierarchical cache; rules and differences are in
+docs/explanation/host-memory.md. Nodes on the device form the top of the tree: below a node that is
+in host memory alone, no node is on the device. A node's `children` are on the device; its
+`host.children` are in host memory alone.
 """
 
 from typing import Any

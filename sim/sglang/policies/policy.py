@@ -1,7 +1,7 @@
 """The schedule policies: one class for each order in which waiting requests are considered.
 
-Rules 8 and 9 of docs/sglang.md (SGLang 0.5.23). To add a policy, write a class here, add it to
-POLICIES, and add a subclass of the contract suite in `sim.testing`.
+Rules 8 and 9 of docs/explanation/sglang.md (SGLang 0.5.23). To add a policy, write a class here,
+add it to POLICIES, and add a subclass of the contract suite in `sim.testing`.
 """
 
 from collections.abc import Callable, Mapping, Sequence

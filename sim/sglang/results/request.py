@@ -11,9 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sim.core.arrays import Int64
 from sim.core.units import NS_PER_S
 from sim.sglang.results.logged_objects import CutValue
-from sim.workload.limits import MAX_TOKENS, Int64
+from sim.workload.limits import MAX_TOKENS
 from sim.workload.results.model import ImportedRequest, KnownTokens
 from sim.workload.traces.fields import shown
 
@@ -80,6 +81,30 @@ def finished(
     arrival = received_ns
     if arrival is None:
         arrival = _logged_arrival(asked, finish_ns, latency, failure)
+    end = _time_ns(meta, "request_finished_ts")
+    if end is None:
+        end = arrival + latency if latency is not None else finish_ns
+    first_latency = _time_ns(meta, "first_token_latency")
+    obj = asked.obj
+    prompt_tokens = _count(meta, "prompt_tokens", needed=not failure)
+    output_tokens = _count(meta, "completion_tokens", needed=not failure)
+    limit, ignores = _limit(obj, output_tokens)
+    request = ImportedRequest(
+        rid=asked.rid,
+        arrival_ns=arrival,
+        scheduled_ns=_time_ns(meta, "forward_entry_time"),
+        first_token_ns=None if first_latency is None else arrival + first_latency,
+        finish_ns=None if failure else end,
+        prompt_tokens=prompt_tokens or _num_ids(obj),
+        output_tokens=output_tokens,
+        failure=failure,
+        known=_known(obj),
+        answer=_ids(out.get("output_ids"), whole=True),
+        max_new_tokens=limit,
+        ignore_eos=ignores,
+        priority=_priority(obj),
+        session=_session(obj),
+    )
     return LoggedRequest(request, _text(obj), by_log=received_ns is None)
 
 

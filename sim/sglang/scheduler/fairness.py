@@ -1,7 +1,7 @@
 """Fairness rules: they change a policy's order so that no request starves; one class a rule.
 
 A policy that prefers cached prefixes may pass over a request for ever. `fairness_t` bounds the
-wait. The other rules were proposed elsewhere (docs/fairness.md).
+wait. The other rules were proposed elsewhere (docs/explanation/fairness.md).
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,7 @@
 """Decides the next batch: a prefill batch if one can be formed, otherwise a decode batch.
 
-Rules 7, 11, 13, 16, 17 and 18 of docs/sglang.md (SGLang 0.5.23's get_next_batch_to_run).
+Rules 7, 11, 13, 16, 17 and 18 of docs/explanation/sglang.md (SGLang 0.5.23's
+get_next_batch_to_run).
 """
 
 from collections.abc import Iterable

@@ -16,40 +16,47 @@ _Count = Annotated[int, Field(ge=1, le=_MOST)]
 
 
 class FairnessTConfig(StrictModel):
-    """`kind: fairness_t`: requests that have waited for `t_ms` go first; null: no rule."""
+    """Requests that have waited for a time T go first, oldest first."""
 
     kind: Literal["fairness_t"]
     t_ms: Annotated[float, Field(ge=0, le=_MOST_MS)] | None
+    """The time T. 0 is first come, first served; `null` is the policy alone. Unit: ms."""
 
     def settings(self) -> FairnessSettings | None:
         return None if self.t_ms is None else FairnessT(ms_to_ns(self.t_ms))
 
 
 class KLpmConfig(StrictModel):
-    """`kind: k_lpm`: the oldest request, then `k` - 1 in the policy's order, and so on."""
+    """The oldest request, then k - 1 requests in the policy's order, and again."""
 
     kind: Literal["k_lpm"]
     k: _Count
+    """Length of the cycle. 1 is first come, first served. Unit: requests."""
 
     def settings(self) -> FairnessSettings | None:
         return KLpm(self.k)
 
 
 class AgingTokensConfig(StrictModel):
-    """`kind: aging_tokens_per_pass`: each pass waited counts like `tokens` cached tokens."""
+    """Most cached tokens first, with a credit for each pass waited.
+
+    Only with schedule policy `lpm`.
+    """
 
     kind: Literal["aging_tokens_per_pass"]
     tokens: _Count
+    """Credit of a request for each pass that it waited. Unit: tokens."""
 
     def settings(self) -> FairnessSettings | None:
         return AgingTokens(self.tokens)
 
 
 class ForceFifoConfig(StrictModel):
-    """`kind: force_fifo_every`: every `passes`-th pass is in order of arrival."""
+    """Now and then a pass goes by arrival."""
 
     kind: Literal["force_fifo_every"]
     passes: _Count
+    """One of this many passes takes the queue by arrival. Unit: passes."""
 
     def settings(self) -> FairnessSettings | None:
         return ForceFifo(self.passes)

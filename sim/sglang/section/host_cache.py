@@ -19,17 +19,33 @@ _NS_PER_S = 1e9
 
 
 class HostCacheSection(StrictModel):
-    """The size of host memory, when KV is copied to it, and how fast KV is loaded back."""
+    """Host memory that keeps evicted KV.
+
+    One of the two speeds is required. docs/explanation/host-memory.md explains the rules.
+    """
 
     capacity_tokens: Annotated[int, Field(ge=1, le=2**40)] | None = None
+    """Size, floored to whole pages. At least `page_size`. Not together with `ratio`. Unit:
+    tokens."""
     ratio: Annotated[float, Field(gt=0, le=10_000)] | None = None
+    """Size as a multiple of the pool. 2.0 if neither this nor `capacity_tokens` is given. Unit:
+    factor."""
     write_policy: Literal["write_through", "write_through_selective", "write_back"] = (
         "write_through"
     )
+    """When KV is copied to host memory: when it is first inserted into the prefix cache, when it
+    is used a second time, or when it is evicted."""
     load_bandwidth_gb_s: Annotated[float, Field(ge=0.001, le=1_000_000)] | None = None
+    """Speed of a load from host memory to the device, in bytes. Needs the scenario's `model`.
+    Unit: GB/s."""
     load_tokens_per_s: Annotated[float, Field(ge=1, le=10**12)] | None = None
+    """Speed of a load from host memory to the device, in tokens. Unit: tokens/s."""
     load_back_threshold_tokens: int = Field(default=10, ge=0, le=2**31 - 1)
+    """A hit in host memory that is shorter than this is computed again instead of loaded. Unit:
+    tokens."""
     overlap_layers: Annotated[int, Field(ge=1, le=1000)] | None = None
+    """A step overlaps with its loads layer by layer, in this many layers. 1: the step waits for
+    its loads. Without it: the layers of `model`, or 1 without a model. Unit: layers."""
 
     @model_validator(mode="after")
     def _check_choices(self) -> Self:

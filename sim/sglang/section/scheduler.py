@@ -55,56 +55,115 @@ ChunkSize = Annotated[int, Field(le=_MAX_COUNT), AfterValidator(_check_chunk)]
 
 
 class SglangSection(ServerSection):
-    """The keys of `SchedulerConfig`, with the same defaults.
+    """SGLang's scheduler.
 
-    The size of the pool may be derived from `mem_fraction_static`: the share of the hardware's
-    memory for weights and KV cache.
+    Names and defaults are those of SGLang 0.5.23's flags, with underscores.
+    docs/explanation/sglang.md explains what they do.
     """
 
     family: Literal["sglang"] = "sglang"
+    """Whose scheduler it is."""
     schedule_policy: PolicyName = _DEFAULT.schedule_policy
+    """Order of the waiting queue: `fcfs`, `lpm`, `dfs-weight`, `lof`, `sjf`, `random`,
+    `priority`, `hrrn`, `shortest-prefill-first`, or `module:Class` for a policy of your own
+    (docs/how-to/policies.md)."""
     page_size: int = Field(default=_DEFAULT.page_size, ge=1, le=4096)
+    """Tokens of a KV page. Prefixes are shared in whole pages. Unit: tokens."""
     max_total_tokens: int | None = Field(default=None, ge=1, le=_MAX_POOL_TOKENS)
+    """KV tokens of the pool, floored to whole pages. At least `page_size`. Without it: what fits
+    beside the weights (docs/reference/scenario.md#derived-pool-size). Unit: tokens."""
     mem_fraction_static: float | None = Field(default=None, gt=0, le=1)
+    """Share of the hardware's memory for weights and KV, where the pool size is derived: 0.88
+    without it. Not together with `max_total_tokens`. Unit: share."""
     context_length: Count = _DEFAULT.context_length
+    """Most tokens of a request, prompt and output together. At least `page_size`. Unit: tokens."""
     chunked_prefill_size: ChunkSize = _DEFAULT.chunked_prefill_size
+    """Prefill tokens of a step before a prompt is split. A multiple of `page_size`, or -1:
+    prompts are never split. Unit: tokens."""
     max_prefill_tokens: Count = _DEFAULT.max_prefill_tokens
+    """After this many prefill tokens a pass admits no further request. Unit: tokens."""
     max_running_requests: Count = _DEFAULT.max_running_requests
+    """Request slots. Unit: requests."""
     prefill_max_requests: Count | None = _DEFAULT.prefill_max_requests
+    """Most requests of one prefill batch. Without it: no limit. Unit: requests."""
     schedule_conservativeness: float = Field(
         default=_DEFAULT.schedule_conservativeness, ge=0, le=1000
     )
+    """Scales the new-token ratio that the server starts with."""
     clip_max_new_tokens: Count = _DEFAULT.clip_max_new_tokens
+    """An output is never charged more than this at admission. Unit: tokens."""
     enable_mixed_chunk: bool = _DEFAULT.enable_mixed_chunk
+    """Decode rows ride along with a prefill batch. It has no effect when prompts are never
+    split."""
     disable_radix_cache: bool = _DEFAULT.disable_radix_cache
+    """No prefix is reused. The policies `lpm` and `dfs-weight` become `fcfs`."""
     radix_eviction_policy: Literal["lru", "lfu", "hit-benefit"] = "lru"
+    """Which unlocked leaves are evicted first: the least recently used; those that the fewest
+    requests used; or those of the least benefit for their tokens
+    (docs/explanation/adr/0007-hit-benefit-eviction.md), which SGLang does not have."""
     disable_overlap_schedule: bool = _DEFAULT.disable_overlap_schedule
+    """A step is decided only when the result of the previous one is known."""
     enable_priority_scheduling: bool = _DEFAULT.enable_priority_scheduling
+    """Order by priority first, and preempt. Only with policy `fcfs`, `lof`, `priority` or one of
+    your own."""
     schedule_low_priority_values_first: bool = _DEFAULT.schedule_low_priority_values_first
+    """Smaller priority values go first."""
     priority_scheduling_preemption_threshold: WholeNumber = (
         _DEFAULT.priority_scheduling_preemption_threshold
     )
+    """A running request is preempted only for one whose priority is better by more than this.
+    Unit: priority."""
     disable_priority_preemption: bool = _DEFAULT.disable_priority_preemption
+    """Never preempt."""
     retraction_policy: Literal["length", "priority"] = "length"
+    """Which request is retracted first when decoding runs out of pages: the one with the fewest
+    tokens generated, or the one with the lowest priority."""
     random_seed: int = Field(default=_DEFAULT.random_seed, ge=0)
+    """Seed of policy `random`. It is independent of the scenario's `seed`. At most 2**63 - 1."""
     init_new_token_ratio: Share = _DEFAULT.init_new_token_ratio
+    """Share of the running requests' remaining output that admission reserves at first. Unit:
+    share."""
     min_new_token_ratio_factor: Share = _DEFAULT.min_new_token_ratio_factor
+    """The smallest new-token ratio, as a share of the first one. Unit: share."""
     new_token_ratio_decay_steps: Count = _DEFAULT.new_token_ratio_decay_steps
+    """Decode steps in which the new-token ratio falls from the first value to the smallest.
+    Unit: steps."""
     retract_decode_steps: WholeNumber = _DEFAULT.retract_decode_steps
+    """Decode steps that must have room after a retraction. Unit: steps."""
     in_batch_prefix_check_threshold: int = Field(
         default=_DEFAULT.in_batch_prefix_check_threshold, ge=-1, le=_MAX_COUNT
     )
+    """Under `lpm`, a request with at most this many cached tokens is compared with the waiting
+    requests. -1: never. Unit: tokens."""
     in_batch_prefix_deprioritize_threshold: WholeNumber = (
         _DEFAULT.in_batch_prefix_deprioritize_threshold
     )
+    """Under `lpm`, a request that shares at least this many tokens with a waiting request lets
+    that one go first. Unit: tokens."""
     fairness: FairnessConfig | None = None
+    """A rule that overrules the policy so that no request starves
+    (docs/explanation/fairness.md). Without it: the policy alone."""
     admission: AdmissionConfig | None = None
+    """What a prefill pass is offered (docs/explanation/packing.md). Without it: the whole queue,
+    as in SGLang."""
     decode_first: bool = _DEFAULT.decode_first
+    """After a prefill step, running requests decode once before the next prefill step."""
     host_cache: HostCacheSection | None = None
+    """Host memory that keeps evicted KV. Without it: evicted KV is gone. Not together with
+    `disable_radix_cache`."""
     decode_max_requests: Count | None = _DEFAULT.decode_max_requests
+    """Most rows of a decode step; running requests take turns
+    (docs/explanation/batching.md#decoding-by-turns). Only with `disable_overlap_schedule: true`
+    and without `enable_mixed_chunk`. Without it: no limit. Unit: requests."""
     batching: Literal["continuous", "static"] = "continuous"
+    """`continuous`: requests join at every pass. `static`: batches start and end together
+    (docs/explanation/batching.md)."""
     static_batch_size: Count = 32
+    """Under `static`, most requests of a batch. A batch starts when this many wait. Unit:
+    requests."""
     static_max_wait_ms: float = Field(default=100, ge=0, le=_MAX_WAIT_MS)
+    """Under `static`, a smaller batch starts when its oldest request has waited this long. Unit:
+    ms."""
 
     @model_validator(mode="after")
     def _check_pages(self) -> Self:

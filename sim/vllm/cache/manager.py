@@ -1,6 +1,6 @@
 """vLLM's KV cache manager: finds, allocates, caches and frees the blocks of requests.
 
-Follows vLLM 0.19.0 (docs/vllm.md, rules 7 to 11).
+Follows vLLM 0.19.0 (docs/explanation/vllm.md, rules 7 to 11).
 """
 
 from collections.abc import Callable

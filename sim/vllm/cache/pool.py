@@ -1,8 +1,8 @@
 """vLLM's block pool: which blocks are free, and which hash each block is found by.
 
-Follows vLLM 0.19.0 (docs/vllm.md, rules 8 to 11). A free block keeps its contents until it is
-allocated again; until then it can be found by its hash. The pool knows the hash of a block only
-once some request has looked for a prefix that may continue in that block
+Follows vLLM 0.19.0 (docs/explanation/vllm.md, rules 8 to 11). A free block keeps its contents until
+it is allocated again; until then it can be found by its hash. The pool knows the hash of a block
+only once some request has looked for a prefix that may continue in that block
 (sim.vllm.cache.unhashed).
 """
 

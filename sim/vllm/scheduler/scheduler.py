@@ -1,7 +1,7 @@
 """Decides the next batch as vLLM v1 does: running requests first, then waiting ones in order.
 
 A step has one token budget and no phases: prompt chunks and decode tokens come out of the same
-budget. Rules by number: docs/vllm.md (vLLM 0.19.0, v1/core/sched/scheduler.py and
+budget. Rules by number: docs/explanation/vllm.md (vLLM 0.19.0, v1/core/sched/scheduler.py and
 async_scheduler.py).
 """
 

@@ -20,7 +20,7 @@ def served(rid, start_s=0):
 
 
 class Armed:
-    """Runs a command when an ordinary unpickler meets it."""
+    """An object that runs a command if an ordinary unpickler loads it."""
 
     def __init__(self, path):
         self.path = path
@@ -30,7 +30,7 @@ class Armed:
 
 
 def test_pickle_of_somebody_who_wants_to_run_something_runs_nothing(tmp_path, written):
-    """What it would have called becomes an object without any deed."""
+    """The call in the pickle becomes an object without effect."""
     trap = tmp_path / "sprung"
     path = written(pickle.dumps({"requests": [Armed(trap)], "more": [print, os.path.join]}))
     read = read_pickle_safely(path)
@@ -43,7 +43,7 @@ def test_pickle_of_somebody_who_wants_to_run_something_runs_nothing(tmp_path, wr
 
 
 def test_pickle_with_armed_protocol_0_runs_nothing(tmp_path, written):
-    """The oldest way of writing a call is no other."""
+    """Calls in the oldest pickle protocol have no effect, too."""
     trap = tmp_path / "sprung"
     path = written(b"cos\nsystem\n(S'touch " + str(trap).encode() + b"'\ntR.")
     assert isinstance(read_pickle_safely(path), PickledObject)
@@ -59,7 +59,7 @@ def test_dump_tells_requests_with_their_tokens(written, imported):
 
 
 def test_folder_of_dumps_is_one_run(tmp_path, written, imported):
-    """A server writes a file each so many requests."""
+    """A server writes a file for each batch of requests."""
     (tmp_path / "dumps").mkdir()
     written(sglang_dump([served("a", 3)]), "dumps/1.pkl")
     written(sglang_dump([served("b", 4), served("HEALTH_CHECK_9")]), "dumps/2.pkl")

@@ -1,0 +1,55 @@
+"""Pages that list every command, argument and option of the three programs, from their help."""
+
+import inspect
+from collections.abc import Iterator
+from html import escape
+from typing import Any
+
+import typer.main
+
+import calibrate.cli
+import realrun.cli
+import sim.cli
+import sim.command_line
+from reference.tables import keys_table
+
+FOLDER = "reference/commands"
+_APPS = {"simulate": sim.cli.app, "calibrate": calibrate.cli.app, "realrun": realrun.cli.app}
+
+
+def command_pages() -> dict[str, str]:
+    """The pages' texts by path below `docs`."""
+    return {f"{FOLDER}/{program}.md": _page_text(program) for program in _APPS}
+
+
+def _page_text(program: str) -> str:
+    group: Any = typer.main.get_command(_APPS[program])
+    blocks = [f"# {program}", str(group.help), _endings()]
+    for name, command in group.commands.items():
+        blocks += _command_blocks(f"{program} {name}", command)
+    return "\n\n".join(blocks) + "\n"
+
+
+def _endings() -> str:
+    """How each command ends, as the module that ends them says it."""
+    _title, *paragraphs = (inspect.getdoc(sim.command_line) or "").split("\n\n")
+    return "\n\n".join(" ".join(text.split()) for text in paragraphs)
+
+
+def _command_blocks(name: str, command: Any) -> Iterator[str]:
+    """A heading, what the command does, its usage, and a table of arguments and options."""
+    context = command.make_context(name, [], resilient_parsing=True)
+    yield f"## {name}"
+    yield inspect.cleandoc(command.help)
+    yield f"```text\n{command.get_usage(context).removeprefix('Usage: ')}\n```"
+    records = [param.get_help_record(context) for param in command.get_params(context)]
+    rows = [
+        (f"<code>{_cell(words)}</code>", _cell(meaning)) for words, meaning in filter(None, records)
+    ]
+    yield keys_table(("argument or option", "meaning"), rows)
+
+
+def _cell(text: str) -> str:
+    """One line, without characters that mean something in a table, in Markdown or in HTML."""
+    line = escape(" ".join(text.split()), quote=False)
+    return line.replace("*", "&#42;").replace("|", "&#124;")

@@ -1,0 +1,43 @@
+"""Paths of documents that a docstring names, as links of a page."""
+
+import posixpath
+import re
+from pathlib import Path
+
+DOCS = Path(__file__).parents[1] / "docs"
+
+_DOCUMENT = re.compile(r"\bdocs/([\w/-]+\.md)(?:#([\w-]+))?")
+_HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
+
+
+def with_links(text: str, page: str) -> str:
+    """The text with `docs/explanation/latency.md#linear` as a link from `page`.
+
+    Args:
+        text: of a docstring.
+        page: where it goes, below `docs`: `reference/keys/latency.md`.
+    """
+
+    def link(found: re.Match[str]) -> str:
+        document, anchor = found.groups()
+        target = relative(document, page) + (f"#{anchor}" if anchor else "")
+        return f"[{_heading(document, anchor)}]({target})"
+
+    return _DOCUMENT.sub(link, text)
+
+
+def _heading(document: str, anchor: str | None) -> str:
+    """What the linked page or part of it is called."""
+    headings = _HEADING.findall((DOCS / document).read_text(encoding="utf-8"))
+    if anchor is None:
+        return str(headings[0])
+    return str(next((text for text in headings if _slug(text) == anchor), anchor))
+
+
+def _slug(heading: str) -> str:
+    return re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
+
+
+def relative(document: str, page: str) -> str:
+    """The way from a page to a document, both below `docs`."""
+    return posixpath.relpath(document, posixpath.dirname(page))

@@ -1,0 +1,105 @@
+"""Which page of the reference describes which section of a scenario, and in which order."""
+
+from typing import NamedTuple, get_args
+
+from pydantic import BaseModel
+
+from sim.families import FAMILIES
+from sim.latency.config import LatencyConfig
+from sim.scenario.report_section import Plot, ReportSection
+from sim.scenario.router_section import RouterConfig
+from sim.scenario.schema import Scenario, SloSection
+from sim.scenario.sweep_section import Draw, RandomSection, SweepSection
+from sim.scenario.tune_section import IntRange, TuneSection, UniformRange
+from sim.workload.arrivals import Arrivals, ThinkTime
+from sim.workload.config import MixPart, SystemPrompts, WorkloadConfig
+from sim.workload.lengths import LengthDistribution
+from sim.workload.outputs import OutputFactor, PredictedOutput
+from sim.workload.prefixes import Prefixes
+
+
+class Section(NamedTuple):
+    """A section of a scenario: what it is called, and the model or models it may be."""
+
+    title: str
+    models: tuple[type[BaseModel], ...]
+
+
+class KeyPage(NamedTuple):
+    """A page: its file in docs/reference/keys without the ending, its title, its sections."""
+
+    name: str
+    title: str
+    sections: tuple[Section, ...]
+
+
+def _section(title: str, annotation: object) -> Section:
+    return Section(title, tuple(_models(annotation)))
+
+
+def _models(annotation: object) -> list[type[BaseModel]]:
+    """The models of a type: itself, or the arms of an annotated union."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [model for part in get_args(annotation) for model in _models(part)]
+
+
+def _family_page(name: str) -> KeyPage:
+    """The scheduler section of a family, then the sections inside it by their keys."""
+    title = f"scheduler, family {name}"
+    model = FAMILIES[name].section()
+    inside = [
+        Section(key.replace("_", " "), tuple(models))
+        for key, field in model.model_fields.items()
+        if (models := _models(field.annotation))
+    ]
+    return KeyPage(f"scheduler-{name}", f"Keys of {title}", (Section(title, (model,)), *inside))
+
+
+PAGES = (
+    KeyPage(
+        "scenario",
+        "Keys of a scenario",
+        (_section("scenario", Scenario), _section("slo", SloSection)),
+    ),
+    KeyPage(
+        "workload",
+        "Keys of workload",
+        (
+            _section("workload", WorkloadConfig),
+            _section("part", MixPart),
+            _section("arrivals", Arrivals),
+            _section("think time", ThinkTime),
+            _section("length", LengthDistribution),
+            _section("prefixes", Prefixes),
+            _section("system prompts", SystemPrompts),
+            _section("factor", OutputFactor),
+            _section("predicted output", PredictedOutput),
+        ),
+    ),
+    KeyPage("latency", "Keys of latency", (_section("latency", LatencyConfig),)),
+    *map(_family_page, FAMILIES),
+    KeyPage("router", "Keys of router", (_section("router", RouterConfig),)),
+    KeyPage(
+        "sweep",
+        "Keys of sweep",
+        (
+            _section("sweep", SweepSection),
+            _section("random", RandomSection),
+            _section("draw", Draw),
+        ),
+    ),
+    KeyPage(
+        "report",
+        "Keys of report",
+        (_section("report", ReportSection), _section("plot", Plot)),
+    ),
+    KeyPage(
+        "tune",
+        "Keys of tune",
+        (
+            _section("tune", TuneSection),
+            Section("range", (UniformRange, IntRange)),
+        ),
+    ),
+)

@@ -1,0 +1,164 @@
+"""The numbers of each tenant, of the hot and of the cold requests, and how even tenants fare.
+
+docs/how-to/tenants.md has the definitions. numpy only: every run prints them.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from sim.core.arrays import Bools, Float64
+from sim.core.request import Status
+from sim.metrics.latencies import finished_mask, request_latencies, status_mask
+from sim.metrics.quantiles import statistics
+from sim.metrics.rates import admitted_mask, duration_s, hit_rate_pct, ratio
+from sim.metrics.registry import E2E_LATENCY, GROUP_METRICS, TPOT, TTFT
+from sim.metrics.saturation import max_wait_ms, queue_times_ns
+from sim.runlog import Int64, RequestColumns, RunLog
+
+Group = dict[str, Any]
+
+_SLOWEST_SHARE = 0.05
+
+
+class _Rows(NamedTuple):
+    """Columns that every group's numbers are computed from; arrays have one row a request.
+
+    `latencies_ms` are by name, NaN where undefined; `wait_ns` is until the first batch or the
+    log's end. `duration_s` is the whole run's, None if nothing finished.
+    """
+
+    columns: RequestColumns
+    finished: Bools
+    rejected: Bools
+    admitted: Bools
+    latencies_ms: dict[str, Float64]
+    wait_ns: Int64
+    duration_s: float | None
+
+
+def group_metrics(log: RunLog) -> dict[str, Any]:
+    """`tenants`, `jain_ttft`, `jain_throughput`, `slowest_5pct_ttft_share_pct`, `hot`, `cold`.
+
+    `tenants` is empty, and Jain's indices are None, where requests have no tenant.
+    """
+    rows = _rows(log)
+    masks = _tenant_masks(log.requests)
+    tenants = {name: _group(rows, mask) for name, mask in masks.items()}
+    hot, cold = _hot_and_cold(log.requests)
+    return {
+        "tenants": tenants,
+        "jain_ttft": _jain_of([tenant["mean_ttft_ms"] for tenant in tenants.values()]),
+        "jain_throughput": _jain_of([_served_share(rows, mask) for mask in masks.values()]),
+        "slowest_5pct_ttft_share_pct": _slowest_share_pct(rows),
+        "hot": _group(rows, hot),
+        "cold": _group(rows, cold),
+    }
+
+
+def group_masks(requests: RequestColumns) -> dict[str, Bools]:
+    """By group (`hot`, `cold`, `tenants.NAME`) a mask of its requests; shape [num_requests]."""
+    hot, cold = _hot_and_cold(requests)
+    tenants = {f"tenants.{name}": mask for name, mask in _tenant_masks(requests).items()}
+    return {"hot": hot, "cold": cold, **tenants}
+
+
+def jain_index(values: Float64) -> float | None:
+    """Jain's fairness index, (sum x)^2 / (n sum x^2): 1 if all are equal, 1 / n if one has all.
+
+    Args:
+        values: at least 0, shape [n]; all 0 counts as all equal.
+
+    Returns:
+        None if there are no values.
+    """
+    if not len(values):
+        return None
+    largest = float(values.max())
+    if largest == 0 or bool((values == largest).all()):
+        return 1.0
+    # Scaled, so that squares neither overflow nor vanish.
+    scaled = values / largest
+    index = float(scaled.sum()) ** 2 / (len(values) * float((scaled**2).sum()))
+    # Values that are not equal must not get an index of 1 by rounding.
+    return min(index, math.nextafter(1.0, 0.0))
+
+
+def _rows(log: RunLog) -> _Rows:
+    requests = log.requests
+    finished = finished_mask(requests)
+    return _Rows(
+        columns=requests,
+        finished=finished,
+        rejected=status_mask(requests, Status.REJECTED),
+        admitted=admitted_mask(requests),
+        latencies_ms=request_latencies(requests)._asdict(),
+        wait_ns=queue_times_ns(log),
+        duration_s=duration_s(requests, finished),
+    )
+
+
+def _hot_and_cold(requests: RequestColumns) -> tuple[Bools, Bools]:
+    admitted = admitted_mask(requests)
+    # At least half of the prompt was cached at first admission.
+    hot = 2 * requests.cached_tokens >= requests.prompt_tokens
+    return admitted & hot, admitted & ~hot
+
+
+def _tenant_masks(requests: RequestColumns) -> dict[str, Bools]:
+    """Each tenant's requests, by its name; empty if no tenant has one."""
+    names = sorted(set(requests.tenant))
+    if names == [""]:
+        return {}
+    number = {name: i for i, name in enumerate(names)}
+    tenants = np.array([number[name] for name in requests.tenant], dtype=np.int64)
+    return {name: tenants == i for name, i in number.items()}
+
+
+def _group(rows: _Rows, mask: Bools) -> Group:
+    """The numbers of the requests in `mask`; rates are over the whole run's duration."""
+    requests, done = rows.columns, mask & rows.finished
+    num_done = int(done.sum())
+    found: Group = {
+        "submitted": int(mask.sum()),
+        "completed": num_done,
+        "request_throughput": ratio(num_done, rows.duration_s),
+        "output_throughput": ratio(int(requests.output_tokens[done].sum()), rows.duration_s),
+        "cache_hit_rate_pct": hit_rate_pct(requests, mask & rows.admitted),
+        "max_wait_ms": max_wait_ms(rows.wait_ns, mask & ~rows.rejected),
+        "aged": int(requests.aged[mask].sum()),
+    }
+    for latency in (TTFT, TPOT, E2E_LATENCY):
+        values = rows.latencies_ms[f"{latency.name}_ms"]
+        of_latency = statistics(values[done & ~np.isnan(values)])
+        found |= {f"{name}_{latency.name}_ms": value for name, value in of_latency.items()}
+    return {name: found[name] for name in GROUP_METRICS}
+
+
+def _served_share(rows: _Rows, mask: Bools) -> float | None:
+    """Requests finished per second over requests sent per second, each in its own window.
+
+    Sending lasts from the first to the last arrival, serving from the first arrival to the last
+    finish. None if nothing finished, or if all arrived at once.
+    """
+    done = mask & rows.finished
+    arrivals_ns = rows.columns.arrival_ns[mask]
+    sending_ns = int(arrivals_ns.max() - arrivals_ns.min())
+    if not done.any() or not sending_ns:
+        return None
+    serving_ns = int(rows.columns.finish_ns[done].max() - arrivals_ns.min())
+    return (int(done.sum()) / len(arrivals_ns)) * (sending_ns / serving_ns)
+
+
+def _jain_of(values: list[float | None]) -> float | None:
+    """Jain's index of the values that are defined."""
+    return jain_index(np.array([value for value in values if value is not None], dtype=np.float64))
+
+
+def _slowest_share_pct(rows: _Rows) -> float | None:
+    """Share of all TTFT that the slowest 5 % of finished requests, rounded up, carry."""
+    ttft_ms = np.sort(rows.latencies_ms["ttft_ms"][rows.finished])
+    num_slowest = math.ceil(_SLOWEST_SHARE * len(ttft_ms))
+    slowest_ms = float(ttft_ms[len(ttft_ms) - num_slowest :].sum())
+    return ratio(100 * slowest_ms, float(ttft_ms.sum()))

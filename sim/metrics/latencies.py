@@ -1,0 +1,86 @@
+"""Each request's latencies, computed from its time stamps."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from sim.core.arrays import Bools, Float64
+from sim.core.request import Status
+from sim.core.units import NS_PER_MS, NS_PER_S
+from sim.runlog import NOT_YET_NS, Int64, RequestColumns, RunLog
+
+
+class RequestLatencies(NamedTuple):
+    """One row a request, in the log's order; milliseconds, NaN where undefined.
+
+    Attributes:
+        ttft_ms: first token - arrival.
+        tpot_ms: (e2e - ttft) / (output tokens - 1), for finished requests of two tokens or more.
+        e2e_latency_ms: finish - arrival, for finished requests.
+        queue_time_ms: start of the first batch the request was in - arrival.
+    """
+
+    ttft_ms: Float64
+    tpot_ms: Float64
+    e2e_latency_ms: Float64
+    queue_time_ms: Float64
+
+
+def finished_mask(requests: RequestColumns) -> Bools:
+    """True where a request ran to its end; only finished requests enter latency statistics."""
+    return status_mask(requests, Status.FINISHED)
+
+
+def status_mask(requests: RequestColumns, status: Status) -> Bools:
+    """True where a request has this status; shape [num_requests]."""
+    equal = map(status.value.__eq__, requests.status)
+    return np.fromiter(equal, dtype=np.bool_, count=len(requests.status))
+
+
+def request_latencies(requests: RequestColumns) -> RequestLatencies:
+    finished = finished_mask(requests)
+    never = np.full(len(finished), NOT_YET_NS, dtype=np.int64)
+    finish_ns = np.where(finished, requests.finish_ns, never)
+    num_gaps = np.where(requests.output_tokens > 1, requests.output_tokens - 1, 0)
+    decode_ms = _elapsed_ms(requests.first_token_ns, finish_ns)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        tpot_ms = np.where(num_gaps > 0, decode_ms / num_gaps, np.nan)
+    return RequestLatencies(
+        ttft_ms=_elapsed_ms(requests.arrival_ns, requests.first_token_ns),
+        tpot_ms=tpot_ms,
+        e2e_latency_ms=_elapsed_ms(requests.arrival_ns, finish_ns),
+        queue_time_ms=_elapsed_ms(requests.arrival_ns, requests.scheduled_ns),
+    )
+
+
+def request_table(log: RunLog) -> dict[str, list[str] | Int64 | Float64]:
+    """The per-request table as columns, in the order every file and frame has them.
+
+    `host_cached_tokens` is there where the run had a host tier.
+    """
+    requests = log.requests
+    latencies = request_latencies(requests)
+    host = {"host_cached_tokens": requests.host_cached_tokens} if log.has_host_tier else {}
+    return {
+        "rid": requests.rid,
+        "arrival_s": requests.arrival_ns / NS_PER_S,
+        "ttft_ms": latencies.ttft_ms,
+        "tpot_ms": latencies.tpot_ms,
+        "e2e_latency_ms": latencies.e2e_latency_ms,
+        "queue_time_ms": latencies.queue_time_ms,
+        "prompt_tokens": requests.prompt_tokens,
+        "cached_tokens": requests.cached_tokens,
+        **host,
+        "output_tokens": requests.output_tokens,
+        "retractions": requests.retractions,
+        "preemptions": requests.preemptions,
+        "aged": requests.aged,
+        "replica": requests.replica,
+        "tenant": requests.tenant,
+        "status": requests.status,
+    }
+
+
+def _elapsed_ms(start_ns: Int64, end_ns: Int64) -> Float64:
+    happened = (start_ns != NOT_YET_NS) & (end_ns != NOT_YET_NS)
+    return np.where(happened, (end_ns - start_ns) / NS_PER_MS, np.nan)

@@ -1,0 +1,103 @@
+"""Metrics by their dotted names, as scenarios write them: whose requests, and which number."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sim.metrics.registry import GROUP_METRICS, QUEUE_TIME, RUN_METRICS, Better, Metric, metric
+
+HOT, COLD, TENANTS = "hot", "cold", "tenants"
+
+
+@dataclass(frozen=True, slots=True)
+class MetricName:
+    """A metric of all requests, or of some of them.
+
+    Attributes:
+        name: as scenarios write it: `p99_ttft_ms`, `tenants.chat.p99_ttft_ms`.
+        group: whose requests: `""` for all, `hot`, `cold`, `tenants.chat`.
+        base: the name without the group.
+    """
+
+    name: str
+    group: str
+    base: str
+
+    @staticmethod
+    def of(name: str) -> "MetricName":
+        group, _, base = name.rpartition(".")
+        is_group = group in {HOT, COLD} or group.startswith(f"{TENANTS}.")
+        return MetricName(name, group, base) if is_group else MetricName(name, "", name)
+
+    @property
+    def metric(self) -> Metric:
+        """What the registry says of it."""
+        if self.base.startswith(f"{QUEUE_TIME.name}."):
+            # `queue_time.max_ms` is another name of `max_queue_time_ms`.
+            statistic = self.base.removeprefix(f"{QUEUE_TIME.name}.").removesuffix("_ms")
+            return metric(f"{statistic}_{QUEUE_TIME.name}_ms")
+        return metric(self.base)
+
+    @property
+    def better(self) -> Better:
+        return self.metric.better
+
+    @property
+    def label(self) -> str:
+        """In words, without the unit: `p99 TTFT`."""
+        return self.metric.label
+
+    @property
+    def unit(self) -> str:
+        """Empty where there is none."""
+        return self.metric.unit
+
+    @property
+    def group_label(self) -> str:
+        """`all requests`, `hot`, `cold`, or the tenant's name."""
+        return group_label(self.group)
+
+    @property
+    def long_label(self) -> str:
+        """The label and whose requests: `p99 TTFT of hot requests`."""
+        if not self.group:
+            return self.label
+        is_tenant = self.group.startswith(f"{TENANTS}.")
+        of = f"tenant {self.group_label}" if is_tenant else f"{self.group_label} requests"
+        return f"{self.label} of {of}"
+
+    @property
+    def long_label_with_unit(self) -> str:
+        """`p99 TTFT of hot requests (ms)`."""
+        return f"{self.long_label} ({self.unit})" if self.unit else self.long_label
+
+    def value(self, summary: Mapping[str, Any]) -> float | None:
+        """Its value in a run's summary; None where it is undefined there, or unknown."""
+        found = group_of(summary, self.group)
+        for key in self.base.split("."):
+            found = found.get(key) if isinstance(found, Mapping) else None
+        return float(found) if isinstance(found, bool | int | float) else None
+
+
+def group_of(summary: Mapping[str, Any], group: str) -> Any:
+    """The part of a summary about these requests; None if it has none. A tenant may have dots."""
+    if not group:
+        return summary
+    top, _, tenant = group.partition(".")
+    found = summary.get(top)
+    return found.get(tenant) if tenant and isinstance(found, Mapping) else found
+
+
+def group_label(group: str) -> str:
+    """`all requests`, `hot`, `cold`, or the tenant's name."""
+    return group.removeprefix(f"{TENANTS}.") or "all requests"
+
+
+def metric_names(tenants: Iterable[str] = ()) -> list[str]:
+    """The name of every metric that can be drawn, for a workload with these tenants."""
+    groups = (HOT, COLD, *(f"{TENANTS}.{tenant}" for tenant in tenants))
+    return [
+        *RUN_METRICS,
+        *(f"{QUEUE_TIME.name}.{statistic}_ms" for statistic in QUEUE_TIME.statistics),
+        *(f"{group}.{name}" for group in groups for name in GROUP_METRICS),
+    ]

@@ -1,0 +1,61 @@
+"""Duration, rates and shares of a run, and its cache hit rate."""
+
+import numpy as np
+
+from sim.core.arrays import Bools, Float64
+from sim.core.units import NS_PER_S
+from sim.runlog import NOT_YET_NS, RequestColumns, RunLog
+
+_MIN_WINDOWS, _MAX_WINDOWS, _REQUESTS_PER_WINDOW = 8, 40, 50
+
+
+def ratio(amount: float, base: float | None) -> float | None:
+    """`amount / base`; None where the base is 0 or undefined."""
+    return amount / base if base else None
+
+
+def duration_s(requests: RequestColumns, finished: Bools) -> float | None:
+    """Seconds from the first arrival to the last finish; None if nothing finished."""
+    if not finished.any():
+        return None
+    return int(requests.finish_ns[finished].max() - requests.arrival_ns.min()) / NS_PER_S
+
+
+def request_rate(requests: RequestColumns) -> float | None:
+    """Arrivals after the first one, over the time they took; None if all came at once."""
+    if not len(requests.rid):
+        return None
+    window_ns = int(requests.arrival_ns.max() - requests.arrival_ns.min())
+    return ratio(len(requests.rid) - 1, window_ns / NS_PER_S)
+
+
+def admitted_mask(requests: RequestColumns) -> Bools:
+    """True where a request was in a batch at least once; shape [num_requests]."""
+    admitted: Bools = requests.scheduled_ns != NOT_YET_NS
+    return admitted
+
+
+def hit_rate_pct(requests: RequestColumns, admitted: Bools) -> float | None:
+    """Cached / prompt tokens of these requests, in percent; None without prompt tokens."""
+    num_cached = int(requests.cached_tokens[admitted].sum())
+    return ratio(100 * num_cached, int(requests.prompt_tokens[admitted].sum()))
+
+
+def hit_rate_over_time(log: RunLog) -> tuple[Float64, Float64]:
+    """The hit rate (percent) of the requests admitted in equal windows of time.
+
+    A window has 50 requests on average, but there are 8 to 40 windows; empty ones are left out.
+
+    Returns:
+        the windows' middles (ns) and their hit rates, both of shape [num_windows].
+    """
+    admitted = admitted_mask(log.requests)
+    at_ns = log.requests.scheduled_ns[admitted]
+    if not len(at_ns):
+        return np.zeros(0), np.zeros(0)
+    num_windows = int(np.clip(len(at_ns) // _REQUESTS_PER_WINDOW, _MIN_WINDOWS, _MAX_WINDOWS))
+    edges_ns = np.linspace(at_ns.min(), at_ns.max() + 1, num_windows + 1)
+    cached, _ = np.histogram(at_ns, edges_ns, weights=log.requests.cached_tokens[admitted])
+    prompt, _ = np.histogram(at_ns, edges_ns, weights=log.requests.prompt_tokens[admitted])
+    middles_ns, some = (edges_ns[:-1] + edges_ns[1:]) / 2, prompt > 0
+    return middles_ns[some], 100 * cached[some] / prompt[some]

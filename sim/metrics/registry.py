@@ -1,0 +1,263 @@
+"""Every metric of a summary: its name, labels, unit, definition, and which direction is better.
+
+Text tables, axes of plots, reports, the search for settings, the reference documentation and
+`simulate report --help` all take these facts from here.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from types import MappingProxyType
+
+
+class Better(IntEnum):
+    """Which direction of a metric is better."""
+
+    LOWER = -1
+    NEITHER = 0
+    HIGHER = 1
+
+
+LOWER, NEITHER, HIGHER = Better.LOWER, Better.NEITHER, Better.HIGHER
+# Units of whole numbers; a table's heading leaves them out.
+_COUNTED = ("", "requests", "tokens")
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """What is known about a metric, whatever its value.
+
+    Attributes:
+        name: its key in a summary: `p99_ttft_ms`.
+        label: in words, as axes and captions have it: `p99 TTFT`.
+        unit: of its values; empty: it has none.
+        definition: one sentence.
+        better: which direction is better.
+        heading: its short name in text tables: `TTFT p99`; empty: the label.
+        table_unit: its unit in text tables; None: `unit`.
+    """
+
+    name: str
+    label: str
+    unit: str
+    definition: str
+    better: Better = NEITHER
+    heading: str = ""
+    table_unit: str | None = None
+
+    @property
+    def label_with_unit(self) -> str:
+        """`p99 TTFT (ms)`."""
+        return f"{self.label} ({self.unit})" if self.unit else self.label
+
+    @property
+    def table_heading(self) -> str:
+        """The heading of a column or row, without the unit: `TTFT p99`."""
+        return self.heading or self.label
+
+    @property
+    def table_heading_with_unit(self) -> str:
+        """`TTFT p99 ms`, `requests/s`; counts go without."""
+        unit = self.unit if self.table_unit is None else self.table_unit
+        if unit in _COUNTED:
+            return self.table_heading
+        return f"{self.table_heading}{'' if unit.startswith('/') else ' '}{unit}"
+
+    @property
+    def table_factor(self) -> float:
+        """The factor of values in a text table: 100 for a share that is shown in percent."""
+        return 100 if self.unit == "share" and self.table_unit == "%" else 1
+
+    @property
+    def is_count(self) -> bool:
+        """Whether it counts something: its values are whole numbers."""
+        return self.unit in _COUNTED
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """A time of each request, or of each token.
+
+    Attributes:
+        name: `ttft`; `ttft_ms` in tables of requests, `mean_ttft_ms` in summaries.
+        label: on axes: `TTFT`.
+        heading: in text tables.
+        words: written out: `time to first token`.
+        definition: how it is measured.
+        samples: of what the statistics are.
+        statistics: those that a summary has.
+    """
+
+    name: str
+    label: str
+    heading: str
+    words: str
+    definition: str
+    samples: str
+    statistics: tuple[str, ...]
+
+
+_USUAL = ("mean", "median", "std", "p90", "p95", "p99")
+TTFT = Latency(
+    "ttft", "TTFT", "TTFT", "time to first token", "first token - arrival",
+    "finished requests", _USUAL,
+)  # fmt: skip
+TPOT = Latency(
+    "tpot", "TPOT", "TPOT", "time per output token",
+    "(end-to-end latency - TTFT) / (output tokens - 1)",
+    "finished requests of two output tokens or more", _USUAL,
+)  # fmt: skip
+ITL = Latency(
+    "itl", "ITL", "ITL", "inter-token latency",
+    "time between two consecutive tokens of a request", "all pairs of consecutive tokens", _USUAL,
+)  # fmt: skip
+E2E_LATENCY = Latency(
+    "e2e_latency", "end-to-end latency", "end to end", "end-to-end latency", "finish - arrival",
+    "finished requests", _USUAL,
+)  # fmt: skip
+QUEUE_TIME = Latency(
+    "queue_time", "queue time", "queue time", "queue time",
+    "start of the first batch the request was in - arrival",
+    "finished requests", ("mean", "median", "p90", "p95", "p99", "max"),
+)  # fmt: skip
+LATENCIES: Mapping[str, Latency] = MappingProxyType(
+    {latency.name: latency for latency in (TTFT, TPOT, ITL, E2E_LATENCY, QUEUE_TIME)}
+)
+_STATISTICS = {
+    "mean": "Mean", "median": "Median", "std": "Standard deviation", "p90": "90th percentile",
+    "p95": "95th percentile", "p99": "99th percentile", "max": "Maximum",
+}  # fmt: skip
+
+
+def _statistic(latency: Latency, statistic: str) -> Metric:
+    return Metric(
+        f"{statistic}_{latency.name}_ms",
+        f"{statistic} {latency.label}",
+        "ms",
+        f"{_STATISTICS[statistic]} of {latency.label} ({latency.definition}) over"
+        f" {latency.samples}.",
+        LOWER,
+        f"{latency.heading} {statistic}",
+    )
+
+
+def _statistics(*latencies: Latency) -> Iterator[Metric]:
+    for latency in latencies:
+        yield from (_statistic(latency, statistic) for statistic in latency.statistics)
+
+
+# In the order of a summary.
+# fmt: off
+_RUN_METRICS = (
+    Metric("duration", "duration", "s",
+           "Time from the first arrival to the last finish; rates divide by it.", LOWER),
+    Metric("completed", "finished", "requests", "Requests that ran to their end.", HIGHER),
+    Metric("total_input_tokens", "prompt tokens", "tokens", "Prompt tokens of finished requests."),
+    Metric("total_output_tokens", "output tokens", "tokens",
+           "Output tokens of finished requests."),
+    Metric("request_throughput", "throughput", "requests/s", "Finished requests a second.",
+           HIGHER, "requests", "/s"),
+    Metric("input_throughput", "prompt throughput", "tokens/s",
+           "Prompt tokens of finished requests a second.", HIGHER, "input"),
+    Metric("output_throughput", "output throughput", "tokens/s",
+           "Output tokens of finished requests a second.", HIGHER, "output"),
+    Metric("total_throughput", "throughput", "tokens/s",
+           "Prompt and output tokens of finished requests a second.", HIGHER, "all"),
+    Metric("concurrency", "requests in the system", "mean",
+           "Mean number of requests in the system: the sum of all end-to-end latencies over the"
+           " duration.", NEITHER, "concurrency", ""),
+    *_statistics(TTFT, TPOT, ITL, E2E_LATENCY),
+    Metric("request_goodput", "goodput", "requests/s",
+           "Requests a second that finished within every limit of the SLO.", HIGHER,
+           table_unit="/s"),
+    Metric("slo_attainment", "SLO attainment", "share",
+           "Share of all submitted requests that finished within every limit of the SLO.",
+           HIGHER, "SLO met", "%"),
+    Metric("total_cached_tokens", "cached prompt tokens", "tokens",
+           "Prompt tokens found in the cache when their request was first admitted.", HIGHER),
+    Metric("cache_hit_rate_pct", "cache hit rate", "% of prompt tokens",
+           "Prompt tokens found in the cache at first admission / prompt tokens, over all admitted"
+           " requests, finished or not.", HIGHER, table_unit="%"),
+    Metric("total_host_cached_tokens", "prompt tokens found in host memory", "tokens",
+           "Those of the cached prompt tokens that were loaded back from host memory; only with a"
+           " host tier."),
+    Metric("host_hit_rate_pct", "hits in host memory", "% of prompt tokens",
+           "The part of the cache hit rate that was loaded back from host memory; only with a host"
+           " tier.", HIGHER, "from host memory", "%"),
+    Metric("total_loaded_tokens", "tokens loaded from host memory", "tokens",
+           "All tokens loaded back from host memory, for re-admissions too; only with a host tier.",
+           NEITHER, "tokens loaded"),
+    *_statistics(QUEUE_TIME),
+    Metric("retractions", "retractions", "",
+           "Times that a running request was put back into the queue because memory ran out.",
+           LOWER),
+    Metric("preemptions", "preemptions", "",
+           "Times that a running request was stopped to make room for another one.", LOWER),
+    Metric("aged", "aged", "requests", "Requests whose wait reached FAIRNESS_T at some time."),
+    Metric("max_itl_ms", "longest ITL", "ms",
+           "The longest time between two consecutive tokens of a request.", LOWER),
+    Metric("max_wait_ms", "longest wait", "ms",
+           "The longest wait for a first batch, rejected requests aside; requests still waiting"
+           " count up to the log's end.", LOWER),
+    Metric("saturated", "saturated", "share of runs",
+           "Whether the load exceeds capacity: the queue grows for as long as requests arrive.",
+           LOWER, table_unit=""),
+    Metric("mean_decode_rows", "decode rows a step", "mean",
+           "Mean number of requests that a step decodes, over the steps that decode any."),
+    Metric("max_decode_rows", "decode rows a step", "most",
+           "The largest number of requests that a step decodes."),
+    Metric("mean_kv_used_pct", "KV used", "% of the pool, mean",
+           "Share of the KV pool that requests hold, mean over steps; tokens that are only cached"
+           " do not count."),
+    Metric("jain_ttft", "Jain's index of TTFT", "1: even",
+           "Jain's index of the tenants' mean TTFT: 1 if all are equal, 1 / n if one of n tenants"
+           " has everything.", HIGHER),
+    Metric("jain_throughput", "Jain's index of throughput", "1: even",
+           "Jain's index of the tenants' requests finished a second over requests sent a second.",
+           HIGHER),
+    Metric("slowest_5pct_ttft_share_pct", "TTFT carried by the slowest 5 %", "%",
+           "Share of all TTFT that the slowest 5 % of finished requests carry; 5 % if all wait"
+           " alike.", LOWER),
+    Metric("submitted", "submitted", "requests", "Requests that arrived."),
+    Metric("rejected", "rejected", "requests",
+           "Requests refused on arrival because they can never be served.", LOWER),
+    Metric("aborted", "aborted", "requests", "Requests that were cancelled.", LOWER),
+    Metric("unfinished", "unfinished", "requests",
+           "Requests still waiting or running at the end of the log.", LOWER),
+    Metric("request_rate", "offered load", "requests/s",
+           "Requests sent a second, from the first arrival to the last."),
+    Metric("simulated_steps", "steps", "", "Steps of all replicas."),
+)
+# fmt: on
+# The metrics of all requests, by name.
+RUN_METRICS: Mapping[str, Metric] = MappingProxyType({m.name: m for m in _RUN_METRICS})
+# The metrics of the hot and the cold requests, and of each tenant.
+GROUP_METRICS: Mapping[str, Metric] = MappingProxyType({
+    known.name: known
+    for known in (
+        *(RUN_METRICS[name] for name in ("submitted", "completed", "request_throughput",
+                                         "output_throughput")),
+        *(_statistic(TTFT, name) for name in ("mean", "median", "p99", "max")),
+        *(_statistic(latency, name) for latency in (TPOT, E2E_LATENCY) for name in ("mean", "p99")),
+        *(RUN_METRICS[name] for name in ("cache_hit_rate_pct", "max_wait_ms", "aged")),
+    )
+})  # fmt: skip
+
+
+def metric(name: str) -> Metric:
+    """The metric of this name, without a group: `p99_ttft_ms`; also a latency's own: `ttft_ms`.
+
+    A name that nothing is known about is its own label; so a newer summary can be drawn.
+    """
+    found = RUN_METRICS.get(name) or GROUP_METRICS.get(name)
+    if found is not None:
+        return found
+    stem, unit = (name.removesuffix("_ms"), "ms") if name.endswith("_ms") else (name, "")
+    better = LOWER if unit else NEITHER
+    if stem in LATENCIES:
+        latency = LATENCIES[stem]
+        return Metric(name, latency.label, unit, f"{latency.label}: {latency.definition}.", better)
+    statistic, _, rest = stem.partition("_")
+    if rest in LATENCIES and statistic in _STATISTICS:
+        return _statistic(LATENCIES[rest], statistic)
+    return Metric(name, stem.replace("_", " "), unit, "", better)

@@ -1,0 +1,98 @@
+"""Whether the load exceeded what the servers can carry: does the queue grow while work arrives?"""
+
+import numpy as np
+
+from sim.core.arrays import Bools, Float64
+from sim.core.request import Status
+from sim.core.units import NS_PER_MS
+from sim.metrics.latencies import status_mask
+from sim.metrics.series import from_changes
+from sim.runlog import NOT_YET_NS, Int64, RequestColumns, RunLog
+
+_NUM_SLICES = 20
+_FIFTH = _NUM_SLICES // 5
+_MIN_REQUESTS = 40
+# One-sided Student t of the slope at 0.5 %, 18 degrees of freedom.
+_MIN_SLOPE_T = 2.88
+_MIN_GROWTH = 2.0
+
+
+def is_saturated(log: RunLog) -> bool | None:
+    """Does the queue grow for as long as requests arrive?
+
+    The depth of a stable queue fluctuates about a level. Beyond capacity it grows linearly with
+    time, whatever the policy. (Waits need not grow: a request that others overtake waits longest,
+    and may have been the first to arrive.) The window from the first to the last arrival is cut
+    into 20 equal slices, because depths close in time are correlated. Three things must hold of the
+    queue's mean depth in them:
+
+    1. The least-squares slope is positive at 0.5 %.
+    2. The last fifth of the window is more than twice as deep as the first.
+    3. In the last fifth, the mean wait by Little's law, depth / arrival rate, exceeds the run's
+       median time from first batch to first token: growth that no client notices does not count.
+
+    Returns:
+        None if that cannot be told: fewer than 40 requests that were not rejected, or all of them
+        at once.
+    """
+    requests = log.requests
+    taken = ~status_mask(requests, Status.REJECTED)
+    arrival_ns = requests.arrival_ns[taken]
+    if len(arrival_ns) < _MIN_REQUESTS or arrival_ns.min() == arrival_ns.max():
+        return None
+    depths = _queue_depths(arrival_ns, arrival_ns + queue_times_ns(log)[taken])
+    early, late = depths[:_FIFTH].mean(), depths[-_FIFTH:].mean()
+    between_arrivals_ns = (arrival_ns.max() - arrival_ns.min()) / len(arrival_ns)
+    return bool(
+        _slope_t(depths) > _MIN_SLOPE_T
+        and late > _MIN_GROWTH * early
+        and late * between_arrivals_ns > _median_prefill_ns(requests)
+    )
+
+
+def queue_times_ns(log: RunLog) -> Int64:
+    """How long each request waited for its first batch; shape [num_requests].
+
+    A request that was in no batch waited until it was aborted, or else until the log's end.
+    """
+    requests = log.requests
+    left_ns = np.where(requests.scheduled_ns != NOT_YET_NS, requests.scheduled_ns, log_end_ns(log))
+    gone = (requests.scheduled_ns == NOT_YET_NS) & (requests.finish_ns != NOT_YET_NS)
+    return np.where(gone, requests.finish_ns, left_ns) - requests.arrival_ns
+
+
+def max_wait_ms(wait_ns: Int64, mask: Bools) -> float | None:
+    """The longest of these waits; None without any."""
+    waits_ns = wait_ns[mask]
+    return int(waits_ns.max()) / NS_PER_MS if len(waits_ns) else None
+
+
+def log_end_ns(log: RunLog) -> int:
+    """The last time stamp of the log, 0 if it is empty."""
+    stamps = (log.requests.arrival_ns, log.requests.finish_ns, log.steps.t_end_ns)
+    return max((int(column.max()) for column in stamps if len(column)), default=0)
+
+
+def _queue_depths(arrival_ns: Int64, left_queue_ns: Int64) -> Float64:
+    ones = np.ones(len(arrival_ns), dtype=np.int64)
+    depth = from_changes(np.concatenate((arrival_ns, left_queue_ns)), np.concatenate((ones, -ones)))
+    return depth.means(np.linspace(arrival_ns.min(), arrival_ns.max(), _NUM_SLICES + 1))
+
+
+def _slope_t(values: Float64) -> float:
+    """The slope of the values against their index, in standard errors."""
+    index = np.arange(len(values)) - (len(values) - 1) / 2
+    slope = (index * values).sum() / (index**2).sum()
+    residual = values - values.mean() - slope * index
+    error = np.sqrt((residual**2).sum() / (len(values) - 2) / (index**2).sum())
+    if error == 0:
+        return float(np.sign(slope) * np.inf) if slope else 0.0
+    return float(slope / error)
+
+
+def _median_prefill_ns(requests: RequestColumns) -> float:
+    begun = (requests.first_token_ns != NOT_YET_NS) & (requests.scheduled_ns != NOT_YET_NS)
+    if not begun.any():
+        return 0.0
+    prefill_ns = requests.first_token_ns[begun] - requests.scheduled_ns[begun]
+    return float(np.median(prefill_ns))

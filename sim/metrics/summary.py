@@ -1,0 +1,170 @@
+"""A run's summary in the names of SGLang's serving benchmark. numpy only: every run prints it."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from sim.core.arrays import Bools, Float64
+from sim.core.request import Status
+from sim.core.units import NS_PER_MS, NS_PER_S
+from sim.metrics.groups import group_metrics
+from sim.metrics.latencies import RequestLatencies, finished_mask, request_latencies, status_mask
+from sim.metrics.occupancy import occupancy_metrics
+from sim.metrics.quantiles import statistics
+from sim.metrics.rates import admitted_mask, duration_s, hit_rate_pct, ratio, request_rate
+from sim.metrics.registry import E2E_LATENCY, ITL, QUEUE_TIME, TPOT, TTFT, Latency
+from sim.metrics.saturation import is_saturated, max_wait_ms, queue_times_ns
+from sim.runlog import Int64, RequestColumns, RunLog
+
+Summary = dict[str, Any]
+
+_MAX_REJECTED_RIDS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Slo:
+    """Limits of a request's latencies; None: no limit. A request is good if it meets them all.
+
+    A request of one output token has no TPOT: `tpot_ms` does not bind it.
+    """
+
+    ttft_ms: float | None = None
+    tpot_ms: float | None = None
+    e2e_latency_ms: float | None = None
+
+    def limits_ms(self) -> dict[str, float]:
+        parts = {"ttft": self.ttft_ms, "tpot": self.tpot_ms, "e2e_latency": self.e2e_latency_ms}
+        return {name: limit for name, limit in parts.items() if limit is not None}
+
+
+def summarise(log: RunLog, slo: Slo | None = None) -> Summary:
+    """Everything one run is judged by, as plain JSON values; what is undefined is None.
+
+    `sim.metrics.registry` defines every number. Beside them a summary has:
+
+    * `goodput_slos_ms`: the SLO's limits by latency.
+    * `queue_time`: the statistics of the queue time once more, as one object: `mean_ms`, ...
+    * `tenants`, `hot`, `cold`: the numbers of these requests alone, see docs/how-to/tenants.md.
+    * `rejected_rids`: the names of the first ten rejected requests.
+    * `wall_seconds`: how long the simulation took.
+    * `latency_source`, only where step times come from others' measurements: whose they are.
+    * `left_range`, only where steps lie outside of the range that their times were fitted to: how
+      many do.
+    """
+    remarks = {key: log.meta[key] for key in ("latency_source", "left_range") if key in log.meta}
+    finished = finished_mask(log.requests)
+    latencies = request_latencies(log.requests)
+    wait_ns = queue_times_ns(log)
+    return {
+        **_throughput(log.requests, finished, latencies),
+        **_latencies(log, finished, latencies),
+        **_goodput(log.requests, finished, latencies, slo),
+        **_cache(log),
+        **_queue_time(latencies.queue_time_ms[finished]),
+        "retractions": int(log.requests.retractions.sum()),
+        "preemptions": int(log.requests.preemptions.sum()),
+        "aged": int(log.requests.aged.sum()),
+        "max_itl_ms": _max_itl_ms(log),
+        "max_wait_ms": max_wait_ms(wait_ns, ~status_mask(log.requests, Status.REJECTED)),
+        "saturated": is_saturated(log),
+        **occupancy_metrics(log.steps),
+        **group_metrics(log),
+        **_counts(log.requests),
+        "request_rate": request_rate(log.requests),
+        "simulated_steps": int(log.steps.num_steps.sum()),
+        "wall_seconds": log.meta.get("wall_seconds"),
+        **remarks,
+    }
+
+
+def _throughput(requests: RequestColumns, finished: Bools, latencies: RequestLatencies) -> Summary:
+    seconds = duration_s(requests, finished)
+    completed = int(finished.sum())
+    num_input = int(requests.prompt_tokens[finished].sum())
+    num_output = int(requests.output_tokens[finished].sum())
+    in_system_s = float(latencies.e2e_latency_ms[finished].sum()) * NS_PER_MS / NS_PER_S
+    return {
+        "duration": seconds,
+        "completed": completed,
+        "total_input_tokens": num_input,
+        "total_output_tokens": num_output,
+        "request_throughput": ratio(completed, seconds),
+        "input_throughput": ratio(num_input, seconds),
+        "output_throughput": ratio(num_output, seconds),
+        "total_throughput": ratio(num_input + num_output, seconds),
+        "concurrency": ratio(in_system_s, seconds),
+    }
+
+
+def _latencies(log: RunLog, finished: Bools, latencies: RequestLatencies) -> Summary:
+    tpot_ms = latencies.tpot_ms[finished]
+    return {
+        **_statistics(TTFT, latencies.ttft_ms[finished]),
+        **_statistics(TPOT, tpot_ms[~np.isnan(tpot_ms)]),
+        **_statistics(ITL, log.token_gaps.gap_ns / NS_PER_MS, log.token_gaps.count),
+        **_statistics(E2E_LATENCY, latencies.e2e_latency_ms[finished]),
+    }
+
+
+def _statistics(latency: Latency, values_ms: Float64, counts: Int64 | None = None) -> Summary:
+    found = statistics(values_ms, counts)
+    return {f"{name}_{latency.name}_ms": found[name] for name in latency.statistics}
+
+
+def _goodput(
+    requests: RequestColumns, finished: Bools, latencies: RequestLatencies, slo: Slo | None
+) -> Summary:
+    limits_ms = {} if slo is None else slo.limits_ms()
+    if not limits_ms:
+        return {"goodput_slos_ms": {}, "request_goodput": None, "slo_attainment": None}
+    good = finished.copy()
+    for name, limit_ms in limits_ms.items():
+        measured_ms = latencies._asdict()[f"{name}_ms"]
+        good &= np.isnan(measured_ms) | (measured_ms <= limit_ms)
+    num_good = int(good.sum())
+    return {
+        "goodput_slos_ms": limits_ms,
+        "request_goodput": ratio(num_good, duration_s(requests, finished)),
+        "slo_attainment": ratio(num_good, len(good)),
+    }
+
+
+def _cache(log: RunLog) -> Summary:
+    requests, admitted = log.requests, admitted_mask(log.requests)
+    found: Summary = {
+        "total_cached_tokens": int(requests.cached_tokens[admitted].sum()),
+        "cache_hit_rate_pct": hit_rate_pct(requests, admitted),
+    }
+    if log.has_host_tier:
+        num_cached = int(requests.host_cached_tokens[admitted].sum())
+        num_prompt = int(requests.prompt_tokens[admitted].sum())
+        found |= {
+            "total_host_cached_tokens": num_cached,
+            "host_hit_rate_pct": ratio(100 * num_cached, num_prompt),
+            "total_loaded_tokens": int(log.steps.num_loaded_tokens.sum()),
+        }
+    return found
+
+
+def _counts(requests: RequestColumns) -> Summary:
+    rejected = np.flatnonzero(status_mask(requests, Status.REJECTED))
+    return {
+        "submitted": len(requests.rid),
+        "rejected": len(rejected),
+        "aborted": requests.status.count(Status.ABORTED.value),
+        "unfinished": requests.status.count(Status.WAITING.value)
+        + requests.status.count(Status.RUNNING.value),
+        "rejected_rids": [requests.rid[row] for row in rejected[:_MAX_REJECTED_RIDS]],
+    }
+
+
+def _max_itl_ms(log: RunLog) -> float | None:
+    gap_ns = log.token_gaps.gap_ns[log.token_gaps.count > 0]
+    return int(gap_ns.max()) / NS_PER_MS if len(gap_ns) else None
+
+
+def _queue_time(values_ms: Float64) -> Summary:
+    flat = _statistics(QUEUE_TIME, values_ms)
+    nested = {name.replace(f"_{QUEUE_TIME.name}", ""): value for name, value in flat.items()}
+    return {**flat, QUEUE_TIME.name: nested}

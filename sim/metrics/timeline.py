@@ -1,0 +1,65 @@
+"""A run over time in a few hundred equal windows."""
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from sim.core.arrays import Float64
+from sim.core.units import NS_PER_S
+from sim.metrics.saturation import log_end_ns
+from sim.metrics.series import gauge, occupancy, tokens_per_s
+from sim.runlog import RunLog
+
+NUM_WINDOWS = 600
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Timeline:
+    """Means over equal windows from the run's start to its end; arrays of one length.
+
+    Attributes:
+        t_s: where each window begins.
+        waiting: requests in the queues of all replicas.
+        running: requests being served.
+        used_tokens, evictable_tokens, free_tokens: of the replicas' KV pools.
+        prefill_tokens_per_s: prompt tokens computed.
+        decode_tokens_per_s: tokens decoded.
+    """
+
+    t_s: Float64
+    waiting: Float64
+    running: Float64
+    used_tokens: Float64
+    evictable_tokens: Float64
+    free_tokens: Float64
+    prefill_tokens_per_s: Float64
+    decode_tokens_per_s: Float64
+
+    @property
+    def window_s(self) -> float:
+        """The length of a window; 0 of an empty run."""
+        return float(self.t_s[1]) if len(self.t_s) > 1 else 0.0
+
+
+def timeline(log: RunLog) -> Timeline:
+    """The run over time; empty arrays if nothing happened."""
+    end_ns = log_end_ns(log)
+    if end_ns < NUM_WINDOWS or not len(log.steps.t_start_ns):
+        return Timeline(*(np.zeros(0) for _ in fields(Timeline)))
+    steps, edges_ns = log.steps, np.linspace(0, end_ns, NUM_WINDOWS + 1)
+    used, evictable, free = (
+        gauge(steps, column).means(edges_ns)
+        for column in (steps.used_tokens, steps.evictable_tokens, steps.free_tokens)
+    )
+    # Nothing is logged of a replica before its first step: all of its pool is free until then.
+    pool = (used + evictable + free).max()
+    return Timeline(
+        t_s=edges_ns[:-1] / NS_PER_S,
+        waiting=occupancy(steps, log.requests, steps.queue).means(edges_ns),
+        running=occupancy(steps, log.requests, steps.running).means(edges_ns),
+        used_tokens=used,
+        evictable_tokens=evictable,
+        free_tokens=pool - used - evictable,
+        prefill_tokens_per_s=tokens_per_s(steps, steps.num_prefill_tokens, edges_ns),
+        decode_tokens_per_s=tokens_per_s(steps, steps.num_decode_rows * steps.num_steps, edges_ns),
+    )

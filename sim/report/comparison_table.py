@@ -1,0 +1,71 @@
+"""Summaries of several runs side by side."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from sim.metrics.registry import Metric, metric
+from sim.metrics.summary import Summary
+from sim.tables.number_text import number, yes_or_no
+from sim.tables.table import Coloured, Column, Table
+
+# A smaller difference is shown as 0.0: it is none.
+_NO_CHANGE = 0.05
+_COMPARED = (
+    "completed", "duration", "request_throughput", "output_throughput", "total_throughput",
+    "request_goodput", "cache_hit_rate_pct", "host_hit_rate_pct", "mean_ttft_ms", "median_ttft_ms",
+    "p99_ttft_ms", "mean_tpot_ms", "p99_tpot_ms", "p99_itl_ms", "mean_e2e_latency_ms",
+    "p99_e2e_latency_ms", "max_wait_ms", "retractions", "preemptions", "aged",
+)  # fmt: skip
+# `all` alone would say nothing; and a count that this table shows without a unit.
+_HEADINGS = {"total_throughput": "all tokens"}
+_WITHOUT_UNIT = ("aged",)
+
+
+def comparison_table(summaries: Mapping[str, Summary]) -> Table:
+    """Runs side by side, each with its relative difference to the first one.
+
+    Percentages differ by points (pp). A metric undefined in every run has no row.
+    """
+    first_name, *other_names = summaries
+    columns = [Column(is_text=True), Column(is_text=True), Column(first_name)]
+    for name in other_names:
+        columns += [Column(name), Column()]
+    rows: list[list[Any]] = []
+    for known in map(metric, _COMPARED):
+        first, *others = [summary.get(known.name) for summary in summaries.values()]
+        if first is None and all(value is None for value in others):
+            continue
+        row: list[Any] = [
+            _HEADINGS.get(known.name, known.table_heading),
+            _unit(known),
+            number(first),
+        ]
+        for value in others:
+            row += [number(value), _difference(first, value, known)]
+        rows.append(row)
+    saturated = [
+        cell for summary in summaries.values() for cell in ("", yes_or_no(summary["saturated"]))
+    ]
+    return Table(columns, [*rows, ["saturated", "", *saturated[1:]]])
+
+
+def _unit(known: Metric) -> str:
+    if known.name in _WITHOUT_UNIT:
+        return ""
+    return known.unit if known.table_unit is None else known.table_unit
+
+
+def _difference(base: float | None, value: float | None, known: Metric) -> str | Coloured:
+    if base is None or value is None:
+        return ""
+    if _unit(known) == "%":
+        change, unit = value - base, "pp"
+    elif base:
+        change, unit = 100 * (value - base) / base, "%"
+    else:
+        return ""
+    if abs(change) < _NO_CHANGE:
+        return f"0.0 {unit}"
+    text = f"{change:+,.1f} {unit}"
+    towards_better = (value - base) * known.better
+    return Coloured(text, "green" if towards_better > 0 else "red") if towards_better else text

@@ -1,0 +1,151 @@
+"""Panels that show run logs, each drawn on axes it is given."""
+
+from collections.abc import Mapping
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from sim.core.arrays import Float64
+from sim.metrics.latencies import finished_mask, request_latencies
+from sim.metrics.rates import admitted_mask, hit_rate_over_time, hit_rate_pct
+from sim.metrics.registry import TTFT, metric
+from sim.metrics.saturation import log_end_ns
+from sim.metrics.series import MAX_POINTS, StepSeries, occupancy
+from sim.metrics.timeline import NUM_WINDOWS, Timeline
+from sim.report.figures.cdf_frame import P99, draw_p99_dot, draw_p99_line, put_percent_axis
+from sim.report.figures.labels import Label, place_labels
+from sim.report.plot_style import GREY, PALETTE, latency_text, put_log_latency_axis, time_unit
+from sim.runlog import RunLog
+
+# Windows of a timeline that are one of the throughput.
+_RATE_WINDOW = NUM_WINDOWS // 120
+# Fewer points than pixels: several queues over each other stay legible.
+_QUEUE_POINTS = 300
+_TEXT_COLOUR = "#222222"
+_HIT_RATE = f"{metric('total_cached_tokens').label} (%)"
+
+
+def colours(logs: Mapping[str, RunLog]) -> dict[str, str]:
+    return {name: PALETTE[row % len(PALETTE)] for row, name in enumerate(logs)}
+
+
+def ttft_ms(log: RunLog) -> Float64:
+    """TTFTs of the finished requests."""
+    return request_latencies(log.requests).ttft_ms[finished_mask(log.requests)]
+
+
+def draw_ttft_cdf(axes: Axes, logs: Mapping[str, RunLog]) -> None:
+    """Share of finished requests against TTFT, the 99th percentile marked on each curve."""
+    draw_p99_line(axes)
+    for name, colour in colours(logs).items():
+        samples = ttft_ms(logs[name])
+        if not len(samples):
+            continue
+        percent = np.linspace(0, 100, min(len(samples), MAX_POINTS))
+        axes.plot(np.percentile(samples, percent), percent, color=colour, label=name)
+        p99 = float(np.percentile(samples, P99))
+        axes.plot([p99, p99], [0, P99], color=colour, linewidth=0.9, linestyle=(0, (1, 2)))
+        draw_p99_dot(axes, p99, colour)
+    put_log_latency_axis(axes, f"{TTFT.words} (log scale)")
+    put_percent_axis(axes, "requests (%)")
+
+
+def draw_hit_rate(axes: Axes, logs: Mapping[str, RunLog]) -> None:
+    """Prompt tokens found cached, by time of admission."""
+    for name, colour in colours(logs).items():
+        middles_ns, percent = hit_rate_over_time(logs[name])
+        axes.plot(middles_ns / _unit_ns(logs), percent, color=colour, label=name)
+    axes.set_ylim(0, 100)
+    axes.set_ylabel(_HIT_RATE)
+
+
+def draw_queue(axes: Axes, logs: Mapping[str, RunLog]) -> None:
+    """Waiting requests over all replicas."""
+    for name, colour in colours(logs).items():
+        log = logs[name]
+        queue = occupancy(log.steps, log.requests, log.steps.queue)
+        _draw_steps(
+            axes, queue.thinned(log_end_ns(log), _QUEUE_POINTS), _unit_ns(logs), colour, name
+        )
+    axes.set_ylim(bottom=0)
+    axes.set_ylabel("waiting requests")
+
+
+def draw_trade_off(axes: Axes, logs: Mapping[str, RunLog]) -> None:
+    """One dot a run: hit rate against p99 TTFT; upper left is better at both."""
+    points = {
+        name: (float(np.percentile(samples, P99)),
+               hit_rate_pct(log.requests, admitted_mask(log.requests)) or 0.0)
+        for name, log in logs.items()
+        if len(samples := ttft_ms(log))
+    }  # fmt: skip
+    for name, (p99_ms, hit_pct) in points.items():
+        axes.plot(p99_ms, hit_pct, "o", color=colours(logs)[name], markersize=11, label=name)
+    axes.set_ylabel(_HIT_RATE)
+    _frame(axes, points)
+    put_log_latency_axis(axes, f"p99 {TTFT.words} (log scale)")
+    place_labels(axes, [
+        Label(p99_ms, hit_pct, f"{name}: {hit_pct:.1f} %, {latency_text(p99_ms)}", _TEXT_COLOUR)
+        for name, (p99_ms, hit_pct) in points.items()
+    ])  # fmt: skip
+    axes.annotate("better", xy=(0.03, 0.97), xytext=(0.14, 0.87), xycoords="axes fraction",
+                  textcoords="axes fraction", color=GREY, ha="center", va="center",
+                  arrowprops={"arrowstyle": "->", "color": GREY})  # fmt: skip
+
+
+def draw_sizes(axes: Axes, found: Timeline, unit_s: float) -> None:
+    """Waiting and running requests over all replicas."""
+    for label, size, colour in (
+        ("waiting", found.waiting, PALETTE[1]),
+        ("running", found.running, PALETTE[0]),
+    ):
+        axes.plot(found.t_s / unit_s, size, color=colour, label=label, drawstyle="steps-post",
+                  linewidth=1.3)  # fmt: skip
+    axes.set_ylim(bottom=0)
+    axes.set_ylabel("requests")
+
+
+def draw_kv_use(axes: Axes, found: Timeline, unit_s: float) -> None:
+    """The pool's split into used, evictable and free tokens, stacked to 100 %."""
+    parts = (found.used_tokens, found.evictable_tokens, found.free_tokens)
+    pool = np.maximum(np.sum(parts, axis=0), 1)
+    shares = [100 * part / pool for part in parts]
+    axes.stackplot(found.t_s / unit_s, shares, labels=["used", "evictable", "free"], step="post",
+                   colors=["#0072B2", "#56B4E9", "#dddddd"])  # fmt: skip
+    axes.set_ylim(0, 100)
+    axes.set_ylabel("KV tokens (%)")
+
+
+def draw_throughput(axes: Axes, found: Timeline, unit_s: float) -> None:
+    """Prompt tokens computed and tokens decoded a second, in 120 windows."""
+    edges_s = np.append(found.t_s, found.t_s[-1:] + found.window_s)[::_RATE_WINDOW]
+    for rate, label, colour in (
+        (found.prefill_tokens_per_s, "prefill (new tokens)", PALETTE[1]),
+        (found.decode_tokens_per_s, "decode", PALETTE[0]),
+    ):
+        means = rate.reshape(-1, _RATE_WINDOW).mean(axis=1)
+        if len(means):
+            axes.stairs(means, edges_s / unit_s, baseline=None, color=colour, label=label)
+    axes.set_ylim(bottom=0)
+    axes.yaxis.set_major_formatter("{x:,.0f}")
+    axes.set_ylabel("tokens/s")
+
+
+def _unit_ns(logs: Mapping[str, RunLog]) -> int:
+    return time_unit(max(log_end_ns(log) for log in logs.values()))[0]
+
+
+def _draw_steps(axes: Axes, series: StepSeries, unit_ns: int, colour: str, label: str) -> None:
+    axes.plot(series.t_ns / unit_ns, series.value, color=colour, label=label,
+              drawstyle="steps-post", linewidth=1.3)  # fmt: skip
+
+
+def _frame(axes: Axes, points: Mapping[str, tuple[float, float]]) -> None:
+    """Limits that leave room for labels; at least 10 points of hit rate, so that noise is small."""
+    if not points:
+        return
+    p99s_ms, hits_pct = (np.array(values) for values in zip(*points.values(), strict=True))
+    axes.set_xlim(p99s_ms.min() / 2.5, p99s_ms.max() * 2.5)
+    middle, half = (hits_pct.max() + hits_pct.min()) / 2, np.ptp(hits_pct) / 2
+    half = max(5.0, 1.7 * half)
+    axes.set_ylim(middle - half, middle + half)

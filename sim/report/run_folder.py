@@ -1,0 +1,109 @@
+"""What a run leaves on disk: its summary, its table of requests, or a whole folder."""
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from sim.core.arrays import Float64
+from sim.core.atomic import atomic_path
+from sim.core.errors import InputError
+from sim.core.files import json_text, make_directory, remove_file, write_text
+from sim.metrics.latencies import request_table
+from sim.metrics.summary import Summary
+from sim.metrics.timeline import timeline
+from sim.report.timeline_file import write_timeline
+from sim.runlog import Int64, RunLog
+from sim.tables.table import Table, columns_of
+
+# Files of a run's folder.
+SUMMARY, SCENARIO, TIMELINE, REQUESTS = (
+    "summary.json", "scenario.json", "timeline.csv", "requests.parquet",
+)  # fmt: skip
+_CSV_ROWS = 1_000
+
+
+def summary_json(summary: Summary) -> str:
+    """The same summary always gives the same text; only `wall_seconds` differs between runs."""
+    return json_text(summary)
+
+
+def write_requests(log: RunLog, path: Path) -> None:
+    """The per-request table, one row a request in order of submission.
+
+    Undefined latencies are empty cells in .csv and nulls in .parquet.
+
+    Raises:
+        InputError: neither .csv nor .parquet, or the file cannot be written.
+    """
+    if path.suffix not in _REQUEST_WRITERS:
+        known = " or ".join(_REQUEST_WRITERS)
+        raise InputError(f"{path}: unknown suffix '{path.suffix}', expected {known}")
+    _REQUEST_WRITERS[path.suffix](log, path)
+
+
+def write_out_dir(
+    log: RunLog, summary: Summary, path: Path, scenario: Mapping[str, object]
+) -> None:
+    """Write a run's folder: what `simulate report` reads, and two pictures.
+
+    That is summary.json, scenario.json (what the scenario says, options applied), timeline.csv,
+    requests.parquet, requests.csv and plots/{ttft_cdf,timeline}.png.
+
+    The directory is made if its parent exists. In one that has files already, those that a run
+    writes are replaced and others left alone. `summary.json` is removed first and written last, so
+    that wherever it exists all files are whole and of one run.
+
+    Raises:
+        InputError: `path` is a file, its parent does not exist, or writing failed.
+    """
+    make_directory(path)
+    remove_file(path / SUMMARY)
+    write_requests(log, path / REQUESTS)
+    write_requests(log, path / "requests.csv")
+    write_timeline(timeline(log), path / TIMELINE)
+    write_text(path / SCENARIO, json_text(scenario, indent=1))
+    make_directory(path / "plots")
+    _write_plots(log, path / "plots")
+    write_text(path / SUMMARY, summary_json(summary))
+
+
+def _write_plots(log: RunLog, directory: Path) -> None:
+    # matplotlib takes half a second to load; a run without --out does not wait for it.
+    from sim.report.figures.run_logs import plot_timeline, plot_ttft_cdf
+    from sim.report.plot_style import save_figure
+
+    name = str(log.meta.get("name", "run"))
+    save_figure(plot_ttft_cdf({name: log}), directory / "ttft_cdf.png")
+    save_figure(plot_timeline(log), directory / "timeline.png")
+
+
+def _write_csv(log: RunLog, path: Path) -> None:
+    table = request_table(log)
+    Table(columns_of(numbers=table), _rows(table)).write_csv(path)
+
+
+def _rows(table: Mapping[str, list[str] | Int64 | Float64]) -> Iterator[tuple[object, ...]]:
+    """Row by row: as Python objects, all of them together would take more memory than the run."""
+    num_rows = len(table["rid"])
+    for first in range(0, num_rows, _CSV_ROWS):
+        parts = (column[first : first + _CSV_ROWS] for column in table.values())
+        columns = (part if isinstance(part, list) else part.tolist() for part in parts)
+        yield from zip(*columns, strict=True)
+
+
+def _write_parquet(log: RunLog, path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    table = request_table(log)
+    arrays = {
+        name: pa.array(column, pa.string() if isinstance(column, list) else None, from_pandas=True)
+        for name, column in table.items()
+    }
+    with atomic_path(path) as beside:
+        pq.write_table(pa.table(arrays), beside)
+
+
+_REQUEST_WRITERS: dict[str, Callable[[RunLog, Path], None]] = {
+    ".csv": _write_csv,
+    ".parquet": _write_parquet,
+}

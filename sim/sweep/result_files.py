@@ -1,0 +1,153 @@
+"""The results of a sweep on disk: results.parquet, results.csv and results.json."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sim.core.atomic import atomic_path
+from sim.core.errors import InputError
+from sim.core.files import json_text, remove_file, write_text
+from sim.metrics.metric_name import MetricName
+from sim.sweep.executor import PointStatus
+from sim.sweep.plan import SEED
+from sim.sweep.results import SETTING_METRICS, PointResult, SweepResults
+from sim.sweep.store import POINTS, read_point
+from sim.tables.table import csv_table
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+RESULTS = "results.json"
+_NAMES = (RESULTS, "results.csv", "results.parquet")
+ANEW = "simulate sweep with the same --out writes it anew"
+
+
+def point_rows(results: SweepResults) -> list[dict[str, Any]]:
+    """One mapping a point in the plan's order, all with the same keys in the same order.
+
+    These are `point` (from 1), the swept keys, `seed`, `status`, every metric that is one value,
+    and `error`.
+    """
+    metrics = dict.fromkeys(
+        metric
+        for point in results.points
+        for metric, value in (point.summary or {}).items()
+        if value is None or isinstance(value, bool | int | float | str)
+    )
+    keys = dict.fromkeys((*results.keys, SEED))
+    return [
+        {
+            "point": number,
+            **{key: point.values.get(key) for key in keys},
+            "status": point.status,
+            **{metric: (point.summary or {}).get(metric) for metric in metrics},
+            "error": point.message,
+        }
+        for number, point in enumerate(results.points, start=1)
+    ]
+
+
+def sweep_json(results: SweepResults) -> str:
+    """Equal results give equal text."""
+    settings = []
+    for setting in results.design.settings:
+        points = results.points_of(setting)
+        settings.append({
+            "settings": {key: setting[key] for key in results.design.keys},
+            "num_points": len(points),
+            "num_failed": sum(point.summary is None for point in points),
+            "metrics": {
+                name: asdict(results.interval(setting, MetricName.of(name)))
+                for name in SETTING_METRICS
+            },
+        })  # fmt: skip
+    content = {
+        "name": results.name,
+        "keys": results.keys,
+        "scenario": results.scenario,
+        "settings": settings,
+        "points": point_rows(results),
+        "point_files": [point.file for point in results.points],
+    }
+    return json_text(content, indent=1)
+
+
+def remove_results(folder: Path) -> None:
+    """Remove the results of an earlier sweep, so that they are not taken for those of this one.
+
+    Raises:
+        InputError: one cannot be removed.
+    """
+    for name in _NAMES:
+        remove_file(folder / name)
+
+
+def write_results(results: SweepResults, folder: Path) -> None:
+    """Write all three; results.json comes last, so that where it is, the others are whole.
+
+    In results.parquet all values of a column are JSON text if they are of several types.
+
+    Raises:
+        InputError: writing failed.
+    """
+    rows = point_rows(results)
+    with atomic_path(folder / "results.parquet") as beside:
+        _write_parquet(rows, beside)
+    csv_table(rows).write_csv(folder / "results.csv")
+    write_text(folder / RESULTS, sweep_json(results))
+
+
+def read_results(folder: Path) -> SweepResults:
+    """All of a finished sweep.
+
+    Raises:
+        InputError: a file is missing, damaged, or of an older version.
+    """
+    path = folder / RESULTS
+    try:
+        results = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        reason = getattr(error, "strerror", None) or " ".join(str(error).split())
+        raise InputError(f"{path}: cannot be read: {reason} ({ANEW})") from error
+    needed = ("name", "keys", "scenario", "points", "point_files")
+    missing = [key for key in needed if not isinstance(results, dict) or key not in results]
+    if missing:
+        raise InputError(f"{path}: has no {missing[0]}: of an older version ({ANEW})")
+    points = [
+        _point(folder, row, file, results["keys"])
+        for row, file in zip(results["points"], results["point_files"], strict=True)
+    ]
+    return SweepResults.of(results["name"], results["scenario"], results["keys"], points)
+
+
+def _point(folder: Path, row: Mapping[str, Any], file: str, keys: list[str]) -> PointResult:
+    path = folder / POINTS / Path(file).name
+    stored = read_point(path)
+    if stored is None:
+        what = "is damaged" if path.exists() else "is missing"
+        raise InputError(f"{path}: {what} ({ANEW})")
+    values = {key: row.get(key) for key in (*keys, SEED)}
+    summary = stored["summary"] if stored["status"] == PointStatus.DONE else None
+    return PointResult(values, file, stored["status"], summary, stored["message"])
+
+
+def _write_parquet(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
+    # pyarrow takes long to load, and a sweep's workers do without.
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    columns = {name: _column([row[name] for row in rows]) for name in rows[0]}
+    pq.write_table(pa.table(columns), path)
+
+
+def _column(values: Sequence[Any]) -> "pa.Array":
+    import pyarrow as pa
+
+    kinds = {type(value) for value in values if value is not None}
+    if kinds == {int, float}:
+        return pa.array([None if value is None else float(value) for value in values])
+    if len(kinds) <= 1 and kinds <= {bool, int, float, str}:
+        return pa.array(values, pa.string() if not kinds else None)
+    return pa.array([None if value is None else json.dumps(value) for value in values])

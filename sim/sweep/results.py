@@ -1,0 +1,129 @@
+"""What a sweep found: the outcome of every point, and settings whose seeds are folded."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from sim.core.arrays import Float64
+from sim.metrics.confidence import MIN_RUNS, MeanInterval, mean_interval
+from sim.metrics.metric_name import TENANTS, MetricName, group_of
+from sim.metrics.summary import Summary
+from sim.sweep.design import Design, Settings, same
+from sim.sweep.executor import PointOutcome
+from sim.sweep.plan import SEED, Plan
+from sim.sweep.store import point_file
+
+# The metrics of every setting in results.json and in tables.
+SETTING_METRICS = (
+    "mean_ttft_ms", "p99_ttft_ms", "mean_tpot_ms", "output_throughput", "cache_hit_rate_pct",
+)  # fmt: skip
+
+
+class PointResult(NamedTuple):
+    """What became of one point.
+
+    Attributes:
+        values: by key path, and its `seed`.
+        file: the name of the file that holds all of it.
+        status: how it ended, a `PointStatus`.
+        summary: None if it failed.
+        message: what went wrong.
+    """
+
+    values: Mapping[str, Any]
+    file: str
+    status: str
+    summary: Summary | None = None
+    message: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SweepResults:
+    """All points of a sweep.
+
+    Attributes:
+        name: of the scenario.
+        scenario: what it says, options applied, its `sweep` and `report` included.
+        keys: the swept key paths, `seed` last where seeds are swept.
+        points: what became of each, in the plan's order.
+        design: the settings.
+    """
+
+    name: str
+    scenario: Mapping[str, Any]
+    keys: tuple[str, ...]
+    points: tuple[PointResult, ...]
+    design: Design
+    _points_of: Mapping[str, tuple[PointResult, ...]]
+
+    @staticmethod
+    def of(
+        name: str, scenario: Mapping[str, Any], keys: Sequence[str], points: Sequence[PointResult]
+    ) -> "SweepResults":
+        setting_keys = [key for key in keys if key != SEED]
+        points_of: dict[str, list[PointResult]] = {}
+        for point in points:
+            setting = same([point.values[key] for key in setting_keys])
+            points_of.setdefault(setting, []).append(point)
+        design = Design.of(setting_keys, [point.values for point in points])
+        by_setting = {setting: tuple(runs) for setting, runs in points_of.items()}
+        return SweepResults(name, scenario, tuple(keys), tuple(points), design, by_setting)
+
+    @staticmethod
+    def of_plan(plan: Plan, outcomes: Iterable[PointOutcome]) -> "SweepResults":
+        """The results of a plan, given the outcomes of its points in their order."""
+        points = [
+            PointResult(plan.values(point.settings), point_file(outcome.key), outcome.status.value,
+                        outcome.summary, outcome.message)
+            for point, outcome in zip(plan.points, outcomes, strict=True)
+        ]  # fmt: skip
+        return SweepResults.of(plan.base.scenario.name, plan.base.raw, plan.keys, points)
+
+    def points_of(self, setting: Settings) -> tuple[PointResult, ...]:
+        """The points of a setting, one a seed."""
+        return self._points_of[same([setting[key] for key in self.design.keys])]
+
+    def summaries(self, setting: Settings) -> tuple[Summary, ...]:
+        """The summaries of the setting's points that did not fail."""
+        points = self.points_of(setting)
+        return tuple(point.summary for point in points if point.summary is not None)
+
+    def interval(self, setting: Settings, metric: MetricName) -> MeanInterval:
+        """The metric's mean over the runs in which it is defined."""
+        values = (metric.value(summary) for summary in self.summaries(setting))
+        return mean_interval([value for value in values if value is not None])
+
+    def quantiles(self, setting: Settings, metric: str, group: str = "") -> Float64 | None:
+        """Quantiles of a latency, each the mean over the runs; shape [len(PERCENTS)].
+
+        Args:
+            setting: whose runs.
+            metric: `ttft_ms`, ...
+            group: whose requests, as in `MetricName`.
+        """
+        name = metric.replace("_ms", "_quantiles_ms")
+        parts = [group_of(summary, group) for summary in self.summaries(setting)]
+        samples = [part[name] for part in parts if isinstance(part, Mapping) and part.get(name)]
+        return np.mean(samples, axis=0) if samples else None
+
+    @property
+    def num_failed(self) -> int:
+        return sum(point.summary is None for point in self.points)
+
+    @property
+    def num_seeds(self) -> int:
+        """The largest number of runs that a setting has."""
+        return max((len(self.summaries(setting)) for setting in self.design.settings), default=0)
+
+    @property
+    def has_intervals(self) -> bool:
+        """Whether any setting has enough runs for a confidence interval."""
+        return self.num_seeds >= MIN_RUNS
+
+    @property
+    def tenants(self) -> list[str]:
+        """The names of all tenants of all runs."""
+        summaries = (point.summary for point in self.points if point.summary is not None)
+        return sorted({tenant for summary in summaries for tenant in summary.get(TENANTS, {})})

@@ -1,0 +1,82 @@
+"""The results of a search on disk: results.csv, a row a trial, and results.json, everything."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from sim.core.files import json_text, write_text
+from sim.launch_command import LaunchCommand
+from sim.sweep.tune_results import OBJECTIVE, OWN, TRIAL_METRICS, TrialResult, TuneResults
+from sim.tables.table import csv_table
+
+
+def tune_json(results: TuneResults, launch: LaunchCommand | None) -> str:
+    """Equal results give equal text.
+
+    Args:
+        results: what was found.
+        launch: of the winner; None: there is none.
+    """
+    winner, runner_up, own = results.winner, results.runner_up, results.trials[OWN]
+    content = {
+        "name": results.name,
+        "objective": results.objective,
+        "unit": results.unit,
+        "method": results.method,
+        "num_settings": results.num_settings,
+        "min_slo_attainment": results.least_attainment,
+        "keys": results.keys,
+        "seeds": results.seeds,
+        "winner": None if winner is None else winner.trial,
+        "runner_up": None if runner_up is None else runner_up.trial,
+        "winner_minus_runner_up": _difference(results, runner_up),
+        "winner_minus_own": _difference(results, own),
+        "front": [trial.trial for trial in results.front()],
+        "launch": None if launch is None else {**asdict(launch), "command": launch.command},
+        "trials": [_trial(trial) for trial in results.trials],
+    }
+    return json_text(content, indent=1)
+
+
+def write_tune_results(results: TuneResults, launch: LaunchCommand | None, folder: Path) -> None:
+    """Write both; results.json comes last, so that where it is, the other one is whole.
+
+    Raises:
+        InputError: writing failed.
+    """
+    csv_table([_row(results, trial) for trial in results.trials]).write_csv(folder / "results.csv")
+    write_text(folder / "results.json", tune_json(results, launch))
+
+
+def _row(results: TuneResults, trial: TrialResult) -> dict[str, Any]:
+    objective = trial.interval(OBJECTIVE)
+    return {
+        "trial": trial.trial,
+        **{key: trial.settings.get(key) for key in results.keys},
+        "status": trial.status,
+        "meets": trial.meets,
+        results.objective: objective.mean,
+        f"{results.objective}_half_width": objective.half_width,
+        **{name: trial.interval(name).mean for name in TRIAL_METRICS},
+        "error": trial.error,
+    }
+
+
+def _trial(trial: TrialResult) -> dict[str, Any]:
+    def interval(name: str, values: tuple[float | None, ...]) -> dict[str, Any]:
+        return {**asdict(trial.interval(name)), "by_seed": values}
+
+    return {
+        "trial": trial.trial,
+        "settings": trial.settings,
+        "status": trial.status,
+        "meets": trial.meets,
+        "objective": interval(OBJECTIVE, trial.objective),
+        "metrics": {name: interval(name, trial.runs.get(name, ())) for name in TRIAL_METRICS},
+        "error": trial.error,
+    }
+
+
+def _difference(results: TuneResults, other: TrialResult | None) -> dict[str, Any] | None:
+    found = None if other is None else results.difference(other)
+    return None if found is None else asdict(found)

@@ -1,0 +1,1 @@
+"""Tables as plain text, HTML and CSV, and how they write numbers. No library is loaded."""

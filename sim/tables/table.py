@@ -1,0 +1,183 @@
+"""A table once, and its three forms: text of fixed width, HTML, CSV."""
+
+import csv
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from textwrap import wrap
+from typing import Any, NamedTuple
+
+from sim.core.atomic import atomic_path
+from sim.tables.text import aligned, column_widths, printable
+
+_BOLD, _NORMAL = "\x1b[1m", "\x1b[0m"
+_GAP = 3
+# Text cells of more characters may be broken into several lines on a page.
+_LONG = 60
+
+
+class Coloured(NamedTuple):
+    """A cell whose text has a colour on terminals that take it."""
+
+    text: str
+    colour: str
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table.
+
+    Attributes:
+        header: may have several lines.
+        is_text: flush left; other columns are flush right, as numbers are.
+        to_text: from a cell's value to its text.
+        min_width: in characters of the text form.
+    """
+
+    header: str = ""
+    is_text: bool = False
+    to_text: Callable[[Any], str] = str
+    min_width: int = 0
+
+    def cell(self, value: object) -> str:
+        """The text of a value in this column."""
+        return value.text if isinstance(value, Coloured) else self.to_text(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows of values under columns.
+
+    Attributes:
+        columns: from left to right.
+        rows: each with a value for every column. CSV takes the values as they are, and takes any
+            iterable; the other forms show each value as its column formats it.
+        title: above the HTML form.
+        note: below the table; empty: nothing.
+    """
+
+    columns: Sequence[Column]
+    rows: Iterable[Sequence[Any]]
+    title: str = ""
+    note: str = ""
+
+    def cells(self) -> list[list[str]]:
+        """The text of every cell, row by row."""
+        return [
+            [column.cell(value) for column, value in zip(self.columns, row, strict=True)]
+            for row in self.rows
+        ]
+
+    def lines(self, *, bold: bool = False) -> list[str]:
+        """The text form, without line ends and as wide as it needs to be.
+
+        The header and a rule are left out if no column has a header.
+
+        Args:
+            bold: the header, by an escape sequence.
+        """
+        header = _header_lines(self.columns)
+        rows = [*header, *self.cells()]
+        widths = column_widths(rows, [column.min_width for column in self.columns])
+        right = {place for place, column in enumerate(self.columns) if not column.is_text}
+        lines = aligned(rows, gap=_GAP, right=right, min_widths=widths)
+        width = sum(widths) + _GAP * (len(widths) - 1)
+        head, body = lines[: len(header)], lines[len(header) :]
+        if head:
+            body = ["─" * width, *body]
+        if bold:
+            head = [f"{_BOLD}{line}{_NORMAL}" for line in head]
+        return [*head, *body, *wrap(printable(self.note), width, break_on_hyphens=False)]
+
+    def text(self) -> str:
+        """The text form: the same bytes wherever it is printed."""
+        return "".join(f"{line}\n" for line in self.lines())
+
+    def html(self) -> str:
+        """A heading, the table, and the note below it."""
+        header = _html_row("th", self.columns, [column.header for column in self.columns])
+        rows = "\n".join(_html_row("td", self.columns, row) for row in self.cells())
+        note = f'\n<p class="facts">{escape(self.note)}</p>' if self.note else ""
+        return (
+            f'<h2>{escape(self.title)}</h2>\n<div class="scroll"><table>\n'
+            f"<thead>{header}</thead>\n<tbody>\n{rows}\n</tbody>\n</table></div>{note}"
+        )
+
+    def write_csv(self, path: Path) -> None:
+        """Write a line of headers and a line a row.
+
+        What is undefined (None, NaN) is an empty cell; booleans, lists and mappings are JSON.
+
+        Raises:
+            InputError: the file cannot be written.
+        """
+        with atomic_path(path) as beside, beside.open("w", encoding="utf-8", newline="") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow([column.header for column in self.columns])
+            writer.writerows(map(_csv_row, self.rows))
+
+
+def columns_of(
+    text: Iterable[str] = (),
+    numbers: Iterable[str] = (),
+    more_text: Iterable[str] = (),
+    *,
+    to_text: Callable[[Any], str] = str,
+) -> list[Column]:
+    """Columns of text, then of numbers, then of text again, by their headers.
+
+    Args:
+        text: headers.
+        numbers: headers.
+        more_text: headers.
+        to_text: of the numbers, from a value to its text.
+    """
+    return [
+        *(Column(header, is_text=True) for header in text),
+        *(Column(header, to_text=to_text) for header in numbers),
+        *(Column(header, is_text=True) for header in more_text),
+    ]
+
+
+def csv_table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """Rows by the names of their columns, which are the same and in the same order in all rows."""
+    return Table(columns_of(numbers=rows[0]), (list(row.values()) for row in rows))
+
+
+def _header_lines(columns: Sequence[Column]) -> list[list[str]]:
+    """Cells of the header, line by line; no lines if no column has a header."""
+    parts = [column.header.split("\n") for column in columns]
+    height = max(map(len, parts), default=0) if any(column.header for column in columns) else 0
+    return [[part[line] if line < len(part) else "" for part in parts] for line in range(height)]
+
+
+def _html_row(tag: str, columns: Sequence[Column], cells: Sequence[str]) -> str:
+    shown = (
+        f"<{tag}{_html_class(column, text)}>{escape(text)}</{tag}>"
+        for column, text in zip(columns, cells, strict=True)
+    )
+    return f"<tr>{''.join(shown)}</tr>"
+
+
+def _html_class(column: Column, text: str) -> str:
+    if not column.is_text:
+        return ""
+    return ' class="text wide"' if len(text) > _LONG else ' class="text"'
+
+
+def _float_cell(value: float) -> float | str:
+    return "" if math.isnan(value) else value
+
+
+# How CSV writes values of some types; others are written as they are.
+_CSV_CELLS: Mapping[type, Callable[[Any], object]] = {
+    float: _float_cell,
+    **dict.fromkeys((bool, list, tuple, dict), json.dumps),
+}
+
+
+def _csv_row(row: Sequence[Any]) -> list[object]:
+    return [write(value) if (write := _CSV_CELLS.get(type(value))) else value for value in row]

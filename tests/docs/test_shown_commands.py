@@ -1,0 +1,57 @@
+"""Commands that documents show can be given like that."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import typer.main
+
+import calibrate.cli
+import realrun.cli
+import sim.cli
+
+REPOSITORY = Path(__file__).parents[2]
+APPS = {"simulate": sim.cli.app, "calibrate": calibrate.cli.app, "realrun": realrun.cli.app}
+DOCUMENTS = [
+    REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md",
+    *sorted((REPOSITORY / "docs").rglob("*.md")),
+]  # fmt: skip
+# Written from the help: usages, not commands.
+COMMANDS_FOLDER = REPOSITORY / "docs" / "reference" / "commands"
+
+
+def shown_commands(path):
+    """The lines of a document's code blocks that begin with one of the programs."""
+    text = path.read_text(encoding="utf-8")
+    for block in re.findall(r"^```(?:console)?\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
+        for line in block.replace("\\\n", " ").splitlines():
+            command = line.removeprefix("$ ")
+            if command.partition(" ")[0] in APPS:
+                yield shlex.split(command, comments=True)
+
+
+COMMANDS = [
+    pytest.param(words, id=f"{path.relative_to(REPOSITORY)}-{number}")
+    for path in DOCUMENTS
+    if path.parent != COMMANDS_FOLDER
+    for number, words in enumerate(shown_commands(path))
+]
+
+
+def test_documents_show_commands_of_every_program():
+    """The pattern above finds them."""
+    assert {words[0] for case in COMMANDS for words in case.values} == set(APPS)
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+def test_shown_command_parses(words):
+    """Its arguments and options exist, and their values are of the right type."""
+    program, *arguments = words
+    if ">" in arguments:
+        arguments = arguments[: arguments.index(">")]
+    if arguments == ["--version"]:
+        return
+    group = typer.main.get_command(APPS[program])
+    name, *rest = arguments
+    group.commands[name].make_context(f"{program} {name}", rest)

@@ -1,0 +1,102 @@
+"""The documentation as a site: built strictly, whole, and without anything from the network."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[2]
+# What a browser fetches by itself; a link that a reader may follow is none of these.
+FETCHED = re.compile(
+    r"<(?:script|img|iframe|source)[^>]*\ssrc=[\"']?(?:https?:)?//"
+    r"|<link[^>]*\srel=[\"']?(?:stylesheet|preconnect|icon|preload)[^>]*\shref=[\"']?(?:https?:)?//"
+)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The built site. Strict: a page missing in the navigation or a dead link or anchor fails."""
+    folder = tmp_path_factory.mktemp("site")
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", folder],
+        cwd=REPOSITORY, env=os.environ | {"NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+def test_site_has_every_document(site):
+    """Each Markdown file is a page."""
+    documents = REPOSITORY / "docs"
+    for path in documents.rglob("*.md"):
+        assert (site / path.relative_to(documents)).with_suffix(".html").is_file(), path
+
+
+def test_site_loads_nothing_from_elsewhere(site):
+    """No fonts, scripts, styles or pictures of other hosts."""
+    pages = list(site.rglob("*.html"))
+    assert pages
+    for page in pages:
+        assert not FETCHED.search(page.read_text(encoding="utf-8")), page
+
+
+def test_site_shows_the_python_api(site):
+    """Docstrings are on the page, with their arguments."""
+    text = (site / "reference" / "python.html").read_text(encoding="utf-8")
+    assert 'id="sim.notebook.run"' in text
+    assert "values by key path" in text
+
+
+def anchors(path):
+    headings = re.findall(r"^#+ (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md"])
+def test_links_beside_the_site_lead_somewhere(name):
+    """To a file of the repository, and to a heading that is there."""
+    text = (REPOSITORY / name).read_text(encoding="utf-8")
+    links = re.findall(r"\]\(([^)#:]+)(?:#([^)]*))?\)", text)
+    assert links
+    for target, anchor in links:
+        assert (REPOSITORY / target).exists(), target
+        assert not anchor or anchor in anchors(REPOSITORY / target), f"{target}#{anchor}"
+
+
+NAMED_PATH = re.compile(
+    r"`((?:sim|realrun|calibrate|bench|reference|tests|scenarios|oracle)/[\w/.-]+)`"
+)
+NAMED_PATHS = sorted(
+    {
+        (str(document.relative_to(REPOSITORY)), path)
+        for document in (*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").rglob("*.md"))
+        if document.name != "CHANGELOG.md"
+        for path in NAMED_PATH.findall(document.read_text(encoding="utf-8"))
+    }
+)
+
+
+@pytest.mark.parametrize(("document", "path"), NAMED_PATHS)
+def test_named_file_exists(document, path):
+    """A file that a document names, as `sim/engine/core.py`, is there."""
+    assert (REPOSITORY / path).exists(), document
+
+
+CITED = sorted(
+    {
+        (path.relative_to(REPOSITORY).as_posix(), document)
+        for folder in ("sim", "realrun", "calibrate", "bench", "reference", "tests", "oracle")
+        for path in (REPOSITORY / folder).rglob("*.py")
+        for document in re.findall(r"\bdocs/[\w/-]+\.md\b", path.read_text(encoding="utf-8"))
+    }
+)
+
+
+@pytest.mark.parametrize(("module", "document"), CITED)
+def test_document_that_code_cites_exists(module, document):
+    """As `docs/explanation/sglang.md`."""
+    assert (REPOSITORY / document).is_file(), module
