@@ -33,7 +33,9 @@ class KVTensors:
     """
 
     def __init__(self, model: PagedModel, *, num_pages: int, page_size: int) -> None:
-        """Allocate the tensors, filled with zeros: attention multiplies masked values by 0.
+        """Allocate the tensors, filled with zeros.
+
+        Attention multiplies masked values by 0, which would not remove a NaN of unset memory.
 
         Raises:
             InputError: the page size is out of range, or the pages do not fit into the memory.

@@ -184,7 +184,7 @@ class GraphDecodeAttention:
 
 
 def _resolve(prefill_backend: PrefillBackend, device: torch.device) -> PrefillBackend:
-    """The given backend, or fa2 on GPUs before and after Hopper, the only one with fa3 kernels."""
+    """The given backend on a Hopper GPU, and fa2 on other GPUs, which have no fa3 kernels."""
     if device.type != "cuda":
         return prefill_backend
     is_hopper = torch.cuda.get_device_capability(device)[0] == _HOPPER

@@ -90,7 +90,7 @@ def attention_shape(model: PagedModel, kv: KVTensors) -> AttentionShape:
 
 
 def flashinfer_problem(shape: AttentionShape) -> str | None:
-    """Why FlashInfer cannot be used for a shape, in a few words; None if it can."""
+    """Why FlashInfer cannot be used here for a shape, in a few words; None if it can be used."""
     problem = shape_problem(shape)
     if problem is None and find_spec("flashinfer") is None:
         return "not installed (servetwin's extra `gpu`)"
@@ -98,7 +98,7 @@ def flashinfer_problem(shape: AttentionShape) -> str | None:
 
 
 def shape_problem(shape: AttentionShape) -> str | None:
-    """Why FlashInfer does not support a shape, whether or not it is installed; None if it does."""
+    """Why FlashInfer does not support a shape, or None. The library need not be installed."""
     if shape.device.type != "cuda":
         return f"needs a CUDA device, but the model is on {shape.device}"
     if shape.dtype is not torch.bfloat16:

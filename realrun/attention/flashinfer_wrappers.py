@@ -84,7 +84,7 @@ class Wrappers(Protocol):
         ...
 
     def mark(self) -> QueueMark:
-        """A new mark. Waiting for it returns at once until it is recorded."""
+        """A new mark. Until it is recorded, waiting for it returns at once."""
         ...
 
 

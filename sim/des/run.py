@@ -150,7 +150,7 @@ def _open_loop(env: Clock, requests: Iterator[ScriptedRequest], submit: Submit) 
 
 
 def _closed_loop(env: Clock, turns: Sequence[Turn], submit: Submit, log: SimulationLog) -> Wait:
-    """Be one client: submit a request, wait until it has ended, think, submit the next."""
+    """Be one client: in each turn think, submit the request, and wait until it has ended."""
     for turn in turns:
         if turn.think_ns:
             yield env.timeout(turn.think_ns)

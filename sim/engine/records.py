@@ -22,8 +22,8 @@ class StepState(NamedTuple):
         ratio: share of the running requests' remaining output that admission reserves room for.
         chunked: the request whose prompt has more chunks to come, or None.
         retracted, aborted: requests that this decision put back into the queue, or gave up.
-        preempted: `(by, victims)` pairs of this decision, and of decisions since the last launch
-            that launched nothing.
+        preempted: `(by, victims)` pairs of this decision, and of all earlier ones since the last
+            launch.
         host_used_tokens: tokens in host memory; None if the server keeps no KV there.
     """
 
