@@ -90,7 +90,7 @@ def load_checkpoint(
     if misfits:
         raise InputError(
             f"{source.where}: {misfits[0]}: missing from the weights, or of another size than"
-            f" config.json says ({len(misfits)} weights in all)"
+            f" config.json says ({len(misfits)} of the weights)"
         )
     try:
         return model.to(device)

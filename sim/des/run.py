@@ -1,17 +1,15 @@
 """A whole simulation: clients, a router and servers, from the workload to the run log."""
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from simpy.events import Event
-
 from sim.core.garbage import rare_collections
-from sim.des.clock import ARRIVAL, Clock, TimedEvent
+from sim.des.clock import Clock
 from sim.des.routers.router import RoundRobin, Router
 from sim.des.server import Server
-from sim.des.simulation_log import SimulationLog, Watcher
+from sim.des.traffic import SimulationLog, Watcher, closed_loop, open_loop
 from sim.engine.executor import ScriptedExecutor
 from sim.engine.page_pool import PageCounts, PagePool
 from sim.engine.server_config import ServerConfig
@@ -19,10 +17,8 @@ from sim.families import build_engine, check_engine
 from sim.latency.model import LatencyModel
 from sim.runlog import RunLog
 from sim.runlog.decisions import DecisionLog
-from sim.workload.workload import ScriptedRequest, Turn, Workload
+from sim.workload.workload import ScriptedRequest, Workload
 
-Submit = Callable[[ScriptedRequest], None]
-Wait = Generator[Event, Any, None]
 PoolFactory = Callable[[int, int], PagePool[Any]]
 
 
@@ -84,9 +80,9 @@ def simulate(
         servers[router.choose(request.spec, servers)].submit(request)
 
     clients = workload.clients()
-    env.process(_open_loop(env, workload.arrivals(), submit))
+    env.process(open_loop(env, workload.arrivals(), submit))
     for turns in clients:
-        env.process(_closed_loop(env, turns, submit, reports))
+        env.process(closed_loop(env, turns, submit, reports))
     for server in servers:
         server.start(
             overlaps=config.overlaps,
@@ -138,24 +134,3 @@ def _server(
         latency=latency,
         reports=reports,
     )
-
-
-def _open_loop(env: Clock, requests: Iterator[ScriptedRequest], submit: Submit) -> Wait:
-    """Submit each request at its arrival time, whether or not earlier requests have ended."""
-    for request in requests:
-        arrival_ns = request.spec.arrival_ns
-        if arrival_ns > env.now_ns:
-            yield TimedEvent(env, arrival_ns - env.now_ns, ARRIVAL)
-        submit(request)
-
-
-def _closed_loop(env: Clock, turns: Sequence[Turn], submit: Submit, log: SimulationLog) -> Wait:
-    """Be one client: in each turn think, submit the request, and wait until it has ended."""
-    for turn in turns:
-        if turn.think_ns:
-            yield env.timeout(turn.think_ns)
-        spec = replace(turn.request.spec, arrival_ns=env.now_ns)
-        over = env.event()
-        log.when_over(spec.rid, over)
-        submit(replace(turn.request, spec=spec))
-        yield over

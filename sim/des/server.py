@@ -13,8 +13,8 @@ from simpy.events import Event
 from sim.core.batch import Batch
 from sim.core.request import RequestSpec
 from sim.des.clock import Clock, DecodeWait, TimedEvent, step_begin, step_end
-from sim.des.simulation_log import SimulationLog
 from sim.des.timeline import UpcomingSteps, overlapped_steps, serial_steps
+from sim.des.traffic import SimulationLog
 from sim.engine.core import EngineCore
 from sim.engine.executor import ScriptedExecutor
 from sim.engine.records import Decided, StepState

@@ -1,14 +1,20 @@
-"""Takes the reports of all servers: fills the logs, and wakes clients whose request has ended."""
+"""Clients that submit requests, and the simulation's log, which tells them when a request ended."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
 
 from simpy.events import Event
 
 from sim.core.request import RequestSpec
+from sim.des.clock import ARRIVAL, Clock, TimedEvent
 from sim.engine.records import RequestRecord
 from sim.runlog.builder import RunLogBuilder, StepRun
 from sim.runlog.decisions import DecisionLog
+from sim.workload.workload import ScriptedRequest, Turn
 
+Submit = Callable[[ScriptedRequest], None]
+Wait = Generator[Event, Any, None]
 Watcher = Callable[[int, int], None]
 
 
@@ -48,3 +54,24 @@ class SimulationLog:
         self.builder.stepped(run)
         if self._decisions is not None:
             self._decisions.stepped(run)
+
+
+def open_loop(env: Clock, requests: Iterator[ScriptedRequest], submit: Submit) -> Wait:
+    """Submit each request at its arrival time, whether or not earlier requests have ended."""
+    for request in requests:
+        arrival_ns = request.spec.arrival_ns
+        if arrival_ns > env.now_ns:
+            yield TimedEvent(env, arrival_ns - env.now_ns, ARRIVAL)
+        submit(request)
+
+
+def closed_loop(env: Clock, turns: Sequence[Turn], submit: Submit, log: SimulationLog) -> Wait:
+    """Be one client: in each turn think, submit the request, and wait until it has ended."""
+    for turn in turns:
+        if turn.think_ns:
+            yield env.timeout(turn.think_ns)
+        spec = replace(turn.request.spec, arrival_ns=env.now_ns)
+        over = env.event()
+        log.when_over(spec.rid, over)
+        submit(replace(turn.request, spec=spec))
+        yield over
