@@ -7,11 +7,9 @@ import argparse
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
+from sim.core.arrays import Float64
 from sim.core.atomic import atomic_path
-
-Float64 = NDArray[np.float64]
 
 _MOST_TOKENS = 1e7
 # Linear interpolation of 1 / x between points 4 % apart is at most 0.02 % off.

@@ -1,4 +1,4 @@
-"""How far simulated runs are from real ones, next to how far real ones are from each other."""
+"""Errors of simulated runs, beside the differences between repeats of real runs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from sim.runlog import RunLog
 Values = Mapping[str, float | None]
 
 _STATISTICS = {"mean": "mean", "median": "p50", "p90": "p90", "p99": "p99"}
-# Names of the summary, and what tables call them.
+# Names of metrics in the summary, and their names in tables.
 METRICS: Mapping[str, str] = {
     **{
         f"{statistic}_{latency.name}_ms": f"{latency.heading} {short} ms"
@@ -27,7 +27,7 @@ METRICS: Mapping[str, str] = {
         for name in ("output_throughput", "cache_hit_rate_pct")
     },
 }
-# Latencies that every request has for itself.
+# Latencies that are known for each single request.
 OF_A_REQUEST: Mapping[str, str] = {
     latency.name: f"{latency.heading} of a request" for latency in (TTFT, TPOT, E2E_LATENCY)
 }
@@ -36,13 +36,13 @@ _DIGITS = 4
 
 @dataclass(frozen=True, slots=True)
 class RealRuns:
-    """Repeats of one scenario; a metric is None where a run leaves it undefined.
+    """Repeats of one scenario; a metric is None if it is undefined in one of them.
 
     Attributes:
         mean: of each metric over the repeats.
-        spread: largest minus smallest value over the repeats; None: there is but one.
-        request_spread_pct: how far the same request's latencies are apart in two repeats, mean
-            over requests and pairs of repeats, in percent; None: there is but one.
+        spread: largest minus smallest value over the repeats; None: there is only one repeat.
+        request_spread_pct: difference of a request's latencies in two repeats, as the mean over
+            requests and pairs of repeats, in percent; None: there is only one repeat.
     """
 
     mean: Values
@@ -56,11 +56,12 @@ class RealRuns:
 
 @dataclass(frozen=True, slots=True)
 class StageErrors:
-    """Simulated against real runs of one scenario.
+    """Errors of simulated runs of one scenario.
 
     Attributes:
         mean: of each metric over the simulated runs.
-        error_pct: of that against the mean of the real runs, in percent; positive: too large.
+        error_pct: error of that mean against the mean of the real runs, in percent; positive: too
+            large.
         ratio: simulated / real.
         within: the error is no larger than the spread of the repeats; None: there is no spread.
         request_error_pct: mean over requests of the absolute error, in percent.
@@ -74,7 +75,7 @@ class StageErrors:
 
 
 def real_runs(logs: Sequence[RunLog]) -> RealRuns:
-    """What repeats of one scenario have in common, and what not."""
+    """Means and spreads over the repeats of one scenario."""
     columns = _metric_columns(logs)
     pairs = [_request_errors(a, b) for a, b in combinations(logs, 2)]
     return RealRuns(
@@ -112,7 +113,7 @@ def _metric_columns(logs: Sequence[RunLog]) -> dict[str, list[float | None]]:
 
 
 def _request_errors(real: RunLog, simulated: RunLog) -> dict[str, float | None]:
-    """Mean absolute error over the requests for which both know the latency, in percent."""
+    """Mean absolute error in percent, over the requests whose latency both runs know."""
     row_of = {rid: row for row, rid in enumerate(simulated.requests.rid)}
     rows = [(i, row_of[rid]) for i, rid in enumerate(real.requests.rid) if rid in row_of]
     ours, theirs = (np.array(column, dtype=np.int64) for column in zip(*rows, strict=True))

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.core.arrays import Int64
 from sim.latency.features import StepFeatures, line_features
-from sim.latency.model import Int64, StepTime
+from sim.latency.model import StepTime
 from sim.runlog.json_lines import Line
 
 # Larger than the distance of any two steps of one mode.

@@ -34,7 +34,7 @@ _STYLES = (
 _BAND = 0.1
 _PANEL_PX, _HEIGHT_PX = 480, 530
 _STEP_PANEL_PX, _STEP_HEIGHT_PX = 520, 560
-# More dots or corners than this only make the picture heavy.
+# More dots or corners only make the file larger.
 _MAX_DOTS = 4_000
 _MAX_CORNERS = 2_000
 
@@ -55,7 +55,7 @@ class _Span(NamedTuple):
 
     @staticmethod
     def of(both: Both) -> "_Span":
-        """A logarithmic axis shows the values above 0 alone."""
+        """The range of values; of a logarithmic axis, of those above 0."""
         values = np.concatenate(both)
         above = values[values > 0]
         if not len(above):
@@ -67,7 +67,7 @@ class _Span(NamedTuple):
         return f"{words} (log scale)" if self.is_log else words
 
     def put_ticks(self, axis: Axis) -> None:
-        """Ticks that read 10 ms, 100 ms, 1 s, ...; few enough that they do not touch."""
+        """Ticks such as 10 ms, 100 ms, 1 s; so few that their labels do not touch."""
         if self.is_log:
             put_log_ticks(axis, self.low, self.high)
         else:
@@ -102,8 +102,8 @@ def plot_requests(latencies_ms: Mapping[str, Both]) -> Figure:
     """Each request's simulated latency over its measured one; on the diagonal they are equal.
 
     Args:
-        latencies_ms: ms without NaN, by name; one panel each. Logarithmic axes, where a latency
-            spans much, leave zeros out and say so.
+        latencies_ms: ms without NaN, by name; one panel each. An axis is logarithmic if a latency
+            has a wide range; it then leaves out zeros and says so.
     """
     figure = new_figure(_PANEL_PX * len(latencies_ms), _HEIGHT_PX)
     panels = figure.subplots(1, len(latencies_ms), squeeze=False)[0]
@@ -151,7 +151,7 @@ def plot_over_time(t_s: Float64, sizes: Mapping[str, Both]) -> Figure:
     """Numbers of requests over time, measured and simulated; one panel a size.
 
     Args:
-        t_s: when they were measured; rises.
+        t_s: times of measurement, ascending.
         sizes: by name.
     """
     unit_ns, unit = time_unit(round(float(t_s[-1]) * NS_PER_S))
@@ -179,11 +179,11 @@ def _draw_against(
 
     Args:
         axes: square in the end.
-        both: what is drawn, ms.
+        both: the values to draw, in ms.
         span: decides scale and ticks.
         limits: of both axes.
         colour: of the dots.
-        what: a dot is.
+        what: what a dot stands for.
         alpha: of the dots.
     """
     every = max(1, -(-len(both.measured) // _MAX_DOTS))

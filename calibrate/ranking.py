@@ -1,4 +1,4 @@
-"""Does the simulation put settings in the order reality does?"""
+"""Whether simulations put settings in the same order as real runs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,19 +8,19 @@ from scipy.stats import kendalltau
 
 from calibrate.errors import RealRuns, Values
 
-# The metrics that people choose settings by.
+# The metrics by which people choose settings.
 RANKED = ("mean_ttft_ms", "p99_ttft_ms", "output_throughput", "cache_hit_rate_pct")
 
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """One metric, simulated in one stage.
+    """How well one stage of simulation orders settings by one metric.
 
     Attributes:
         tau: Kendall's tau-b of simulated against real; None where it is undefined.
         clear_pairs: pairs of settings that differ in reality by more than the larger of their
             repeats' spreads; all pairs that differ, where there are no repeats.
-        discordant: those of them which the simulation puts the other way round.
+        discordant: clear pairs that the simulation puts in the opposite order.
     """
 
     tau: float | None
@@ -30,7 +30,7 @@ class Agreement:
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """Settings that served one load.
+    """Agreement about the settings that served one load.
 
     Attributes:
         labels: the settings.
@@ -47,9 +47,9 @@ def rank(
     """Compare the orders in which reality and each stage put the settings.
 
     Args:
-        labels: one a setting.
-        real: the same.
-        simulated: by stage, the same.
+        labels: one for each setting.
+        real: the real runs of each setting.
+        simulated: by stage, the simulations of each setting.
     """
     agreements = {
         stage: {
@@ -84,7 +84,7 @@ def kendall_tau(a: Sequence[float], b: Sequence[float]) -> float | None:
     Pairs tied in either count for neither order.
 
     Returns:
-        None where all items of one of them are tied.
+        None if all items of one ranking are tied.
     """
     if len(set(a)) < 2 or len(set(b)) < 2:
         return None
@@ -103,5 +103,5 @@ def clear_pairs(values: Sequence[float], spread: Sequence[float]) -> list[tuple[
 def discordant(
     pairs: Sequence[tuple[int, int]], a: Sequence[float], b: Sequence[float]
 ) -> list[tuple[int, int]]:
-    """Those of the pairs which `a` and `b` put in opposite orders."""
+    """The pairs that `a` and `b` put in opposite orders."""
     return [(i, j) for i, j in pairs if (a[i] - a[j]) * (b[i] - b[j]) < 0]

@@ -21,12 +21,12 @@ def error_table(profile: LatencyProfile) -> Table:
 
 
 def term_table(profile: LatencyProfile) -> Table:
-    """What the times are made of."""
+    """The terms of device and host times."""
     return Table(columns_of(("time", "mode", "term"), ("ns",), ("per",)), list(_term_rows(profile)))
 
 
 def range_table(profile: LatencyProfile) -> Table:
-    """What was measured, mode by mode."""
+    """The measured ranges, by mode."""
     rows = []
     for mode, device in profile.modes.items():
         for name in MODE_TERMS[mode_of(mode)].ranges:
@@ -36,7 +36,7 @@ def range_table(profile: LatencyProfile) -> Table:
 
 
 def fingerprint_table(profile: LatencyProfile) -> Table:
-    """What it was measured on, and what it was fitted on."""
+    """The device and libraries it was measured on, and the logs it was fitted to."""
     rows = [("name", profile.name), ("label", profile.label), *profile.fingerprint.items()]
     rows.append(("decode graphs", ", ".join(map(str, profile.graph_sizes)) or "none"))
     for source in profile.created_from:
@@ -46,7 +46,7 @@ def fingerprint_table(profile: LatencyProfile) -> Table:
 
 
 def remarks(profile: LatencyProfile) -> list[str]:
-    """What a reader of the tables should know beside them, a line each."""
+    """Remarks for the reader of the tables, one line each."""
     lines = []
     absent = [mode for mode in ("extend", "decode", "mixed") if mode not in profile.modes]
     if absent == ["mixed"]:
@@ -66,7 +66,7 @@ def remarks(profile: LatencyProfile) -> list[str]:
 
 
 def error_cells(errors: Errors) -> tuple[str, ...]:
-    """A row for `ERROR_COLUMNS`."""
+    """The cells of a row for `ERROR_COLUMNS`."""
     values = (errors.mape_pct, errors.p50_pct, errors.p95_pct, errors.max_pct)
     sizes = (f"{value:.2f}" for value in values)
     return f"{errors.points:,}", *sizes, f"{errors.total_pct:+.2f}", f"{errors.outliers:,}"

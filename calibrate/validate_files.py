@@ -1,4 +1,4 @@
-"""What `calibrate validate --out` leaves behind. Loads matplotlib."""
+"""Writes the files of `calibrate validate --out`. Loads matplotlib."""
 
 import re
 from pathlib import Path
@@ -27,14 +27,14 @@ def write_validation(validation: Validation, directory: Path) -> list[Path]:
     for name, case in zip(_file_names(validation), validation.cases, strict=True):
         written.append(directory / f"ttft-{name}.png")
         save_figure(plot_ttft_cdf(ttft_curves(case)), written[-1])
-    # Last: where it exists, the pictures do.
+    # Written last: if it exists, the pictures do.
     written.append(directory / "validation.json")
     write_text(written[-1], json_text(document(validation)))
     return written
 
 
 def ttft_curves(case: Case) -> dict[str, RunLog]:
-    """Every real run; simulations of repeats are alike, so those of the first one stand for all."""
+    """Curves of all real runs, and of simulations of the first one, as repeats differ little."""
     several = len(case.runs) > 1
     real = {
         f"real, run {number}" if several else "real": run.log
@@ -45,7 +45,7 @@ def ttft_curves(case: Case) -> dict[str, RunLog]:
 
 
 def _file_names(validation: Validation) -> list[str]:
-    """The labels as parts of file names, each another."""
+    """The labels as parts of file names, made unique."""
     names: list[str] = []
     for case in validation.cases:
         name = re.sub(r"[^\w.=-]+", "-", case.label).strip("-")

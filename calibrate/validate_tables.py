@@ -16,7 +16,7 @@ _RATIOS = ("mean_ttft_ms", "mean_tpot_ms", _RATE, "cache_hit_rate_pct")
 
 
 def tables(validation: Validation) -> Iterator[Table]:
-    """Everything, in reading order."""
+    """All tables, in reading order."""
     yield step_table(validation.steps)
     for case in validation.cases:
         yield case_table(case)
@@ -36,7 +36,7 @@ def step_table(steps: Mapping[str, StepErrors]) -> Table:
 
 
 def case_table(case: Case) -> Table:
-    """Real, the spread of its repeats, and the errors of both simulations."""
+    """Real means, the spread of the repeats, and the errors of both simulations."""
     columns = columns_of(
         (case_title(case),),
         ("real", "spread %", "recorded steps %", "profile %", "simulated/real"),
@@ -65,7 +65,7 @@ def case_table(case: Case) -> Table:
 
 
 def case_title(case: Case) -> str:
-    """The scenario, and how many runs of it."""
+    """The scenario's label and its number of runs."""
     runs = f"{len(case.runs)} runs" if len(case.runs) > 1 else "1 run"
     return f"{case.label}, {runs}"
 
@@ -73,7 +73,7 @@ def case_title(case: Case) -> str:
 def ratio_table(cases: Sequence[Case]) -> Table:
     """Simulated / real, scenario by scenario."""
     known = map(metric, _RATIOS)
-    # A ratio has no unit; a rate is called by it.
+    # A ratio has no unit, but the name of a rate contains its unit.
     headers = (
         m.table_heading_with_unit if m.unit == "tokens/s" else m.table_heading for m in known
     )
@@ -86,7 +86,7 @@ def ratio_table(cases: Sequence[Case]) -> Table:
 
 
 def ranking_table(ranking: Ranking) -> Table:
-    """Kendall's tau by metric and stage, and what was put the wrong way round."""
+    """Kendall's tau by metric and stage, and the pairs in the wrong order."""
     columns = columns_of(
         ("Kendall's tau of the order of",),
         ("recorded steps", "profile", "clear pairs"),

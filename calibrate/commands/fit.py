@@ -1,4 +1,4 @@
-"""`calibrate fit`: run logs in, a latency profile and how far to trust it out."""
+"""`calibrate fit`: from run logs to a latency profile and its errors."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,14 +21,15 @@ def fit(
     """Fit a profile to the logs, write it, and print its errors and terms.
 
     Raises:
-        InputError: the logs (see `load_dataset` and `fit_profile`), or the file to write.
+        InputError: a log is bad (see `load_dataset` and `fit_profile`), or the file cannot be
+            written.
     """
     from calibrate.dataset import load_dataset
     from calibrate.fit import fit_profile
     from calibrate.tables import error_table, remarks, term_table
     from sim.latency.profile.format import profile_text
 
-    # Simulations tell files from shipped names by this.
+    # By this ending scenarios tell a file from the name of a shipped profile.
     if output.suffix != ".json":
         raise InputError(f"{output}: expected a name that ends in .json")
     check_target(output)

@@ -1,4 +1,4 @@
-"""How far a simulation is from what was measured: latencies, makespan and throughput."""
+"""Compares a simulation with a measured run: latencies, makespan and throughput."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,16 +11,16 @@ from sim.core.errors import InputError
 from sim.core.units import NS_PER_MS, NS_PER_S
 from sim.metrics.quantiles import statistics
 
-# Names of `Times.latencies_ms`, and what tables call them.
+# Names in `Times.latencies_ms`, and in tables.
 LATENCIES: Mapping[str, str] = {"ttft": "TTFT", "tpot": "TPOT", "latency": "latency"}
-# Names of `statistics`, and what tables and files call them.
+# Names in `statistics`, and in tables and files.
 _STATISTICS = {"mean": "mean", "median": "p50", "p90": "p90", "p95": "p95", "p99": "p99"}
 STATISTICS = tuple(_STATISTICS.values())
 
 
 @dataclass(frozen=True, slots=True)
 class ComparedValue:
-    """One number of both runs; `error_pct` is simulated / measured - 1, None where that is not."""
+    """One number of both runs; `error_pct` is simulated / measured - 1, or None if undefined."""
 
     measured: float | None
     simulated: float | None
@@ -36,13 +36,13 @@ class ComparedValue:
 
 @dataclass(frozen=True, slots=True)
 class LatencyErrors:
-    """One latency over the requests of which both runs know it.
+    """Errors of one latency, over the requests for which both runs know it.
 
     Attributes:
-        num_requests: how many these are.
+        num_requests: number of these requests.
         values: by name of the statistic (`STATISTICS`), ms.
         request_error_pct: mean over requests of |simulated - measured| / measured, in percent.
-        num_measured_zero: requests left out of it, as nothing can be divided by their 0.
+        num_measured_zero: requests left out of that mean, as their measured latency is 0.
     """
 
     num_requests: int
@@ -53,11 +53,11 @@ class LatencyErrors:
 
 @dataclass(frozen=True, slots=True)
 class ArrivalShift:
-    """How the simulated times of arrival lie to the measured ones.
+    """The differences between measured and simulated times of arrival.
 
     Attributes:
-        shift_ns: measured - simulated, the median over requests: how far the clocks are apart.
-        spread_ms: the largest distance of a request from that.
+        shift_ns: median of measured - simulated: the difference of the clocks.
+        spread_ms: largest difference of a request's shift from the median.
     """
 
     shift_ns: int
@@ -72,8 +72,8 @@ class RunComparison:
         pairs: the requests compared.
         latencies: by name (`LATENCIES`).
         makespan_s: from the first arrival to the last finish of the compared requests.
-        output_throughput: their output tokens a second of it.
-        arrivals: whether requests arrive when they were measured to.
+        output_throughput: their output tokens per second of the makespan.
+        arrivals: whether simulated requests arrive when the measured ones did.
     """
 
     pairs: Pairs
@@ -107,7 +107,7 @@ def compare(pairs: Pairs) -> RunComparison:
 
 
 def latency_errors(measured: Float64, simulated: Float64) -> LatencyErrors:
-    """Errors of one latency; rows in which either is NaN are left out."""
+    """Errors of one latency; rows with NaN in either run are left out."""
     known = ~np.isnan(measured) & ~np.isnan(simulated)
     measured, simulated = measured[known], simulated[known]
     ours, theirs = statistics(measured), statistics(simulated)

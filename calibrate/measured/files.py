@@ -1,4 +1,4 @@
-"""What `calibrate validate SCENARIO MEASURED --out` leaves behind. Loads matplotlib."""
+"""Writes the files of `calibrate validate SCENARIO MEASURED --out`. Loads matplotlib."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -40,7 +40,7 @@ def write_validation(validation: MeasuredValidation, directory: Path) -> list[Pa
     The folder is made if its parent exists; other files in it are left alone.
 
     Returns:
-        What was written.
+        The paths of the files.
 
     Raises:
         InputError: a file cannot be written.
@@ -57,7 +57,7 @@ def write_validation(validation: MeasuredValidation, directory: Path) -> list[Pa
         sizes = _sizes(validation.over_time)
         save_figure(plot_over_time(validation.over_time.measured.t_s, sizes), over_time[1])
         written += over_time
-    # Last: where it exists, the rest does.
+    # Written last: if it exists, all other files do.
     written.append(directory / _VALIDATION)
     write_text(written[-1], json_text(document(validation)))
     return written
@@ -79,7 +79,7 @@ def _sizes(over_time: OverTime) -> dict[str, Both]:
 
 
 def _write_requests(pairs: Pairs, path: Path) -> None:
-    """One row a compared request, by measured arrival; what is not known is an empty cell."""
+    """One row for each compared request, by measured arrival; unknown values are empty."""
     ours, theirs = pairs.measured, pairs.simulated
     columns: dict[str, Sequence[object]] = {
         "rid": pairs.rid,

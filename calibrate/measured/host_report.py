@@ -1,4 +1,4 @@
-"""What `calibrate fit --scenario` says of estimated host times, in a table and in their file."""
+"""What `calibrate fit --scenario` prints and writes about estimated host times."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -16,7 +16,7 @@ _DIGITS = 6
 
 
 def fit_table(fit: HostFit) -> Table:
-    """The simulation's errors with the scenario's own host times and with the estimate."""
+    """Errors of the simulation with the scenario's own host times and with the estimate."""
     sides = (fit.before, fit.after)
     rows: list[tuple[str, ...]] = []
     for name, words in LATENCIES.items():
@@ -48,7 +48,7 @@ def fit_lines(fit: HostFit, *, per_request: bool) -> Iterator[str]:
 
 
 def scenario_line(times: HostTimes, loaded: LoadedScenario, written: Path) -> str:
-    """What to put into the scenario."""
+    """The line to put into the scenario."""
     if "host" in type(loaded.scenario.latency).model_fields:
         where = Path(os.path.relpath(written, loaded.base_dir)).as_posix()
         return f"in the scenario, under latency: host: {where}"
@@ -58,7 +58,7 @@ def scenario_line(times: HostTimes, loaded: LoadedScenario, written: Path) -> st
 def fit_document(
     fit: HostFit, loaded: LoadedScenario, measured: Path, judged: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """What is known of the fit, for the file of host times."""
+    """The facts about the fit that the file of host times keeps."""
     return {
         "scenario": loaded.scenario.name,
         "scenario_hash": loaded.content_hash,

@@ -18,7 +18,7 @@ SIZES = ("running", "waiting")
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """Requests running and waiting at some times; arrays of one length, `t_s` rising strictly."""
+    """Requests running and waiting at some times; arrays of one length, `t_s` ascending."""
 
     t_s: Float64
     running: Float64
@@ -27,7 +27,7 @@ class Samples:
 
 @dataclass(frozen=True, slots=True)
 class SizeErrors:
-    """One size over time: means over the samples, and how far the two are apart in each."""
+    """One size over time: both means over the samples, and the mean difference of a sample."""
 
     mean_measured: float
     mean_simulated: float
@@ -37,10 +37,10 @@ class SizeErrors:
 
 @dataclass(frozen=True, slots=True)
 class OverTime:
-    """Both runs at the times of the measurement.
+    """Sizes of both runs at the times of the measured samples.
 
     Attributes:
-        measured, simulated: of the same times.
+        measured, simulated: samples at the same times.
         errors: by name (`SIZES`).
         num_left_out: samples after the last request had finished in both runs.
     """
@@ -55,7 +55,8 @@ def read_samples(path: Path) -> Samples:
     """Read a CSV with columns `t` (seconds since the run's start), `running` and `waiting`.
 
     Raises:
-        InputError: unreadable, a column that is missing, or a value that is no such number.
+        InputError: the file cannot be read, a column is missing, or a value is no number of at
+            least 0.
     """
     try:
         with path.open(encoding="utf-8", newline="") as file:
@@ -81,17 +82,17 @@ def read_samples(path: Path) -> Samples:
 
 
 def compare_over_time(measured: Samples, log: RunLog, *, shift_ns: int, end_ns: int) -> OverTime:
-    """Put a simulation beside the samples of a measured run.
+    """Compare a simulation with the samples of a measured run.
 
     Args:
         measured: the samples.
         log: the simulation.
-        shift_ns: measured - simulated time.
-        end_ns: the last finish that was measured.
+        shift_ns: difference of the clocks: measured - simulated time.
+        end_ns: time of the last measured finish.
     """
     simulated_end_ns = int(log.requests.finish_ns.max(initial=NOT_YET_NS)) + shift_ns
     end_s = max(end_ns, simulated_end_ns) / NS_PER_S
-    # The first sample after the end still says something: that nothing is left.
+    # The first sample after the end is used, too: it shows that no request is left.
     num_kept = min(int(np.searchsorted(measured.t_s, end_s)) + 1, len(measured.t_s))
     columns = (measured.t_s, measured.running, measured.waiting)
     kept = Samples(*(column[:num_kept] for column in columns))
@@ -103,15 +104,16 @@ def compare_over_time(measured: Samples, log: RunLog, *, shift_ns: int, end_ns: 
 
 
 def logged_sizes(log: RunLog, at_ns: Int64) -> tuple[Float64, Float64]:
-    """Requests running and waiting as servers log them: as their last finished step left them.
+    """Requests running and waiting after the last finished step, which is what servers log.
 
-    Who finished in that step is gone, who came since has not been looked at. Of steps logged as
-    one run, only the last one's end is known; they are taken to be equally long.
+    A request that finished in that step does not count any more, and one that arrived since does
+    not count yet. Of steps that are logged together only the last end is known; they count as
+    equally long.
     """
     running, waiting = np.zeros(len(at_ns)), np.zeros(len(at_ns))
     for replica in np.unique(log.steps.replica):
         t_ns, sizes = _left_behind(log.steps, log.requests, int(replica))
-        # Before the first step has ended nothing is logged.
+        # Before the end of the first step nothing is logged.
         row = np.searchsorted(t_ns, at_ns, side="right")
         running += np.concatenate(([0], sizes[0]))[row]
         waiting += np.concatenate(([0], sizes[1]))[row]
@@ -121,7 +123,7 @@ def logged_sizes(log: RunLog, at_ns: Int64) -> tuple[Float64, Float64]:
 def _left_behind(
     steps: StepColumns, requests: RequestColumns, replica: int
 ) -> tuple[Int64, tuple[Int64, Int64]]:
-    """Running and waiting requests of one replica, each from its time on."""
+    """Times, and the running and waiting requests of one replica from each time on."""
     mine = steps.replica == replica
     start_ns, end_ns = steps.t_start_ns[mine], steps.t_end_ns[mine]
     during, queue = steps.running[mine], steps.queue[mine]

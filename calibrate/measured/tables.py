@@ -1,4 +1,4 @@
-"""A validation against a measured run as text: who was compared, latencies, sizes over time."""
+"""A validation against a measured run as text: requests, latencies, sizes over time."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple
@@ -14,14 +14,14 @@ _MAX_NAMES = 10
 
 
 def request_lines(validation: MeasuredValidation) -> Iterator[str]:
-    """How many requests were compared, and which were not or are not alike."""
+    """How many requests were compared, which were not, and which differ in tokens."""
     counts = (validation.num_measured, validation.num_simulated)
     yield "{:,} requests measured, {:,} simulated".format(*counts)
     yield from pair_lines(validation.comparison.pairs, validation.selection)
 
 
 def pair_lines(pairs: Pairs, selection: Selection) -> Iterator[str]:
-    """How many of the selected requests were compared, and all that is not as it should be."""
+    """How many of the selected requests were compared, and everything unusual about them."""
     yield f"judged: {selection} ({pairs.num_judged:,}), compared: {len(pairs):,}"
     failed = [f"{rid} ({status})" for rid, status in pairs.failed_simulated.items()]
     for what, names in (
@@ -37,7 +37,7 @@ def pair_lines(pairs: Pairs, selection: Selection) -> Iterator[str]:
 
 
 def tables(validation: MeasuredValidation) -> Iterator[Table]:
-    """Everything, in reading order."""
+    """All tables, in reading order."""
     yield latency_table(validation.comparison)
     if validation.over_time is not None:
         yield over_time_table(validation.over_time)
@@ -60,7 +60,7 @@ def latency_table(comparison: RunComparison) -> Table:
 
 
 def over_time_table(over_time: OverTime) -> Table:
-    """Means over the samples, and how far apart the two are in each."""
+    """Both means over the samples, and the mean difference of a sample."""
     samples = f"requests, {len(over_time.measured.t_s):,} samples"
     headers = ("measured", "simulated", "mean |difference|", "largest")
     rows = [(name, *astuple(errors)) for name, errors in over_time.errors.items()]

@@ -2,9 +2,10 @@
 
 import numpy as np
 
+from sim.core.arrays import Int64
 from sim.core.units import NS_PER_S, seconds_to_ns
 from sim.latency.features import StepFeatures
-from sim.latency.model import Int64, StepTime
+from sim.latency.model import StepTime
 
 
 class LinearLatency:

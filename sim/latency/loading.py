@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass
 
+from sim.core.arrays import Int64
 from sim.latency.features import StepFeatures
-from sim.latency.model import Int64, LatencyModel, Ranged, StepTime, latency_source
+from sim.latency.model import LatencyModel, Ranged, StepTime, latency_source
 from sim.latency.range_report import RangeReport
 
 

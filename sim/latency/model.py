@@ -2,13 +2,9 @@
 
 from typing import NamedTuple, Protocol, runtime_checkable
 
-import numpy as np
-from numpy.typing import NDArray
-
+from sim.core.arrays import Int64
 from sim.latency.features import StepFeatures
 from sim.latency.range_report import RangeReport
-
-Int64 = NDArray[np.int64]
 
 
 class StepTime(NamedTuple):

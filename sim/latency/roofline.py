@@ -6,10 +6,11 @@ Formulas: docs/explanation/latency.md.
 
 import numpy as np
 
+from sim.core.arrays import Int64
 from sim.core.units import NS_PER_S, seconds_to_ns
 from sim.latency.features import StepFeatures
 from sim.latency.hardware import Hardware
-from sim.latency.model import Int64, StepTime
+from sim.latency.model import StepTime
 from sim.latency.shapes import ModelShape
 
 

@@ -5,10 +5,11 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field
 
+from sim.core.arrays import Float64, Int64
 from sim.core.errors import InputError, KeyPath
 from sim.core.units import NS_PER_S
 from sim.strict_model import StrictModel
-from sim.workload.limits import MAX_CV, MAX_RATE_RPS, MAX_REQUESTS, MAX_TIME_NS, Float64, Int64
+from sim.workload.limits import MAX_CV, MAX_RATE_RPS, MAX_REQUESTS, MAX_TIME_NS
 
 _Rate = Annotated[float, Field(gt=0, le=MAX_RATE_RPS)]
 # Gaps with a smaller `cv` are equal in floating point, and its square may underflow.

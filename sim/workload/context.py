@@ -6,9 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
+from sim.core.arrays import Int64
 from sim.core.errors import InputError, KeyPath
 from sim.workload.config import CommonConfig
-from sim.workload.limits import MAX_TOKENS, Int64
+from sim.workload.limits import MAX_TOKENS
 from sim.workload.outputs import limit_outputs, predict_outputs
 from sim.workload.prompts import PromptColumn
 from sim.workload.rng import RandomStreams

@@ -5,9 +5,10 @@ from typing import Annotated, Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
+from sim.core.arrays import Int64
 from sim.core.errors import InputError, KeyPath
 from sim.strict_model import KeysError, StrictModel
-from sim.workload.limits import MAX_CV, MAX_TOKENS, Int64
+from sim.workload.limits import MAX_CV, MAX_TOKENS
 
 Length = Annotated[int, Field(ge=1, le=MAX_TOKENS)]
 _Mean = Annotated[float, Field(ge=1, le=MAX_TOKENS)]

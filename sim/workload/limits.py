@@ -1,10 +1,4 @@
-"""Sizes above which an input must be a mistake, and the types of arrays."""
-
-import numpy as np
-from numpy.typing import NDArray
-
-Int64 = NDArray[np.int64]
-Float64 = NDArray[np.float64]
+"""Sizes above which an input must be a mistake."""
 
 MAX_REQUESTS = 10**8
 MAX_TOKENS = 10**7

@@ -5,8 +5,9 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field
 
+from sim.core.arrays import Int64
 from sim.strict_model import StrictModel
-from sim.workload.limits import MAX_OUTPUT_FACTOR, MAX_TOKENS, Int64
+from sim.workload.limits import MAX_OUTPUT_FACTOR, MAX_TOKENS
 
 _MAX_GUESS = 1 << 40
 

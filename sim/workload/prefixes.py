@@ -6,11 +6,11 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
+from sim.core.arrays import Int64
 from sim.core.errors import KeyPath
 from sim.core.tokens import SegmentPrompt
 from sim.strict_model import StrictModel
 from sim.workload.lengths import LengthDistribution, draw_lengths
-from sim.workload.limits import Int64
 from sim.workload.rng import RandomStreams
 from sim.workload.token_streams import TokenStreams
 

@@ -5,8 +5,8 @@ from typing import Protocol
 
 import numpy as np
 
+from sim.core.arrays import Int64
 from sim.core.tokens import ArrayPrompt, BlockPrompt, Prompt, SegmentPrompt
-from sim.workload.limits import Int64
 
 
 class PromptColumn(Protocol):

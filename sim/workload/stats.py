@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sim.core.arrays import Int64
 from sim.core.tokens import BlockPrompt
 from sim.core.units import NS_PER_S
 from sim.workload.infinite_cache import InfiniteCache
-from sim.workload.limits import Int64
 from sim.workload.traces.rows import IntColumn
 from sim.workload.workload import ScriptedRequest, Workload
 

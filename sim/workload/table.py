@@ -7,9 +7,10 @@ from typing import TypeVar, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.core.arrays import Int64
 from sim.core.request import RequestSpec
 from sim.engine.scripted import OutputScript
-from sim.workload.limits import NO_PRIORITY, Int64
+from sim.workload.limits import NO_PRIORITY
 from sim.workload.prompts import PromptColumn
 from sim.workload.workload import ScriptedRequest, Turn
 

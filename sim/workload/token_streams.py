@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from sim.core.arrays import Int64
 from sim.core.errors import InputError
-from sim.workload.limits import Int64
 
 MAX_STREAMS = 1 << 32  # a stream's seed has 32 bits
 _MAX_BLOCKS = 1 << 41  # a block prompt's ids have 41

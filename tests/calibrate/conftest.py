@@ -168,6 +168,20 @@ def calibrate(capsys):
     return run
 
 
+@pytest.fixture
+def refuse(calibrate):
+    """Run `calibrate` with these arguments, which must fail; returns the one line."""
+
+    def run(*arguments):
+        code, out, err = calibrate(*arguments)
+        assert (code, out) == (2, "")
+        assert err.startswith("calibrate: ")
+        assert len(err.splitlines()) == 1
+        return err.removeprefix("calibrate: ").removesuffix("\n")
+
+    return run
+
+
 @pytest.fixture(scope="session")
 def linear():
     """Makes a device of linear times."""

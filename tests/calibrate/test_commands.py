@@ -91,7 +91,7 @@ def test_show_command_prints_fingerprint_range_terms_and_errors(calibrate, made)
 
 
 def test_fit_command_same_input_same_file(calibrate, log, fitted):
-    """To the byte, under any name of the log's folder."""
+    """Files are equal to the byte, in whatever folder the log is."""
     shutil.copy(log, "a.jsonl")
     label = ("--label", "a device [of mine]")
     calibrate("fit", "a.jsonl", "-o", "again.json", "--name", "made", *label)

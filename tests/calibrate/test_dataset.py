@@ -47,7 +47,7 @@ def test_dataset_time_that_is_none_is_refused(linear, write_log, wrong):
     [{"mode": "verify"}, {"prefill": [[1, 2]]}, {"n_decode": 0}, {"ctx": -1}, {"n_decode": "4"}],
 )
 def test_dataset_step_that_is_none_is_refused(linear, write_log, change):
-    """Unknown modes, malformed rows, and steps of nothing."""
+    """Unknown modes, malformed rows, and steps without rows are refused."""
     lines = list(linear().decodes())
     lines[3].update(change)
     with pytest.raises(InputError, match=r"a\.jsonl: point 3: "):
@@ -61,7 +61,7 @@ def test_dataset_of_nothing_is_refused(write_log):
 
 
 def test_dataset_points_without_host_times_need_a_run(linear, write_log):
-    """Device times alone are no profile."""
+    """A profile needs host times, too."""
     lines = list(linear().decodes())
     for line in lines:
         del line["plan_ns"]

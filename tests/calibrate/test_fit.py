@@ -1,4 +1,4 @@
-"""Fits find the times that made-up devices were given."""
+"""Fits recover the times of made-up devices."""
 
 import numpy as np
 import pytest
@@ -42,7 +42,7 @@ def test_fit_linear_truth_is_recovered(linear, fitted):
 
 
 def test_fit_bent_truth_is_followed(bent, fitted):
-    """Stairs of padding and two knees, one of them along no term: below 2 % held out."""
+    """Padded batches and two knees, one of which no term can follow: held-out errors below 2 %."""
     device = bent()
     profile = fitted([*device.decodes(), *device.extends(), *device.mixed()])
     for section in profile.modes.values():
@@ -51,7 +51,7 @@ def test_fit_bent_truth_is_followed(bent, fitted):
 
 
 def test_fit_errors_are_those_of_steps_not_seen(bent, fitted):
-    """Errors in the profile are worse than those of the whole fit on its own points."""
+    """The profile's errors are larger than those of the fit on the points it has seen."""
     lines = list(bent(noise=0.02).decodes())
     profile = fitted(lines)
     section = profile.modes["decode"]
@@ -78,7 +78,7 @@ def test_fit_judges_what_the_simulator_will_predict_and_is_the_same_twice(bent, 
 
 
 def test_fit_hiccups_are_counted_and_do_not_mislead(linear, fitted):
-    """Every 25th time ten times too long: the terms hold, and the profile says how many."""
+    """Every 25th time is ten times too long: the terms stay right, and outliers are counted."""
     device = linear(hiccup_every=25)
     lines = list(device.decodes())
     profile = fitted(lines)
@@ -90,7 +90,7 @@ def test_fit_hiccups_are_counted_and_do_not_mislead(linear, fitted):
 
 
 def test_fit_absent_modes_stay_absent(linear, fitted):
-    """Mixed steps are then put together: on this device, rightly."""
+    """Mixed steps are then composed, which is right for this device."""
     device = linear(noise=0.0)
     profile = fitted([*device.decodes(), *device.extends()])
     assert list(profile.modes) == ["extend", "decode"]
@@ -101,7 +101,7 @@ def test_fit_absent_modes_stay_absent(linear, fitted):
 
 
 def test_fit_too_few_points_are_refused(linear, fitted):
-    """The message says how many there are and how many are needed; twins count once."""
+    """The message says how many there are and how many are needed; equal points count once."""
     lines = [line for line in linear().decodes() if line["n_decode"] in (1, 2)][:9]
     with pytest.raises(
         InputError, match=r"decode: 9 different points are too few to fit, at least 10 are needed"
@@ -110,7 +110,7 @@ def test_fit_too_few_points_are_refused(linear, fitted):
 
 
 def test_fit_spread_of_contexts_is_related_to_what_is_left_over(linear, fitted):
-    """Where a long row makes a step longer, the profile says how much of the rest that is."""
+    """If long rows make steps longer, the profile says how much of the residuals that explains."""
     device = linear(noise=0.0)
     rng = np.random.default_rng(0)
     lines = []

@@ -23,7 +23,7 @@ def grid_samples():
 
 
 def test_correction_passes_through_what_was_measured():
-    """Hardly stiff, on its own grid, it gives the measured ratios back."""
+    """With little stiffness the table returns the measured ratios on its own knots."""
     samples = grid_samples()
     ratios = np.random.default_rng(0).uniform(0.8, 1.2, len(samples))
     grid = choose_grid(samples, AXES)
@@ -32,7 +32,7 @@ def test_correction_passes_through_what_was_measured():
 
 
 def test_correction_without_measurements_goes_on_as_beside_it():
-    """A corner that was never measured takes after its neighbours."""
+    """A knot that was never measured gets about its neighbours' factor."""
     samples = grid_samples()
     grid = choose_grid(samples, AXES)
     known = samples[:-1]
@@ -41,7 +41,7 @@ def test_correction_without_measurements_goes_on_as_beside_it():
 
 
 def test_correction_one_bad_ratio_bends_nothing():
-    """A hiccup among many measurements of a place has no say."""
+    """One outlier among many measurements does not change a factor."""
     samples = grid_samples() * 20
     ratios = np.ones(len(samples)) + np.random.default_rng(0).normal(0, 0.01, len(samples))
     ratios[17] = 10.0
@@ -50,7 +50,7 @@ def test_correction_one_bad_ratio_bends_nothing():
 
 
 def test_correction_fit_and_prediction_interpolate_alike():
-    """Between knots, on them and beyond them."""
+    """The fit's interpolation is the simulator's: between knots, on them and beyond them."""
     samples = grid_samples()
     grid = choose_grid(samples, AXES)
     ratios = np.random.default_rng(1).uniform(0.8, 1.2, len(samples))
@@ -68,7 +68,7 @@ def test_correction_fit_and_prediction_interpolate_alike():
 
 
 def test_grid_of_a_run_has_few_knots_from_end_to_end():
-    """Hundreds of different contexts do not make hundreds of knots."""
+    """Hundreds of different contexts give a few knots."""
     samples = [decode_sample(4, mean) for mean in range(17, 3_000, 3)]
     grid = choose_grid(samples, AXES)
     assert grid.first.tolist() == [4]
@@ -77,7 +77,7 @@ def test_grid_of_a_run_has_few_knots_from_end_to_end():
 
 
 def test_folds_hold_everything_out_once_and_twins_together():
-    """Samples of like composition are on the same side of every split."""
+    """Samples of similar composition are in the same fold."""
     samples = [decode_sample(rows, mean) for rows in (1, 2, 3, 4) for mean in (500, 501, 900)]
     assert num_compositions(samples) == 8
     masks = list(held_out(samples, 3, seed=0))

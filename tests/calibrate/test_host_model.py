@@ -1,4 +1,4 @@
-"""Host time, from runs where there are any, else from the parts a profile measures."""
+"""Host times are fitted to runs if there are any, else to the parts measured for a profile."""
 
 import numpy as np
 import pytest
@@ -38,7 +38,7 @@ def scheduler(*, overlaps):
 
 
 def test_host_normal_and_overlap_have_their_own_times(decode_run, write_log):
-    """Each log says how it was scheduled; the mean over a run is met, not the most likely time."""
+    """Each log says how it was scheduled; the fit meets the mean over a run, not the mode."""
     logs = [
         write_log(decode_run(90_000), "n.jsonl", **scheduler(overlaps=False)),
         write_log(decode_run(40_000, seed=1), "o.jsonl", **scheduler(overlaps=True)),
@@ -52,14 +52,14 @@ def test_host_normal_and_overlap_have_their_own_times(decode_run, write_log):
 
 
 def test_host_of_a_profile_alone_is_put_together_and_says_so(linear, write_log):
-    """Plan, launch and read-back; how a scheduler would hide them is not known."""
+    """It is the sum of plan, launch and read-back; what overlap would hide of it is not known."""
     profile = fit_profile(load_dataset([write_log(linear().decodes())]), name="gpu")
     assert [host.scheduling for host in profile.host] == ["not measured"]
     assert host_ns_of(profile, 8, overlaps=True) == pytest.approx(70_000, rel=0.001)
 
 
 def test_host_few_compositions_get_a_constant(decode_run, write_log, linear):
-    """Three steps of a run beside a profile's points: their mean, and no terms."""
+    """Three steps of a run beside points of a profile: the fit is their mean, without terms."""
     run = list(decode_run(50_000))[:3]
     logs = [
         write_log(linear().decodes(), "p.jsonl"),
@@ -81,13 +81,13 @@ STEP |= {"launch_ns": 5_000, "read_back_ns": 4}
     [(False, 0, 9_000), (False, 8, 9_000), (True, 0, 234), (True, 8, 5_234)],
 )
 def test_host_of_an_overlapped_step_is_its_own_work(overlaps, padded_rows, host_ns):
-    """Not the eager launch of the step before, which runs beside the device; a graph's counts."""
+    """It leaves out an eager launch of the step before, but counts that of a graph."""
     line = STEP | {"padded_rows": padded_rows}
     assert host_work_ns(line, overlaps=overlaps) == host_ns
     assert device_work_ns(line) == 900
 
 
 def test_host_of_an_overlapped_step_without_parts_is_the_logs():
-    """A log that does not take the host time apart."""
+    """If a log has no parts, its whole host time is taken."""
     line = {key: STEP[key] for key in ("t_start_ns", "t_end_ns", "host_ns")}
     assert host_work_ns(line, overlaps=True) == 9_000

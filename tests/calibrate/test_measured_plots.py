@@ -10,7 +10,7 @@ from sim.report.plot_style import save_figure
 
 
 def spread(low, high, num=200):
-    """Latencies that span so much, the simulated ones a little off."""
+    """Latencies over this range; the simulated ones are a little different."""
     rng = np.random.default_rng(1)
     measured = np.sort(rng.uniform(np.log(low), np.log(high), num))
     return Both(np.exp(measured), np.exp(measured + 0.05 * rng.standard_normal(num)))
@@ -63,7 +63,7 @@ def _within(axes, axis, tick):
     ],
 )  # fmt: skip
 def test_pictures_can_be_read(figure):
-    """No text lies over another one or beyond the edge."""
+    """No text overlaps another one or the edge of the picture."""
     found = texts(figure)
     width, height = figure.canvas.get_width_height()
     assert len(found) > 10
@@ -95,7 +95,7 @@ def test_requests_have_a_panel_a_latency_with_measured_across():
 
 
 def test_requests_that_a_logarithm_cannot_show_are_counted():
-    """A measured 0 has no place there; on a linear axis it has."""
+    """A logarithmic axis cannot show a measured 0; a linear one can."""
     wide, narrow = Both(*(np.append(side, 0.0) for side in WIDE["TTFT"])), ALIKE["TPOT"]
     panels = plot_requests({"TTFT": wide, "TPOT": narrow}).axes
     assert panels[0].get_title(loc="left") == "TTFT, 200 requests, 1 at 0 left out"

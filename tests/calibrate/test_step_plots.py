@@ -43,7 +43,7 @@ def test_step_times_show_everything_on_equal_axes(times):
 
 
 def test_step_times_of_many_steps_are_thinned(times):
-    """A picture of a million dots helps nobody."""
+    """At most a fixed number of dots is drawn."""
     many_ns = np.linspace(1, 2, 100_000) * MS
     (axes,) = plot_step_times({"decode": (many_ns, many_ns)}).axes
     dots = next(line for line in axes.lines if line.get_label() == "steps")

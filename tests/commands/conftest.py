@@ -13,16 +13,11 @@ import pytest
 from sim.cli import main
 from sim.sweep.executor import run_task
 from sim.sweep.trace_cache import TraceCache
+from sim.testing.scenario_text import LINEAR_LATENCY
 
-SCENARIO = """\
-name: study
-seed: 3
-latency:
-  kind: linear
-  step_s: 0.005
-  per_prefill_token_s: 4e-5
-  per_decode_request_s: 5e-5
-  per_context_token_s: 2e-8
+SCENARIO = (
+    f"name: study\nseed: 3\n{LINEAR_LATENCY}"
+    """\
 workload:
   kind: synthetic
   num_requests: 40
@@ -38,6 +33,7 @@ scheduler:
   chunked_prefill_size: 256
 slo: {ttft_ms: 500, tpot_ms: 50}
 """
+)
 SYNTHETIC = SCENARIO[SCENARIO.index("  kind: synthetic") : SCENARIO.index("scheduler:")]
 TRACE = """\
   kind: trace
@@ -108,14 +104,17 @@ def simulate(capsys):
 
 @pytest.fixture
 def python(folder):
-    """Run Python with these arguments in a process of its own; the hash seed may be given."""
+    """Run Python with these arguments in a process of its own, which hashes as this one does not.
 
-    def run(*arguments, hash_seed=None, cwd=folder, stdout=subprocess.PIPE, **environment):
-        seed = {} if hash_seed is None else {"PYTHONHASHSEED": hash_seed}
+    This process hashes by chance, unless PYTHONHASHSEED says how.
+    """
+    hash_seed = "1" if os.environ.get("PYTHONHASHSEED") == "0" else "0"
+
+    def run(*arguments, cwd=folder, stdout=subprocess.PIPE, **environment):
         done = subprocess.run(
             [sys.executable, *map(str, arguments)],
             cwd=cwd,
-            env={**os.environ, **seed, **environment},
+            env={**os.environ, "PYTHONHASHSEED": hash_seed, **environment},
             stdout=stdout,
             stderr=subprocess.PIPE,
             text=True,

@@ -55,7 +55,7 @@ def opened_by_both(path):
     ends = []
     opener = Thread(target=lambda: ends.append(os.open(path, os.O_WRONLY)), daemon=True)
     opener.start()
-    opener.join(timeout=60)
+    opener.join(timeout=300)
     assert ends, "nobody reads the pipe"
     return ends[0]
 
@@ -78,7 +78,7 @@ def test_run_process_that_gets_a_signal_ends_with_130(trace_scenario, listing):
     ) as process:
         pipe = opened_by_both("trace.jsonl")
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=300)
         os.close(pipe)
     assert (process.returncode, out, err) == (130, "", "simulate: interrupted\n")
     assert sorted(path.name for path in Path().iterdir()) == ["study.yaml", "trace.jsonl"]

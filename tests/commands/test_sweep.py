@@ -120,16 +120,11 @@ def test_sweep_interrupted_keeps_what_is_finished(simulate, inline, grid):
     assert simulate("sweep", grid, "--out", "out").err == "sweep: 6 points, 4 to run\n"
 
 
-def test_sweep_fresh_runs_everything_again(simulate, inline, grid):
-    """And so does a change of the code, which is counted."""
+def test_sweep_runs_again_what_is_not_stored_by_this_code(simulate, inline, grid, monkeypatch):
+    """Nothing, unless it is asked for or the code has changed, which is counted."""
     simulate("sweep", grid, "--out", "out")
     assert simulate("sweep", grid, "--out", "out").err == "sweep: 6 points, 0 to run\n"
     assert simulate("sweep", grid, "--out", "out", "--fresh").err == "sweep: 6 points, 6 to run\n"
-
-
-def test_sweep_of_other_code_is_counted(simulate, inline, grid, monkeypatch):
-    """Points of another version are not used."""
-    simulate("sweep", grid, "--out", "out")
     monkeypatch.setattr(sim.commands.sweep, "code_version", lambda: "9+next")
     ended = simulate("sweep", grid, "--out", "out")
     assert ended.err == "sweep: 6 points, 6 to run; 6 stored by other code are not used\n"

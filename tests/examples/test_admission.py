@@ -1,7 +1,5 @@
 """The worked example of admission: what the budget lets in, and when the rest follows."""
 
-import pytest
-
 from sim.sglang.config import SchedulerConfig
 from sim.testing.serve import serve
 from sim.testing.workloads import ListWorkload, scripted
@@ -15,29 +13,17 @@ CONFIG = SchedulerConfig(
 )
 
 
-@pytest.fixture(scope="module")
-def steps():
+def test_admission_of_seven_requests_takes_six_and_then_the_seventh():
+    """Each is charged 1,024 + 4,096 + 128 = 5,248 of 32,000: the seventh gets NO_TOKEN.
+
+    The full flag is lost with the batch, and running requests reserve 0.7 x 4,096 each from then
+    on: the seventh enters in the next step. Then the queue is empty, and everybody decodes.
+    """
     requests = [scripted(f"r{i}", (10 + i, 1_000), output=50, limit=7_000) for i in range(7)]
-    return serve(ListWorkload(requests), CONFIG).steps
-
-
-def test_admission_seven_requests_first_pass_takes_six(steps):
-    """Each is charged 1,024 + 4,096 + 128 = 5,248 of 32,000: the seventh gets NO_TOKEN."""
+    first, second, third, *_ = serve(ListWorkload(requests), CONFIG).steps
     assert 32_000 - 6 * 5_248 == 512
-    assert [row[0] for row in steps[0]["prefill"]] == [f"r{i}" for i in range(6)]
-    assert steps[0]["queue"] == 1
-    assert steps[0]["full"]
-
-
-def test_admission_seventh_request_enters_in_the_next_step(steps):
-    """The full flag is lost with the batch; running requests reserve 0.7 x 4,096 each now."""
-    assert steps[1]["mode"] == "extend"
-    assert steps[1]["prefill"] == [["r6", 0, 1_000]]
-    assert steps[1]["running"] == 6
-    assert not steps[1]["full"]
-
-
-def test_admission_all_seven_then_decode_together(steps):
-    """Prefill comes first; once the queue is empty everybody decodes."""
-    assert steps[2]["mode"] == "decode"
-    assert steps[2]["n_decode"] == 7
+    assert [row[0] for row in first["prefill"]] == [f"r{i}" for i in range(6)]
+    assert (first["queue"], first["full"]) == (1, True)
+    assert (second["mode"], second["prefill"]) == ("extend", [["r6", 0, 1_000]])
+    assert (second["running"], second["full"]) == (6, False)
+    assert (third["mode"], third["n_decode"]) == ("decode", 7)

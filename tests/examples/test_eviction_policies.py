@@ -6,18 +6,15 @@ from sim.des.run import simulate
 from sim.metrics.summary import summarise
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario_text
+from sim.testing.scenario_text import LINEAR_LATENCY
 
-SERVER = """\
-name: eviction
-latency:
-  kind: linear
-  step_s: 0.005
-  per_prefill_token_s: 4e-5
-  per_decode_request_s: 5e-5
-  per_context_token_s: 2e-8
+SERVER = (
+    f"name: eviction\n{LINEAR_LATENCY}"
+    """\
 scheduler: {page_size: 16, max_total_tokens: 16384, context_length: 8192}
 workload:
 """
+)
 FLOOD = """\
   kind: mix
   parts:

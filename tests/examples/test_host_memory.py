@@ -1,14 +1,8 @@
-"""What host memory is worth: two requests by hand, then conversations larger than the pool."""
-
-import json
+"""What host memory does for a request that comes back, worked out by hand."""
 
 import pytest
 
-from sim.des.run import simulate
 from sim.latency.loading import LoadingLatency, LoadTimes
-from sim.metrics.summary import summarise
-from sim.scenario.build import build
-from sim.scenario.load import load_scenario_text
 from sim.sglang.cache.host_settings import HostCacheSettings
 from sim.sglang.config import SchedulerConfig
 from sim.testing.serve import linear_latency, serve
@@ -76,59 +70,3 @@ def test_host_memory_that_cannot_help_costs_nothing(settings):
     served = serve_coming_back(host_cache=settings)
     assert ttft_ns(served, "c") == 9_800_000
     assert served.request("c")["cached_tokens"] == 0
-
-
-CONVERSATIONS = """\
-name: conversations
-latency:
-  kind: linear
-  step_s: 0.005
-  per_prefill_token_s: 4e-5
-  per_decode_request_s: 5e-5
-  per_context_token_s: 2e-8
-scheduler: {page_size: 16, max_total_tokens: 16384, context_length: 8192}
-workload:
-  kind: sessions
-  sessions: 60
-  arrivals: {kind: poisson, rate_rps: 0.5}
-  turns: {kind: constant, value: 6}
-  user_tokens: {kind: uniform, min: 100, max: 400}
-  output_tokens: {kind: uniform, min: 20, max: 60}
-  think_s: {kind: exponential, mean: 15}
-  closed_loop: false
-"""
-
-
-def conversations(**host_cache):
-    overrides = [f"scheduler.host_cache={json.dumps(host_cache)}"] if host_cache else []
-    built = build(load_scenario_text(CONVERSATIONS, overrides))
-    return summarise(simulate(built.workload, built.scheduler, built.latencies))
-
-
-def test_conversations_larger_than_the_pool_gain_by_host_memory():
-    """More hits and a lower TTFT the larger it is; computing takes 25,000 tokens a second."""
-    off = conversations()
-    small, large = (conversations(ratio=r, load_tokens_per_s=500_000) for r in (2, 10))
-    assert off["cache_hit_rate_pct"] < small["cache_hit_rate_pct"] - 5
-    assert small["cache_hit_rate_pct"] < large["cache_hit_rate_pct"] - 5
-    assert large["mean_ttft_ms"] < small["mean_ttft_ms"] < off["mean_ttft_ms"]
-    assert large["total_cached_tokens"] > large["total_host_cached_tokens"] > 0
-    assert large["total_loaded_tokens"] >= large["total_host_cached_tokens"]
-    assert "host_hit_rate_pct" not in off
-
-
-def test_conversations_lose_by_host_memory_that_is_slower_than_computing():
-    """As many hits, and every one of them takes longer than a miss."""
-    off = conversations()
-    slow = conversations(ratio=10, load_tokens_per_s=5_000)
-    assert slow["cache_hit_rate_pct"] > off["cache_hit_rate_pct"] + 10
-    assert slow["mean_ttft_ms"] > off["mean_ttft_ms"]
-
-
-def test_write_back_makes_more_of_a_small_host_memory():
-    """It holds no second copies of what is on the device."""
-    through, back = (
-        conversations(ratio=1, load_tokens_per_s=500_000, write_policy=policy)
-        for policy in ("write_through", "write_back")
-    )
-    assert back["host_hit_rate_pct"] > 1.5 * through["host_hit_rate_pct"]

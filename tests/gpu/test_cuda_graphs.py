@@ -1,7 +1,5 @@
 """Captured decode passes on a GPU, and `realrun check` as a whole."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -21,14 +19,7 @@ LONG = 100_000_000
     [(4, 4, 64, "gpt2"), (14, 2, 64, "qwen2"), (8, 2, 128, "llama"), (4, 2, 128, "qwen3")],
 )
 @pytest.mark.parametrize("page_size", [1, 16])
-def test_all_checks_agree(
-    make_model: Any,
-    num_heads: int,
-    num_kv_heads: int,
-    head_dim: int,
-    model_type: str,
-    page_size: int,
-) -> None:
+def test_all_checks_agree(make_model, num_heads, num_kv_heads, head_dim, model_type, page_size):
     """Every comparison can be made on a Hopper GPU, and agrees."""
     model = make_model(num_heads, num_kv_heads, head_dim, model_type=model_type)
     for comparison in run_checks(model, page_size=page_size):
@@ -37,9 +28,7 @@ def test_all_checks_agree(
 
 
 @pytest.mark.parametrize(("num_heads", "num_kv_heads"), [(4, 4), (14, 2)])
-def test_replays_queued_up_equal_eager_passes(
-    make_model: Any, num_heads: int, num_kv_heads: int
-) -> None:
+def test_replays_queued_up_equal_eager_passes(make_model, num_heads, num_kv_heads):
     """Steps of changing sizes, planned and replayed while the device is busy, one by one right."""
     model = make_model(num_heads, num_kv_heads, 64)
     kv = KVTensors(model, num_pages=256, page_size=16)
@@ -50,7 +39,7 @@ def test_replays_queued_up_equal_eager_passes(
     eager = ModelRunner(model, kv, attention)
     steps = [(rows, context) for context in (5, 700, 64) for rows in (3, 3, 1, 8, 7)]
 
-    def run(runner: ModelRunner, rows: int, context: int) -> torch.Tensor:
+    def run(runner, rows, context):
         table = np.arange(rows * 50, dtype=np.int32).reshape(rows, 50) % 250
         plan = plan_batch(
             page_table=table,

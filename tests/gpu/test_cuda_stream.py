@@ -4,7 +4,6 @@ import time
 from itertools import pairwise
 
 import torch
-from torch import Tensor
 
 from realrun.cuda_stream import CudaStream
 
@@ -14,16 +13,16 @@ LONG = 100_000_000
 SLACK_NS = 200_000
 
 
-def device() -> torch.device:
+def device():
     return torch.device("cuda", torch.cuda.current_device())
 
 
-def slow(number: int, cycles: int = LONG) -> Tensor:
+def slow(number, cycles=LONG):
     torch.cuda._sleep(cycles)
     return torch.full((3,), number, device="cuda")
 
 
-def test_cuda_stream_results_come_later_and_in_order() -> None:
+def test_cuda_stream_results_come_later_and_in_order():
     """Submitting does not wait; several results may be outstanding."""
     stream = CudaStream(device())
     tickets = [stream.submit(lambda number=number: slow(number)) for number in range(4)]
@@ -32,7 +31,7 @@ def test_cuda_stream_results_come_later_and_in_order() -> None:
     assert all(ticket.is_done() for ticket in tickets)
 
 
-def test_cuda_stream_times_lie_on_the_hosts_clock() -> None:
+def test_cuda_stream_times_lie_on_the_hosts_clock():
     """Steps take the device's time, begin when they can, and never overlap."""
     stream = CudaStream(device())
     stream.submit(lambda: slow(0, 1000)).result()
@@ -50,7 +49,7 @@ def test_cuda_stream_times_lie_on_the_hosts_clock() -> None:
         assert 0 <= second.start_ns - first.end_ns < SLACK_NS
 
 
-def test_cuda_stream_prepared_copies_come_before_the_work() -> None:
+def test_cuda_stream_prepared_copies_come_before_the_work():
     """What is copied while preparing a step is there when it runs, and not before the last did."""
     stream = CudaStream(device())
     inputs = torch.zeros(1, device="cuda")
@@ -60,7 +59,7 @@ def test_cuda_stream_prepared_copies_come_before_the_work() -> None:
         host = torch.tensor([float(number)]).pin_memory()
         stream.prepare(lambda host=host: inputs.copy_(host, non_blocking=True))
 
-        def work() -> Tensor:
+        def work():
             torch.cuda._sleep(LONG // 10)
             return inputs + 1
 
@@ -68,7 +67,7 @@ def test_cuda_stream_prepared_copies_come_before_the_work() -> None:
     assert [ticket.result().tolist() for ticket in tickets] == [[1.0], [2.0], [3.0]]
 
 
-def test_cuda_stream_synchronise_waits_for_everything() -> None:
+def test_cuda_stream_synchronise_waits_for_everything():
     """Afterwards all is done."""
     stream = CudaStream(device())
     ticket = stream.submit(lambda: slow(5))

@@ -1,15 +1,12 @@
 """FlashInfer's attention against the reference in float32, on random queries, keys and values."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
-from realrun.attention.flashinfer import FlashInferAttention, PrefillBackend
+from realrun.attention.flashinfer import FlashInferAttention
 from realrun.attention.reference import ReferenceAttention
-from realrun.batch_plan import BatchPlan, plan_batch
+from realrun.batch_plan import plan_batch
 from realrun.kv_tensors import KVTensors
 from realrun.plan_tensors import plan_tensors
 
@@ -24,7 +21,7 @@ NUM_TOKENS = 8192
 LONG = 100_000_000
 
 
-def make_plan(query_lens: list[int], kv_lens: list[int], kv: KVTensors) -> BatchPlan:
+def make_plan(query_lens, kv_lens, kv):
     num_columns = -(-max(kv_lens) // kv.page_size)
     pages = np.random.default_rng(3).permutation(kv.num_pages).astype(np.int32)
     table = np.zeros((len(kv_lens), num_columns), dtype=np.int32)
@@ -42,7 +39,7 @@ def make_plan(query_lens: list[int], kv_lens: list[int], kv: KVTensors) -> Batch
     )
 
 
-def random_kv(model: Any, page_size: int) -> KVTensors:
+def random_kv(model, page_size):
     """Random where requests are; NaN on the page that none has."""
     torch.manual_seed(1)
     num_pages = NUM_TOKENS // page_size + len(KV_LENS)
@@ -52,14 +49,14 @@ def random_kv(model: Any, page_size: int) -> KVTensors:
     return kv
 
 
-def expected(plan: BatchPlan, query: Tensor, kv: KVTensors) -> Tensor:
+def expected(plan, query, kv):
     layer = kv.layers[0].float()
     inputs = plan_tensors(plan, query.device)
     reference = ReferenceAttention(layer, query.shape[1])
     return reference.plan(plan).run(0, query.float(), layer, inputs)
 
 
-def assert_near(got: Tensor, want: Tensor) -> None:
+def assert_near(got, want):
     """bfloat16 keeps 8 bits: outputs, and the weights they are summed with, are off by 1 / 256."""
     torch.testing.assert_close(got.float(), want, rtol=1 / 64, atol=1 / 64)
 
@@ -78,14 +75,8 @@ def assert_near(got: Tensor, want: Tensor) -> None:
     ],
 )
 def test_flashinfer_equals_reference(
-    make_model: Any,
-    num_heads: int,
-    num_kv_heads: int,
-    head_dim: int,
-    page_size: int,
-    batch: str,
-    kernel: PrefillBackend,
-) -> None:
+    make_model, num_heads, num_kv_heads, head_dim, page_size, batch, kernel
+):
     """Every kind of batch, group size, head width and page size, for queries of any strides."""
     model = make_model(num_heads, num_kv_heads, head_dim)
     kv = random_kv(model, page_size)
@@ -100,9 +91,7 @@ def test_flashinfer_equals_reference(
 
 
 @pytest.mark.parametrize(("num_heads", "num_kv_heads"), [(4, 4), (14, 2)])
-def test_flashinfer_plans_ahead_of_a_busy_device(
-    make_model: Any, num_heads: int, num_kv_heads: int
-) -> None:
+def test_flashinfer_plans_ahead_of_a_busy_device(make_model, num_heads, num_kv_heads):
     """Planning a step while those before it wait in the queue changes nothing of theirs."""
     model = make_model(num_heads, num_kv_heads, 64)
     kv = random_kv(model, 16)

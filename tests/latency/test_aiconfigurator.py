@@ -5,7 +5,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sim.core.batch import ForwardMode
 from sim.core.errors import InputError
 from sim.latency.aiconfigurator.curve import KNOTS, ContextCurve
 from sim.latency.aiconfigurator.model import AiconfiguratorLatency
@@ -15,10 +14,10 @@ from sim.latency.aiconfigurator.operators import (
     EmbeddingLookup,
     MatrixProduct,
 )
-from sim.latency.features import StepFeatures
 from sim.latency.model import latency_source
 from sim.latency.shape_files import load_model_shape
 from sim.testing.contracts import LatencyModelContract
+from sim.testing.latency_steps import decode_step, extend_step, mixed_step
 
 TINY = load_model_shape("tiny", Path())
 # Milliseconds of the formulas for `tiny`: matrices, norms and activations, embedding; then a head.
@@ -94,18 +93,6 @@ class TestAiconfiguratorLatency(LatencyModelContract):
         )
 
 
-def decode(rows, context):
-    return StepFeatures(ForwardMode.DECODE, 0, 0, 0, rows, context, context)
-
-
-def extend(*rows):
-    """Of (new, cached) rows."""
-    new = sum(row[0] for row in rows)
-    pairs = sum(row[0] * (2 * row[1] + row[0]) for row in rows)
-    context = sum(sum(row) for row in rows)
-    return StepFeatures(ForwardMode.EXTEND, new, pairs, len(rows), 0, 0, context)
-
-
 def device_ms(step, database=None):
     return AiconfiguratorLatency(TINY, database or FormulaDatabase()).step_ns(step).device_ns / 1e6
 
@@ -113,23 +100,18 @@ def device_ms(step, database=None):
 def test_composed_decode_step_sums_its_operators():
     """64 rows of mean context 1,000: every token's operators, 64 heads, decode attention."""
     wanted = 64 * (TOKEN_MS + HEAD_MS) + 0.02 + CONTEXT_MS * 64_000
-    assert device_ms(decode(64, 64_000)) == pytest.approx(wanted, abs=1e-6)
+    assert device_ms(decode_step(64, 64_000)) == pytest.approx(wanted, abs=1e-6)
 
 
 def test_composed_prefill_step_computes_heads_for_rows_only():
     """Two prompts of 3,000 tokens: 6,000 tokens, two heads, the query-key pairs of both."""
     wanted = 6_000 * TOKEN_MS + 2 * HEAD_MS + PAIR_MS * 2 * 3_000**2
-    assert device_ms(extend((3_000, 0), (3_000, 0))) == pytest.approx(wanted, abs=1e-6)
+    assert device_ms(extend_step((0, 3_000), (0, 3_000))) == pytest.approx(wanted, abs=1e-6)
 
 
 def test_composed_mixed_step_shares_the_token_operators():
     """A chunk of 2,000 after 4,000 cached tokens beside 30 decode rows: 2,030 tokens at once."""
-    step = extend((2_000, 4_000))._replace(
-        mode=ForwardMode.MIXED,
-        num_decode_rows=30,
-        num_decode_context_tokens=9_000,
-        num_context_tokens=15_000,
-    )
+    step = mixed_step(((4_000, 2_000),), 30, 9_000)
     attention = PAIR_MS * 2_000 * 10_000 + 0.02 + CONTEXT_MS * 9_000
     wanted = 2_030 * TOKEN_MS + 31 * HEAD_MS + attention
     assert device_ms(step) == pytest.approx(wanted, abs=1e-6)
@@ -138,7 +120,7 @@ def test_composed_mixed_step_shares_the_token_operators():
 def test_composed_unequal_rows_keep_their_pairs():
     """Rows of 8,000 and 10 tokens cost their own query-key pairs, not those of two of 4,005."""
     wanted = 8_010 * TOKEN_MS + 2 * HEAD_MS + PAIR_MS * (8_000**2 + 10**2)
-    assert device_ms(extend((8_000, 0), (10, 0))) == pytest.approx(wanted, rel=1e-3)
+    assert device_ms(extend_step((0, 8_000), (0, 10))) == pytest.approx(wanted, rel=1e-3)
 
 
 def test_composed_rows_of_a_fraction_of_a_token_lie_between_whole_ones():
@@ -146,7 +128,7 @@ def test_composed_rows_of_a_fraction_of_a_token_lie_between_whole_ones():
     database = FormulaDatabase()
     model = AiconfiguratorLatency(TINY, database)
     database.prefill_calls.clear()
-    model.step_ns(extend((2, 600), (1, 600), (1, 600)))
+    model.step_ns(extend_step((600, 2), (600, 1), (600, 1)))
     assert [(rows, new) for rows, new, _ in database.prefill_calls] == [(3, 1), (3, 2)]
 
 
@@ -154,14 +136,16 @@ def test_composed_chunk_after_a_long_prefix_reads_its_keys():
     """One new token after 100,000 cached ones costs what decoding it costs, not its pairs."""
     read_ms = 0.02 + CONTEXT_MS * 100_001
     assert read_ms > PAIR_MS * 200_001
-    assert device_ms(extend((1, 100_000))) == pytest.approx(TOKEN_MS + HEAD_MS + read_ms, abs=1e-6)
+    assert device_ms(extend_step((100_000, 1))) == pytest.approx(
+        TOKEN_MS + HEAD_MS + read_ms, abs=1e-6
+    )
 
 
 def test_composed_host_time_is_constant():
     """`host_s` is every step's host time."""
     model = AiconfiguratorLatency(TINY, FormulaDatabase(), host_s=0.002)
-    assert model.step_ns(decode(1, 5)).host_ns == 2_000_000
-    assert model.decode_run_ns(decode(1, 5), 3)[1].tolist() == [2_000_000] * 3
+    assert model.step_ns(decode_step(1, 5)).host_ns == 2_000_000
+    assert model.decode_run_ns(decode_step(1, 5), 3)[1].tolist() == [2_000_000] * 3
 
 
 def test_composed_model_tells_the_source_of_its_times():
@@ -180,10 +164,10 @@ def test_composed_long_run_asks_for_few_knots():
     """10,000 decode steps from context 1,000 on ask for the knots up to 11,000 tokens alone."""
     database = FormulaDatabase()
     model = AiconfiguratorLatency(TINY, database)
-    model.decode_run_ns(decode(8, 8_000), 10_000)
+    model.decode_run_ns(decode_step(8, 8_000), 10_000)
     num_asked = database.num_decode_calls
     assert num_asked < 40
-    model.decode_run_ns(decode(8, 8_000), 10_000)
+    model.decode_run_ns(decode_step(8, 8_000), 10_000)
     assert database.num_decode_calls == num_asked
 
 

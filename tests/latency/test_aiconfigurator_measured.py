@@ -5,13 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from sim.core.batch import ForwardMode
 from sim.core.errors import InputError
 from sim.latency.aiconfigurator.model import AiconfiguratorLatency
 from sim.latency.aiconfigurator.package import open_database
-from sim.latency.features import StepFeatures
 from sim.latency.shape_files import load_model_shape, model_table
 from sim.testing.contracts import LatencyModelContract
+from sim.testing.latency_steps import decode_step, extend_step
 
 EngineHandle = pytest.importorskip(
     "aiconfigurator_core.sdk.engine",
@@ -29,13 +28,11 @@ class TestMeasuredLatency(LatencyModelContract):
 
 
 def decode(rows, context):
-    return StepFeatures(ForwardMode.DECODE, 0, 0, 0, rows, rows * context, rows * context)
+    return decode_step(rows, rows * context)
 
 
 def prefill(rows, new, cached=0):
-    pairs = rows * new * (2 * cached + new)
-    context = rows * (new + cached)
-    return StepFeatures(ForwardMode.EXTEND, rows * new, pairs, rows, 0, 0, context)
+    return extend_step(*[(cached, new)] * rows)
 
 
 def llama(system="h200_sxm", version="0.5.14"):

@@ -1,4 +1,4 @@
-"""The door to the optional package: its absence, its names, what it has no data for.
+"""The module for the optional package: no package, unknown names, missing data.
 
 A stand-in of a few lines takes the package's place, so that this holds where it is not installed.
 """
@@ -100,7 +100,7 @@ def test_package_absent_is_one_line_that_says_how_to_get_it(monkeypatch):
 
 
 def test_package_source_names_version_licence_and_database(stand_in):
-    """What the licence and a reader of results want to know; the newest full version by default."""
+    """The source names them; by default the newest complete version is taken."""
     assert open_database("h200_sxm", "sglang", None).source == (
         "aiconfigurator-core 0.12.0 (NVIDIA, Apache-2.0), h200_sxm, sglang 0.5.14"
     )

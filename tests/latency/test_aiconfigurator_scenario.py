@@ -47,13 +47,13 @@ def load(latency, *overrides):
 
 
 def test_scenario_number_of_devices_is_a_power_of_two():
-    """The message lists the numbers there are."""
+    """The message lists the allowed numbers."""
     with pytest.raises(InputError, match=r"latency.tp: must be one of 1, 2, 4, 8, got 3"):
         load("{kind: aiconfigurator, system: h200_sxm, tp: 3}")
 
 
 def test_scenario_split_model_needs_its_pool_size():
-    """The derived size is that of one device."""
+    """A size can be derived for one device only."""
     split = "{kind: aiconfigurator, system: h200_sxm, tp: 2}"
     with pytest.raises(InputError, match=r"max_total_tokens: is required with latency.tp above 1"):
         build_scheduler_config(load(split).scenario)
@@ -72,7 +72,7 @@ def test_run_names_the_source_of_its_step_times():
 
 
 def test_run_of_our_own_model_names_no_source():
-    """A formula of the scenario has none."""
+    """A formula has no source."""
     log = run_built(build(load(LINEAR)))
     assert "latency_source" not in log.meta
     assert "latency_source" not in summarise(log)

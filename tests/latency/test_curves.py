@@ -20,7 +20,7 @@ def curves(draw):
 
 
 def test_curve_meets_its_points():
-    """Exactly."""
+    """The values at the knots are exact."""
     assert [CURVE.at(x) for x in (16, 32, 64, 128)] == [10.0, 12.0, 20.0, 52.0]
 
 
@@ -37,13 +37,13 @@ def test_curve_goes_on_along_its_first_segment_and_its_last_doubling():
 
 
 def test_curve_on_a_fine_grid_goes_on_by_the_line_from_half_its_size():
-    """Its last two points are of one kernel tile: their slope would be that of nothing."""
+    """Its last two points are of one kernel tile: their slope says nothing of larger sizes."""
     curve = Curve([512, 1024, 2032, 2048], [10.0, 20.0, 40.0, 40.0])
     assert curve.at(4096) == 40.0 + 2048 * 20.0 / 1024
 
 
 def test_curve_is_never_negative():
-    """A curve that falls ends at nothing, on either side."""
+    """A falling curve ends at 0, on either side."""
     assert Curve([10, 20], [2.0, 1.0]).at(100) == 0.0
     assert Curve([10, 20], [1.0, 5.0]).at(0) == 0.0
     assert Curve([10, 20], [2.0, 1.0]).at_many(np.array([100.0])).tolist() == [0.0]
@@ -62,7 +62,7 @@ def test_held_curve_keeps_its_end_values():
 
 @given(curves(), st.lists(st.floats(0, 1e6), min_size=1, max_size=20))
 def test_curve_at_many_equals_at_one(curve, sizes):
-    """To the bit."""
+    """Both ways give the same bits."""
     assert curve.at_many(np.array(sizes)).tolist() == [curve.at(x) for x in sizes]
 
 
@@ -97,5 +97,5 @@ def test_bracket_of_a_size_among_knots(x, found):
 
 
 def test_bracket_among_one_knot_is_that_knot():
-    """Whatever the size."""
+    """For every size."""
     assert bracket([5], 1) == bracket([5], 5) == bracket([5], 9) == (0, 0, 0.0)

@@ -17,14 +17,14 @@ DATA = {
 
 
 def test_host_times_add_up_to_whole_nanoseconds():
-    """1.5 ms and 20 us for each of three; nothing where nothing is known."""
+    """1.5 ms and 20 us for each of three rows; 0 by default."""
     assert HostTimes(0.0015, 2e-5).host_ns(3) == 1_560_000
     assert HostTimes().host_ns(100) == 0
     assert HostTimes(per_request_s=1e-9 / 3).host_ns(4) == 1
 
 
 def test_host_times_are_read_as_they_were_written(tmp_path):
-    """With what they were fitted to, which only people read."""
+    """The facts about the fit are written, too, for people to read."""
     path = tmp_path / "host.json"
     write_host_times(HostTimes(0.0015, 2e-05), {"num_steps": 900}, path)
     assert read_host_times(path) == HostTimes(0.0015, 2e-05)
@@ -60,7 +60,7 @@ def test_host_times_spoilt_file_says_which_key(tmp_path, change, message):
     [("{\n,", "host.json:2: not JSON: "), ("[]", "host.json: not a JSON object")],
 )
 def test_host_times_other_files_are_refused(tmp_path, text, message):
-    """What is not JSON, or no object; and what is not there."""
+    """Files that are not JSON, hold no object, or do not exist."""
     path = tmp_path / "host.json"
     path.write_text(text)
     with pytest.raises(InputError, match=message):
@@ -70,7 +70,7 @@ def test_host_times_other_files_are_refused(tmp_path, text, message):
 
 
 def test_host_times_that_cannot_be_written_leave_nothing(tmp_path):
-    """A folder that is not there, and numbers that JSON has no word for."""
+    """The folder does not exist, or a number is not finite."""
     with pytest.raises(InputError, match="does not exist"):
         write_host_times(HostTimes(), {}, tmp_path / "absent" / "host.json")
     with pytest.raises(ValueError, match="not JSON compliant"):

@@ -1,4 +1,4 @@
-"""Every latency model keeps the contract of its seam."""
+"""Every latency model keeps the contract of latency models."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from sim.testing.contracts import LatencyModelContract
 
 
 class TestLinearLatency(LatencyModelContract):
-    """A weighted sum; its weights round in every direction."""
+    """A weighted sum, with weights whose products round up and down."""
 
     @pytest.fixture(
         params=[
@@ -47,7 +47,7 @@ class TestRooflineLatency(LatencyModelContract):
 
 
 class TestRecordedLatency(LatencyModelContract):
-    """A recording that lasts, and one that ends within a run."""
+    """A long recording, and one that ends within a run."""
 
     @pytest.fixture(params=[60, 20])
     def make_model(self, request):

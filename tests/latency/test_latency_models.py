@@ -1,5 +1,6 @@
 """What every latency model promises, and the sums of the linear one."""
 
+from itertools import accumulate
 from pathlib import Path
 
 import numpy as np
@@ -13,28 +14,7 @@ from sim.latency.hardware import load_hardware
 from sim.latency.linear import LinearLatency
 from sim.latency.roofline import RooflineLatency
 from sim.latency.shape_files import load_model_shape, model_table
-
-
-def decode_step(num_rows, num_context_tokens):
-    return StepFeatures(
-        mode=ForwardMode.DECODE,
-        num_prefill_tokens=0,
-        prefill_attention=0,
-        num_prefill_rows=0,
-        num_decode_rows=num_rows,
-        num_decode_context_tokens=num_context_tokens,
-        num_context_tokens=num_context_tokens,
-    )
-
-
-def grown(step, num_tokens):
-    """The step after each decode row has got `num_tokens` more tokens of context."""
-    more = num_tokens * step.num_decode_rows
-    return step._replace(
-        num_decode_context_tokens=step.num_decode_context_tokens + more,
-        num_context_tokens=step.num_context_tokens + more,
-    )
-
+from sim.testing.latency_steps import decode_step
 
 seconds = st.floats(min_value=0, max_value=60) | st.floats(min_value=0, max_value=1e-3)
 shares = st.floats(min_value=1e-3, max_value=1)
@@ -65,7 +45,8 @@ def test_decode_run_any_model_equals_single_steps(model, first, num_steps):
     """A run of steps and its steps one by one agree to the bit."""
     device_ns, host_ns = model.decode_run_ns(first, num_steps)
     model.consume(first, num_steps)
-    single = [model.step_ns(grown(first, i)) for i in range(num_steps)]
+    steps = accumulate(range(num_steps - 1), lambda step, _: step.next_decode(), initial=first)
+    single = [model.step_ns(step) for step in steps]
     assert device_ns.dtype == host_ns.dtype == np.int64
     assert list(zip(device_ns.tolist(), host_ns.tolist(), strict=True)) == single
 

@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 
 from sim.core.batch import Batch, ForwardMode, PrefillRow
-from sim.latency.features import StepFeatures, line_features, step_features
+from sim.latency.features import line_features, step_features
 from sim.latency.loading import LoadingLatency, LoadTimes
 from sim.latency.model import Ranged, StepTime, latency_source
 from sim.latency.range_report import RangeReport
 from sim.testing.contracts import LatencyModelContract
+from sim.testing.latency_steps import extend_step
 from sim.testing.serve import linear_latency
 
 
@@ -50,7 +51,7 @@ def test_load_times_part_by_part_give_the_same():
 
 def test_step_that_loads_nothing_takes_the_model_s_time():
     """Host time never changes."""
-    step = StepFeatures(ForwardMode.EXTEND, 100, 100 * 100, 1, 0, 0, 100)
+    step = extend_step((0, 100))
     usual = linear_latency(host_s=1e-4)
     loading = LoadingLatency(usual, LoadTimes(1000.0))
     assert loading.step_ns(step) == usual.step_ns(step)

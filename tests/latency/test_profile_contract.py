@@ -1,4 +1,4 @@
-"""Latency profiles keep the contract of the latency seam."""
+"""Latency profiles keep the contract of latency models."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from sim.testing.contracts import LatencyModelContract
 
 
 class TestProfileLatency(LatencyModelContract):
-    """With tables, graphs and knees; without; and with edges that every step lies beyond."""
+    """Profiles with tables, graphs and knees; without; with edges that all steps exceed."""
 
     @pytest.fixture(params=["tables", "flat", "one knot", "no time", "normal"])
     def make_model(self, request, profile_data, write):

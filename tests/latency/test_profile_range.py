@@ -2,12 +2,11 @@
 
 import pytest
 
-from sim.core.batch import ForwardMode
-from sim.latency.features import StepFeatures
 from sim.latency.model import Ranged
 from sim.latency.profile.files import read_profile
 from sim.latency.profile.model import ProfileLatency
 from sim.latency.range_report import RangeReport
+from sim.testing.latency_steps import decode_step, extend_step
 
 
 @pytest.fixture
@@ -16,8 +15,8 @@ def model(profile_data, write):
     return ProfileLatency(read_profile(write(profile_data)))
 
 
-def decode_step(rows, mean):
-    return StepFeatures(ForwardMode.DECODE, 0, 0, 0, rows, rows * mean, rows * mean)
+def decode(rows, mean):
+    return decode_step(rows, rows * mean)
 
 
 def run(model, step):
@@ -28,7 +27,7 @@ def run(model, step):
 def test_range_a_run_within_it_has_nothing_to_say(model):
     """Both ends belong to the range."""
     for rows, mean in ((1, 16), (256, 8_192), (30, 500)):
-        run(model, decode_step(rows, mean))
+        run(model, decode(rows, mean))
     report = model.left_range()
     assert isinstance(model, Ranged)
     assert (report.num_steps, report.num_outside, report.exits) == (3, 0, ())
@@ -38,7 +37,7 @@ def test_range_a_run_within_it_has_nothing_to_say(model):
 def test_range_what_left_it_is_named_with_what_was_measured(model):
     """The share of steps, and each feature with how far it went."""
     for rows, mean in ((300, 500), (280, 3), (1, 500), (1, 500)):
-        run(model, decode_step(rows, mean))
+        run(model, decode(rows, mean))
     assert str(model.left_range()) == (
         "50 % of steps lie outside the profile's range:"
         " decode: decode rows up to 300, measured up to 256;"
@@ -48,9 +47,9 @@ def test_range_what_left_it_is_named_with_what_was_measured(model):
 
 def test_range_asking_alone_counts_nothing(model):
     """Only what ran counts, and of a run cut short only the steps that were taken."""
-    model.step_ns(decode_step(300, 500))
+    model.step_ns(decode(300, 500))
     assert model.left_range().num_steps == 0
-    first = decode_step(4, 8_190)
+    first = decode(4, 8_190)
     model.decode_run_ns(first, 10)
     model.consume(first, 5)
     assert (model.left_range().num_steps, model.left_range().num_outside) == (5, 2)
@@ -62,7 +61,7 @@ def test_range_a_run_counts_as_its_steps_do(profile_data, write, rows, mean):
     """Fast-forwarding changes nothing of the report."""
     profile = read_profile(write(profile_data))
     whole, stepped = ProfileLatency(profile), ProfileLatency(profile)
-    first = decode_step(rows, mean)._replace(num_decode_context_tokens=rows * mean + 1)
+    first = decode(rows, mean)._replace(num_decode_context_tokens=rows * mean + 1)
     whole.decode_run_ns(first, 100)
     whole.consume(first, 100)
     step = first
@@ -75,9 +74,9 @@ def test_range_a_run_counts_as_its_steps_do(profile_data, write, rows, mean):
 
 def test_range_other_modes_have_their_own(model):
     """Prefill tokens, prefix and rows; a share below one percent keeps a digit."""
-    run(model, StepFeatures(ForwardMode.EXTEND, 7, 49, 1, 0, 0, 7))
+    run(model, extend_step((0, 7)))
     for _ in range(999):
-        run(model, decode_step(8, 100))
+        run(model, decode(8, 100))
     assert str(model.left_range()) == (
         "0.1 % of steps lie outside the profile's range:"
         " extend: prefill tokens from 7, measured from 16"
@@ -87,9 +86,9 @@ def test_range_other_modes_have_their_own(model):
 def test_range_reports_of_several_servers_add_up(model, profile_data, write):
     """Counts add, extremes join."""
     other = ProfileLatency(read_profile(write(profile_data)))
-    run(model, decode_step(300, 100))
-    run(model, decode_step(3, 100))
-    run(other, decode_step(400, 100))
+    run(model, decode(300, 100))
+    run(model, decode(3, 100))
+    run(other, decode(400, 100))
     merged = RangeReport.merged([model.left_range(), other.left_range()])
     assert (merged.num_steps, merged.num_outside) == (3, 2)
     assert merged.exits[0].num_steps == 2

@@ -6,12 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.core.batch import ForwardMode
 from sim.latency.build import build_latency
 from sim.latency.config import RooflineLatencyConfig
-from sim.latency.features import StepFeatures
 from sim.latency.hardware import load_hardware
 from sim.latency.shape_files import load_model_shape
+from sim.testing.latency_steps import decode_step, extend_step, mixed_step
 
 
 def roofline(model, hardware="h200-sxm", **settings):
@@ -24,14 +23,7 @@ def roofline(model, hardware="h200-sxm", **settings):
 
 
 def prefill_step(num_tokens, num_cached=0):
-    pairs = num_tokens * (2 * num_cached + num_tokens)
-    return StepFeatures(ForwardMode.EXTEND, num_tokens, pairs, 1, 0, 0, num_cached + num_tokens)
-
-
-def decode_step(num_rows, num_context_tokens):
-    return StepFeatures(
-        ForwardMode.DECODE, 0, 0, 0, num_rows, num_context_tokens, num_context_tokens
-    )
+    return extend_step((num_cached, num_tokens))
 
 
 def device_ms(model, step):
@@ -94,9 +86,7 @@ def test_roofline_mixed_step_costs_no_more_than_its_two_halves(num_rows, num_con
     """Prefill and decode together read the weights once, so they save time and hide none."""
     model = roofline("qwen2.5-7b")
     prefill, decode = prefill_step(512), decode_step(num_rows, num_context)
-    mixed = StepFeatures(
-        ForwardMode.MIXED, *(p + d for p, d in zip(prefill[1:], decode[1:], strict=True))
-    )
+    mixed = mixed_step(((0, 512),), num_rows, num_context)
     alone = [model.step_ns(prefill).device_ns, model.step_ns(decode).device_ns]
     assert max(alone) <= model.step_ns(mixed).device_ns <= sum(alone) + 2
 

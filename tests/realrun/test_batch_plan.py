@@ -32,7 +32,7 @@ def table_of(rows, num_spare_columns=0):
     return table
 
 
-def plan_of(page_size, rows, num_spare_columns=0) -> BatchPlan:
+def plan_of(page_size, rows, num_spare_columns=0):
     return plan_batch(
         page_table=table_of(rows, num_spare_columns),
         query_lens=np.array([new for _, _, new, _ in rows], dtype=np.int32),
@@ -42,7 +42,7 @@ def plan_of(page_size, rows, num_spare_columns=0) -> BatchPlan:
     )
 
 
-def decodes(page_size, kv_lens) -> BatchPlan:
+def decodes(page_size, kv_lens):
     """A decode row of each length, on pages that count up."""
     pages = iter(range(10_000))
     rows = [
@@ -52,7 +52,7 @@ def decodes(page_size, kv_lens) -> BatchPlan:
     return plan_of(page_size, rows)
 
 
-def assert_same(plan: BatchPlan, other: BatchPlan) -> None:
+def assert_same(plan, other):
     for name in BatchPlan.__slots__:
         left, right = getattr(plan, name), getattr(other, name)
         np.testing.assert_array_equal(left, right, err_msg=name)

@@ -3,16 +3,14 @@
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from realrun.attention.backend import StepAttention
 from realrun.attention.choose import build_attention
 from realrun.batch_plan import BatchPlan
-from realrun.check.bench import Bench, make_bench, make_prompts
+from realrun.check.bench import make_bench, make_prompts
 from realrun.check.comparison import Comparison, max_error
 from realrun.check.comparisons import (
     EVERYWHERE,
@@ -24,7 +22,7 @@ from realrun.check.comparisons import (
     shared_against_recomputed,
 )
 from realrun.cli import main
-from realrun.model import PagedModel, load_model
+from realrun.model import load_model
 from realrun.runner import ModelRunner
 
 PAGE_SIZE = 4
@@ -34,19 +32,19 @@ Sabotage = Callable[[BatchPlan], BatchPlan]
 class SabotagedAttention:
     """Reference attention that plans something else than it is told."""
 
-    def __init__(self, bench: Bench, sabotage: Sabotage) -> None:
+    def __init__(self, bench, sabotage):
         self._backend = build_attention("reference", bench.model, bench.kv, bench.model.device)
         self._sabotage = sabotage
 
-    def plan(self, plan: BatchPlan) -> StepAttention:
+    def plan(self, plan):
         return self._backend.plan(self._sabotage(plan))
 
 
-def runner_of(bench: Bench, sabotage: Sabotage = lambda plan: plan) -> ModelRunner:
+def runner_of(bench, sabotage=lambda plan: plan):
     return ModelRunner(bench.model, bench.kv, SabotagedAttention(bench, sabotage))
 
 
-def swap_pages(plan: BatchPlan) -> BatchPlan:
+def swap_pages(plan):
     """The first page of every row of several pages is read from the second."""
     indices = plan.kv_indices.copy()
     starts, ends = plan.kv_indptr[:-1], plan.kv_indptr[1:]
@@ -55,7 +53,7 @@ def swap_pages(plan: BatchPlan) -> BatchPlan:
     return replace(plan, kv_indices=indices)
 
 
-def forget_first_chunk(plan: BatchPlan) -> BatchPlan:
+def forget_first_chunk(plan):
     """Rows that continue attend to their own page over and over: what came before is lost."""
     if (plan.query_lens == plan.kv_lens).all():
         return plan
@@ -63,7 +61,7 @@ def forget_first_chunk(plan: BatchPlan) -> BatchPlan:
     return replace(plan, kv_indices=np.repeat(last, np.diff(plan.kv_indptr)))
 
 
-def mix_rows_up(plan: BatchPlan) -> BatchPlan:
+def mix_rows_up(plan):
     """Each row's first page is read from its neighbour's."""
     indices, starts = plan.kv_indices.copy(), plan.kv_indptr[:-1]
     indices[starts] = np.roll(indices[starts], 1)
@@ -71,14 +69,12 @@ def mix_rows_up(plan: BatchPlan) -> BatchPlan:
 
 
 @pytest.fixture(scope="module")
-def bench(paged_models: dict[str, PagedModel]) -> Bench:
+def bench(paged_models):
     return make_bench(paged_models["llama"], PAGE_SIZE)
 
 
 @pytest.mark.parametrize("architecture", ["llama", "qwen2", "qwen3", "gpt2"])
-def test_check_all_architectures_agree(
-    config_paths: dict[str, Path], architecture: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_check_all_architectures_agree(config_paths, architecture, capsys):
     """Every comparison that a CPU allows is made and within tolerance; the others say why not."""
     model = str(config_paths[architecture])
     assert main(["check", "--model", model, "--device", "cpu", "--page-size", "4"]) == 0
@@ -88,9 +84,7 @@ def test_check_all_architectures_agree(
     assert "FAIL" not in "".join(lines)
 
 
-def test_check_json_names_each_comparison(
-    config_paths: dict[str, Path], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_check_json_names_each_comparison(config_paths, capsys):
     """One object: where it ran, what was compared, how far apart, and whether that is fine."""
     arguments = ["--model", str(config_paths["gpt2"]), "--device", "cpu", "--format", "json"]
     assert main(["check", *arguments, "--dtype", "bfloat16"]) == 0
@@ -103,11 +97,7 @@ def test_check_json_names_each_comparison(
     assert {row["ok"] for row in result["checks"] if row["error"] is None} == {None}
 
 
-def test_check_failure_is_exit_code_1(
-    config_paths: dict[str, Path],
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_check_failure_is_exit_code_1(config_paths, capsys, monkeypatch):
     """A comparison that fails is marked, and makes the command fail."""
     broken = Comparison("broken", 2.0, 1.0)
     monkeypatch.setattr("realrun.commands.check.run_checks", lambda *_, **__: [broken])
@@ -123,12 +113,7 @@ def test_check_failure_is_exit_code_1(
         (["--attention", "flashinfer"], "attention flashinfer: needs a CUDA device"),
     ],
 )
-def test_check_bad_input_is_one_line(
-    config_paths: dict[str, Path],
-    capsys: pytest.CaptureFixture[str],
-    arguments: list[str],
-    complaint: str,
-) -> None:
+def test_check_bad_input_is_one_line(config_paths, capsys, arguments, complaint):
     """What cannot be checked is refused with one line and exit code 2."""
     model = [] if "--model" in arguments else ["--model", str(config_paths["gpt2"])]
     assert main(["check", "--device", "cpu", *model, *arguments]) == 2
@@ -148,9 +133,7 @@ def test_check_bad_input_is_one_line(
         (greedy_against_plain, forget_first_chunk),
     ],
 )
-def test_comparisons_wrong_pages_are_noticed(
-    bench: Bench, compare: Callable[[Bench, ModelRunner], Comparison], sabotage: Sabotage
-) -> None:
+def test_comparisons_wrong_pages_are_noticed(bench, compare, sabotage):
     """Reading the wrong pages fails the comparison that is about them, by a wide margin."""
     assert compare(bench, runner_of(bench)).ok
     wrong = compare(bench, runner_of(bench, sabotage))
@@ -159,7 +142,7 @@ def test_comparisons_wrong_pages_are_noticed(
     assert not wrong.error < 100 * wrong.tolerance
 
 
-def test_comparisons_wrong_pages_are_noticed_in_bfloat16(config_paths: dict[str, Path]) -> None:
+def test_comparisons_wrong_pages_are_noticed_in_bfloat16(config_paths):
     """Rounding to eight bits does not hide them."""
     model = load_model(str(config_paths["llama"]), device="cpu", dtype="bfloat16")
     bench = make_bench(model, PAGE_SIZE)
@@ -172,9 +155,7 @@ def test_comparisons_wrong_pages_are_noticed_in_bfloat16(config_paths: dict[str,
 
 
 @pytest.mark.parametrize("page_size", [1, 16, 128])
-def test_comparisons_hold_at_every_page_size(
-    paged_models: dict[str, PagedModel], page_size: int
-) -> None:
+def test_comparisons_hold_at_every_page_size(paged_models, page_size):
     """Pages of one token, and pages longer than most prompts."""
     bench = make_bench(paged_models["qwen3"], page_size)
     for compare in EVERYWHERE:
@@ -182,14 +163,14 @@ def test_comparisons_hold_at_every_page_size(
         assert comparison.ok, comparison
 
 
-def test_prompts_fit_the_model() -> None:
+def test_prompts_fit_the_model():
     """A short context cuts prompts down, room left to decode."""
     lengths = [len(prompt) for prompt in make_prompts(128, 100, 50).values()]
     assert min(lengths) == 1
     assert max(lengths) <= 100 - 8
 
 
-def test_comparison_nan_is_not_ok() -> None:
+def test_comparison_nan_is_not_ok():
     """A NaN on either side fails, though it compares with nothing."""
     error = max_error(torch.tensor([1.0, float("nan")]), torch.ones(2))
     assert not Comparison("nan", error, 1.0).ok

@@ -6,12 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 from realrun.attention.flashinfer import (
     FlashInferAttention,
     GraphDecodeAttention,
-    PrefillBackend,
     choose_prefill_kernel,
 )
 from realrun.attention.flashinfer_shape import (
@@ -20,10 +18,9 @@ from realrun.attention.flashinfer_shape import (
     shape_problem,
     workspace_bytes,
 )
-from realrun.attention.flashinfer_wrappers import FlashInferWrappers, PrefillKernel
-from realrun.batch_plan import BatchPlan, plan_batch
+from realrun.attention.flashinfer_wrappers import FlashInferWrappers
+from realrun.batch_plan import plan_batch
 from realrun.kv_tensors import KVTensors
-from realrun.model import PagedModel
 from realrun.plan_tensors import plan_tensors
 from sim.core.errors import InputError
 
@@ -46,61 +43,59 @@ class Fakes:
     log: list[tuple[str, Any]] = field(default_factory=list)
     num_made: int = 0
 
-    def num_sms(self) -> int:
+    def num_sms(self):
         return 4
 
-    def workspace(self, num_bytes: int) -> Tensor:
+    def workspace(self, num_bytes):
         return torch.zeros(16, dtype=torch.uint8)
 
-    def decode(self, workspace: Tensor, *, use_tensor_cores: bool) -> "FakeWrapper":
+    def decode(self, workspace, *, use_tensor_cores):
         return self._make("tensor decode" if use_tensor_cores else "decode")
 
-    def prefill(self, workspace: Tensor, kernel: PrefillKernel) -> "FakeWrapper":
+    def prefill(self, workspace, kernel):
         return self._make(kernel)
 
-    def graph_decode(
-        self, workspace: Tensor, indices: Tensor, num_rows: int, *, use_tensor_cores: bool
-    ) -> "FakeWrapper":
+    def graph_decode(self, workspace, indices, num_rows, *, use_tensor_cores):
         return self._make(f"graph {num_rows}")
 
-    def mark(self) -> "FakeMark":
+    def mark(self):
         self.num_made += 1
         return FakeMark(self.log, self.num_made)
 
-    def named(self, name: str) -> list[Any]:
+    def named(self, name):
         return [what for logged, what in self.log if logged == name]
 
-    def _make(self, kind: str) -> "FakeWrapper":
+    def _make(self, kind):
         self.num_made += 1
         return FakeWrapper(self.log, f"{kind} #{self.num_made}")
 
 
 class FakeMark:
-    def __init__(self, log: list[tuple[str, Any]], number: int) -> None:
+    def __init__(self, log, number):
         self._log = log
         self._number = number
 
-    def record(self) -> None:
+    def record(self):
         self._log.append(("record", self._number))
 
-    def synchronize(self) -> None:
+    def synchronize(self):
         self._log.append(("wait", self._number))
 
 
 class FakeWrapper:
-    def __init__(self, log: list[tuple[str, Any]], name: str) -> None:
+    def __init__(self, log, name):
         self._log = log
         self._name = name
 
-    def plan(self, *args: object, **options: object) -> None:
+    def plan(self, *args, **options):
         self._log.append(("plan", (self._name, args, options)))
 
-    def run(self, q: Tensor, paged_kv_cache: Tensor, *, out: Tensor) -> Tensor:
+    def run(self, q, paged_kv_cache, *, out):
         self._log.append(("run", self._name))
         return out.copy_(q)
 
 
-def make_plan(query_lens: list[int], kv_lens: list[int], page_size: int = PAGE_SIZE) -> BatchPlan:
+def make_plan(query_lens, kv_lens, page_size=PAGE_SIZE):
     num_columns = -(-max(kv_lens) // page_size)
     table = np.arange(len(kv_lens) * num_columns, dtype=np.int32).reshape(len(kv_lens), -1)
     return plan_batch(
@@ -113,23 +108,21 @@ def make_plan(query_lens: list[int], kv_lens: list[int], page_size: int = PAGE_S
 
 
 @pytest.fixture
-def fakes() -> Fakes:
+def fakes():
     return Fakes()
 
 
 @pytest.fixture
-def model(paged_models: dict[str, PagedModel]) -> PagedModel:
+def model(paged_models):
     return paged_models["llama"]
 
 
-def make_attention(
-    model: PagedModel, fakes: Fakes, prefill_backend: PrefillBackend = "auto"
-) -> FlashInferAttention:
+def make_attention(model, fakes, prefill_backend="auto"):
     kv = KVTensors(model, num_pages=32, page_size=PAGE_SIZE)
     return FlashInferAttention(model, kv, wrappers=fakes, prefill_backend=prefill_backend)
 
 
-def test_flashinfer_decode_rows_are_planned_on_the_host(model: PagedModel, fakes: Fakes) -> None:
+def test_flashinfer_decode_rows_are_planned_on_the_host(model, fakes):
     """Offsets, page ids and last lengths are int32, in the order the wrapper takes them."""
     plan = make_plan([1, 1, 1], [1, 8, 9])
     make_attention(model, fakes).plan(plan)
@@ -145,9 +138,7 @@ def test_flashinfer_decode_rows_are_planned_on_the_host(model: PagedModel, fakes
     assert options == {"q_data_type": torch.float32, "kv_data_type": torch.float32}
 
 
-def test_flashinfer_mixed_batch_goes_through_one_prefill_call(
-    model: PagedModel, fakes: Fakes
-) -> None:
+def test_flashinfer_mixed_batch_goes_through_one_prefill_call(model, fakes):
     """Decode rows are prefill rows of one token; the mask is causal."""
     attention = make_attention(model, fakes)
     plan = make_plan([5, 1, 1], [7, 3, 4])
@@ -164,15 +155,13 @@ def test_flashinfer_mixed_batch_goes_through_one_prefill_call(
     assert options["causal"] is True
 
 
-def test_flashinfer_one_token_chunk_goes_through_decode(model: PagedModel, fakes: Fakes) -> None:
+def test_flashinfer_one_token_chunk_goes_through_decode(model, fakes):
     """A prompt's last token alone, which attends to all before it, is like a decode."""
     make_attention(model, fakes).plan(make_plan([1], [6]))
     assert fakes.named("plan")[0][0].startswith("decode")
 
 
-def test_flashinfer_successive_plans_alternate_between_two_sets(
-    model: PagedModel, fakes: Fakes
-) -> None:
+def test_flashinfer_successive_plans_alternate_between_two_sets(model, fakes):
     """A plan waits for the copies of the plan before the last, never for those of the last."""
     attention = make_attention(model, fakes)
     for _ in range(4):
@@ -190,7 +179,7 @@ def test_flashinfer_successive_plans_alternate_between_two_sets(
     assert marks[:2] == marks[2:]
 
 
-def test_flashinfer_sets_of_both_kinds_share_a_mark(model: PagedModel, fakes: Fakes) -> None:
+def test_flashinfer_sets_of_both_kinds_share_a_mark(model, fakes):
     """Whatever the kinds of batches, the set planned last is left alone by the next plan."""
     attention = make_attention(model, fakes)
     for query_len in (1, 3, 1, 3):
@@ -200,9 +189,7 @@ def test_flashinfer_sets_of_both_kinds_share_a_mark(model: PagedModel, fakes: Fa
     assert waits[:2] == waits[2:]
 
 
-def test_flashinfer_run_uses_the_wrapper_planned_for_the_step(
-    model: PagedModel, fakes: Fakes
-) -> None:
+def test_flashinfer_run_uses_the_wrapper_planned_for_the_step(model, fakes):
     """All layers of a step go through the step's wrapper; outputs are contiguous."""
     attention = make_attention(model, fakes)
     plan = make_plan([2, 1], [2, 5])
@@ -228,17 +215,13 @@ def test_flashinfer_run_uses_the_wrapper_planned_for_the_step(
         ([4096, *[1] * 8], [4096, *[64] * 8], "fa3"),  # few beside a long prompt
     ],
 )
-def test_choose_prefill_kernel_long_new_prompts_take_fa3(
-    query_lens: list[int], kv_lens: list[int], kernel: str
-) -> None:
+def test_choose_prefill_kernel_long_new_prompts_take_fa3(query_lens, kv_lens, kernel):
     """fa3 wants at least 128 new tokens a row, and half of all tokens new."""
     assert choose_prefill_kernel(make_plan(query_lens, kv_lens)) == kernel
 
 
 @pytest.mark.parametrize("kernel", ["fa2", "fa3"])
-def test_flashinfer_named_prefill_kernel_takes_every_batch(
-    model: PagedModel, fakes: Fakes, kernel: PrefillBackend
-) -> None:
+def test_flashinfer_named_prefill_kernel_takes_every_batch(model, fakes, kernel):
     """Asked for by name, the kernel serves long and short prompts alike."""
     attention = make_attention(model, fakes, kernel)
     for length in (2, 300):
@@ -246,7 +229,7 @@ def test_flashinfer_named_prefill_kernel_takes_every_batch(
     assert [name.split()[0] for name, *_ in fakes.named("plan")] == [kernel, kernel]
 
 
-def test_graph_decode_waits_for_its_own_copies(model: PagedModel, fakes: Fakes) -> None:
+def test_graph_decode_waits_for_its_own_copies(model, fakes):
     """One wrapper a size: its pinned buffer is written again when its last copy has run."""
     kv = KVTensors(model, num_pages=32, page_size=PAGE_SIZE)
     attention = GraphDecodeAttention(
@@ -267,8 +250,8 @@ def test_graph_decode_waits_for_its_own_copies(model: PagedModel, fakes: Fakes) 
     [(12, 12, False), (16, 8, False), (6, 2, False), (32, 8, True), (14, 2, True), (40, 8, True)],
 )
 def test_shape_decode_uses_tensor_cores_from_four_heads_a_group(
-    num_heads: int, num_kv_heads: int, tensor_cores: bool
-) -> None:
+    num_heads, num_kv_heads, tensor_cores
+):
     """Small groups go through the CUDA cores; 4 and more, and odd sizes, through tensor cores."""
     shape = replace(LLAMA_8B, num_heads=num_heads, num_kv_heads=num_kv_heads)
     assert shape.decode_uses_tensor_cores is tensor_cores
@@ -284,15 +267,13 @@ def test_shape_decode_uses_tensor_cores_from_four_heads_a_group(
         ({"device": torch.device("cpu")}, "needs a CUDA device"),
     ],
 )
-def test_shape_problem_names_what_is_not_served(
-    changes: dict[str, Any], reason: str | None
-) -> None:
+def test_shape_problem_names_what_is_not_served(changes, reason):
     """bf16 heads of 64 or 128 on a CUDA device are served; anything else is named."""
     problem = shape_problem(replace(LLAMA_8B, **changes))
     assert (problem is None) if reason is None else (problem is not None and reason in problem)
 
 
-def test_flashinfer_wrappers_refuse_in_one_line(model: PagedModel) -> None:
+def test_flashinfer_wrappers_refuse_in_one_line(model):
     """Asking for FlashInfer where it cannot run is bad input, found before the library loads."""
     kv = KVTensors(model, num_pages=4, page_size=PAGE_SIZE)
     with pytest.raises(InputError, match="attention flashinfer: needs a CUDA device"):
@@ -309,9 +290,7 @@ def test_flashinfer_wrappers_refuse_in_one_line(model: PagedModel) -> None:
         (12, 12, 64, 12 * 22 * 128 * 65 * 4),
     ],
 )
-def test_workspace_holds_the_largest_eager_plan(
-    num_heads: int, num_kv_heads: int, head_dim: int, num_bytes: int
-) -> None:
+def test_workspace_holds_the_largest_eager_plan(num_heads, num_kv_heads, head_dim, num_bytes):
     """Never less than what a plan may ask for, nor than the size the library recommends."""
     shape = replace(LLAMA_8B, num_heads=num_heads, num_kv_heads=num_kv_heads, head_dim=head_dim)
     size = workspace_bytes(shape, num_sms=132)
@@ -320,7 +299,7 @@ def test_workspace_holds_the_largest_eager_plan(
 
 
 @pytest.mark.parametrize(("group", "tile"), [(4, 16), (8, 16), (32, 64)])
-def test_workspace_holds_the_largest_graph_plan(group: int, tile: int) -> None:
+def test_workspace_holds_the_largest_graph_plan(group, tile):
     """A graph of n rows has ceil(n x group / tile) + n - 1 tiles, whatever their contexts."""
     shape = replace(LLAMA_8B, num_heads=8 * group)
     num_tiles = -(-512 * group // tile) + 511

@@ -1,16 +1,11 @@
 """Captured decode passes, their sizes, padding and fixed inputs: on the CPU with a fake capture."""
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 import torch
-from torch import Tensor
 
 from realrun.attention.choose import build_attention
 from realrun.graphs import DecodeGraphs, graph_sizes, max_pages_of_rows
 from realrun.kv_tensors import KVTensors
-from realrun.model import PagedModel
 from realrun.runner import ModelRunner
 
 PAGE_SIZE = 4
@@ -19,28 +14,26 @@ PAGE_SIZE = 4
 class FakeRecording:
     """Replays by running the work again, into the same output."""
 
-    def __init__(self, work: Callable[[], Tensor]) -> None:
+    def __init__(self, work):
         self._work = work
         self.output = work().clone()
         self.num_replays = 0
 
-    def replay(self) -> None:
+    def replay(self):
         self.num_replays += 1
         self.output.copy_(self._work())
 
 
 class FakeRecorder:
-    def __init__(self) -> None:
+    def __init__(self):
         self.recordings: list[FakeRecording] = []
 
-    def record(self, work: Callable[[], Tensor]) -> FakeRecording:
+    def record(self, work):
         self.recordings.append(FakeRecording(work))
         return self.recordings[-1]
 
 
-def make_graphs(
-    model: PagedModel, kv: KVTensors, sizes: tuple[int, ...]
-) -> tuple[DecodeGraphs, FakeRecorder]:
+def make_graphs(model, kv, sizes):
     recorder = FakeRecorder()
     graphs = DecodeGraphs(
         model,
@@ -62,22 +55,20 @@ def make_graphs(
         (30, (1, 2, 4, 8, 16, 24, 30)),
     ],
 )
-def test_graph_sizes_end_at_the_largest_batch(max_rows: int, sizes: tuple[int, ...]) -> None:
+def test_graph_sizes_end_at_the_largest_batch(max_rows, sizes):
     """1, 2, 4, every 8, and the largest batch itself."""
     assert graph_sizes(max_rows) == sizes
 
 
 @pytest.mark.parametrize(("num_rows", "padded"), [(1, 1), (3, 4), (4, 4), (5, 8), (9, 0)])
-def test_padded_rows_smallest_size_that_fits(
-    paged_models: dict[str, PagedModel], num_rows: int, padded: int
-) -> None:
+def test_padded_rows_smallest_size_that_fits(paged_models, num_rows, padded):
     """The next size up, or none: the batch then runs eagerly."""
     model = paged_models["llama"]
     graphs, _ = make_graphs(model, KVTensors(model, num_pages=4, page_size=PAGE_SIZE), (1, 2, 4, 8))
     assert graphs.padded_rows(num_rows) == padded
 
 
-def test_max_pages_counts_shared_pages_once_a_row(paged_models: dict[str, PagedModel]) -> None:
+def test_max_pages_counts_shared_pages_once_a_row(paged_models):
     """Rows are bounded by the model's positions and by the pool, each row by itself."""
     model = paged_models["llama"]
     small = KVTensors(model, num_pages=20, page_size=PAGE_SIZE)
@@ -87,9 +78,7 @@ def test_max_pages_counts_shared_pages_once_a_row(paged_models: dict[str, PagedM
 
 
 @pytest.mark.parametrize("architecture", ["llama", "gpt2"])
-def test_replayed_decodes_equal_eager_ones(
-    paged_models: dict[str, PagedModel], paged_requests: Any, architecture: str
-) -> None:
+def test_replayed_decodes_equal_eager_ones(paged_models, paged_requests, architecture):
     """Padded or not, again and again in any order of sizes, logits are those of eager passes."""
     model = paged_models[architecture]
     eager, replayed = (paged_requests(model, PAGE_SIZE) for _ in range(2))
@@ -110,9 +99,7 @@ def test_replayed_decodes_equal_eager_ones(
     assert [recording.num_replays for recording in recorder.recordings] == [2, 1, 2]
 
 
-def test_replay_waits_for_no_token_of_rows_that_fill_up(
-    paged_models: dict[str, PagedModel],
-) -> None:
+def test_replay_waits_for_no_token_of_rows_that_fill_up(paged_models):
     """Fewer token ids than rows: what is left from before does."""
     model = paged_models["llama"]
     kv = KVTensors(model, num_pages=4, page_size=PAGE_SIZE)

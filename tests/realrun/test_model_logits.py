@@ -13,7 +13,7 @@ every_model = pytest.mark.parametrize("architecture", ARCHITECTURES)
 every_page_size = pytest.mark.parametrize("page_size", PAGE_SIZES)
 
 
-def prompt(length: int, seed: int = 0) -> list[int]:
+def prompt(length, seed=0):
     return np.random.default_rng(seed).integers(0, 97, length).tolist()
 
 

@@ -207,6 +207,9 @@ def test_profile_of_a_tiny_model_can_be_read_and_fitted(profiled):
     """Every mode is there, with finite features and times, on the fingerprint of the rig."""
     log = read_run_log(profiled[0])
     assert log.meta["source"] == "profile"
+    assert json.dumps(log.meta["options"])
+    assert log.meta["limits"]["max_context"] == 32
+    assert log.meta["limits"]["num_pages"] == 3 * 2
     assert log.fingerprint["model"] == "llama"
     assert log.meta["grid"]["measured"] == log.meta["grid"]["points"] == len(log.points)
     assert {line["mode"] for line in log.points} == {"extend", "decode", "mixed"}
@@ -266,11 +269,3 @@ def test_profile_of_bad_input_says_one_line(config_paths, tmp_path, capsys, argu
     (line,) = capsys.readouterr().err.splitlines()
     assert message in line
     assert not path.exists()
-
-
-def test_profile_log_is_json_lines(profiled):
-    """The options that made it are in its first line."""
-    meta = read_run_log(profiled[0]).meta
-    assert json.dumps(meta["options"])
-    assert meta["limits"]["max_context"] == 32
-    assert meta["limits"]["num_pages"] == 3 * 2

@@ -16,32 +16,20 @@ from sim.core.errors import InputError
 from sim.runlog.run_log_file import read_run_log
 
 DOCS = Path(__file__).parents[2] / "docs"
-SCENARIO = {
-    "name": "real",
-    "model": "m.json",
-    "latency": {
-        "kind": "linear",
-        "step_s": 0.001,
-        "per_prefill_token_s": 0.0,
-        "per_decode_request_s": 0.0,
-        "per_context_token_s": 0.0,
-    },
-    "workload": {
-        "kind": "synthetic",
-        "num_requests": 8,
-        "arrivals": {"kind": "constant", "rate_rps": 200.0},
-        "prompt_tokens": {"kind": "uniform", "min": 4, "max": 40},
-        "output_tokens": {"kind": "uniform", "min": 2, "max": 9},
-        "prefixes": {
-            "groups": 1,
-            "tokens": {"kind": "constant", "value": 24},
-            "share_probability": 1.0,
-        },
-    },
-    "scheduler": {"page_size": 8, "max_total_tokens": 640, "max_running_requests": 4},
-}
-
-
+SCENARIO = yaml.safe_load("""
+name: real
+model: m.json
+latency: {kind: linear, step_s: 0.001, per_prefill_token_s: 0, per_decode_request_s: 0,
+  per_context_token_s: 0}
+workload:
+  kind: synthetic
+  num_requests: 8
+  arrivals: {kind: constant, rate_rps: 200}
+  prompt_tokens: {kind: uniform, min: 4, max: 40}
+  output_tokens: {kind: uniform, min: 2, max: 9}
+  prefixes: {groups: 1, tokens: {kind: constant, value: 24}, share_probability: 1}
+scheduler: {page_size: 8, max_total_tokens: 640, max_running_requests: 4}
+""")
 VLLM = {"family": "vllm"}
 
 
@@ -187,7 +175,7 @@ def refused(capsys, *arguments):
         ({"scheduler": {**VLLM, "num_gpu_blocks_override": 10**10}},
          "scheduler.num_gpu_blocks_override: their KV takes"),
         ({"scheduler": {**VLLM, "num_gpu_blocks_override": 9, "max_model_len": 200}},
-         "scheduler.max_model_len: 200 tokens do not fit in the 128 of the pool"),
+         "scheduler.max_model_len: 200 tokens do not fit in the pool of 128 tokens"),
         ({"scheduler": {**VLLM, "num_gpu_blocks_override": 999, "max_model_len": 600}},
          "scheduler.max_model_len: 600 is more than the 512 positions of m"),
         ({"scheduler": {**VLLM, "gpu_memory_utilization": 1e-9}, "hardware": "h200-sxm"},

@@ -1,12 +1,10 @@
 """The queue of a CPU, and mapping a GPU's events to the host's clock."""
 
 import threading
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 from realrun.device_clock import DeviceClock, elapsed_ns
 from realrun.streams import CpuStream
@@ -16,7 +14,7 @@ PATIENCE_S = 120
 
 
 @pytest.fixture
-def stream() -> Iterator[CpuStream]:
+def stream():
     stream = CpuStream()
     yield stream
     stream.close()
@@ -25,22 +23,22 @@ def stream() -> Iterator[CpuStream]:
 class Gate:
     """Work that says when it began and waits until it may go on."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.begun = threading.Event()
         self.open = threading.Event()
 
-    def __call__(self) -> Tensor:
+    def __call__(self):
         self.begun.set()
         if not self.open.wait(PATIENCE_S):
             raise TimeoutError
         return torch.tensor([7])
 
 
-def test_cpu_stream_several_works_run_in_order(stream: CpuStream) -> None:
+def test_cpu_stream_several_works_run_in_order(stream):
     """Each work sees what those before it left, and its ticket has its own output."""
     log: list[int] = []
 
-    def work(number: int) -> Tensor:
+    def work(number):
         log.append(number)
         return torch.tensor(log)
 
@@ -50,7 +48,7 @@ def test_cpu_stream_several_works_run_in_order(stream: CpuStream) -> None:
     ]
 
 
-def test_cpu_stream_work_in_progress_leaves_the_host_free(stream: CpuStream) -> None:
+def test_cpu_stream_work_in_progress_leaves_the_host_free(stream):
     """The host goes on while work runs, and queues more."""
     gate = Gate()
     first = stream.submit(gate)
@@ -64,10 +62,10 @@ def test_cpu_stream_work_in_progress_leaves_the_host_free(stream: CpuStream) -> 
     assert first.result().tolist() == [7]
 
 
-def test_cpu_stream_failed_work_raises_at_its_result_only(stream: CpuStream) -> None:
+def test_cpu_stream_failed_work_raises_at_its_result_only(stream):
     """An error belongs to its ticket; the queue goes on."""
 
-    def fail() -> Tensor:
+    def fail():
         raise ValueError("out of tokens")
 
     failed, after = stream.submit(fail), stream.submit(lambda: torch.tensor([1]))
@@ -77,7 +75,7 @@ def test_cpu_stream_failed_work_raises_at_its_result_only(stream: CpuStream) -> 
             failed.result()
 
 
-def test_cpu_stream_times_steps_do_not_overlap(stream: CpuStream) -> None:
+def test_cpu_stream_times_steps_do_not_overlap(stream):
     """Each step begins after the last ended; its device time is the span between."""
     tickets = [stream.submit(lambda: torch.ones(1000).cumsum(0)) for _ in range(4)]
     stream.synchronise()
@@ -88,7 +86,7 @@ def test_cpu_stream_times_steps_do_not_overlap(stream: CpuStream) -> None:
     ]
 
 
-def test_cpu_ticket_times_before_the_end_are_refused(stream: CpuStream) -> None:
+def test_cpu_ticket_times_before_the_end_are_refused(stream):
     """There are no times of a step that still runs."""
     gate = Gate()
     ticket = stream.submit(gate)
@@ -97,13 +95,13 @@ def test_cpu_ticket_times_before_the_end_are_refused(stream: CpuStream) -> None:
     gate.open.set()
 
 
-def test_cpu_stream_work_runs_in_inference_mode(stream: CpuStream) -> None:
+def test_cpu_stream_work_runs_in_inference_mode(stream):
     """No step keeps what gradients would need."""
     ticket = stream.submit(lambda: torch.tensor([torch.is_inference_mode_enabled()]))
     assert ticket.result().all()
 
 
-def test_cpu_ticket_output_is_not_changed_by_later_steps(stream: CpuStream) -> None:
+def test_cpu_ticket_output_is_not_changed_by_later_steps(stream):
     """A result is a copy: a step may overwrite the tensor the last one returned."""
     buffer = torch.zeros(2, dtype=torch.int64)
     first = stream.submit(lambda: buffer.add_(1))
@@ -111,14 +109,14 @@ def test_cpu_ticket_output_is_not_changed_by_later_steps(stream: CpuStream) -> N
     np.testing.assert_array_equal(first.result(), [1, 1])
 
 
-def test_cpu_stream_synchronise_waits_for_failed_work_too(stream: CpuStream) -> None:
+def test_cpu_stream_synchronise_waits_for_failed_work_too(stream):
     """Synchronising does not raise what belongs to a ticket."""
     ticket = stream.submit(lambda: torch.zeros(1).view(2))
     stream.synchronise()
     assert ticket.is_done()
 
 
-def test_cpu_stream_closed_finishes_and_takes_no_more() -> None:
+def test_cpu_stream_closed_finishes_and_takes_no_more():
     """Closing lets what was submitted run."""
     stream = CpuStream()
     ticket = stream.submit(lambda: torch.tensor([3]))
@@ -131,51 +129,51 @@ def test_cpu_stream_closed_finishes_and_takes_no_more() -> None:
 class FakeGpu:
     """A host clock and a device clock that runs apart from it; events take time to run."""
 
-    def __init__(self, delays_ns: list[int]) -> None:
+    def __init__(self, delays_ns):
         self.host_ns = 1_000_000
         self.delays_ns = delays_ns
 
-    def now_ns(self) -> int:
+    def now_ns(self):
         return self.host_ns
 
     @property
-    def device_ms(self) -> float:
+    def device_ms(self):
         return self.host_ns / 1e6 - 0.25
 
-    def event(self) -> "FakeEvent":
+    def event(self):
         return FakeEvent(self)
 
 
 class FakeEvent:
-    def __init__(self, gpu: FakeGpu) -> None:
+    def __init__(self, gpu):
         self._gpu = gpu
         self.at_ms = 0.0
 
-    def record(self) -> None:
+    def record(self):
         """Runs half-way through the time that waiting for it takes."""
         delay_ns = self._gpu.delays_ns.pop(0) if self._gpu.delays_ns else 0
         self._gpu.host_ns += delay_ns // 2
         self.at_ms = self._gpu.device_ms
         self._gpu.host_ns += delay_ns - delay_ns // 2
 
-    def synchronize(self) -> None:
+    def synchronize(self):
         pass
 
-    def query(self) -> bool:
+    def query(self):
         return True
 
-    def elapsed_time(self, end_event: "FakeEvent") -> float:
+    def elapsed_time(self, end_event):
         return float(np.float32(end_event.at_ms - self.at_ms))
 
 
-def record_at(gpu: FakeGpu, host_ns: int) -> FakeEvent:
+def record_at(gpu, host_ns):
     gpu.host_ns = host_ns
     event = gpu.event()
     event.record()
     return event
 
 
-def test_device_clock_events_get_the_host_time() -> None:
+def test_device_clock_events_get_the_host_time():
     """An event lies where the host's clock stood when the device came to it."""
     gpu = FakeGpu([])
     clock = DeviceClock(gpu.event, gpu.now_ns)
@@ -185,7 +183,7 @@ def test_device_clock_events_get_the_host_time() -> None:
     assert elapsed_ns(start, end) == pytest.approx(2_500_000, abs=1)
 
 
-def test_device_clock_slow_marks_take_the_quickest_try() -> None:
+def test_device_clock_slow_marks_take_the_quickest_try():
     """An interrupted attempt does not become the base."""
     gpu = FakeGpu([90_000, 4_000, 50_000])
     clock = DeviceClock(gpu.event, gpu.now_ns)
@@ -193,7 +191,7 @@ def test_device_clock_slow_marks_take_the_quickest_try() -> None:
     assert clock.at_ns(record_at(gpu, 2_000_000)) == pytest.approx(2_000_000, abs=1)
 
 
-def test_device_clock_moved_base_keeps_precision_after_hours() -> None:
+def test_device_clock_moved_base_keeps_precision_after_hours():
     """Single-precision differences stay short, though the first base is an hour old."""
     gpu = FakeGpu([])
     clock = DeviceClock(gpu.event, gpu.now_ns)
@@ -204,7 +202,7 @@ def test_device_clock_moved_base_keeps_precision_after_hours() -> None:
     assert clock.age_ns() < 8_000_000_000
 
 
-def test_device_clock_rebase_forgets_the_error() -> None:
+def test_device_clock_rebase_forgets_the_error():
     """A base taken anew is exact again."""
     gpu = FakeGpu([])
     clock = DeviceClock(gpu.event, gpu.now_ns)

@@ -138,38 +138,34 @@ def test_configurations_that_cannot_be_served_are_refused(
     assert "\n" not in str(caught.value)
 
 
-def test_padding_token_outside_the_vocabulary_is_refused(tmp_path, config_paths):
-    """Found only when the model is built."""
-    shutil.copy(config_paths["llama"], tmp_path / "config.json")
-    edit_config(tmp_path, pad_token_id=500)
-    with pytest.raises(InputError, match=r"no model can be built: .*num_embeddings"):
+@pytest.mark.parametrize(
+    ("architecture", "keys", "message"),
+    [
+        # Found only when the model is built.
+        ("llama", {"pad_token_id": 500}, r"no model can be built: .*num_embeddings"),
+        # GPT-2 with cross attention has weights that the simulator does not count.
+        ("gpt2", {"add_cross_attention": True},
+         r"config\.json: makes \d+ parameters in transformers"),
+        # Before anything is allocated.
+        ("llama", {"hidden_size": 2**16, "intermediate_size": 2**20, "num_hidden_layers": 100},
+         r"weights take \d+\.\d\d GiB, cpu has \d+\.\d\d GiB free"),
+    ],
+    ids=["padding token outside of the vocabulary", "other sizes", "larger than memory"],
+)  # fmt: skip
+def test_models_that_cannot_be_built_are_refused(
+    tmp_path, config_paths, architecture, keys, message
+):
+    """With what is wrong, or with figures."""
+    shutil.copy(config_paths[architecture], tmp_path / "config.json")
+    edit_config(tmp_path, **keys)
+    with pytest.raises(InputError, match=message):
         load(tmp_path / "config.json")
 
 
-def test_sizes_that_transformers_reads_otherwise_are_refused(tmp_path, config_paths):
-    """GPT-2 with cross attention has weights that the simulator does not count."""
-    shutil.copy(config_paths["gpt2"], tmp_path / "config.json")
-    edit_config(tmp_path, add_cross_attention=True)
-    with pytest.raises(InputError, match=r"config\.json: makes \d+ parameters in transformers"):
-        load(tmp_path / "config.json")
-
-
-def test_model_larger_than_memory_is_refused_with_figures(tmp_path, config_paths):
-    """Before anything is allocated."""
-    shutil.copy(config_paths["llama"], tmp_path / "config.json")
-    edit_config(tmp_path, hidden_size=2**16, intermediate_size=2**20, num_hidden_layers=100)
-    with pytest.raises(InputError, match=r"weights take \d+\.\d\d GiB, cpu has \d+\.\d\d GiB free"):
-        load(tmp_path / "config.json")
-
-
-def test_unknown_dtype_is_refused():
-    """With what is known."""
+def test_unknown_names_are_refused():
+    """With what is known, or the nearest name."""
     with pytest.raises(InputError, match=r"dtype.*int8.*bfloat16, float16, float32"):
         load("tiny", dtype="int8")
-
-
-def test_unknown_model_is_refused():
-    """Neither a packaged name nor a path."""
     with pytest.raises(InputError, match=r"model.*'tinny' .*did you mean tiny"):
         load("tinny")
 

@@ -1,7 +1,5 @@
 """Pictures are made for every kind of log, look at the right numbers, and do not vary."""
 
-import time
-
 import numpy as np
 import pytest
 
@@ -93,8 +91,8 @@ def test_save_figure_of_unknown_suffix_is_refused(logs, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_pictures_of_a_big_log_are_drawn_in_seconds(tmp_path):
-    """8,000 requests and 50,000 runs of steps: everything is thinned before it is drawn."""
+def test_pictures_of_a_big_log_are_thinned_before_they_are_drawn(tmp_path):
+    """8,000 requests and 50,000 runs of steps."""
     num_runs, num_requests = 50_000, 8_000
     rng = np.random.default_rng(0)
     ends_ns = np.cumsum(rng.integers(1, 40, num_runs)) * MS
@@ -108,8 +106,15 @@ def test_pictures_of_a_big_log_are_drawn_in_seconds(tmp_path):
              "free_tokens", "evictable_tokens", "num_decode_rows")}  # fmt: skip
     steps = step_columns(t_start_ns=np.append(0, ends_ns[:-1]), t_end_ns=ends_ns, **sizes)
     log = run_log(requests, steps)
-    began_s = time.process_time()
-    save_figure(plot_timeline(log), tmp_path / "a.png")
-    save_figure(plot_ttft_cdf({"a": log}), tmp_path / "b.png")
-    save_figure(plot_comparison({"a": log, "b": log}, "A"), tmp_path / "c.png")
-    assert time.process_time() - began_s < 10.0
+    two = {"a": log, "b": log}
+    for figure in (plot_timeline(log), plot_ttft_cdf({"a": log}), plot_comparison(two, "A")):
+        assert 100 < num_vertices(figure) < 20_000
+        save_figure(figure, tmp_path / "a.png")
+
+
+def num_vertices(figure):
+    """How many points of lines and outlines are drawn."""
+    axes = figure.get_axes()
+    paths = [line.get_path() for each in axes for line in each.lines]
+    paths += [path for each in axes for drawn in each.collections for path in drawn.get_paths()]
+    return sum(len(path.vertices) for path in paths)

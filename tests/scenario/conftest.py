@@ -7,16 +7,11 @@ import pytest
 
 from sim.core.errors import InputError
 from sim.scenario.load import load_scenario
+from sim.testing.scenario_text import LINEAR_LATENCY
 
-VALID = """\
-name: study
-seed: 3
-latency:
-  kind: linear
-  step_s: 0.005
-  per_prefill_token_s: 4e-5
-  per_decode_request_s: 5e-5
-  per_context_token_s: 2e-8
+VALID = (
+    f"name: study\nseed: 3\n{LINEAR_LATENCY}"
+    """\
 workload:
   kind: synthetic
   num_requests: 5
@@ -28,6 +23,7 @@ scheduler:
   max_total_tokens: 4096
   chunked_prefill_size: 512
 """
+)
 
 
 @pytest.fixture

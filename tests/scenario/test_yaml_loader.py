@@ -1,7 +1,5 @@
 """Strict YAML: what scalars mean, where keys are, and what is refused."""
 
-from pathlib import Path
-
 import pytest
 
 from sim.core.errors import InputError
@@ -126,7 +124,7 @@ def test_document_keys_are_text_and_have_lines():
     ]
 
 
-def test_file_that_cannot_be_read_is_refused(tmp_path: Path):
+def test_file_that_cannot_be_read_is_refused(tmp_path):
     """Missing, a directory, not UTF-8, too large, an impossible name: one line each."""
     latin, large = tmp_path / "latin.yaml", tmp_path / "large.yaml"
     latin.write_bytes(b"a: 1\nname: caf\xe9\n")
@@ -145,7 +143,7 @@ def test_file_that_cannot_be_read_is_refused(tmp_path: Path):
         assert str(caught.value).startswith(str(path))
 
 
-def test_file_with_byte_order_mark_and_crlf_is_read(tmp_path: Path):
+def test_file_with_byte_order_mark_and_crlf_is_read(tmp_path):
     """What Windows editors write is fine."""
     path = tmp_path / "windows.yaml"
     path.write_bytes(b"\xef\xbb\xbfa: 1\r\nb: x\r\n")

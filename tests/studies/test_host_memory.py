@@ -27,6 +27,10 @@ def test_host_memory_larger_finds_more_and_pays_over_a_fast_link(results):
         waits = results.means("mean_ttft_ms", "ratio", RATIOS, **setting)
         assert waits == sorted(waits, reverse=True)
         assert waits[2] < waits[0] / 2
+    for run in results.runs:
+        found = run.summary["total_host_cached_tokens"]
+        assert run.summary["total_cached_tokens"] > found > 0
+        assert run.summary["total_loaded_tokens"] >= found
 
 
 def test_host_memory_over_a_slow_link_costs_the_more_the_more_is_found(results):
@@ -35,6 +39,26 @@ def test_host_memory_over_a_slow_link_costs_the_more_the_more_is_found(results):
     waits = results.means("mean_ttft_ms", "ratio", RATIOS, **setting)
     assert waits == sorted(waits)
     assert waits[2] > 1.5 * waits[0]
+    hits = results.means("cache_hit_rate_pct", "ratio", RATIOS, **setting)
+    assert hits[2] > hits[0] + 10
+
+
+def test_host_memory_is_worth_more_than_none_unless_loading_is_slower(study, results):
+    """Without it fewer tokens are found, and nothing is said of it."""
+    off = ("scheduler.host_cache=null",)
+    [run] = study("host-memory", {"seeds": [1]}, *SMALLER, *off).runs
+    assert "host_hit_rate_pct" not in run.summary
+    largest = {"write_policy": "write_through", "ratio": 8}
+    fast, slow = (
+        {
+            name: results.mean(name, **largest, load_bandwidth_gb_s=speed)
+            for name in ("cache_hit_rate_pct", "mean_ttft_ms")
+        }
+        for speed in (50, 2)
+    )
+    for found in (fast, slow):
+        assert found["cache_hit_rate_pct"] > run.summary["cache_hit_rate_pct"] + 10
+    assert fast["mean_ttft_ms"] < run.summary["mean_ttft_ms"] < slow["mean_ttft_ms"]
 
 
 def test_host_memory_of_a_pool_is_worth_it_only_written_back(results):

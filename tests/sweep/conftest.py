@@ -5,15 +5,11 @@ import pytest
 from sim.scenario.load import load_scenario_text
 from sim.sweep.executor import run_task
 from sim.sweep.trace_cache import TraceCache
+from sim.testing.scenario_text import LINEAR_LATENCY
 
-BASE = """\
-name: study
-latency:
-  kind: linear
-  step_s: 0.005
-  per_prefill_token_s: 4e-5
-  per_decode_request_s: 5e-5
-  per_context_token_s: 2e-8
+BASE = (
+    f"name: study\n{LINEAR_LATENCY}"
+    """\
 workload:
   kind: synthetic
   num_requests: 3
@@ -22,6 +18,7 @@ workload:
   output_tokens: {kind: constant, value: 4}
 scheduler: {max_total_tokens: 4096}
 """
+)
 
 
 @pytest.fixture(scope="session")

@@ -1,10 +1,7 @@
 """What a search chooses: never the same twice, always the same for a seed, near what was good."""
 
-import sys
-
 import pytest
 
-from sim.core.errors import InputError
 from sim.sweep.objective import Score
 from sim.sweep.optuna_search import OptunaSearch
 from sim.sweep.search import GridSearch
@@ -84,13 +81,6 @@ def test_search_learns_from_failures_and_from_broken_promises():
     assert max(x for x in late if x <= 25) == 25
     # By chance it would be five and seven or eight.
     assert sum(19 <= x <= 31 for x in late) > 10
-
-
-def test_search_without_optuna_says_how_to_get_it(monkeypatch):
-    """It is loaded when asked for."""
-    monkeypatch.setitem(sys.modules, "optuna", None)
-    with pytest.raises(InputError, match=r"a search needs Optuna: pip install 'servetwin\[tune\]'"):
-        OptunaSearch(SPACE, None, seed=0, num_trials=3)
 
 
 def test_grid_tries_everything_once_from_where_it_is_told():

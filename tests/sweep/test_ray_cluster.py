@@ -106,10 +106,3 @@ def test_ray_worker_with_other_code_refuses(tasks):
     outcome = RayWorker(tell_seed).run(tasks[0], "0.0.1+other")
     assert outcome.status is PointStatus.FAULT
     assert outcome.message.endswith("this machine 0.0.1+other")
-
-
-def test_ray_cluster_without_ray_says_how_to_get_it(monkeypatch):
-    """Ray is an extra."""
-    monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(InputError, match=r"needs Ray: pip install 'servetwin\[ray\]'$"):
-        RayCluster(1)

@@ -49,7 +49,7 @@ def test_arrivals_constant_begin_at_zero_and_do_not_drift():
 
 
 def test_arrivals_burst_come_together_and_the_last_burst_may_be_short():
-    """Three at once every half second."""
+    """Three requests at once, every half second."""
     drawn = arrivals_ns(num=7, kind="burst", size=3, every_s=0.5)
     assert drawn.tolist() == [0, 0, 0, 500_000_000, 500_000_000, 500_000_000, 1_000_000_000]
 
@@ -102,7 +102,7 @@ def test_think_exponential_has_the_stated_mean_and_spread():
 
 
 def test_think_constant_is_the_value():
-    """No chance in it; nothing is a legal time to think."""
+    """There is no randomness, and 0 is allowed."""
     assert set(think_ns(kind="constant", value=0.25)) == {250_000_000}
     assert set(think_ns(kind="constant", value=0)) == {0}
 

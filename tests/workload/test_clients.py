@@ -50,7 +50,7 @@ def test_clients_think_as_long_as_their_distribution_says(build):
 
 
 def test_clients_are_the_same_when_asked_again(build, facts):
-    """Turns are made anew each time, and equal."""
+    """Turns are made at each access, and are equal each time."""
     workload = build(SECTION)
     assert facts(workload) == facts(workload)
     assert facts(workload) != facts(build(SECTION, seed=1))

@@ -54,7 +54,7 @@ print(workload.num_requests, digest.hexdigest())
 """
 
 
-def output_of(hash_seed: str) -> str:
+def output_of(hash_seed):
     env = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(REPOSITORY)}
     command = [sys.executable, "-c", SCRIPT]
     return subprocess.run(command, env=env, check=True, capture_output=True, text=True).stdout

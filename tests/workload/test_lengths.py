@@ -1,4 +1,4 @@
-"""Length distributions: means, spread, limits, and what cannot be."""
+"""Length distributions: means, spread, limits, and bad sections."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ def draw(num_draws=NUM_DRAWS, seed=1, **distribution):
 
 
 def test_lengths_constant_are_all_the_value():
-    """No chance in it."""
+    """There is no randomness."""
     assert set(draw(kind="constant", value=17)) == {17}
 
 

@@ -29,7 +29,7 @@ SECTIONS = {
 }
 
 
-def peak_bytes(function) -> int:
+def peak_bytes(function):
     tracemalloc.start()
     try:
         function()

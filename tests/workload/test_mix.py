@@ -3,8 +3,6 @@
 import pytest
 from pydantic import ValidationError
 
-from sim.workload.workload import ScriptedRequest
-
 CONSTANT = {"kind": "constant", "value": 100}
 CHAT = {
     "kind": "synthetic",
@@ -30,7 +28,7 @@ def mix(**parts):
     return {"kind": "mix", "parts": parts}
 
 
-def requests_of(workload) -> list[ScriptedRequest]:
+def requests_of(workload):
     turns = [turn.request for client in workload.clients() for turn in client]
     return [*workload.arrivals(), *turns]
 

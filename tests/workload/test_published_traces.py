@@ -1,6 +1,5 @@
 """The published traces give the numbers known of them; skipped where they are not at hand."""
 
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -37,7 +36,7 @@ KNOWN = {
 }
 
 
-def read(shared_dir: Path, name: str):
+def read(shared_dir, name):
     base_dir = shared_dir / "traces"
     if not (base_dir / name).is_file():
         pytest.skip(f"no trace at {base_dir / name}")

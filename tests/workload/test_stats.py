@@ -93,7 +93,7 @@ def test_stats_of_closed_loops_have_no_span(build):
 
 @pytest.mark.parametrize("num_requests", [1, 3])
 def test_stats_of_arrivals_at_one_time_have_no_rate(synthetic, num_requests):
-    """Requests over no time is no number."""
+    """A rate over a span of 0 is undefined."""
     at_once = {"kind": "burst", "size": 5, "every_s": 1}
     stats = workload_stats(synthetic(num_requests=num_requests, arrivals=at_once))
     assert (stats.span_s, stats.rate_rps, stats.gap_cv) == (0.0, None, None)

@@ -1,4 +1,4 @@
-"""Synthetic traffic: shared prefixes, limits, guesses, and streams that keep to themselves."""
+"""Synthetic traffic: shared prefixes, limits, guesses, independent random streams."""
 
 import math
 
@@ -155,7 +155,7 @@ def test_synthetic_lognormal_guess_is_off_by_the_stated_factor(synthetic):
 
 
 def test_synthetic_guess_is_at_least_one_token(synthetic):
-    """However far off."""
+    """Even if the error is large."""
     workload = synthetic(
         output_tokens={"kind": "constant", "value": 1},
         predicted_output={"kind": "lognormal", "sigma": 10},

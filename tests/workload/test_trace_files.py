@@ -42,7 +42,7 @@ def test_trace_time_scale_multiplies_arrivals(trace, scale):
 
 
 def test_trace_time_scale_out_of_the_clocks_range_is_refused(error_of):
-    """Times that do not fit."""
+    """Times beyond the clock are refused."""
     rows = [ROWS[0], ROWS[1] | {"timestamp": 10**12}]
     assert error_of("mooncake", rows, time_scale=1000.0) == (
         "workload.time_scale: moves the last arrival out of the clock's range"
@@ -57,7 +57,7 @@ def test_trace_limit_of_new_tokens_can_be_set(trace, limit, expected):
 
 
 def test_trace_tenant_is_on_every_request(trace):
-    """Of a format that knows of none."""
+    """Also for a format without tenants."""
     workload = trace("mooncake", TEXT, tenant="chat")
     assert {request.spec.tenant for request in workload.arrivals()} == {"chat"}
 
@@ -110,7 +110,7 @@ def test_trace_file_that_is_broken_names_its_line(error_of, name):
 
 @pytest.mark.parametrize("format_", ["mooncake", "azure", "servetwin", "autobench"])
 def test_trace_that_cannot_be_opened_is_named(build, tmp_path, format_):
-    """Absent, a directory, a name that is none; in every format."""
+    """A missing file, a directory, an impossible name; in every format."""
     section = {"kind": "trace", "format": format_}
     for name, reason in (
         ("absent.gz", "cannot be read: No such file or directory"),
@@ -124,5 +124,5 @@ def test_trace_that_cannot_be_opened_is_named(build, tmp_path, format_):
 
 @pytest.mark.parametrize("format_", ["mooncake", "azure", "servetwin", "autobench"])
 def test_trace_of_nothing_is_refused_in_every_format(error_of, format_):
-    """An empty result would hide the mistake."""
+    """A file without requests is a mistake in every format."""
     assert error_of(format_, b"") == "t: holds no requests"

@@ -8,15 +8,14 @@ depend on what was asked before.
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from sim.core.arrays import Float64
 
 _KNOTS_PER_DOUBLING = 8
 _NUM_DOUBLINGS = 18
 
 
-def _knots() -> Floats:
+def _knots() -> Float64:
     """1 to 8 tokens, then eight equal parts of every doubling up to 2**21."""
     octaves = [
         8 * 2**doubling + part * 2**doubling
@@ -41,7 +40,7 @@ class ContextCurve:
         self._time_ms = time_ms
         self._at_knot_ms = np.full(len(KNOTS), np.nan)
 
-    def time_ms(self, mean_contexts: Floats) -> Floats:
+    def time_ms(self, mean_contexts: Float64) -> Float64:
         """Times at these contexts; many contexts give the same bits as each by itself.
 
         Args:
@@ -53,7 +52,7 @@ class ContextCurve:
         knot, at_knot_ms = KNOTS[line], self._at_knot_ms[line]
         rise_ms = self._at_knot_ms[line + 1] - at_knot_ms
         share = (mean_contexts - knot) / (KNOTS[line + 1] - knot)
-        times_ms: Floats = at_knot_ms + rise_ms * share
+        times_ms: Float64 = at_knot_ms + rise_ms * share
         return times_ms
 
     def _ask(self, first: int, last: int) -> None:

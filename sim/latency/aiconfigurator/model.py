@@ -4,12 +4,13 @@ from functools import cache
 
 import numpy as np
 
+from sim.core.arrays import Float64, Int64
 from sim.core.units import NS_PER_MS, seconds_to_ns
-from sim.latency.aiconfigurator.curve import ContextCurve, Floats
+from sim.latency.aiconfigurator.curve import ContextCurve
 from sim.latency.aiconfigurator.database import OperatorDatabase
 from sim.latency.aiconfigurator.operators import step_operators
 from sim.latency.features import StepFeatures
-from sim.latency.model import Int64, StepTime
+from sim.latency.model import StepTime
 from sim.latency.shapes import ModelShape
 
 
@@ -86,5 +87,5 @@ class AiconfiguratorLatency:
             above_ms = self._prefill_ms(rows, below + 1, cached)
             computed_ms += (above_ms - computed_ms) * (new - below)
         num_context = step.num_context_tokens - step.num_decode_context_tokens
-        read_ms: Floats = self._curve(rows).time_ms(np.array([num_context / rows]))
+        read_ms: Float64 = self._curve(rows).time_ms(np.array([num_context / rows]))
         return max(computed_ms, float(read_ms[0]))

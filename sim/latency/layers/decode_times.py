@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from sim.latency.curves import Curve, Float64
+from sim.core.arrays import Float64, Int64
+from sim.latency.curves import Curve
 from sim.latency.layers.skew import Alphas
-from sim.latency.model import Int64
 
 
 class LayersDecodeTimes:

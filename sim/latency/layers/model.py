@@ -5,11 +5,12 @@ from typing import Protocol
 
 import numpy as np
 
+from sim.core.arrays import Int64
 from sim.core.batch import ForwardMode
 from sim.latency.features import StepFeatures
 from sim.latency.host_times import HostTimes
 from sim.latency.layers.decode_times import LayersDecodeTimes
-from sim.latency.model import Int64, StepTime
+from sim.latency.model import StepTime
 from sim.latency.range_counter import Limit, RangeCounter
 from sim.latency.range_report import RangeReport
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sim.latency.curves import Float64
+from sim.core.arrays import Float64
 
 
 class Bins(NamedTuple):

@@ -4,10 +4,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from sim.core.arrays import Int64
 from sim.core.batch import ForwardMode
 from sim.latency.curves import Curve
 from sim.latency.features import StepFeatures
-from sim.latency.model import Int64, StepTime
+from sim.latency.model import StepTime
 from sim.latency.profile.format import Correction, DeviceModel, Term
 from sim.latency.profile.surface import Surface
 from sim.latency.profile.terms import QUANTITIES, above

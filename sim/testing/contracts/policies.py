@@ -24,7 +24,7 @@ def waiting_request(
     entry: int = 0,
     ignore_eos: bool = False,
 ) -> SglangRequest:
-    """A request as it waits, outside any scheduler."""
+    """A waiting request that belongs to no scheduler."""
     spec = RequestSpec(
         rid=rid,
         arrival_ns=0,
@@ -43,7 +43,7 @@ def waiting_request(
 
 
 def matched(request: SglangRequest, cache: PrefixCache) -> SglangRequest:
-    """The request, its prefix looked up as the waiting queue does before it asks a policy."""
+    """The request with its prefix matched, as the waiting queue does before it asks a policy."""
     match = cache.match(request.kv.token_ids(request.num_tokens), request.num_tokens)
     request.kv.found = cache.touch(match)
     request.matched_len = min(match.num_tokens, request.num_tokens - 1)
@@ -79,7 +79,7 @@ def _warm_cache() -> RadixCache:
 
 
 def _facts(request: SglangRequest) -> list[object]:
-    # By dir(): a compiled class has no __slots__.
+    # By dir(), as a compiled class has no __slots__.
     names = [name for name in dir(SglangRequest) if not name.startswith("__")]
     state = [getattr(request, name) for name in names if hasattr(request, name)]
     return [*state, request.kv.found, request.kv.locked, request.kv.protected_len]
@@ -102,7 +102,7 @@ class SchedulePolicyContract:
     def test_order_any_queue_has_the_same_requests(
         self, make_policy: Callable[[], SchedulePolicy]
     ) -> None:
-        """Each request comes out exactly once; an empty queue stays empty."""
+        """Each request is in the order exactly once; an empty queue stays empty."""
         for queue, view in self._cases():
             order = make_policy().order(queue, view)
             assert sorted(map(id, order)) == sorted(map(id, queue))
@@ -111,7 +111,7 @@ class SchedulePolicyContract:
     def test_order_any_queue_changes_nothing(
         self, make_policy: Callable[[], SchedulePolicy]
     ) -> None:
-        """Neither the list that came in nor its requests are touched."""
+        """Neither the list that is passed in nor its requests are changed."""
         for queue, view in self._cases():
             before = list(queue), [_facts(request) for request in queue]
             order = make_policy().order(queue, view)
@@ -121,7 +121,7 @@ class SchedulePolicyContract:
     def test_order_same_calls_give_the_same_orders(
         self, make_policy: Callable[[], SchedulePolicy]
     ) -> None:
-        """Two policies made alike agree call by call."""
+        """Two equal policies give equal orders, call by call."""
         one, other = make_policy(), make_policy()
         for queue, view in self._cases():
             for _ in range(2):
@@ -130,7 +130,7 @@ class SchedulePolicyContract:
     def test_order_equal_requests_stay_as_they_stood(
         self, make_policy: Callable[[], SchedulePolicy]
     ) -> None:
-        """Requests that differ in nothing but their turn keep it."""
+        """Requests that differ only in their place in the queue keep their order."""
         if not self.keeps_ties:
             return
         view = QueueView(0, RadixNode.new_root(), frozenset(), 100)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from sim.workload.limits import Int64
+from sim.core.arrays import Int64
 
 NO_PROMPTS = "prompts are not in the file: no two of them are taken to share a prefix"
 

@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from sim.core.arrays import Int64
 from sim.core.errors import InputError
-from sim.workload.limits import Int64
 from sim.workload.token_streams import MAX_STREAMS
 
 Segment = tuple[int, int]

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 
+from sim.core.arrays import Int64
 from sim.core.atomic import atomic_path
 from sim.core.errors import InputError
 from sim.runlog.columns import NOT_YET_NS
 from sim.runlog.json_lines import open_text
 from sim.runlog.measured import MeasuredRun
-from sim.workload.limits import Int64
 from sim.workload.results.model import ImportedRequest
 from sim.workload.results.shared_prefixes import PrefixStreams
 from sim.workload.traces.servetwin import servetwin_line

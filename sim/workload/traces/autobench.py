@@ -12,7 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from sim.workload.limits import MAX_TOKENS, Int64
+from sim.core.arrays import Int64
+from sim.workload.limits import MAX_TOKENS
 from sim.workload.prompts import ArrayPrompts
 from sim.workload.traces.fields import shown, time_ns, whole, why_not_whole
 from sim.workload.traces.lines import JsonObject, TextLine, read_json_lines

@@ -5,10 +5,11 @@ from dataclasses import replace
 
 import numpy as np
 
+from sim.core.arrays import Float64, Int64
 from sim.core.errors import InputError, KeyPath
 from sim.workload.config import TraceConfig
 from sim.workload.context import BuildContext
-from sim.workload.limits import MAX_TIME_NS, Float64, Int64
+from sim.workload.limits import MAX_TIME_NS
 from sim.workload.outputs import limit_outputs
 from sim.workload.prefixes import unshared_prompts
 from sim.workload.prompts import BlockPrompts, EitherPrompts, PromptColumn

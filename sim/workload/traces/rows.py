@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.core.arrays import Int64
 from sim.core.errors import InputError
-from sim.workload.limits import Int64
 from sim.workload.prompts import ArrayPrompts, BlockPrompts, EitherPrompts
 
 

@@ -5,7 +5,7 @@ from hashlib import blake2b
 
 import numpy as np
 
-from sim.workload.limits import Int64
+from sim.core.arrays import Int64
 
 # Above all ids of token streams (sim.core.tokens), below those of blocks.
 _FIRST_ID = 1 << 61

@@ -1,4 +1,4 @@
-"""Errors of a simulation against a measured run, by hand."""
+"""Errors of a simulation against a measured run, worked out by hand."""
 
 import numpy as np
 import pytest
@@ -23,7 +23,7 @@ def test_latency_errors_are_those_of_means_and_those_of_requests():
 
 
 def test_latency_errors_leave_out_what_is_unknown_and_count_zeros():
-    """A measured 0 is in the means, and counted where it cannot be divided by."""
+    """A measured 0 is in the means; it is left out of relative errors, and counted."""
     measured = np.array([np.nan, 0.0, 10.0, 10.0])
     errors = latency_errors(measured, np.array([1.0, 1.0, 11.0, np.nan]))
     assert (errors.num_requests, errors.num_measured_zero) == (2, 1)
@@ -32,14 +32,14 @@ def test_latency_errors_leave_out_what_is_unknown_and_count_zeros():
 
 
 def test_latency_errors_of_nothing_are_undefined():
-    """No number is made up."""
+    """Without requests all values are None."""
     errors = latency_errors(np.array([np.nan]), np.array([1.0]))
     assert errors.request_error_pct is None
     assert errors.values["p99"].measured is errors.values["p99"].error_pct is None
 
 
 def test_compare_takes_makespan_and_throughput_of_the_compared(stamps, simulated):
-    """From their first arrival to their last finish; a shift of the clock is no difference."""
+    """From their first arrival to their last finish; a shift of the clock changes nothing."""
     measured = stamps(("a", 1_000, 1_100, 2_000, 100), ("b", 1_500, 1_600, 3_000, 100))
     log = simulated(("a", 0, 90, 900, 100), ("b", 500, 590, 1_800, 60))
     comparison = compare(join(measured, log, Selection()))
@@ -65,7 +65,7 @@ def test_compare_says_how_far_arrivals_are_off(stamps, simulated):
 
 
 def test_compare_of_no_pair_is_refused(stamps, simulated):
-    """Names of other requests, most likely; the line says what became of them."""
+    """The error line says how many requests are missing or failed in either run."""
     pairs = join(stamps(("a", 0, 1, 2, 3)), simulated(("0", 0, 1, 2, 3)), Selection())
     with pytest.raises(InputError, match=r"none of the 1 requests finished in both runs \(1 of"):
         compare(pairs)

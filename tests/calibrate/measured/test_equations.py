@@ -1,4 +1,4 @@
-"""Equations whose every trial costs a simulation: few trials, nothing below 0, not led astray."""
+"""Solving for unknowns in few trials, with none below 0, robust to outliers."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ MEASURED = 1 + PARTS @ np.array([0.4, 1.3])
 
 
 def stretched(x, power=1.2):
-    """Times that grow faster than their steps: what waits, waits longer too."""
+    """Times that grow faster than their steps, as waiting gets longer, too."""
     steps = (1 + PARTS @ x) / MEASURED
     return SolverTrial(steps**power - 1, PARTS / MEASURED[:, None])
 
@@ -29,7 +29,7 @@ def counted(function):
 
 @pytest.mark.parametrize("start", [[0.0, 0.0], [2.0, 0.5]])
 def test_solve_finds_two_unknowns_whose_effect_is_not_quite_known(start):
-    """From both sides, in about a dozen trials."""
+    """From starts on both sides, in about twelve trials."""
     trial, calls = counted(stretched)
     solution = solve(trial, np.array(start))
     assert solution.unknowns == pytest.approx([0.4, 1.3], abs=0.01)
@@ -39,7 +39,7 @@ def test_solve_finds_two_unknowns_whose_effect_is_not_quite_known(start):
 
 
 def test_solve_passes_over_outliers():
-    """A tenth of the requests took twice as long, for reasons of their own."""
+    """A tenth of the requests take twice as long, whatever the unknowns."""
     measured = np.ones(100)
     measured[::10] = 2
 
@@ -51,7 +51,7 @@ def test_solve_passes_over_outliers():
 
 @pytest.mark.parametrize("start", [0.0, 0.5])
 def test_solve_does_not_go_below_zero(start):
-    """Where only a negative time would do, it is 0; slopes are looked for to one side."""
+    """If only a negative time would solve the equations, it is 0; slopes are one-sided there."""
     trial, calls = counted(lambda x: SolverTrial(np.full(20, 0.3 + x[0]), np.ones((20, 1))))
     solution = solve(trial, np.array([start]))
     assert solution.unknowns.tolist() == [0]
@@ -60,7 +60,7 @@ def test_solve_does_not_go_below_zero(start):
 
 
 def test_solve_keeps_one_unknown_at_zero_and_finds_the_other():
-    """The bound of one is no bound of the other."""
+    """The bound of one unknown does not hold back the other."""
     measured = 1 + PARTS @ np.array([-0.3, 1.3])
 
     def trial(x):
@@ -75,7 +75,7 @@ def test_solve_keeps_one_unknown_at_zero_and_finds_the_other():
 
 
 def test_solve_ends_although_trials_are_rough():
-    """A simulation decides otherwise here and there: no trial fits exactly."""
+    """Some requests jump from trial to trial, so no trial fits exactly."""
     noise = np.random.default_rng(1)
 
     def rough(x):
@@ -89,7 +89,7 @@ def test_solve_ends_although_trials_are_rough():
 
 
 def test_step_leads_to_where_equations_hold():
-    """Small residuals are weighed alike: the usual equations of instruments."""
+    """Small residuals have equal weights, as in the usual equations of instruments."""
     residuals = 0.02 * RNG.standard_normal(80)
     residuals = np.clip(residuals, -0.04, 0.04)
     slopes = 1.1 * PARTS
@@ -98,7 +98,7 @@ def test_step_leads_to_where_equations_hold():
 
 
 def test_objective_is_the_root_mean_square_of_small_residuals():
-    """And grows slower beyond the bound."""
+    """Beyond the bound it grows linearly."""
     assert objective(np.array([0.01, -0.03])) == pytest.approx(np.sqrt(5e-4))
     assert objective(np.array([1.0])) < 0.4
 

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -23,16 +24,9 @@ def measured(measured_file):
 
 
 @pytest.fixture
-def refused(calibrate, scenario_file):
+def refused(refuse, scenario_file):
     """Fit with these arguments, which must fail; returns the one line."""
-
-    def run(*arguments):
-        code, out, err = calibrate("fit", *arguments)
-        assert (code, out) == (2, "")
-        assert len(err.splitlines()) == 1
-        return err.removeprefix("calibrate: ").removesuffix("\n")
-
-    return run
+    return partial(refuse, "fit")
 
 
 def test_fit_command_writes_host_times_and_says_how_good_they_are(

@@ -1,4 +1,4 @@
-"""Host times that were known are found again from time stamps alone."""
+"""Known host times are found again from time stamps alone."""
 
 import numpy as np
 import pytest
@@ -105,7 +105,7 @@ def two_parts(load):
 
 @pytest.mark.parametrize("host_s", [0.0, 0.0003, 0.002, 0.02])
 def test_fit_finds_the_host_time_of_a_run_without_noise(fit, serve, host_s):
-    """To a hundredth of a step at most, from far away."""
+    """The error is at most a hundredth of a step, even from a far start."""
     result = fit(serve(f"latency.host_s={host_s}"))
     assert result.times.host_s == pytest.approx(host_s, abs=5e-5)
     assert result.times.per_request_s == 0
@@ -117,7 +117,7 @@ def test_fit_finds_the_host_time_of_a_run_without_noise(fit, serve, host_s):
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("selection", [ALL, Selection(first=40)])
 def test_fit_finds_the_host_time_through_noise_as_well_as_it_says(fit, serve, seed, selection):
-    """Step times that vary by a tenth: within a few of its own standard errors."""
+    """With 10 % noise the error is within a few of the estimated standard errors."""
     noisy = Disturbance(noise=0.1, seed=seed)
     result = fit(serve("latency.host_s=0.002", disturbance=noisy), selection=selection)
     error_s = result.std_errors.host_s
@@ -127,7 +127,7 @@ def test_fit_finds_the_host_time_through_noise_as_well_as_it_says(fit, serve, se
 
 
 def test_fit_starts_from_any_value_and_is_the_same_twice(fit, serve):
-    """Two ways to the same place; one way taken twice, to the last digit."""
+    """Two starts give the same estimate; one start gives equal digits twice."""
     measured = serve("latency.host_s=0.002", disturbance=Disturbance(noise=0.05))
     above = fit(measured, start=HostTimes(0.01, 0.0))
     below = fit(measured)
@@ -146,7 +146,7 @@ def test_fit_tells_of_every_trial(fit, serve):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_fit_tells_a_time_per_request_from_a_constant(two_parts, serve, seed):
-    """Both within a few of their standard errors, and not exchangeable."""
+    """Both are within a few of their standard errors, and not swapped."""
     latency, fit = two_parts
     truth = HostTimes(0.001, 1e-4)
     noisy = Disturbance(noise=0.02, seed=seed)
@@ -175,14 +175,14 @@ def test_fit_of_steps_with_equally_many_requests_cannot_tell_them_apart(load, se
 
 
 def test_fit_of_hidden_host_time_is_refused(fit, serve):
-    """Under overlap the device is always later: nothing can be said."""
+    """With overlap the device is always the slower one, so host time does not show."""
     overlap = "scheduler.disable_overlap_schedule=false"
     with pytest.raises(InputError, match="hidden behind the device's"):
         fit(serve(overlap, "latency.host_s=0.0001"), overlap)
 
 
 def test_fit_of_layers_finds_the_host_time_that_overlap_does_not_hide(fit, serve, folder):
-    """Of this kind host time is what stamps show, overlapped or not: the same number either way."""
+    """Host time is added to device time here: the estimate is the same with overlap."""
     write_layers(folder / "perf_model.csv")
     layers = "latency={kind: layers, path: perf_model.csv, tp: 4}"
     for overlap in ("true", "false"):
@@ -193,14 +193,14 @@ def test_fit_of_layers_finds_the_host_time_that_overlap_does_not_hide(fit, serve
 
 
 def test_fit_says_when_steps_are_too_long_already(fit, serve):
-    """No time below 0 is made up."""
+    """The estimate is 0, not negative."""
     result = fit(serve("latency.step_s=0.003"))
     assert result.times.host_s == 0
     assert result.remarks[0].startswith("host_s is 0: ")
 
 
 def test_fit_of_few_requests_is_refused(fit, serve):
-    """Nine say little."""
+    """Nine requests are too few."""
     with pytest.raises(
         InputError, match="requests of two tokens or more finished in both runs, too few"
     ):

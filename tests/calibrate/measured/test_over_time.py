@@ -36,7 +36,7 @@ def run(load):
 
 
 def test_samples_are_read_from_three_of_the_columns(write):
-    """Whatever else a server logs."""
+    """Other columns are ignored."""
     samples = read_samples(write("t,gen,running,waiting,kv", "1.0,9,3,0,0", "2.5,9,4,7,0"))
     assert samples.t_s.tolist() == [1, 2.5]
     assert samples.running.tolist() == [3, 4]
@@ -69,7 +69,7 @@ def test_samples_that_are_none_are_refused(write, lines, reason):
 
 
 def test_samples_of_no_text_file_are_refused():
-    """Absent, or bytes."""
+    """The file is missing, or no text."""
     with pytest.raises(InputError, match=r"^none.csv: No such file"):
         read_samples(Path("none.csv"))
     Path("bytes.csv").write_bytes(b"\xff\xfe\x00")
@@ -78,7 +78,7 @@ def test_samples_of_no_text_file_are_refused():
 
 
 def test_sizes_are_what_the_last_finished_step_left(run):
-    """By request: who had started by then and was not over, who came before its decision."""
+    """Counted from requests: those started and not over, and those that wait."""
     log = run("latency.host_s=0.001", fast_forward=False)
     requests, steps = log.requests, log.steps
     at_ns = np.arange(1, int(steps.t_end_ns[-1]), 33_333_333)
@@ -96,17 +96,17 @@ def test_sizes_are_what_the_last_finished_step_left(run):
 
 
 def test_sizes_do_not_depend_on_how_steps_were_passed(run):
-    """Runs of many steps in one row say the same."""
+    """Steps that are logged together give the same sizes."""
     at_ns = np.arange(1, 6_000) * 1_000_003
     sizes = [logged_sizes(run(fast_forward=quick), at_ns) for quick in (True, False)]
     for quick, slow in zip(*sizes, strict=True):
         assert slow.max() > 3
-        # Within a run its first step's end is only about known.
+        # Within a row the ends of steps are known approximately only.
         assert (quick != slow).mean() < 0.002
 
 
 def test_sizes_of_several_servers_add_up(run):
-    """Nothing is left when the last request has gone."""
+    """After the last request all sizes are 0."""
     log = run("replicas=3", "latency.step_s=0.02")
     end_ns = int(log.steps.t_end_ns.max())
     running, waiting = logged_sizes(log, np.array([-1, end_ns // 2, end_ns]))
@@ -116,7 +116,7 @@ def test_sizes_of_several_servers_add_up(run):
 
 
 def test_comparison_shifts_the_clock_and_stops_at_the_end(run):
-    """Samples of the simulation itself, taken by a clock 2 s ahead: no difference."""
+    """Samples of the simulation itself on a clock 2 s ahead do not differ from it."""
     log = run()
     end_ns = int(log.requests.finish_ns.max())
     t_s = np.arange(1.0, 60.0)

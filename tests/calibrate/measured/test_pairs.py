@@ -1,4 +1,4 @@
-"""Measured requests joined with simulated ones: nobody is dropped unsaid."""
+"""Measured and simulated requests are paired by name, and all others are listed."""
 
 import numpy as np
 import pytest
@@ -47,7 +47,7 @@ def test_join_names_everybody_who_is_not_compared(stamps, simulated):
 
 
 def test_join_takes_the_first_by_arrival_or_all_but_them(stamps, simulated):
-    """The two halves are all; a request that was measured is no stranger in either."""
+    """Both selections together are all requests; others are not reported as missing."""
     rows = [(f"r{i}", i, i + 1, i + 2, 3) for i in range(5)]
     measured, log = stamps(*rows), simulated(*rows)
     first, rest = (join(measured, log, s) for s in (Selection(first=2), Selection(skip=2)))

@@ -1,4 +1,4 @@
-"""A real vLLM's run, from its folder to how far the simulation is from it; skips without it."""
+"""A real vLLM's run, from its folder to the simulation's errors; skipped without the folder."""
 
 import csv
 import gzip
@@ -66,7 +66,7 @@ def validated(imported, shared_run):
 
 @pytest.fixture(scope="module")
 def judge(validated):
-    """What a validation with these options says."""
+    """The document of a validation with these options."""
     return lambda *options: json.loads((validated(*options) / "validation.json").read_text("utf-8"))
 
 
@@ -125,7 +125,7 @@ def test_shared_run_scenario_is_what_its_meta_json_says(shared_run):
 
 
 def test_shared_run_by_kernel_times_alone_is_too_fast(errors, judge):
-    """In everything, yet not by much; every request finished in both runs."""
+    """All latencies are too short, but not by much; all requests finish in both runs."""
     found = errors()
     assert all(mean < 0 for mean, _ in found.values())
     assert_within(found, (13, 6, 8), (13, 6, 8))
@@ -134,7 +134,7 @@ def test_shared_run_by_kernel_times_alone_is_too_fast(errors, judge):
 
 
 def test_shared_run_with_fitted_host_time_is_met(errors, judge, imported):
-    """Fitted to the first hundred requests, judged by the others and by all."""
+    """The fit to the first hundred requests is judged by the others, and by all."""
     assert 0.0012 < read_host_times(imported / "host.json").host_s < 0.0022
     assert_within(errors(*HOST, "--skip", "100"), (2, 1.6, 1.5), (5, 1.6, 1.5))
     assert_within(errors(*HOST), (2, 1.3, 1.3), (6, 1.5, 1.5))
@@ -142,7 +142,7 @@ def test_shared_run_with_fitted_host_time_is_met(errors, judge, imported):
 
 
 def test_shared_run_has_as_many_running_and_waiting(judge):
-    """In each of its seconds, to two requests on average."""
+    """The mean difference over the run's seconds is at most two requests."""
     over_time = judge(*HOST)["over_time"]
     assert over_time["samples"] >= 66
     for size in ("running", "waiting"):
@@ -151,7 +151,7 @@ def test_shared_run_has_as_many_running_and_waiting(judge):
 
 
 def test_shared_run_was_scheduled_asynchronously(errors):
-    """In turn, requests that find a seat at once would get their first token a step too early."""
+    """Without overlap, first tokens of admitted requests would come a step too early."""
     (mean, request), (mean_in_turn, request_in_turn) = (
         errors(*HOST, *options, "--first", "100")["ttft"] for options in ((), IN_TURN)
     )

@@ -3,6 +3,7 @@
 import csv
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -42,16 +43,9 @@ def timeseries(load):
 
 
 @pytest.fixture
-def refused(calibrate, scenario_file):
+def refused(refuse, scenario_file):
     """Validate with these arguments, which must fail; returns the one line."""
-
-    def run(*arguments):
-        code, out, err = calibrate("validate", *arguments)
-        assert (code, out) == (2, "")
-        assert len(err.splitlines()) == 1
-        return err.removeprefix("calibrate: ").removesuffix("\n")
-
-    return run
+    return partial(refuse, "validate")
 
 
 @pytest.fixture

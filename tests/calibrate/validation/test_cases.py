@@ -18,7 +18,7 @@ def test_repeats_are_runs_of_equal_scenarios(rebuilt):
 
 
 def test_labels_tell_namesakes_apart_by_what_differs(scenario):
-    """A scenario with a name of its own needs no more than that."""
+    """A scenario with a unique name gets no keys appended."""
     chosen = [
         scenario(),
         scenario("scheduler.schedule_policy=fcfs"),
@@ -34,7 +34,7 @@ def test_labels_tell_namesakes_apart_by_what_differs(scenario):
 
 
 def test_same_load_groups_settings_that_serve_the_same_traffic(scenario):
-    """A load that only one setting served is no comparison."""
+    """Loads with only one setting are left out."""
     chosen = [
         scenario(),
         scenario("workload.arrivals.rate_rps=5"),

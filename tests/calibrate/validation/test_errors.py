@@ -30,7 +30,7 @@ def log_of(*ttft_ms, cached=0):
 
 
 def test_real_runs_mean_and_spread_are_those_of_the_repeats():
-    """Mean TTFTs of 15 and 25 ms: 20, and 10 apart, which is half of it."""
+    """Mean TTFTs of 15 and 25 ms: the mean is 20, the spread 10 ms or 50 %."""
     real = real_runs([log_of(10, 20), log_of(20, 30)])
     assert real.mean["mean_ttft_ms"] == 20
     assert real.spread["mean_ttft_ms"] == 10
@@ -45,7 +45,7 @@ def test_real_runs_request_spread_compares_requests_one_by_one():
 
 
 def test_real_runs_single_run_has_no_spread():
-    """Neither of metrics nor of requests."""
+    """Neither metrics nor requests have a spread."""
     real = real_runs([log_of(10, 20)])
     assert real.spread["mean_ttft_ms"] is None
     assert real.spread_pct("mean_ttft_ms") is None
@@ -65,7 +65,7 @@ def test_stage_errors_are_signed_and_held_against_the_spread(simulated_ms, error
 
 
 def test_stage_errors_of_requests_are_absolute_means():
-    """One is 50 % too slow, one 50 % too fast: nothing on the mean, 50 % on a request."""
+    """One request is 50 % too slow, one 50 % too fast: the mean is right, requests are 50 % off."""
     logs = [log_of(20, 20)]
     errors = stage_errors(real_runs(logs), logs, [log_of(30, 10)])
     assert errors.error_pct["mean_ttft_ms"] == 0
@@ -74,7 +74,7 @@ def test_stage_errors_of_requests_are_absolute_means():
 
 
 def test_stage_errors_without_hits_have_no_relative_hit_rate():
-    """Nothing can be a share of nothing."""
+    """A real hit rate of 0 has no relative error."""
     logs = [log_of(20)]
     errors = stage_errors(real_runs(logs), logs, [log_of(20, cached=50)])
     assert errors.error_pct["cache_hit_rate_pct"] is None

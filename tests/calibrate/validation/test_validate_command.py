@@ -1,6 +1,7 @@
 """`calibrate validate` from the command line."""
 
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -40,17 +41,9 @@ def logs(record):
 
 
 @pytest.fixture
-def refused(calibrate, truth):
+def refused(refuse, truth):
     """Validate these logs, which must fail; returns the one line."""
-
-    def run(*arguments):
-        code, out, err = calibrate("validate", truth, *arguments)
-        assert (code, out) == (2, "")
-        assert err.startswith("calibrate: ")
-        assert len(err.splitlines()) == 1
-        return err.removeprefix("calibrate: ").removesuffix("\n")
-
-    return run
+    return partial(refuse, "validate", truth)
 
 
 def test_validate_prints_steps_stages_ratios_and_rankings(calibrate, truth, logs):
@@ -181,52 +174,27 @@ def test_validate_log_of_no_real_run_is_refused(refused, record, meta, line):
     assert refused(record("run.jsonl", **meta)).startswith(line)
 
 
-def without_crc(run):
-    del run.steps[5]["decode_crc"]
-
-
-def with_strange_request(run):
-    run.requests[0]["rid"] = "stranger"
-
-
-def with_a_request_twice(run):
-    run.requests.insert(1, run.requests[0])
-
-
-def without_time(run):
-    run.steps[3]["t_end_ns"] = "soon"
-
-
-def with_strange_mode(run):
-    run.steps[4]["mode"] = "idle"
-
-
-def with_strange_finish(run):
-    run.requests[2]["finish_ns"] = "late"
-
-
-def without_steps(run):
-    run.steps.clear()
-
-
 @pytest.mark.parametrize(
     ("change", "line"),
     [
-        (without_crc, "run.jsonl: step 5: decode_crc: missing"),
-        (with_strange_request,
-         "run.jsonl: request 'stranger': is not in its scenario, or is there twice"),
-        (with_a_request_twice,
-         "run.jsonl: request '0': is not in its scenario, or is there twice"),
-        (without_time, "run.jsonl: step 3: t_end_ns: must be a time in ns, got 'soon'"),
-        (with_strange_mode, "run.jsonl: step 4: mode, prefill, n_decode or ctx: not a step's"),
-        (with_strange_finish,
-         "run.jsonl: a value is not of its type: invalid literal for int() with base 10: 'late'"),
-        (without_steps, "run.jsonl: has no steps"),
+        (lambda run: run.steps[5].pop("decode_crc"), "step 5: decode_crc: missing"),
+        (lambda run: run.requests[0].update(rid="stranger"),
+         "request 'stranger': is not in its scenario, or is there twice"),
+        (lambda run: run.requests.insert(1, run.requests[0]),
+         "request '0': is not in its scenario, or is there twice"),
+        (lambda run: run.steps[3].update(t_end_ns="soon"),
+         "step 3: t_end_ns: must be a time in ns, got 'soon'"),
+        (lambda run: run.steps[4].update(mode="idle"),
+         "step 4: mode, prefill, n_decode or ctx: not a step's"),
+        (lambda run: run.requests[2].update(finish_ns="late"),
+         "a value is not of its type: invalid literal for int() with base 10: 'late'"),
+        (lambda run: run.steps.clear(), "has no steps"),
     ],
+    ids=["no crc", "a stranger", "twice", "no time", "no mode", "no finish", "no steps"],
 )  # fmt: skip
 def test_validate_damaged_log_is_refused(refused, record, change, line):
     """Before anything is simulated."""
-    assert refused(record("run.jsonl", change=change)) == line
+    assert refused(record("run.jsonl", change=change)) == f"run.jsonl: {line}"
 
 
 def test_validate_unusable_files_are_refused(refused, record, folder, calibrate):

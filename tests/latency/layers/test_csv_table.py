@@ -1,4 +1,4 @@
-"""Tables of comma-separated values, and the one line that says what is wrong in one."""
+"""Tables of comma-separated values, and their error lines."""
 
 import gzip
 
@@ -27,7 +27,7 @@ def write(folder, data, name="dense.csv"):
     ],
 )
 def test_table_reads_lf_crlf_and_gzip(tmp_path, data):
-    """With or without a byte order mark or a last line's end; what counts is what is inside."""
+    """With or without a byte order mark or a final line end; the file's name does not matter."""
     table = CsvTable(write(tmp_path, data))
     assert table.texts("layer") == ("embedding", "qkv_proj")
     assert table.numbers("tokens") == [1.0, 16.0]

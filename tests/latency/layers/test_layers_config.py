@@ -27,7 +27,7 @@ def test_layers_host_time_grows_with_the_requests_of_a_step(build):
 
 @pytest.mark.parametrize("kind", ["serving_sim", "splitwise"])
 def test_layers_host_time_is_not_hidden_by_overlap(build, kind):
-    """It is what overlap leaves of it: device time is longer by as much, in steps and in runs."""
+    """With overlap, device time is longer by the host time, in steps and in runs."""
     keys = SPLITWISE if kind == "splitwise" else {}
     host = {"host_s": 0.0015, "host_per_request_s": 1e-5}
     alone, beside, within = (
@@ -47,7 +47,7 @@ def test_layers_host_time_is_not_hidden_by_overlap(build, kind):
 
 
 def test_layers_host_times_of_a_file_are_not_hidden_by_overlap(build, tmp_path):
-    """Wherever they come from."""
+    """Host times of a file are treated as those of the section."""
     write_host_times(HostTimes(0.002, 3e-5), {}, tmp_path / "host.json")
     without = build("serving_sim").step_ns(STEPS[0]).device_ns
     model = build("serving_sim", overlaps=True, host="host.json")
@@ -55,7 +55,7 @@ def test_layers_host_times_of_a_file_are_not_hidden_by_overlap(build, tmp_path):
 
 
 def test_layers_spread_correction_needs_a_table_that_says_how(build, replaced):
-    """Vidur's and Splitwise's do not, and not every LLMServingSim profile; false is no request."""
+    """Vidur's, Splitwise's and some of LLMServingSim's do not; `false` is always allowed."""
     off = {"meta.yaml": replaced("enabled: true", "enabled: false"), "tp1/skew_fit.csv": None}
     line = r"^latency.spread_correction: this table has no skew_fit, which says how$"
     for kind, changes, keys in (
@@ -70,7 +70,7 @@ def test_layers_spread_correction_needs_a_table_that_says_how(build, replaced):
 
 
 def test_layers_host_times_may_be_a_file_beside_the_scenario(build, tmp_path):
-    """In place of the two numbers, not beside them."""
+    """A file replaces the two numbers; both together are an error."""
     write_host_times(HostTimes(0.002, 3e-5), {}, tmp_path / "host.json")
     model = build("serving_sim", host="host.json")
     assert model.step_ns(decode_step(10, 1000)).host_ns == 2_300_000
@@ -83,7 +83,7 @@ def test_layers_host_times_may_be_a_file_beside_the_scenario(build, tmp_path):
 
 @pytest.mark.parametrize("kind", ["serving_sim", "vidur"])
 def test_layers_of_a_split_model_need_the_link_between_devices(build, kind):
-    """The tables leave it out; whoever wants none says so with zeros."""
+    """The tables do not have it; zeros mean that it takes no time."""
     for missing in LINK:
         keys = {key: value for key, value in LINK.items() if key != missing}
         with pytest.raises(InputError, match=rf"latency.{missing}: is required with latency.tp ab"):
@@ -94,7 +94,7 @@ def test_layers_of_a_split_model_need_the_link_between_devices(build, kind):
 
 
 def test_layers_link_with_a_bandwidth_needs_the_hidden_size(build, replaced):
-    """LLMServingSim's tables do not tell it, and nobody knows the model."""
+    """LLMServingSim's tables do not have it, and the model is unknown."""
     changes = _with_degree_2("serving_sim")
     changes["meta.yaml"] = replaced("meta-llama/Llama-3.1-8B", "org/Secret-7B")
     keys = {"tp": 2, "num_layers": 2, "all_reduce_latency_s": 1e-5}
@@ -106,13 +106,13 @@ def test_layers_link_with_a_bandwidth_needs_the_hidden_size(build, replaced):
 
 @pytest.mark.parametrize("key", ["table_model", "table_hardware"])
 def test_layers_tables_of_layers_have_no_choice_of_models(build, key):
-    """A key that would do nothing is an error."""
+    """A key without effect is an error."""
     with pytest.raises(InputError, match=rf"latency.{key}: belongs to tables of whole models"):
         build("serving_sim", **{key: "llama2-70b"})
 
 
 def test_layers_unknown_things_at_the_path_are_named(build, tmp_path):
-    """Nothing, an empty folder, a file that is no table."""
+    """There is nothing, an empty folder, or a file that is no table."""
     (tmp_path / "empty").mkdir()
     (tmp_path / "notes.txt").touch()
     for path, message in (

@@ -90,33 +90,18 @@ def test_scenario_of_layers_takes_host_time_in_every_step(scenario, capsys, over
 @pytest.mark.parametrize(
     ("old", "new", "line"),
     [
-        (
-            "path: profiles",
-            "path: absent",
-            "simulate: study.yaml:3: latency.path: absent: no such file or folder",
-        ),
-        (
-            "host_s: 0.001",
-            "host: host.json",
-            "simulate: study.yaml:3: latency.host_per_request_s: is given beside latency.host",
-        ),
-        (
-            "path: profiles",
-            "path: profiles, tp: 2",
-            "simulate: profiles/tp2: no such folder (there are: tp1)",
-        ),
-        (
-            "path: profiles",
-            "path: profiles, tps: 2",
-            "simulate: study.yaml:3: latency.tps: unknown key (did you mean tp?)",
-        ),
-        (
-            "path: profiles, host_s: 0.001, host_per_request_s: 1e-5",
-            "path: profiles, host: absent.json",
-            "simulate: absent.json: No such file or directory",
-        ),
+        ("path: profiles", "path: absent",
+         "simulate: study.yaml:3: latency.path: absent: no such file or folder"),
+        ("host_s: 0.001", "host: host.json",
+         "simulate: study.yaml:3: latency.host_per_request_s: is given beside latency.host"),
+        ("path: profiles", "path: profiles, tp: 2",
+         "simulate: profiles/tp2: no such folder (there are: tp1)"),
+        ("path: profiles", "path: profiles, tps: 2",
+         "simulate: study.yaml:3: latency.tps: unknown key (did you mean tp?)"),
+        ("path: profiles, host_s: 0.001, host_per_request_s: 1e-5",
+         "path: profiles, host: absent.json", "simulate: absent.json: No such file or directory"),
     ],
-)
+)  # fmt: skip
 def test_scenario_of_layers_that_cannot_run_is_refused_in_one_line(
     scenario, capsys, old, new, line
 ):

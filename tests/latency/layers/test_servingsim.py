@@ -88,7 +88,7 @@ def test_serving_sim_unequal_contexts_are_corrected_where_asked(device_us, short
 
 @pytest.mark.parametrize("keys", [{}, {"spread_correction": False}])
 def test_serving_sim_mean_context_alone_counts_unless_asked(device_us, keys):
-    """Whatever the longest and the shortest are, alone and beside a prefill chunk."""
+    """The longest and the shortest context change nothing, alone and beside a prefill chunk."""
     for longest, shortest in ((0, 0), (641, 0), (641, 200), (4_000, 1)):
         for step, wanted in (
             (decode_step(4, 4 * 257, longest, shortest), decode_step(4, 4 * 257)),
@@ -124,7 +124,7 @@ def test_serving_sim_number_of_layers(device_us, num_layers, model):
 
 
 def test_serving_sim_layers_of_another_model_are_refused(build):
-    """Unless the section says how many of them there are."""
+    """They are allowed if the section says how many layers there are."""
     with pytest.raises(
         InputError,
         match=r"latency.path: has layers of meta-llama/Llama-3.1-8B, the scenario's model is tiny",
@@ -134,7 +134,7 @@ def test_serving_sim_layers_of_another_model_are_refused(build):
 
 
 def test_serving_sim_unknown_model_needs_a_number_of_layers(build, replaced):
-    """Of a model that only its makers know."""
+    """The model in meta.yaml is not in our table."""
     changes = {"meta.yaml": replaced("meta-llama/Llama-3.1-8B", "org/Secret-7B")}
     with pytest.raises(InputError, match=r"^latency.num_layers: is required where .*org/Secret-7B"):
         build("serving_sim", changes)
@@ -143,7 +143,7 @@ def test_serving_sim_unknown_model_needs_a_number_of_layers(build, replaced):
 
 
 def test_serving_sim_norm_of_queries_and_keys_counts_once_a_layer(device_us, without):
-    """Layers that not every model has are added where they are."""
+    """Layers that only some models have are added if the table has them."""
     more = {"tp1/dense.csv": lambda text: text + "qk_norm,1,5\nqk_norm,100,5\n"}
     step = decode_step(1, 100)
     assert device_us(step, more) - device_us(step) == pytest.approx(32 * 5, abs=1e-3)
@@ -204,14 +204,14 @@ def test_serving_sim_split_model_reads_its_own_tables_and_adds_its_sums(build, t
 
 
 def test_serving_sim_names_the_source_of_its_times(build):
-    """Device, model and engine, for whoever reads a result."""
+    """Device, model and engine, for readers of results."""
     assert latency_source(build("serving_sim")) == (
         "LLMServingSim profile of meta-llama/Llama-3.1-8B on RTX (vLLM 0.19.0, tensor parallel 1)"
     )
 
 
 def test_serving_sim_changed_tables_are_read_anew(device_us, replaced):
-    """What was read is kept for further replicas, not for other tables."""
+    """Tables are cached for other replicas, but not when a file has changed."""
     step = decode_step(1, 100)
     before = device_us(step)
     assert device_us(step, {"tp1/dense.csv": replaced("qkv_proj,1,40", "qkv_proj,1,50")}) == (

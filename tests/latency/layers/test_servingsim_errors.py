@@ -10,48 +10,28 @@ ATTENTION, DENSE, SKEW = "tp1/attention.csv", "tp1/dense.csv", "tp1/skew_fit.csv
 @pytest.mark.parametrize(
     ("name", "old", "new", "message"),
     [
-        (
-            DENSE,
-            "qkv_proj,10,",
-            "q_proj,10,",
-            "/tp1/dense.csv:9: layer: unknown layer 'q_proj' (did you mean qkv_proj? known:",
-        ),
+        (DENSE, "qkv_proj,10,", "q_proj,10,",
+         "/tp1/dense.csv:9: layer: unknown layer 'q_proj' (did you mean qkv_proj? known:"),
         (DENSE, "o_proj,100,", "o_proj,many,", "/dense.csv:16: tokens: must be a number, 1 or"),
         (DENSE, "o_proj,100,122", "o_proj,100,x", "/dense.csv:16: time_us: must be a number, 0"),
-        (
-            "tp1/per_sequence.csv",
-            "sampler,1,",
-            "softmax,1,",
-            "/per_sequence.csv:4: layer: unknown layer 'softmax' (known: lm_head, sampler)",
-        ),
-        (
-            ATTENTION,
-            "kv_prefill",
-            "kv_cached",
-            "/attention.csv:1: kv_prefill: there is no such column",
-        ),
+        ("tp1/per_sequence.csv", "sampler,1,", "softmax,1,",
+         "/per_sequence.csv:4: layer: unknown layer 'softmax' (known: lm_head, sampler)"),
+        (ATTENTION, "kv_prefill", "kv_cached",
+         "/attention.csv:1: kv_prefill: there is no such column"),
         (ATTENTION, "0,0,1,16,", "0,0,0,16,", "/attention.csv:2: n_decode: a call without prefill"),
         (SKEW, "n<=8,sr<=25%", "n<=9,sr<=25%", "/skew_fit.csv:2: n_label: 'n<=9' is not a bin of"),
         (SKEW, ",0.1,", ",much,", "/skew_fit.csv:2: alpha: must be a number, got 'much'"),
         ("meta.yaml", "model: meta", "model: [meta", "/meta.yaml:3: not YAML: "),
         ("meta.yaml", "hardware: RTX", "gpu: RTX", "/meta.yaml: hardware: must be text, got None"),
-        (
-            "meta.yaml",
-            "n_bins: [0, 2, 8, 1000000]",
-            "n_bins: [0, 2, 8]",
-            "/meta.yaml: skew_fit: bucket_axes: n_bins: must be 4 rising numbers, got [0, 2, 8]",
-        ),
-        (
-            "meta.yaml",
-            "[n<=2, n<=8, n>8]",
-            "none",
-            "n_labels: must be a list of labels, got 'none'",
-        ),
+        ("meta.yaml", "n_bins: [0, 2, 8, 1000000]", "n_bins: [0, 2, 8]",
+         "/meta.yaml: skew_fit: bucket_axes: n_bins: must be 4 rising numbers, got [0, 2, 8]"),
+        ("meta.yaml", "[n<=2, n<=8, n>8]", "none",
+         "n_labels: must be a list of labels, got 'none'"),
         ("meta.yaml", "alpha_default: 0.25, ", "", "per_tp: 1: alpha_default: must be a number"),
         ("meta.yaml", "    1: {", "    4: {", "/meta.yaml: skew_fit: per_tp: 1: must be a mapping"),
         ("meta.yaml", "  bucket_axes:", "  axes:", "skew_fit: bucket_axes: must be a mapping"),
     ],
-)
+)  # fmt: skip
 def test_serving_sim_spoilt_file_is_named_with_its_line(build, replaced, name, old, new, message):
     """One line: file, line, column or key, reason."""
     with pytest.raises(InputError) as caught:

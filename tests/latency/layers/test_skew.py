@@ -82,7 +82,7 @@ def test_skew_takes_the_alpha_of_the_batchs_bin(batch, wanted):
     ],
 )
 def test_skew_rate_counts_from_the_shortest_context(mean, longest, shortest, wanted):
-    """How far the mean lies from it towards the longest: a quarter and less, 0.6 and less."""
+    """How far the mean is from the shortest context towards the longest: 0.25 and 0.6."""
     assert alpha(4, mean, longest, shortest=shortest) == wanted
 
 
@@ -92,7 +92,7 @@ def test_skew_moves_from_the_mean_towards_the_longest():
 
 
 def test_skew_changes_nothing_where_the_longest_context_is_not_slower():
-    """Contexts are equal, or the table has noise."""
+    """If contexts are equal, or the longest one is faster by noise."""
     alphas = TABLE.alphas(4)
     assert alphas.corrected(300, 1000, 100, (50.0, 50.0)) == 50.0
     assert alphas.corrected(300, 1000, 100, (50.0, 40.0)) == 50.0
@@ -175,7 +175,7 @@ def test_decode_line_rows_of_a_run_grow_together(mean, longest, shortest, slower
 
 
 def test_decode_line_of_one_row_or_of_an_unknown_longest_has_no_skew():
-    """One row is its own mean."""
+    """One row's context is the mean context."""
     curve, alphas = Curve([0, 1000], [0.0, 1000.0]), TABLE.alphas(4)
     for rows, longest, shortest, wanted in (
         (1, 501, 501, 500),

@@ -92,27 +92,19 @@ def test_splitwise_names_the_source_of_its_times(build):
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        (
-            {"table_model": None},
-            "latency.table_model: is required: .*perf_model.csv has bloom-176b, llama2-70b",
-        ),
-        (
-            {"table_hardware": None},
-            "latency.table_hardware: is required: .*perf_model.csv has a100-80gb, h100-80gb",
-        ),
-        (
-            {"table_model": "llama-70b"},
-            r"latency.table_model: unknown model 'llama-70b' \(did you mean llama2-70b\? known: bl",
-        ),
-        (
-            {"table_model": "bloom-176b", "table_hardware": "a100-80gb"},
-            r"latency.table_hardware: unknown hardware 'a100-80gb' \(did you mean h100-80gb",
-        ),
+        ({"table_model": None},
+         "latency.table_model: is required: .*perf_model.csv has bloom-176b, llama2-70b"),
+        ({"table_hardware": None},
+         "latency.table_hardware: is required: .*perf_model.csv has a100-80gb, h100-80gb"),
+        ({"table_model": "llama-70b"},
+         "latency.table_model: unknown model 'llama-70b' \\(did you mean llama2-70b\\? known: bl"),
+        ({"table_model": "bloom-176b", "table_hardware": "a100-80gb"},
+         "latency.table_hardware: unknown hardware 'a100-80gb' \\(did you mean h100-80gb"),
         ({"tp": 1}, "latency.tp: must be one of 4, 8, as .*perf_model.csv has it, got 1"),
         ({"num_layers": 80}, "latency.num_layers: belongs to tables of layers; this one has whole"),
         ({"all_reduce_gb_s": 1.0}, "latency.all_reduce_gb_s: belongs to tables of layers"),
     ],
-)
+)  # fmt: skip
 def test_splitwise_wrong_keys_are_answered_with_what_there_is(build, keys, message):
     """One line, with the names that the table knows."""
     with pytest.raises(InputError, match=message):

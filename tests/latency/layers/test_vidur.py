@@ -98,44 +98,19 @@ def test_vidur_names_the_source_of_its_times(build):
 @pytest.mark.parametrize(
     ("name", "old", "new", "message"),
     [
-        (
-            "mlp.csv",
-            "time_stats.mlp_act.median",
-            "time_stats.mlp_relu.median",
-            "/mlp.csv:1: unknown operator 'mlp_relu' (known: add, attn_post",
-        ),
-        (
-            "mlp.csv",
-            "time_stats.add.median",
-            "time_stats.add.mode",
-            "/mlp.csv:1: time_stats.add.median: there is no such column",
-        ),
-        (
-            "attention.csv",
-            "attn_prefill.median",
-            "attn_mixed.median",
-            "/attention.csv:1: unknown operator 'attn_mixed'",
-        ),
-        (
-            "attention.csv",
-            "1,16,0,True",
-            "1,16,0,yes",
-            "/attention.csv:2: is_prefill: must be True or False, got 'yes'",
-        ),
-        (
-            "attention.csv",
-            "1,16,0,True",
-            "4,16,0,True",
-            "/attention.csv:2: batch_size: must be 1 for a prefill chunk, got 4",
-        ),
-        (
-            "attention.csv",
-            "True",
-            "False",
-            "/attention.csv: is_prefill: has no row of True",
-        ),
+        ("mlp.csv", "time_stats.mlp_act.median", "time_stats.mlp_relu.median",
+         "/mlp.csv:1: unknown operator 'mlp_relu' (known: add, attn_post"),
+        ("mlp.csv", "time_stats.add.median", "time_stats.add.mode",
+         "/mlp.csv:1: time_stats.add.median: there is no such column"),
+        ("attention.csv", "attn_prefill.median", "attn_mixed.median",
+         "/attention.csv:1: unknown operator 'attn_mixed'"),
+        ("attention.csv", "1,16,0,True", "1,16,0,yes",
+         "/attention.csv:2: is_prefill: must be True or False, got 'yes'"),
+        ("attention.csv", "1,16,0,True", "4,16,0,True",
+         "/attention.csv:2: batch_size: must be 1 for a prefill chunk, got 4"),
+        ("attention.csv", "True", "False", "/attention.csv: is_prefill: has no row of True"),
     ],
-)
+)  # fmt: skip
 def test_vidur_spoilt_file_is_named_with_its_line(build, replaced, name, old, new, message):
     """One line: file, line, column, reason."""
     with pytest.raises(InputError) as caught:

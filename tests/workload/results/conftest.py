@@ -26,7 +26,7 @@ def written(tmp_path):
 
 @pytest.fixture
 def imported():
-    """The run at a path, by what is in it; its requests in order, the first at time 0."""
+    """Import the run at a path: its requests by arrival, the first one at time 0."""
 
     def read(path, **options):
         run = read_results(path, sniff(path), ReadOptions(**options))
@@ -38,7 +38,7 @@ def imported():
 
 @pytest.fixture
 def refusal(tmp_path, imported):
-    """The line that a bad file ends with, beginning with the file's name."""
+    """The error line for a bad file, from the file's name on."""
 
     def line(path, **options):
         with pytest.raises(InputError) as caught:

@@ -54,7 +54,7 @@ def failed(place, **more):
 
 
 def test_records_give_requests_by_their_ids(written, imported):
-    """Units are those of the record, whatever they are; nanoseconds are kept."""
+    """Times are converted from the record's units, exact to the nanosecond."""
     seconds = {"value": 0.2555, "unit": "sec"}
     path = written(lines(record(1, start_ms=40), record(0, time_to_first_token=seconds)))
     assert sniff(path) == "aiperf"
@@ -69,7 +69,7 @@ def test_records_give_requests_by_their_ids(written, imported):
 
 
 def test_server_counts_go_before_the_clients(written, imported):
-    """The client's tokenizer knows nothing of the chat template."""
+    """The client's own count lacks the chat template."""
     counted = {
         "usage_prompt_tokens": {"value": 561, "unit": "tokens"},
         "usage_completion_tokens": {"value": 10, "unit": "tokens"},
@@ -88,13 +88,13 @@ def test_failed_record_stays_without_a_finish(written, imported):
 
 
 def test_request_without_streaming_has_no_first_token(written, imported):
-    """Its last is known all the same."""
+    """Only its last token's time is known."""
     _, [request] = imported(written(lines(record(0, time_to_first_token=None))))
     assert (request.first_token_ns, request.finish_ns) == (None, 297_500_000)
 
 
 def test_warm_up_and_nameless_records_are_kept(written, imported):
-    """They loaded the server; a number stands for the missing id."""
+    """Warm-up requests load the server, too; a missing id is replaced by a number."""
     warm = record(3, metadata={"benchmark_phase": "warmup", "x_request_id": None})
     run, [request] = imported(written(lines(warm)))
     assert request.rid == "3-0"
@@ -102,7 +102,7 @@ def test_warm_up_and_nameless_records_are_kept(written, imported):
 
 
 def test_inputs_beside_the_records_tell_what_prompts_share(written, imported, workload_of):
-    """Equal texts become equal prompts, different ones share as far as they are alike."""
+    """Equal texts become equal prompts, and different ones share their common beginning."""
     same = "You are a helpful assistant. " * 30
     texts = [same + "What is a cat?", same + "What is a dog, by the way?", same + "What is a cat?"]
     payloads = [
@@ -121,7 +121,7 @@ def test_inputs_beside_the_records_tell_what_prompts_share(written, imported, wo
 
 
 def test_later_turns_are_sessions_of_unknown_prompts(written, imported):
-    """A note says what is not known of them."""
+    """A note says that their prompts are not known."""
     of_one = {"x_correlation_id": "talk", "turn_index": 1}
     run, [first, later] = imported(
         written(lines(record(0), record(1, start_ms=1, metadata=of_one)))

@@ -53,7 +53,7 @@ def times_ms(requests):
 
 
 def test_vllm_results_give_arrivals_and_latencies(written, imported):
-    """In order of sending, named by their place; exact in spite of a clock of days."""
+    """In order of sending, named by index; times are exact, even on a clock that shows days."""
     path = written(one_line(VLLM))
     assert sniff(path) == "vllm-bench"
     run, requests = imported(path)
@@ -71,13 +71,13 @@ def test_vllm_results_give_arrivals_and_latencies(written, imported):
 
 
 def test_vllm_results_may_be_spread_over_lines(written, imported):
-    """As jq prints them."""
+    """As `jq` prints a JSON object."""
     pretty = written(json.dumps(VLLM, indent=2))
     assert imported(pretty)[1] == imported(written(one_line(VLLM), "other"))[1]
 
 
 def test_failed_requests_stay_with_the_tokens_they_got(written, imported):
-    """One broke off after two tokens, one never began, one said nothing of why."""
+    """One request broke off after two tokens, one never began, one gave no reason."""
     changes = {
         "output_lens": [0, 1, 0],
         "errors": ["Traceback:\n  File\nConnectionResetError: gone\n", "", ""],
@@ -97,7 +97,7 @@ def test_failed_requests_stay_with_the_tokens_they_got(written, imported):
 
 
 def test_sglang_results_at_an_infinite_rate_were_sent_at_once(written, imported):
-    """No start times are needed to know that."""
+    """The times follow from the rate, so no start times are needed."""
     path = written(one_line(SGLANG))
     assert sniff(path) == "sglang-bench"
     run, requests = imported(path)
@@ -107,14 +107,14 @@ def test_sglang_results_at_an_infinite_rate_were_sent_at_once(written, imported)
 
 
 def test_sglang_results_with_places_follow_from_the_latencies(written, imported):
-    """Two places: the third request takes the place that was free first."""
+    """With two slots the third request takes the slot that is free first."""
     _, requests = imported(written(one_line(SGLANG, max_concurrency=2)))
     assert times_ms(requests) == [(0, 500, 800), (0, 250, 250), (250, 375, 575)]
 
 
 @pytest.mark.parametrize("key", ["start_times", "arrival_times"])
 def test_sglang_results_of_patched_clients_tell_arrivals(written, imported, key):
-    """Then no rate and no place matters."""
+    """If start times are there, rate and slots are ignored."""
     path = written(one_line(SGLANG, request_rate=4, **{key: [5.0, 5.5, 5.25]}))
     _, requests = imported(path)
     assert [(one.rid, one.arrival_ns // MS) for one in requests] == [
@@ -125,7 +125,7 @@ def test_sglang_results_of_patched_clients_tell_arrivals(written, imported, key)
 
 
 def test_sglang_results_sent_at_random_are_refused(written, refusal):
-    """When each came is lost; nothing is made up unasked."""
+    """Random arrivals are lost, and are drawn anew only if the user asks for it."""
     line = refusal(written(one_line(SGLANG, request_rate=4)))
     assert line == (
         "results:1: start_times: missing, and requests were sent at random times, which are lost;"
@@ -148,7 +148,7 @@ def test_drawn_arrivals_are_of_the_rate_and_the_seed(written, imported):
 
 
 def test_drawn_arrivals_keep_to_the_places(written, imported):
-    """With one place, nothing is sent before what was sent last has ended."""
+    """With one slot no request is sent before the last one has ended."""
     path = written(one_line(VLLM, start_times="drop", max_concurrency=1, burstiness=4.0))
     _, requests = imported(path, draw_arrivals=1)
     assert [one.rid for one in requests] == ["0", "1", "2"]
@@ -157,7 +157,7 @@ def test_drawn_arrivals_keep_to_the_places(written, imported):
 
 
 def test_seed_for_arrivals_that_are_told_changes_nothing(written, imported):
-    """And a note says so."""
+    """A note says that the seed was not used."""
     run, requests = imported(written(one_line(VLLM)), draw_arrivals=3)
     assert times_ms(requests)[1] == (175, 300, 500)
     assert any("--draw-arrivals is of no use" in note for note in run.notes)
@@ -189,7 +189,7 @@ def test_bad_results_are_refused_with_line_and_key(written, refusal, changes, li
 
 
 def test_rate_that_is_no_number_gives_no_arrivals(written, refusal):
-    """SGLang's replay of a trace, vLLM's rates that ramp up."""
+    """Such as `trace` of SGLang's replays, or vLLM's ramps."""
     trace = refusal(written(one_line(SGLANG, request_rate="trace")), draw_arrivals=1)
     assert trace == "results:1: request_rate: is not a rate, so no arrivals can be drawn"
     ramp = one_line(VLLM, start_times="drop", ramp_up_strategy="linear")
@@ -197,7 +197,7 @@ def test_rate_that_is_no_number_gives_no_arrivals(written, refusal):
 
 
 def test_failed_request_among_places_leaves_arrivals_unknown(written, refusal):
-    """How long it kept its place is not in the file."""
+    """The file does not say how long it kept its slot."""
     failed = one_line(SGLANG, max_concurrency=2, errors=["", "boom", ""])
     assert refusal(written(failed)).startswith(
         "results:1: start_times: missing, and request 1 failed at an unknown time"
@@ -215,7 +215,7 @@ def test_file_of_several_runs_needs_a_line(written, imported, refusal):
 
 
 def test_sglang_server_info_becomes_settings(written, imported):
-    """What the server was told, and the pool it found room for."""
+    """The server's settings, and the pool size that it chose."""
     info = {
         "model_path": "Qwen/Qwen2.5-7B",
         "page_size": 64,

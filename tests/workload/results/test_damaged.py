@@ -1,4 +1,4 @@
-"""Results with one thing wrong anywhere: read all the same, or refused in one line."""
+"""Results with one wrong value: they are read, or refused with one line."""
 
 import json
 from contextlib import suppress
@@ -35,7 +35,7 @@ ANY_FILE = settings(suppress_health_check=[HealthCheck.function_scoped_fixture],
 
 
 def places(value, path=()):
-    """The way to everything inside."""
+    """The paths of all values inside a value."""
     yield path
     parts = ()
     if isinstance(value, dict):
@@ -47,7 +47,7 @@ def places(value, path=()):
 
 
 def replaced(value, path, new):
-    """A copy with another value at the end of the way, or without what is there."""
+    """A copy with another value at a path, or with that value removed."""
     if not path:
         return new
     copy = dict(value) if isinstance(value, dict) else list(value)
@@ -59,7 +59,7 @@ def replaced(value, path, new):
 
 
 def read_and_write(path, folder, format_=None):
-    """As the command does; only bad input may stop it."""
+    """Do what the command does; only InputError may stop it."""
     with suppress(InputError):
         run = read_results(path, format_ or sniff(path), ReadOptions())
         requests, _ = in_order(run.requests, str(path))
@@ -70,7 +70,7 @@ def read_and_write(path, folder, format_=None):
 @ANY_FILE
 @given(st.sampled_from(WRITERS), st.data())
 def test_any_value_may_be_wrong(tmp_path, write, data):
-    """In JSON, anywhere; a line of text is damaged as text."""
+    """Any JSON value may be wrong; a line of text is damaged as text."""
     lines = write(SERVED).splitlines()
     number = data.draw(st.integers(0, len(lines) - 1))
     start = lines[number].find("{")

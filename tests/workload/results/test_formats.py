@@ -1,4 +1,4 @@
-"""What a file is, told by its content."""
+"""Formats are recognised by the content of a file."""
 
 import gzip
 
@@ -34,7 +34,7 @@ def test_compressed_files_are_told_as_well(written):
 
 
 def test_texts_inside_results_tell_nothing(written):
-    """What a model wrote may look like another format."""
+    """A model's output may look like another format."""
     text = r'{"backend": "x", "dataset_name": "y", "t": "{\"endpoint_type\": 1, Finish: obj=R()"}'
     assert sniff(written(text)) == "sglang-bench"
 
@@ -47,7 +47,7 @@ def test_missing_files_are_refused_whatever_they_are_said_to_be(tmp_path, format
 
 @pytest.mark.parametrize("format_", sorted(set(RESULT_FORMATS) - {"sglang-bench", "vllm-bench"}))
 def test_options_of_benches_are_refused_elsewhere(tmp_path, format_):
-    """An option that does nothing would be believed to do something."""
+    """An option without effect is an error."""
     with pytest.raises(InputError, match=r"--line: goes with sglang-bench and vllm-bench only"):
         read_results(tmp_path, format_, ReadOptions(line=1))
     with pytest.raises(InputError, match=r"--draw-arrivals: goes with sglang-bench and vllm-bench"):
@@ -56,7 +56,7 @@ def test_options_of_benches_are_refused_elsewhere(tmp_path, format_):
 
 @pytest.mark.parametrize("format_", RESULT_FORMATS)
 def test_results_read_as_another_format_end_in_one_line(written, format_):
-    """--format can be wrong."""
+    """A wrong --format gives one error line."""
     path = written('{"a": 1}\n')
     with pytest.raises(InputError) as caught:
         read_results(path, format_, ReadOptions())

@@ -49,7 +49,7 @@ def folder(tmp_path):
 
 
 def test_requests_join_the_rows_of_the_workload(folder, imported):
-    """By the number in their names, at the times they reached the engine."""
+    """Joined by the number in their names; they arrive when they reached the engine."""
     rows = [measured(2, 500.5), measured(0, 500.0), measured(1, 500.125)]
     run, requests = imported(folder(*rows))
     assert [(one.rid, one.arrival_ns // 1_000_000) for one in requests] == [
@@ -62,7 +62,7 @@ def test_requests_join_the_rows_of_the_workload(folder, imported):
 
 
 def test_settings_are_vllms_own(folder, imported):
-    """As far as meta.json tells them."""
+    """The settings that meta.json has."""
     engine = {"max_num_seqs": 128, "max_num_batched_tokens": 2048, "dtype": "bfloat16"}
     meta = {"model": "org/M", "vllm_version": "0.19.0", "engine_kwargs": engine}
     run, _ = imported(folder(measured(0, 1.0), meta=meta))
@@ -82,7 +82,7 @@ def test_rows_that_were_never_measured_are_named(folder, imported):
 
 
 def test_request_without_a_last_token_failed(folder, imported):
-    """What it got before counts."""
+    """Its tokens before the end count."""
     given_up = measured(0, 1.0, last_token_ts=None, output_toks=2)
     _, [request] = imported(folder(given_up))
     assert request.failure == "no last token"
@@ -93,9 +93,10 @@ def test_request_without_a_last_token_failed(folder, imported):
     ("row", "reason"),
     [
         (measured(0, 1.0, request_id="bench"),
-         'request_id: "bench" does not end in the number of a row'),
-        (measured(0, 1.0, request_id="bench-3"), 'request_id: "bench-3": the workload has 3 rows'),
-        (measured(0, 1.0, request_id="bench-1"), "request_id: row 1 is that of line 1 already"),
+         'request_id: "bench" does not end in a row number'),
+        (measured(0, 1.0, request_id="bench-3"),
+         'request_id: "bench-3": the workload has only 3 rows'),
+        (measured(0, 1.0, request_id="bench-1"), "request_id: row 1 already belongs to line 1"),
         (measured(0, 1.0, input_toks=41), "input_toks: is 41, but row 0 has 40"),
         (measured(0, 1.0, queued_ts=None), "queued_ts: missing"),
         (measured(0, 1.0, scheduled_ts="x"), 'scheduled_ts: "x" is not a finite number'),

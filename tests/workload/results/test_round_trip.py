@@ -10,17 +10,17 @@ from sim.commands.run import run_built
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario_text
 from sim.testing import result_files
+from sim.testing.scenario_text import LINEAR_LATENCY
 from sim.workload.results.model import ReadOptions
 from sim.workload.results.write import in_order
 
-SERVER = """\
-name: round-trip
-seed: SEED
-latency: {kind: linear, step_s: 0.005, per_prefill_token_s: 4e-5, per_decode_request_s: 5e-5,
-  per_context_token_s: 2e-8}
+SERVER = (
+    f"name: round-trip\nseed: SEED\n{LINEAR_LATENCY}"
+    """\
 scheduler: {schedule_policy: lpm, page_size: 16, max_total_tokens: 4096, context_length: 2048,
   chunked_prefill_size: 256, max_running_requests: 6}
 """
+)
 CONVERSATIONS = """\
 workload:
   kind: sessions

@@ -6,7 +6,7 @@ import pickle
 import pytest
 
 from sim.commands.import_formats import sniff
-from sim.sglang.results.safe_pickle import Inert, read_inert_pickle
+from sim.sglang.results.safe_pickle import PickledObject, read_pickle_safely
 from sim.testing.result_files import ServedRequest, sglang_dump
 
 SECOND = 1_000_000_000
@@ -20,7 +20,7 @@ def served(rid, start_s=0):
 
 
 class Armed:
-    """Runs a command when an ordinary unpickler meets it."""
+    """An object that runs a command if an ordinary unpickler loads it."""
 
     def __init__(self, path):
         self.path = path
@@ -30,23 +30,23 @@ class Armed:
 
 
 def test_pickle_of_somebody_who_wants_to_run_something_runs_nothing(tmp_path, written):
-    """What it would have called becomes an object without any deed."""
+    """The call in the pickle becomes an object without effect."""
     trap = tmp_path / "sprung"
     path = written(pickle.dumps({"requests": [Armed(trap)], "more": [print, os.path.join]}))
-    read = read_inert_pickle(path)
+    read = read_pickle_safely(path)
     assert not trap.exists()
     [thing] = read["requests"]
-    assert isinstance(thing, Inert)
+    assert isinstance(thing, PickledObject)
     assert thing.pickled_name.endswith(".system")
     assert thing.arguments == (f"touch {trap}",)
-    assert all(issubclass(each, Inert) for each in read["more"])
+    assert all(issubclass(each, PickledObject) for each in read["more"])
 
 
 def test_pickle_with_armed_protocol_0_runs_nothing(tmp_path, written):
-    """The oldest way of writing a call is no other."""
+    """Calls in the oldest pickle protocol have no effect, too."""
     trap = tmp_path / "sprung"
     path = written(b"cos\nsystem\n(S'touch " + str(trap).encode() + b"'\ntR.")
-    assert isinstance(read_inert_pickle(path), Inert)
+    assert isinstance(read_pickle_safely(path), PickledObject)
     assert not trap.exists()
 
 
@@ -59,26 +59,29 @@ def test_dump_tells_requests_with_their_tokens(written, imported):
 
 
 def test_folder_of_dumps_is_one_run(tmp_path, written, imported):
-    """A server writes a file each so many requests."""
+    """A server writes a file for each batch of requests."""
     (tmp_path / "dumps").mkdir()
     written(sglang_dump([served("a", 3)]), "dumps/1.pkl")
     written(sglang_dump([served("b", 4), served("HEALTH_CHECK_9")]), "dumps/2.pkl")
     assert sniff(tmp_path / "dumps") == "sglang-dump"
     run, requests = imported(tmp_path / "dumps")
     assert [(one.rid, one.arrival_ns) for one in requests] == [("a", 0), ("b", SECOND)]
-    assert run.left_out == ("HEALTH_CHECK_9: a health check, or no request to generate",)
+    assert run.left_out == ("HEALTH_CHECK_9: a health check, or not a generation request",)
 
 
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
         (b"\x80\x04", "is no pickle, or a damaged one"),
-        (b"\x80\x04]\x94.", "requests: missing: no dump of SGLang's requests"),
+        (b"\x80\x04]\x94.", "requests: missing; this is no dump of SGLang's requests"),
         (
             pickle.dumps({"requests": [1]}),
-            "requests[0]: is no (request, output, created, finished)",
+            "requests[0]: must be (request, output, created, finished)",
         ),
-        (pickle.dumps({"requests": [({}, {}, 1, 2)]}), "requests[0]: rid: null is no name"),
+        (
+            pickle.dumps({"requests": [({}, {}, 1, 2)]}),
+            "requests[0]: rid: null is not the id of one request",
+        ),
         (pickle.dumps({"requests": []}), "holds no results"),
         (sglang_dump([served("a")])[:-30], "is no pickle, or a damaged one"),
     ],

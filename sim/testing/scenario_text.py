@@ -1,0 +1,11 @@
+"""The sections that the scenarios of many tests begin with, as text."""
+
+# The same times as `sim.testing.serve.linear_latency` has.
+LINEAR_LATENCY = """\
+latency:
+  kind: linear
+  step_s: 0.005
+  per_prefill_token_s: 4e-5
+  per_decode_request_s: 5e-5
+  per_context_token_s: 2e-8
+"""
