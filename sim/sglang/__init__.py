@@ -1,1 +1,1 @@
-"""Which requests run next: order, admission, preemption, retraction."""
+"""Family `sglang`: all code about SGLang 0.5.23; rules: docs/explanation/sglang.md."""

@@ -13,10 +13,10 @@ from sim.sglang.request import SglangRequest
 
 
 def check_sglang_memory(engine: EngineCore) -> None:
-    """Verify pages, the prefix cache, and the host tier where there is one.
+    """Verify the pages, the prefix cache, and host memory if the server has it.
 
     Raises:
-        InvariantError: naming what does not hold.
+        InvariantError: an invariant is broken; the message names it.
     """
     kv = cast("KVCacheManager", engine.kv)
     _check_pages(kv, cast("Iterable[SglangRequest]", engine.requests.values()))
@@ -26,7 +26,7 @@ def check_sglang_memory(engine: EngineCore) -> None:
 
 
 def _check_pages(kv: KVCacheManager, requests: Iterable[SglangRequest]) -> None:
-    """Every page is free, in the tree, or held by exactly one request."""
+    """Every page is free, in the tree, or owned by exactly one request."""
     num_tree = kv.cache.evictable_tokens + kv.cache.protected_tokens
     num_owned = sum(
         kv.ceil_page(request.seq_len) - request.kv.protected_len
@@ -42,7 +42,7 @@ def _check_pages(kv: KVCacheManager, requests: Iterable[SglangRequest]) -> None:
 
 
 def _check_tree(kv: KVCacheManager) -> None:
-    """Sizes add up, and whatever counts as evictable can be evicted."""
+    """The token counts are right, and all tokens counted as evictable can be evicted."""
     tokens: Counter[bool] = Counter()
     stack = list(kv.cache.root.children.values())
     while stack:
@@ -50,19 +50,23 @@ def _check_tree(kv: KVCacheManager) -> None:
         tokens[node.num_locks > 0] += len(node.token_ids)
         _check_node(node, kv.page_size)
         stack.extend(node.children.values())
-    require(tokens[True] == kv.cache.protected_tokens, "protected tokens miscounted")
-    require(tokens[False] == kv.cache.evictable_tokens, "evictable tokens miscounted")
+    require(tokens[True] == kv.cache.protected_tokens, "the count of protected tokens is wrong")
+    require(tokens[False] == kv.cache.evictable_tokens, "the count of evictable tokens is wrong")
 
 
 def _check_node(node: RadixNode, page_size: int) -> None:
     parent = node.parent
     if parent is None:
         raise InvariantError("a node below the root has no parent")
-    require(node.alive, "an evicted node is still in the tree")
-    require(len(node.token_ids) == len(node.pages) * page_size > 0, "a node is not whole pages")
-    require(node.end == parent.end + len(node.token_ids), "a node's end is off")
-    require(node.num_locks <= parent.num_locks or not parent.parent, "a lock skips an ancestor")
+    require(node.on_device, "an evicted node is still in the tree")
+    num_tokens = len(node.token_ids)
+    require(num_tokens == len(node.pages) * page_size > 0, "a node is not made of whole pages")
+    require(node.end == parent.end + len(node.token_ids), "a node's end is wrong")
+    require(
+        node.num_locks <= parent.num_locks or not parent.parent,
+        "a node has more locks than its parent",
+    )
     require(
         node.num_locks > 0 or bool(node.children) or node.queued,
-        "an unlocked leaf cannot be found by eviction",
+        "an unlocked leaf is missing from the eviction queue",
     )

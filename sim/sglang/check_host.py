@@ -1,4 +1,4 @@
-"""The invariants of the host tier (docs/explanation/invariants.md, INV-14)."""
+"""The invariants of host memory (docs/explanation/invariants.md, INV-14)."""
 
 from collections.abc import Iterator
 
@@ -8,31 +8,33 @@ from sim.sglang.cache.tiered_cache import TieredRadixCache
 
 
 def check_host_tier(cache: TieredRadixCache) -> None:
-    """Verify host pages, copies, and that what counts as evictable there can be evicted.
+    """Verify host pages and copies, and that tokens counted as evictable can be evicted.
 
     Raises:
-        InvariantError: naming what does not hold.
+        InvariantError: an invariant is broken; the message names it.
     """
     memory, page_size = cache.memory, cache.memory.pool.page_size
-    num_copied = num_evictable = num_spare = 0
+    num_copied = num_evictable = num_redundant = 0
     for node in _nodes(cache.root):
         copied = node.host.pages is not None
-        require(node.alive or copied, "a node has KV neither on the device nor in host memory")
+        require(node.on_device or copied, "a node has KV neither on the device nor in host memory")
         num_copied += len(node.token_ids) if copied else 0
-        num_spare += len(node.token_ids) if node in memory.spares else 0
+        num_redundant += len(node.token_ids) if node in memory.redundant_copies else 0
         _check_copy(node, page_size)
         if cache.settings.write_after_uses is not None:
-            require(not copied or _has_copy_above(node), "a copy's parent has no copy")
-        if not node.alive:
+            require(
+                not copied or _has_copy_above(node), "a node has a copy, but its parent has none"
+            )
+        if not node.on_device:
             _check_host_node(node)
             num_evictable += 0 if node.host.num_locks else len(node.token_ids)
-    require(num_copied == memory.used_tokens, "host pages are lost or held twice")
-    require(num_evictable == memory.evictable_tokens, "evictable host tokens miscounted")
-    require(num_spare == memory.num_spare_tokens, "spare copies miscounted")
+    require(num_copied == memory.used_tokens, "a host page is lost or used twice")
+    require(num_evictable == memory.evictable_tokens, "the count of evictable host tokens is wrong")
+    require(num_redundant == memory.num_redundant_tokens, "the count of redundant copies is wrong")
 
 
 def _nodes(root: RadixNode) -> Iterator[RadixNode]:
-    """Every node below the root, in either place."""
+    """Every node below the root, on the device or in host memory alone."""
     stack = [*root.children.values(), *root.host.children.values()]
     while stack:
         node = stack.pop()
@@ -43,7 +45,7 @@ def _nodes(root: RadixNode) -> Iterator[RadixNode]:
 def _check_copy(node: RadixNode, page_size: int) -> None:
     copy = node.host.pages
     whole = copy is None or len(copy) * page_size == len(node.token_ids)
-    require(whole, "a copy has other pages than its node")
+    require(whole, "a copy has another size than its node")
 
 
 def _has_copy_above(node: RadixNode) -> bool:
@@ -55,9 +57,9 @@ def _check_host_node(node: RadixNode) -> None:
     parent = node.parent
     if parent is None:
         raise InvariantError("a node below the root has no parent")
-    require(not node.children, "a node on the device is below one that is not")
+    require(not node.children, "a node on the device is below a node that is not")
     require(not (node.num_locks or len(node.pages)), "an evicted node is locked or has pages")
-    require(not node.host.num_locks, "a host lock outlives its load")
-    require(node.end == parent.end + len(node.token_ids), "a host node's end is off")
+    require(not node.host.num_locks, "a host lock is left although its load is done")
+    require(node.end == parent.end + len(node.token_ids), "a host node's end is wrong")
     findable = bool(node.host.children) or node.host.queued
-    require(findable, "an end in host memory cannot be found by its eviction")
+    require(findable, "an unlocked leaf is missing from host memory's eviction queue")

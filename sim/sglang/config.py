@@ -1,4 +1,4 @@
-"""Settings of a scheduler, under SGLang's flag names."""
+"""Settings of SGLang's scheduler, under SGLang's flag names."""
 
 import sys
 from collections.abc import Callable
@@ -13,47 +13,51 @@ from sim.sglang.scheduler.packing import PackSettings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerConfig:
-    """Settings of one scheduler; names and defaults are SGLang 0.5.23's where it has them.
+    """Settings of one scheduler; names and defaults are SGLang 0.5.23's, where SGLang has them.
 
-    Values are trusted: the scenario schema checks them.
+    The values are not checked here: the scenario schema checks them.
 
     Attributes:
         schedule_policy: name in `sim.sglang.policies.policy.POLICIES`, or `module:Class`.
-        page_size: tokens a page.
+        page_size: tokens in a page.
         max_total_tokens: KV tokens of the pool; floored to whole pages.
-        context_length: most tokens a request may have, prompt and output.
-        chunked_prefill_size: prefill tokens a step before a prompt is split; -1: never split.
-        max_prefill_tokens: prefill tokens a pass after which nothing more is admitted.
+        context_length: most tokens of a request, prompt and output together.
+        chunked_prefill_size: most prefill tokens of a step; a longer prompt is split into chunks.
+            -1: prompts are never split.
+        max_prefill_tokens: once a pass has admitted this many prefill tokens, it ends.
         max_running_requests: request slots.
         prefill_max_requests: most requests of one prefill batch; None: no limit.
         schedule_conservativeness: scales the initial new-token ratio.
-        clip_max_new_tokens: an output is never charged more than this at admission.
-        enable_mixed_chunk: decode rows ride along with a prefill batch; needs chunking.
-        disable_radix_cache: no prefix reuse.
+        clip_max_new_tokens: admission never reserves more than this for one output.
+        enable_mixed_chunk: a prefill batch includes the decode rows; needs chunked prefill.
+        disable_radix_cache: cached prefixes are not reused.
         radix_eviction_policy: name in `sim.sglang.cache.eviction.EVICTION_POLICIES`.
-        disable_overlap_schedule: decide a step only when the previous one's result is known.
-        enable_priority_scheduling: order by priority first.
+        disable_overlap_schedule: decide a step only after the result of the step before is known.
+        enable_priority_scheduling: order the queue by priority first.
         schedule_low_priority_values_first: smaller priority values go first.
-        priority_scheduling_preemption_threshold: least priority gap that preempts.
+        priority_scheduling_preemption_threshold: a request preempts another one only if their
+            priorities differ by more than this.
         disable_priority_preemption: never preempt.
         retraction_policy: `length` or `priority`.
-        random_seed: seeds policy `random`.
-        init_new_token_ratio, min_new_token_ratio_factor, new_token_ratio_decay_steps: the share of
-            a running request's remaining output that admission reserves: its start (times
-            conservativeness), its floor as a share of the start, decode steps between the two.
-        retract_decode_steps: decode steps of room wanted after a retraction.
-        in_batch_prefix_check_threshold, in_batch_prefix_deprioritize_threshold: LPM's in-batch
-            prefix rule, in tokens.
-        fairness: what overrules the policy lest requests starve; None: nothing. Not SGLang's.
-        admission: which waiting requests a pass is offered; None: all, as in SGLang.
-        static_batching: batches that start and end together; None: continuous batching.
-        decode_max_requests: most rows of a decode step, which running requests take turns at;
-            None: no limit, as in SGLang.
-        decode_first: after a prefill step, running requests decode once before the next; SGLang's
-            `--prefill-decode-interval 1`, where prefill goes first otherwise.
-        host_cache: memory that evicted KV goes to, and how; None: there is none.
-        user_policy: makes the policy from this configuration, where `schedule_policy` names a
-            user's own; None: one of ours. Not SGLang's.
+        random_seed: seed of policy `random`.
+        init_new_token_ratio, min_new_token_ratio_factor, new_token_ratio_decay_steps: the new-token
+            ratio is the share of a running request's remaining output that admission reserves.
+            These are its start (times conservativeness), its floor as a share of the start, and the
+            decode steps that it takes to fall from the start to the floor.
+        retract_decode_steps: after a retraction, evict until this many decode steps fit.
+        in_batch_prefix_check_threshold, in_batch_prefix_deprioritize_threshold: LPM defers a
+            request whose cached prefix is at most the first number of tokens long, if it shares the
+            second number of tokens with an earlier waiting request.
+        fairness: the rule that keeps requests from starving; None: no rule. Not in SGLang.
+        admission: which waiting requests a pass considers; None: all, as in SGLang.
+        static_batching: settings of static batching; None: continuous batching, as in SGLang.
+        decode_max_requests: most rows of a decode step; further running requests take turns. None:
+            no limit, as in SGLang.
+        decode_first: after a prefill step, running requests decode once before the next prefill.
+            SGLang's `--prefill-decode-interval 1`; without it prefill goes first.
+        host_cache: host memory for evicted KV; None: there is no host memory.
+        user_policy: makes the user's own policy that `schedule_policy` names; None: the policy is a
+            built-in one. Not in SGLang.
     """
 
     schedule_policy: str = "fcfs"
@@ -91,7 +95,7 @@ class SchedulerConfig:
     user_policy: Callable[["SchedulerConfig"], Any] | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """All settings as plain values; a user's policy is there by its name."""
+        """All settings as plain values; a user's policy is given by its name."""
         settings = asdict(replace(self, user_policy=None))
         del settings["user_policy"]
         return settings
@@ -118,12 +122,12 @@ class SchedulerConfig:
 
     @property
     def mixing(self) -> bool:
-        """Mixed batches come with chunked prefill only."""
+        """Whether batches are mixed; SGLang mixes with chunked prefill only."""
         return self.enable_mixed_chunk and self.chunking
 
     @property
     def least_priority(self) -> int:
-        """What a request without a priority counts as, when priorities are on (rule 9)."""
+        """The priority of a request without one; with priorities on it is the least (rule 9)."""
         return sys.maxsize if self.schedule_low_priority_values_first else -sys.maxsize - 1
 
     @property

@@ -1,4 +1,4 @@
-"""Family `sglang`: where each part of it is."""
+"""Family `sglang`: its settings, scheduler, checks, launch flags and imports, loaded when used."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -72,7 +72,7 @@ def _prefix_cache(config: "SchedulerConfig", pool: "PagePool[Any]") -> "PrefixCa
     leaves = EVICTION_POLICIES[config.radix_eviction_policy](config.pool_tokens)
     if config.host_cache is None:
         return RadixCache(pool, leaves)
-    # Host pages have ids where the device's have.
+    # Host pages have ids if the device's pages have ids.
     kind = PageIds if isinstance(pool, PageIds) else PageCounts
     host_pool = kind(config.host_cache.capacity_tokens // config.page_size, config.page_size)
     return TieredRadixCache(pool, leaves, settings=config.host_cache, host_pool=host_pool)

@@ -1,8 +1,8 @@
-"""Scheduler settings as SGLang 0.5.23 is launched with them.
+"""Scheduler settings as launch flags of SGLang 0.5.23.
 
-Flags have the keys' names with hyphens. Some settings are environment variables there, and some of
-ours are none of SGLang's. Chunk size and running requests have no fixed default in SGLang (they
-follow from the GPU's memory), so that they are always given.
+A flag is the key with hyphens. Some settings are environment variables in SGLang, and some do not
+exist in SGLang. `chunked_prefill_size` and `max_running_requests` are always given, because their
+defaults in SGLang depend on the GPU's memory.
 """
 
 from collections.abc import Collection, Iterator
@@ -49,33 +49,34 @@ _VARIABLES = {
     "in_batch_prefix_check_threshold": "IN_BATCH_PREFIX_CACHING_CHECK_THRESHOLD",
     "in_batch_prefix_deprioritize_threshold": "IN_BATCH_PREFIX_CACHING_DEPRIORITIZE_THRESHOLD",
 }
-# Decoding once between two prefill steps, if there is anything to decode.
+# Decode once between two prefill steps, if any request decodes.
 _DECODE_FIRST = ("--prefill-decode-interval 1", "--prefill-decode-interval-min-bs 1")
 _SGLANG_POLICIES = ("fcfs", "lpm", "dfs-weight", "lof", "random", "hrrn", "shortest-prefill-first")
 _SGLANG_EVICTION = ("lru", "lfu")
 
 
 def sglang_launch(section: SglangSection, searched: Collection[str] = ()) -> LaunchCommand:
-    """All settings that SGLang would not have by itself.
+    """The launch command with every setting that differs from SGLang's default.
 
     Args:
         section: the settings.
-        searched: keys of the section that are given even if they are SGLang's defaults.
+        searched: keys that are given even if they have SGLang's default: those that a search
+            varied.
     """
     given = [key for key in (*_OPTIONS, *_VARIABLES) if _is_given(section, key, searched)]
-    apart = dict(_apart(section)) | dict(_host_cache_apart(section.host_cache))
+    without_flag = dict(_without_flag(section)) | dict(_host_cache_without_flag(section.host_cache))
     flags = [
         *(f"{_flag(key)} {getattr(section, key)}" for key in given if key in _OPTIONS),
         *(_flag(key) for key in _SWITCHES if getattr(section, key)),
     ]
-    flags = [flag for flag in flags if flag.split()[0] not in map(_flag, apart)]
+    flags = [flag for flag in flags if flag.split()[0] not in map(_flag, without_flag)]
     if section.schedule_policy == "priority":
         flags = _priority_flags(section, flags)
-    if section.decode_first and "decode_first" not in apart:
+    if section.decode_first and "decode_first" not in without_flag:
         flags += _DECODE_FIRST
     flags += _host_cache_flags(section.host_cache)
     variables = [f"{_VARIABLES[key]}={getattr(section, key)}" for key in given if key in _VARIABLES]
-    others = tuple(f"{key}={value}" for key, value in apart.items())
+    others = tuple(f"{key}={value}" for key, value in without_flag.items())
     return LaunchCommand(SERVER, COMMAND, tuple(variables), tuple(flags), others)
 
 
@@ -91,7 +92,10 @@ def _is_given(section: SglangSection, key: str, searched: Collection[str]) -> bo
 
 
 def _priority_flags(section: SglangSection, flags: list[str]) -> list[str]:
-    """0.5.23 lists this policy but does not start with it; it is fcfs with priorities."""
+    """Flags for policy `priority`: fcfs with priorities.
+
+    SGLang 0.5.23 lists a policy `priority` but does not start with it.
+    """
     switches = ["--enable-priority-scheduling"]
     if not section.enable_priority_scheduling:
         switches.append("--disable-priority-preemption")
@@ -100,7 +104,7 @@ def _priority_flags(section: SglangSection, flags: list[str]) -> list[str]:
 
 
 def _host_cache_flags(host_cache: HostCacheSection | None) -> list[str]:
-    """How fast loads are is the link's business, not a setting."""
+    """Flags for host memory. The speed of loads is not a setting: the hardware decides it."""
     if host_cache is None:
         return []
     flags = ["--enable-hierarchical-cache"]
@@ -110,18 +114,19 @@ def _host_cache_flags(host_cache: HostCacheSection | None) -> list[str]:
     return [*flags, f"--hicache-write-policy {host_cache.write_policy}"]
 
 
-def _host_cache_apart(host_cache: HostCacheSection | None) -> Iterator[tuple[str, str]]:
+def _host_cache_without_flag(host_cache: HostCacheSection | None) -> Iterator[tuple[str, str]]:
     if host_cache is None:
         return
     if host_cache.capacity_tokens is not None:
-        # SGLang takes GB, or a ratio to the pool.
+        # SGLang takes the size in GB or as a ratio to the pool, not in tokens.
         yield "host_cache.capacity_tokens", str(host_cache.capacity_tokens)
     threshold = host_cache.load_back_threshold_tokens
     if threshold != HostCacheSection.model_fields["load_back_threshold_tokens"].default:
         yield "host_cache.load_back_threshold_tokens", str(threshold)
 
 
-def _apart(section: SglangSection) -> Iterator[tuple[str, str]]:
+def _without_flag(section: SglangSection) -> Iterator[tuple[str, str]]:
+    """The settings that SGLang has no flag for, as (key, value)."""
     policy = section.schedule_policy
     if policy not in (*_SGLANG_POLICIES, "priority"):
         yield "schedule_policy", policy
@@ -131,7 +136,7 @@ def _apart(section: SglangSection) -> Iterator[tuple[str, str]]:
     if section.retraction_policy == "priority" and not takes_priorities:
         yield "retraction_policy", "priority (SGLang: with --enable-priority-scheduling only)"
     if section.decode_first and section.enable_mixed_chunk:
-        # SGLang's interval counts mixed steps as prefill steps.
+        # With mixed batches SGLang's flag acts otherwise: it counts mixed steps as prefill steps.
         yield "decode_first", "true"
     if section.fairness is not None:
         yield "fairness", section.fairness.model_dump_json()

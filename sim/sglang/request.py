@@ -1,4 +1,4 @@
-"""What SGLang's scheduler keeps about a request besides what every family keeps."""
+"""A request on an SGLang server: the state that other families do not have."""
 
 from sim.core.request import RequestSpec
 from sim.engine.launch import Decision, Launch
@@ -11,14 +11,14 @@ class SglangRequest(Request):
     """A request on an SGLang server.
 
     Attributes:
-        kv: its tokens, and its share of the KV cache.
-        entry: its place in order of entering the queue; a new one after each retraction.
-        entry_tokens: prefill tokens that the server had computed when it entered.
-        fill_len: tokens to prefill, as of the last try to admit it; 0 before.
-        matched_len: cached tokens, those in host memory too, as the policy last saw them.
-        may_overdraw: it may be admitted against the soft reservations of running requests.
-        first_pass: number of the first pass it waited for, where a fairness rule counts passes;
-            else -1.
+        kv: its tokens and its KV pages.
+        entry: number of its entry into the queue, counted over all requests; a new one each time.
+        entry_tokens: the server's counter of processed prefill tokens at its entry (policy hrrn).
+        fill_len: tokens to prefill, set by each try to admit it; 0 before the first.
+        matched_len: cached tokens at the last match, those in host memory included.
+        may_overdraw: admission may ignore what is reserved for running requests' outputs; set by
+            the fairness rule.
+        first_pass: number of the first pass in which it waited; -1: no fairness rule has set it.
     """
 
     __slots__ = (
@@ -34,7 +34,7 @@ class SglangRequest(Request):
     def __init__(
         self, spec: RequestSpec, kv: RequestKV, *, limit: int, priority: int | None = None
     ) -> None:
-        """`priority`: what it counts as without one of its own; None: 0."""
+        """`priority`: its priority if the client gave none; None: 0."""
         own = spec.priority if spec.priority is not None else priority
         super().__init__(spec, limit=limit, priority=own or 0)
         self.kv = kv

@@ -1,7 +1,7 @@
 """Users' own schedule policies: `schedule_policy: package.module:Class` (docs/how-to/policies.md).
 
-The class is loaded here and handed on in `SchedulerConfig.user_policy`, so that whatever builds an
-engine from a configuration, a simulator or a real server, uses it.
+The class is loaded here and stored in `SchedulerConfig.user_policy`. Every engine that is built
+from the configuration uses it, in the simulator and on a real server.
 """
 
 import inspect
@@ -25,22 +25,24 @@ _ATTRIBUTES: dict[str, tuple[type, ...]] = {
 
 
 def is_user_policy(name: str) -> bool:
-    """Whether it has the form `module:Class`; the names of our own have no colon."""
+    """Whether the name has the form `module:Class`; built-in names have no colon."""
     return ":" in name
 
 
 def load_user_policy(
     name: str, folder: Path, fail: Fail
 ) -> Callable[[SchedulerConfig], SchedulePolicy]:
-    """The policy's class, guarded: what it does wrong is an error of the user's, and named.
+    """Load a user's policy; returns a function that makes it from a configuration.
+
+    The policy is wrapped in `GuardedPolicy`, so that its mistakes become errors for the user.
 
     Args:
         name: `module:Class`.
-        folder: the scenario's.
-        fail: makes an error about the scenario's key out of a reason.
+        folder: the folder of the scenario, in which the module is looked for.
+        fail: makes an InputError about the scenario's key from a reason.
 
     Raises:
-        InputError: from `fail`: no such module or class, or it is no policy.
+        InputError: the module or class does not exist, or the class is not a policy.
     """
     cls = _load_class(name, folder, fail)
 
@@ -52,7 +54,7 @@ def load_user_policy(
 
 
 class GuardedPolicy:
-    """A user's policy that is found out where it raises or loses requests."""
+    """Wraps a user's policy; raises InputError where the policy raises or loses requests."""
 
     def __init__(self, policy: Any, name: str, fail: Fail) -> None:
         self._policy = policy
@@ -66,7 +68,7 @@ class GuardedPolicy:
         self.matches_prefixes: bool = policy.matches_prefixes
         self.longest_matched_queue: int | None = policy.longest_matched_queue
         self.defers_shared_prefixes: bool = policy.defers_shared_prefixes
-        # A class derived from Fcfs may have an order of its own all the same.
+        # Always call `order`: a class derived from Fcfs inherits `keeps_order` but may order.
         self.keeps_order = False
         self.cuts_while_chunked = bool(
             getattr(policy, "cuts_while_chunked", BasePolicy.cuts_while_chunked)
@@ -91,7 +93,7 @@ class GuardedPolicy:
 
     def order(self, waiting: Sequence[SglangRequest], view: QueueView) -> list[SglangRequest]:
         try:
-            # A tuple: the queue itself is not the policy's to change.
+            # A tuple, so that the policy cannot change the queue itself.
             ordered = self._policy.order(tuple(waiting), view)
         except Exception as error:
             raise self._fail(f"{self._name}.order raised {_in_words(error)}") from error
@@ -138,7 +140,7 @@ def _takes(function: Callable[..., Any], num_arguments: int) -> bool:
 
 
 def _in_words(error: Exception) -> str:
-    """`ValueError: reason (my_policy.py:12)`: the innermost place of the traceback."""
+    """For example `ValueError: reason (my_policy.py:12)`, with the line that raised."""
     text = f"{type(error).__name__}: {error}"
     at: TracebackType | None = error.__traceback__
     while at is not None and at.tb_next is not None:

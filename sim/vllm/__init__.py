@@ -1,1 +1,1 @@
-"""The scheduler of vLLM v1, as of version 0.19.0; rules by number: docs/explanation/vllm.md."""
+"""Family `vllm`: all code about vLLM 0.19.0 (its v1 engine); rules: docs/explanation/vllm.md."""

@@ -16,7 +16,7 @@ def check_vllm_memory(engine: EngineCore) -> None:
     """Verify the blocks of a server.
 
     Raises:
-        InvariantError: naming what does not hold.
+        InvariantError: an invariant is broken; the message names it.
     """
     requests = cast("Mapping[str, VllmRequest]", engine.requests)
     held = {rid: (request.kv, request.seq_len) for rid, request in requests.items()}
@@ -24,23 +24,27 @@ def check_vllm_memory(engine: EngineCore) -> None:
 
 
 def check_blocks(manager: BlockManager, requests: Mapping[str, tuple[RequestBlocks, int]]) -> None:
-    """Every block is free, promised, or used by the requests whose tables name it.
+    """Verify that every block is free, promised, or in the table of a request.
 
     Args:
         manager: the blocks.
-        requests: each request's share and the tokens it has blocks for, by rid.
+        requests: by rid, each request's blocks and the number of tokens they are for.
 
     Raises:
-        InvariantError: naming what does not hold.
+        InvariantError: an invariant is broken; the message names it.
     """
     num_users: Counter[int] = Counter()
     num_due = 0
     for rid, (kv, seq_len) in requests.items():
         num_users.update(kv.blocks)
         num_due += manager.num_missing(kv, seq_len)
-        require(manager.num_missing(kv, seq_len) >= 0, f"{rid} holds blocks it has no tokens for")
-        _check_names(manager.pool, rid, kv)
-    require(num_due == manager.num_promised_pages, f"{num_due} blocks due, others promised")
+        require(manager.num_missing(kv, seq_len) >= 0, f"{rid} has more blocks than it needs")
+        _check_hashes(manager.pool, rid, kv)
+    num_promised = manager.num_promised_pages
+    require(
+        num_due == num_promised,
+        f"requests need {num_due} promised blocks, but {num_promised} are promised",
+    )
     _check_users(manager.pool, num_users)
     num_free = len(manager.pool.free_blocks())
     total = num_free + len(num_users) + num_due
@@ -51,26 +55,26 @@ def check_blocks(manager: BlockManager, requests: Mapping[str, tuple[RequestBloc
     )
 
 
-def _check_names(pool: BlockPool, rid: str, kv: RequestBlocks) -> None:
-    """The first blocks of a table are named by its tokens, and no others."""
-    if kv.unnamed is None:
-        require(not kv.blocks, f"{rid} holds blocks that nobody can find")
+def _check_hashes(pool: BlockPool, rid: str, kv: RequestBlocks) -> None:
+    """The first `num_hashed` blocks of a request have the hashes of its tokens, the others none."""
+    if kv.unhashed is None:
+        require(not kv.blocks, f"{rid} has blocks although it was not admitted")
         return
-    num_named = kv.unnamed.num_named
-    names = [pool.hash_of.get(block) for block in kv.blocks]
-    require(names[:num_named] == kv.hashes[:num_named], f"{rid}: blocks misnamed")
-    require(not any(names[num_named:]), f"{rid}: blocks named that are not known to be")
+    num_hashed = kv.unhashed.num_hashed
+    hashes = [pool.hash_of.get(block) for block in kv.blocks]
+    require(hashes[:num_hashed] == kv.hashes[:num_hashed], f"{rid}: a block has a wrong hash")
+    require(not any(hashes[num_hashed:]), f"{rid}: more blocks have hashes than are counted")
 
 
 def _check_users(pool: BlockPool, num_users: Counter[int]) -> None:
-    """Each used block has as many users as tables name it; free ones have none."""
+    """A block's number of users is the number of tables that it is in; free blocks have none."""
     free = pool.free_blocks()
-    require(len(free) == pool.num_free_blocks, "free blocks are miscounted")
+    require(len(free) == pool.num_free_blocks, "the count of free blocks is wrong")
     require(len(set(free)) == len(free), "a block is free twice")
     require(not any(num_users[block] for block in free), "a free block is in use")
-    others = {block: count - 1 for block, count in num_users.items() if count > 1}
-    require(others == pool.other_users, "users are miscounted")
-    unused = {block for block in free if block in pool.hash_of}
-    require(unused == pool.unused, "named blocks that nobody uses are miscounted")
-    require(pool.num_named_blocks == len(pool.hash_of), "named blocks are miscounted")
-    require(pool.hash_of.keys() <= unused | num_users.keys(), "a promised block has a name")
+    extra = {block: count - 1 for block, count in num_users.items() if count > 1}
+    require(extra == pool.extra_users, "the count of a block's users is wrong")
+    free_hashed = {block for block in free if block in pool.hash_of}
+    require(free_hashed == pool.free_hashed, "the set of free blocks with hashes is wrong")
+    require(pool.num_hashed_blocks == len(pool.hash_of), "the count of blocks with hashes is wrong")
+    require(pool.hash_of.keys() <= free_hashed | num_users.keys(), "a promised block has a hash")

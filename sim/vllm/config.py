@@ -8,21 +8,21 @@ from typing import Any
 class VllmConfig:
     """Settings of one vLLM v1 scheduler: names and defaults of vLLM 0.19.0's SchedulerConfig.
 
-    `async_scheduling` is on, as vLLM has it where nothing forbids it. Values are trusted: the
-    scenario schema checks them.
+    `async_scheduling` is on by default, as in vLLM. The values are not checked here: the scenario
+    schema checks them.
 
     Attributes:
-        max_num_batched_tokens: tokens of a step, all requests together.
-        max_num_seqs: most requests that run at a time.
-        max_model_len: most tokens a request may have, prompt and output.
-        block_size: tokens a block of KV.
-        num_gpu_blocks: blocks of the pool, the null block among them, which nobody gets.
-        enable_prefix_caching: blocks are found again by their contents.
-        enable_chunked_prefill: a prompt may be admitted with less than all of it in a step.
+        max_num_batched_tokens: token budget of a step, for all requests together.
+        max_num_seqs: largest number of running requests.
+        max_model_len: most tokens of a request, prompt and output together.
+        block_size: tokens in a block of KV.
+        num_gpu_blocks: blocks of the pool, including the null block, which is never allocated.
+        enable_prefix_caching: full blocks can be found by other requests.
+        enable_chunked_prefill: a prompt may be split over several steps.
         long_prefill_token_threshold: most tokens of one request in a step; 0: no limit.
-        scheduling_policy: `fcfs` or `priority`, where smaller values go first.
-        async_scheduling: decide a step while the one before runs.
-        scheduler_reserve_full_isl: admit a request only if its whole prompt would fit.
+        scheduling_policy: `fcfs`, or `priority` (smaller values go first).
+        async_scheduling: decide a step while the step before it runs.
+        scheduler_reserve_full_isl: admit a request only if its whole prompt fits into free blocks.
     """
 
     max_num_batched_tokens: int = 2_048

@@ -1,4 +1,4 @@
-"""Family `vllm`: where each part of it is."""
+"""Family `vllm`: its settings, scheduler, checks, launch flags and imports, loaded when used."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -29,7 +29,7 @@ class VllmFamily(Family):
         return VllmSection
 
     def build(self, config: "VllmConfig", pool: "PagePool[Any]") -> "VllmScheduler":
-        """Blocks always have numbers: of `pool` only its size counts."""
+        """`pool` gives only its size: vLLM's blocks have numbers in the simulator too."""
         from sim.vllm.cache.manager import BlockManager
         from sim.vllm.scheduler.scheduler import VllmScheduler
 

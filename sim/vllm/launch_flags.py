@@ -1,8 +1,8 @@
-"""Scheduler settings as vLLM 0.19.0 is launched with them.
+"""Scheduler settings as launch flags of vLLM 0.19.0.
 
-Flags have the keys' names with hyphens, switches their `no-` forms. Tokens and sequences of a step
-have defaults there that follow from the GPU, and the longest request one that follows from the
-model, so that they are always given.
+A flag is the key with hyphens; a switch that is off gets its `--no-` form. Some flags are always
+given because vLLM's defaults are not fixed: those of `max_num_batched_tokens` and `max_num_seqs`
+depend on the GPU, that of `max_model_len` depends on the model.
 """
 
 from collections.abc import Collection
@@ -22,7 +22,7 @@ _OPTIONS = (
     "long_prefill_token_threshold",
     "scheduling_policy",
 )
-# On in vLLM unless it is told otherwise.
+# Switches that are on by default in vLLM.
 _SWITCHES = (
     "enable_prefix_caching",
     "enable_chunked_prefill",
@@ -32,11 +32,11 @@ _SWITCHES = (
 
 
 def vllm_launch(section: VllmSection, searched: Collection[str] = ()) -> LaunchCommand:
-    """All settings that vLLM would not have by itself.
+    """The launch command with every setting that differs from vLLM's default.
 
     Args:
         section: the settings.
-        searched: keys of the section that are given even if they are vLLM's defaults.
+        searched: keys that are given even if they have vLLM's default: those that a search varied.
     """
     flags = [
         f"{_flag(key)} {_value(section, key)}"
@@ -53,7 +53,7 @@ def _flag(key: str) -> str:
 
 def _value(section: VllmSection, key: str) -> str:
     value = getattr(section, key)
-    # Without a limit a request may be as long as the pool: `auto` in vLLM.
+    # null lets a request be as long as the pool; vLLM calls this `auto`.
     return "auto" if key == "max_model_len" and value is None else str(value)
 
 

@@ -1,4 +1,4 @@
-"""What vLLM's scheduler keeps about a request besides what every family keeps."""
+"""A request on a vLLM server: the state that other families do not have."""
 
 from sim.core.request import RequestSpec
 from sim.engine.launch import Decision, Launch
@@ -12,9 +12,9 @@ class VllmRequest(Request):
 
     Attributes:
         kv: its tokens and its block table.
-        entry: its place in order of arrival.
-        admission: its place in order of admission; a new one after each preemption.
-        fill_len: tokens to compute before it decodes, as of its admission.
+        entry: number of its entry into the waiting queue, counted over all requests.
+        admission: number of its admission, counted over all requests; a new one each time.
+        fill_len: tokens that must be computed before it decodes, set at its admission.
     """
 
     __slots__ = ("admission", "entry", "fill_len", "kv")

@@ -1,4 +1,4 @@
-"""The `scheduler` section of family vllm: vLLM's flags, bounds and combinations that make sense."""
+"""The `scheduler` section with `family: vllm`: vLLM's flags, their bounds and combinations."""
 
 from typing import Annotated, Literal, Self
 
@@ -12,7 +12,7 @@ from sim.vllm.config import VllmConfig
 _DEFAULT = VllmConfig()
 _MAX_COUNT = 2**31 - 1
 _MAX_BLOCKS = 2**36
-# vLLM 0.19.0's own.
+# vLLM 0.19.0's default.
 DEFAULT_GPU_MEMORY_UTILIZATION = 0.9
 
 Count = Annotated[int, Field(ge=1, le=_MAX_COUNT)]
@@ -78,7 +78,7 @@ class VllmSection(ServerSection):
             )
         return self
 
-    # ---- what every family's section tells -------------------------------------------------------
+    # ---- what every family's section says --------------------------------------------------------
 
     @property
     def page_size(self) -> int:
@@ -109,7 +109,7 @@ class VllmSection(ServerSection):
 
     @property
     def num_pages_kept_back(self) -> int:
-        """The null block."""
+        """One: the null block."""
         return 1
 
     @property
@@ -129,7 +129,7 @@ class VllmSection(ServerSection):
         """The scheduler's settings with a pool of `pool_tokens` tokens.
 
         Raises:
-            InputError: `scheduler.KEY: reason`, where vLLM would refuse to start.
+            InputError: vLLM would not start with these settings; the error names the key.
         """
         return VllmConfig(
             max_num_batched_tokens=self.max_num_batched_tokens,
@@ -149,7 +149,7 @@ class VllmSection(ServerSection):
         longest = pool_tokens if self.max_model_len is None else self.max_model_len
         if longest > pool_tokens:
             raise InputError(
-                f"{longest} tokens do not fit in the {pool_tokens} of the pool",
+                f"{longest} tokens do not fit in the pool of {pool_tokens} tokens",
                 key=("scheduler", "max_model_len"),
             )
         if not self.enable_chunked_prefill and self.max_num_batched_tokens < longest:

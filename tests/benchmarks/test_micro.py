@@ -64,7 +64,7 @@ def test_insert_and_evict(benchmark, pool_class):
 @pytest.mark.benchmark(group="evict 12,032 tokens")
 @pytest.mark.parametrize("pool_class", [PageCounts, PageIds])
 def test_evict(benchmark, pool_class):
-    """Leaves of a full cache go, the least recently used first, until a prompt has room."""
+    """LeafQueue of a full cache go, the least recently used first, until a prompt has room."""
 
     def full_cache():
         cache, _ = filled_cache(pool_class(20_000, PAGE_SIZE))

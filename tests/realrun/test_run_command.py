@@ -175,7 +175,7 @@ def refused(capsys, *arguments):
         ({"scheduler": {**VLLM, "num_gpu_blocks_override": 10**10}},
          "scheduler.num_gpu_blocks_override: their KV takes"),
         ({"scheduler": {**VLLM, "num_gpu_blocks_override": 9, "max_model_len": 200}},
-         "scheduler.max_model_len: 200 tokens do not fit in the 128 of the pool"),
+         "scheduler.max_model_len: 200 tokens do not fit in the pool of 128 tokens"),
         ({"scheduler": {**VLLM, "num_gpu_blocks_override": 999, "max_model_len": 600}},
          "scheduler.max_model_len: 600 is more than the 512 positions of m"),
         ({"scheduler": {**VLLM, "gpu_memory_utilization": 1e-9}, "hardware": "h200-sxm"},

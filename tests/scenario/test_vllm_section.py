@@ -60,7 +60,7 @@ SPOILED = [
       " and hardware together")),
     # of the pool
     ("block_size: 16", "max_model_len: 4097",
-     "17: scheduler.max_model_len: 4097 tokens do not fit in the 4096 of the pool"),
+     "17: scheduler.max_model_len: 4097 tokens do not fit in the pool of 4096 tokens"),
     ("block_size: 16", "enable_chunked_prefill: false",
      ("17: scheduler.enable_chunked_prefill: false needs max_num_batched_tokens 512 to be at"
       " least the longest sequence, max_model_len 4096")),
@@ -81,7 +81,7 @@ def test_option_that_does_not_fit_the_pool_is_named(text):
     """Errors that need the pool's size blame the option, too."""
     with pytest.raises(InputError) as caught:
         built(text, "scheduler.max_model_len=9999")
-    line = "--set scheduler.max_model_len=9999: 9999 tokens do not fit in the 4096 of the pool"
+    line = "--set scheduler.max_model_len=9999: 9999 tokens do not fit in the pool of 4096 tokens"
     assert str(caught.value) == line
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from sim.core.errors import InvariantError
 from sim.core.tokens import SegmentPrompt
-from sim.vllm.cache.free_queue import FreedRun
+from sim.vllm.cache.free_queue import FreedGroup
 from sim.vllm.cache.manager import BlockManager
 from sim.vllm.check import check_blocks
 
@@ -39,7 +39,7 @@ def use_a_free_block(kv, requests):
 
 
 def forget_a_user(kv, requests):
-    del kv.pool.other_users[0]
+    del kv.pool.extra_users[0]
 
 
 def forget_a_request(kv, requests):
@@ -54,49 +54,49 @@ def hold_too_many(kv, requests):
     requests["a"] = (requests["a"][0], 4)
 
 
-def misname_a_block(kv, requests):
+def give_a_wrong_hash(kv, requests):
     kv.pool.hash_of[0] += 1
 
 
-def misname_another(kv, requests):
+def hash_one_block_more(kv, requests):
     kv.pool.hash_of[2] = 7
 
 
 def free_a_block_twice(kv, requests):
-    kv.pool._free.append(FreedRun(kv.pool.free_blocks()[:1]))
+    kv.pool._free.append(FreedGroup(kv.pool.free_blocks()[:1]))
 
 
 def forget_a_free_block(kv, requests):
     kv.pool._free._num_free -= 1
 
 
-def forget_who_is_unused(kv, requests):
-    kv.pool.unused.add(0)
+def call_a_used_block_free(kv, requests):
+    kv.pool.free_hashed.add(0)
 
 
-def name_a_promised_block(kv, requests):
+def hash_a_promised_block(kv, requests):
     kv.pool.hash_of[kv._promised[0]] = 7
-    kv.pool.holders[7] = [(0, 0, kv._promised[0])]
+    kv.pool.blocks_of_hash[7] = [(0, 0, kv._promised[0])]
 
 
-def forget_a_name(kv, requests):
-    del kv.pool.holders[kv.pool.hash_of[1]]
+def forget_a_hash(kv, requests):
+    del kv.pool.blocks_of_hash[kv.pool.hash_of[1]]
 
 
 BREACHES = [
     (lose_a_free_block, r"2 free \+ 4 used \+ 1 promised blocks are 7, not 8"),
     (use_a_free_block, "a free block is in use"),
-    (forget_a_user, "users are miscounted"),
-    (forget_a_request, "others promised"),
-    (promise_too_many, "1 blocks due, others promised"),
-    (hold_too_many, "a holds blocks it has no tokens for"),
-    (misname_a_block, "a: blocks misnamed"),
-    (misname_another, "a: blocks named that are not known to be"),
+    (forget_a_user, "the count of a block's users is wrong"),
+    (forget_a_request, "promised blocks, but 1 are promised"),
+    (promise_too_many, "requests need 1 promised blocks, but 2 are promised"),
+    (hold_too_many, "a has more blocks than it needs"),
+    (give_a_wrong_hash, "a: a block has a wrong hash"),
+    (hash_one_block_more, "a: more blocks have hashes than are counted"),
     (free_a_block_twice, "a block is free twice"),
-    (forget_a_free_block, "free blocks are miscounted"),
-    (forget_who_is_unused, "named blocks that nobody uses are miscounted"),
-    (name_a_promised_block, "a promised block has a name"),
-    (forget_a_name, "named blocks are miscounted"),
+    (forget_a_free_block, "the count of free blocks is wrong"),
+    (call_a_used_block_free, "the set of free blocks with hashes is wrong"),
+    (hash_a_promised_block, "a promised block has a hash"),
+    (forget_a_hash, "the count of blocks with hashes is wrong"),
 ]
 
 

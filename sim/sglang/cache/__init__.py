@@ -1,1 +1,1 @@
-"""KV cache: pages, the radix tree over them, and who holds what."""
+"""The KV cache: requests' pages, the radix tree of cached prefixes, and host memory below it."""

@@ -1,4 +1,4 @@
-"""Which leaf is evicted next: the least recently, least often or least beneficially used one."""
+"""The order in which leaves are evicted: by last use, by number of uses, or by benefit."""
 
 import heapq
 from collections.abc import Callable, Mapping
@@ -6,22 +6,23 @@ from math import ldexp
 from operator import attrgetter
 from typing import Any
 
-from sim.sglang.cache.radix_node import NO_WORTH, RadixNode, Worth
+from sim.sglang.cache.radix_node import NO_USES, RadixNode, UseScore
 
-# Benefits halve while as many tokens are inserted as the pool has room for, this many times over.
+# A benefit halves while the cache inserts this many times the tokens of the pool.
 HALF_LIFE_POOLS = 1
 
 
-class Leaves:
-    """Unlocked leaves by rank, lowest first.
+class LeafQueue:
+    """Priority queue of the unlocked leaves, lowest rank first.
 
-    A node's rank only grows. Entries are corrected when they surface: a leaf used since it was
-    queued goes back with its new rank, a node that is no unlocked leaf any more is dropped. So a
-    use costs nothing here, and an eviction O(log n) amortised over uses and evictions.
+    The rank of a node never falls, so entries are corrected late, when they come to the top: if the
+    leaf has been used since it was queued, it is queued again with its new rank; if it is locked or
+    has children now, it is dropped. So a use costs nothing here, and an eviction costs O(log n),
+    amortised over uses and evictions.
 
     Attributes:
-        rank: what a leaf is ordered by.
-        counts_uses: `count` has to be told of uses.
+        rank: returns the rank of a leaf.
+        counts_uses: `count` must be called for each use.
     """
 
     counts_uses = False
@@ -32,7 +33,7 @@ class Leaves:
         self._num_pushed = 0
 
     def count(self, node: RadixNode) -> None:
-        """One more request uses the node: it found it, or computed it. Ends of paths first."""
+        """Count one more request that found the node or computed it. Children before parents."""
 
     def offer(self, node: RadixNode) -> None:
         """Queue a node if it may be evicted now; the root never may."""
@@ -41,7 +42,7 @@ class Leaves:
             self._push(node)
 
     def pop(self) -> RadixNode | None:
-        """Take the unlocked leaf of the lowest rank out, or None if there is none."""
+        """Remove the unlocked leaf with the lowest rank; None: there is no unlocked leaf."""
         heap = self._heap
         while heap:
             rank, _, node = heapq.heappop(heap)
@@ -59,67 +60,72 @@ class Leaves:
         heapq.heappush(self._heap, (self.rank(node), self._num_pushed, node))
 
 
-class LruLeaves(Leaves):
+class LruLeafQueue(LeafQueue):
     """Least recently used first."""
 
     def __init__(self) -> None:
         super().__init__(attrgetter("last_used_tick"))
 
 
-class LfuLeaves(Leaves):
+class LfuLeafQueue(LeafQueue):
     """Fewest uses first, ties by least recent use: SGLang 0.5.23's `lfu`.
 
-    A use is a request that inserts the node or passes through it when it inserts its own tokens,
-    once a request; after a retraction it counts again. Both parts of a cut keep the number.
+    A request uses a node when it inserts the node, or passes through the node to insert its own
+    tokens. It counts once, but a retracted request counts again. Both parts of a split node keep
+    the count.
     """
 
     counts_uses = True
 
     def __init__(self) -> None:
-        super().__init__(attrgetter("worth", "last_used_tick"))
+        super().__init__(attrgetter("use_score", "last_used_tick"))
 
     def count(self, node: RadixNode) -> None:
-        node.worth = node.worth[0] + 1, 0.0
+        node.use_score = node.use_score[0] + 1, 0.0
 
 
-class HitBenefitLeaves(Leaves):
-    """Least benefit for its tokens first, ties by least recent use (docs/explanation/adr/0007).
+class HitBenefitLeafQueue(LeafQueue):
+    """Least benefit per token first, ties by least recent use (docs/explanation/adr/0007).
 
-    A hit saves as many tokens of a node as the node has, and is as much benefit; to insert a node
-    counts as a hit. Benefits halve with each half-life. Time is the number of tokens inserted: it
-    stands still while nothing presses on the cache. A hit counts on its whole path, so a node's
-    benefit covers its subtree's, evicted parts of it included, and per token is
+    A hit on a node saves computing the node's tokens: that is its benefit. Inserting a node counts
+    as a hit. A hit counts on every node of its path, so a parent's benefit per token is never less
+    than its child's. Benefits halve with each half-life. Time is the number of tokens inserted, so
+    benefits do not age while nothing new is inserted. A node's benefit per token is
 
-        sum over its hits of 2 ** (-age / half_life), linear in between two half-lives.
+        sum over its hits of 2 ** (-age / half_life), interpolated linearly within a half-life.
 
-    All decay alike, so instead of ageing old hits, new ones weigh more: `worth` is the sum of
-    2 ** (time / half_life), as an exponent and a mantissa from 1 to below 2. This arithmetic is
-    exact or correctly rounded, hence the same on every machine.
+    All benefits decay at the same rate. So instead of scaling down old hits, new hits get a larger
+    weight: the score is the sum of 2 ** (time / half_life), stored as an exponent and a mantissa
+    from 1 to below 2. The arithmetic is exact or correctly rounded, and so the same on every
+    machine.
+
+    Example with a half-life of 1,000 tokens: a hit at time 500 adds 1.5 * 2**0, one at time 3,000
+    adds 1.0 * 2**3. Together they are 9.5 = 1.1875 * 2**3, stored as (3, 1.1875).
     """
 
     counts_uses = True
 
     def __init__(self, half_life_tokens: int) -> None:
-        super().__init__(attrgetter("worth", "last_used_tick"))
+        super().__init__(attrgetter("use_score", "last_used_tick"))
         self._half_life = half_life_tokens
         self._time = 0
 
     def count(self, node: RadixNode) -> None:
-        if node.worth == NO_WORTH:
+        if node.use_score == NO_USES:
             self._time += len(node.token_ids)
         num_halvings, rest = divmod(self._time, self._half_life)
-        node.worth = _sum(node.worth, (num_halvings, 1.0 + rest / self._half_life))
+        node.use_score = _sum(node.use_score, (num_halvings, 1.0 + rest / self._half_life))
 
 
-def _sum(a: Worth, b: Worth) -> Worth:
+def _sum(a: UseScore, b: UseScore) -> UseScore:
     (low_exponent, low), (exponent, mantissa) = sorted((a, b))
     mantissa += ldexp(low, low_exponent - exponent)
     return (exponent + 1, mantissa / 2) if mantissa >= 2.0 else (exponent, mantissa)
 
 
-# By name; made for a pool of so many tokens.
-EVICTION_POLICIES: Mapping[str, Callable[[int], Leaves]] = {
-    "lru": lambda _: LruLeaves(),
-    "lfu": lambda _: LfuLeaves(),
-    "hit-benefit": lambda pool_tokens: HitBenefitLeaves(HALF_LIFE_POOLS * max(pool_tokens, 1)),
+# By name of the policy; each function makes a queue for a pool of `pool_tokens` tokens.
+EVICTION_POLICIES: Mapping[str, Callable[[int], LeafQueue]] = {
+    "lru": lambda _: LruLeafQueue(),
+    "lfu": lambda _: LfuLeafQueue(),
+    "hit-benefit": lambda pool_tokens: HitBenefitLeafQueue(HALF_LIFE_POOLS * max(pool_tokens, 1)),
 }

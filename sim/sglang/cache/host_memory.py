@@ -1,7 +1,8 @@
-"""Host memory that holds copies of the tree's nodes: its pages, and which copy goes first.
+"""Host memory with copies of the tree's nodes: its pages, and which copy is dropped first.
 
 Follows SGLang 0.5.23's hierarchical cache (docs/explanation/host-memory.md). Deliberate difference:
-a copy that cannot have room evicts nothing; SGLang evicts what it can and then gives up.
+if there cannot be room for a copy, nothing is evicted for it; SGLang evicts what it can and then
+gives up.
 """
 
 import heapq
@@ -13,10 +14,10 @@ from sim.engine.page_pool import PagePool
 from sim.sglang.cache.radix_node import RadixNode
 
 
-class _HostLeaves:
-    """Unlocked ends of the tree that are in host memory alone, by rank, lowest first.
+class _HostLeafQueue:
+    """Priority queue of the unlocked leaves that are in host memory alone, lowest rank first.
 
-    The same lazy heap as `sim.sglang.cache.eviction.Leaves`.
+    Entries are corrected late, as in `sim.sglang.cache.eviction.LeafQueue`.
     """
 
     def __init__(self, rank: Callable[[RadixNode], Any]) -> None:
@@ -48,25 +49,27 @@ class _HostLeaves:
 
 def _is_host_leaf(node: RadixNode) -> bool:
     host = node.host
-    return not (node.alive or host.pages is None or host.children or host.num_locks)
+    return not (node.on_device or host.pages is None or host.children or host.num_locks)
 
 
 class HostMemory:
-    """Owner of the host pages. A copy is made in no time: it passes beside the steps.
+    """Owner of the host pages. Copies to host memory take no simulated time.
 
     Attributes:
         pool: the pages.
-        evictable_tokens: tokens in host memory alone that no load needs; all can be evicted.
-        num_spare_tokens: those of `spares`.
-        spares: copies of nodes that are on the device, oldest first, where they may be given up.
+        evictable_tokens: tokens of nodes in host memory alone that no load needs; all of them can
+            be evicted.
+        redundant_copies: under write-back, copies of nodes that are on the device as well, oldest
+            first. They may be dropped to make room.
+        num_redundant_tokens: tokens of `redundant_copies`.
     """
 
     def __init__(self, pool: PagePool[Any], rank: Callable[[RadixNode], Any]) -> None:
         self.pool = pool
         self.evictable_tokens = 0
-        self.num_spare_tokens = 0
-        self.spares: dict[RadixNode, None] = {}
-        self._leaves = _HostLeaves(rank)
+        self.num_redundant_tokens = 0
+        self.redundant_copies: dict[RadixNode, None] = {}
+        self._leaves = _HostLeafQueue(rank)
 
     @property
     def used_tokens(self) -> int:
@@ -75,7 +78,7 @@ class HostMemory:
     # ---- copies --------------------------------------------------------------------------------
 
     def store(self, node: RadixNode) -> bool:
-        """Copy a node that is on the device. False: there is no room for it, nothing changed."""
+        """Copy a node that is on the device. False: no room; nothing has changed."""
         num_tokens = node.num_tokens
         if not self._make_room(num_tokens):
             return False
@@ -85,22 +88,22 @@ class HostMemory:
         return True
 
     def demote(self, node: RadixNode, parent: RadixNode) -> None:
-        """A node with a copy has left the device."""
-        self._forget_spare(node)
+        """Note that a node with a copy was evicted from the device."""
+        self._unmark_redundant(node)
         parent.host.children[node.key] = node
         self.evictable_tokens += node.num_tokens
         self._leaves.offer(node)
 
-    def promote(self, node: RadixNode, parent: RadixNode, *, spare: bool) -> None:
-        """A node of host memory alone is on the device again; the copy stays, a spare or not."""
+    def promote(self, node: RadixNode, parent: RadixNode, *, redundant: bool) -> None:
+        """Note that a node is on the device again. Its copy stays until it is dropped."""
         del parent.host.children[node.key]
         self.evictable_tokens -= node.num_tokens
-        if spare:
-            self.spares[node] = None
-            self.num_spare_tokens += node.num_tokens
+        if redundant:
+            self.redundant_copies[node] = None
+            self.num_redundant_tokens += node.num_tokens
 
     def drop_below(self, node: RadixNode) -> None:
-        """Free everything below a node that is gone; none of it is on the device or locked."""
+        """Free all nodes below one that is gone; none of them is on the device or locked."""
         stack = list(node.host.children.values())
         node.host.children = {}
         while stack:
@@ -112,9 +115,9 @@ class HostMemory:
     # ---- loads ---------------------------------------------------------------------------------
 
     def lock(self, node: RadixNode) -> None:
-        """Keep a node of host memory alone, and those above it, while they are loaded."""
+        """Protect a node in host memory alone, and such nodes above it, while they are loaded."""
         current = node
-        while not current.alive and current.parent is not None:
+        while not current.on_device and current.parent is not None:
             if not current.host.num_locks:
                 self.evictable_tokens -= current.num_tokens
             current.host.num_locks += 1
@@ -123,7 +126,7 @@ class HostMemory:
     def unlock(self, node: RadixNode) -> None:
         """Take back one `lock`."""
         current = node
-        while not current.alive and current.parent is not None:
+        while not current.on_device and current.parent is not None:
             current.host.num_locks -= 1
             if not current.host.num_locks:
                 self.evictable_tokens += current.num_tokens
@@ -135,34 +138,37 @@ class HostMemory:
     def _make_room(self, num_tokens: int) -> bool:
         page_size = self.pool.page_size
         missing = num_tokens - self.pool.num_free_pages * page_size
-        if missing > self.evictable_tokens + self.num_spare_tokens:
+        if missing > self.evictable_tokens + self.num_redundant_tokens:
             return False
-        if missing > 0 and self.spares:
-            missing -= self._give_up_spares(missing)
+        if missing > 0 and self.redundant_copies:
+            missing -= self._drop_redundant_copies(missing)
         while missing > 0:
             missing -= self._evict_leaf()
         return True
 
-    def _give_up_spares(self, num_tokens: int) -> int:
-        """Free spares, first those of nodes that are not about to be evicted from the device."""
+    def _drop_redundant_copies(self, num_tokens: int) -> int:
+        """Drop redundant copies until enough is free, or none is left; returns the tokens freed.
+
+        Copies of unlocked leaves go last: those leaves are the next to be evicted from the device.
+        """
         num_freed = 0
-        for spares_next_victims in (True, False):
+        for keeps_next_victims in (True, False):
             chosen = []
-            for node in self.spares:
+            for node in self.redundant_copies:
                 if num_freed >= num_tokens:
                     break
-                if node.num_locks or node.children or not spares_next_victims:
+                if node.num_locks or node.children or not keeps_next_victims:
                     num_freed += node.num_tokens
                     chosen.append(node)
             for node in chosen:
-                self._forget_spare(node)
+                self._unmark_redundant(node)
                 self._free_pages(node)
         return num_freed
 
     def _evict_leaf(self) -> int:
         leaf = self._leaves.pop()
         if leaf is None or leaf.parent is None:
-            raise InvariantError("host memory has fewer tokens to evict than it counts")
+            raise InvariantError("host memory counts more evictable tokens than it can evict")
         num_tokens = leaf.num_tokens
         del leaf.parent.host.children[leaf.key]
         self._free(leaf)
@@ -170,18 +176,18 @@ class HostMemory:
         return num_tokens
 
     def _free(self, node: RadixNode) -> None:
-        """Free a node of host memory alone: it is gone."""
+        """Free a node that is in host memory alone: no copy of its KV is left."""
         self._free_pages(node)
         self.evictable_tokens -= node.num_tokens
         node.forget_tokens()
 
     def _free_pages(self, node: RadixNode) -> None:
         if node.host.pages is None:
-            raise InvariantError("a copy was freed that is not in host memory")
+            raise InvariantError("a node without a copy in host memory was freed there")
         self.pool.free(node.host.pages)
         node.host.pages = None
 
-    def _forget_spare(self, node: RadixNode) -> None:
-        if node in self.spares:
-            del self.spares[node]
-            self.num_spare_tokens -= node.num_tokens
+    def _unmark_redundant(self, node: RadixNode) -> None:
+        if node in self.redundant_copies:
+            del self.redundant_copies[node]
+            self.num_redundant_tokens -= node.num_tokens

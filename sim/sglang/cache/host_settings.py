@@ -1,17 +1,17 @@
-"""Settings of the host tier."""
+"""Settings of the host memory below the radix cache."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class HostCacheSettings:
-    """Settings of the memory that evicted KV goes to.
+    """Settings of the host memory that holds KV evicted from the device.
 
     Attributes:
-        capacity_tokens: KV tokens it has room for; whole pages.
-        write_after_uses: a node is copied as soon as so many requests have used it; None: when it
-            is evicted (write-back).
-        load_back_threshold_tokens: fewer tokens are computed again rather than loaded.
+        capacity_tokens: KV tokens that it has room for; whole pages.
+        write_after_uses: a node is copied to host memory once this many requests have used it;
+            None: when it is evicted from the device (write-back).
+        load_back_threshold_tokens: a shorter part in host memory is computed again, not loaded.
     """
 
     capacity_tokens: int

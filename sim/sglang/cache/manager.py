@@ -1,4 +1,4 @@
-"""The one door to KV memory: who holds which pages, and what the prefix cache keeps.
+"""KV memory of an SGLang server: requests' pages, and what goes into the prefix cache.
 
 Follows SGLang 0.5.23 (docs/explanation/sglang.md, rules 11, 12 and 14).
 """
@@ -17,19 +17,19 @@ from sim.sglang.cache.tiered_cache import TieredRadixCache
 
 
 class RequestKV(RequestTokens):
-    """One request's share. Mutable; owned by the KVCacheManager.
+    """The tokens and pages of one request. Mutable; owned by the KVCacheManager.
 
-    A request's tokens are laid out as
-    [0, protected_len) in pages of the prefix cache | [protected_len, seq_len) in pages of its own.
+    The KV of the tokens [0, protected_len) is in pages of the prefix cache, that of the tokens
+    [protected_len, seq_len) in the request's own pages.
 
     Attributes:
-        found: node the last match ended at, on the device; the next match starts there.
-        found_on_host: node in host memory where that match's rest ended, or None.
-        host_len: tokens of that rest.
-        locked: node whose path this request keeps from eviction, None while it holds nothing.
+        found: node on the device at which the last match ended; the next match starts there.
+        found_on_host: node in host memory at which the last match ended; None: it did not go there.
+        host_len: tokens that the last match found in host memory, after those on the device.
+        locked: the request protects the path to this node from eviction; None: it has no KV.
         protected_len: tokens in pages of the cache; a multiple of the page size.
         counted_len: tokens whose use by this request the cache has counted.
-        pages: own pages; those promised for decode steps but not yet redeemed are left out.
+        pages: the request's own pages, without those that are only promised (for decode steps).
     """
 
     __slots__ = (
@@ -50,7 +50,7 @@ class RequestKV(RequestTokens):
         output_part: Callable[[int, int], TokenSequence] | None = None,
         no_pages: Span,
     ) -> None:
-        """A request that holds nothing: `no_pages` is an empty span; see RequestTokens."""
+        """A request without KV. `no_pages` is an empty span; for the rest see RequestTokens."""
         super().__init__(prompt, output_ids, output_part)
         self.found: RadixNode | None = None
         self.found_on_host: RadixNode | None = None
@@ -61,7 +61,7 @@ class RequestKV(RequestTokens):
 
 
 class KVCacheManager(KVMemory):
-    """Matches, extends, checkpoints and releases the KV of requests."""
+    """Finds, allocates, caches and frees the KV of requests."""
 
     def __init__(self, pool: PagePool[Any], cache: PrefixCache) -> None:
         self.pool = pool
@@ -90,7 +90,7 @@ class KVCacheManager(KVMemory):
 
     @property
     def available_tokens(self) -> int:
-        """Tokens free now or after evicting everything that may be evicted."""
+        """Free tokens, counting those that could be evicted."""
         return self.pool.num_free_pages * self.page_size + self.cache.evictable_tokens
 
     @property
@@ -100,11 +100,16 @@ class KVCacheManager(KVMemory):
     # ---- prefixes ------------------------------------------------------------------------------
 
     def find_prefix(self, kv: RequestKV, num_tokens: int, limit: int) -> int:
-        """Match the first `num_tokens` tokens up to `limit`, and mark what was found as used.
+        """Find the cached prefix of a request's tokens, and mark it as used.
+
+        Args:
+            kv: the request's tokens.
+            num_tokens: how many tokens the request has.
+            limit: the prefix may have this many tokens at most.
 
         Returns:
-            Tokens found on the device, a multiple of the page size. `kv.host_len` more are in host
-            memory.
+            Tokens found on the device, a multiple of the page size. `kv.host_len` more tokens are
+            in host memory.
         """
         if not self.cache.enabled:
             return 0
@@ -116,25 +121,27 @@ class KVCacheManager(KVMemory):
         return match.num_tokens
 
     def lock_prefix(self, kv: RequestKV) -> None:
-        """Keep the prefix found last from eviction."""
+        """Protect the prefix that `find_prefix` found last from eviction."""
         kv.locked = kv.found or self.cache.root
         kv.protected_len = kv.locked.end
         self.cache.lock(kv.locked)
 
     def unlock_prefix(self, kv: RequestKV) -> None:
         if kv.locked is None:
-            raise InvariantError("a prefix was unlocked that was not locked")
+            raise InvariantError("a prefix was unlocked although it was not locked")
         self.cache.unlock(kv.locked)
         kv.locked = None
         kv.protected_len = 0
 
     def load_prefix(self, kv: RequestKV) -> int:
-        """Bring what was found in host memory back to the device, and lock it too.
+        """Load the part of the prefix that was found in host memory, and lock it too.
 
-        The prefix is locked. Pages are allocated now, evicting if need be.
+        The part on the device must be locked already. Pages are allocated at once; other nodes may
+        be evicted for them.
 
         Returns:
-            Tokens loaded: all that were found, or 0 if they are too few or have no room.
+            Tokens loaded: all that were found in host memory, or 0 if they are too few to load or
+            there is no room for them.
         """
         end, locked = kv.found_on_host, kv.locked
         if self.host is None or end is None or locked is None or not self.host.load(end):
@@ -150,7 +157,7 @@ class KVCacheManager(KVMemory):
     # ---- growth --------------------------------------------------------------------------------
 
     def evict_until_free(self, num_tokens: int) -> bool:
-        """Evict until `num_tokens` are free; whole leaves, so often more. False: not enough."""
+        """Evict whole leaves until `num_tokens` tokens are free. False: there were too few."""
         shortfall = num_tokens - self.free_tokens
         if shortfall > 0:
             self.cache.evict(shortfall)
@@ -159,8 +166,11 @@ class KVCacheManager(KVMemory):
     def extend(self, rows: Iterable[tuple[RequestKV, int, int]]) -> None:
         """Allocate pages for prefill rows `(kv, prefix_len, extend_len)`.
 
-        Evicts for the exact number of tokens at page size 1, and for one page more a row otherwise
-        (rule 12). Raises InvariantError if the pool is too small: admission must have seen to it.
+        As in SGLang (rule 12), room is made for exactly these tokens at page size 1, and for one
+        more page per row at larger page sizes.
+
+        Raises:
+            InvariantError: the pool is too small. Admission must prevent this.
         """
         rows = list(rows)
         num_tokens = sum(extend_len for _, _, extend_len in rows)
@@ -173,13 +183,13 @@ class KVCacheManager(KVMemory):
             kv.pages = kv.pages.concat(self.pool.redeem(num_pages))
 
     def can_decode(self, num_new_pages: int) -> bool:
-        """Whether a decode step that starts so many pages fits; evicts to make it fit."""
+        """Whether a decode step that needs `num_new_pages` pages fits; evicts to make room."""
         return self.evict_until_free(num_new_pages * self.page_size)
 
     def decode(self, num_rows: int, num_new_pages: int) -> None:
         """Promise the new pages of a decode step of `num_rows` rows.
 
-        Evicts for one page a row whatever is needed (rule 12; at page size 1 that is exact).
+        As in SGLang (rule 12), room is made for one page per row, even if fewer are needed.
         """
         self.evict_until_free(num_rows * self.page_size)
         self.pool.promise(num_new_pages)
@@ -190,10 +200,30 @@ class KVCacheManager(KVMemory):
     # ---- giving back ---------------------------------------------------------------------------
 
     def checkpoint(self, kv: RequestKV, num_tokens: int, *, prompt_len: int, seq_len: int) -> None:
-        """Give the whole pages of the first `num_tokens` tokens to the prefix cache; stay on them.
+        """Give the whole pages of the first `num_tokens` tokens to the prefix cache.
 
-        The leaf is cut at the prompt's end, so that an output can be evicted without its prompt.
+        The request keeps using these tokens: its lock moves to the new node. The node is split at
+        the end of the prompt, so that an output can be evicted while its prompt stays.
+
+        Args:
+            kv: the request's tokens and pages.
+            num_tokens: computed tokens.
+            prompt_len: tokens of the prompt.
+            seq_len: tokens whose KV is allocated, at least `num_tokens`.
         """
+        # Example: 4 tokens a page, a prompt of 10 tokens, 5 outputs, num_tokens = seq_len = 15. The
+        # cache had the first page before, so protected_len was 4.
+        #
+        #   position     0       4       8       12      16
+        #   pages        |-------|-------|-------|-------|
+        #   tokens       |<---- prompt ----->|<output->|
+        #   before       |<cache>|<----- own pages ----->|
+        #   this call            |<--- given --->|<-kept>|
+        #   new nodes            |<prompt|output>|              split at floor_page(10) = 8
+        #
+        # given: the whole pages up to aligned = 12. The cache owns them now; protected_len is 12.
+        # kept: the partial page stays the request's own. The prompt's last two tokens share a page
+        # with outputs, so they belong to the output's node.
         aligned = self.floor_page(num_tokens)
         if not (self.cache.enabled and aligned):
             return
@@ -221,10 +251,10 @@ class KVCacheManager(KVMemory):
         kv.counted_len = 0
         self.unlock_prefix(kv)
 
-    # ---- where it is, for who computes with it ---------------------------------------------------
+    # ---- pages, for the runner -----------------------------------------------------------------
 
     def spans(self, kv: RequestKV, seq_len: int) -> list[Span]:
-        """The pages of a request's first tokens: those of the prefix cache, then its own."""
+        """The pages of a request's tokens in order: pages of the prefix cache, then its own."""
         self._redeem(kv, seq_len)
         spans = [kv.pages]
         node = kv.locked
@@ -234,7 +264,7 @@ class KVCacheManager(KVMemory):
         return spans[::-1]
 
     def _redeem(self, kv: RequestKV, seq_len: int) -> None:
-        """Collect the pages promised to a request by decode steps."""
+        """Collect the pages that decode steps have promised to a request."""
         due = (self.ceil_page(seq_len) - kv.protected_len) // self.page_size - len(kv.pages)
         if due:
             kv.pages = kv.pages.concat(self.pool.redeem(due))

@@ -1,4 +1,4 @@
-"""The prefix cache's seam, and the cache that never hits."""
+"""What every prefix cache offers (`PrefixCache`), and the cache that never hits."""
 
 from typing import NamedTuple, Protocol
 
@@ -9,21 +9,27 @@ from sim.sglang.cache.radix_node import RadixNode
 
 
 class HostMatch(NamedTuple):
-    """What follows a match of whole nodes, in host memory alone; attributes as in Match."""
+    """How a match goes on in host memory alone.
+
+    `node`, `child` and `num_child_tokens` mean the same as in PrefixMatch.
+    """
 
     node: RadixNode
     child: RadixNode | None
     num_child_tokens: int
 
 
-class Match:
-    """A cached prefix, as found. Never changed.
+class PrefixMatch:
+    """A cached prefix that was found. Never changed.
+
+    Example: nodes of 4 and 6 tokens on one path, and a prompt that shares the first 7 tokens with
+    it. At page size 1, `node` is the first node, `child` the second, `num_child_tokens` is 3.
 
     Attributes:
-        node: deepest node on the device that matches whole.
-        child: the node below it that matches in part, or None.
-        num_child_tokens: how many of the child's tokens match; whole pages.
-        host: what goes on from there in host memory, or None.
+        node: the deepest node on the device whose tokens all match.
+        child: the child of `node` of which only the first tokens match, or None.
+        num_child_tokens: matching tokens of `child`; whole pages.
+        host: how the match goes on in host memory, or None.
     """
 
     __slots__ = ("child", "host", "node", "num_child_tokens")
@@ -42,7 +48,7 @@ class Match:
 
     def __eq__(self, other: object) -> bool:
         return (
-            isinstance(other, Match)
+            isinstance(other, PrefixMatch)
             and self.node is other.node
             and self.child is other.child
             and self.num_child_tokens == other.num_child_tokens
@@ -59,17 +65,20 @@ class Match:
 
     @property
     def num_host_tokens(self) -> int:
-        """Tokens found beyond them, in host memory."""
+        """Further tokens, found in host memory."""
         if self.host is None:
             return 0
         return self.host.node.end + self.host.num_child_tokens - self.node.end
 
 
 class PrefixCache(Protocol):
-    """Pages of KV kept by their token ids. `match` is pure; every other verb mutates.
+    """Pages of KV found by their token ids. Every method but `match` changes the cache.
 
-    Token counts are multiples of the page size. `evictable_tokens` counts tokens no request holds;
-    all of them can be evicted.
+    Token counts are multiples of the page size.
+
+    Attributes:
+        evictable_tokens: tokens of nodes that no request has locked; all of them can be evicted.
+        protected_tokens: tokens of locked nodes.
     """
 
     evictable_tokens: int
@@ -83,23 +92,28 @@ class PrefixCache(Protocol):
     @property
     def root(self) -> RadixNode: ...
 
-    def match(self, token_ids: TokenSequence, limit: int, start: RadixNode | None = None) -> Match:
-        """Longest cached prefix of `token_ids[:limit]`. Pure.
+    def match(
+        self, token_ids: TokenSequence, limit: int, start: RadixNode | None = None
+    ) -> PrefixMatch:
+        """The longest cached prefix of `token_ids[:limit]`. Changes nothing.
 
-        `start` is a node an earlier match of the same tokens ended at: the search goes on there.
+        `start` is where an earlier match of the same tokens ended: the search begins there.
         """
         ...
 
-    def touch(self, match: Match) -> RadixNode:
-        """Mark a match as used now. Cuts its last node where the match ends; returns that end."""
+    def touch(self, match: PrefixMatch) -> RadixNode:
+        """Mark a match as used now; returns the node at its end.
+
+        If the match ends inside a node, that node is split there.
+        """
         ...
 
     def count_use(self, node: RadixNode, since: int) -> None:
-        """One more request has used the tokens up to `node`'s end; those before `since` counted."""
+        """Count that one more request has used the nodes from position `since` to `node`'s end."""
         ...
 
     def lock(self, node: RadixNode) -> None:
-        """Protect a node and its ancestors from eviction, once more."""
+        """Protect a node and its ancestors from eviction, until `unlock` is called as often."""
         ...
 
     def unlock(self, node: RadixNode) -> None:
@@ -112,19 +126,20 @@ class PrefixCache(Protocol):
         """Give pages to the cache.
 
         Args:
-            token_ids: whole pages of tokens.
-            owned_from: tokens before it belong to the cache already.
-            pages: the pages of `token_ids[owned_from:]`. Those cached already are freed.
-            start: a locked node on the way of these tokens; what is above it is not compared.
-                Its end is at most `owned_from`, or `pages` is empty.
+            token_ids: whole pages of tokens, from the beginning of a sequence.
+            owned_from: pages of the tokens before this position belong to the cache already.
+            pages: the pages of `token_ids[owned_from:]`. Pages of tokens that another request has
+                cached meanwhile are duplicates and are freed.
+            start: a locked node on the path of these tokens; tokens above it are not compared.
+                `start.end <= owned_from` must hold, unless `pages` is empty.
 
         Returns:
-            The node the tokens end at, and how many tokens were cached before.
+            The node at which the tokens end, and how many tokens were cached before.
         """
         ...
 
     def evict(self, num_tokens: int) -> int:
-        """Evict whole leaves until at least `num_tokens` are freed or none is left.
+        """Evict whole leaves until at least `num_tokens` tokens are free or no leaf is left.
 
         Returns:
             Tokens freed.
@@ -142,10 +157,12 @@ class NoPrefixCache:
         self.evictable_tokens = 0
         self.protected_tokens = 0
 
-    def match(self, token_ids: TokenSequence, limit: int, start: RadixNode | None = None) -> Match:
-        return Match(self.root)
+    def match(
+        self, token_ids: TokenSequence, limit: int, start: RadixNode | None = None
+    ) -> PrefixMatch:
+        return PrefixMatch(self.root)
 
-    def touch(self, match: Match) -> RadixNode:
+    def touch(self, match: PrefixMatch) -> RadixNode:
         return match.node
 
     def count_use(self, node: RadixNode, since: int) -> None: ...

@@ -1,8 +1,9 @@
-"""The radix cache: KV pages in a tree over token ids, at page granularity.
+"""The radix cache: KV pages in a tree over token ids; nodes consist of whole pages.
 
-Follows SGLang 0.5.23's unified radix cache: what is touched when, where leaves are cut and which
-leaf goes first (docs/explanation/sglang.md, rules 12 and 14). Deliberate difference: `match` itself
-changes nothing; SGLang's match also touches and cuts, which here is `touch`.
+Follows SGLang 0.5.23's unified radix cache: when nodes count as used, where they are split and
+which leaf is evicted first (docs/explanation/sglang.md, rules 12 and 14). Deliberate difference:
+`match` changes nothing. SGLang's match also marks nodes as used and splits them; here `touch` does
+this.
 """
 
 from typing import Any
@@ -11,40 +12,42 @@ from sim.core.errors import InvariantError
 from sim.core.token_sequences import LazyTokens, TokenSequence, kept_part, page_key
 from sim.core.tokens import TokenIds
 from sim.engine.page_pool import PagePool, Span
-from sim.sglang.cache.eviction import Leaves, LruLeaves
-from sim.sglang.cache.prefix_cache import Match
+from sim.sglang.cache.eviction import LeafQueue, LruLeafQueue
+from sim.sglang.cache.prefix_cache import PrefixMatch
 from sim.sglang.cache.radix_node import ChildKey, RadixNode
 
-# No path has as many nodes: ticks are handed out from the end upwards.
+# More than the nodes of any path. A use of a path takes this many ticks; see `_use_path`.
 _DEEPEST_PATH = 1 << 24
 
 
 class RadixCache:
-    """A prefix cache that owns pages of `pool` and gives them back by evicting leaves.
+    """A prefix cache that owns pages of `pool` and frees them by evicting leaves.
 
-    `leaves`, fresh, says which go first; None: the least recently used ones.
+    `leaves` is an empty queue of the eviction policy; None: least recently used first.
     """
 
     enabled = True
 
-    def __init__(self, pool: PagePool[Any], leaves: Leaves | None = None) -> None:
+    def __init__(self, pool: PagePool[Any], leaves: LeafQueue | None = None) -> None:
         self._pool = pool
         self._page_size = pool.page_size
         self.root = RadixNode.new_root()
         self.evictable_tokens = 0
         self.protected_tokens = 0
-        self._leaves = LruLeaves() if leaves is None else leaves
+        self._leaves = LruLeafQueue() if leaves is None else leaves
         self._counts_uses = self._leaves.counts_uses
         self._tick = 0
         self._num_ranks = 0
 
     # ---- queries -------------------------------------------------------------------------------
 
-    def match(self, token_ids: TokenSequence, limit: int, start: RadixNode | None = None) -> Match:
+    def match(
+        self, token_ids: TokenSequence, limit: int, start: RadixNode | None = None
+    ) -> PrefixMatch:
         limit = min(limit, len(token_ids)) // self._page_size * self._page_size
         node = start or self.root
-        # An evicted node's ancestors may live on: leaves go first.
-        while not node.alive or node.end > limit:
+        # If `start` was evicted, its ancestors may still be cached: leaves are evicted first.
+        while not node.on_device or node.end > limit:
             if node.parent is None:
                 raise InvariantError("the root was evicted")
             node = node.parent
@@ -59,18 +62,21 @@ class RadixCache:
                 child.token_ids[: end - node.end], token_ids[node.end : end]
             )
             if num_tokens < child.num_tokens:
-                return Match(node, child, num_tokens)
+                return PrefixMatch(node, child, num_tokens)
             node = child
-        return Match(node)
+        return PrefixMatch(node)
 
     def _child_key(self, token_ids: TokenSequence, start: int) -> ChildKey:
-        """What a node is found by below its parent: its first page."""
+        """The key under which a parent finds the child whose tokens begin at `start`."""
         if isinstance(token_ids, LazyTokens):
             return token_ids.page_key(start, self._page_size)
         return page_key(token_ids[start : start + self._page_size])
 
     def _num_common_tokens(self, a: TokenIds, b: TokenIds) -> int:
-        """Length of the common prefix of as many tokens, in whole pages."""
+        """Length of the common prefix of two token arrays, floored to whole pages.
+
+        `a` must be at least as long as `b`.
+        """
         num_tokens = len(b)
         differs = a[:num_tokens] != b
         first = int(differs.argmax())
@@ -79,12 +85,15 @@ class RadixCache:
         return num_tokens // self._page_size * self._page_size
 
     def _expand(self, node: RadixNode) -> None:
-        """A node that is compared once is likely to be compared again."""
+        """Store the node's tokens as an array: a node that was compared once is compared again."""
         if isinstance(node.token_ids, LazyTokens):
             node.token_ids = node.token_ids[:]
 
     def _key_only_child(self, node: RadixNode) -> None:
-        """Make the key of a leaf that is looked for; many are evicted before anybody does."""
+        """Compute the key of an only child, if it has none yet.
+
+        Keys are computed late because many leaves are evicted before any request looks for them.
+        """
         if len(node.children) != 1:
             return
         (child,) = node.children.values()
@@ -94,7 +103,7 @@ class RadixCache:
 
     # ---- use -----------------------------------------------------------------------------------
 
-    def touch(self, match: Match) -> RadixNode:
+    def touch(self, match: PrefixMatch) -> RadixNode:
         end = match.node
         if match.child is not None:
             end = self._split(match.child, match.num_child_tokens)
@@ -122,7 +131,7 @@ class RadixCache:
         current: RadixNode = node
         while current.parent is not None:
             if not current.num_locks:
-                raise InvariantError("a node was unlocked more often than locked")
+                raise InvariantError("a node was unlocked more often than it was locked")
             current.num_locks -= 1
             if not current.num_locks:
                 self.evictable_tokens += current.num_tokens
@@ -170,7 +179,7 @@ class RadixCache:
     def _add_leaf(
         self, parent: RadixNode, token_ids: TokenSequence, pages: Span, key: ChildKey | None
     ) -> RadixNode:
-        """`key`: the leaf's if it is known; otherwise it must be an only child."""
+        """Add a leaf; without a `key` it must be an only child, see `_key_only_child`."""
         leaf = RadixNode(token_ids, pages, parent.end + len(token_ids), parent, self._num_ranks)
         leaf.key = leaf if key is None else key
         self._num_ranks += 1
@@ -181,10 +190,10 @@ class RadixCache:
         return leaf
 
     def _split(self, node: RadixNode, num_tokens: int) -> RadixNode:
-        """Cut a node; returns the new upper part. The lower part keeps its identity and its end."""
+        """Split a node; returns the new upper part. The old object becomes the lower part."""
         parent = node.parent
         if parent is None:
-            raise InvariantError("the root was cut")
+            raise InvariantError("the root was split")
         upper_pages, lower_pages = node.pages.split(num_tokens // self._page_size)
         upper = RadixNode(
             kept_part(node.token_ids, 0, num_tokens),
@@ -194,7 +203,7 @@ class RadixCache:
             node.rank,
         )
         upper.num_locks = node.num_locks
-        upper.worth = node.worth
+        upper.use_score = node.use_score
         upper.key = node.key
         parent.children[upper.key] = upper
         node.token_ids = kept_part(node.token_ids, num_tokens, node.num_tokens)
@@ -203,13 +212,13 @@ class RadixCache:
         node.pages = lower_pages
         node.parent = upper
         upper.children[node.key] = node
-        # A cut refreshes both parts, the lower one last (rule 12).
+        # A split counts as a use of both parts, of the lower one last (rule 12).
         self._use(upper)
         self._use(node)
         return upper
 
     def _use_path(self, end: RadixNode) -> None:
-        """Deeper counts as used later: a chain is evicted from its end."""
+        """Mark all nodes from the root to `end` as used, in this order: deeper is later."""
         tick = self._tick = self._tick + _DEEPEST_PATH
         node: RadixNode | None = end
         while node is not None:
@@ -231,7 +240,7 @@ class RadixCache:
                 break
             parent = leaf.parent
             del parent.children[leaf.key]
-            leaf.alive = False
+            leaf.on_device = False
             self._pool.free(leaf.pages)
             num_evicted += leaf.num_tokens
             self.evictable_tokens -= leaf.num_tokens

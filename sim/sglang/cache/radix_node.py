@@ -1,4 +1,4 @@
-"""A node of the radix tree: a run of whole pages of tokens below its parent."""
+"""A node of the radix tree: consecutive tokens, in whole pages, that follow its parent's tokens."""
 
 from typing import Union
 
@@ -8,24 +8,26 @@ from sim.core.token_sequences import TokenSequence
 from sim.core.tokens import TokenIds
 from sim.engine.page_pool import PageCount, Span
 
-# A node is found by its first page: by its token at page size 1, else by their bytes.
+# A parent finds a child by the child's first page: at page size 1 by its token, otherwise by the
+# bytes of its tokens. A node that nobody has looked for yet is stored under itself.
 ChildKey = Union[int, bytes, "RadixNode"]
 
-# What an eviction policy makes of a node's uses: larger is better.
-Worth = tuple[int, float]
-NO_WORTH: Worth = (0, 0.0)
+# An eviction policy's score of a node's uses; the node with the lowest score is evicted first.
+UseScore = tuple[int, float]
+NO_USES: UseScore = (0, 0.0)
 _NO_TOKENS: TokenIds = np.empty(0, dtype=np.int64)
 
 
-class HostSide:
-    """What the host tier knows of a node.
+class HostNodeState:
+    """What a cache with host memory keeps about a node.
 
     Attributes:
-        pages: the copy in host memory, or None.
-        children: nodes below whose KV is in host memory alone, by the content of their first page.
-        num_uses: requests that inserted the node or passed through it; a split inherits it.
-        num_locks: loads that need this copy or one below it.
-        queued: whether the heap of host leaves has an entry for this node.
+        pages: the copy of the node in host memory, or None.
+        children: child nodes whose KV is in host memory alone, by the content of their first page.
+        num_uses: requests that inserted the node or passed through it. Both parts of a split node
+            keep the number.
+        num_locks: loads in progress that need this copy or a copy below it.
+        queued: the eviction queue of host memory has an entry for this node.
     """
 
     __slots__ = ("children", "num_locks", "num_uses", "pages", "queued")
@@ -38,30 +40,30 @@ class HostSide:
 
 
 class RadixNode:
-    """One edge and its end. Mutable; owned by its tree.
+    """One edge of the tree and the node at its end. Mutable; owned by its tree.
 
     Attributes:
-        token_ids: tokens of this node alone, a multiple of the page size.
-        num_tokens: how many they are; 0 once they are forgotten.
-        key: what its parent has it under: the content of its first page, or itself as long as
-            nobody looked for it there; then it is an only child.
-        pages: the pages that hold their KV.
+        token_ids: the node's own tokens, whole pages of them.
+        num_tokens: length of `token_ids`; 0 after `forget_tokens`.
+        key: the key in its parent's `children`: the content of its first page. As long as nobody
+            has looked for the node by content, the key is the node itself; it is then an only
+            child.
+        pages: the pages that hold the KV of its tokens.
         end: tokens from the root to this node's end. A split never changes it.
         parent: None for the root only. Kept after eviction, see `RadixCache.match`.
-        children: by their keys.
-        rank: position among siblings in order of insertion; a split inherits it.
-        num_locks: requests that hold this node or one below it.
-        last_used_tick: logical time of the last use; no two equal.
-        alive: False while its KV is not on the device: once evicted, unless it is loaded back.
-        queued: whether the eviction heap has an entry for this node.
-        worth: kept by the eviction policy; a split inherits it.
-        host: kept by a cache with a host tier; without one it is never set.
+        children: child nodes by their keys.
+        rank: order of insertion; used to order siblings. Both parts of a split node keep it.
+        num_locks: requests that use this node or one below it, which protects it from eviction.
+        last_used_tick: logical time of the last use; all nodes have different ones.
+        on_device: its KV is on the device: true until it is evicted, and again once loaded back.
+        queued: the eviction queue has an entry for this node.
+        use_score: kept by the eviction policy; both parts of a split node keep it.
+        host: kept by a cache with host memory; otherwise never set.
     """
 
-    host: HostSide
+    host: HostNodeState
 
     __slots__ = (
-        "alive",
         "children",
         "end",
         "host",
@@ -69,12 +71,13 @@ class RadixNode:
         "last_used_tick",
         "num_locks",
         "num_tokens",
+        "on_device",
         "pages",
         "parent",
         "queued",
         "rank",
         "token_ids",
-        "worth",
+        "use_score",
     )
 
     def __init__(
@@ -90,9 +93,9 @@ class RadixNode:
         self.rank = rank
         self.num_locks = 0
         self.last_used_tick = 0
-        self.alive = True
+        self.on_device = True
         self.queued = False
-        self.worth = NO_WORTH
+        self.use_score = NO_USES
 
     @classmethod
     def new_root(cls) -> "RadixNode":
@@ -101,6 +104,6 @@ class RadixNode:
         return root
 
     def forget_tokens(self) -> None:
-        """Requests may remember an evicted node; its tokens need not outlive it."""
+        """Free the tokens of an evicted node: requests may still refer to the node itself."""
         self.token_ids = _NO_TOKENS
         self.num_tokens = 0

@@ -1,9 +1,9 @@
-"""The radix cache with host memory below it: what is evicted from the device may be loaded back.
+"""The radix cache with host memory below it: KV evicted from the device may be loaded back.
 
-Follows SGLang 0.5.23's hierarchical cache; rules and differences in
-docs/explanation/host-memory.md. Nodes on the device are the top of the tree: a node's `children`
-are those on the device, its `host.children` those in host memory alone, which have nothing on the
-device below them.
+Follows SGLang 0.5.23's hierarchical cache; rules and differences are in
+docs/explanation/host-memory.md. Nodes on the device form the top of the tree: below a node that is
+in host memory alone, no node is on the device. A node's `children` are on the device; its
+`host.children` are in host memory alone.
 """
 
 from typing import Any
@@ -11,38 +11,40 @@ from typing import Any
 from sim.core.errors import InvariantError
 from sim.core.token_sequences import TokenSequence, kept_part
 from sim.engine.page_pool import PagePool, Span
-from sim.sglang.cache.eviction import Leaves
+from sim.sglang.cache.eviction import LeafQueue
 from sim.sglang.cache.host_memory import HostMemory
 from sim.sglang.cache.host_settings import HostCacheSettings
-from sim.sglang.cache.prefix_cache import HostMatch, Match
+from sim.sglang.cache.prefix_cache import HostMatch, PrefixMatch
 from sim.sglang.cache.radix_cache import RadixCache
-from sim.sglang.cache.radix_node import ChildKey, HostSide, RadixNode
+from sim.sglang.cache.radix_node import ChildKey, HostNodeState, RadixNode
 
 
 class TieredRadixCache(RadixCache):
     """A radix cache whose nodes are on the device, in host memory, or in both.
 
     Attributes:
-        settings: of the tier.
-        memory: the host's.
+        settings: when nodes are copied, and which are loaded back.
+        memory: the host memory.
     """
 
     def __init__(
         self,
         pool: PagePool[Any],
-        leaves: Leaves | None = None,
+        leaves: LeafQueue | None = None,
         *,
         settings: HostCacheSettings,
         host_pool: PagePool[Any],
     ) -> None:
         super().__init__(pool, leaves)
         self.settings = settings
-        self.root.host = HostSide()
+        self.root.host = HostNodeState()
         self.memory = HostMemory(host_pool, self._leaves.rank)
 
     # ---- queries -------------------------------------------------------------------------------
 
-    def match(self, token_ids: TokenSequence, limit: int, start: RadixNode | None = None) -> Match:
+    def match(
+        self, token_ids: TokenSequence, limit: int, start: RadixNode | None = None
+    ) -> PrefixMatch:
         match = super().match(token_ids, limit, start)
         limit = min(limit, len(token_ids)) // self._page_size * self._page_size
         if match.child is not None or match.node.end == limit:
@@ -57,14 +59,21 @@ class TieredRadixCache(RadixCache):
                 child.token_ids[: end - node.end], token_ids[node.end : end]
             )
             if num_tokens < child.num_tokens:
-                return Match(match.node, host=HostMatch(node, child, num_tokens))
+                return PrefixMatch(match.node, host=HostMatch(node, child, num_tokens))
             node = child
-        return match if node is match.node else Match(match.node, host=HostMatch(node, None, 0))
+        return (
+            match if node is match.node else PrefixMatch(match.node, host=HostMatch(node, None, 0))
+        )
 
     # ---- use -----------------------------------------------------------------------------------
 
-    def touch_host(self, match: Match) -> RadixNode | None:
-        """Mark the host's part of a match as used now, after `touch`; returns its end, cut off."""
+    def touch_host(self, match: PrefixMatch) -> RadixNode | None:
+        """After `touch`, mark the part of a match in host memory as used.
+
+        Returns:
+            The node at its end; a node is split if the match ends inside it. None: no part is in
+            host memory.
+        """
         if match.host is None:
             return None
         end = match.host.node
@@ -74,10 +83,10 @@ class TieredRadixCache(RadixCache):
         return end
 
     def count_use(self, node: RadixNode, since: int) -> None:
-        """As for any cache; copies what has been used often enough, topmost first."""
+        """As in `PrefixCache`; also copies nodes that were used often enough, parents first."""
         super().count_use(node, since)
-        enough = self.settings.write_after_uses
-        if enough is None:
+        uses_to_copy = self.settings.write_after_uses
+        if uses_to_copy is None:
             return
         used = []
         current: RadixNode = node
@@ -86,11 +95,11 @@ class TieredRadixCache(RadixCache):
             used.append(current)
             current = current.parent
         for current in reversed(used):
-            if current.host.num_uses >= enough:
+            if current.host.num_uses >= uses_to_copy:
                 self._write_through(current)
 
     def _write_through(self, node: RadixNode) -> None:
-        """Copy a node and those above it that have no copy: a copy's ancestors have copies."""
+        """Copy a node and its ancestors without a copy: all ancestors of a copy have copies."""
         missing = []
         while node.parent is not None and node.host.pages is None:
             missing.append(node)
@@ -104,14 +113,14 @@ class TieredRadixCache(RadixCache):
     def _add_leaf(
         self, parent: RadixNode, token_ids: TokenSequence, pages: Span, key: ChildKey | None
     ) -> RadixNode:
-        """As for any cache; nodes in host memory alone take the pages of their tokens first."""
+        """As in `RadixCache`; but nodes in host memory alone come back first, with these pages."""
         while len(token_ids):
-            # Host memory finds nodes by their keys, so that all are made at once.
+            # Host memory finds a node by its key, so the key must be computed now.
             key = self._child_key(token_ids, 0)
             child = parent.host.children.get(key)
             if child is None:
                 leaf = super()._add_leaf(parent, token_ids, pages, key)
-                leaf.host = HostSide()
+                leaf.host = HostNodeState()
                 return leaf
             end = min(len(token_ids), child.num_tokens)
             num_tokens = self._num_common_tokens(child.token_ids[:end], token_ids[:end])
@@ -127,22 +136,22 @@ class TieredRadixCache(RadixCache):
         upper = super()._split(node, num_tokens)
         self._key_only_child(upper)
         self._split_copy(upper, node, num_tokens)
-        if node in self.memory.spares:
-            self.memory.spares[upper] = None
+        if node in self.memory.redundant_copies:
+            self.memory.redundant_copies[upper] = None
         return upper
 
     def _split_copy(self, upper: RadixNode, lower: RadixNode, num_tokens: int) -> None:
-        upper.host = HostSide()
+        upper.host = HostNodeState()
         upper.host.num_uses = lower.host.num_uses
         if lower.host.pages is not None:
             pages = lower.host.pages.split(num_tokens // self._page_size)
             upper.host.pages, lower.host.pages = pages
 
     def _split_on_host(self, node: RadixNode, num_tokens: int) -> RadixNode:
-        """Cut a node of host memory alone; returns the new upper part."""
+        """Split a node that is in host memory alone; returns the new upper part."""
         parent = node.parent
         if parent is None:
-            raise InvariantError("the root was cut")
+            raise InvariantError("the root was split")
         tokens = node.token_ids
         upper = RadixNode(
             kept_part(tokens, 0, num_tokens),
@@ -151,8 +160,8 @@ class TieredRadixCache(RadixCache):
             parent,
             node.rank,
         )
-        upper.alive = False
-        upper.worth = node.worth
+        upper.on_device = False
+        upper.use_score = node.use_score
         self._split_copy(upper, node, num_tokens)
         node.token_ids = kept_part(tokens, num_tokens, len(tokens))
         node.num_tokens -= num_tokens
@@ -166,19 +175,19 @@ class TieredRadixCache(RadixCache):
         return upper
 
     def _bring_back(self, node: RadixNode, pages: Span) -> None:
-        """A node of host memory alone, below one on the device, has pages there again."""
+        """Put a node in host memory alone back on the device, where its parent is."""
         parent = node.parent
         if parent is None:
-            raise InvariantError("the root was brought back")
+            raise InvariantError("the root was brought back to the device")
         write_back = self.settings.write_after_uses is None
-        self.memory.promote(node, parent, spare=write_back)
+        self.memory.promote(node, parent, redundant=write_back)
         parent.children[node.key] = node
-        node.alive = True
+        node.on_device = True
         node.pages = pages
         self.evictable_tokens += node.num_tokens
         self._leaves.offer(node)
 
-    # ---- the way out and back --------------------------------------------------------------------
+    # ---- eviction and loading ------------------------------------------------------------------
 
     def evict(self, num_tokens: int) -> int:
         num_evicted = 0
@@ -195,32 +204,35 @@ class TieredRadixCache(RadixCache):
         if self.settings.write_after_uses is None and leaf.host.pages is None:
             self.memory.store(leaf)
         del parent.children[leaf.key]
-        leaf.alive = False
+        leaf.on_device = False
         self._pool.free(leaf.pages)
         leaf.pages = self._pool.empty
         self.evictable_tokens -= leaf.num_tokens
         if leaf.host.pages is not None:
             self.memory.demote(leaf, parent)
         else:
-            # Without it, what host memory has below cannot be reached.
+            # Without this node, the nodes below it in host memory cannot be reached.
             self.memory.drop_below(leaf)
             leaf.forget_tokens()
 
     def load(self, end: RadixNode) -> bool:
-        """Bring a path that ends in host memory back to the device, in pages of the pool.
+        """Load the nodes from `end` up to the first one on the device, all of them or none.
 
-        Its part on the device has to be locked. False: it is too short, or the pool has no room
-        for all of it, though something may have been evicted for it.
+        The part of the path on the device must be locked.
+
+        Returns:
+            False: nothing was loaded, because the part in host memory is too short, or because the
+            pool has no room for all of it. In the second case other nodes may have been evicted.
         """
         path = []
         node = end
-        while not node.alive and node.parent is not None:
+        while not node.on_device and node.parent is not None:
             path.append(node)
             node = node.parent
         num_tokens = end.end - node.end
         if num_tokens < max(self.settings.load_back_threshold_tokens, 1):
             return False
-        # Eviction may write to host memory and press on what is about to be loaded.
+        # Eviction may copy to host memory, which could drop the nodes that are about to be loaded.
         self.memory.lock(end)
         self.evict(num_tokens - self._pool.num_free_pages * self._page_size)
         self.memory.unlock(end)

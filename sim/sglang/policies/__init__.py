@@ -1,1 +1,1 @@
-"""The order in which SGLang considers waiting requests."""
+"""Schedule policies: the order in which SGLang considers waiting requests."""

@@ -1,4 +1,4 @@
-"""Order of policy dfs-weight: down the prefix tree, heaviest subtree first (rule 8)."""
+"""Policy dfs-weight: depth first through the prefix tree, heaviest subtree first (rule 8)."""
 
 from collections.abc import Sequence
 
@@ -7,11 +7,14 @@ from sim.sglang.request import SglangRequest
 
 
 def dfs_weight_order(waiting: Sequence[SglangRequest], root: RadixNode) -> list[SglangRequest]:
-    """Order requests by a post-order walk over the nodes their prefixes end at.
+    """Order requests by a post-order walk over the nodes at which their cached prefixes end.
 
-    A node's weight is the number of waiting requests in its subtree. Children come before the
-    node's own requests, by descending weight, ties by insertion; a node's own requests keep their
-    order. Only nodes with waiting requests below them are visited.
+    A node's weight is the number of waiting requests in its subtree. The requests of a node's
+    children come before the node's own requests. Children go by weight, heaviest first, ties in
+    order of insertion; requests of one node keep their order.
+
+    Example: request 1 ends at node A, requests 2 and 3 end at B, and 4 ends at C. B and C are
+    children of A. The order is 2, 3 (B weighs 2), 4 (C weighs 1), 1.
     """
     own: dict[int, list[SglangRequest]] = {}
     weight: dict[int, int] = {}

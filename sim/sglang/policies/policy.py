@@ -1,7 +1,7 @@
-"""In which order waiting requests are considered: one small class a policy.
+"""The schedule policies: one class for each order in which waiting requests are considered.
 
-Rules 8 and 9 of docs/explanation/sglang.md (SGLang 0.5.23). A new policy is one class here, one row
-of POLICIES and one subclass of the contract suite in `sim.testing`.
+Rules 8 and 9 of docs/explanation/sglang.md (SGLang 0.5.23). To add a policy, write a class here,
+add it to POLICIES, and add a subclass of the contract suite in `sim.testing`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,13 +15,13 @@ from sim.sglang.request import SglangRequest
 
 
 class QueueView(NamedTuple):
-    """What a policy may look at besides the requests.
+    """What a policy may use besides the requests.
 
     Attributes:
         now_ns: time of the pass.
         root: root of the prefix cache's tree.
         deferred: ids (`id()`) of requests whose prefix an earlier waiting request will compute.
-        processed_tokens: prefill tokens the server has computed so far.
+        processed_tokens: prefill tokens that the server has processed so far.
     """
 
     now_ns: int
@@ -31,7 +31,7 @@ class QueueView(NamedTuple):
 
 
 class ChunkRoom(NamedTuple):
-    """Prefill tokens left for this step's chunk, and tokens a page."""
+    """Prefill tokens left for this step's chunk, and the page size in tokens."""
 
     chunk_tokens: int
     page_size: int
@@ -41,14 +41,15 @@ class SchedulePolicy(Protocol):
     """Orders the waiting queue, and may limit how a long prompt is cut into chunks.
 
     Attributes:
-        matches_prefixes: each request's `matched_len` and `kv.found` are wanted.
-        longest_matched_queue: above this many waiting requests the queue is neither matched nor
+        matches_prefixes: before `order` is called, each request's `matched_len` and `kv.found` are
+            set by a match against the prefix cache.
+        longest_matched_queue: a queue with more waiting requests than this is neither matched nor
             ordered; None: no limit.
-        defers_shared_prefixes: requests that share a prefix with an earlier one not yet cached are
-            named in `QueueView.deferred`.
-        keeps_order: `order` never changes the queue, so that it need not be called.
-        cuts_while_chunked: a prompt too long for what is left of the chunk may be admitted in part
-            although another request is being prefilled chunk by chunk.
+        defers_shared_prefixes: `QueueView.deferred` names the requests that share a prefix with an
+            earlier waiting request and whose prefix is not cached yet.
+        keeps_order: `order` never changes the queue, so it need not be called.
+        cuts_while_chunked: while one prompt is prefilled chunk by chunk, a second prompt may be
+            admitted in part, with the tokens that the first one leaves in the step.
     """
 
     matches_prefixes: bool
@@ -58,21 +59,21 @@ class SchedulePolicy(Protocol):
     cuts_while_chunked: bool
 
     def order(self, waiting: Sequence[SglangRequest], view: QueueView) -> list[SglangRequest]:
-        """The queue's new order: the same requests. Changes nothing.
+        """Return the same requests in a new order, without changing any of them.
 
-        Ties stay as they stood, but for hrrn (by rid, as in SGLang) and random.
+        Equal requests keep their order, except with hrrn (by rid, as in SGLang) and random.
         """
         ...
 
     def chunk_limit(
         self, chunked: SglangRequest, waiting: Sequence[SglangRequest], room: ChunkRoom
     ) -> int | None:
-        """Most tokens of the chunked request's next chunk; None: as many as there is room for."""
+        """Most tokens of the chunked request's next chunk; None: no limit by the policy."""
         ...
 
 
 class BasePolicy:
-    """What a policy does unless its class says otherwise. A user's policy may derive from it."""
+    """Defaults for all policies. A user's policy may derive from this class."""
 
     matches_prefixes = False
     longest_matched_queue: int | None = None
@@ -117,14 +118,14 @@ class LongestOutputFirst(CacheBlind):
 
 
 class ShortestJobFirst(CacheBlind):
-    """Shortest predicted output first; a request without a prediction counts its limit."""
+    """Shortest predicted output first; without a prediction, `max_new_tokens` counts."""
 
     def order(self, waiting: Sequence[SglangRequest], view: QueueView) -> list[SglangRequest]:
         return sorted(waiting, key=lambda r: r.spec.predicted_output_tokens or r.max_new_tokens)
 
 
 class RandomOrder(CacheBlind):
-    """Shuffled anew each pass, as Python's `random.shuffle` with the configured seed does."""
+    """Shuffled in each pass, as by Python's `random.shuffle` with the configured seed."""
 
     def __init__(self, config: SchedulerConfig) -> None:
         super().__init__(config)
@@ -170,7 +171,11 @@ class DfsWeight(CacheAware):
 
 
 class Hrrn(CacheAware):
-    """Highest response ratio next: tokens prefilled since arrival over tokens left to prefill."""
+    """Highest response ratio next.
+
+    The ratio is: prefill tokens that the server processed since the request entered the queue,
+    divided by the request's uncached prompt tokens.
+    """
 
     longest_matched_queue: int | None = 128
 
@@ -189,8 +194,8 @@ class Hrrn(CacheAware):
 class ShortestPrefillFirst(CacheAware):
     """Fewest uncached tokens first; deferred requests last.
 
-    While a prompt is prefilled chunk by chunk, its chunks leave room for shorter requests that
-    wait, and no other prompt is cut (SGLang 0.5.23, schedule_policy.py and scheduler.py).
+    While a prompt is prefilled chunk by chunk, its chunks leave room for waiting requests with less
+    work, and no second prompt is cut (SGLang 0.5.23, schedule_policy.py and scheduler.py).
     """
 
     cuts_while_chunked = False
@@ -242,9 +247,10 @@ PRIORITY_POLICIES: Mapping[str, Callable[[SchedulerConfig], SchedulePolicy]] = {
 
 
 def build_policy(config: SchedulerConfig) -> SchedulePolicy:
-    """The policy a scheduler uses. Without a prefix cache, cache-aware ones are fcfs (rule 8).
+    """The policy of a scheduler.
 
-    A user's own is used as it is.
+    Without a prefix cache, policies that use the cache are replaced by fcfs (rule 8). A user's own
+    policy is never replaced.
     """
     if config.user_policy is not None:
         made: SchedulePolicy = config.user_policy(config)

@@ -1,4 +1,4 @@
-"""Python's `random.shuffle`, drawn from an explicitly seeded generator of our own."""
+"""Python's `random.shuffle` with an explicitly seeded generator instead of the global one."""
 
 from collections.abc import Iterator, Sequence
 from typing import TypeVar
@@ -9,10 +9,10 @@ T = TypeVar("T")
 
 
 class Shuffle:
-    """`random.seed(seed)`, then one `random.shuffle` a call (CPython 3.11 to 3.14 give the same).
+    """Shuffles as `random.shuffle` does after `random.seed(seed)`, in CPython 3.11 to 3.14.
 
-    SGLang's policy `random` shuffles with Python's global generator; this one is the same Mersenne
-    twister, seeded the same way, without the global state.
+    SGLang's policy `random` shuffles with Python's global generator. This class is the same
+    Mersenne twister, seeded the same way, without global state.
     """
 
     def __init__(self, seed: int) -> None:

@@ -1,4 +1,4 @@
-"""Reads what SGLang's benchmark, request log and crash dump say of a real run."""
+"""Imports measured runs of SGLang: its benchmark's results, request log and request dumps."""
 
 from sim.workload.results.names import ResultFormat
 

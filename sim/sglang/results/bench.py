@@ -1,9 +1,9 @@
 """Results of SGLang's serving benchmark: `sglang.bench_serving --output-file F --output-details`.
 
-Format of SGLang 0.5.23 (`sglang/benchmark/serving.py`) and 0.5.3 (`sglang/bench_serving.py`), one
-run a line. Neither saves when requests were sent. `arrival_times` (a proposal, sgl-project/sglang,
-pull request 39596) and `start_times` (patched clients) are read where they are. Prompts are not
-saved; 0.5.23 saves the server's settings as `server_info`.
+Format of SGLang 0.5.23 (`sglang/benchmark/serving.py`) and 0.5.3 (`sglang/bench_serving.py`): one
+run a line. Neither version saves the prompts or the times at which requests were sent. Such times
+are read if a patched client has saved them as `arrival_times` (proposed in sgl-project/sglang,
+pull request 39596) or `start_times`. 0.5.23 saves the server's settings as `server_info`.
 """
 
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ def read_sglang_bench(path: Path, options: ReadOptions) -> ImportedRun:
     """Read one run.
 
     Raises:
-        InputError: the file, or arrivals that it does not tell.
+        InputError: the file is bad, or it has no arrival times and none may be drawn.
     """
     line, row = read_document(path, options.line)
     details = read_details(line, row, hint=_HINT)
@@ -48,16 +48,18 @@ def _facts(row: JsonObject) -> ServerFacts:
 
 
 def _limits(row: JsonObject) -> list[str]:
-    """What happened on the server that a simulation of the workload cannot show."""
+    """Notes on features of the server that a simulation of this workload does not have."""
     notes = []
     accepted = row.get("accept_length")
     if accepted is not None:
-        notes.append(f"the server speculated ({accepted} tokens a step): simulated ones do not")
+        notes.append(
+            f"the server decoded speculatively ({accepted} tokens a step); a simulated one does not"
+        )
     cache = row.get("cache_report")
     if isinstance(cache, Mapping) and cache.get("total_cached_tokens"):
         share = cache.get("cache_hit_rate_pct")
-        notes.append(f"the server's prefix cache hit {share} % of the prompt tokens, which shared")
+        notes.append(f"the server found {share} % of the prompt tokens in its prefix cache")
     info = row.get("server_info")
     if isinstance(info, Mapping) and "decode" in info:
-        notes.append("prefill and decode ran on servers of their own: simulated ones do both")
+        notes.append("prefill and decode ran on separate servers; a simulated server does both")
     return notes

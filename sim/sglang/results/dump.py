@@ -1,8 +1,8 @@
 """SGLang's request dumps (`dump_requests_folder`, `--crash-dump-folder`): pickles of requests.
 
 Format of SGLang 0.5.23 and 0.5.3 (`sglang/srt/managers/tokenizer_manager.py`): a dictionary with
-`server_args` and `requests`, each `(GenerateReqInput, out, created, finished)`, times in seconds
-since 1970. They are read without running any of their code: see `inert_pickle`.
+`server_args` and `requests`. A request is `(GenerateReqInput, out, created, finished)`; times are
+in seconds since 1970. No code from the pickle is run: see `safe_pickle`.
 """
 
 from collections.abc import Mapping
@@ -11,13 +11,13 @@ from pathlib import Path
 from sim.core.errors import InputError
 from sim.core.units import NS_PER_S
 from sim.sglang.results.request import (
-    Asked,
     BadRecordError,
-    Imported,
+    LoggedRequest,
+    ReceivedRequest,
     finished,
-    is_no_traffic,
+    is_health_check,
 )
-from sim.sglang.results.safe_pickle import Inert, read_inert_pickle
+from sim.sglang.results.safe_pickle import PickledObject, read_pickle_safely
 from sim.sglang.results.settings import facts_of
 from sim.workload.results.known_texts import with_known_texts
 from sim.workload.results.model import ImportedRun, ServerFacts
@@ -29,19 +29,19 @@ def find_dumps(folder: Path) -> list[Path]:
 
 
 def read_sglang_dump(path: Path) -> ImportedRun:
-    """Read one dump, or all of a folder.
+    """Read one dump, or all dumps in a folder.
 
     Raises:
-        InputError: a file that is no such dump, or a request without lengths or times.
+        InputError: a file is not such a dump, or a request has no lengths or times.
     """
     paths = find_dumps(path) if path.is_dir() else [path]
     facts = ServerFacts(("sglang",))
-    imported: list[Imported] = []
+    imported: list[LoggedRequest] = []
     left_out: list[str] = []
     for each in paths:
-        dump = read_inert_pickle(each)
+        dump = read_pickle_safely(each)
         if not isinstance(dump, dict) or not isinstance(dump.get("requests"), list):
-            raise InputError(f"{each}: requests: missing: no dump of SGLang's requests")
+            raise InputError(f"{each}: requests: missing; this is no dump of SGLang's requests")
         facts = facts_of(_fields(dump.get("server_args")), {})
         for place, entry in enumerate(dump["requests"]):
             _take(f"{each}: requests[{place}]", entry, imported, left_out)
@@ -51,38 +51,38 @@ def read_sglang_dump(path: Path) -> ImportedRun:
     return ImportedRun(requests, facts, left_out=tuple(left_out))
 
 
-def _take(where: str, entry: object, imported: list[Imported], left_out: list[str]) -> None:
+def _take(where: str, entry: object, imported: list[LoggedRequest], left_out: list[str]) -> None:
     if not isinstance(entry, tuple) or len(entry) != 4:
-        raise InputError(f"{where}: is no (request, output, created, finished)")
+        raise InputError(f"{where}: must be (request, output, created, finished)")
     asked, out, created, ended = entry
     obj = _fields(asked)
     rid = obj.get("rid")
     if not isinstance(rid, str) or not isinstance(out, Mapping):
-        raise InputError(f"{where}: rid: {shown(rid)} is no name of one request with an output")
-    if not _is_generation(asked) or is_no_traffic(obj, rid):
-        left_out.append(f"{rid}: a health check, or no request to generate")
+        raise InputError(f"{where}: rid: {shown(rid)} is not the id of one request with an output")
+    if not _is_generation(asked) or is_health_check(obj, rid):
+        left_out.append(f"{rid}: a health check, or not a generation request")
         return
     times = (_ns(where, "created", created), _ns(where, "finished", ended))
     try:
-        imported.append(finished(Asked(rid, obj, times[0]), out, times[1]))
+        imported.append(finished(ReceivedRequest(rid, obj, times[0]), out, times[1]))
     except BadRecordError as error:
         key, reason = error.args
         raise InputError(f"{where}: {key}: {reason}") from None
 
 
 def _fields(value: object) -> Mapping[str, object]:
-    if isinstance(value, Inert):
+    if isinstance(value, PickledObject):
         return value.fields
     return value if isinstance(value, Mapping) else {}
 
 
 def _is_generation(asked: object) -> bool:
-    return isinstance(asked, Inert) and asked.pickled_name.endswith(".GenerateReqInput")
+    return isinstance(asked, PickledObject) and asked.pickled_name.endswith(".GenerateReqInput")
 
 
 def _ns(where: str, key: str, seconds: object) -> int:
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
-        raise InputError(f"{where}: {key}: {shown(seconds)} is no time in seconds")
+        raise InputError(f"{where}: {key}: {shown(seconds)} is not a time in seconds")
     if not 0 < seconds < 1e10:
-        raise InputError(f"{where}: {key}: {shown(seconds)} is no time in seconds")
+        raise InputError(f"{where}: {key}: {shown(seconds)} is not a time in seconds")
     return round(seconds * NS_PER_S)

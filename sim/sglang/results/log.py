@@ -1,11 +1,13 @@
 """The log of SGLang's server with `--log-requests`, as text or as json.
 
-Format of SGLang 0.5.23 (`sglang/srt/utils/request_logger.py`): `[2026-01-31 12:00:00] ` and then
-either `Receive: obj=GenerateReqInput(...)` and `Finish: obj=..., out={...}`, or a JSON object with
-`timestamp`, `event` (`request.received`, `request.finished`), `rid`, `obj` and `out`. 0.5.3 writes
-text only. Log level 0 and 1 leave out the prompts, level 2 cuts them after 2048 characters or
-tokens, level 3 has them whole; only level 1 and above tell limits. Arrivals are the server's.
-All other lines are passed over.
+Format of SGLang 0.5.23 (`sglang/srt/utils/request_logger.py`). A line begins with a time such as
+`[2026-01-31 12:00:00] `. In a text log `Receive: obj=GenerateReqInput(...)` or `Finish: obj=...,
+out={...}` follows. In a json log a JSON object follows, with `timestamp`, `event`
+(`request.received` or `request.finished`), `rid`, `obj` and `out`. 0.5.3 writes text only.
+
+Log levels 0 and 1 leave out the prompts, level 2 cuts them after 2048 characters or tokens, level 3
+has them whole. Level 0 has no output limits. An arrival is when the server received the request.
+All other lines of the log are skipped.
 """
 
 import re
@@ -17,15 +19,15 @@ from typing import NamedTuple
 
 from sim.core.errors import InputError
 from sim.core.units import NS_PER_S
+from sim.sglang.results.logged_objects import LogFormatError, LoggedDataclass, read_value
 from sim.sglang.results.request import (
-    Asked,
     BadRecordError,
-    Imported,
+    LoggedRequest,
+    ReceivedRequest,
     finished,
-    is_no_traffic,
+    is_health_check,
     unfinished,
 )
-from sim.sglang.results.shown_objects import NotShownError, Shown, read_shown
 from sim.workload.results.known_texts import with_known_texts
 from sim.workload.results.model import ImportedRequest, ImportedRun, ServerFacts
 from sim.workload.traces.fields import shown
@@ -34,14 +36,14 @@ from sim.workload.traces.lines import TextLine, parse_object, read_lines
 RECEIVED, FINISHED = "request.received", "request.finished"
 _TEXT_EVENTS = {"Receive: obj=": RECEIVED, "Finish: obj=": FINISHED}
 _JSON_EVENT = '"event": "request.'
-# No zone is further from another than a multiple of this.
+# Time zones differ by multiples of 15 minutes.
 _ZONE_NS = 900 * NS_PER_S
 _STAMP = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", re.ASCII)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class _Event(NamedTuple):
-    """One line. `at_ns` is by the log's own clock, in whole seconds if `coarse`."""
+    """One line. `at_ns` is by the log's own clock; `in_whole_seconds`: to the second only."""
 
     line: TextLine
     kind: str
@@ -49,39 +51,39 @@ class _Event(NamedTuple):
     obj: Mapping[str, object]
     out: Mapping[str, object]
     at_ns: int
-    coarse: bool
+    in_whole_seconds: bool
 
 
 def is_event(text: str) -> bool:
-    """Whether a line says something of a request."""
+    """Whether a line is about a request."""
     return _JSON_EVENT in text or any(mark in text for mark in _TEXT_EVENTS)
 
 
 def read_sglang_log(path: Path) -> ImportedRun:
-    """Read all requests; those that were received and did not finish count as failed.
+    """Read all requests; a request that was received but never finished counts as failed.
 
     Raises:
-        InputError: the file, a line that is cut off, or requests whose time is not in it.
+        InputError: the file cannot be read, a line is cut off, or a request has no time.
     """
     log = _Log()
     for event in _events(path):
         log.take(event)
-    requests, notes = log.requests(path)
+    requests, notes = log.requests()
     if not requests:
         raise InputError(f"{path}: holds no results")
     return ImportedRun(requests, ServerFacts(("sglang",)), tuple(notes), tuple(log.left_out))
 
 
 class _Log:
-    """Requests while a log is read."""
+    """The requests of the lines read so far."""
 
     def __init__(self) -> None:
         self.left_out: list[str] = []
         self._num_health_checks = 0
-        self._received: dict[str, Asked] = {}
+        self._received: dict[str, ReceivedRequest] = {}
         self._finished: dict[str, int] = {}
-        self._imported: list[Imported] = []
-        self._zones: list[int] = []
+        self._imported: list[LoggedRequest] = []
+        self._clock_offsets_ns: list[int] = []
 
     def take(self, event: _Event) -> None:
         if event.kind == RECEIVED:
@@ -89,15 +91,16 @@ class _Log:
         else:
             self._finish(event)
 
-    def requests(self, path: Path) -> tuple[list[ImportedRequest], list[str]]:
-        """In order of their last line, those that never finished last; and what to know."""
-        waiting = [one for rid, one in self._received.items() if rid not in self._finished]
-        coarse = [asked.rid for asked in waiting if asked.coarse]
-        for asked in waiting:
+    def requests(self) -> tuple[list[ImportedRequest], list[str]]:
+        """The requests in order of finishing, then those that never finished; and notes."""
+        lost = [one for rid, one in self._received.items() if rid not in self._finished]
+        to_the_second = [asked.rid for asked in lost if asked.in_whole_seconds]
+        for asked in lost:
             self._imported.append(unfinished(asked, "no line says that it finished"))
         notes = []
-        if coarse:
-            notes.append(f"arrivals to the second only, of failed ones: {', '.join(coarse)}")
+        if to_the_second:
+            rids = ", ".join(to_the_second)
+            notes.append(f"the arrivals of failed requests are known to the second only: {rids}")
         if self._num_health_checks:
             notes.append(f"{self._num_health_checks} health checks are left out")
         requests = with_known_texts(
@@ -112,57 +115,59 @@ class _Log:
             for request in requests
         )
         if cut:
-            notes.append(f"{cut} prompts are cut in the log: they share only what it shows")
+            notes.append(f"{cut} prompts are cut in the log: only their logged parts can be shared")
         return requests, notes
 
     def _receive(self, event: _Event) -> None:
         rids = event.rid if isinstance(event.rid, list) else [event.rid]
         for rid in rids:
             if not isinstance(rid, str):
-                raise event.line.error("rid", f"{shown(rid)} is no name")
-            if not is_no_traffic(event.obj, rid):
+                raise event.line.error("rid", f"{shown(rid)} is not a request id")
+            if not is_health_check(event.obj, rid):
                 obj = event.obj if len(rids) == 1 else {}
-                self._received[rid] = Asked(rid, obj, event.at_ns, event.coarse)
+                self._received[rid] = ReceivedRequest(rid, obj, event.at_ns, event.in_whole_seconds)
 
     def _finish(self, event: _Event) -> None:
         rid = event.rid
         if not isinstance(rid, str):
-            raise event.line.error("rid", f"{shown(rid)} is no name")
-        if is_no_traffic(event.obj, rid):
+            raise event.line.error("rid", f"{shown(rid)} is not a request id")
+        if is_health_check(event.obj, rid):
             self._num_health_checks += 1
             return
         if rid in self._finished:
             first = self._finished[rid]
-            raise event.line.error("rid", f"{shown(rid)} finished on line {first} already")
+            raise event.line.error("rid", f"{shown(rid)} already finished on line {first}")
         self._finished[rid] = event.line.number
         received = self._received.get(rid)
-        asked = Asked(rid, event.obj, None) if received is None else received
+        asked = ReceivedRequest(rid, event.obj, None) if received is None else received
         try:
             imported = finished(
-                asked._replace(obj=event.obj), event.out, None if event.coarse else event.at_ns
+                asked._replace(obj=event.obj),
+                event.out,
+                None if event.in_whole_seconds else event.at_ns,
             )
         except BadRecordError as error:
             key, reason = error.args
             raise event.line.error(key, reason) from None
         if received is not None and received.at_ns is not None and not imported.by_log:
-            self._zones.append(imported.request.arrival_ns - received.at_ns)
+            self._clock_offsets_ns.append(imported.request.arrival_ns - received.at_ns)
         self._imported.append(imported)
 
-    def _on_one_clock(self, imported: Imported) -> ImportedRequest:
-        """With the log's times moved to the server's clock, if other requests have its times."""
+    def _on_one_clock(self, imported: LoggedRequest) -> ImportedRequest:
+        """The request with times by the server's clock, if other requests tell the difference."""
         request = imported.request
-        if not imported.by_log or not self._zones:
+        if not imported.by_log or not self._clock_offsets_ns:
             return request
-        zone_ns = self._zone_ns()
+        offset_ns = self._clock_offset_ns()
         return replace(
             request,
-            arrival_ns=request.arrival_ns + zone_ns,
-            finish_ns=None if request.finish_ns is None else request.finish_ns + zone_ns,
+            arrival_ns=request.arrival_ns + offset_ns,
+            finish_ns=None if request.finish_ns is None else request.finish_ns + offset_ns,
         )
 
-    def _zone_ns(self) -> int:
-        """From the log's local time to the server's."""
-        typical = sorted(self._zones)[len(self._zones) // 2]
+    def _clock_offset_ns(self) -> int:
+        """What to add to the log's local time to get the server's time: the time zone."""
+        typical = sorted(self._clock_offsets_ns)[len(self._clock_offsets_ns) // 2]
         return round(typical / _ZONE_NS) * _ZONE_NS
 
 
@@ -186,7 +191,7 @@ def _json_event(line: TextLine) -> _Event | None:
     at_ns = _stamp_ns(line, "timestamp", row.get("timestamp"))
     assert isinstance(obj, Mapping)  # noqa: S101 - checked above
     assert isinstance(out, Mapping)  # noqa: S101
-    return _Event(line, str(kind), row.get("rid"), obj, out, at_ns, coarse=False)
+    return _Event(line, str(kind), row.get("rid"), obj, out, at_ns, in_whole_seconds=False)
 
 
 def _text_event(line: TextLine) -> _Event | None:
@@ -195,35 +200,35 @@ def _text_event(line: TextLine) -> _Event | None:
         return None
     place = line.text.index(mark)
     try:
-        obj, end = read_shown(line.text, place + len(mark))
+        obj, end = read_value(line.text, place + len(mark))
         out = _out(line.text, end)
-    except NotShownError as error:
+    except LogFormatError as error:
         raise InputError(
-            f"{line.path}:{line.number}: cut off, or no log of SGLang: {error}"
+            f"{line.path}:{line.number}: cut off, or not from SGLang's log: {error}"
         ) from None
-    if not isinstance(obj, Shown) or obj.name != "GenerateReqInput":
+    if not isinstance(obj, LoggedDataclass) or obj.name != "GenerateReqInput":
         return None
     stamp = _STAMP.search(line.text[:place])
     at_ns = _stamp_ns(line, "time", stamp[0] if stamp else line.text[:place])
     kind = _TEXT_EVENTS[mark]
-    return _Event(line, kind, obj.fields.get("rid"), obj.fields, out, at_ns, coarse=True)
+    return _Event(line, kind, obj.fields.get("rid"), obj.fields, out, at_ns, in_whole_seconds=True)
 
 
 def _out(text: str, at: int) -> Mapping[str, object]:
-    """What follows an object: headers perhaps, and then `out`."""
+    """The value of `out=`, which follows an object, after `headers=` if the line has it."""
     for name in (", headers=", ", out="):
         if text.startswith(name, at):
-            value, at = read_shown(text, at + len(name))
+            value, at = read_value(text, at + len(name))
             if name == ", out=" and isinstance(value, Mapping):
                 return value
     return {}
 
 
 def _stamp_ns(line: TextLine, key: str, value: object) -> int:
-    """Of a time without a zone: as if it were UTC."""
+    """Nanoseconds since 1970 of a time without a zone, read as UTC."""
     try:
         moment = datetime.fromisoformat(str(value)).replace(tzinfo=UTC)
     except ValueError:
-        raise line.error(key, f"{shown(value)} is no date and time") from None
+        raise line.error(key, f"{shown(value)} is not a date and time") from None
     passed = moment - _EPOCH
     return (passed.days * 86_400 + passed.seconds) * NS_PER_S + passed.microseconds * 1_000

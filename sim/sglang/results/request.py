@@ -1,8 +1,8 @@
-"""One request as SGLang's server remembers it: what was asked (`obj`), what came of it (`out`).
+"""One request of SGLang's log or dump: what was asked for (`obj`) and what came out (`out`).
 
-Of SGLang 0.5.23 (`GenerateReqInput`, and `meta_info` of `tokenizer_manager.py`). With
+Format of SGLang 0.5.23 (`GenerateReqInput`, and `meta_info` of `tokenizer_manager.py`). With
 `--enable-metrics`, `meta_info` has `request_received_ts`, `request_finished_ts`,
-`forward_entry_time` (seconds since 1970) and `first_token_latency`.
+`forward_entry_time` (all in seconds since 1970) and `first_token_latency`.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ import numpy as np
 
 from sim.core.arrays import Int64
 from sim.core.units import NS_PER_S
-from sim.sglang.results.shown_objects import Cut
+from sim.sglang.results.logged_objects import CutValue
 from sim.workload.limits import MAX_TOKENS
 from sim.workload.results.model import ImportedRequest, KnownTokens
 from sim.workload.traces.fields import shown
@@ -22,33 +22,36 @@ HEALTH_CHECK = "HEALTH_CHECK"
 # SGLang's priorities are ints of any size; ours fit 32 bits.
 _MAX_PRIORITY = (1 << 31) - 1
 _CUT_MARK = "..."
-_MAX_S = 10**9 * 9  # ns since 1970 fit 63 bits
+_MAX_S = 10**9 * 9  # so that ns since 1970 fit 63 bits
 
 
 class BadRecordError(Exception):
-    """A key of a record is not as it must be: `(key, reason)`."""
+    """A key of a record has a bad value; the arguments are `(key, reason)`."""
 
 
-class Asked(NamedTuple):
+class ReceivedRequest(NamedTuple):
     """A request as it was received.
 
     Attributes:
-        rid: its name.
-        obj: the fields of `GenerateReqInput` that were kept.
-        at_ns: when, by the log or the dump; None: not known.
-        coarse: that is in whole seconds.
+        rid: the request's id.
+        obj: the logged fields of `GenerateReqInput`.
+        at_ns: when the log or dump says that it was received; None: not known.
+        in_whole_seconds: `at_ns` is known to the second only.
     """
 
     rid: str
     obj: Mapping[str, object]
     at_ns: int | None
-    coarse: bool = False
+    in_whole_seconds: bool = False
 
 
-class Imported(NamedTuple):
-    """A request, its prompt's text where its tokens are not known, and whose clock told its times.
+class LoggedRequest(NamedTuple):
+    """A request that was read from the log or dump.
 
-    `by_log`: the log's own clock, not the server's seconds since 1970.
+    Attributes:
+        request: the request.
+        text: the text of its prompt, if the log has it and does not have the token ids.
+        by_log: its times are by the log's own clock, not the server's seconds since 1970.
     """
 
     request: ImportedRequest
@@ -56,24 +59,28 @@ class Imported(NamedTuple):
     by_log: bool = False
 
 
-def is_no_traffic(obj: Mapping[str, object], rid: str) -> bool:
-    """Health checks come from the server itself."""
+def is_health_check(obj: Mapping[str, object], rid: str) -> bool:
+    """Whether this is one of the health checks that the server sends to itself."""
     return obj.get("log_metrics") is False or rid.startswith(HEALTH_CHECK)
 
 
-def finished(asked: Asked, out: Mapping[str, object], finish_ns: int | None) -> Imported:
-    """A request that ended; `finish_ns` by the log or the dump.
+def finished(
+    asked: ReceivedRequest, out: Mapping[str, object], finish_ns: int | None
+) -> LoggedRequest:
+    """A request that ended. `finish_ns` is when the log or dump says so.
 
     Raises:
-        BadRecordError: without lengths, or without a time.
+        BadRecordError: the record has no lengths or no times.
     """
     meta = out.get("meta_info")
     if not isinstance(meta, Mapping):
         raise BadRecordError("out.meta_info", "missing")
     failure = _failure(meta)
     latency = _time_ns(meta, "e2e_latency")
-    received = _time_ns(meta, "request_received_ts")
-    arrival = _logged_arrival(asked, finish_ns, latency, failure) if received is None else received
+    received_ns = _time_ns(meta, "request_received_ts")
+    arrival = received_ns
+    if arrival is None:
+        arrival = _logged_arrival(asked, finish_ns, latency, failure)
     end = _time_ns(meta, "request_finished_ts")
     if end is None:
         end = arrival + latency if latency is not None else finish_ns
@@ -98,13 +105,13 @@ def finished(asked: Asked, out: Mapping[str, object], finish_ns: int | None) -> 
         priority=_priority(obj),
         session=_session(obj),
     )
-    return Imported(request, _text(obj), by_log=received is None)
+    return LoggedRequest(request, _text(obj), by_log=received_ns is None)
 
 
-def unfinished(asked: Asked, failure: str) -> Imported:
-    """A request that nothing is known of but that it came, and when."""
+def unfinished(asked: ReceivedRequest, failure: str) -> LoggedRequest:
+    """A request of which only its arrival is known."""
     obj = asked.obj
-    assert asked.at_ns is not None  # noqa: S101 - it has been seen to come
+    assert asked.at_ns is not None  # noqa: S101 - the log has its arrival
     limit, ignores = _limit(obj, None)
     request = ImportedRequest(
         rid=asked.rid,
@@ -118,20 +125,20 @@ def unfinished(asked: Asked, failure: str) -> Imported:
         priority=_priority(obj),
         session=_session(obj),
     )
-    return Imported(request, _text(obj), by_log=True)
+    return LoggedRequest(request, _text(obj), by_log=True)
 
 
 def _logged_arrival(
-    asked: Asked, finish_ns: int | None, latency_ns: int | None, failure: str
+    asked: ReceivedRequest, finish_ns: int | None, latency_ns: int | None, failure: str
 ) -> int:
-    """When a request came that its own record does not say it of."""
-    if asked.at_ns is not None and (failure or not asked.coarse):
+    """The arrival of a request whose own record does not have it."""
+    if asked.at_ns is not None and (failure or not asked.in_whole_seconds):
         return asked.at_ns
     if finish_ns is not None and latency_ns is not None:
         return finish_ns - latency_ns
     raise BadRecordError(
         "meta_info.request_received_ts",
-        "missing, and the log tells whole seconds only: start the server with --enable-metrics,"
+        "missing, and the log has whole seconds only: start the server with --enable-metrics,"
         " or with --log-requests-format json",
     )
 
@@ -144,7 +151,7 @@ def _failure(meta: Mapping[str, object]) -> str:
 
 
 def _limit(obj: Mapping[str, object], output_tokens: int | None) -> tuple[int | None, bool]:
-    """The client's limit, and whether only it ends the output; None where it is not told."""
+    """The client's `max_new_tokens` (None: unknown), and whether it alone ended the output."""
     params = obj.get("sampling_params")
     if not isinstance(params, Mapping):
         return None, False
@@ -165,8 +172,8 @@ def _num_ids(obj: Mapping[str, object]) -> int | None:
 
 
 def _ids(value: object, *, whole: bool) -> Int64 | None:
-    """Token ids; of a list that the log cut, the beginning, unless it must be whole."""
-    if isinstance(value, Cut):
+    """Token ids; of a list that is cut in the log its beginning, or None if `whole`."""
+    if isinstance(value, CutValue):
         value = None if whole else value.beginning
     if isinstance(value, tuple):
         value = list(value)
@@ -180,11 +187,11 @@ def _ids(value: object, *, whole: bool) -> Int64 | None:
 
 
 def _text(obj: Mapping[str, object]) -> str | None:
-    """The prompt's text, if it is whole and its tokens are not known."""
+    """The prompt's text, if the log has all of it and does not have the token ids."""
     text = obj.get("text")
     if not isinstance(text, str) or _ids(obj.get("input_ids"), whole=False) is not None:
         return None
-    # A json log cuts texts above 2048 characters at level 2, in the middle, with three dots.
+    # At level 2, a json log cuts texts above 2048 characters in the middle and puts three dots.
     cut = len(text) == 2048 + len(_CUT_MARK) and text[1024:1027] == _CUT_MARK
     return None if cut else text
 
@@ -209,12 +216,13 @@ def _count(meta: Mapping[str, object], key: str, *, needed: bool) -> int | None:
     if value is None and not needed:
         return None
     raise BadRecordError(
-        f"meta_info.{key}", "missing" if value is None else f"{shown(value)} is no number of tokens"
+        f"meta_info.{key}",
+        "missing" if value is None else f"{shown(value)} is not a number of tokens",
     )
 
 
 def _time_ns(meta: Mapping[str, object], key: str) -> int | None:
-    """Seconds, in ns: a duration, or since 1970."""
+    """The value of `key`, a duration or a time since 1970, from seconds to ns."""
     value = meta.get(key)
     if value is None:
         return None
@@ -224,5 +232,5 @@ def _time_ns(meta: Mapping[str, object], key: str) -> int | None:
     except ArithmeticError:
         possible = False
     if not possible:
-        raise BadRecordError(f"meta_info.{key}", f"{shown(value)} is no time in seconds")
+        raise BadRecordError(f"meta_info.{key}", f"{shown(value)} is not a time in seconds")
     return round(seconds * NS_PER_S)

@@ -1,11 +1,11 @@
-"""Reads a pickle without running anything of it.
+"""Reads a pickle without running any code from it.
 
-A pickle is a program: it may name any function of any module and call it. Here every name stands
-for an empty class made on the spot, that keeps what it is given. Nothing is looked up, imported or
-called, so a file can do no more than describe objects.
+A pickle is a program: it may name any function of any module and call it. Here each name in the
+pickle becomes a new empty class that only stores its arguments. Nothing is imported or called, so a
+file cannot do more than describe objects.
 
-The unpickler is the one written in Python: the one in C makes room for as many objects as a
-damaged file says it has.
+This uses Python's own unpickler that is written in Python. The one in C allocates memory for any
+number of objects that a damaged file claims to have.
 """
 
 import pickle
@@ -16,8 +16,14 @@ from typing import Any, Self
 from sim.core.errors import InputError
 
 
-class Inert:
-    """An object of a class that is not loaded: its name, and what the pickle says of it."""
+class PickledObject:
+    """Stands for an object whose class is not loaded.
+
+    Attributes:
+        pickled_name: module and name of the class.
+        arguments: what the class would be called with; for a list, its items too.
+        fields: the object's attributes; for a dictionary, its items too.
+    """
 
     pickled_name = ""
 
@@ -28,7 +34,7 @@ class Inert:
         return made
 
     def __init__(self, *arguments: object, **named: object) -> None:
-        """Take whatever the real class is given."""
+        """Accept any arguments; `__new__` has stored them."""
 
     arguments: tuple[object, ...]
     fields: dict[str, object]
@@ -40,42 +46,44 @@ class Inert:
                 self.fields |= {str(key): value for key, value in part.items()}
 
     def __setitem__(self, key: object, value: object) -> None:
-        """Items of classes derived from dict."""
+        """Store an item of an object whose class derives from dict."""
         self.fields[str(key)] = value
 
     def append(self, value: object) -> None:
-        """Items of classes derived from list."""
+        """Store an item of an object whose class derives from list."""
         self.arguments = (*self.arguments, value)
 
     def __hash__(self) -> int:
         return id(self)
 
 
-class _InertUnpickler(pickle._Unpickler):
+class _SafeUnpickler(pickle._Unpickler):
     def __init__(self, content: bytes) -> None:
         super().__init__(BytesIO(content))
-        self._classes: dict[str, type[Inert]] = {}
+        self._classes: dict[str, type[PickledObject]] = {}
 
     def find_class(self, module: str, name: str) -> Any:
         full_name = f"{module}.{name}"
         if full_name not in self._classes:
-            self._classes[full_name] = type("Inert", (Inert,), {"pickled_name": full_name})
+            self._classes[full_name] = type(
+                "PickledObject", (PickledObject,), {"pickled_name": full_name}
+            )
         return self._classes[full_name]
 
 
-def read_inert_pickle(path: Path) -> object:
-    """The object in a file; those of classes are `Inert`.
+def read_pickle_safely(path: Path) -> object:
+    """The object in a file; instances of classes become `PickledObject`.
 
     Raises:
-        InputError: the file cannot be read, or is no pickle.
+        InputError: the file cannot be read, or is not a pickle.
     """
     try:
         content = path.read_bytes()
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from error
     try:
-        read: object = _InertUnpickler(content).load()
+        read: object = _SafeUnpickler(content).load()
     except Exception as error:
-        # A damaged pickle fails in whatever way its bytes happen to mean.
+        # A damaged pickle may raise any exception, depending on its bytes.
         raise InputError(f"{path}: is no pickle, or a damaged one ({error})") from None
     return read

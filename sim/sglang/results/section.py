@@ -1,11 +1,11 @@
-"""The section `scheduler` for a measured run of an SGLang server."""
+"""Makes the section `scheduler` of a scenario from a measured run of an SGLang server."""
 
 from collections.abc import Mapping, Sequence
 
 from sim.server_section import ImportedSection, accepted_settings
 from sim.sglang.section.scheduler import SglangSection
 
-# More tokens than a server keeps free of context and pool (docs/explanation/sglang.md, rule 1).
+# More tokens than a server keeps free in context and pool (docs/explanation/sglang.md, rule 1).
 _SPARE = 16
 _POOL_HINT = (
     "PLACEHOLDER: max_total_tokens has room for everything at once. Give your server's: SGLang logs"

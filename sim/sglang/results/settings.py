@@ -1,7 +1,7 @@
-"""SGLang's own account of its settings, in the words of a scenario's `scheduler` section.
+"""Translates the settings that SGLang saved into keys of a scenario's `scheduler` section.
 
-Names are those of SGLang 0.5.23's `ServerArgs`, the same as the section's; the size of the pool is
-`max_total_num_tokens` in `server_info`.
+SGLang 0.5.23's `ServerArgs` has the same names as the section, except for the size of the pool: in
+`server_info` it is `max_total_num_tokens`.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ _TOLD = ("version", "tp_size", "dp_size", "pp_size", "mem_fraction_static", "spe
 
 
 def facts_of(settings: Mapping[str, object], told: Mapping[str, object]) -> ServerFacts:
-    """What `server_info`, or a dumped `ServerArgs`, says; unset settings are left out."""
+    """The settings in `server_info` or in a dumped `ServerArgs`; unset ones are left out."""
     scheduler = {key: settings[key] for key in _SETTINGS if settings.get(key) is not None}
     pool = settings.get("max_total_num_tokens")
     if pool is not None:

@@ -1,1 +1,1 @@
-"""What an SGLang server decides at each step: who is prefilled, who decodes, who is put back."""
+"""What an SGLang server decides at each step: which requests prefill, decode or are put back."""

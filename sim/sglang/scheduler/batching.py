@@ -1,4 +1,4 @@
-"""When requests may join a batch, and which running requests decode: static batches, turns."""
+"""When requests may join the running ones (static batching), and which of those decode (turns)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,8 +14,8 @@ class StaticSettings:
     """Settings of static batching.
 
     Attributes:
-        batch_size: most requests of a batch; a batch starts as soon as so many wait.
-        max_wait_ns: a smaller batch starts when its oldest request has waited so long.
+        batch_size: most requests of a batch; a batch starts as soon as this many requests wait.
+        max_wait_ns: a smaller batch starts once its oldest request has waited for this long.
     """
 
     batch_size: int
@@ -23,111 +23,111 @@ class StaticSettings:
 
 
 class Batching(Protocol):
-    """Says whether, and how many, waiting requests the next pass may admit."""
+    """Says how many waiting requests the next pass may admit."""
 
     @property
-    def num_open(self) -> int:
-        """The most requests that may be admitted until `may_join` is asked again."""
+    def num_open_places(self) -> int:
+        """The number of requests that may be admitted before `may_join` is called again."""
         ...
 
     def may_join(self, waiting: Sequence[SglangRequest], now_ns: int, *, is_idle: bool) -> bool:
-        """Whether a pass may admit anybody; may start a batch.
+        """Whether a pass may admit requests; may start a batch.
 
         Args:
             waiting: at least one request, in any order.
             now_ns: time of the pass.
-            is_idle: no request runs, and no result is awaited.
+            is_idle: no request runs and no result is awaited.
         """
         ...
 
-    def admitted(self, num_requests: int) -> None:
-        """So many requests were."""
+    def note_admitted(self, num_requests: int) -> None:
+        """Note that a pass admitted `num_requests` requests."""
         ...
 
-    def decoded(self) -> None:
-        """A pass launched no prefill, so that the batch decodes."""
+    def note_decode(self) -> None:
+        """Note that no prefill was launched, so that the batch decodes."""
         ...
 
-    def starts_ns(self, waiting: Sequence[SglangRequest]) -> int | None:
-        """When an idle server goes on though nobody arrives; None: it waits for nothing."""
+    def start_ns(self, waiting: Sequence[SglangRequest]) -> int | None:
+        """When an idle server may go on without a new arrival; None: it need not wait."""
         ...
 
 
 class ContinuousBatching:
     """Requests join at every pass, as in SGLang."""
 
-    num_open = _NO_LIMIT
+    num_open_places = _NO_LIMIT
 
     def may_join(self, waiting: Sequence[SglangRequest], now_ns: int, *, is_idle: bool) -> bool:
         return True
 
-    def admitted(self, num_requests: int) -> None:
+    def note_admitted(self, num_requests: int) -> None:
         pass
 
-    def decoded(self) -> None:
+    def note_decode(self) -> None:
         pass
 
-    def starts_ns(self, waiting: Sequence[SglangRequest]) -> int | None:
+    def start_ns(self, waiting: Sequence[SglangRequest]) -> int | None:
         return None
 
 
 class StaticBatching:
-    """A batch starts together, and all of it ends before the next one starts.
+    """All requests of a batch start together, and all end before the next batch starts.
 
-    Its prefill may take several passes; its first decode step closes it. Rows that finish sooner
-    are answered at once, but nobody takes their places: the batch gets emptier as it goes on.
+    The prefill of a batch may take several passes. From its first decode step on, no request can
+    join. A request that ends early is answered at once, but no other request takes its place.
     """
 
     def __init__(self, settings: StaticSettings) -> None:
         self._settings = settings
-        self.num_open = 0
+        self.num_open_places = 0
 
     def may_join(self, waiting: Sequence[SglangRequest], now_ns: int, *, is_idle: bool) -> bool:
-        if not self.num_open and is_idle and self._starts(waiting, now_ns):
-            self.num_open = min(self._settings.batch_size, len(waiting))
-        return self.num_open > 0
+        if not self.num_open_places and is_idle and self._starts(waiting, now_ns):
+            self.num_open_places = min(self._settings.batch_size, len(waiting))
+        return self.num_open_places > 0
 
     def _starts(self, waiting: Sequence[SglangRequest], now_ns: int) -> bool:
-        return len(waiting) >= self._settings.batch_size or now_ns >= self.starts_ns(waiting)
+        return len(waiting) >= self._settings.batch_size or now_ns >= self.start_ns(waiting)
 
-    def admitted(self, num_requests: int) -> None:
-        self.num_open = max(self.num_open - num_requests, 0)
+    def note_admitted(self, num_requests: int) -> None:
+        self.num_open_places = max(self.num_open_places - num_requests, 0)
 
-    def decoded(self) -> None:
-        self.num_open = 0
+    def note_decode(self) -> None:
+        self.num_open_places = 0
 
-    def starts_ns(self, waiting: Sequence[SglangRequest]) -> int:
+    def start_ns(self, waiting: Sequence[SglangRequest]) -> int:
         return min(request.spec.arrival_ns for request in waiting) + self._settings.max_wait_ns
 
 
 def build_batching(settings: StaticSettings | None) -> Batching:
-    """The batching that these settings ask for; None: continuous."""
+    """The batching for these settings; None: continuous batching."""
     return ContinuousBatching() if settings is None else StaticBatching(settings)
 
 
 class DecodeTurns:
-    """Keeps a decode step to `most` rows; the others rest, and hold their KV meanwhile.
+    """Limits a decode step to `max_rows` rows; the other running requests rest and keep their KV.
 
-    Turns go round: who has rested longest decodes next. Between a decision and the next one the
-    running batch holds the rows whose turn it is; while one is made it holds all.
+    The requests that have rested longest decode next. While a decision is made, the running batch
+    has all running requests as rows; between decisions it has only those whose turn it is.
 
     Attributes:
         resting: running requests whose turn it is not, longest rest first.
     """
 
-    def __init__(self, running: SglangBatch, most: int | None) -> None:
+    def __init__(self, running: SglangBatch, max_rows: int | None) -> None:
         self._running = running
-        self._most = most
+        self._max_rows = max_rows
         self.resting: list[SglangRequest] = []
 
     def gather(self) -> None:
-        """All running requests are in the running batch again, those that rested first."""
+        """Put the resting requests back into the running batch, before the other rows."""
         if self.resting:
             self._running.prepend(self.resting)
             self.resting = []
 
     def rest(self) -> None:
-        """Leave in the running batch whose turn it is."""
-        if self._most is not None and len(self._running) > self._most:
-            self.resting = self._running.requests[self._most :]
+        """Keep only the first rows in the running batch: it is their turn."""
+        if self._max_rows is not None and len(self._running) > self._max_rows:
+            self.resting = self._running.requests[self._max_rows :]
             self._running.remove(self.resting)

@@ -1,7 +1,7 @@
-"""Rules against starvation: what may overrule a policy's order, one small class a rule.
+"""Fairness rules: they change a policy's order so that no request starves; one class a rule.
 
-A policy that prefers cached prefixes may pass over a request for ever. A rule puts the policy's
-order right; `fairness_t` bounds the wait, the others are what has been proposed elsewhere.
+A policy that prefers cached prefixes may pass over a request for ever. `fairness_t` bounds the
+wait. The other rules were proposed elsewhere (docs/explanation/fairness.md).
 """
 
 from collections.abc import Sequence
@@ -22,21 +22,21 @@ class FairnessT:
 
 @dataclass(frozen=True, slots=True)
 class KLpm:
-    """Settings of `k_lpm`: of each `k` admitted, the first is the oldest."""
+    """Settings of `k_lpm`: of every `k` admitted requests, the first is the oldest one."""
 
     k: int
 
 
 @dataclass(frozen=True, slots=True)
 class AgingTokens:
-    """Settings of `aging_tokens_per_pass`: each pass waited counts as so many cached tokens."""
+    """Settings of `aging_tokens_per_pass`: each pass waited counts like `tokens` cached tokens."""
 
     tokens: int
 
 
 @dataclass(frozen=True, slots=True)
 class ForceFifo:
-    """Settings of `force_fifo_every`: each pass of that number is first come, first served."""
+    """Settings of `force_fifo_every`: every `passes`-th pass is first come, first served."""
 
     passes: int
 
@@ -45,12 +45,12 @@ FairnessSettings = FairnessT | KLpm | AgingTokens | ForceFifo
 
 
 class FairnessRule(Protocol):
-    """Overrules a policy. `reorder` is called once a pass, `admitted` after it."""
+    """Changes a policy's order. Each pass calls `reorder` once, then `note_admitted`."""
 
     def reorder(
         self, ordered: list[SglangRequest], now_ns: int, deferred: frozenset[int]
     ) -> list[SglangRequest]:
-        """The order of the pass, made of the policy's.
+        """The order of the pass, made from the policy's order.
 
         Args:
             ordered: waiting requests in the policy's order.
@@ -59,30 +59,30 @@ class FairnessRule(Protocol):
         """
         ...
 
-    def admitted(self, num_requests: int) -> None:
-        """So many waiting requests were admitted by the pass."""
+    def note_admitted(self, num_requests: int) -> None:
+        """Note how many waiting requests the pass admitted."""
         ...
 
     def ages_ns(self, request: SglangRequest) -> int:
-        """When a waiting request that is not aged will be; NEVER_AGES_NS if it never will."""
+        """The time at which a waiting request ages; NEVER_AGES_NS: it never does."""
         ...
 
 
 def by_arrival(requests: Sequence[SglangRequest]) -> list[SglangRequest]:
-    """Oldest first; the wait counts from the first arrival, also after a retraction."""
+    """Oldest first. A retracted request keeps its first arrival time."""
     return sorted(requests, key=lambda request: request.spec.arrival_ns)
 
 
 class NoFairness:
-    """The policy alone."""
+    """The policy's order, unchanged."""
 
     def reorder(
         self, ordered: list[SglangRequest], now_ns: int, deferred: frozenset[int]
     ) -> list[SglangRequest]:
         return ordered
 
-    def admitted(self, num_requests: int) -> None:
-        """Nothing to note."""
+    def note_admitted(self, num_requests: int) -> None:
+        """No rule to keep count for."""
 
     def ages_ns(self, request: SglangRequest) -> int:
         return NEVER_AGES_NS
@@ -91,11 +91,14 @@ class NoFairness:
 class BoundedWait(NoFairness):
     """`fairness_t`: aged requests go before all others, oldest first.
 
-    An aged request may be admitted against the soft reservations, though not again after a
-    retraction: that it is retracted shows that the memory was not there. It never gets pages or
-    slots that are not there either; if it has to wait for them, nothing overtakes it, so they come
-    free for it. With `t_ns` 0 all requests are aged from the start and none is preferred: first
-    come, first served.
+    A request is aged once it has waited for `t_ns`. Admission may then ignore the memory reserved
+    for future outputs of running requests, because that memory is free now and may never be needed.
+    This is allowed only until the request's first retraction, which shows that the memory was
+    needed. An aged request still waits until enough pages and slots are free; meanwhile no other
+    request overtakes it, so they become free for it.
+
+    With `t_ns` 0 all requests are aged from the start, and the order is first come, first served.
+    Reservations then hold for all of them.
     """
 
     def __init__(self, settings: FairnessT) -> None:
@@ -119,9 +122,9 @@ class BoundedWait(NoFairness):
 
 
 class OldestThenBest(NoFairness):
-    """`k_lpm`: the oldest, then k - 1 in the policy's order, and again (arXiv 2502.04677).
+    """`k_lpm`: the oldest request, then k - 1 in the policy's order, and so on (arXiv 2502.04677).
 
-    k = 1 is first come, first served; the larger k, the more the policy's own.
+    k = 1 is first come, first served; with a large k it is nearly the policy's order.
     """
 
     def __init__(self, settings: KLpm) -> None:
@@ -142,12 +145,12 @@ class OldestThenBest(NoFairness):
             result.append(request)
         return result
 
-    def admitted(self, num_requests: int) -> None:
+    def note_admitted(self, num_requests: int) -> None:
         self._num_admitted += num_requests
 
 
 class CreditForWaiting(NoFairness):
-    """`aging_tokens_per_pass`: cached tokens plus a credit for each pass waited, most first."""
+    """`aging_tokens_per_pass`: largest sum of cached tokens and credit for passes waited first."""
 
     def __init__(self, settings: AgingTokens) -> None:
         self._tokens = settings.tokens
@@ -167,8 +170,8 @@ class CreditForWaiting(NoFairness):
         return sorted(ordered, key=lambda request: -score(request))
 
 
-class FifoNowAndThen(NoFairness):
-    """`force_fifo_every`: every n-th pass goes by arrival."""
+class FifoEveryNth(NoFairness):
+    """`force_fifo_every`: every n-th pass is in order of arrival."""
 
     def __init__(self, settings: ForceFifo) -> None:
         self._passes = settings.passes
@@ -182,7 +185,7 @@ class FifoNowAndThen(NoFairness):
 
 
 def build_fairness(settings: FairnessSettings | None) -> FairnessRule:
-    """The rule that these settings ask for; None: the policy alone."""
+    """The rule for these settings; None: the policy's order is kept."""
     match settings:
         case None:
             return NoFairness()
@@ -193,4 +196,4 @@ def build_fairness(settings: FairnessSettings | None) -> FairnessRule:
         case AgingTokens():
             return CreditForWaiting(settings)
         case ForceFifo():
-            return FifoNowAndThen(settings)
+            return FifoEveryNth(settings)

@@ -1,14 +1,22 @@
-"""Does memory last until everybody is done? For requests of known length (rule 6)."""
+"""Predicts whether memory lasts until all requests end, for requests of known length (rule 6)."""
 
 from collections.abc import Iterable
 
 from sim.sglang.request import SglangBatch, SglangRequest
 
-_SPARE_TOKENS_A_ROW = 1
+_SPARE_TOKENS_PER_ROW = 1
 
 
 class FutureMemory:
-    """Looks ahead over one pass: rows finish in order of tokens left, and free what they hold."""
+    """Predicts the memory that requests of one pass will need until the last one ends.
+
+    A request that ignores its end has a known length. So admission need not reserve all of its
+    output at once: shorter requests end earlier, and the memory that they free can be used.
+
+    Example with 40 free tokens. A has 10 tokens left and holds 100; B has 30 left and holds 50.
+    Until A ends, both grow by 10 tokens: 20 of the 40 free tokens suffice. When A ends, it frees
+    its 100 tokens and its growth. Until B ends, B grows by 30 tokens in all: 40 + 100 suffice.
+    """
 
     def __init__(
         self,
@@ -22,14 +30,15 @@ class FutureMemory:
         self._rows = sorted((row for row in rows if row[0] > 0), key=lambda row: row[0])
 
     def _row(self, request: SglangRequest) -> tuple[float, int]:
-        """(tokens left to generate, tokens held)."""
+        """(tokens that the request has left to generate, tokens that it holds)."""
         ratio = 1.0 if request.spec.ignore_eos else self._ratio
         return request.max_new_tokens * ratio - request.num_generated, request.num_tokens
 
     def add(self, request: SglangRequest) -> None:
-        """Add a further candidate: before the first row with as much left or more.
+        """Insert a further candidate before the first row that has as much left or more.
 
-        If there is none, *before the last row*: SGLang's loop ends there.
+        If there is no such row, the candidate goes *before the last row*, out of order: SGLang's
+        loop ends there.
         """
         row = self._row(request)
         if row[0] <= 0:
@@ -42,11 +51,11 @@ class FutureMemory:
         self._rows.insert(place, row)
 
     def fits(self, free_tokens: int) -> bool:
-        """Whether `free_tokens`, and what finishing rows free, cover all that is left."""
+        """Whether `free_tokens` tokens and the memory freed by ending rows cover all growth."""
         num_freed = 0
         for i, (left, held) in enumerate(self._rows):
             num_rows = len(self._rows) - i
-            if free_tokens + num_freed - left * num_rows <= _SPARE_TOKENS_A_ROW * num_rows:
+            if free_tokens + num_freed - left * num_rows <= _SPARE_TOKENS_PER_ROW * num_rows:
                 return False
             num_freed += held
         return True

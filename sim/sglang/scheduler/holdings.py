@@ -1,4 +1,4 @@
-"""What requests hold on an SGLang server: how much they may have, their slots and their KV."""
+"""What requests hold on an SGLang server: the length they may have, their KV and their slots."""
 
 from collections.abc import Callable
 
@@ -16,7 +16,7 @@ _SPARE_CONTEXT_TOKENS = 5
 
 
 class SglangHoldings(BaseScheduler[SglangRequest]):
-    """The part of the scheduler that takes requests in and frees what they hold."""
+    """The part of the scheduler that takes requests in and frees their KV and slots."""
 
     family = "sglang"
 
@@ -26,7 +26,7 @@ class SglangHoldings(BaseScheduler[SglangRequest]):
         self._kv = kv
 
     def token_limit(self, prompt_len: int, max_new_tokens: int) -> int:
-        """`max_new_tokens` cut to context and pool; 0 or less: the request is rejected (rule 1)."""
+        """`max_new_tokens` as far as context and pool allow; 0 or less: rejected (rule 1)."""
         config, page_size = self._config, self._kv.page_size
         longest = min(config.context_length - 1, config.pool_tokens - 1)
         if prompt_len >= longest - _SPARE_CONTEXT_TOKENS:
@@ -45,11 +45,15 @@ class SglangHoldings(BaseScheduler[SglangRequest]):
         return SglangRequest(spec, kv, limit=limit, priority=self._config.least_priority)
 
     def prefill_computed(self, request: SglangRequest) -> None:
-        """The prefix cache gets what was computed (rule 14)."""
+        """Put the computed tokens into the prefix cache (rule 14)."""
         self._checkpoint(request, request.extend_end)
 
     def give_back(self, request: SglangRequest) -> None:
-        """The last token has KV only if a step was decided before it was known to be the last."""
+        """Put the request's tokens into the prefix cache, then free its KV and slot.
+
+        The last token has KV only under overlap: a step was decided before that token was known to
+        be the last.
+        """
         self._checkpoint(request, min(request.seq_len, request.num_tokens))
         self._release(request)
 
@@ -63,7 +67,10 @@ class SglangHoldings(BaseScheduler[SglangRequest]):
         self.free_slot(request)
 
     def _release_for_later(self, request: SglangRequest, num_remaining: int) -> None:
-        """Free the KV of a request that goes back to the queue, and evict a little (rule 11)."""
+        """Free the KV of a request that goes back to the queue (rule 11).
+
+        As in SGLang, leaves are evicted until `num_remaining` rows have room for some decode steps.
+        """
         self._release(request)
         self._kv.evict_until_free(num_remaining * self._config.retract_decode_steps)
         request.status = Status.WAITING

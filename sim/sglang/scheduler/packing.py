@@ -1,4 +1,4 @@
-"""Which waiting requests a prefill pass considers: all of them, or those that pack its budget."""
+"""Which waiting requests a prefill pass considers: all of them, or a selection (packing)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,9 +13,9 @@ class PackSettings:
     """Settings of admission `pack`.
 
     Attributes:
-        lookahead: requests of the queue that are looked at.
-        force_fifo_every: every so many passes one considers the queue as it is.
-        counts_cached: a prompt costs all its tokens; False: only those not in the prefix cache.
+        lookahead: how many requests, from the head of the queue, may be selected.
+        force_fifo_every: every pass with a multiple of this number considers the whole queue.
+        counts_cached: a prompt costs all of its tokens; False: only those not in the prefix cache.
     """
 
     lookahead: int
@@ -24,7 +24,7 @@ class PackSettings:
 
 
 class Admission(Protocol):
-    """Chooses from the ordered queue what a pass is offered, in the order of the queue."""
+    """Selects the requests that a pass considers, in the order of the queue."""
 
     def candidates(
         self, waiting: Sequence[SglangRequest], num_slots: int
@@ -33,13 +33,13 @@ class Admission(Protocol):
 
         Args:
             waiting: requests in the order of the pass.
-            num_slots: most of them that the pass can admit.
+            num_slots: how many requests the pass can admit.
         """
         ...
 
 
 class WholeQueue:
-    """Everybody, as in SGLang: the first that does not fit ends the pass."""
+    """All requests, as in SGLang: the first one that does not fit ends the pass."""
 
     def candidates(
         self, waiting: Sequence[SglangRequest], num_slots: int
@@ -48,12 +48,16 @@ class WholeQueue:
 
 
 class Pack:
-    """The cheapest of the first requests, as many as fit the pass's prefill tokens.
+    """The cheapest of the first `lookahead` requests that together fit into the prefill budget.
 
-    Cheapest first by prompt, taken while the sum is within `max_prefill_tokens`, then run in the
-    order of the queue. If not even the cheapest fits, the head alone. Every `force_fifo_every`
-    passes the queue is considered as it is, so that a long prompt cannot be skipped for ever. Aged
-    requests (sim.sglang.scheduler.fairness) are never skipped.
+    Requests are selected by prompt length, shortest first, while the sum is within
+    `max_prefill_tokens`. They are then considered in the order of the queue. If even the shortest
+    does not fit, only the head of the queue is considered. Every `force_fifo_every`-th pass
+    considers the whole queue, so that a long prompt is not skipped for ever. Aged requests
+    (sim.sglang.scheduler.fairness) are never skipped.
+
+    Example: a budget of 1,000 tokens and prompts of 900, 300, 500, 400 tokens. 300 and 400 are
+    selected; 500 more would exceed the budget.
     """
 
     def __init__(self, settings: PackSettings, kv: KVCacheManager, budget_tokens: int) -> None:
@@ -88,7 +92,7 @@ class Pack:
         return chosen
 
     def _cost(self, request: SglangRequest) -> int:
-        """Tokens of the prefill, in whole pages as the budget is spent."""
+        """Tokens of the prefill, rounded up to whole pages: the budget is spent in pages."""
         num_tokens = request.num_tokens
         if not self._settings.counts_cached and self._kv.cache.enabled:
             token_ids = request.kv.token_ids(num_tokens)
@@ -100,5 +104,5 @@ class Pack:
 def build_admission(
     settings: PackSettings | None, kv: KVCacheManager, budget_tokens: int
 ) -> Admission:
-    """The admission that these settings ask for; None: SGLang's."""
+    """The admission for these settings; None: as in SGLang."""
     return WholeQueue() if settings is None else Pack(settings, kv, budget_tokens)

@@ -1,4 +1,4 @@
-"""Making room for a more important request by putting running ones back (rule 13)."""
+"""Preemption: running requests are put back to make room for a more important one (rule 13)."""
 
 from collections.abc import Callable
 
@@ -17,17 +17,18 @@ def preempt_for(
     running: SglangBatch,
     release: Release,
 ) -> list[SglangRequest]:
-    """Take victims out of the running batch so that `candidate` fits.
+    """Remove victims from the running batch so that `candidate` fits.
 
     Args:
-        candidate: waiting request that found the batch full.
-        config: priorities, threshold, clip.
-        adder: this pass's budgets; they get back what the victims reserved.
+        candidate: a waiting request; all slots of the batch are taken.
+        config: the settings.
+        adder: the budgets of this pass; they get back what was reserved for the victims.
         running: the running batch.
-        release: frees a victim's KV, given how many requests remain.
+        release: frees a victim's KV; its second argument is the number of rows that remain.
 
     Returns:
-        The victims in batch order; none if too few, or none less important by enough.
+        The victims in batch order. Empty: the running requests that are less important by more than
+        the threshold would not free enough memory.
     """
     victims = _choose(candidate, config, adder, running)
     if not victims:
@@ -48,7 +49,7 @@ def _choose(
     candidate: SglangRequest, config: SchedulerConfig, adder: PrefillAdder, running: SglangBatch
 ) -> list[SglangRequest]:
     sign = 1 if config.schedule_low_priority_values_first else -1
-    # A request that was never tried before counts a prompt of 0 tokens here, as in SGLang.
+    # As in SGLang, the prompt counts 0 tokens here before the first try to admit the request.
     missing = (
         candidate.fill_len
         - candidate.prefix_len

@@ -1,10 +1,9 @@
-"""Admission: what one prefill pass takes from the queue, and the budgets it spends.
+"""Admission: which requests one prefill pass admits, and the budgets that they spend.
 
-Rules 2 to 6 of docs/explanation/sglang.md (SGLang 0.5.23's PrefillAdder), and what
-docs/explanation/host-memory.md says of prefixes that are loaded back from host memory. Deliberate
-differences, both where SGLang stops serving (docs/explanation/adr/0003): a continued chunk that
-does not fit the pages that can be had waits for the next step, and a request that ignores its end
-is admitted when it is alone.
+Rules 2 to 6 of docs/explanation/sglang.md (SGLang 0.5.23's PrefillAdder), and the admission rules
+of docs/explanation/host-memory.md. Two deliberate differences, both where SGLang would stop serving
+(docs/explanation/adr/0003): the next chunk of a prompt waits for the next step if it does not fit
+into free and evictable pages; a request that ignores its end is admitted if it is alone.
 """
 
 from enum import Enum, auto
@@ -16,7 +15,10 @@ from sim.sglang.scheduler.future_memory import FutureMemory
 
 
 class Verdict(Enum):
-    """Whether the pass goes on after a candidate."""
+    """Whether the pass goes on after a candidate: SGLang's `AddReqResult`.
+
+    CONTINUE: the pass goes on. NO_TOKEN: KV memory is used up. OTHER: another limit is reached.
+    """
 
     CONTINUE = auto()
     NO_TOKEN = auto()
@@ -24,11 +26,22 @@ class Verdict(Enum):
 
 
 class PrefillBudget:
-    """Three budgets of one pass (rule 2). Token counts; floats where the ratio comes in.
+    """The budgets of one pass, in tokens (rule 2).
+
+    Two budgets are for KV memory: available tokens (free and evictable) minus an offset. The other
+    two limit the prefill tokens of a step.
+
+    Example: a pool of 32,000 tokens, pages of 128, prompts of 1,000 tokens, max_new_tokens 7,000,
+    clip 4,096, and nothing runs. Each admitted request adds 1,024 (its prompt in whole pages) + 128
+    (one more page) + 4,096 (its output, clipped) = 5,248 to `total_offset`. A candidate needs
+    1,000 + 4,096 + 128 = 5,224, which must be less than `total_tokens`. After five requests
+    32,000 - 26,240 = 5,760 tokens remain, so a sixth is admitted; then 512 remain and a seventh is
+    not. Six of them are admitted although their outputs could grow to 7,000 tokens each.
 
     Attributes:
-        total_offset: tokens reserved for good: prompts, their outputs, running requests' growth.
-        current_offset: tokens reserved for prompts of this pass.
+        total_offset: tokens reserved for prompts and outputs of admitted requests, and for the
+            growth of running requests. A float, because the new-token ratio scales the growth.
+        current_offset: tokens reserved for prompts of this pass alone.
         input_tokens: prefill tokens left of `max_prefill_tokens`.
         chunk_tokens: prefill tokens left of `chunked_prefill_size`; None: chunking is off.
     """
@@ -44,10 +57,12 @@ class PrefillBudget:
 
     @property
     def total_tokens(self) -> float:
+        """SGLang's `rem_total_tokens`."""
         return self._kv.available_tokens - self.total_offset
 
     @property
     def current_tokens(self) -> int:
+        """SGLang's `cur_rem_tokens`."""
         return self._kv.available_tokens - self.current_offset
 
     def verdict(self) -> Verdict:
@@ -59,11 +74,11 @@ class PrefillBudget:
         return Verdict.CONTINUE
 
     def spend(self, extend_len: int, output_tokens: int) -> None:
-        """Charge an admitted row; the extra page is charged at page size 1 too."""
+        """Charge an admitted row. As in SGLang it is charged one extra page, at page size 1 too."""
         paged = self._kv.ceil_page(extend_len)
-        immediate = paged + self._kv.page_size
-        self.total_offset += immediate + output_tokens
-        self.current_offset += immediate
+        prompt_tokens = paged + self._kv.page_size
+        self.total_offset += prompt_tokens + output_tokens
+        self.current_offset += prompt_tokens
         self.input_tokens -= paged
         if self.chunk_tokens is not None:
             self.chunk_tokens -= paged
@@ -108,7 +123,7 @@ class PrefillAdder:
         self._future: FutureMemory | None = None
 
     def reservation(self, request: SglangRequest) -> float:
-        """Tokens kept for what a running request may still generate (rule 2)."""
+        """Tokens reserved for the output that a running request has left (rule 2)."""
         left = request.max_new_tokens - request.num_generated
         ratio = 1.0 if request.spec.ignore_eos else self._ratio
         return min(left, self._config.clip_max_new_tokens) * ratio
@@ -123,10 +138,10 @@ class PrefillAdder:
 
         Args:
             request: the chunked request.
-            limit: most tokens of it, if the policy keeps some for others.
+            limit: most tokens of the chunk, if the policy keeps room for other requests.
 
         Returns:
-            The request if it has more chunks to come or could not go on, otherwise None.
+            The request if it has more chunks to come or could not continue now, otherwise None.
         """
         chunk = self.budget.chunk_tokens
         if chunk is None:
@@ -148,9 +163,10 @@ class PrefillAdder:
         return request if unfinished else None
 
     def add(self, request: SglangRequest, *, has_chunked: bool) -> Verdict:
-        """Try to admit a waiting request whose prefix was found just now (rule 4).
+        """Try to admit a waiting request, right after its prefix was matched (rule 4).
 
-        `CONTINUE` says that the pass may go on; the request may be admitted under any verdict.
+        The verdict says only whether the pass goes on. The request may have been admitted whatever
+        the verdict is: for example, OTHER if it was admitted and used up the chunk budget.
         """
         config = self._config
         most = config.prefill_max_requests
@@ -166,7 +182,7 @@ class PrefillAdder:
         return self.budget.verdict()
 
     def _try(self, request: SglangRequest, *, has_chunked: bool) -> Verdict | None:
-        """Admit the request, or say why not."""
+        """Admit the request (returns None), or return the verdict that refuses it."""
         extend_end = self._extend_end(request, request.kv.host_len, has_chunked=has_chunked)
         num_loaded = 0
         if request.kv.host_len and not isinstance(extend_end, Verdict):
@@ -184,9 +200,12 @@ class PrefillAdder:
     def _extend_end(
         self, request: SglangRequest, host_len: int, *, has_chunked: bool
     ) -> int | Verdict:
-        """Where the request's prefill may end if `host_len` tokens are loaded, or why it may not.
+        """Where the request's prefill may end if `host_len` tokens are loaded from host memory.
 
-        What is loaded takes room in the pool like what is computed, and nothing else.
+        Loaded tokens need room in the pool, as computed ones do, but no prefill budget.
+
+        Returns:
+            The end, a position in the request's tokens, or the verdict that refuses the request.
         """
         config, budget, page_size = self._config, self.budget, self._kv.page_size
         prefix_len = request.prefix_len + host_len
@@ -207,7 +226,7 @@ class PrefillAdder:
         return request.num_tokens
 
     def _may_overdraw(self, request: SglangRequest, paged: int) -> bool:
-        """Whether an aged request's `paged` prompt tokens fit, its output's left out of account."""
+        """Whether an aged request fits by its `paged` prompt tokens alone, without its output."""
         return request.may_overdraw and paged + self._kv.page_size <= self.budget.current_tokens
 
     def _admit(
@@ -218,10 +237,10 @@ class PrefillAdder:
         self.budget.spend(request.extend_len, output_tokens)
 
     def _add_ignoring_eos(self, request: SglangRequest) -> Verdict:
-        """Admit a request of known length when nothing is cached (rule 6).
+        """Try to admit a request of known length, with the radix cache disabled (rule 6).
 
-        One that is alone fits (rule 1) and is admitted; SGLang's reserve of a token may refuse it,
-        and then for ever.
+        A request that is alone always fits (rule 1), so it is admitted. SGLang may refuse it for
+        ever, because its prediction keeps one token spare.
         """
         budget = self.budget
         extend_len = request.num_tokens

@@ -1,4 +1,4 @@
-"""Putting running requests back when the next decode step does not fit (rule 11)."""
+"""Retraction: running requests are put back if the next decode step does not fit (rule 11)."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -11,7 +11,7 @@ Release = Callable[[SglangRequest, int], None]
 
 
 class Retraction(NamedTuple):
-    """Requests taken out of the running batch, in order; `aborted` can never fit."""
+    """Requests removed from the running batch, in order; the `aborted` one can never fit."""
 
     retracted: list[SglangRequest]
     aborted: list[SglangRequest]
@@ -20,25 +20,31 @@ class Retraction(NamedTuple):
 def retract(
     config: SchedulerConfig, kv: KVCacheManager, running: SglangBatch, release: Release
 ) -> Retraction:
-    """Retract until the next decode step fits: at least one, never the last, which is aborted.
+    """Retract requests until the next decode step fits.
 
-    `release` frees a request's KV, given how many remain. The rows that stay come out in order of
-    preference, as in SGLang.
+    At least one request is retracted. The last one is not retracted: if it does not fit alone, it
+    is aborted. As in SGLang, the rows that stay are then ordered by preference.
+
+    `release` frees a request's KV; its second argument is the number of rows that remain.
     """
     preferred = sorted(running.requests, key=_preference(config), reverse=True)
     leaving: list[SglangRequest] = []
     while len(preferred) > 1 and (not leaving or not _fits(preferred, kv)):
-        leaving.append(_let_go(preferred, running, release))
+        leaving.append(_pop_row(preferred, running, release))
     retracted = list(leaving)
     aborted: list[SglangRequest] = []
     if len(preferred) == 1 and not _fits(preferred, kv):
-        aborted.append(_let_go(preferred, running, release))
+        aborted.append(_pop_row(preferred, running, release))
     running.reorder(preferred)
     return Retraction(retracted, aborted)
 
 
 def _preference(config: SchedulerConfig) -> Callable[[SglangRequest], tuple[int, int, int]]:
-    """Sort key, larger is kept longer: priority if asked for, tokens generated, short prompt."""
+    """Sort key; the smallest is retracted first.
+
+    Compared in this order: priority (with `retraction_policy: priority`), tokens generated, and
+    shortness of the prompt.
+    """
     sign = 1 if config.schedule_low_priority_values_first else -1
     by_priority = config.retraction_policy == "priority"
 
@@ -54,7 +60,7 @@ def _fits(rows: list[SglangRequest], kv: KVCacheManager) -> bool:
     return kv.can_decode(num_new_pages)
 
 
-def _let_go(rows: list[SglangRequest], running: SglangBatch, release: Release) -> SglangRequest:
+def _pop_row(rows: list[SglangRequest], running: SglangBatch, release: Release) -> SglangRequest:
     request = rows.pop()
     running.remove([request])
     release(request, len(rows))

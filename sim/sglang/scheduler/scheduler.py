@@ -1,7 +1,7 @@
-"""Deciding the next batch: prefill if one can be formed, otherwise decode.
+"""Decides the next batch: a prefill batch if one can be formed, otherwise a decode batch.
 
 Rules 7, 11, 13, 16, 17 and 18 of docs/explanation/sglang.md (SGLang 0.5.23's
-get_next_batch_to_run). Reads no clock, starts nothing: the engine calls it and says what came out.
+get_next_batch_to_run).
 """
 
 from collections.abc import Iterable
@@ -28,16 +28,16 @@ class SglangScheduler(SglangHoldings):
     """The scheduler of an SGLang server.
 
     Attributes:
-        waiting: the place a request is in that is neither running nor chunked.
+        waiting: the waiting queue; the chunked request is not in it.
         batching: whether waiting requests may join the running ones.
-        turns: of running requests at decoding.
-        chunked: the request whose prompt is prefilled chunk by chunk; in neither place.
+        turns: which running requests decode in a step.
+        chunked: the request whose prompt is prefilled chunk by chunk; it does not decode yet.
         ratio: the new-token ratio.
-        is_full: the batch_is_full flag of rule 7.
-        founding_tokens: prefill tokens of the batch that the running one grew from. SGLang's
-            counter of processed tokens adds them again at every decode step; so does ours (policy
-            hrrn).
-        decode_went_first: the last decision was to decode before any pass over the queue.
+        is_full: SGLang's `batch_is_full` flag (rule 7).
+        kept_extend_tokens: prefill tokens of the batch from which the running batch grew. SGLang's
+            batch object keeps this number and adds it to the processed tokens at every decode step;
+            policy hrrn uses that counter, so it is done here too.
+        decode_went_first: the last decision was to decode, and it made no pass over the queue.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class SglangScheduler(SglangHoldings):
         self.chunked: SglangRequest | None = None
         self.ratio = NewTokenRatio(config)
         self.is_full = False
-        self.founding_tokens = 0
+        self.kept_extend_tokens = 0
         self.decode_went_first = False
         self.preempts = config.enable_priority_scheduling and not config.disable_priority_preemption
         self._last: SglangLaunch | None = None
@@ -71,7 +71,7 @@ class SglangScheduler(SglangHoldings):
         return self.waiting.requests
 
     def requests_elsewhere(self) -> Iterable[SglangRequest]:
-        """The chunked one, rows of the last prefill, which join next time, and those that rest."""
+        """The chunked request, rows of the last prefill (they decode next), resting requests."""
         chunked = [] if self.chunked is None else [self.chunked]
         return [*chunked, *([] if self._last is None else self._last.prefill), *self.turns.resting]
 
@@ -90,7 +90,7 @@ class SglangScheduler(SglangHoldings):
         else:
             launch = self._prefill(now_ns, in_flight)
             if launch is None:
-                self.batching.decoded()
+                self.batching.note_decode()
                 launch = self._decode(in_flight)
         self._last = decision.launch = launch
         return decision
@@ -102,7 +102,7 @@ class SglangScheduler(SglangHoldings):
         return self._config.decode_first and just_prefilled and bool(self.running.requests)
 
     def _checkpoint_chunk(self) -> None:
-        """The chunk computed last becomes the prefix of the next one (rule 14)."""
+        """The chunk that was launched last becomes the prefix of the next chunk (rule 14)."""
         request = self.chunked
         if request is not None and request.extend_len > 0:
             self.prefill_computed(request)
@@ -120,13 +120,13 @@ class SglangScheduler(SglangHoldings):
             and request.status is Status.RUNNING
         ]
         if last.mode is ForwardMode.MIXED:
-            # The mixed batch replaces the running batch, and with it the full flag (rule 7).
+            # The mixed batch replaces the running batch; its full flag is not set (rule 7).
             running.prepend(rows)
             self.is_full = False
-            self.founding_tokens = last.num_new_tokens
+            self.kept_extend_tokens = last.num_new_tokens
             return
         if rows and not running.requests:
-            self.founding_tokens = last.num_new_tokens
+            self.kept_extend_tokens = last.num_new_tokens
         if len(rows) < len(last.prefill) or not running.requests:
             self.is_full = False
         running.append(rows)
@@ -142,11 +142,11 @@ class SglangScheduler(SglangHoldings):
     # ---- prefill -------------------------------------------------------------------------------
 
     def _may_prefill(self, now_ns: int, in_flight: SglangLaunch | None) -> bool:
-        """Whether a prefill pass is worth trying; keeps the full flag (rule 7)."""
+        """Whether to try a prefill pass; also updates the full flag (rule 7)."""
         running = self.running
         has_newly_aged = self.waiting.next_aging_ns <= now_ns
         if self.chunked is None and not self._may_join(now_ns, in_flight):
-            self.waiting.see_aged(now_ns)
+            self.waiting.update_next_aging(now_ns)
             return False
         if self.preempts or not running.requests or has_newly_aged:
             self.is_full = False
@@ -156,12 +156,12 @@ class SglangScheduler(SglangHoldings):
             return False
         if self._num_free_slots(0) <= 0 and not self.preempts:
             self.is_full = True
-            self.waiting.see_aged(now_ns)
+            self.waiting.update_next_aging(now_ns)
             return False
         return True
 
     def _may_join(self, now_ns: int, in_flight: SglangLaunch | None) -> bool:
-        """Whether the batching lets waiting requests in, if there are any."""
+        """Whether waiting requests may join; True if none waits."""
         if not self.waiting.requests:
             return True
         is_idle = in_flight is None and not self.running.requests
@@ -186,7 +186,7 @@ class SglangScheduler(SglangHoldings):
         victims = self._admit_waiting(adder, continued)
         joining = [request for request in adder.admitted if request is not continued]
         self.waiting.leave(joining)
-        self.batching.admitted(len(joining))
+        self.batching.note_admitted(len(joining))
         for victim in victims:
             self.waiting.enter(victim)
         if not adder.admitted:
@@ -205,16 +205,16 @@ class SglangScheduler(SglangHoldings):
     def _admit_waiting(
         self, adder: PrefillAdder, continued: SglangRequest | None
     ) -> list[SglangRequest]:
-        """Offer the queue to the adder in order; returns the requests preempted on the way."""
+        """Offer waiting requests to the adder in order; returns the requests preempted for them."""
         running = self.running
         num_held = 0 if continued is None else 1
-        num_open = self.batching.num_open + num_held
+        num_open_places = self.batching.num_open_places + num_held
         all_victims: list[SglangRequest] = []
         candidates = self._admission.candidates(
             self.waiting.requests, self._num_free_slots(num_held)
         )
         for request in candidates:
-            if adder.budget.verdict() is Verdict.OTHER or len(adder.admitted) >= num_open:
+            if adder.budget.verdict() is Verdict.OTHER or len(adder.admitted) >= num_open_places:
                 break
             if len(adder.admitted) >= self._num_free_slots(num_held):
                 self.is_full = True
@@ -235,7 +235,7 @@ class SglangScheduler(SglangHoldings):
         return all_victims
 
     def _num_free_slots(self, num_held: int) -> int:
-        """How many requests one prefill batch may have; `num_held` of them hold slots already."""
+        """Most requests of this prefill batch; `num_held` of them have slots already."""
         limit = self._config.max_running_requests
         num_running = len(self.running.requests)
         return min(limit - num_running, max(limit - self.num_slots_used + num_held, 0))
@@ -274,7 +274,7 @@ class SglangScheduler(SglangHoldings):
         return launch
 
     def _mix_in_decode(self, launch: SglangLaunch, in_flight: SglangLaunch | None) -> None:
-        """Let the decode rows ride along if their next tokens fit; else they sit out (rule 16)."""
+        """Add the decode rows to the batch if their next tokens fit (rule 16)."""
         running = self.running
         if leave_out_finishing(in_flight, self.running):
             self.is_full = False
@@ -302,7 +302,7 @@ class SglangScheduler(SglangHoldings):
         if self._kv.can_decode(running.num_new_pages):
             self.ratio.decay()
         elif finishing:
-            # Their pages come back with the result in flight: wait for it (rule 18).
+            # The result in flight will free the pages of finishing requests: wait for it (rule 18).
             self.is_full = False
             return None
         else:
@@ -314,7 +314,7 @@ class SglangScheduler(SglangHoldings):
         if not running.requests:
             return None
         self._begin_decode()
-        self.waiting.processed_tokens += self.founding_tokens
+        self.waiting.processed_tokens += self.kept_extend_tokens
         launch = Launch(ForwardMode.DECODE, [], running.requests)
         if self._config.decode_max_requests is not None:
             launch.resting, launch.resumed = self.turns.resting, running.requests
@@ -338,7 +338,7 @@ class SglangScheduler(SglangHoldings):
             request.retractions += 1
             self.waiting.enter(request)
 
-    # ---- what is going on ----------------------------------------------------------------------
+    # ---- state, for the engine and logs --------------------------------------------------------
 
     def idle(self, now_ns: int, decision: SglangDecision) -> int | None:
         if self.chunked is not None or self.running.requests:
@@ -346,11 +346,11 @@ class SglangScheduler(SglangHoldings):
         if not self.waiting.requests:
             self.ratio.reset()
             return None
-        starts_ns = self.batching.starts_ns(self.waiting.requests)
-        if starts_ns is not None and starts_ns > now_ns:
-            return starts_ns
+        start_ns = self.batching.start_ns(self.waiting.requests)
+        if start_ns is not None and start_ns > now_ns:
+            return start_ns
         if not decision.takes_out:
-            # Whoever was just taken out has changed what the next pass sees; else nothing will.
+            # Nothing has changed and nothing will: every further pass would admit nothing, too.
             raise InvariantError(
                 f"{len(self.waiting)} requests wait, none runs and none can be admitted"
             )
@@ -367,14 +367,14 @@ class SglangScheduler(SglangHoldings):
     @property
     def repeats(self) -> bool:
         if self.chunked is not None or self.turns.resting or self.decode_went_first:
-            # Decided before any pass (decode_first): what a pass in vain changes is yet to come.
+            # After `decode_went_first` the next decision makes a pass, which this one did not.
             return False
-        # A pass over the queue may admit, and even if not it orders the queue and marks prefixes.
-        passes = self.batching.num_open and (self.preempts or not self.is_full)
-        return not (self.waiting.requests and passes)
+        # A pass changes state even if it admits nothing: it orders the queue and marks prefixes.
+        makes_pass = self.batching.num_open_places and (self.preempts or not self.is_full)
+        return not (self.waiting.requests and makes_pass)
 
     def decode_again(self, num_steps: int) -> list[float]:
-        self.waiting.processed_tokens += num_steps * self.founding_tokens
+        self.waiting.processed_tokens += num_steps * self.kept_extend_tokens
         return self.ratio.decay_steps(num_steps)
 
     @property

@@ -1,4 +1,4 @@
-"""The new-token ratio: how much of the running requests' remaining output is reserved (rule 10)."""
+"""The new-token ratio: the share of running requests' remaining output to reserve (rule 10)."""
 
 from collections.abc import Iterable
 
@@ -6,7 +6,7 @@ from sim.sglang.config import SchedulerConfig
 
 
 class NewTokenRatio:
-    """Starts high, decays with every pure decode step, jumps after a retraction."""
+    """Starts high, falls with every pure decode step, and is set anew after a retraction."""
 
     def __init__(self, config: SchedulerConfig) -> None:
         self._initial = min(config.init_new_token_ratio * config.schedule_conservativeness, 1.0)
@@ -19,9 +19,9 @@ class NewTokenRatio:
         self.current = max(self.current - self._decay, self._floor)
 
     def decay_steps(self, num_steps: int) -> list[float]:
-        """Decay so often; returns the ratio after each step.
+        """Decay `num_steps` times; returns the ratio after each step.
 
-        One subtraction a step: rounding must not depend on how many are taken at once.
+        Each step is one subtraction, so rounding is the same as in single steps.
         """
         ratios = []
         for step in range(num_steps):
@@ -35,7 +35,7 @@ class NewTokenRatio:
         self.current = self._initial
 
     def after_retraction(self, remaining: Iterable[tuple[int, int]]) -> None:
-        """Set from the remaining requests' `(num_generated, max_new_tokens)`."""
+        """Set the ratio from `(num_generated, max_new_tokens)` of each remaining request."""
         rows = list(remaining)
         num_generated = sum(generated for generated, _ in rows)
         num_limit = sum(limit for _, limit in rows)

@@ -1,4 +1,4 @@
-"""The waiting queue: entering it, ordering it, keeping its prefixes warm."""
+"""The waiting queue: entry, order, and the use of waiting requests' prefixes in the cache."""
 
 from sim.sglang.cache.manager import KVCacheManager
 from sim.sglang.config import SchedulerConfig
@@ -12,12 +12,13 @@ _MOST_REFRESHED = 128
 
 
 class WaitingQueue:
-    """Requests not running, in the order the next pass starts from.
+    """The waiting requests; the order that one pass leaves is where the next pass starts.
 
     Attributes:
-        requests: first to be considered first.
-        processed_tokens: the axis on which policy hrrn ages requests; the scheduler counts it here.
-        next_aging_ns: when the next waiting request ages that no pass has seen aged.
+        requests: in order; the first one is considered first.
+        processed_tokens: prefill tokens processed so far, counted by the scheduler. Policy hrrn
+            uses them as its clock.
+        next_aging_ns: the next time at which a waiting request ages; earlier ones are known.
     """
 
     def __init__(self, config: SchedulerConfig, kv: KVCacheManager, policy: SchedulePolicy) -> None:
@@ -43,7 +44,7 @@ class WaitingQueue:
         self.next_aging_ns = min(self.next_aging_ns, self._fairness.ages_ns(request))
 
     def leave(self, requests: list[SglangRequest]) -> None:
-        self._fairness.admitted(len(requests))
+        self._fairness.note_admitted(len(requests))
         if self.requests[: len(requests)] == requests:
             del self.requests[: len(requests)]
             return
@@ -51,19 +52,22 @@ class WaitingQueue:
         self.requests = [request for request in self.requests if id(request) not in gone]
 
     def order(self, now_ns: int) -> None:
-        """Put the queue into the policy's order, with what fairness has to say of it."""
+        """Order the queue by the policy, then by the fairness rule."""
         deferred = self._order_by_policy(now_ns)
         self.requests = self._fairness.reorder(self.requests, now_ns, deferred)
-        self.see_aged(now_ns)
+        self.update_next_aging(now_ns)
 
-    def see_aged(self, now_ns: int) -> None:
-        """Whoever has aged by now is known to have."""
+    def update_next_aging(self, now_ns: int) -> None:
+        """Set `next_aging_ns` to the first aging after `now_ns`."""
         if self.next_aging_ns <= now_ns:
             ages_ns = map(self._fairness.ages_ns, self.requests)
             self.next_aging_ns = min((t for t in ages_ns if t > now_ns), default=NEVER_AGES_NS)
 
     def _order_by_policy(self, now_ns: int) -> frozenset[int]:
-        """Ties, and an unordered queue, stay as they are; returns the requests to defer."""
+        """Order the queue by the policy alone; returns ids of the deferred requests.
+
+        Equal requests keep their order. A queue too long for the policy keeps its whole order.
+        """
         policy = self._policy
         longest = policy.longest_matched_queue
         deferred: frozenset[int] = frozenset()
@@ -85,10 +89,10 @@ class WaitingQueue:
         return self._policy.chunk_limit(chunked, self.requests, room)
 
     def _match_prefixes(self, *, defer: bool) -> frozenset[int]:
-        """Match every waiting request; name those to defer (rule 8, in-batch prefixes).
+        """Match every waiting request; returns ids of those to defer (rule 8, in-batch prefixes).
 
-        A request with little cached waits if an earlier one of the queue, itself with little
-        cached, starts with the same tokens: the earlier one will put them into the cache.
+        A request is deferred if it has few cached tokens and starts with the same tokens as an
+        earlier waiting request that also has few: the earlier one will put them into the cache.
         """
         check = self._config.in_batch_prefix_check_threshold
         shared_len = self._config.in_batch_prefix_deprioritize_threshold
@@ -108,7 +112,12 @@ class WaitingQueue:
         return frozenset(deferred)
 
     def _refresh_prefixes(self) -> None:
-        """Every 32nd pass, mark the first prefixes as used, the head's last (rule 12)."""
+        """Every 32nd pass, mark the prefixes of the first 128 requests as used (rule 12).
+
+        Policies that match nothing would otherwise let these prefixes become the least recently
+        used ones, and they would be evicted just before they are needed. The head of the queue goes
+        last, so that its prefix is the most recently used one.
+        """
         if not (self._kv.cache.enabled and self.requests):
             return
         refresh = self._num_refreshes % _PASSES_PER_REFRESH == 0

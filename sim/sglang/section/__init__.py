@@ -1,1 +1,1 @@
-"""The `scheduler` section of a scenario with SGLang servers."""
+"""The `scheduler` section of a scenario with `family: sglang`."""

@@ -1,4 +1,4 @@
-"""The `admission` key of the scheduler section: what a prefill pass is offered."""
+"""The `admission` key of the scheduler section: which requests a prefill pass considers."""
 
 from typing import Annotated, Literal
 

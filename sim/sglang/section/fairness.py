@@ -1,4 +1,4 @@
-"""The `fairness` key of the scheduler section: which rule keeps requests from starving."""
+"""The `fairness` key of the scheduler section: the rule that keeps requests from starving."""
 
 from typing import Annotated, Literal
 

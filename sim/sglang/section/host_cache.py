@@ -1,4 +1,4 @@
-"""The `host_cache` key of the scheduler section: memory that evicted KV goes to."""
+"""The `host_cache` key of the scheduler section: host memory for evicted KV."""
 
 from typing import Annotated, Literal, Self
 
@@ -10,9 +10,10 @@ from sim.latency.shapes import ModelShape
 from sim.sglang.cache.host_settings import HostCacheSettings
 from sim.strict_model import KeysError, StrictModel
 
-# SGLang 0.5.23: `--hicache-ratio`, and uses until a node is copied.
+# SGLang 0.5.23's default of `--hicache-ratio`.
 DEFAULT_RATIO = 2.0
-_USES = {"write_through": 1, "write_through_selective": 2, "write_back": None}
+# SGLang 0.5.23's `--hicache-write-policy`: how many requests use a node before it is copied.
+_USES_TO_COPY = {"write_through": 1, "write_through_selective": 2, "write_back": None}
 
 _NS_PER_S = 1e9
 
@@ -65,10 +66,10 @@ class HostCacheSection(StrictModel):
         return self
 
     def settings(self, pool_tokens: int, page_size: int) -> HostCacheSettings:
-        """The tier beside a pool of this size.
+        """The settings for a server with a pool of `pool_tokens` tokens.
 
         Raises:
-            InputError: it has no room for a page.
+            InputError: host memory has no room for a page.
         """
         capacity = self.capacity_tokens
         if capacity is None:
@@ -82,14 +83,15 @@ class HostCacheSection(StrictModel):
             )
         return HostCacheSettings(
             capacity_tokens=capacity // page_size * page_size,
-            write_after_uses=_USES[self.write_policy],
+            write_after_uses=_USES_TO_COPY[self.write_policy],
             load_back_threshold_tokens=self.load_back_threshold_tokens,
         )
 
     def load_times(self, model: ModelShape | None, tp: int) -> LoadTimes:
-        """How long loads take; `model` is not None where a bandwidth is given.
+        """How long loads take. Each of `tp` GPUs loads its share of a token over its own link.
 
-        Each of `tp` GPUs loads its share of a token over its own link.
+        Raises:
+            InputError: a bandwidth is given, but the scenario has no model.
         """
         num_parts = self.overlap_layers
         if num_parts is None:
@@ -99,5 +101,5 @@ class HostCacheSection(StrictModel):
         if model is None or self.load_bandwidth_gb_s is None:
             key = ("scheduler", "host_cache", "load_bandwidth_gb_s")
             raise InputError("needs the scenario's model", key=key)
-        # A GB/s is a byte a nanosecond.
+        # 1 GB/s is 1 byte per ns.
         return LoadTimes(model.kv_bytes_per_token / tp / self.load_bandwidth_gb_s, num_parts)

@@ -1,4 +1,4 @@
-"""The `scheduler` section: SGLang's flags, bounds and combinations that make sense."""
+"""The `scheduler` section with `family: sglang`: SGLang's flags, their bounds and combinations."""
 
 from dataclasses import fields, replace
 from pathlib import Path
@@ -24,7 +24,7 @@ _DEFAULT = SchedulerConfig()
 _MAX_WAIT_MS = 10**6
 _MAX_COUNT = 2**31 - 1
 _MAX_POOL_TOKENS = 2**40
-# SGLang's own default depends on the GPU and the chunk size; 0.88 is what it gives one big GPU.
+# SGLang's default depends on the GPU and the chunk size; it is 0.88 for one large GPU.
 DEFAULT_MEM_FRACTION_STATIC = 0.88
 _DERIVED = {
     "max_total_tokens", "fairness", "admission", "static_batching", "host_cache", "user_policy",
@@ -227,7 +227,7 @@ class SglangSection(ServerSection):
             )
         return self
 
-    # ---- what every family's section tells -------------------------------------------------------
+    # ---- what every family's section says --------------------------------------------------------
 
     @property
     def max_rows(self) -> int:
@@ -296,7 +296,7 @@ class SglangSection(ServerSection):
         """The scheduler's settings with a pool of `pool_tokens` tokens, without a user's policy.
 
         Raises:
-            InputError: the host cache has no room.
+            InputError: host memory has no room for a page.
         """
         names = {field.name for field in fields(SchedulerConfig)} - _DERIVED
         config = SchedulerConfig(

@@ -1,1 +1,1 @@
-"""KV as vLLM keeps it: numbered blocks, a queue of free ones, contents found by their hashes."""
+"""KV as vLLM keeps it: numbered blocks, a queue of the free ones, and hashes of the full ones."""

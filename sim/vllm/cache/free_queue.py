@@ -1,7 +1,8 @@
-"""vLLM's queue of free blocks, without a place in it for each of them.
+"""The queue of free blocks, in vLLM's order but with one entry for a whole group of blocks.
 
-A request gives back hundreds of blocks at once, and they are mostly taken again in that order: they
-stand in the queue as one run. A block that leaves the queue from the middle leaves a void place.
+A request frees hundreds of blocks at once, and most of them are allocated again in the same order.
+So the queue stores the blocks that were freed together as one group. A block that a request uses
+again while it is free stays in its group as a stale entry, which is skipped later.
 """
 
 from collections import deque
@@ -9,95 +10,96 @@ from collections import deque
 from sim.core.errors import InvariantError
 
 
-class FreedRun:
-    """Blocks that were given back together.
+class FreedGroup:
+    """Blocks that one request freed together.
 
     Attributes:
-        blocks: the next to be taken first.
-        num_passed: how many of them have been, or left the queue before.
+        blocks: block numbers; the first is allocated first.
+        num_dequeued: entries at the front that have left the queue, stale ones included.
     """
 
-    __slots__ = ("blocks", "num_passed")
+    __slots__ = ("blocks", "num_dequeued")
 
     def __init__(self, blocks: list[int]) -> None:
         self.blocks = blocks
-        self.num_passed = 0
+        self.num_dequeued = 0
 
     @property
-    def is_over(self) -> bool:
-        return self.num_passed == len(self.blocks)
+    def is_empty(self) -> bool:
+        return self.num_dequeued == len(self.blocks)
 
 
-class FreeBlocks:
-    """The queue: first the blocks never used, by number, then runs of those given back."""
+class FreeBlockQueue:
+    """The queue: first the blocks never used, by number, then the freed groups, oldest first."""
 
     def __init__(self, num_blocks: int) -> None:
         self._num_blocks = num_blocks
         self._num_ever_used = 0
         self._num_free = num_blocks
-        self._runs: deque[FreedRun] = deque()
-        # Blocks that left the queue from the middle, and how many places of theirs are void.
-        self._voids: dict[int, int] = {}
+        self._groups: deque[FreedGroup] = deque()
+        # By block: how many of its entries are stale. A block that is freed, used again and freed
+        # again has two entries, and the older one is stale.
+        self._num_stale: dict[int, int] = {}
 
     def __len__(self) -> int:
         return self._num_free
 
     def take(self, num_blocks: int) -> list[int]:
-        """The blocks whose turn it is.
+        """Remove the first `num_blocks` blocks of the queue.
 
         Raises:
-            InvariantError: there are not so many.
+            InvariantError: fewer blocks are free.
         """
         if num_blocks > self._num_free:
-            raise InvariantError(f"{num_blocks} blocks taken, {self._num_free} free")
+            raise InvariantError(f"{num_blocks} blocks taken, but only {self._num_free} are free")
         self._num_free -= num_blocks
         first = self._num_ever_used
         self._num_ever_used = min(first + num_blocks, self._num_blocks)
         taken = list(range(first, self._num_ever_used))
         while len(taken) < num_blocks:
-            taken += self._pass(num_blocks - len(taken))
+            taken += self._dequeue(num_blocks - len(taken))
         return taken
 
-    def _pass(self, num_places: int) -> list[int]:
-        """Blocks of the next places, at most so many, void ones left out."""
-        run = self._runs[0]
-        start = run.num_passed
-        passed = run.blocks[start : start + num_places]
-        run.num_passed = start + len(passed)
-        if run.is_over:
-            self._runs.popleft()
-        if self._voids and not self._voids.keys().isdisjoint(passed):
-            return [block for block in passed if not self._was_void(block)]
-        return passed
+    def _dequeue(self, most: int) -> list[int]:
+        """Remove up to `most` entries of the first group; returns them without the stale ones."""
+        group = self._groups[0]
+        start = group.num_dequeued
+        entries = group.blocks[start : start + most]
+        group.num_dequeued = start + len(entries)
+        if group.is_empty:
+            self._groups.popleft()
+        if self._num_stale and not self._num_stale.keys().isdisjoint(entries):
+            return [block for block in entries if not self._drop_stale(block)]
+        return entries
 
-    def _was_void(self, block: int) -> bool:
-        """Whether this place of a block is void; then there is one less."""
-        num_voids = self._voids.get(block, 0)
-        if num_voids > 1:
-            self._voids[block] = num_voids - 1
-        elif num_voids:
-            del self._voids[block]
-        return num_voids > 0
+    def _drop_stale(self, block: int) -> bool:
+        """Whether this entry of the block is stale; if so, it is no longer counted."""
+        num_stale = self._num_stale.get(block, 0)
+        if num_stale > 1:
+            self._num_stale[block] = num_stale - 1
+        elif num_stale:
+            del self._num_stale[block]
+        return num_stale > 0
 
-    def append(self, run: FreedRun) -> None:
-        """Blocks are given back; none of them is in the queue."""
-        if run.blocks:
-            self._num_free += len(run.blocks)
-            self._runs.append(run)
+    def append(self, group: FreedGroup) -> None:
+        """Add blocks that were freed together at the end; none of them may be in the queue."""
+        if group.blocks:
+            self._num_free += len(group.blocks)
+            self._groups.append(group)
 
     def remove(self, block: int) -> None:
-        """A block leaves the queue, from wherever it stands. It has been used before."""
+        """Remove one free block, wherever it stands; it must have been used before."""
         self._num_free -= 1
-        self._voids[block] = self._voids.get(block, 0) + 1
+        self._num_stale[block] = self._num_stale.get(block, 0) + 1
 
     def as_list(self) -> list[int]:
-        """All of them, the next to be taken first; for tests and checks."""
+        """All free blocks in the order of the queue; for tests and checks."""
         blocks = list(range(self._num_ever_used, self._num_blocks))
-        voids = dict(self._voids)
-        for run in self._runs:
-            for block in run.blocks[run.num_passed :]:
-                if voids.get(block, 0):
-                    voids[block] -= 1
+        num_stale = dict(self._num_stale)
+        for group in self._groups:
+            for block in group.blocks[group.num_dequeued :]:
+                if num_stale.get(block, 0):
+                    num_stale[block] -= 1
                 else:
                     blocks.append(block)
         return blocks

@@ -1,9 +1,10 @@
-"""What full blocks are found by: a hash of a block's tokens and of all tokens before them.
+"""Hashes of full blocks: a block is found by its own tokens and all tokens before them.
 
-vLLM 0.19 chains cryptographic hashes, each over its parent's and the block's tokens. Here they have
-64 bits and are made for many blocks at once: each block's tokens are mixed together with its place,
-and the hash of a prefix is the sum over its blocks. Two prefixes that differ meet with a chance of
-2**-64; with ten million blocks, any two do with one of 3e-6.
+vLLM 0.19 chains cryptographic hashes: each block's hash covers its parent's hash and its own
+tokens. Here a hash has 64 bits, and the hashes of many blocks are computed at once: each block's
+tokens are mixed with the block's position, and the hash of a prefix is the sum over its blocks.
+Two different prefixes have the same hash with probability 2**-64. Among ten million blocks, the
+probability that any two collide is 3e-6.
 """
 
 from functools import cache
@@ -20,16 +21,16 @@ _STEP = np.uint64(GOLDEN_RATIO)
 
 
 def prefix_hashes(token_ids: TokenIds, block_size: int, first: int, before: int) -> list[int]:
-    """Hashes of the prefixes that end with each of these blocks.
+    """Hashes of the prefixes that end with each of the given blocks.
 
     Args:
         token_ids: tokens of whole blocks; int64, shape [num_blocks * block_size].
-        block_size: tokens a block.
-        first: number of the first of these blocks in its sequence.
-        before: hash of the prefix before it; 0 without one.
+        block_size: tokens in a block.
+        first: position of the first given block in its sequence, counted in blocks from 0.
+        before: hash of the prefix that ends where the given blocks start; 0: they start at 0.
 
     Returns:
-        One number a block, never 0 but by chance.
+        One hash for each block. 0, which means "no prefix", comes out with probability 2**-64.
     """
     blocks = token_ids.astype(np.uint64).reshape(-1, block_size)
     contents = finalise(blocks + np.uint64(1)) @ _weights(block_size)
@@ -41,5 +42,5 @@ def prefix_hashes(token_ids: TokenIds, block_size: int, first: int, before: int)
 
 @cache
 def _weights(block_size: int) -> _UInt64:
-    """What the tokens of a block are multiplied by, odd numbers all."""
+    """Odd multipliers, one for each token of a block."""
     return finalise(np.arange(1, block_size + 1, dtype=np.uint64) * _STEP) | np.uint64(1)

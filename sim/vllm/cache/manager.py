@@ -1,4 +1,4 @@
-"""Blocks of requests as vLLM keeps them: found, allocated, cached by their contents, freed.
+"""vLLM's KV cache manager: finds, allocates, caches and frees the blocks of requests.
 
 Follows vLLM 0.19.0 (docs/explanation/vllm.md, rules 7 to 11).
 """
@@ -14,17 +14,17 @@ from sim.engine.page_pool import KVMemory, PageIdSpan, Span
 from sim.vllm.cache.pool import BlockPool
 from sim.vllm.cache.prefix_index import PrefixIndex
 from sim.vllm.cache.request_blocks import RequestBlocks
-from sim.vllm.cache.unnamed import UnnamedBlocks
+from sim.vllm.cache.unhashed import UnhashedBlocks
 
 
 class BlockManager(KVMemory):
-    """vLLM's KV memory. A page is a block; all free blocks count as free, whatever they hold.
+    """vLLM's KV memory. A page is a block. Free blocks count as free even if they are cached.
 
     Attributes:
         pool: the blocks.
-        caches: blocks are found again by their contents.
-        num_decisions: steps decided so far, kept by the scheduler: of equal blocks the one that was
-            full first is found.
+        caches: prefix caching is on: full blocks can be found by other requests.
+        num_decisions: decisions so far, counted by the scheduler. They date blocks: of several
+            equal blocks, a request finds the one that was full first.
     """
 
     def __init__(self, num_blocks: int, block_size: int, *, caches: bool = True) -> None:
@@ -43,12 +43,12 @@ class BlockManager(KVMemory):
 
     @property
     def num_promised_pages(self) -> int:
-        """Blocks that decode steps took and no request has in its table yet."""
+        """Blocks allocated for decode steps that are not in any request's table yet."""
         return len(self._promised)
 
     @property
     def evictable_tokens(self) -> int:
-        """None: vLLM counts cached blocks that nobody uses among the free ones."""
+        """0: vLLM counts cached blocks that no request uses as free."""
         return 0
 
     def new_request(
@@ -62,19 +62,19 @@ class BlockManager(KVMemory):
     # ---- admission -----------------------------------------------------------------------------
 
     def find_prefix(self, kv: RequestBlocks, num_tokens: int) -> list[int]:
-        """Blocks that hold the first tokens of a request that holds nothing.
+        """The cached blocks that hold the first tokens of a request; the request has no blocks yet.
 
-        Full blocks only; the last of its `num_tokens` tokens is never found, as it has to be
-        computed to sample from.
+        Only full blocks are found. The last of the request's `num_tokens` tokens is never found: it
+        must be computed, because the next token is sampled from its output.
         """
         if not self.caches:
             return []
         return self._index.find(kv.hashes, kv.ids, (num_tokens - 1) // self.page_size)
 
     def fits(self, found: list[int], num_tokens: int) -> bool:
-        """Whether a request that found these blocks can have blocks for so many tokens in all."""
+        """Whether a request that found these blocks can have blocks for `num_tokens` tokens."""
         num_new = -(-num_tokens // self.page_size) - len(found)
-        return num_new + self.pool.num_unused(found) <= self.pool.num_free_blocks
+        return num_new + self.pool.num_free(found) <= self.pool.num_free_blocks
 
     def admit(
         self,
@@ -83,50 +83,58 @@ class BlockManager(KVMemory):
         num_tokens: int,
         catch_up: Callable[[], None] | None = None,
     ) -> None:
-        """Use the blocks found, and take others for the rest of the first `num_tokens` tokens.
+        """Give a request the blocks that it found, and new blocks up to `num_tokens` tokens.
 
         Args:
-            kv: the request's; it holds nothing.
-            found: what it found.
-            num_tokens: of them, that are computed next; they must fit.
-            catch_up: called when others look for what it decodes, to call `cache_full_blocks`;
-                None: that is called whenever it has decoded something.
+            kv: the request's blocks; it has none yet.
+            found: the blocks that `find_prefix` found.
+            num_tokens: tokens that need blocks, found ones included; see `fits`.
+            catch_up: calls `cache_full_blocks` for this request. It is called when another request
+                looks for blocks that this one may have filled by decoding. None: the caller calls
+                `cache_full_blocks` after each step by itself.
         """
         self.pool.use(found)
         kv.blocks = found
         self._num_admitted += 1
-        unnamed = UnnamedBlocks(self._num_admitted, found, kv.hashes, kv.ids)
-        kv.unnamed = unnamed
+        unhashed = UnhashedBlocks(self._num_admitted, found, kv.hashes, kv.ids)
+        kv.unhashed = unhashed
         self.grow(kv, num_tokens)
         if self.caches:
-            unnamed.catch_up = catch_up
-            self._index.add(unnamed)
+            unhashed.catch_up = catch_up
+            self._index.add(unhashed)
 
     def grow(self, kv: RequestBlocks, num_tokens: int) -> None:
-        """Take blocks for the first `num_tokens` tokens, all of them known; they must fit."""
+        """Allocate blocks up to `num_tokens` tokens, all of them known; the pool must have room."""
         kv.blocks += self.pool.take(-(-num_tokens // self.page_size) - len(kv.blocks))
-        if self.caches and kv.unnamed is not None:
-            num_full = num_tokens // self.page_size - kv.unnamed.num_full
-            kv.unnamed.full_at += [self.num_decisions] * num_full
+        if self.caches and kv.unhashed is not None:
+            num_full = num_tokens // self.page_size - kv.unhashed.num_full
+            kv.unhashed.full_at += [self.num_decisions] * num_full
 
     def num_missing(self, kv: RequestBlocks, num_tokens: int) -> int:
-        """Blocks a request has to take for its first `num_tokens` tokens, none promised to it."""
+        """Blocks that its table lacks for its first `num_tokens` tokens, promised ones included."""
         return -(-num_tokens // self.page_size) - len(kv.blocks)
 
-    def cache_full_blocks(self, kv: RequestBlocks, num_tokens: int, *, ago: int = 0) -> None:
-        """Full blocks of the first `num_tokens` tokens, known and computed, can be found.
+    def cache_full_blocks(
+        self, kv: RequestBlocks, num_tokens: int, *, decisions_ago: int = 0
+    ) -> None:
+        """Let other requests find the full blocks of the first `num_tokens` tokens.
 
-        Those that could not be found before have been decoded, a token at each decision; the last
-        token so many decisions ago.
+        The tokens must be computed. Blocks that are full but not cached yet were filled by
+        decoding, one token at each decision; the last token `decisions_ago` decisions ago. This
+        tells at which decision each block became full.
+
+        Example: 4 tokens a block, 1 full block cached, `num_tokens` 13, decision 50 is the last one
+        and computed token 13. So the third block became full with token 12 at decision 49, and the
+        second with token 8 at decision 45.
         """
         size = self.page_size
-        if not self.caches or kv.unnamed is None:
+        if not self.caches or kv.unhashed is None:
             return
-        first, end = kv.unnamed.num_full, num_tokens // size
+        first, end = kv.unhashed.num_full, num_tokens // size
         if end > first:
             self._hand_out(kv, end)
-            last_full = self.num_decisions - ago - num_tokens % size
-            kv.unnamed.full_at += range(last_full - (end - first - 1) * size, last_full + 1, size)
+            last_full = self.num_decisions - decisions_ago - num_tokens % size
+            kv.unhashed.full_at += range(last_full - (end - first - 1) * size, last_full + 1, size)
 
     # ---- decode --------------------------------------------------------------------------------
 
@@ -135,13 +143,15 @@ class BlockManager(KVMemory):
             self._promised += self.pool.take(num_pages)
 
     def _hand_out(self, kv: RequestBlocks, num_blocks: int) -> None:
-        """Blocks that were promised to a request go into its table.
+        """Move promised blocks into a request's table until it has `num_blocks` blocks.
 
-        Which of those promised it gets makes no difference: what they held is gone.
+        It does not matter which of the promised blocks a request gets: their contents are gone.
         """
         num_due = num_blocks - len(kv.blocks)
         if num_due > len(self._promised):
-            raise InvariantError(f"{num_due} blocks due, {len(self._promised)} promised")
+            raise InvariantError(
+                f"a request needs {num_due} promised blocks, but {len(self._promised)} are promised"
+            )
         if num_due > 0:
             kv.blocks += self._promised[:num_due]
             del self._promised[:num_due]
@@ -149,14 +159,14 @@ class BlockManager(KVMemory):
     # ---- giving back ---------------------------------------------------------------------------
 
     def release(self, kv: RequestBlocks, seq_len: int) -> None:
-        """Free a request's blocks, the last one to be taken first."""
+        """Free a request's blocks; the last one will be allocated first."""
         self._hand_out(kv, -(-seq_len // self.page_size))
-        unnamed = kv.unnamed
-        if unnamed is None:
-            raise InvariantError("a request gave back blocks without having any")
-        run = self.pool.give_back(kv.blocks, unnamed.num_named)
-        unnamed.freed(run, kv.part, self.page_size)
-        kv.blocks, kv.unnamed = [], None
+        unhashed = kv.unhashed
+        if unhashed is None:
+            raise InvariantError("a request without blocks gave blocks back")
+        group = self.pool.give_back(kv.blocks, unhashed.num_hashed)
+        unhashed.release(group, kv.part, self.page_size)
+        kv.blocks, kv.unhashed = [], None
 
     def spans(self, kv: RequestBlocks, seq_len: int) -> list[Span]:
         num_blocks = -(-seq_len // self.page_size)

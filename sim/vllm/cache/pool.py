@@ -1,133 +1,136 @@
-"""vLLM's block pool: which blocks are free, in which order they are used again, what they hold.
+"""vLLM's block pool: which blocks are free, and which hash each block is found by.
 
 Follows vLLM 0.19.0 (docs/explanation/vllm.md, rules 8 to 11). A free block keeps its contents until
-it is taken for something else, and is found by their hash meanwhile. Only blocks that somebody
-might find are named (sim.vllm.cache.unnamed); the others belong to one request, or to nobody.
+it is allocated again; until then it can be found by its hash. The pool knows the hash of a block
+only once some request has looked for a prefix that may continue in that block
+(sim.vllm.cache.unhashed).
 """
 
 from bisect import insort
 from collections.abc import Iterable
 
-from sim.vllm.cache.free_queue import FreeBlocks, FreedRun
+from sim.vllm.cache.free_queue import FreeBlockQueue, FreedGroup
 
-# When a block became full, which admitted request filled it, the block.
-Holder = tuple[int, int, int]
+# (number of the decision that filled the block, admission number of the request that filled it,
+# block). Sorted in this order, the first of several equal blocks is the one that vLLM finds.
+HashedBlock = tuple[int, int, int]
 
 
 class BlockPool:
-    """Blocks by number, 0 to num_blocks - 1; the null block that vLLM keeps back is none of them.
+    """Blocks 0 to num_blocks - 1. The null block, which vLLM never allocates, is not counted.
 
     Attributes:
-        num_blocks: how many there are.
-        hash_of: hash of each named block's contents.
-        holders: the named blocks that hold what has a hash, the one that was full first before the
-            others: vLLM does not put them together.
-        unused: named blocks that nobody uses.
-        other_users: of blocks that several requests use: how many but one.
+        num_blocks: blocks of the pool.
+        hash_of: the hash of each hashed block.
+        blocks_of_hash: for each hash, the blocks that have it, sorted. Equal blocks are all kept:
+            vLLM does not merge them (there: `cached_block_hash_to_block`).
+        free_hashed: hashed blocks that no request uses.
+        extra_users: for each block that several requests use, the number of users beyond the first.
     """
 
     def __init__(self, num_blocks: int) -> None:
         self.num_blocks = num_blocks
         self.hash_of: dict[int, int] = {}
-        self.unused: set[int] = set()
-        self.other_users: dict[int, int] = {}
-        self._free = FreeBlocks(num_blocks)
-        self.holders: dict[int, list[Holder]] = {}
+        self.free_hashed: set[int] = set()
+        self.extra_users: dict[int, int] = {}
+        self._free = FreeBlockQueue(num_blocks)
+        self.blocks_of_hash: dict[int, list[HashedBlock]] = {}
 
     @property
     def num_free_blocks(self) -> int:
         return len(self._free)
 
     @property
-    def num_named_blocks(self) -> int:
-        """Blocks that can be found; those in `hash_of`."""
-        return sum(map(len, self.holders.values()))
+    def num_hashed_blocks(self) -> int:
+        return sum(map(len, self.blocks_of_hash.values()))
 
     def free_blocks(self) -> list[int]:
-        """All that are free, the next to be taken first."""
+        """All free blocks, in the order in which they will be allocated."""
         return self._free.as_list()
 
-    # ---- contents ------------------------------------------------------------------------------
+    # ---- hashes --------------------------------------------------------------------------------
 
-    def find(self, content: int) -> int | None:
-        """The block that holds this; of several the one that was full first."""
-        holders = self.holders.get(content)
-        return None if holders is None else holders[0][2]
+    def find(self, block_hash: int) -> int | None:
+        """The block with this hash; of several, the one that was full first."""
+        same = self.blocks_of_hash.get(block_hash)
+        return None if same is None else same[0][2]
 
-    def name(self, content: int, holder: Holder, *, is_free: bool) -> None:
-        """From now on a block is found by its contents.
+    def add_hash(self, block_hash: int, hashed: HashedBlock, *, is_free: bool) -> None:
+        """Make a block findable by its hash.
 
         Args:
-            content: what it is found by.
-            holder: the block, unnamed so far; the decision that filled it; the number, in order of
-                admission, of the request that it was filled for.
-            is_free: nobody uses it.
+            block_hash: the hash of its contents.
+            hashed: the block, with the decision and the request that filled it. It has no hash yet.
+            is_free: no request uses the block.
         """
-        block = holder[2]
-        self.hash_of[block] = content
+        block = hashed[2]
+        self.hash_of[block] = block_hash
         if is_free:
-            self.unused.add(block)
-        holders = self.holders.get(content)
-        if holders is None:
-            self.holders[content] = [holder]
+            self.free_hashed.add(block)
+        same = self.blocks_of_hash.get(block_hash)
+        if same is None:
+            self.blocks_of_hash[block_hash] = [hashed]
         else:
-            insort(holders, holder)
+            insort(same, hashed)
 
-    def _forget(self, block: int) -> None:
-        content = self.hash_of.pop(block)
-        self.unused.discard(block)
-        holders = self.holders[content]
-        if len(holders) == 1:
-            del self.holders[content]
+    def _drop_hash(self, block: int) -> None:
+        block_hash = self.hash_of.pop(block)
+        self.free_hashed.discard(block)
+        same = self.blocks_of_hash[block_hash]
+        if len(same) == 1:
+            del self.blocks_of_hash[block_hash]
         else:
-            self.holders[content] = [holder for holder in holders if holder[2] != block]
+            self.blocks_of_hash[block_hash] = [hashed for hashed in same if hashed[2] != block]
 
     # ---- users ---------------------------------------------------------------------------------
 
     def take(self, num_blocks: int) -> list[int]:
-        """The free blocks whose turn it is, for one request; what they held is gone.
+        """Allocate the first free blocks to one request; their old contents are lost.
 
         Raises:
-            InvariantError: there are not so many.
+            InvariantError: fewer blocks are free.
         """
         taken = self._free.take(num_blocks)
         if not self.hash_of.keys().isdisjoint(taken):
             for block in taken:
                 if block in self.hash_of:
-                    self._forget(block)
+                    self._drop_hash(block)
         return taken
 
-    def num_unused(self, found: Iterable[int]) -> int:
-        """How many of these named blocks are free: using them takes them off the free ones."""
-        return len(self.unused.intersection(found))
+    def num_free(self, found: Iterable[int]) -> int:
+        """How many of these hashed blocks are free. To use them lowers `num_free_blocks`."""
+        return len(self.free_hashed.intersection(found))
 
     def use(self, found: Iterable[int]) -> None:
-        """One more request uses these named blocks, for what they hold."""
+        """Add one request as a user of these hashed blocks."""
         for block in found:
-            if block in self.unused:
-                self.unused.remove(block)
+            if block in self.free_hashed:
+                self.free_hashed.remove(block)
                 self._free.remove(block)
             else:
-                self.other_users[block] = self.other_users.get(block, 0) + 1
+                self.extra_users[block] = self.extra_users.get(block, 0) + 1
 
-    def give_back(self, blocks: list[int], num_named: int) -> FreedRun:
-        """A request uses these blocks no more; the last one is to be taken first.
+    def give_back(self, blocks: list[int], num_hashed: int) -> FreedGroup:
+        """Remove one request as a user of its blocks; returns those that are free now.
+
+        The last block will be allocated first, so that the beginning of a prompt stays findable
+        longest.
 
         Args:
-            blocks: all that it used, in order of its tokens.
-            num_named: the first so many are named; others may use them too.
+            blocks: all blocks of the request, in order of its tokens.
+            num_hashed: the first `num_hashed` blocks have hashes, and may have other users.
         """
-        freed = blocks[num_named:]
+        freed = blocks[num_hashed:]
         freed.reverse()
-        for block in reversed(blocks[:num_named]):
-            num_others = self.other_users.get(block, 0)
-            if num_others > 1:
-                self.other_users[block] = num_others - 1
-            elif num_others:
-                del self.other_users[block]
+        for block in reversed(blocks[:num_hashed]):
+            num_extra = self.extra_users.get(block, 0)
+            if num_extra > 1:
+                self.extra_users[block] = num_extra - 1
+            elif num_extra:
+                del self.extra_users[block]
             else:
-                self.unused.add(block)
+                self.free_hashed.add(block)
                 freed.append(block)
-        run = FreedRun(freed)
-        self._free.append(run)
-        return run
+        group = FreedGroup(freed)
+        self._free.append(group)
+        return group

@@ -1,69 +1,71 @@
-"""Finds the blocks of a prefix, naming what is there on the way."""
+"""Finds the cached blocks of a prefix, and hashes blocks that may continue it on the way."""
 
 from sim.vllm.cache.pool import BlockPool
-from sim.vllm.cache.unnamed import Ids, UnnamedBlocks, extend_hashes
+from sim.vllm.cache.unhashed import TokenReader, UnhashedBlocks, extend_hashes
 
-# What is over is dropped once it is many.
-_MOST_OVER = 256
+# Exhausted entries are dropped once there are more entries than this, or twice those kept last.
+_MOST_EXHAUSTED = 256
 
 
 class PrefixIndex:
-    """What blocks hold, named or not."""
+    """All cached blocks of a pool, those without a hash included."""
 
     def __init__(self, pool: BlockPool, block_size: int) -> None:
         self._pool = pool
         self._block_size = block_size
-        # By the hash of the prefix before them; in order of admission.
-        self._unnamed: dict[int, dict[UnnamedBlocks, None]] = {}
-        self._num_unnamed = 0
-        self._most_unnamed = _MOST_OVER
+        # By the hash of the prefix before the blocks; for each hash in order of admission.
+        self._unhashed: dict[int, dict[UnhashedBlocks, None]] = {}
+        self._num_unhashed = 0
+        self._most_unhashed = _MOST_EXHAUSTED
 
-    def add(self, unnamed: UnnamedBlocks) -> None:
-        """A request will fill these."""
-        self._unnamed.setdefault(unnamed.parent, {})[unnamed] = None
-        self._num_unnamed += 1
-        if self._num_unnamed > self._most_unnamed:
-            self._drop_over()
+    def add(self, unhashed: UnhashedBlocks) -> None:
+        """Add the blocks that a request has filled or will fill."""
+        self._unhashed.setdefault(unhashed.parent, {})[unhashed] = None
+        self._num_unhashed += 1
+        if self._num_unhashed > self._most_unhashed:
+            self._drop_exhausted()
 
-    def find(self, hashes: list[int], ids: Ids, most: int) -> list[int]:
-        """The first blocks of a sequence of tokens, up to the first that nobody holds.
+    def find(self, hashes: list[int], read_tokens: TokenReader, most: int) -> list[int]:
+        """The first blocks of a sequence of tokens, up to the first that is not cached.
 
         Args:
-            hashes: of its prefixes as far as they were made; they grow.
-            ids: its tokens from one to another.
-            most: how many blocks are looked for.
+            hashes: hashes of the sequence's prefixes, as far as they are computed; more are
+                appended when they are needed.
+            read_tokens: reads the sequence's tokens.
+            most: the largest number of blocks to find.
         """
-        holders, unnamed = self._pool.holders, self._unnamed
+        blocks_of_hash, unhashed = self._pool.blocks_of_hash, self._unhashed
         found: list[int] = []
         parent = 0
         for index in range(most):
-            if parent in unnamed:
-                self._name_after(parent)
+            if parent in unhashed:
+                self._hash_after(parent)
             if index == len(hashes):
-                extend_hashes(hashes, ids, most, self._block_size)
+                extend_hashes(hashes, read_tokens, most, self._block_size)
             parent = hashes[index]
-            same = holders.get(parent)
+            same = blocks_of_hash.get(parent)
             if same is None:
                 break
             found.append(same[0][2])
         return found
 
-    def _name_after(self, parent: int) -> None:
-        """Name the next blocks of all that come after a prefix."""
+    def _hash_after(self, parent: int) -> None:
+        """Hash the next blocks of all requests that continue the prefix with hash `parent`."""
         pool = self._pool
-        waiting = self._unnamed.pop(parent)
-        self._num_unnamed -= len(waiting)
-        for unnamed in waiting:
-            for index in unnamed.next_names(self._block_size):
-                holder = unnamed.full_since(index), unnamed.number, unnamed.blocks[index]
-                pool.name(unnamed.hashes[index], holder, is_free=unnamed.are_free)
-            if not unnamed.are_over:
-                self.add(unnamed)
+        continuing = self._unhashed.pop(parent)
+        self._num_unhashed -= len(continuing)
+        for unhashed in continuing:
+            for index in unhashed.hash_next(self._block_size):
+                decision = unhashed.decision_that_filled(index)
+                hashed = decision, unhashed.number, unhashed.blocks[index]
+                pool.add_hash(unhashed.hashes[index], hashed, is_free=unhashed.is_released)
+            if not unhashed.is_exhausted:
+                self.add(unhashed)
 
-    def _drop_over(self) -> None:
-        alive = [u for same in self._unnamed.values() for u in same if not u.are_over]
-        self._unnamed.clear()
-        self._num_unnamed = 0
-        self._most_unnamed = 2 * len(alive) + _MOST_OVER
-        for unnamed in alive:
-            self.add(unnamed)
+    def _drop_exhausted(self) -> None:
+        kept = [u for same in self._unhashed.values() for u in same if not u.is_exhausted]
+        self._unhashed.clear()
+        self._num_unhashed = 0
+        self._most_unhashed = 2 * len(kept) + _MOST_EXHAUSTED
+        for unhashed in kept:
+            self.add(unhashed)

@@ -1,23 +1,23 @@
-"""What one request holds of vLLM's block pool."""
+"""The blocks of one request."""
 
 from collections.abc import Callable
 
 from sim.core.token_sequences import TokenSequence
 from sim.core.tokens import Prompt, TokenIds
 from sim.engine.request_tokens import RequestTokens
-from sim.vllm.cache.unnamed import UnnamedBlocks
+from sim.vllm.cache.unhashed import UnhashedBlocks
 
 
 class RequestBlocks(RequestTokens):
     """A request's block table. Mutable; owned by the BlockManager.
 
     Attributes:
-        blocks: in order of its tokens, those promised for decode steps left out.
-        unnamed: what it has filled itself, None while it holds nothing.
-        hashes: of the prefixes of its tokens, as far as they were made.
+        blocks: in order of its tokens, without blocks that are only promised (for decode steps).
+        unhashed: its full blocks that may still have to be hashed; None while it has no blocks.
+        hashes: hashes of the prefixes of its tokens, as far as they are computed.
     """
 
-    __slots__ = ("blocks", "hashes", "unnamed")
+    __slots__ = ("blocks", "hashes", "unhashed")
 
     def __init__(
         self,
@@ -27,10 +27,10 @@ class RequestBlocks(RequestTokens):
     ) -> None:
         super().__init__(prompt, output_ids, output_part)
         self.blocks: list[int] = []
-        self.unnamed: UnnamedBlocks | None = None
+        self.unhashed: UnhashedBlocks | None = None
         self.hashes: list[int] = []
 
     @property
     def num_cached_blocks(self) -> int:
-        """The first blocks, which can be found by their contents."""
-        return 0 if self.unnamed is None else self.unnamed.num_full
+        """How many blocks, from the first on, other requests can find."""
+        return 0 if self.unhashed is None else self.unhashed.num_full

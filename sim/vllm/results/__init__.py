@@ -1,4 +1,4 @@
-"""Reads what vLLM's benchmark, and LLMServingSim's logs of vLLM, say of a real run."""
+"""Imports measured runs of vLLM: its benchmark's results and LLMServingSim's logs."""
 
 from sim.workload.results.names import ResultFormat
 

@@ -1,9 +1,9 @@
 """Results of `vllm bench serve --save-result --save-detailed`.
 
-Format of vLLM 0.19.0 (`vllm/benchmarks/serve.py`). `start_times` are seconds of the client's
-monotonic clock; results of before January 2026 (vllm-project/vllm, pull request 32667) have none.
-Arrivals are the client's: a request reaches the engine a little later. Prompts are not saved, and
-neither is whether the end of text was ignored, nor the outputs' limit.
+Format of vLLM 0.19.0 (`vllm/benchmarks/serve.py`). `start_times` are in seconds of the client's
+monotonic clock; results from before January 2026 (vllm-project/vllm, pull request 32667) do not
+have them. An arrival is the time at which the client sent the request: the engine got it a little
+later. The benchmark saves neither the prompts nor `ignore_eos` nor the outputs' limit.
 """
 
 from pathlib import Path
@@ -28,18 +28,20 @@ def read_vllm_bench(path: Path, options: ReadOptions) -> ImportedRun:
     """Read one run.
 
     Raises:
-        InputError: the file, or arrivals that it does not tell.
+        InputError: the file is bad, or it has no arrival times and none may be drawn.
     """
     line, row = read_document(path, options.line)
     details = read_details(line, row, hint=_HINT)
     burstiness = positive(line, row, "burstiness") if row.get("burstiness") is not None else 1.0
-    # A rate that ramps up is none that times could be drawn from.
+    # Arrival times cannot be drawn from a rate that ramps up.
     rate = None if row.get("ramp_up_strategy") is not None else rate_of(line, row)
     pacing = Pacing(rate, burstiness, concurrency_of(line, row))
     requests, notes = requests_of(line, row, details, pacing, options.draw_arrivals)
     accepted = row.get("spec_decode_acceptance_length")
     if accepted is not None:
-        notes.append(f"the server speculated ({accepted} tokens a step): simulated ones do not")
+        notes.append(
+            f"the server decoded speculatively ({accepted} tokens a step); a simulated one does not"
+        )
     return ImportedRun(requests, _facts(row), notes=(NO_PROMPTS, *notes))
 
 

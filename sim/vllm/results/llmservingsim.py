@@ -1,12 +1,14 @@
 """LLMServingSim's measured runs: a folder with a vLLM engine's log of each request.
 
-`requests.jsonl[.gz]` of the folder's bench examples (casys-kaist/LLMServingSim, 2026): `request_id`
-ends in the number of its row in the workload, `input_toks`, `output_toks`, and `queued_ts`,
-`scheduled_ts`, `first_token_ts`, `last_token_ts` in seconds of the server's monotonic clock.
-`workload*.jsonl[.gz]` is the workload in Mooncake's form; a `blk16` in its name says that an entry
-of `hash_ids` stands for 16 tokens; without it, for 512. Arrivals are `queued_ts`: requests reach
-the engine later than their nominal arrival. `meta.json`, if there is one, has the engine's
-settings.
+The folder (bench examples of casys-kaist/LLMServingSim, 2026) has these files:
+
+* `requests.jsonl[.gz]`: one request a line. `request_id` ends in the number of the request's row in
+  the workload. The line also has `input_toks`, `output_toks`, and the times `queued_ts`,
+  `scheduled_ts`, `first_token_ts` and `last_token_ts` in seconds of the server's monotonic clock.
+  `queued_ts` is taken as the arrival, because requests reach the engine later than planned.
+* `workload*.jsonl[.gz]`: the workload in Mooncake's format. If the file name contains `blk16`, an
+  entry of `hash_ids` stands for 16 tokens, otherwise for 512.
+* `meta.json` (optional): the engine's settings.
 """
 
 import re
@@ -53,7 +55,7 @@ def read_llmservingsim(path: Path) -> ImportedRun:
     """Read a folder.
 
     Raises:
-        InputError: a file is missing or bad, or a request is no row of the workload.
+        InputError: a file is missing or bad, or a request has no row in the workload.
     """
     requests_path = _only(path, find_requests(path), "requests.jsonl.gz")
     workload_path = _only(path, find_workloads(path), "workload*.jsonl.gz")
@@ -65,7 +67,7 @@ def read_llmservingsim(path: Path) -> ImportedRun:
     for line, row in read_json_lines(requests_path):
         place = _row_number(line, row, len(rows.arrival_ns))
         if place in lines:
-            raise line.error("request_id", f"row {place} is that of line {lines[place]} already")
+            raise line.error("request_id", f"row {place} already belongs to line {lines[place]}")
         lines[place] = line.number
         requests.append(_request(line, row, place, rows))
     if not requests:
@@ -83,7 +85,7 @@ def _request(line: TextLine, row: JsonObject, place: int, rows: TraceRows) -> Im
     prompt_tokens = whole(line, row, "input_toks")
     if prompt_tokens != len(prompt):
         raise line.error("input_toks", f"is {prompt_tokens}, but row {place} has {len(prompt)}")
-    # An aborted request lacks the times of what came after its end.
+    # An aborted request has no times after its end.
     arrival, scheduled, first, last = (_time(line, row, key) for key in _TIMES)
     if arrival is None:
         raise line.error("queued_ts", "missing")
@@ -108,10 +110,10 @@ def _row_number(line: TextLine, row: JsonObject, num_rows: int) -> int:
     rid = row.get("request_id")
     match = _ROW.fullmatch(rid) if isinstance(rid, str) else None
     if match is None or len(match[1]) > len(str(MAX_REQUESTS)):
-        raise line.error("request_id", f"{shown(rid)} does not end in the number of a row")
+        raise line.error("request_id", f"{shown(rid)} does not end in a row number")
     place = int(match[1])
     if place >= num_rows:
-        raise line.error("request_id", f"{shown(rid)}: the workload has {num_rows} rows")
+        raise line.error("request_id", f"{shown(rid)}: the workload has only {num_rows} rows")
     return place
 
 
@@ -139,6 +141,6 @@ def _only(folder: Path, found: list[Path], expected: str) -> Path:
     if len(found) == 1:
         return found[0]
     if not found:
-        raise InputError(f"{folder}: no {expected} in it")
+        raise InputError(f"{folder}: has no {expected}")
     names = ", ".join(path.name for path in found)
     raise InputError(f"{folder}: expected one {expected}, found {names}")

@@ -1,11 +1,11 @@
-"""The section `scheduler` for a measured run of a vLLM server."""
+"""Makes the section `scheduler` of a scenario from a measured run of a vLLM server."""
 
 from collections.abc import Mapping, Sequence
 
 from sim.server_section import ImportedSection, accepted_settings
 from sim.vllm.section import VllmSection
 
-# More tokens than a request can need besides its own.
+# A safety margin: tokens of room for each request beyond its prompt and output.
 _SPARE = 16
 _POOL_HINT = (
     "PLACEHOLDER: num_gpu_blocks_override has room for everything at once. Give your server's: vLLM"

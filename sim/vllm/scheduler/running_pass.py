@@ -1,7 +1,20 @@
-"""The first half of a vLLM step: who of the running requests gets tokens (rules 2 to 4).
+"""The first half of a vLLM step: which running requests get tokens (rules 2 to 4).
 
-They are gone through one by one, in order of admission, until the budget is spent. Where blocks run
-short, one of them is preempted, until they suffice or the request that needs them is the victim.
+The pass visits the running requests in order of admission until the token budget is spent. When a
+request needs more blocks than are free, running requests are preempted one by one, until the blocks
+suffice or the request in need is preempted itself.
+
+Example with policy `fcfs`: A, B, C run, admitted in this order; all decode. One block is free, and
+both A and B need a new one.
+
+    A    takes the free block and gets its token
+    B    finds no free block: C, admitted last, is preempted and frees its 5 blocks;
+         B takes one of them and gets its token
+    C    is not running any more, so the pass ends; no waiting request is admitted in this step
+
+If only A and B ran, B would preempt itself. With policy `priority` and A the least important, B
+preempts A, although A already has its token for this step: the token goes back to the budget, and
+the place in the list moves back by one, because the list is one request shorter before B.
 """
 
 from collections.abc import Callable
@@ -13,7 +26,7 @@ from sim.vllm.request import VllmBatch, VllmRequest
 
 
 class Preemption(NamedTuple):
-    """Who needed blocks, whose were taken, and whether the victim had been scheduled before."""
+    """`by` needed blocks, `victim` lost them; had the victim got tokens earlier in this pass?"""
 
     by: VllmRequest
     victim: VllmRequest
@@ -22,16 +35,16 @@ class Preemption(NamedTuple):
 
 Preempt = Callable[[Preemption], None]
 
-# Preemptions of one request.
-_PATIENCE = 100
+# A request that was preempted this often is ordered by its entry; see `_least_important`.
+_MOST_PREEMPTIONS = 100
 
 
 class RunningPass:
     """One pass over the running requests.
 
     Attributes:
-        budget: tokens of the step that are left.
-        chunks: scheduled requests whose prompts go on, in order.
+        budget: tokens of the step that no request has got yet.
+        chunks: requests that get a further chunk of their prompt in this step, in order.
     """
 
     def __init__(
@@ -48,11 +61,11 @@ class RunningPass:
 
         Args:
             config: the settings.
-            kv: where blocks come from.
-            running: those of the running requests that decode.
-            admitted: all running requests, in order of admission; victims are taken out of it.
-            prefilling: those of them whose prompts go on, in the same order.
-            preempt: takes what a victim has, all but its place in `admitted`.
+            kv: the blocks.
+            running: the running requests that decode.
+            admitted: all running requests, in order of admission; the pass removes victims from it.
+            prefilling: the running requests with more chunks to come, in the same order.
+            preempt: takes a victim's blocks and puts it back into the waiting queue.
         """
         self._admitted = admitted
         self._prefilling = prefilling
@@ -62,46 +75,50 @@ class RunningPass:
         self._running = running
         self._by_priority = config.scheduling_policy == "priority"
         self._next = 0
-        self._all_rows = False
+        self._decoded_all = False
         self._num_tokens: dict[VllmRequest, int] = {}
         self.budget = config.max_num_batched_tokens
         self.chunks: list[VllmRequest] = []
 
     def run(self) -> None:
-        """Go through the running requests."""
+        """Visit the running requests."""
         self._decode_all()
         while self._next < len(self._admitted) and self.budget > 0:
             request = self._admitted[self._next]
             if request.in_running_batch:
                 is_scheduled = self._decode(request)
             elif request.extend_end < request.fill_len:
-                is_scheduled = self._go_on(request)
+                is_scheduled = self._continue_prefill(request)
             else:
-                is_scheduled = True  # the token that ends it is in flight (rule 12)
+                is_scheduled = True  # its last token is in flight, so it needs none (rule 12)
             if not is_scheduled:
                 return
             self._next += 1
 
     def _decode_all(self) -> None:
-        """Give all rows their tokens at once, if there are blocks and nobody else comes before."""
+        """Give all decode rows their tokens at once.
+
+        A short cut for the usual case: enough blocks are free, and all prompts in progress were
+        admitted after the rows.
+        """
         num_blocks, num_others = self._running.num_new_pages, len(self._prefilling)
         first = len(self._admitted) - num_others
         if num_blocks > self._kv.num_free_pages or self._admitted[first:] != self._prefilling:
             return
         self._kv.promise_pages(num_blocks)
         self.budget -= len(self._running)
-        self._all_rows = True
+        self._decoded_all = True
         self._next = first
 
     @property
-    def passed_over(self) -> list[VllmRequest]:
-        """The rows that get nothing."""
-        if self._all_rows:
+    def rows_without_token(self) -> list[VllmRequest]:
+        """The decode rows that get no token in this step."""
+        if self._decoded_all:
             return []
         return [row for row in self._running.requests if row not in self._num_tokens]
 
     def _decode(self, request: VllmRequest) -> bool:
-        """Give a row its token; False: it was preempted."""
+        """Give a decode row its token; False: the row was preempted."""
         num_missing = int(request.seq_len % self._kv.page_size == 0)
         if not self._make_room(num_missing, request):
             return False
@@ -109,7 +126,7 @@ class RunningPass:
         self._spend(request, 1)
         return True
 
-    def _go_on(self, request: VllmRequest) -> bool:
+    def _continue_prefill(self, request: VllmRequest) -> bool:
         """Give a prompt its next chunk; False: the request was preempted."""
         num_left = request.fill_len - request.extend_end
         num_tokens = step_tokens(self._config, num_left, self.budget)
@@ -129,28 +146,31 @@ class RunningPass:
         self.budget -= num_tokens
 
     def _make_room(self, num_blocks: int, request: VllmRequest) -> bool:
-        """Preempt until so many blocks are free; False: that took the request itself."""
+        """Preempt until `num_blocks` blocks are free; False: the request itself was preempted."""
         while num_blocks > self._kv.num_free_pages:
             victim = self._choose_victim()
-            self._preempt(Preemption(request, victim, self._take_out(victim)))
+            self._preempt(Preemption(request, victim, self._remove_victim(victim)))
             if victim is request:
                 return False
         return True
 
     def _choose_victim(self) -> VllmRequest:
-        """The one admitted last, or of those with the largest priority value the last to arrive."""
+        """fcfs: the request admitted last. priority: the largest (priority value, arrival time)."""
         if not self._by_priority:
             return self._admitted[-1]
-        return max(self._admitted, key=_worth_little)
+        return max(self._admitted, key=_least_important)
 
-    def _take_out(self, victim: VllmRequest) -> bool:
-        """Take a victim out, and back what it was given in this pass; True if it was given any.
+    def _remove_victim(self, victim: VllmRequest) -> bool:
+        """Remove a victim from the pass; True if it had already got tokens in this pass.
 
-        Only then vLLM moves its place in the list back: after a victim that was passed over, the
-        request behind the current one is passed over, too.
+        Its tokens go back to the budget. vLLM moves its place in the list back only for a victim
+        with tokens. So if a victim stood before the current request and had no tokens, the request
+        behind the current one is skipped in this step; the same happens here.
         """
         self._admitted.remove(victim)
-        num_tokens = self._num_tokens.pop(victim, int(self._all_rows and victim.in_running_batch))
+        num_tokens = self._num_tokens.pop(
+            victim, int(self._decoded_all and victim.in_running_batch)
+        )
         if num_tokens:
             self.budget += num_tokens
             self._next -= 1
@@ -159,19 +179,20 @@ class RunningPass:
         return num_tokens > 0
 
 
-def _worth_little(request: VllmRequest) -> tuple[int, int, int]:
-    """By priority value and arrival; of equals, the one admitted first.
+def _least_important(request: VllmRequest) -> tuple[int, int, int]:
+    """Sort key of the victim: largest priority value, then latest arrival.
 
-    Two that arrived at the same instant could preempt one another for ever, the one admitted last
-    being spared each time. vLLM's clock tells any two apart: those that were put back again and
-    again go by their order of entering.
+    Of equal requests `max` takes the one admitted first. Two requests with the same arrival time
+    could therefore preempt each other for ever: each time the other one is admitted first. In vLLM
+    no two arrival times are equal. Here a request that was preempted 100 times also counts its
+    order of entry, which ends the cycle.
     """
-    is_stuck = request.preemptions >= _PATIENCE
+    is_stuck = request.preemptions >= _MOST_PREEMPTIONS
     return request.priority, request.spec.arrival_ns, request.entry if is_stuck else 0
 
 
 def step_tokens(config: VllmConfig, num_left: int, budget: int) -> int:
-    """Of so many tokens that a request has left, those it may compute in this step."""
+    """How many of its `num_left` tokens a request may compute in this step."""
     threshold = config.long_prefill_token_threshold
     if 0 < threshold < num_left:
         num_left = threshold

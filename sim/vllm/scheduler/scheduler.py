@@ -1,7 +1,7 @@
-"""Deciding the next batch as vLLM v1 does: running requests first, then waiting ones in order.
+"""Decides the next batch as vLLM v1 does: running requests first, then waiting ones in order.
 
-There are no phases: every request is given as many tokens as it has left, out of one budget a step.
-Rules by number: docs/explanation/vllm.md (vLLM 0.19.0, v1/core/sched/scheduler.py and
+A step has one token budget and no phases: prompt chunks and decode tokens come out of the same
+budget. Rules by number: docs/explanation/vllm.md (vLLM 0.19.0, v1/core/sched/scheduler.py and
 async_scheduler.py).
 """
 
@@ -27,9 +27,9 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
     """The scheduler of a vLLM v1 server.
 
     Attributes:
-        waiting: requests that hold nothing.
-        admitted: requests that hold blocks, in order of admission: vLLM's list `running`. Those of
-            them that decode are rows of the running batch, in the same order.
+        waiting: requests without blocks.
+        admitted: requests with blocks, in order of admission (vLLM's list `running`). The admitted
+            requests that decode are also rows of the running batch, in the same order.
     """
 
     family = "vllm"
@@ -42,17 +42,17 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
         self.admitted: list[VllmRequest] = []
         self._prefilling: list[VllmRequest] = []
         self._resting: list[VllmRequest] = []
-        self._back: list[VllmRequest] = []
+        self._resumed: list[VllmRequest] = []
         self._in_flight: VllmLaunch | None = None
         self._last: VllmLaunch | None = None
         self._decision: VllmDecision = Decision()
         self._num_admissions = self._num_entries = 0
-        self._somebody_left = False
+        self._has_released = False
 
     # ---- requests ------------------------------------------------------------------------------
 
     def token_limit(self, prompt_len: int, max_new_tokens: int) -> int:
-        """What the model's length leaves; a prompt that fills it is rejected (rule 1)."""
+        """At most the tokens that `max_model_len` leaves; 0: the request is rejected (rule 1)."""
         return min(max_new_tokens, self._config.max_model_len - prompt_len)
 
     def new_request(
@@ -81,24 +81,24 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
         return self.waiting.all()
 
     def requests_elsewhere(self) -> Iterable[VllmRequest]:
-        """Admitted ones: prefilling, resting, or with their last token in flight."""
+        """Admitted requests that prefill, rest, or have their last token in flight."""
         return self.admitted
 
     def prefill_computed(self, request: VllmRequest) -> None:
         self._kv.cache_full_blocks(request.kv, request.extend_end)
 
     def give_back(self, request: VllmRequest) -> None:
-        """The last token is not cached, even if a step decided too early computed it (rule 9)."""
+        """The last token is never cached, even if a step in flight has computed it (rule 9)."""
         self._kv.cache_full_blocks(request.kv, min(request.seq_len, request.num_tokens - 1))
         self._release(request)
 
     def _release(self, request: VllmRequest) -> None:
         self._kv.release(request.kv, request.seq_len)
         self.free_slot(request)
-        self._somebody_left = True
+        self._has_released = True
 
     def in_order_of_end(self, finishing: list[VllmRequest]) -> list[VllmRequest]:
-        """In order of admission (rule 8)."""
+        """Requests free their blocks in order of admission (rule 8)."""
         return sorted(finishing, key=lambda request: request.admission)
 
     # ---- the step ------------------------------------------------------------------------------
@@ -121,22 +121,22 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
         return decision
 
     def _drop_finished(self) -> None:
-        if self._somebody_left:
-            self._somebody_left = self.has_finished_rows = False
+        if self._has_released:
+            self._has_released = self.has_finished_rows = False
             self.admitted = [r for r in self.admitted if r.status is Status.RUNNING]
             self.running.remove(
                 [r for r in self.running.requests if r.status is not Status.RUNNING]
             )
 
     def _join_rows(self) -> None:
-        """Requests whose prompts have been scheduled whole decode; so do those that rested."""
+        """Add rows to the running batch: requests with a finished prompt, and rows that rested."""
         last, running = self._last, self.running
         joining = [] if last is None else [r for r in last.prefill if r not in last.chunked]
         joining = [r for r in joining if r.status is Status.RUNNING]
         back, self._resting = [r for r in self._resting if r.status is Status.RUNNING], []
-        self._back = back
+        self._resumed = back
         if back:
-            running.append(back, num_missed_steps=int(self._ticks_in_flight))
+            running.append(back, num_missed_steps=int(self._decode_in_flight))
         if joining:
             running.append(joining)
         if back or joining:
@@ -145,12 +145,12 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
                 running.reorder(in_order)
 
     @property
-    def _ticks_in_flight(self) -> bool:
+    def _decode_in_flight(self) -> bool:
         """The launch in flight has decode rows."""
         return self._in_flight is not None and self._in_flight.mode is not ForwardMode.EXTEND
 
     def _schedule_running(self) -> tuple[list[VllmRequest], int]:
-        """Give running requests their tokens; returns those that prefill and the budget left."""
+        """Give running requests their tokens; returns prompts that go on, and the budget left."""
         steps = RunningPass(
             self._config,
             kv=self._kv,
@@ -160,27 +160,27 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
             preempt=self._preempt,
         )
         steps.run()
-        self._rest(steps.passed_over)
+        self._let_rest(steps.rows_without_token)
         return steps.chunks, steps.budget
 
-    def _rest(self, rows: list[VllmRequest]) -> None:
-        """Rows that get nothing sit the launch out; a token of theirs in flight counts."""
+    def _let_rest(self, rows: list[VllmRequest]) -> None:
+        """Leave rows without a token out of the launch; a token that they have in flight counts."""
         self._resting = rows
         self.running.remove(rows)
         for row in rows:
             self._cache_decoded(row, was_scheduled=False)
-        if self._in_flight is not None and self._ticks_in_flight:
+        if self._in_flight is not None and self._decode_in_flight:
             for row in rows:
                 row.num_generated += row not in self._in_flight.prefill
 
     def _preempt(self, preemption: Preemption) -> None:
-        """Take all blocks of a running request and put it back; it is computed again (rule 4)."""
+        """Free all blocks of a running request and put it back; it is computed again (rule 4)."""
         by, victim, was_scheduled = preemption
         if victim.in_running_batch:
             self.running.remove([victim])
             victim.seq_len += was_scheduled
-            if self._ticks_in_flight and victim in self._back:
-                victim.num_generated += 1  # counted as missed, see `_join_rows`
+            if self._decode_in_flight and victim in self._resumed:
+                victim.num_generated += 1  # `_join_rows` did not count the step in flight
         self._cache_decoded(victim, was_scheduled=was_scheduled)
         self._release(victim)
         self._keep_token_in_flight(victim)
@@ -191,23 +191,23 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
         self._decision.preempted.append((by, [victim]))
 
     def _cache_decoded(self, request: VllmRequest, *, was_scheduled: bool) -> None:
-        """Others find the full blocks of an admitted request, as far as vLLM cached them (rule 9).
+        """Let other requests find the full blocks that vLLM would have cached by now (rule 9).
 
-        What a decode row in flight computes is cached when its token comes, or when the row is
-        scheduled again: neither has happened to a row that leaves meanwhile.
+        vLLM caches what a decode row in flight computes when its token is known or when the row is
+        scheduled again. A row that leaves the batch before either happens loses that token.
         """
         launch = self._in_flight
         num_tokens = min(request.seq_len, request.num_tokens)
         if launch is not None and not was_scheduled and request not in launch.prefill:
             num_tokens -= request in launch.decode
-        self._kv.cache_full_blocks(request.kv, num_tokens, ago=int(not was_scheduled))
+        self._kv.cache_full_blocks(request.kv, num_tokens, decisions_ago=int(not was_scheduled))
 
     def _catch_up(self, request: VllmRequest) -> None:
-        """Somebody looks for what a request has decoded."""
+        """Called when another request looks for blocks that this one may have filled."""
         self._cache_decoded(request, was_scheduled=request.in_running_batch)
 
     def _keep_token_in_flight(self, victim: VllmRequest) -> None:
-        """The token that is on its way counts, and may even end the request (rule 13)."""
+        """A victim keeps the token that is in flight, and this token may even end it (rule 13)."""
         launch = self._in_flight
         if launch is None:
             return
@@ -219,7 +219,7 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
     # ---- admission -----------------------------------------------------------------------------
 
     def _admit_waiting(self, budget: int) -> list[VllmRequest]:
-        """Admit waiting requests, the next one first, until one does not fit (rules 5 to 7)."""
+        """Admit waiting requests in order, until one does not fit (rules 5 to 7)."""
         admitted: list[VllmRequest] = []
         most = self._config.max_num_seqs
         while len(self.waiting) and budget > 0 and len(self.admitted) < most:
@@ -232,7 +232,7 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
         return admitted
 
     def _admit(self, request: VllmRequest, budget: int) -> int:
-        """Admit the next request if it fits; returns the tokens it is given, 0 if it does not."""
+        """Admit a request if it fits; returns the tokens that it gets, 0: it does not fit."""
         config, kv = self._config, self._kv
         num_tokens = request.num_tokens
         found = kv.find_prefix(request.kv, num_tokens)
@@ -261,7 +261,7 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
 
     def _launch(self, prefill: list[VllmRequest]) -> VllmLaunch | None:
         rows = self.running.requests
-        # In order of admission: who is new in `prefill` comes last.
+        # In order of admission: newly admitted requests come last in `prefill`.
         candidates = dict.fromkeys([*self._prefilling, *prefill])
         self._prefilling = [request for request in candidates if _is_prefilling(request)]
         if not prefill and not rows:
@@ -271,17 +271,17 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
             mode = ForwardMode.MIXED if rows else ForwardMode.EXTEND
         launch = Launch(mode, prefill, rows, tuple([r for r in prefill if _is_prefilling(r)]))
         launch.resting = self._resting
-        launch.resumed = [row for row in self._back if row.in_running_batch]
+        launch.resumed = [row for row in self._resumed if row.in_running_batch]
         return launch
 
     def idle(self, now_ns: int, decision: VllmDecision) -> int | None:
         if decision.preempted or not (self.admitted or len(self.waiting)):
             return None
         raise InvariantError(
-            f"{len(self.waiting)} requests wait, {len(self.admitted)} run and none gets a token"
+            f"{len(self.waiting)} requests wait and {len(self.admitted)} run, but none gets a token"
         )
 
-    # ---- what is going on ----------------------------------------------------------------------
+    # ---- state, for the engine and logs --------------------------------------------------------
 
     @property
     def resting(self) -> list[VllmRequest]:
@@ -293,8 +293,8 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
         if self._prefilling or self._resting or num_rows < len(self.admitted):
             return False
         config = self._config
-        no_more = num_rows >= config.max_num_seqs or num_rows >= config.max_num_batched_tokens
-        return no_more or not len(self.waiting)
+        takes_no_more = num_rows >= config.max_num_seqs or num_rows >= config.max_num_batched_tokens
+        return takes_no_more or not len(self.waiting)
 
     def decode_again(self, num_steps: int) -> list[float]:
         self._kv.num_decisions += num_steps
@@ -320,5 +320,5 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
 
 
 def _is_prefilling(request: VllmRequest) -> bool:
-    """Part of its prompt, or of the output it had before a preemption, is still to be computed."""
+    """Some of the prompt, or of the output before a preemption, still has to be computed."""
     return request.status is Status.RUNNING and request.extend_end < request.fill_len

@@ -11,33 +11,31 @@ _Entry = tuple[int, int, str, VllmRequest]
 
 
 class WaitingRequests(Protocol):
-    """Requests that wait, and who of them is next."""
+    """The waiting requests, in the order in which they are admitted."""
 
     def __len__(self) -> int: ...
 
     def add(self, request: VllmRequest) -> None:
-        """A request arrived."""
+        """Add a request that has arrived."""
         ...
 
     def put_back(self, request: VllmRequest) -> None:
-        """A request was preempted."""
+        """Add a request that was preempted."""
         ...
 
     def next(self) -> VllmRequest:
-        """Who is next; there must be somebody."""
+        """The next request to admit; the queue must not be empty."""
         ...
 
-    def remove(self, request: VllmRequest) -> None:
-        """A request waits no more."""
-        ...
+    def remove(self, request: VllmRequest) -> None: ...
 
     def all(self) -> Iterable[VllmRequest]:
-        """Everybody, in no order to rely on."""
+        """All waiting requests; do not rely on their order."""
         ...
 
 
 class FcfsQueue:
-    """First come, first served; whoever is put back goes before all others."""
+    """First come, first served; a preempted request goes to the front."""
 
     def __init__(self) -> None:
         self._queue: deque[VllmRequest] = deque()
@@ -65,7 +63,7 @@ class FcfsQueue:
 
 
 class PriorityQueue:
-    """Smaller priority values first, then by arrival and by name."""
+    """Smallest priority value first, then earliest arrival, then smallest request id."""
 
     def __init__(self) -> None:
         self._heap: list[_Entry] = []
@@ -79,7 +77,7 @@ class PriorityQueue:
         )
 
     def put_back(self, request: VllmRequest) -> None:
-        """Back to the place it has by its priority."""
+        """A preempted request gets no privilege: its priority and arrival decide."""
         self.add(request)
 
     def next(self) -> VllmRequest:
@@ -97,5 +95,5 @@ class PriorityQueue:
 
 
 def build_waiting(scheduling_policy: str) -> WaitingRequests:
-    """The queue of a policy, `fcfs` or `priority`."""
+    """The queue of scheduling policy `fcfs` or `priority`."""
     return PriorityQueue() if scheduling_policy == "priority" else FcfsQueue()

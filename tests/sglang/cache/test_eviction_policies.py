@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from sim.core.tokens import SegmentPrompt, stream_token_ids
 from sim.engine.page_pool import PageIds
-from sim.sglang.cache.eviction import HitBenefitLeaves, LfuLeaves
+from sim.sglang.cache.eviction import HitBenefitLeafQueue, LfuLeafQueue
 from sim.sglang.cache.manager import KVCacheManager, RequestKV
 from sim.sglang.cache.radix_cache import RadixCache
 from sim.sglang.cache.radix_node import RadixNode
@@ -45,7 +45,7 @@ class Desk:
 
 def test_lfu_evicts_the_least_used_then_the_least_recent():
     """Three, two, two and one uses; recency decides between the twos only."""
-    desk = Desk(LfuLeaves())
+    desk = Desk(LfuLeafQueue())
     for seed in (1, 1, 1, 2, 2, 3, 3, 4):
         desk.serve((seed, 10), (100, 1))
     whole = np.append(stream_token_ids(2, 0, 10), stream_token_ids(100, 0, 1))
@@ -59,31 +59,31 @@ def test_lfu_evicts_the_least_used_then_the_least_recent():
 
 def test_lfu_request_counts_once_and_again_after_a_retraction():
     """A second checkpoint of the same tokens is no use; a second admission is."""
-    desk = Desk(LfuLeaves())
+    desk = Desk(LfuLeafQueue())
     request = desk.begin((1, 10))
     node = request.locked
     desk.checkpoint(request, 10)
-    assert node.worth == (1, 0.0)
+    assert node.use_score == (1, 0.0)
     desk.kv.release(request, 10)
     desk.serve((1, 10), (2, 5))
-    assert node.worth == (2, 0.0)
-    assert next(iter(node.children.values())).worth == (1, 0.0)
+    assert node.use_score == (2, 0.0)
+    assert next(iter(node.children.values())).use_score == (1, 0.0)
 
 
 def test_cut_leaves_both_parts_with_the_worth_of_the_whole():
     """Whoever used the node used both parts of it."""
-    desk = Desk(LfuLeaves())
+    desk = Desk(LfuLeafQueue())
     desk.serve((1, 10))
     desk.serve((1, 10))
     desk.serve((1, 4), (2, 3))
     upper = next(iter(desk.cache.root.children.values()))
-    assert (upper.end, upper.worth) == (4, (3, 0.0))
-    assert sorted(child.worth for child in upper.children.values()) == [(1, 0.0), (2, 0.0)]
+    assert (upper.end, upper.use_score) == (4, (3, 0.0))
+    assert sorted(child.use_score for child in upper.children.values()) == [(1, 0.0), (2, 0.0)]
 
 
 def test_hit_benefit_survives_a_flood_that_lru_drowns_in():
     """A prefix hit five times outlives twenty later prompts that nobody repeats."""
-    for leaves, kept in ((HitBenefitLeaves(1000), 50), (None, 0)):
+    for leaves, kept in ((HitBenefitLeafQueue(1000), 50), (None, 0)):
         desk = Desk(leaves)
         for _ in range(5):
             desk.serve((1, 50), (100, 1))
@@ -96,7 +96,7 @@ def test_hit_benefit_survives_a_flood_that_lru_drowns_in():
 def test_hit_benefit_forgets_what_was_popular_long_ago():
     """Four uses are worth less than a new one after two half-lives, more after none."""
     for half_life, kept in ((400, 50), (100, 0)):
-        desk = Desk(HitBenefitLeaves(half_life))
+        desk = Desk(HitBenefitLeafQueue(half_life))
         for _ in range(4):
             desk.serve((1, 50))
         for seed in range(2, 10):
@@ -107,7 +107,7 @@ def test_hit_benefit_forgets_what_was_popular_long_ago():
 
 def test_hit_benefit_is_per_token_and_not_for_size():
     """Of a large leaf used twice and small ones used three times, the large one goes."""
-    desk = Desk(HitBenefitLeaves(10_000))
+    desk = Desk(HitBenefitLeafQueue(10_000))
     for _ in range(2):
         desk.serve((1, 300))
     for _ in range(3):
@@ -125,7 +125,7 @@ def value(worth):
 @given(st.lists(st.integers(1, 300), min_size=1, max_size=40), st.integers(50, 500))
 def test_worth_is_the_sum_of_the_weights_of_all_uses(sizes, half_life):
     """2 ** (time / half-life), linear in between, where time is the tokens inserted so far."""
-    leaves = HitBenefitLeaves(half_life)
+    leaves = HitBenefitLeafQueue(half_life)
     root, time, expected = RadixNode.new_root(), 0, 0.0
     node = RadixNode(stream_token_ids(0, 0, sizes[0]), PageIds(1, 1).empty, sizes[0], root, 0)
     for number, size in enumerate(sizes):
@@ -136,27 +136,27 @@ def test_worth_is_the_sum_of_the_weights_of_all_uses(sizes, half_life):
         leaves.count(node)
         weight = 2.0 ** (time // half_life) * (1 + time % half_life / half_life)
         expected += weight
-        assert 1.0 <= node.worth[1] < 2.0
-        assert value(node.worth) == pytest.approx(expected)
+        assert 1.0 <= node.use_score[1] < 2.0
+        assert value(node.use_score) == pytest.approx(expected)
         if number:
-            assert value(other.worth) == pytest.approx(weight)
+            assert value(other.use_score) == pytest.approx(weight)
 
 
 def test_hit_benefit_weights_never_overflow():
     """After ten thousand half-lives a hit still outweighs older ones."""
-    leaves = HitBenefitLeaves(10)
+    leaves = HitBenefitLeafQueue(10)
     nodes = [RadixNode(stream_token_ids(0, 0, 1000), PageIds(1, 1).empty, 1000, None, 0)
              for _ in range(100)]  # fmt: skip
     for node in nodes:
         leaves.count(node)
-    assert [node.worth for node in nodes] == sorted(node.worth for node in nodes)
+    assert [node.use_score for node in nodes] == sorted(node.use_score for node in nodes)
     leaves.count(nodes[0])
-    assert nodes[0].worth == nodes[-1].worth == (10_000, 1.0)
+    assert nodes[0].use_score == nodes[-1].use_score == (10_000, 1.0)
 
 
 def test_heap_work_is_bounded_by_uses():
     """Each offer and each use costs at most one push, however they are spread: O(log n) each."""
-    leaves = HitBenefitLeaves(1000)
+    leaves = HitBenefitLeafQueue(1000)
     desk = Desk(leaves)
     num_served = 0
     for turn in range(200):

@@ -81,7 +81,7 @@ class TieredMachine(RuleBasedStateMachine):
         device, copies = set(), set()
         for node, path, start in self.tree():
             own = {path[: n + 1] for n in range(start, len(path))}
-            device |= own if node.alive else set()
+            device |= own if node.on_device else set()
             copies |= own if node.host.pages is not None else set()
         return device, copies
 
@@ -172,7 +172,7 @@ class TieredMachine(RuleBasedStateMachine):
         num_free, (num_before, _) = self.pool.num_free_pages, self.model_match(symbols)
         node, num_cached = self.cache.insert(token_ids, owned_from * self.page_size, given, start)
         assert node.end == len(token_ids)
-        assert node.alive
+        assert node.on_device
         assert num_cached == num_before * self.page_size
         assert self.pool.num_free_pages - num_free == max(num_before - owned_from, 0)
         assert self.found() == (self.device | prefixes(symbols), self.copies)

@@ -10,6 +10,7 @@ from sim.sglang.cache.manager import KVCacheManager
 from sim.sglang.cache.prefix_cache import NoPrefixCache
 from sim.sglang.cache.radix_cache import RadixCache
 from sim.sglang.config import SchedulerConfig
+from sim.sglang.policies.policy import build_policy
 from sim.sglang.scheduler.prefill_adder import PrefillAdder
 from sim.testing.contracts.policies import waiting_request
 
@@ -26,7 +27,13 @@ class Pass:
         self.running = RunningBatch(page_size)
         for request, num_generated in running:
             self.run(request, num_generated)
-        self.adder = PrefillAdder(self.config, self.kv, self.running, ratio)
+        self.adder = PrefillAdder(
+            self.config,
+            self.kv,
+            self.running,
+            ratio,
+            cuts_while_chunked=build_policy(self.config).cuts_while_chunked,
+        )
 
     def run(self, request, num_generated):
         """Put a request into the running batch; all its KV is its own."""

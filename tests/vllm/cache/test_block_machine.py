@@ -68,7 +68,7 @@ class Row:
     num_known: int
     seq_len: int = 0
     blocks: list = field(default_factory=list)
-    num_named: int = 0
+    num_hashed: int = 0
     kv: object = None
 
     @property
@@ -126,7 +126,7 @@ class BlockMachine(RuleBasedStateMachine):
         num_new = -(-end // _SIZE) - len(row.blocks)
         while num_new > len(self.plain.free):
             victim = self.running[-1]
-            self.leave(victim, is_over=False, ago=int(victim not in self.advanced))
+            self.leave(victim, is_over=False, decisions_ago=int(victim not in self.advanced))
             if victim is row:
                 return
         row.blocks += [self.plain.take() for _ in range(num_new)]
@@ -156,7 +156,7 @@ class BlockMachine(RuleBasedStateMachine):
         for block in found:
             self.plain.use(block)
         row.blocks = found + [self.plain.take() for _ in range(num_new)]
-        row.num_named, row.seq_len, row.fill_len = len(found), end, row.num_known
+        row.num_hashed, row.seq_len, row.fill_len = len(found), end, row.num_known
         self.waiting.remove(row)
         self.running.append(row)
         self.name(row)
@@ -167,25 +167,25 @@ class BlockMachine(RuleBasedStateMachine):
         decoded = row.seq_len > row.fill_len
         return max(row.seq_len - self.lag, row.fill_len) if decoded else row.seq_len
 
-    def catch_up(self, row, ago=0):
-        self.manager.cache_full_blocks(row.kv, self.num_cached(row), ago=ago)
+    def catch_up(self, row, decisions_ago=0):
+        self.manager.cache_full_blocks(row.kv, self.num_cached(row), decisions_ago=decisions_ago)
 
     def name(self, row):
-        for index in range(row.num_named, self.num_cached(row) // _SIZE):
+        for index in range(row.num_hashed, self.num_cached(row) // _SIZE):
             self.plain.contents[row.blocks[index]] = tuple(row.tokens[: (index + 1) * _SIZE])
-            row.num_named = index + 1
+            row.num_hashed = index + 1
 
     @precondition(lambda self: self.running)
     @rule(data=st.data(), is_over=st.booleans())
     def leaves(self, data, is_over):
         self.leave(data.draw(st.sampled_from(self.running)), is_over)
 
-    def leave(self, row, is_over, ago=0):
+    def leave(self, row, is_over, decisions_ago=0):
         self.running.remove(row)
-        self.catch_up(row, ago)
+        self.catch_up(row, decisions_ago)
         self.manager.release(row.kv, row.seq_len)
         self.plain.give_back(row.blocks)
-        row.blocks, row.num_named, row.seq_len = [], 0, 0
+        row.blocks, row.num_hashed, row.seq_len = [], 0, 0
         if not is_over:
             self.waiting.insert(0, row)
 

@@ -78,7 +78,7 @@ def test_prefix_in_use_is_shared():
     desk.admit((1, 48), (2, 7))
     second = desk.admit((1, 48), (3, 5))
     assert second.blocks == [0, 1, 2, 4]
-    assert desk.pool.other_users == {0: 1, 1: 1, 2: 1}
+    assert desk.pool.extra_users == {0: 1, 1: 1, 2: 1}
     assert desk.pool.num_free_blocks == 5
 
 
@@ -123,11 +123,11 @@ def test_request_that_does_not_fit_touches_nothing():
     longer = desk.admit((1, 96))
     desk.admit((2, 32))
     desk.release(longer)
-    queue, users = desk.pool.free_blocks(), {**desk.pool.other_users}
+    queue, users = desk.pool.free_blocks(), {**desk.pool.extra_users}
     assert len(queue) == 5
     assert len(desk.found((1, 96), (3, 48))) == 6
     assert desk.admit((1, 96), (3, 48)) is None
-    assert (desk.pool.free_blocks(), desk.pool.other_users) == (queue, users)
+    assert (desk.pool.free_blocks(), desk.pool.extra_users) == (queue, users)
     assert desk.admit((1, 96), (3, 32)) is not None
 
 
@@ -194,7 +194,7 @@ def test_caching_off_names_nothing():
     request = desk.admit((1, 12))
     desk.decode(request, 13)
     assert desk.found((1, 13)) == []
-    assert desk.pool.num_named_blocks == 0
+    assert desk.pool.num_hashed_blocks == 0
     assert desk.admit((1, 1)) is None
     desk.release(request)
     assert desk.pool.free_blocks() == [3, 2, 1, 0]

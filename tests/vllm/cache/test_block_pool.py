@@ -8,8 +8,8 @@ from sim.core.errors import InvariantError
 from sim.vllm.cache.pool import BlockPool
 
 
-def name(pool, block, content, full_at=0):
-    pool.name(content, (full_at, 0, block), is_free=False)
+def add_hash(pool, block, content, full_at=0):
+    pool.add_hash(content, (full_at, 0, block), is_free=False)
 
 
 def found(pool, content):
@@ -38,7 +38,7 @@ def test_block_in_use_twice_is_free_when_both_are_done():
     """Only then does it get its place in the queue."""
     pool = BlockPool(3)
     blocks = pool.take(2)
-    name(pool, 0, 11)
+    add_hash(pool, 0, 11)
     pool.use(blocks[:1])
     pool.give_back(blocks, 1)
     assert pool.free_blocks() == [2, 1]
@@ -51,12 +51,12 @@ def test_block_found_while_free_leaves_the_queue_from_the_middle():
     pool = BlockPool(5)
     blocks = pool.take(5)
     for block in blocks:
-        name(pool, block, 11 + block)
+        add_hash(pool, block, 11 + block)
     pool.give_back(blocks, 5)
     assert pool.free_blocks() == [4, 3, 2, 1, 0]
-    assert (pool.find(13), pool.num_unused([2])) == (2, 1)
+    assert (pool.find(13), pool.num_free([2])) == (2, 1)
     pool.use([2])
-    assert pool.num_unused([2]) == 0
+    assert pool.num_free([2]) == 0
     assert pool.free_blocks() == [4, 3, 1, 0]
     pool.give_back([2], 1)
     assert pool.free_blocks() == [4, 3, 1, 0, 2]
@@ -66,22 +66,22 @@ def test_block_found_while_free_leaves_the_queue_from_the_middle():
 def test_free_block_is_found_until_it_is_taken():
     """Taking it for anything else is its eviction, whether or not that fills it."""
     pool = BlockPool(2)
-    name(pool, *pool.take(1), 11)
+    add_hash(pool, *pool.take(1), 11)
     pool.give_back([0], 1)
     assert pool.take(1) == [1]
     assert pool.find(11) == 0
     assert pool.take(1) == [0]
     assert pool.find(11) is None
-    assert pool.num_named_blocks == 0
+    assert pool.num_hashed_blocks == 0
 
 
 def test_equal_blocks_are_all_kept_and_the_one_full_first_is_found():
-    """Whichever was named first; one after the other, as those before are evicted."""
+    """In whichever order they were hashed; one after the other, as those before are evicted."""
     pool = BlockPool(4)
     pool.take(3)
     for block, full_at in ((0, 7), (1, 5), (2, 9)):
-        name(pool, block, 11, full_at)
-    assert pool.num_named_blocks == 3
+        add_hash(pool, block, 11, full_at)
+    assert pool.num_hashed_blocks == 3
     for block in (1, 0, 2):
         pool.give_back([block], 1)
     assert found(pool, 11) == [1, 0, 2]
@@ -89,7 +89,7 @@ def test_equal_blocks_are_all_kept_and_the_one_full_first_is_found():
 
 def test_pool_refuses_what_it_does_not_have():
     """A defect of whoever asks."""
-    with pytest.raises(InvariantError, match="3 blocks taken, 2 free"):
+    with pytest.raises(InvariantError, match="3 blocks taken, but only 2 are free"):
         BlockPool(2).take(3)
 
 
@@ -114,7 +114,7 @@ def test_pool_does_what_plain_lists_would(moves):
             pool.give_back([block], int(block in names))
         elif kind == "c" and users[block] and block not in names:
             names[block] = 1 + drawn % 3
-            name(pool, block, names[block], number)
+            add_hash(pool, block, names[block], number)
         assert pool.free_blocks() == queue
         for content in (1, 2, 3):
             oldest = next((b for b, held in names.items() if held == content), None)

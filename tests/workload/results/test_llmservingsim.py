@@ -93,9 +93,10 @@ def test_request_without_a_last_token_failed(folder, imported):
     ("row", "reason"),
     [
         (measured(0, 1.0, request_id="bench"),
-         'request_id: "bench" does not end in the number of a row'),
-        (measured(0, 1.0, request_id="bench-3"), 'request_id: "bench-3": the workload has 3 rows'),
-        (measured(0, 1.0, request_id="bench-1"), "request_id: row 1 is that of line 1 already"),
+         'request_id: "bench" does not end in a row number'),
+        (measured(0, 1.0, request_id="bench-3"),
+         'request_id: "bench-3": the workload has only 3 rows'),
+        (measured(0, 1.0, request_id="bench-1"), "request_id: row 1 already belongs to line 1"),
         (measured(0, 1.0, input_toks=41), "input_toks: is 41, but row 0 has 40"),
         (measured(0, 1.0, queued_ts=None), "queued_ts: missing"),
         (measured(0, 1.0, scheduled_ts="x"), 'scheduled_ts: "x" is not a finite number'),

@@ -6,7 +6,7 @@ import pickle
 import pytest
 
 from sim.commands.import_formats import sniff
-from sim.sglang.results.safe_pickle import Inert, read_inert_pickle
+from sim.sglang.results.safe_pickle import PickledObject, read_pickle_safely
 from sim.testing.result_files import ServedRequest, sglang_dump
 
 SECOND = 1_000_000_000
@@ -33,20 +33,20 @@ def test_pickle_of_somebody_who_wants_to_run_something_runs_nothing(tmp_path, wr
     """The call in the pickle becomes an object without effect."""
     trap = tmp_path / "sprung"
     path = written(pickle.dumps({"requests": [Armed(trap)], "more": [print, os.path.join]}))
-    read = read_inert_pickle(path)
+    read = read_pickle_safely(path)
     assert not trap.exists()
     [thing] = read["requests"]
-    assert isinstance(thing, Inert)
+    assert isinstance(thing, PickledObject)
     assert thing.pickled_name.endswith(".system")
     assert thing.arguments == (f"touch {trap}",)
-    assert all(issubclass(each, Inert) for each in read["more"])
+    assert all(issubclass(each, PickledObject) for each in read["more"])
 
 
 def test_pickle_with_armed_protocol_0_runs_nothing(tmp_path, written):
     """Calls in the oldest pickle protocol have no effect, too."""
     trap = tmp_path / "sprung"
     path = written(b"cos\nsystem\n(S'touch " + str(trap).encode() + b"'\ntR.")
-    assert isinstance(read_inert_pickle(path), Inert)
+    assert isinstance(read_pickle_safely(path), PickledObject)
     assert not trap.exists()
 
 
@@ -66,19 +66,22 @@ def test_folder_of_dumps_is_one_run(tmp_path, written, imported):
     assert sniff(tmp_path / "dumps") == "sglang-dump"
     run, requests = imported(tmp_path / "dumps")
     assert [(one.rid, one.arrival_ns) for one in requests] == [("a", 0), ("b", SECOND)]
-    assert run.left_out == ("HEALTH_CHECK_9: a health check, or no request to generate",)
+    assert run.left_out == ("HEALTH_CHECK_9: a health check, or not a generation request",)
 
 
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
         (b"\x80\x04", "is no pickle, or a damaged one"),
-        (b"\x80\x04]\x94.", "requests: missing: no dump of SGLang's requests"),
+        (b"\x80\x04]\x94.", "requests: missing; this is no dump of SGLang's requests"),
         (
             pickle.dumps({"requests": [1]}),
-            "requests[0]: is no (request, output, created, finished)",
+            "requests[0]: must be (request, output, created, finished)",
         ),
-        (pickle.dumps({"requests": [({}, {}, 1, 2)]}), "requests[0]: rid: null is no name"),
+        (
+            pickle.dumps({"requests": [({}, {}, 1, 2)]}),
+            "requests[0]: rid: null is not the id of one request",
+        ),
         (pickle.dumps({"requests": []}), "holds no results"),
         (sglang_dump([served("a")])[:-30], "is no pickle, or a damaged one"),
     ],

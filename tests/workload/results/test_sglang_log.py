@@ -156,7 +156,7 @@ def test_cut_prompts_share_what_the_log_shows(written, imported, workload_of):
     assert len(first) == len(second) == 3000
     assert (first[:1024] == second[:1024]).all()
     assert first[1024] != second[1024]
-    assert "2 prompts are cut in the log: they share only what it shows" in run.notes
+    assert "2 prompts are cut in the log: only their logged parts can be shared" in run.notes
 
 
 def test_prompts_known_as_text_share_what_their_texts_do(written, imported, workload_of):
@@ -179,7 +179,7 @@ def test_text_log_needs_the_servers_times(written, refusal):
     """Whole seconds are too coarse for arrivals."""
     log = NOISE + text_line("Receive", 0, "a") + text_line("Finish", 1, "a", out("a"))
     assert refusal(written(log)) == (
-        "results:4: meta_info.request_received_ts: missing, and the log tells whole seconds only:"
+        "results:4: meta_info.request_received_ts: missing, and the log has whole seconds only:"
         " start the server with --enable-metrics, or with --log-requests-format json"
     )
 
@@ -196,7 +196,7 @@ def test_text_log_with_times_is_read(written, imported):
     assert first.first_token_ns == 150 * MS
     assert lost.arrival_ns == 3000 * MS
     assert lost.prompt_tokens == 3
-    assert "arrivals to the second only, of failed ones: lost" in run.notes
+    assert "the arrivals of failed requests are known to the second only: lost" in run.notes
 
 
 @pytest.mark.parametrize(
@@ -206,10 +206,10 @@ def test_text_log_with_times_is_read(written, imported):
         (finished("a", 0, out("a", completion_tokens=None)),
          "meta_info.completion_tokens: missing"),
         (finished("a", 0, out("a", e2e_latency="soon")),
-         'meta_info.e2e_latency: "soon" is no time in seconds'),
+         'meta_info.e2e_latency: "soon" is not a time in seconds'),
         (finished("a", 0, out("a", e2e_latency=float("nan"))),
-         "meta_info.e2e_latency: NaN is no time in seconds"),
-        (json_line("request.finished", 7, 0, obj("a"), out("a")), "rid: 7 is no name"),
+         "meta_info.e2e_latency: NaN is not a time in seconds"),
+        (json_line("request.finished", 7, 0, obj("a"), out("a")), "rid: 7 is not a request id"),
         (json_line("request.finished", "a", 0, [], out("a")), "obj: [] is not an object"),
         (finished("a", 0, out("a"))[:-40], None),
         (text_line("Finish", 1, "a", out("a", at_ms=0))[:-40], None),
@@ -227,4 +227,4 @@ def test_bad_line_is_refused(written, refusal, line, reason):
 
 def test_request_that_finishes_twice_is_refused(written, refusal):
     log = finished("a", 0, out("a", at_ms=0)) * 2
-    assert refusal(written(log)) == 'results:2: rid: "a" finished on line 1 already'
+    assert refusal(written(log)) == 'results:2: rid: "a" already finished on line 1'

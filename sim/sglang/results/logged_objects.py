@@ -1,9 +1,9 @@
-"""Reads objects back from the text that SGLang's request logger shows of them.
+"""Parses the objects in SGLang's request log back from their text.
 
-`_dataclass_to_string_truncated` of SGLang 0.5.23 (`sglang/srt/utils/request_logger.py`): a
-dataclass is `Name(field=value, ...)`, dictionaries, lists, texts and numbers are as Python writes
-them, and what is longer than the log level allows is cut: `[first half] ... [second half]`, the
-same for texts. Whatever else an object prints is passed over.
+The text is written by `_dataclass_to_string_truncated` of SGLang 0.5.23
+(`sglang/srt/utils/request_logger.py`). A dataclass is `Name(field=value, ...)`. Dictionaries,
+lists, strings and numbers are written as in Python. A list or string that is longer than the log
+level allows is cut: `[first half] ... [second half]`. Any other object's text is skipped.
 """
 
 import ast
@@ -21,34 +21,34 @@ _CLOSING = {"(": ")", "[": "]", "{": "}"}
 _MAX_DEPTH = 50
 
 
-class Cut(NamedTuple):
-    """Something too long for the log: only its beginning is kept here."""
+class CutValue(NamedTuple):
+    """A list or string that was cut in the log; only its first half is kept here."""
 
     beginning: object
 
 
-class Shown(NamedTuple):
-    """A dataclass as it was shown."""
+class LoggedDataclass(NamedTuple):
+    """A dataclass in the log: its name and its fields."""
 
     name: str
     fields: dict[str, object]
 
 
-class Unreadable(NamedTuple):
-    """Something that an object printed of itself."""
+class SkippedText(NamedTuple):
+    """The text of an object that is neither a dataclass nor a plain value."""
 
     text: str
 
 
-class NotShownError(Exception):
-    """The text is cut off, or not of this form."""
+class LogFormatError(Exception):
+    """The text is cut off, or does not have this format."""
 
 
-def read_shown(text: str, start: int) -> tuple[object, int]:
-    """Read the value that begins at `start`; returns it and where it ends.
+def read_value(text: str, start: int) -> tuple[object, int]:
+    """Parse the value that begins at `start`; returns it and the position after it.
 
     Raises:
-        NotShownError: there is none.
+        LogFormatError: no value begins there.
     """
     return _Reader(text).value(start, depth=0)
 
@@ -59,11 +59,11 @@ class _Reader:
 
     def value(self, at: int, *, depth: int) -> tuple[object, int]:
         if depth > _MAX_DEPTH:
-            raise NotShownError("nested too deep")
+            raise LogFormatError("nested too deep")
         value, at = self._plain(at, depth)
         if isinstance(value, str | list) and self._text.startswith(_CUT, at):
             _, at = self._plain(at + len(_CUT), depth)
-            return Cut(value), at
+            return CutValue(value), at
         return value, at
 
     def _plain(self, at: int, depth: int) -> tuple[object, int]:
@@ -82,7 +82,7 @@ class _Reader:
         return found
 
     def _word(self, at: int, depth: int) -> tuple[object, int]:
-        """A number, a constant, a dataclass, or something else."""
+        """A number, a constant, a dataclass, or the text of another object."""
         number = _NUMBER.match(self._text, at)
         if number is not None:
             return ast.literal_eval(number[0]), number.end()
@@ -92,21 +92,21 @@ class _Reader:
         if name is not None and self._text.startswith("(", name.end()):
             try:
                 return self._fields(name[0], name.end() + 1, depth)
-            except NotShownError:
-                return self._passed_over(at)
-        return self._passed_over(at)
+            except LogFormatError:
+                return self._skip_text(at)
+        return self._skip_text(at)
 
     def _list(self, at: int, depth: int) -> tuple[list[object], int]:
         numbers = _WHOLE_NUMBERS.match(self._text, at)
         if numbers is None:
             return self._items(at + 1, "]", depth)
-        # Token ids are most of a log.
+        # Most of a log are token ids, and json.loads reads them fast.
         return json.loads(numbers[0]), numbers.end()
 
     def _string(self, at: int) -> tuple[str, int]:
         match = _STRING.match(self._text, at)
         if match is None:
-            raise NotShownError(f"a text is not closed at column {at + 1}")
+            raise LogFormatError(f"the string at column {at + 1} has no end")
         return str(ast.literal_eval(match[0])), match.end()
 
     def _items(self, at: int, end: str, depth: int) -> tuple[list[object], int]:
@@ -127,16 +127,16 @@ class _Reader:
             at = self._after_comma(at, "}")
         return pairs, at + 1
 
-    def _fields(self, name: str, at: int, depth: int) -> tuple[Shown, int]:
+    def _fields(self, name: str, at: int, depth: int) -> tuple[LoggedDataclass, int]:
         fields: dict[str, object] = {}
         while not self._text.startswith(")", at):
             field = _NAME.match(self._text, at)
             if field is None:
-                raise NotShownError(f"no field's name at column {at + 1}")
+                raise LogFormatError(f"no field name at column {at + 1}")
             at = self._after("=", field.end())
             fields[field[0]], at = self.value(at, depth=depth + 1)
             at = self._after_comma(at, ")")
-        return Shown(name, fields), at + 1
+        return LoggedDataclass(name, fields), at + 1
 
     def _after_comma(self, at: int, end: str) -> int:
         if self._text.startswith(end, at):
@@ -146,11 +146,11 @@ class _Reader:
 
     def _after(self, mark: str, at: int) -> int:
         if not self._text.startswith(mark, at):
-            raise NotShownError(f"no {mark!r} at column {at + 1}")
+            raise LogFormatError(f"no {mark!r} at column {at + 1}")
         return at + len(mark)
 
-    def _passed_over(self, at: int) -> tuple[Unreadable, int]:
-        """Up to the next comma or closing bracket that is not inside of it."""
+    def _skip_text(self, at: int) -> tuple[SkippedText, int]:
+        """Skip the text of an object: up to the next comma or closing bracket outside of it."""
         start, open_brackets = at, []
         while at < len(self._text):
             char = self._text[at]
@@ -165,5 +165,5 @@ class _Reader:
                 break
             at += 1
         if at == start or open_brackets:
-            raise NotShownError(f"nothing whole at column {start + 1}")
-        return Unreadable(self._text[start:at]), at
+            raise LogFormatError(f"no complete value at column {start + 1}")
+        return SkippedText(self._text[start:at]), at

@@ -1,0 +1,154 @@
+"""Full blocks whose hashes have not been computed yet.
+
+vLLM hashes every block as soon as it is full. Most hashes are never looked for, so here hashing is
+put off: a request's blocks are hashed, a few at a time, when another request looks for the blocks
+that follow the prefix before them. Requests find the same blocks either way.
+
+Example: request A fills blocks for the prefixes P1, P2, P3. Later request B has found P1 and looks
+for what follows it. Only then are A's next blocks hashed; a block that has been allocated to
+another request meanwhile is left out.
+"""
+
+from collections.abc import Callable
+
+from sim.core.errors import InvariantError
+from sim.core.token_sequences import TokenSequence
+from sim.core.tokens import TokenIds
+from sim.vllm.cache.free_queue import FreedGroup
+from sim.vllm.cache.hashes import prefix_hashes
+
+# Returns the tokens of a sequence from one position to another.
+TokenReader = Callable[[int, int], TokenIds]
+
+_FIRST_HASHES = 8
+
+
+def extend_hashes(
+    hashes: list[int], read_tokens: TokenReader, num_blocks: int, block_size: int
+) -> None:
+    """Compute more hashes of a sequence's prefixes: twice as many as are known, 8 at first.
+
+    Args:
+        hashes: the known hashes, one for each block from the first on; the new ones are appended.
+        read_tokens: reads the sequence's tokens.
+        num_blocks: full blocks of the sequence; more than `hashes` has.
+        block_size: tokens in a block.
+    """
+    first = len(hashes)
+    end = min(max(2 * first, _FIRST_HASHES), num_blocks)
+    before = hashes[-1] if hashes else 0
+    token_ids = read_tokens(first * block_size, end * block_size)
+    hashes += prefix_hashes(token_ids, block_size, first, before)
+
+
+class UnhashedBlocks:
+    """The blocks that one request has filled and that have no hash yet.
+
+    The object outlives the request: its blocks keep their contents until they are allocated again.
+
+    Attributes:
+        blocks: all blocks of the request, in order of its tokens; the request's own list.
+        hashes: hashes of the request's prefixes, as far as they are computed; its own list too.
+        num_hashed: the first `num_hashed` blocks can be found in the pool.
+        full_at: for each block that the request filled, in order, the number of the decision at
+            which the block became full. Blocks that the request found in the cache are left out.
+        number: the request's admission number.
+        catch_up: brings `full_at` up to date; None: `full_at` is always up to date.
+    """
+
+    __slots__ = (
+        "_group",
+        "_num_found",
+        "_read_tokens",
+        "blocks",
+        "catch_up",
+        "full_at",
+        "hashes",
+        "num_hashed",
+        "number",
+    )
+
+    def __init__(
+        self, number: int, found: list[int], hashes: list[int], read_tokens: TokenReader
+    ) -> None:
+        """Start with the blocks that an admitted request found; all of them have hashes."""
+        self.number = number
+        self.blocks = found
+        self.hashes = hashes
+        self.num_hashed = self._num_found = len(found)
+        self.full_at: list[int] = []
+        self.catch_up: Callable[[], None] | None = None
+        self._read_tokens = read_tokens
+        self._group: FreedGroup | None = None
+
+    @property
+    def parent(self) -> int:
+        """Hash of the prefix that ends where the blocks without hashes start; 0: no prefix."""
+        return self.hashes[self.num_hashed - 1] if self.num_hashed else 0
+
+    @property
+    def num_full(self) -> int:
+        """Full blocks of the request, found ones included."""
+        return self._num_found + len(self.full_at)
+
+    @property
+    def num_intact(self) -> int:
+        """How many of the full blocks, from the first on, still hold the request's tokens.
+
+        Freed blocks are allocated again from the last to the first.
+        """
+        if self._group is None:
+            return self.num_full
+        return min(self.num_full, len(self.blocks) - self._group.num_dequeued)
+
+    @property
+    def is_released(self) -> bool:
+        """The request has freed its blocks."""
+        return self._group is not None
+
+    @property
+    def is_exhausted(self) -> bool:
+        """No block is left to hash, and none will come."""
+        return self._group is not None and self.num_intact <= self.num_hashed
+
+    def hash_next(self, block_size: int) -> range:
+        """Hash the next few blocks; returns their positions in `blocks`, none if none is full."""
+        if self.catch_up is not None:
+            self.catch_up()
+        first, end = self.num_hashed, self.num_intact
+        if first >= end:
+            return range(first, first)
+        if len(self.hashes) <= first:
+            extend_hashes(self.hashes, self._read_tokens, end, block_size)
+        end = min(end, len(self.hashes))
+        self.num_hashed = end
+        return range(first, end)
+
+    def decision_that_filled(self, index: int) -> int:
+        """Number of the decision at which block `index` of the request became full."""
+        return self.full_at[index - self._num_found]
+
+    def release(
+        self, group: FreedGroup, part: Callable[[int, int], TokenSequence], block_size: int
+    ) -> None:
+        """Note that the request has freed its blocks.
+
+        Args:
+            group: its place in the queue of free blocks; blocks without hashes come first there.
+            part: returns the request's tokens from one position to another, to be kept after the
+                request is gone.
+            block_size: tokens in a block.
+        """
+        self._group = group
+        self.catch_up = None
+        offset, end = len(self.hashes) * block_size, self.num_full * block_size
+        self._read_tokens = _reader(part(offset, end), offset) if offset < end else _read_nothing
+
+
+def _reader(kept: TokenSequence, offset: int) -> TokenReader:
+    """Reads a sequence of which only the tokens from `offset` on were kept."""
+    return lambda start, stop: kept[start - offset : stop - offset]
+
+
+def _read_nothing(start: int, stop: int) -> TokenIds:
+    raise InvariantError(f"tokens {start} to {stop} were read, but no tokens were kept")
