@@ -117,7 +117,7 @@ class PrefixCache(Protocol):
         ...
 
     def unlock(self, node: RadixNode) -> None:
-        """Take back one `lock`."""
+        """Undo one `lock`."""
         ...
 
     def insert(
