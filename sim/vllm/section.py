@@ -23,7 +23,7 @@ class VllmSection(ServerSection):
 
     Names are those of vLLM 0.19.0's flags, with underscores; defaults are those of its
     `SchedulerConfig`. docs/explanation/vllm.md explains the rules, and
-    docs/explanation/vllm.md#settings where defaults differ from `vllm serve`.
+    docs/explanation/vllm.md#settings lists the defaults that differ from `vllm serve`.
     """
 
     family: Literal["vllm"]
