@@ -1,32 +1,62 @@
-"""The page that lists every metric of a summary."""
+"""The page that lists every metric of a summary, from their registry."""
 
 from collections.abc import Iterable, Iterator
 
-from reference.tables import table
-from sim.metrics.registry import GROUP_METRICS, RUN_METRICS, Better, Metric
+from reference.tables import keys_table
+from sim.metrics.registry import GROUP_METRICS, LATENCIES, RUN_METRICS, Better, Latency, Metric
 
 PATH = "reference/metrics.md"
-_BETTER = {Better.HIGHER: "more", Better.LOWER: "less", Better.NEITHER: ""}
-_HEADER = ("name", "in words", "unit", "better", "definition")
+_BETTER = {Better.HIGHER: "higher is better", Better.LOWER: "lower is better", Better.NEITHER: ""}
 _INTRO = """\
 # Metrics
 
-The numbers of a run's summary (`simulate run FILE --format json`) by name. A plot of a `report`
-section takes any of them, and so does a search."""
-_GROUPS = """\
-## Of a group of requests
+The numbers of a run's summary by name (`simulate run FILE --format json`). Names are those of
+SGLang's serving benchmark where it has the same number. A plot of a `report` section takes any of
+them.
 
-A summary has these again for the requests of each tenant and for hot and cold requests
-([tenants](../how-to/tenants.md)). A plot takes them by a path, such as `hot.p99_ttft_ms`."""
+## Times
+
+All of them are in ms, and lower is better."""
+_GROUPS = """\
+## Parts of the requests
+
+These metrics are also given for each tenant (`tenants.NAME.p99_ttft_ms`), for hot requests
+(`hot.p99_ttft_ms`) and for cold requests (`cold.p99_ttft_ms`).
+[Who waits](../how-to/tenants.md) explains the parts."""
 
 
 def metrics_page() -> str:
     """The page's text."""
-    run, group = (table(_HEADER, _rows(m.values())) for m in (RUN_METRICS, GROUP_METRICS))
-    return f"{_INTRO}\n\n{run}\n\n{_GROUPS}\n\n{group}\n"
+    blocks = [
+        _INTRO,
+        keys_table(("time", "definition", "metrics"), map(_time_row, LATENCIES.values())),
+        "## All requests",
+        _table(metric for metric in RUN_METRICS.values() if metric.name not in _STATISTICS),
+        _GROUPS,
+        ", ".join(f"`{name}`" for name in GROUP_METRICS),
+    ]
+    return "\n\n".join(blocks) + "\n"
 
 
-def _rows(metrics: Iterable[Metric]) -> Iterator[tuple[str, ...]]:
+def _time_row(latency: Latency) -> tuple[str, str, str]:
+    words = dict.fromkeys((latency.label, latency.words))
+    definition = f"{latency.definition}, over {latency.samples}"
+    return ": ".join(words), definition, ", ".join(f"`{name}`" for name in _names(latency))
+
+
+def _names(latency: Latency) -> list[str]:
+    return [f"{statistic}_{latency.name}_ms" for statistic in latency.statistics]
+
+
+_STATISTICS = {name for latency in LATENCIES.values() for name in _names(latency)}
+
+
+def _table(metrics: Iterable[Metric]) -> str:
+    return keys_table(("metric", "unit", "definition"), _rows(metrics))
+
+
+def _rows(metrics: Iterable[Metric]) -> Iterator[tuple[str, str, str]]:
     for metric in metrics:
         better = _BETTER[metric.better]
-        yield f"`{metric.name}`", metric.label, metric.unit, better, metric.definition
+        unit = "<br>".join(filter(None, (metric.unit, better)))
+        yield f"`{metric.name}`", unit, metric.definition

@@ -104,14 +104,17 @@ def simulate(capsys):
 
 @pytest.fixture
 def python(folder):
-    """Run Python with these arguments in a process of its own; the hash seed may be given."""
+    """Run Python with these arguments in a process of its own, which hashes as this one does not.
 
-    def run(*arguments, hash_seed=None, cwd=folder, stdout=subprocess.PIPE, **environment):
-        seed = {} if hash_seed is None else {"PYTHONHASHSEED": hash_seed}
+    This process hashes by chance, unless PYTHONHASHSEED says how.
+    """
+    hash_seed = "1" if os.environ.get("PYTHONHASHSEED") == "0" else "0"
+
+    def run(*arguments, cwd=folder, stdout=subprocess.PIPE, **environment):
         done = subprocess.run(
             [sys.executable, *map(str, arguments)],
             cwd=cwd,
-            env={**os.environ, **seed, **environment},
+            env={**os.environ, "PYTHONHASHSEED": hash_seed, **environment},
             stdout=stdout,
             stderr=subprocess.PIPE,
             text=True,

@@ -1,5 +1,7 @@
 """Step times from a latency profile, which was fitted to a device (docs/explanation/profile.md)."""
 
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -10,11 +12,10 @@ from sim.core.errors import InputError
 from sim.latency.features import StepFeatures
 from sim.latency.model import StepTime
 from sim.latency.profile.files import load_profile
-from sim.latency.profile.format import HostTerms, LatencyProfile, ModeName, mode_of
-from sim.latency.profile.limits import profile_limits
+from sim.latency.profile.format import HostTerms, LatencyProfile, ModeName, Range, mode_of
 from sim.latency.profile.mode_time import ModeTime, ProfileDecodeTimes, TermSum
-from sim.latency.profile.terms import graph_rows
-from sim.latency.range_counter import RangeCounter
+from sim.latency.profile.terms import MODE_TERMS, QUANTITIES, Reading, graph_rows
+from sim.latency.range_counter import Limit, RangeCounter
 from sim.latency.range_report import RangeReport
 
 _EXTEND, _DECODE, _MIXED = ForwardMode.EXTEND, ForwardMode.DECODE, ForwardMode.MIXED
@@ -41,7 +42,7 @@ class ProfileLatency:
         self._device = {mode_of(name): ModeTime(m) for name, m in profile.modes.items()}
         self._host = {mode: TermSum(terms.terms) for mode, terms in _host_of(profile, overlaps)}
         self._lines: dict[int, ProfileDecodeTimes] = {}
-        self._ranges = RangeCounter(profile_limits(profile))
+        self._ranges = RangeCounter(_limits(profile))
 
     @classmethod
     def from_file(
@@ -123,3 +124,32 @@ def _host_of(profile: LatencyProfile, overlaps: bool) -> list[tuple[ForwardMode,
             if host.scheduling == scheduling:
                 found.update(host.modes)
     return [(mode_of(name), terms) for name, terms in found.items()]
+
+
+def _limits(profile: LatencyProfile) -> Mapping[ForwardMode, tuple[Limit, ...]]:
+    """The measured ranges of each mode of a profile."""
+    return {
+        mode_of(name): tuple(
+            _limit(feature, device.range[feature]) for feature in MODE_TERMS[mode_of(name)].ranges
+        )
+        for name, device in profile.modes.items()
+    }
+
+
+def _limit(feature: str, measured: Range) -> Limit:
+    label, low, high = QUANTITIES[feature].label, measured.low, measured.high
+    if feature == "mean_context":
+        return Limit(label, _decode_context, low, high, _decode_rows)
+    return Limit(label, partial(_without_graph, QUANTITIES[feature].read), low, high)
+
+
+def _decode_context(step: StepFeatures) -> float:
+    return step.num_decode_context_tokens
+
+
+def _decode_rows(step: StepFeatures) -> int:
+    return step.num_decode_rows
+
+
+def _without_graph(read: Reading, step: StepFeatures) -> float:
+    return read(step, 0)

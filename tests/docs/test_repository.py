@@ -1,0 +1,29 @@
+"""Files about the project say what the package says."""
+
+import tomllib
+from pathlib import Path
+
+import yaml
+
+from sim import __version__
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+def test_citation_names_this_version_and_licence():
+    """CITATION.cff, pyproject.toml and the package agree."""
+    citation = yaml.safe_load((REPOSITORY / "CITATION.cff").read_text(encoding="utf-8"))
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert citation["version"] == __version__
+    assert citation["license"] == project["license"] == "Apache-2.0"
+    assert "Apache License" in (REPOSITORY / "LICENSE").read_text(encoding="utf-8")
+
+
+def test_workflow_runs_what_a_user_would_call():
+    """The script of .ci, on the oldest Python that is supported."""
+    workflow = yaml.safe_load((REPOSITORY / ".github" / "workflows" / "ci.yml").read_text("utf-8"))
+    steps = workflow["jobs"]["test"]["steps"]
+    assert [step["run"] for step in steps if "run" in step] == ["bash .ci/run"]
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    [version] = [step["with"]["python-version"] for step in steps if "with" in step]
+    assert project["requires-python"] == f">={version}"
