@@ -14,8 +14,7 @@ from sim.engine.decision import DECIDED_FIELDS
 from sim.engine.server_config import ServerConfig
 from sim.latency.features import line_features
 from sim.runlog import RunLog
-from sim.runlog.load import load_run_log
-from sim.runlog.run_log_file import RecordedRun, read_run_log
+from sim.runlog.run_log_file import RecordedRun, load_run_log, read_run_log
 from sim.scenario.build import scheduler_config_with_pool
 from sim.scenario.load import user_code_key
 from sim.scenario.schema import Scenario

@@ -16,16 +16,16 @@ from calibrate.nearest_step import NearestStepLatency
 from calibrate.rebuild import RebuiltRun
 from sim.des.run import RunOptions, simulate
 from sim.engine.decision import Divergence
+from sim.engine.executor import ScriptedExecutor
 from sim.engine.page_pool import PageCounts
 from sim.engine.replay import Replay, replay
-from sim.engine.scripted import ScriptedExecutor
 from sim.families import build_engine
 from sim.latency.model import LatencyModel
 from sim.latency.profile.format import LatencyProfile
 from sim.latency.profile.model import ProfileLatency
 from sim.runlog import RunLog
+from sim.runlog.decisions import read_decisions
 from sim.runlog.json_lines import Line
-from sim.runlog.read import read_decisions
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,1 +1,1 @@
-"""The real runner: the same scheduler in front of a device. Not built yet."""
+"""The real runner: the simulator's schedulers in front of a model on a CPU or a GPU."""

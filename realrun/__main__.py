@@ -1,4 +1,4 @@
-"""`python -m realrun` is the `realrun` command."""
+"""Makes `python -m realrun` the same as the command `realrun`."""
 
 import sys
 

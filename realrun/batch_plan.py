@@ -1,20 +1,19 @@
-"""What attention needs to know of one step's batch: positions, slots to write, pages to read."""
+"""The layout of one step's batch for attention: positions, slots to write, and pages to read."""
 
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.core.arrays import Bools, Int64
 from sim.core.errors import InvariantError
 
 Int32s = NDArray[np.int32]
-Int64s = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BatchPlan:
-    """One forward pass over rows of different lengths, their new tokens laid end to end.
+    """One forward pass over rows of different lengths; all rows' new tokens form one sequence.
 
     Rows are in batch order: prefill rows, then decode rows. `indptr` arrays are offsets: row i
     owns the entries from indptr[i] up to indptr[i + 1].
@@ -22,38 +21,39 @@ class BatchPlan:
     Attributes:
         page_size: tokens of a page.
         query_lens: int32 [num_rows], new tokens of each row (1 for a decode row).
-        kv_lens: int32 [num_rows], tokens attended to, the new ones included.
-        positions: int64 [num_tokens], of each new token in its request.
-        write_slots: int64 [num_tokens], page id * page_size + offset: where its K and V go.
+        kv_lens: int32 [num_rows], tokens that each row attends to, its new ones included.
+        positions: int64 [num_tokens], position of each new token in its request.
+        write_slots: int64 [num_tokens], the slot for each new token's K and V, which is
+            page id * page_size + offset in the page.
         qo_indptr: int32 [num_rows + 1], offsets into the new tokens.
         kv_indptr: int32 [num_rows + 1], offsets into `kv_indices`.
         kv_indices: int32 [num_pages_used], page ids, row by row.
         last_page_len: int32 [num_rows], tokens in each row's last page, 1 to page_size.
-        sample_tokens: int64 [num_samples], among the new tokens the last one of each row that
-            samples.
-        decode_only: every row has one new token and samples.
+        sample_tokens: int64 [num_samples], for each row that samples a token, the index of its
+            last new token.
+        decode_only: whether every row has one new token and samples.
     """
 
     page_size: int
     query_lens: Int32s
     kv_lens: Int32s
-    positions: Int64s
-    write_slots: Int64s
+    positions: Int64
+    write_slots: Int64
     qo_indptr: Int32s
     kv_indptr: Int32s
     kv_indices: Int32s
     last_page_len: Int32s
-    sample_tokens: Int64s
+    sample_tokens: Int64
     decode_only: bool
 
     @property
     def num_rows(self) -> int:
-        """Rows of the batch."""
+        """Number of rows."""
         return len(self.query_lens)
 
     @property
     def num_tokens(self) -> int:
-        """New tokens of all rows."""
+        """Number of new tokens of all rows."""
         return len(self.positions)
 
 
@@ -63,20 +63,20 @@ def plan_batch(
     """Lay out one step.
 
     Args:
-        page_table: int32 [num_rows, at least the pages of the longest row], page ids in order.
+        page_table: int32 [num_rows, at least the pages of the longest row], each row's page ids.
         query_lens: int32 [num_rows], new tokens of each row, at least 1.
-        kv_lens: int32 [num_rows], tokens of each row after the step.
-        samples: bool [num_rows], whether the row's last token is sampled from.
+        kv_lens: int32 [num_rows], all tokens of each row after the step.
+        samples: bool [num_rows], whether the row samples a token after its last new one.
         page_size: tokens of a page.
 
     Raises:
-        InvariantError: a row without new tokens, with more new tokens than tokens, or with more
-            tokens than its pages hold.
+        InvariantError: a row has no new tokens, more new tokens than tokens, or more tokens than
+            its pages hold.
     """
     _check_lengths(page_table, query_lens, kv_lens, page_size)
     qo_indptr = _offsets(query_lens)
     rows = np.repeat(np.arange(len(query_lens)), query_lens)
-    # Position = tokens before the step + index among the row's new tokens.
+    # A token's position is the row's tokens before the step plus its index among the new ones.
     first_positions = kv_lens.astype(np.int64) - query_lens - qo_indptr[:-1]
     positions = first_positions[rows] + np.arange(len(rows))
     pages_of_tokens = page_table[rows, positions // page_size].astype(np.int64)
@@ -89,7 +89,7 @@ def plan_batch(
         write_slots=pages_of_tokens * page_size + positions % page_size,
         qo_indptr=qo_indptr,
         kv_indptr=_offsets(num_pages),
-        # A copy per row: pages of size 1 make rows long, and a mask over the table slow.
+        # One copy for each row, because a mask over the whole table is slow when pages are small.
         kv_indices=np.concatenate(
             [pages[:count] for pages, count in zip(page_table, num_pages.tolist(), strict=True)]
         ),
@@ -100,14 +100,14 @@ def plan_batch(
 
 
 def pad_decodes(plan: BatchPlan, num_rows: int, scratch_page: int) -> BatchPlan:
-    """Fill a decode-only plan up to `num_rows` rows with rows of one token on the scratch page.
+    """Pad a decode-only plan to `num_rows` rows. Added rows have one token, on the scratch page.
 
     Raises:
-        InvariantError: the plan is not decode-only, or has more rows already.
+        InvariantError: the plan is not decode-only, or has more than `num_rows` rows.
     """
     num_pads = num_rows - plan.num_rows
     if not plan.decode_only or num_pads < 0:
-        raise InvariantError(f"{plan.num_rows} rows cannot be padded to {num_rows} decodes")
+        raise InvariantError(f"{plan.num_rows} rows cannot be padded to {num_rows} decode rows")
     if not num_pads:
         return plan
     ones = np.ones(num_pads, dtype=np.int32)

@@ -1,4 +1,4 @@
-"""Time to spend, and how much of it is left."""
+"""A limit on the time that a command may take."""
 
 import math
 import time
@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 
 class Budget:
-    """Seconds to spend, from `began_s` on the clock."""
+    """A number of seconds that begins at `began_s` on the clock; None is no limit."""
 
     def __init__(
         self, seconds: float | None, *, began_s: float, clock: Callable[[], float] = time.monotonic

@@ -1,4 +1,4 @@
-"""The `realrun` command line. Commands import what they need when they run: help is quick."""
+"""The command line `realrun`. Commands import their modules when they run, so help is quick."""
 
 import sys
 import time
@@ -18,7 +18,7 @@ app = new_app("Serve scenarios on a real paged-attention runner, with the simula
 
 
 class Attention(StrEnum):
-    """Which attention backend."""
+    """Attention backends."""
 
     AUTO = "auto"
     REFERENCE = "reference"
@@ -34,7 +34,7 @@ class Sampling(StrEnum):
 
 @app.callback()
 def need_torch(_version: Version = False) -> None:
-    """Every command computes."""
+    """Refuse to start without torch, which every command needs."""
     missing = [name for name in ("torch", "transformers") if find_spec(name) is None]
     if missing:
         raise InputError(f"needs {' and '.join(missing)}: pip install 'servetwin[torch]'")
@@ -73,7 +73,7 @@ def run_command(
 ) -> None:
     """Serve one scenario in real time and print its summary."""
     from realrun.commands.run import run
-    from realrun.rig import RunnerOptions
+    from realrun.warm_runner import RunnerOptions
 
     run(
         file,
@@ -101,7 +101,7 @@ def check_command(
 ) -> None:
     """Compare paged logits with plain transformers'; exit code 1 if any differ too much."""
     from realrun.commands.check import check
-    from realrun.rig import RunnerOptions
+    from realrun.warm_runner import RunnerOptions
 
     agrees = check(
         model,
@@ -120,7 +120,7 @@ def profile_command(
     ],
     out: Annotated[Path, typer.Option(help="write the log there (.jsonl or .jsonl.gz)")],
     budget_s: Annotated[
-        float | None, typer.Option(min=0, help="stop after so many seconds, loading included")
+        float | None, typer.Option(min=0, help="time limit in seconds, loading included")
     ] = None,
     device: Device = "auto",
     dtype: DType = "auto",
@@ -138,11 +138,11 @@ def profile_command(
     seed: Annotated[int, typer.Option(min=0, help="of weights, tokens, pages and order")] = 0,
 ) -> None:
     """Measure steps of many compositions, the coarse grid first; Ctrl-C keeps what there is."""
-    # Loading torch counts.
+    # The budget includes the time that loading torch takes.
     began_s = time.monotonic()
     from realrun.budget import Budget
     from realrun.commands.profile import GridOptions, profile
-    from realrun.rig import RunnerOptions
+    from realrun.warm_runner import RunnerOptions
 
     profile(
         model,
@@ -175,10 +175,10 @@ def runs_command(
     ] = None,
     repeats: Annotated[int, typer.Option(min=1, help="runs of each variant")] = 2,
     budget_s: Annotated[
-        float | None, typer.Option(min=0, help="stop after so many seconds, loading included")
+        float | None, typer.Option(min=0, help="time limit in seconds, loading included")
     ] = None,
     max_mib: Annotated[
-        float | None, typer.Option(min=0, help="keep the file below so many MiB")
+        float | None, typer.Option(min=0, help="largest size of the file, in MiB")
     ] = None,
     device: Device = "auto",
     dtype: DType = "auto",
@@ -186,12 +186,12 @@ def runs_command(
     graphs: Graphs = True,
 ) -> None:
     """Serve variants of a scenario; exit code 3 if there are more to do, by the same command."""
-    # Loading torch counts.
+    # The budget includes the time that loading torch takes.
     began_s = time.monotonic()
     from realrun.budget import Budget
     from realrun.commands.runs import runs
-    from realrun.rig import RunnerOptions
     from realrun.variants import variant_runs
+    from realrun.warm_runner import RunnerOptions
 
     done = runs(
         variant_runs(file, variant, overrides=set_ or (), repeats=repeats),
@@ -207,7 +207,7 @@ def runs_command(
 @app.command("suite")
 def suite_command(
     out: Annotated[Path, typer.Option(metavar="DIR", help="folder of the results")],
-    budget_s: Annotated[float, typer.Option(min=0, help="stop after so many seconds")],
+    budget_s: Annotated[float, typer.Option(min=0, help="time limit in seconds")],
     device: Device = "auto",
     model: Annotated[
         str | None, typer.Option(help="tiny: a few small stages, to try the suite on a CPU")

@@ -1,30 +1,31 @@
-"""Wall-clock time as whole nanoseconds since a run began."""
+"""Wall-clock time in whole nanoseconds since the start of a run."""
 
 import time
 
-# The operating system wakes a sleeper late by up to this much; the rest is waited for awake.
+# The operating system may end a sleep this much too late. So a sleep ends earlier by this time,
+# and a loop waits for the rest.
 _LATE_NS = 200_000
 
 
 class WallClock:
-    """Counts from its making, or from its last `restart`."""
+    """Counts from its construction, or from the last `restart`."""
 
     def __init__(self) -> None:
         self.restart()
 
     def restart(self) -> None:
-        """Begin to count from 0."""
+        """Set the clock to 0."""
         self._begin_ns = time.perf_counter_ns()
 
     def now_ns(self) -> int:
         return time.perf_counter_ns() - self._begin_ns
 
     def of_counter_ns(self, counter_ns: int) -> int:
-        """A reading of `time.perf_counter_ns` on this clock."""
+        """Convert a value of `time.perf_counter_ns` to a time of this clock."""
         return counter_ns - self._begin_ns
 
     def sleep_until(self, time_ns: int) -> None:
-        """Return at `time_ns`, as exactly as can be, or at once if it has passed."""
+        """Return at `time_ns`, as exactly as possible; at once if it has passed."""
         rest_ns = time_ns - self.now_ns() - _LATE_NS
         if rest_ns > 0:
             time.sleep(rest_ns / 1e9)

@@ -1,4 +1,4 @@
-"""Capturing work on a GPU, and the decode graphs of a model on one."""
+"""Captures CUDA graphs, and with them the decode passes of a model on a GPU."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,21 +14,21 @@ from realrun.kv_tensors import KVTensors
 from realrun.model import PagedModel
 from sim.core.errors import InputError
 
-# Beyond, a step's kernels take longer than launching them does; each size costs memory and time.
+# With more rows the kernels take longer than their launches, so a graph gains nothing.
 _MAX_GRAPH_ROWS = 256
 
-# Kernels are loaded and libraries take their workspaces when they first run, which a capture
-# cannot record. The second run finds everything as the capture will.
+# In the first run kernels are loaded and libraries allocate workspaces, which a capture cannot
+# record. The second run is like the capture.
 _NUM_WARM_UPS = 2
 
-# Torch gives these no types.
+# Torch has no type annotations for these.
 _new_stream: Callable[..., Any] = torch.cuda.Stream
 _new_graph: Callable[..., Any] = torch.cuda.CUDAGraph
 _capturing: Callable[..., Any] = torch.cuda.graph
 
 
-class CudaRecording:
-    """A captured graph and its output."""
+class CudaRecordedPass:
+    """A captured CUDA graph and its output."""
 
     def __init__(self, graph: Any, output: Tensor) -> None:
         self._graph = graph
@@ -38,19 +38,19 @@ class CudaRecording:
         self._graph.replay()
 
 
-class CudaRecorder:
+class CudaPassRecorder:
     """Captures work as CUDA graphs that share one pool of memory.
 
-    Graphs of one pool may overwrite each other's memory, outputs of earlier captures excepted:
-    they have to be replayed one after the other, and read before the next.
+    A graph may overwrite memory of another one, but not the outputs of graphs captured before it.
+    So graphs must be replayed one after the other, and each output read before the next replay.
     """
 
     def __init__(self, device: torch.device) -> None:
         self._stream = _new_stream(device)
         self._pool = torch.cuda.graph_pool_handle()
 
-    def record(self, work: Callable[[], Tensor]) -> CudaRecording:
-        """Warm up and capture on a stream of its own: the default stream cannot be captured."""
+    def record(self, work: Callable[[], Tensor]) -> CudaRecordedPass:
+        """Warm up and capture on a separate stream, because the default one cannot be captured."""
         current = torch.cuda.current_stream(self._stream.device)
         self._stream.wait_stream(current)
         with torch.cuda.stream(self._stream):
@@ -60,15 +60,15 @@ class CudaRecorder:
         graph = _new_graph()
         with _capturing(graph, pool=self._pool, stream=self._stream):
             output = work()
-        return CudaRecording(graph, output)
+        return CudaRecordedPass(graph, output)
 
 
 def capture_decodes(model: PagedModel, kv: KVTensors, max_rows: int) -> DecodeGraphs:
-    """Capture decode passes of up to `max_rows` rows, at most 256, on an otherwise idle device.
+    """Capture decode passes of up to `max_rows` rows, at most 256. The device must be idle.
 
     Raises:
-        InputError: FlashInfer does not serve the model, and its attention is what can be
-            captured; or the graphs do not fit beside the KV cache.
+        InputError: FlashInfer, the only attention that can be captured, does not support the
+            model; or the graphs do not fit into the memory beside the KV cache.
     """
     max_rows = min(max_rows, _MAX_GRAPH_ROWS)
     try:
@@ -76,7 +76,7 @@ def capture_decodes(model: PagedModel, kv: KVTensors, max_rows: int) -> DecodeGr
     except torch.OutOfMemoryError:
         raise InputError(
             f"graphs of up to {max_rows} rows: no memory left on {model.device};"
-            " take fewer KV tokens, or --no-graphs"
+            " use fewer KV tokens, or --no-graphs"
         ) from None
 
 
@@ -98,7 +98,7 @@ def _capture_decodes(model: PagedModel, kv: KVTensors, max_rows: int) -> DecodeG
         kv,
         sizes=graph_sizes(max_rows),
         make_attention=make_attention,
-        recorder=CudaRecorder(model.device),
+        recorder=CudaPassRecorder(model.device),
     )
     torch.cuda.synchronize(model.device)
     return graphs

@@ -1,4 +1,4 @@
-"""The queue of a GPU: a stream of its own, timed by events."""
+"""The queue of a GPU: a CUDA stream, with CUDA events that measure each step."""
 
 from collections.abc import Callable
 from functools import partial
@@ -8,28 +8,28 @@ import torch
 from torch import Tensor
 
 from realrun.device_clock import MAX_AGE_NS, DeviceClock, Event, elapsed_ns
-from realrun.streams import Array, TicketTimes
+from realrun.streams import Array, SubmittedStepTimes
 from sim.core.errors import InvariantError
 
 T = TypeVar("T")
 
-# Torch gives these no types.
+# Torch has no type annotations for these.
 _new_stream: Callable[..., Any] = torch.cuda.Stream
 _new_event: Callable[..., Any] = torch.cuda.Event
 _timing_event: Callable[[], Event] = partial(_new_event, enable_timing=True)
 
-# Cheap enough (about 50 us) not to matter once a second.
+# How often the clock gets a new base. This takes about 50 us, which does not matter once a second.
 _REBASE_AFTER_NS = 1_000_000_000
 
 
-class CudaTicket(TicketTimes):
-    """A step on a GPU: a `Ticket`, whose times come from events around the step's work."""
+class CudaStep(SubmittedStepTimes):
+    """A `SubmittedStep` on a GPU. Its times come from events before and after the step's work."""
 
     def __init__(self, owner: "CudaStream", output: Tensor, start: Event, end: Event) -> None:
         self._owner = owner
         self._start = start
         self._end = end
-        # Torch hands pinned memory out again only after the copies to it have run.
+        # Torch reuses pinned memory only after the copies to it have run.
         self._host = torch.empty(output.shape, dtype=output.dtype, pin_memory=True)
         self._host.copy_(output, non_blocking=True)
         self._ready = _new_event()
@@ -49,38 +49,38 @@ class CudaTicket(TicketTimes):
 
     def _known_span_ns(self) -> tuple[int, int]:
         if self._span_ns is None:
-            raise InvariantError("the times of a step whose result was not taken")
+            raise InvariantError("a step's times were read before its result")
         return self._span_ns
 
 
 class CudaStream:
-    """A queue that runs on the GPU what the host enqueues, all of it on one stream.
+    """A queue of work for a GPU; all of it runs on one CUDA stream.
 
-    Work is called at once: it only enqueues. A step's device time lies between an event enqueued
-    before the work and one after it: on an idle GPU that includes the wait for the first launch,
-    as the step does. The copy of the output to the host comes after the second event.
+    `submit` calls the work at once, because the work only enqueues kernels. A step's device time
+    is the time between an event before the work and one after it. On an idle GPU this includes the
+    wait for the first kernel launch. The output is copied to the host after the second event.
 
-    Everything that the steps read and write has to be enqueued here, plans and copies of inputs
-    included: do them inside `prepare`, or inside the work.
+    Everything that steps read or write must be enqueued on this stream. So plan the attention and
+    copy inputs inside `prepare`, or inside the work.
     """
 
     def __init__(self, device: torch.device) -> None:
         self._stream = _new_stream(device)
-        # What was set up so far (weights, KV pages) is on the default stream.
+        # Weights and KV pages were set up on the default stream.
         self._stream.wait_stream(torch.cuda.default_stream(device))
-        self._last: CudaTicket | None = None
+        self._last: CudaStep | None = None
         self._last_end_ns = 0
         with torch.cuda.stream(self._stream):
             self._stream.synchronize()
             self._clock = DeviceClock(_timing_event)
 
     def prepare(self, work: Callable[[], T]) -> T:
-        """Do host work; its copies are enqueued on the stream."""
+        """Call `work` on the host; the copies it makes are enqueued on the stream."""
         with torch.cuda.stream(self._stream):
             return work()
 
-    def submit(self, work: Callable[[], Tensor]) -> CudaTicket:
-        """Enqueue a step. What its work raises on the host is raised here."""
+    def submit(self, work: Callable[[], Tensor]) -> CudaStep:
+        """Enqueue a step. An exception of its host work is raised here."""
         with torch.cuda.stream(self._stream), torch.inference_mode():
             if self._is_idle() and self._clock.age_ns() > _REBASE_AFTER_NS:
                 self._clock.rebase()
@@ -88,7 +88,7 @@ class CudaStream:
             start.record()
             output = work()
             end.record()
-            self._last = CudaTicket(self, output, start, end)
+            self._last = CudaStep(self, output, start, end)
         return self._last
 
     def synchronise(self) -> None:
@@ -98,9 +98,10 @@ class CudaStream:
         self.synchronise()
 
     def span_ns(self, start: Event, end: Event) -> tuple[int, int]:
-        """Host times of a finished step's two events; for tickets, in the order of submission.
+        """Host times of a finished step's two events. Call it in the order of submission.
 
-        Steps never overlap here, though a new base may move the axis by some microseconds.
+        A new base event may shift the times by some microseconds; the result is corrected so that
+        steps never overlap.
         """
         forward_ns = elapsed_ns(start, end)
         end_ns = max(self._clock.at_ns(end), self._last_end_ns + forward_ns)

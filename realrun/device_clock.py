@@ -1,4 +1,4 @@
-"""Where events of a GPU lie on the host's clock."""
+"""Converts the times of GPU events to the host's clock."""
 
 import time
 from collections.abc import Callable
@@ -6,12 +6,13 @@ from typing import Protocol
 
 _TRIES = 3
 
-# Event differences are float32 milliseconds: at 8 s their last digit is half a microsecond.
+# Torch gives the time between events as float32 milliseconds. After 8 s this has a resolution of
+# half a microsecond.
 MAX_AGE_NS = 8_000_000_000
 
 
 class Event(Protocol):
-    """A mark in a device's queue; torch.cuda.Event with timing."""
+    """A timed event in a device's queue, like `torch.cuda.Event`."""
 
     def record(self) -> None: ...
     def synchronize(self) -> None: ...
@@ -20,13 +21,13 @@ class Event(Protocol):
 
 
 class DeviceClock:
-    """Maps events to time.perf_counter_ns through a base event whose host time is known.
+    """Converts event times to `time.perf_counter_ns`, with a base event whose host time is known.
 
-    The base is known to within the time that an idle queue takes to run one event, about 10 us.
-    Differences to the base are float32 milliseconds, and the two clocks drift apart by some
-    microseconds a second, so the base has to be renewed: at a moment when the queue is idle
-    (`rebase`), or, where it never is, by moving it to a later event (`move_base`), which keeps the
-    precision but not the drift in check.
+    The base's host time is exact to about 10 us: the time in which an idle queue runs one event.
+    The base must be renewed from time to time, for two reasons: the resolution of the time since
+    the base gets worse, and the two clocks drift apart by some microseconds a second. `rebase`
+    makes a new base and needs an idle queue. If the queue is never idle, `move_base` moves the
+    base to a later event: this keeps the resolution but does not correct the drift.
     """
 
     def __init__(
@@ -39,24 +40,24 @@ class DeviceClock:
         self.rebase()
 
     def rebase(self) -> None:
-        """Take a new base now. The queue has to be idle: this waits for the event."""
+        """Make a new base now and wait for it. The queue must be idle."""
         tries = [self._mark() for _ in range(_TRIES)]
         _, self._base_ns, self._base = min(tries, key=lambda attempt: attempt[0])
 
     def age_ns(self) -> int:
-        """Time since the base."""
+        """Host time since the base."""
         return self._now_ns() - self._base_ns
 
     def at_ns(self, event: Event) -> int:
-        """The host's time at an event that has happened."""
+        """The host time of an event that has happened."""
         return self._base_ns + elapsed_ns(self._base, event)
 
     def move_base(self, event: Event) -> None:
-        """Count from this event on, which has happened and is not recorded again."""
+        """Make this event the base. It must have happened, and must not be recorded again."""
         self._base_ns, self._base = self.at_ns(event), event
 
     def _mark(self) -> tuple[int, int, Event]:
-        """How long one event took, its host time (the middle of that), and the event."""
+        """One event: how long recording and waiting took, the middle of that time, the event."""
         event = self._make_event()
         before_ns = self._now_ns()
         event.record()

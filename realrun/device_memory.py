@@ -1,4 +1,4 @@
-"""Devices by name, and how much of their memory a KV cache may take."""
+"""Finds a device by name, and how much of its memory a KV cache may use."""
 
 from pathlib import Path
 
@@ -8,16 +8,16 @@ from sim.core.errors import InputError
 
 GIB = 2**30
 
-# On a CPU the KV cache shares the memory with everything else on the machine: 4 GiB are more than
-# any model that a CPU serves in reasonable time can fill.
+# On a CPU the KV cache shares the memory with all other programs. 4 GiB are enough for any model
+# that a CPU can serve in reasonable time.
 _MAX_CPU_POOL_BYTES = 4 * GIB
 
 
 def find_device(name: str) -> torch.device:
-    """The device of a name like `cpu`, `cuda` or `cuda:1`.
+    """The device with a name like `cpu`, `cuda` or `cuda:1`.
 
     Raises:
-        InputError: no such device here.
+        InputError: this machine has no such device.
     """
     try:
         device = torch.device(name)
@@ -39,19 +39,19 @@ def find_device(name: str) -> torch.device:
 def free_bytes(device: torch.device) -> int:
     """Bytes that can be allocated on the device now."""
     if device.type == "cuda":
-        # What torch keeps for later allocations is not free in the driver's eyes.
+        # The driver does not count memory that torch keeps for later allocations as free.
         torch.cuda.empty_cache()
         return int(torch.cuda.mem_get_info(device)[0])
     return _available_ram_bytes()
 
 
 def pool_bytes(device: torch.device, mem_fraction_static: float) -> int:
-    """Bytes for a KV cache, so that with the weights loaded it fills a share of the memory.
+    """Bytes that a KV cache may take, so that weights and KV cache fill a share of the memory.
 
     Args:
-        device: the weights are on it already.
-        mem_fraction_static: that share. On a CPU it is of the memory that is still free, and at
-            most 4 GiB.
+        device: a device that already holds the weights.
+        mem_fraction_static: the share. On a CPU it is a share of the memory that is still free,
+            and the result is at most 4 GiB.
     """
     if device.type == "cuda":
         num_free_bytes = free_bytes(device)
@@ -62,7 +62,7 @@ def pool_bytes(device: torch.device, mem_fraction_static: float) -> int:
 
 
 def _available_ram_bytes() -> int:
-    """What Linux says a new program could use without swapping."""
+    """Linux's estimate of the memory that a new program could use without swapping."""
     for line in Path("/proc/meminfo").read_text(encoding="utf-8").splitlines():
         key, _, rest = line.partition(":")
         if key == "MemAvailable":

@@ -1,11 +1,11 @@
 """Runs the engine's batches on a device: prepare, launch, and later take the result.
 
-    flight = executor.launch(batch)     # the host's work; the device may still be busy before it
-    output = executor.land(flight)      # wait for its tokens
-    engine.end_step(batch, output, now_ns)
-    executor.settle(batch)              # the engine has given finished prefills to its cache
+    launched = executor.launch(batch)          # only host work: waits for nothing
+    output = executor.take_result(launched)    # waits for the batch's tokens
+    engine.end_step(batch, output, now_ns)     # may put finished prefills into the prefix cache
+    executor.note_cached_prefills(batch)
 
-Under overlap scheduling the next launch comes before this flight's landing.
+Under overlap scheduling the next `launch` comes before `take_result` of this batch.
 """
 
 import time
@@ -14,35 +14,36 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from realrun.batch_plan import BatchPlan, Int64s
+from realrun.batch_plan import BatchPlan
 from realrun.page_tables import BatchRows, PageTables
 from realrun.runner import ModelRunner
 from realrun.step_work import StepWork, step_inputs
-from realrun.streams import DeviceStream, Ticket
+from realrun.streams import DeviceStream, SubmittedStep
 from realrun.tokens import Tokens
+from sim.core.arrays import Int64
 from sim.core.batch import Batch, StepOutput
 from sim.core.errors import InvariantError
 from sim.core.token_sequences import TokenSequence
 from sim.core.tokens import TokenIds
 from sim.engine.core import EngineCore
-from sim.engine.scripted import NEVER_STEPS
+from sim.engine.executor import NEVER_STEPS
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Flight:
-    """A launch on its way.
+class LaunchedBatch:
+    """A batch that is in the device's queue.
 
     Attributes:
-        batch: what was launched.
-        ticket: its place in the device's queue; knows when the device worked on it.
-        work: what it does there.
-        padded_rows: rows of the recorded pass it runs through, 0 if eager.
-        max_decode_ctx: longest context among the decode rows.
-        plan_ns, launch_ns: host time to prepare tables and inputs, and to enqueue the work.
+        batch: the batch.
+        submitted: the step in the queue, with its result and its times.
+        work: the step's work on the device.
+        padded_rows: rows of the recorded pass that runs it; 0 if it runs eagerly.
+        max_decode_ctx: longest context of its decode rows, in tokens.
+        plan_ns, launch_ns: host time to prepare page tables and inputs, and to enqueue the work.
     """
 
     batch: Batch
-    ticket: Ticket
+    submitted: SubmittedStep
     work: StepWork
     padded_rows: int
     max_decode_ctx: int
@@ -51,7 +52,7 @@ class Flight:
 
 
 class TorchExecutor:
-    """The engine's executor on a real device."""
+    """The engine's executor for a real device."""
 
     def __init__(self, runner: ModelRunner, stream: DeviceStream, tokens: Tokens) -> None:
         self._runner = runner
@@ -60,7 +61,7 @@ class TorchExecutor:
         self._vocab_size = runner.model.shape.vocab_size
 
     def attach(self, engine: EngineCore, num_slots: int) -> None:
-        """Take the engine whose pages hold the KV; at most `num_slots` requests run at a time."""
+        """Set the engine, which owns the pages. At most `num_slots` requests run at a time."""
         self._engine = engine
         self._tables = PageTables(engine, num_slots)
         self._last_tokens = torch.zeros(
@@ -69,17 +70,17 @@ class TorchExecutor:
 
     # ---- one step ------------------------------------------------------------------------------
 
-    def launch(self, batch: Batch) -> Flight:
+    def launch(self, batch: Batch) -> LaunchedBatch:
         """Prepare a batch and enqueue it. Waits for nothing."""
         begin_ns = time.perf_counter_ns()
         rows = self._tables.advance(batch)
         plan = self._tables.plan(rows)
         work = self._stream.prepare(lambda: self._prepare(batch, rows, plan))
         planned_ns = time.perf_counter_ns()
-        ticket = self._stream.submit(work)
-        return Flight(
+        submitted = self._stream.submit(work)
+        return LaunchedBatch(
             batch=batch,
-            ticket=ticket,
+            submitted=submitted,
             work=work,
             padded_rows=self._runner.padded_rows(plan),
             max_decode_ctx=int(rows.kv_lens[len(batch.prefill) :].max(initial=0)),
@@ -96,19 +97,19 @@ class TorchExecutor:
         )
         return StepWork(self._runner, self._runner.prepare(plan), inputs, self._last_tokens)
 
-    def land(self, flight: Flight) -> StepOutput:
-        """Wait for a launch's tokens and take them in."""
-        sampled = flight.ticket.result().astype(np.int64, copy=False)
-        return self.tokens.take(flight.batch, sampled)
+    def take_result(self, launched: LaunchedBatch) -> StepOutput:
+        """Wait for a batch's tokens, and return what the engine needs to know of them."""
+        sampled = launched.submitted.result().astype(np.int64, copy=False)
+        return self.tokens.take(launched.batch, sampled)
 
-    def settle(self, batch: Batch) -> None:
-        """The engine has taken in the batch's result."""
+    def note_cached_prefills(self, batch: Batch) -> None:
+        """After `end_step`: finished prefills may use other pages now, shared with the cache."""
         for row in batch.prefill:
             if row.samples:
                 self._tables.cached(row.rid)
 
-    def _token_ids(self, batch: Batch, rows: BatchRows) -> Int64s:
-        """The new tokens of all rows, as the model's vocabulary has them."""
+    def _token_ids(self, batch: Batch, rows: BatchRows) -> Int64:
+        """The new tokens of all rows, modulo the model's vocabulary; SAMPLED_LAST is kept."""
         parts = []
         for row in batch.prefill:
             request, end = self._engine.requests[row.rid], row.prefix_len + row.extend_len
@@ -119,16 +120,16 @@ class TorchExecutor:
         token_ids = np.concatenate(parts)
         return np.where(token_ids < 0, token_ids, token_ids % self._vocab_size)
 
-    # ---- what the engine asks ------------------------------------------------------------------
+    # ---- the engine's Executor protocol --------------------------------------------------------
 
     def execute(self, batch: Batch, num_steps: int = 1) -> StepOutput:
-        """Launch and land. A real device takes one step at a time."""
+        """Launch a batch and take its result. A real device runs one step at a time."""
         if num_steps != 1:
-            raise InvariantError(f"{num_steps} steps were asked for at once")
-        return self.land(self.launch(batch))
+            raise InvariantError(f"a real device cannot run {num_steps} steps at once")
+        return self.take_result(self.launch(batch))
 
     def steps_to_finish(self) -> int:
-        """Nobody looks ahead on a real device."""
+        """Unknown on a real device, and not needed: it never fast-forwards."""
         return NEVER_STEPS
 
     def output_ids(self, rid: str, num_tokens: int) -> TokenIds:

@@ -1,4 +1,4 @@
-"""What ran where: logs are comparable where their fingerprints agree."""
+"""The fingerprint of a run: device, libraries and model. Only logs with equal ones compare."""
 
 import platform
 import shutil
@@ -12,7 +12,7 @@ from realrun.model import PagedModel
 
 
 def fingerprint(model: PagedModel, attention: str) -> dict[str, object]:
-    """Everything that a step's duration depends on besides the step, as plain JSON values."""
+    """All that affects the duration of a given step, as JSON values."""
     shape = model.shape
     return {
         **_device(model.device),
@@ -28,7 +28,7 @@ def fingerprint(model: PagedModel, attention: str) -> dict[str, object]:
 
 
 def git_revision() -> str | None:
-    """The commit this code is at, with `+` if it has changed since; None outside a repository."""
+    """The git commit of this code, with `+` if files have changed; None outside a repository."""
     folder = Path(__file__).parent
     revision = _git(folder, "rev-parse", "HEAD")
     if revision is None:

@@ -1,14 +1,17 @@
-"""Decode passes captured as CUDA graphs: one launch instead of hundreds of kernels' worth.
+"""Decode passes recorded as CUDA graphs: one launch in place of hundreds of kernel launches.
 
-A graph is captured for each of a ladder of row counts; a batch runs in the smallest that takes it,
-filled up with rows of one token on the scratch page. Larger batches run eagerly.
+A graph is recorded for each of several row counts: 1, 2, 4, 8, 16, 24 and so on. A batch runs in
+the smallest graph that is large enough, padded with rows of one token on the scratch page. Batches
+larger than the largest graph run eagerly.
 
-A captured pass reads its inputs and writes its logits at fixed addresses, and graphs share the
-memory for what lies between, so one replay overwrites what the last one left. That is safe
-because replays, the copies into the inputs before them and the sampling from the logits after them
-are all enqueued on one stream: the copies for step k + 1 run when step k has run, and step k's
-tokens are sampled, into memory outside the graphs, before step k + 1 is replayed. Nothing may read
-logits later than that, or from another stream.
+A recorded pass reads its inputs and writes its logits at fixed addresses, and all graphs share the
+memory in between. So each replay overwrites the results of the one before. This is safe because
+everything is enqueued on one stream, in this order:
+
+    copy the inputs of step k | replay step k | sample step k's tokens into other memory
+    copy the inputs of step k + 1 | ...
+
+Nothing may read the logits of step k after its sampling, or from another stream.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,50 +31,74 @@ _SMALLEST_SIZES = (1, 2, 4)
 _STEP = 8
 
 
-class Recording(Protocol):
-    """A pass that was recorded.
+class RecordedDecodes(Protocol):
+    """Decode passes that were recorded for some row counts, and are replayed with new inputs."""
+
+    def padded_rows(self, num_rows: int) -> int:
+        """Rows of the smallest recorded pass with at least `num_rows` rows; 0 if there is none."""
+        ...
+
+    def prepare(self, plan: BatchPlan) -> None:
+        """Plan the attention and copy the inputs. The plan is padded to a recorded row count."""
+        ...
+
+    def replay(self, num_rows: int, token_ids: Tensor) -> Tensor:
+        """Run the pass that was prepared last. This enqueues work and waits for nothing.
+
+        Args:
+            num_rows: the pass's number of rows, padding included.
+            token_ids: int64 [at most num_rows] on the device, one token for each real row.
+
+        Returns:
+            Logits [num_rows, vocab_size]; the next replay overwrites them.
+        """
+        ...
+
+
+class RecordedPass(Protocol):
+    """A recorded pass.
 
     Attributes:
-        output: what it returned; overwritten by each replay.
+        output: the pass's output; each replay overwrites it.
     """
 
     output: Tensor
 
     def replay(self) -> None:
-        """Enqueue it again, on whatever its inputs hold then."""
+        """Enqueue the pass again; it reads the current contents of its inputs."""
         ...
 
 
-class Recorder(Protocol):
-    """Records passes; `realrun.cuda_graph.CudaRecorder`."""
+class PassRecorder(Protocol):
+    """Records passes; on a GPU this is `realrun.cuda_graph.CudaPassRecorder`."""
 
-    def record(self, work: Callable[[], Tensor]) -> Recording:
-        """Run work, at least once, and record what it enqueues.
+    def record(self, work: Callable[[], Tensor]) -> RecordedPass:
+        """Call `work` one or more times, and record what it enqueues.
 
         Args:
-            work: it must not wait for the device, and allocates from the recorder's memory.
+            work: must not wait for the device. Its memory comes from the recorder's pool.
         """
         ...
 
 
-class _Pass:
-    """A decode pass with a fixed number of rows, and the inputs it reads."""
+class _DecodePass:
+    """A recorded decode pass with a fixed number of rows, and its input tensors."""
 
     def __init__(
         self,
         model: PagedModel,
         kv: KVTensors,
         attention: AttentionBackend,
-        recorder: Recorder,
+        recorder: PassRecorder,
         plan: BatchPlan,
     ) -> None:
-        """Record the pass with inputs of `plan`, whose number of rows it keeps."""
+        """Record the pass for the number of rows of `plan`."""
         self._model = model
         self._kv = kv
         self._attention = attention
         device = model.device
         self._token_ids = torch.zeros(plan.num_rows, dtype=torch.int64, device=device)
-        # As PlanTensors.packed: positions, rows of K, rows of V, sampling tokens.
+        # The layout of PlanTensors.packed: positions, rows of K, rows of V, sampling tokens.
         packed = torch.zeros(4 * plan.num_rows, dtype=torch.int64, device=device)
         self._inputs: PlanTensors = unpack_plan(packed, plan.num_rows)
         self._planned = self.prepare(plan)
@@ -84,7 +111,7 @@ class _Pass:
         return self._planned
 
     def replay(self, token_ids: Tensor) -> Tensor:
-        # Rows that fill up keep the tokens of an earlier batch: any will do.
+        # Padding rows keep the tokens of an earlier batch: their values do not matter.
         self._token_ids[: len(token_ids)].copy_(token_ids)
         self._recording.replay()
         return self._recording.output
@@ -94,7 +121,7 @@ class _Pass:
 
 
 class DecodeGraphs:
-    """Captured decode passes for a ladder of row counts: `RecordedDecodes`."""
+    """`RecordedDecodes` with one recorded pass for each of several row counts."""
 
     @torch.inference_mode()
     def __init__(
@@ -104,55 +131,56 @@ class DecodeGraphs:
         *,
         sizes: Sequence[int],
         make_attention: Callable[[int], AttentionBackend],
-        recorder: Recorder,
+        recorder: PassRecorder,
     ) -> None:
-        """Record all sizes, the largest first: the smaller ones fit into the memory it took.
+        """Record all sizes, the largest first, so that smaller ones reuse its memory.
 
         Args:
             model: the model.
-            kv: its pages; the scratch page is written to.
-            sizes: row counts, rising; see `graph_sizes`.
-            make_attention: attention for passes of so many rows, whose plans go to fixed places.
+            kv: its KV pages; recording writes to the scratch page.
+            sizes: row counts; see `graph_sizes`.
+            make_attention: `make_attention(num_rows)` returns attention for passes of that many
+                rows, whose plans lie at fixed addresses.
             recorder: records the passes.
         """
-        self._passes: dict[int, _Pass] = {}
+        self._passes: dict[int, _DecodePass] = {}
         for num_rows in sorted(sizes, reverse=True):
             plan = _scratch_plan(num_rows, kv)
             attention = make_attention(num_rows)
-            self._passes[num_rows] = _Pass(model, kv, attention, recorder, plan)
+            self._passes[num_rows] = _DecodePass(model, kv, attention, recorder, plan)
         self._sizes = sorted(sizes)
 
     def padded_rows(self, num_rows: int) -> int:
-        """Rows of the smallest captured pass that takes `num_rows`; 0 if none does."""
+        """Rows of the smallest recorded pass with at least `num_rows` rows; 0 if there is none."""
         return next((size for size in self._sizes if size >= num_rows), 0)
 
     @torch.inference_mode()
     def prepare(self, plan: BatchPlan) -> None:
-        """Plan the attention of the pass and fill its inputs. The plan is padded to its size."""
+        """Plan the attention and copy the inputs. The plan is padded to a recorded row count."""
         self._passes[plan.num_rows].prepare(plan)
 
     @torch.inference_mode()
     def replay(self, num_rows: int, token_ids: Tensor) -> Tensor:
-        """Run the pass prepared last; logits [num_rows, vocab_size], until the next replay."""
+        """Run the pass prepared last; the next replay overwrites the logits [num_rows, vocab]."""
         return self._passes[num_rows].replay(token_ids)
 
 
 def graph_sizes(max_rows: int) -> tuple[int, ...]:
-    """The ladder: 1, 2, 4, then every 8, and `max_rows` itself.
+    """The row counts to record: 1, 2, 4, the multiples of 8, and `max_rows` itself.
 
-    A step pads at most 7 rows: a few percent of the work where that is much.
+    So a batch gets at most 7 padding rows; for large batches this is a few percent of the work.
     """
     sizes = {*_SMALLEST_SIZES, *range(_STEP, max_rows, _STEP), max_rows}
     return tuple(sorted(size for size in sizes if size <= max_rows))
 
 
 def max_pages_of_rows(num_rows: int, model: PagedModel, kv: KVTensors) -> int:
-    """Page ids of a batch at most: rows may share pages, so they may be more than there are."""
+    """Most page ids in a batch plan, where a page counts once for each row that uses it."""
     return num_rows * min(-(-model.max_positions // kv.page_size), kv.num_pages + 1)
 
 
 def _scratch_plan(num_rows: int, kv: KVTensors) -> BatchPlan:
-    """Decode rows of one token each, all on the scratch page."""
+    """A plan of decode rows with one token each, all on the scratch page."""
     ones = np.ones(num_rows, dtype=np.int32)
     return plan_batch(
         page_table=np.full((num_rows, 1), kv.scratch_page, dtype=np.int32),

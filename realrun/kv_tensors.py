@@ -1,4 +1,4 @@
-"""The KV cache on the device: one tensor of pages a layer."""
+"""The KV cache on the device: one tensor of pages for each layer."""
 
 import torch
 from torch import Tensor
@@ -11,7 +11,10 @@ MAX_PAGE_SIZE = 128
 
 
 class SettingError(InputError):
-    """The runner or its device cannot serve with a setting; `reason` does not name the setting."""
+    """A setting that the runner or its device does not support.
+
+    `reason` is the message without the setting's name and value.
+    """
 
     def __init__(self, setting: str, value: float, reason: str) -> None:
         super().__init__(f"{setting} {value}: {reason}")
@@ -19,21 +22,23 @@ class SettingError(InputError):
 
 
 class KVTensors:
-    """K and V of every page, in one tensor a layer.
+    """K and V of every page, in one tensor for each layer.
 
     Attributes:
-        layers: a tensor [num_pages + 1, 2, page_size, num_kv_heads, head_dim] for each layer:
-            K is index 0, V index 1; within a page tokens come before heads.
-        num_pages: pages that requests may own.
+        layers: for each layer a tensor [num_pages + 1, 2, page_size, num_kv_heads, head_dim]. In
+            the second dimension K is index 0 and V is index 1.
+        num_pages: pages that requests may use.
         page_size: tokens of a page.
-        scratch_page: id of the last page, where rows that only fill a batch up read and write.
+        scratch_page: id of one further page, which padding rows read and write.
     """
 
     def __init__(self, model: PagedModel, *, num_pages: int, page_size: int) -> None:
-        """Allocate, zeroed: masked attention multiplies what was never written by 0.
+        """Allocate the tensors, filled with zeros.
+
+        Attention multiplies masked values by 0, which would not remove a NaN of unset memory.
 
         Raises:
-            InputError: a page size out of range, or more pages than the device has memory for.
+            InputError: the page size is out of range, or the pages do not fit into the memory.
         """
         check_page_size(page_size)
         self.num_pages = num_pages
@@ -57,7 +62,7 @@ def check_page_size(page_size: int) -> None:
 
 
 def check_room(model: PagedModel, *, num_pages: int, page_size: int) -> None:
-    """Raises InputError unless so many pages, and the scratch page, fit on the model's device."""
+    """Raises InputError unless the pages and the scratch page fit on the model's device."""
     if (num_pages + 1) * page_bytes(model, page_size) > free_bytes(model.device):
         raise _too_large(model, num_pages, page_size)
 
@@ -73,21 +78,21 @@ def _too_large(model: PagedModel, num_pages: int, page_size: int) -> SettingErro
 
 
 def page_bytes(model: PagedModel, page_size: int) -> int:
-    """Bytes of one page over all layers."""
+    """Bytes of one page, summed over all layers."""
     num_elements = 2 * model.num_layers * page_size * model.num_kv_heads * model.head_dim
     return num_elements * model.dtype.itemsize
 
 
 def num_pages_that_fit(model: PagedModel, page_size: int, mem_fraction_static: float) -> int:
-    """Pages that fit beside the loaded weights, the scratch page not counted.
+    """Pages that fit on the device beside the weights, without the scratch page.
 
     Args:
-        model: loaded already: what it occupies is not free any more.
+        model: a loaded model.
         page_size: tokens of a page.
         mem_fraction_static: share of the device's memory for weights and KV cache together.
 
     Raises:
-        InputError: a page size out of range, or no room for a single page.
+        InputError: the page size is out of range, or not even one page fits.
     """
     check_page_size(page_size)
     num_bytes = pool_bytes(model.device, mem_fraction_static)

@@ -1,4 +1,4 @@
-"""A causal language model whose attention reads and writes pages."""
+"""A causal language model whose attention reads and writes KV pages."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,8 +10,8 @@ from transformers import PreTrainedModel
 
 from realrun.attention.backend import StepAttention
 from realrun.device_memory import find_device
-from realrun.hook import PagedPass
 from realrun.model_config import find_model
+from realrun.paged_attention import PagedPass
 from realrun.plan_tensors import PlanTensors
 from realrun.weights import build_random, check_room, load_checkpoint
 from sim.core.errors import InputError
@@ -22,14 +22,14 @@ DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch
 
 
 class PagedModel:
-    """A model that runs flat batches. Load one with `load_model`.
+    """A model of transformers with paged attention. Load one with `load_model`.
 
     Attributes:
-        model: the transformers module, in inference mode, its attention replaced.
-        shape: its sizes, as the simulator knows them; `dtype_bytes` is that of `dtype`.
-        device: where its weights are.
-        dtype: of weights, activations and KV cache.
-        max_positions: longest request it takes, in tokens.
+        model: the transformers module, in inference mode, with paged attention.
+        shape: its sizes, in the simulator's form; `shape.dtype_bytes` belongs to `dtype`.
+        device: the device of its weights.
+        dtype: the type of weights, activations and KV cache.
+        max_positions: tokens of the longest request that it can serve.
     """
 
     def __init__(self, model: PreTrainedModel, shape: ModelShape, max_positions: int) -> None:
@@ -65,7 +65,7 @@ class PagedModel:
 
     @property
     def vocab_size(self) -> int:
-        """Token ids are below this."""
+        """Number of token ids."""
         return self.shape.vocab_size
 
     @torch.inference_mode()
@@ -76,19 +76,20 @@ class PagedModel:
         attention: StepAttention,
         kv_layers: Sequence[Tensor],
     ) -> Tensor:
-        """Run one step. Enqueues work, waits for nothing.
+        """Run one step. This enqueues work and waits for nothing.
 
         Args:
-            token_ids: int64 [num_tokens], the rows' new tokens end to end.
+            token_ids: int64 [num_tokens], the new tokens of all rows, row by row.
             inputs: the step's plan on the device.
-            attention: planned for the same step.
-            kv_layers: the layers' tensors of pages; the new tokens' K and V are written there.
+            attention: attention, planned for the same step.
+            kv_layers: for each layer, its tensor of KV pages; gets the new tokens' K and V.
 
         Returns:
             Logits [num_samples, vocab_size].
         """
         hidden = self._layers(
-            # Embeddings rather than ids: for ids GPT-2 looks for padding, which waits.
+            # Embeddings in place of ids: given ids, GPT-2 looks for padding, which waits for the
+            # device.
             inputs_embeds=self._embedding(token_ids.unsqueeze(0)),
             position_ids=inputs.positions.unsqueeze(0),
             use_cache=False,
@@ -104,16 +105,16 @@ def load_model(
     """Load a model onto a device.
 
     Args:
-        name_or_path: a packaged name or a `.json` configuration (random weights), or a directory
-            with config.json and weights.
+        name_or_path: a packaged model or a `.json` configuration, both with random weights; or a
+            directory with config.json and weights.
         device: `cpu`, `cuda` or `cuda:N`.
         dtype: `bfloat16`, `float16` or `float32`.
-        seed: of random weights.
-        base_dir: what a relative path starts from.
+        seed: seed of random weights.
+        base_dir: the folder that a relative path starts from.
 
     Raises:
-        InputError: no such model, device or dtype, an architecture or feature that is not
-            supported, missing or unreadable weights, or too little memory.
+        InputError: there is no such model, device or dtype; the architecture is not supported;
+            weights are missing or unreadable; or there is too little memory.
     """
     if dtype not in DTYPES:
         raise InputError(f"dtype: {unknown_name('dtype', dtype, DTYPES)}")
@@ -130,10 +131,10 @@ def load_model(
 
 
 def _check_sizes(where: str, model: PreTrainedModel, shape: ModelShape) -> None:
-    """Refuse configurations that transformers reads otherwise than the simulator."""
+    """Refuse a configuration for which transformers and the simulator disagree on the sizes."""
     num_parameters = sum(weight.numel() for weight in model.parameters())
     if num_parameters != shape.num_parameters:
         raise InputError(
-            f"{where}: config.json: makes {num_parameters} parameters in transformers, but its"
-            f" sizes say {shape.num_parameters}: such models are not supported"
+            f"{where}: config.json: transformers makes {num_parameters} parameters of it, but its"
+            f" sizes give {shape.num_parameters}: such models are not supported"
         )

@@ -1,4 +1,4 @@
-"""Which model a name or path means: its sizes, its transformers configuration, its weights."""
+"""Finds a model by name or path: its sizes, its configuration and the folder of its weights."""
 
 import json
 from collections.abc import Mapping
@@ -13,10 +13,12 @@ from sim.core.errors import InputError
 from sim.latency.shape_files import load_model_shape, model_table
 from sim.latency.shapes import ModelShape
 
-# The packaged table names no longest context, and rotary positions know no bound of their own.
+# The longest request of a packaged model with rotary positions. Such positions have no limit of
+# their own, and the packaged table has no other.
 _ROTARY_MAX_POSITIONS = 131_072
 
-# Frequencies that change with the longest request of a batch would change the K of cached pages.
+# Here the rotary frequencies depend on the longest request of a batch, so the K of a cached page
+# would not fit other batches.
 _UNSTEADY_ROPE_TYPES = ("dynamic", "longrope")
 
 
@@ -25,10 +27,10 @@ class ModelSource:
     """A model before its weights are loaded.
 
     Attributes:
-        where: opens the messages of its errors.
+        where: the first words of errors about this model.
         shape: its sizes.
-        config: its configuration, as transformers takes it.
-        checkpoint: the directory that holds its weights; None for random ones.
+        config: its configuration for transformers.
+        checkpoint: the directory of its weights; None for random weights.
     """
 
     where: str
@@ -38,14 +40,14 @@ class ModelSource:
 
 
 def find_model(name_or_path: str, base_dir: Path) -> ModelSource:
-    """Find a model by the names and paths that `load_model_shape` takes.
+    """Find a model by a name or path as `load_model_shape` takes it.
 
     A directory is a checkpoint. A packaged name or the path of a `.json` file is a configuration
     without weights.
 
     Raises:
-        InputError: whatever `load_model_shape` raises, a configuration that transformers does not
-            take, rotary frequencies that depend on the batch, or sliding attention.
+        InputError: from `load_model_shape`; or transformers refuses the configuration; or it has
+            sliding attention, or rotary frequencies that depend on the batch.
     """
     shape = load_model_shape(name_or_path, base_dir)
     packaged = model_table().get(name_or_path)
@@ -67,7 +69,7 @@ def _read_keys(keys: Mapping[str, object], where: str) -> PretrainedConfig:
         with quiet_transformers():
             config = CONFIG_MAPPING[str(keys["model_type"])].from_dict(dict(keys))
     except (StrictDataclassError, AttributeError, KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{where}: transformers does not take it: {one_line(error)}") from None
+        raise InputError(f"{where}: transformers refuses it: {one_line(error)}") from None
     rope = getattr(config, "rope_parameters", None) or {}
     if rope.get("rope_type") in _UNSTEADY_ROPE_TYPES:
         raise InputError(f"{where}: rope_type {rope['rope_type']}: such models are not supported")
@@ -77,5 +79,5 @@ def _read_keys(keys: Mapping[str, object], where: str) -> PretrainedConfig:
 
 
 def one_line(error: Exception) -> str:
-    """An error of another library as the end of a one-line message."""
+    """An exception of another library in one line, to end a message with."""
     return f"{type(error).__name__}: {' '.join(str(error).split())}"

@@ -1,10 +1,11 @@
-"""Which pages hold the tokens of each running request: host tables that follow the engine."""
+"""The page tables of the running requests, on the host: which pages hold a request's tokens."""
 
 from typing import NamedTuple
 
 import numpy as np
 
-from realrun.batch_plan import BatchPlan, Bools, Int32s, Int64s, plan_batch
+from realrun.batch_plan import BatchPlan, Int32s, plan_batch
+from sim.core.arrays import Bools, Int64
 from sim.core.batch import Batch, ForwardMode
 from sim.core.errors import InvariantError
 from sim.engine.core import EngineCore
@@ -14,27 +15,28 @@ _FIRST_COLUMNS = 64
 
 
 class BatchRows(NamedTuple):
-    """One row a sequence in batch order, prefill rows first; arrays have shape [num_rows].
+    """The rows of a batch in batch order, prefill rows first; arrays have shape [num_rows].
 
     Attributes:
-        slots: int64, each request's row in the tables.
+        slots: int64, the row of each request in the page tables.
         query_lens: int32, new tokens.
-        kv_lens: int32, tokens after the step.
-        samples: whether the last token is sampled from.
+        kv_lens: int32, all tokens after the step.
+        samples: whether the row samples a token after its last new one.
     """
 
-    slots: Int64s
+    slots: Int64
     query_lens: Int32s
     kv_lens: Int32s
     samples: Bools
 
 
 class PageTables:
-    """A slot for each running request: its tokens and the pages that hold them.
+    """One row, called a slot, for each running request: its number of tokens and its page ids.
 
-    Lengths are kept here, in arrays, because the engine's are relative to counters. Decode rows
-    get a page when they need one; a row is read anew from the engine when it is prefilled, and
-    when its finished prefill has gone into the prefix cache, which may know its pages already.
+    Lengths are kept in arrays here because the engine stores them relative to counters. A decode
+    row gets its next page when its last one is full. All pages of a row are read again from the
+    engine when it is prefilled, and after its prefill went into the prefix cache: the cache may
+    have held the same tokens already, and then the request uses the cache's pages.
     """
 
     def __init__(self, engine: EngineCore, num_slots: int) -> None:
@@ -48,10 +50,10 @@ class PageTables:
         self._decode_rids: object = None
         self._decode_slots = np.empty(0, dtype=np.int64)
 
-    # ---- what the engine tells -----------------------------------------------------------------
+    # ---- slots ---------------------------------------------------------------------------------
 
     def slot(self, rid: str) -> int:
-        """A request's slot, a new one if it has none."""
+        """The slot of a request; it gets one if it has none."""
         if rid not in self._slot_of:
             if not self._free_slots:
                 raise InvariantError("more requests run than there are slots")
@@ -60,7 +62,7 @@ class PageTables:
         return self._slot_of[rid]
 
     def leave(self, rid: str) -> None:
-        """A request runs no more, for now or for good."""
+        """Free the slot of a request that does not run any more, for now or for good."""
         slot = self._slot_of.pop(rid, None)
         if slot is not None:
             self._free_slots.append(slot)
@@ -68,14 +70,14 @@ class PageTables:
             self._decode_rids = None
 
     def cached(self, rid: str) -> None:
-        """A request's pages went into the prefix cache: it may be on others now."""
+        """A request's prefill went into the prefix cache: its pages may have changed."""
         if rid in self._slot_of:
             self._outdated.add(rid)
 
     # ---- one batch -----------------------------------------------------------------------------
 
     def advance(self, batch: Batch) -> BatchRows:
-        """Bring the tables to where they are after the batch, which was just decided."""
+        """Update the tables for a batch that was just decided; returns its rows."""
         for rid in batch.stopped_rids:
             self.leave(rid)
         prefill = [self._prefill(row.rid, row.prefix_len + row.extend_len) for row in batch.prefill]
@@ -87,11 +89,11 @@ class PageTables:
         samples[: len(prefill)] = [row.samples for row in batch.prefill]
         rows = BatchRows(slots, query_lens, self._num_tokens[slots], samples)
         if int(rows.kv_lens.sum()) != batch.num_context_tokens:
-            raise InvariantError("the page tables have lost count of a batch's tokens")
+            raise InvariantError("the page tables and the engine disagree on a batch's tokens")
         return rows
 
     def plan(self, rows: BatchRows) -> BatchPlan:
-        """Positions, slots and pages of a batch."""
+        """The batch plan of these rows."""
         num_columns = -(-int(rows.kv_lens.max()) // self._page_size)
         return plan_batch(
             page_table=self._pages[rows.slots, :num_columns],
@@ -107,7 +109,7 @@ class PageTables:
         self._read_pages(rid, slot)
         return slot
 
-    def _decode(self, batch: Batch) -> Int64s:
+    def _decode(self, batch: Batch) -> Int64:
         if batch.mode is ForwardMode.EXTEND:
             return np.empty(0, dtype=np.int64)
         if batch.decode_rids is not self._decode_rids:
@@ -153,5 +155,5 @@ class PageTables:
 
 def _ids(span: Span) -> Int32s:
     if not isinstance(span, PageIdSpan):
-        raise InvariantError("a real runner needs a pool that names its pages")
+        raise InvariantError("a real runner needs a pool with page ids")
     return span.ids

@@ -1,4 +1,4 @@
-"""A batch plan on the device: what the model's forward pass reads of it, moved in one copy."""
+"""A batch plan on the device: the parts that a forward pass reads, copied in one transfer."""
 
 from dataclasses import dataclass
 
@@ -6,22 +6,23 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from realrun.batch_plan import BatchPlan, Int64s
+from realrun.batch_plan import BatchPlan
+from sim.core.arrays import Int64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlanTensors:
-    """Views of one int64 tensor on the device. Make them with `plan_tensors` or `unpack_plan`.
+    """Views of one int64 tensor on the device. Made by `plan_tensors` or `unpack_plan`.
 
-    A KV tensor of a layer, [num_pages + 1, 2, page_size, heads, head_dim], viewed as
-    [rows, heads, head_dim], has one row a token for K and one for V.
+    The KV tensor of a layer, [num_pages + 1, 2, page_size, heads, head_dim], is also viewed as
+    [rows, heads, head_dim]. In this view each token has one row for K and one for V.
 
     Attributes:
-        packed: int64 [3 * num_tokens + num_samples], all of the below.
-        positions: int64 [num_tokens].
-        key_rows: int64 [num_tokens], the row where each new token's K goes.
-        value_rows: int64 [num_tokens], the row where its V goes.
-        sample_tokens: int64 [num_samples].
+        packed: int64 [3 * num_tokens + num_samples], the four tensors below, in this order.
+        positions: int64 [num_tokens], as in BatchPlan.
+        key_rows: int64 [num_tokens], the row for each new token's K.
+        value_rows: int64 [num_tokens], the row for each new token's V.
+        sample_tokens: int64 [num_samples], as in BatchPlan.
     """
 
     packed: Tensor
@@ -32,16 +33,16 @@ class PlanTensors:
 
 
 def plan_tensors(plan: BatchPlan, device: torch.device) -> PlanTensors:
-    """Move a plan to the device; on CUDA the copy is enqueued, not waited for."""
+    """Copy a plan to the device. On CUDA this only enqueues the copy."""
     packed = pack_plan(plan, pinned=device.type == "cuda")
     return unpack_plan(packed.to(device, non_blocking=True), plan.num_tokens)
 
 
 def pack_plan(plan: BatchPlan, *, pinned: bool) -> Tensor:
-    """A plan's numbers in one host tensor, laid out as `PlanTensors.packed`.
+    """A plan in one host tensor, laid out as `PlanTensors.packed`.
 
-    A fresh pinned tensor each time: torch hands its memory out again only after the copies that
-    read it have run, so a plan may be packed while the last one's copy still waits.
+    The tensor is new in each call, so a plan may be packed while the copy of the plan before still
+    waits: torch reuses pinned memory only after the copies from it have run.
     """
     num_tokens = plan.num_tokens
     size = 3 * num_tokens + len(plan.sample_tokens)
@@ -56,7 +57,7 @@ def pack_plan(plan: BatchPlan, *, pinned: bool) -> Tensor:
 
 
 def unpack_plan(packed: Tensor, num_tokens: int) -> PlanTensors:
-    """The views of a packed plan; a graph keeps one and overwrites `packed` in place."""
+    """The views of a packed plan. A recorded pass keeps them and overwrites `packed`."""
     return PlanTensors(
         packed=packed,
         positions=packed[:num_tokens],
@@ -66,6 +67,6 @@ def unpack_plan(packed: Tensor, num_tokens: int) -> PlanTensors:
     )
 
 
-def key_rows_of(slots: Int64s, page_size: int) -> Int64s:
-    """Rows of K of token slots (page id * page_size + offset); V lies page_size rows further."""
+def key_rows_of(slots: Int64, page_size: int) -> Int64:
+    """The K rows of token slots (page id * page_size + offset). V is `page_size` rows later."""
     return slots + slots // page_size * page_size

@@ -1,4 +1,4 @@
-"""Keeps transformers from reporting on stderr what our errors say in one line."""
+"""Silences transformers: `realrun` reports errors itself, in one line."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,7 +8,7 @@ from transformers.utils import logging
 
 @contextmanager
 def quiet_transformers() -> Iterator[None]:
-    """No warnings, reports and progress bars of transformers inside."""
+    """A context in which transformers prints no warnings, reports or progress bars."""
     verbosity, has_bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity(logging.CRITICAL)
     logging.disable_progress_bar()

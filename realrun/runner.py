@@ -1,4 +1,4 @@
-"""Runs batch plans through the model: eagerly, or as a recorded decode pass."""
+"""Runs batch plans through the model, eagerly or as a recorded decode pass."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from torch import Tensor
 
 from realrun.attention.backend import AttentionBackend, StepAttention
 from realrun.batch_plan import BatchPlan, pad_decodes
-from realrun.graph_protocol import RecordedDecodes
+from realrun.graphs import RecordedDecodes
 from realrun.kv_tensors import KVTensors
 from realrun.model import PagedModel
 from realrun.plan_tensors import PlanTensors, plan_tensors
@@ -16,13 +16,13 @@ from sim.core.errors import InvariantError
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prepared:
-    """A plan whose host work is done.
+    """A plan that is ready to run.
 
     Attributes:
-        plan: the plan, padded if it goes through a recorded pass.
-        inputs: the plan on the device; None where the recorded pass holds its own.
-        attention: planned for it; None likewise.
-        num_samples: rows of logits that were asked for, padding not counted.
+        plan: the plan; padded if a recorded pass runs it.
+        inputs: the plan on the device; None for a recorded pass, which has its own copy.
+        attention: attention, planned for this step; None for a recorded pass.
+        num_samples: rows of logits without padding.
     """
 
     plan: BatchPlan
@@ -32,10 +32,11 @@ class Prepared:
 
 
 class ModelRunner:
-    """A model, its KV tensors and an attention backend; with `graphs`, decode passes replayed.
+    """A model with KV tensors and an attention backend; with `graphs` it replays decode passes.
 
-    Steps are prepared and run in the same order. On a GPU a step's `forward` comes before the
-    next one's `prepare`, as both only enqueue; on a CPU it may come after it.
+    Steps must run in the order in which they were prepared. On a GPU a step's `forward` comes
+    before the next step's `prepare`, since both only enqueue work. On a CPU it may come later,
+    because another thread runs it.
     """
 
     def __init__(
@@ -52,13 +53,13 @@ class ModelRunner:
         self.graphs = graphs
 
     def padded_rows(self, plan: BatchPlan) -> int:
-        """Rows of the recorded pass that would run the plan; 0 if it runs eagerly."""
+        """Rows of the recorded pass that runs the plan; 0 if it runs eagerly."""
         if self.graphs is None or not plan.decode_only:
             return 0
         return self.graphs.padded_rows(plan.num_rows)
 
     def prepare(self, plan: BatchPlan) -> Prepared:
-        """Do the host work of a step and enqueue the copies of its inputs."""
+        """Do the host work of a step, and enqueue the copies of its inputs."""
         num_samples = len(plan.sample_tokens)
         num_padded = self.padded_rows(plan)
         if self.graphs is not None and num_padded:
@@ -70,20 +71,19 @@ class ModelRunner:
 
     @torch.inference_mode()
     def forward(self, prepared: Prepared, token_ids: Tensor) -> Tensor:
-        """Run a prepared step. Enqueues work, waits for nothing.
+        """Run a prepared step. This enqueues work and waits for nothing.
 
         Args:
-            prepared: what `prepare` returned.
-            token_ids: int64 [num_tokens] on the device, the rows' new tokens end to end.
+            prepared: the result of `prepare`.
+            token_ids: int64 [num_tokens] on the device, the new tokens of all rows, row by row.
 
         Returns:
-            Logits [num_samples, vocab_size]; those of a recorded pass are overwritten by its next
-            replay.
+            Logits [num_samples, vocab_size]. The next replay overwrites those of a recorded pass.
         """
         inputs, attention = prepared.inputs, prepared.attention
         if inputs is not None and attention is not None:
             return self.model.forward(token_ids, inputs, attention, self.kv.layers)
         if self.graphs is None:
-            raise InvariantError("a step was prepared for a recorded pass that does not exist")
+            raise InvariantError("a step was prepared for a recorded pass, but none is recorded")
         logits = self.graphs.replay(prepared.plan.num_rows, token_ids)
         return logits[: prepared.num_samples]

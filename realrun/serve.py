@@ -1,4 +1,4 @@
-"""Serving a scenario for real, from its file to a run log."""
+"""Serves the workload of a scenario in real time, and returns the lines of its run log."""
 
 import gc
 from collections.abc import Callable, Iterator
@@ -15,12 +15,12 @@ from realrun.kv_tensors import (
     check_room,
     num_pages_that_fit,
 )
-from realrun.loop import Server
 from realrun.model import PagedModel
-from realrun.recorder import Recorder
-from realrun.rig import Rig, RunnerOptions, load, rig
+from realrun.run_recorder import RunRecorder
+from realrun.server import RealServer
 from realrun.tokens import ForcedTokens, GreedyTokens, Tokens
 from realrun.traffic import Traffic
+from realrun.warm_runner import RunnerOptions, WarmRunner, load_with_options, warm_runner
 from sim import __version__
 from sim.engine.page_pool import PageIds
 from sim.engine.server_config import ServerConfig
@@ -44,8 +44,8 @@ class RealRun:
     """A finished run.
 
     Attributes:
-        meta: what ran, for the log's first line.
-        lines: the log's other lines.
+        meta: the log's first line: what ran, and where.
+        lines: the log's other lines, for steps and requests.
     """
 
     meta: dict[str, Any]
@@ -61,14 +61,15 @@ def serve_scenario(
     """Load the model, warm it up, and serve the scenario's workload in real time.
 
     Args:
-        loaded: names a model; one replica.
-        options: how to run it.
-        sampling: `forced` to the workload's scripts, or `greedy`.
-        watcher: given the workload, returns who is told of progress.
+        loaded: a scenario with a model and one replica.
+        options: how to run the model.
+        sampling: `forced`: outputs are the workload's scripts; `greedy`: outputs are the tokens
+            that the model finds most likely.
+        watcher: `watcher(workload)` returns a function that is called with the progress.
 
     Raises:
-        InputError: the scenario does not say what a real run needs, or the model, the device or
-            the pool cannot be had.
+        InputError: a real server cannot serve the scenario, or the model or the device is missing,
+            or the pool does not fit.
     """
     workload = servable_workload(loaded)
     with warm_server(loaded, options) as server:
@@ -76,31 +77,31 @@ def serve_scenario(
 
 
 def servable_workload(loaded: LoadedScenario) -> Workload:
-    """What the scenario asks of a server, once it is clear that a real one could serve it.
+    """The scenario's workload; refuses scenarios that a real server cannot serve.
 
     Raises:
-        InputError: it names no model, several replicas, host memory, or a page size that the
-            runner has not.
+        InputError: the scenario names no model, has several replicas or host memory, or a page
+            size that the runner does not support.
     """
     scenario = loaded.scenario
     if scenario.model is None:
         raise loaded.error(("model",), "is required to run for real")
     if scenario.replicas != 1:
-        raise loaded.error(("replicas",), f"a real run serves 1, not {scenario.replicas}")
+        raise loaded.error(("replicas",), f"must be 1 in a real run, not {scenario.replicas}")
     if (obstacle := scenario.scheduler.check_real_run()) is not None:
         key, reason = obstacle
         raise loaded.error(("scheduler", key), reason)
-    with _about(loaded, scenario.scheduler.page_key):
+    with _errors_about(loaded, scenario.scheduler.page_key):
         check_page_size(scenario.scheduler.page_size)
     with located_errors(loaded):
         return build_workload(scenario.workload, seed=scenario.seed, base_dir=loaded.base_dir)
 
 
 class WarmServer:
-    """Serves scenarios one after the other on one runner. Made by `warm_server`."""
+    """Serves scenarios one after the other on one warm runner. Made by `warm_server`."""
 
-    def __init__(self, kit: Rig, first: LoadedScenario, pool_tokens: int) -> None:
-        self._kit = kit
+    def __init__(self, warm: WarmRunner, first: LoadedScenario, pool_tokens: int) -> None:
+        self._warm = warm
         self._first = first
         self._pool_tokens = pool_tokens
 
@@ -114,57 +115,58 @@ class WarmServer:
         """Serve a scenario's workload in real time, to its end.
 
         Raises:
-            InputError: the scenario needs another runner than the one that is warm.
+            InputError: the scenario needs a different runner.
         """
         check_same_runner(self._first, loaded)
-        config = _config(loaded, self._kit.runner.model, self._pool_tokens)
+        config = _config(loaded, self._warm.runner.model, self._pool_tokens)
         watch = watcher(workload) if watcher is not None else None
-        recorder = serve(self._kit, config, workload, sampling, watch)
-        return RealRun(_meta(loaded, config, self._kit, sampling), list(recorder.lines()))
+        recorder = serve(self._warm, config, workload, sampling, watch)
+        return RealRun(_meta(loaded, config, self._warm, sampling), list(recorder.lines()))
 
 
 @contextmanager
 def warm_server(loaded: LoadedScenario, options: RunnerOptions) -> Iterator[WarmServer]:
-    """A warm runner for a scenario, and for all that differ from it in nothing a runner sees.
+    """A context with a warm runner for a scenario, and for others that need the same runner.
 
     Raises:
-        InputError: the model, the device or the pool cannot be had.
+        InputError: the model or the device is missing, or the pool does not fit.
     """
-    model = load(str(loaded.scenario.model), options, loaded.base_dir)
+    model = load_with_options(str(loaded.scenario.model), options, loaded.base_dir)
     section = loaded.scenario.scheduler
     pool_tokens = _pool_tokens(loaded, model)
     _config(loaded, model, pool_tokens)
     num_pages = pool_tokens // section.page_size
-    with _about(loaded, section.pool_key):
+    with _errors_about(loaded, section.pool_key):
         check_room(model, num_pages=num_pages, page_size=section.page_size)
-    with rig(
+    with warm_runner(
         model,
         options,
         num_pages=num_pages,
         page_size=section.page_size,
         max_rows=section.max_rows,
-    ) as kit:
-        yield WarmServer(kit, loaded, pool_tokens)
+    ) as warm:
+        yield WarmServer(warm, loaded, pool_tokens)
 
 
 def serve(
-    kit: Rig,
+    warm: WarmRunner,
     config: ServerConfig,
     workload: Workload,
     sampling: Sampling = "forced",
     watcher: Watcher | None = None,
-) -> Recorder:
-    """Serve a workload on a warm runner, in real time, to its end."""
-    executor = TorchExecutor(kit.runner, kit.stream, _tokens(kit.runner.model, sampling))
+) -> RunRecorder:
+    """Serve a workload on a warm runner in real time, until all its requests have ended."""
+    executor = TorchExecutor(warm.runner, warm.stream, _tokens(warm.runner.model, sampling))
     pool = PageIds(config.pool_tokens // config.page_size, config.page_size)
     engine = build_engine(config, pool=pool, executor=executor)
-    # Under overlap a finished request holds its slot until its result is taken in.
+    # Under overlap a request keeps its slot until its last result is taken in, so slots of ended
+    # and new requests are in use at the same time.
     executor.attach(engine, 2 * config.max_rows + 2)
     traffic = Traffic(workload)
     gc.collect()
     gc.freeze()
     clock = WallClock()
-    server = Server(
+    server = RealServer(
         engine,
         executor,
         traffic,
@@ -175,7 +177,7 @@ def serve(
     try:
         server.serve()
     finally:
-        kit.stream.synchronise()
+        warm.stream.synchronise()
         gc.unfreeze()
     server.recorder.output_ids.update(executor.tokens.final_outputs)
     return server.recorder
@@ -190,24 +192,24 @@ def _tokens(model: PagedModel, sampling: Sampling) -> Tokens:
 
 
 def check_same_runner(first: LoadedScenario, other: LoadedScenario) -> None:
-    """Raises InputError unless a runner that is warm for one scenario can serve the other."""
+    """Raises InputError unless a runner made for scenario `first` can serve `other`."""
     if other.scenario.model != first.scenario.model:
-        reason = f"{other.scenario.model} is not the {first.scenario.model} that is loaded"
+        reason = f"is {other.scenario.model}, but the loaded model is {first.scenario.model}"
         raise other.error(("model",), reason)
     if other.scenario.scheduler.family != first.scenario.scheduler.family:
-        raise other.error(("scheduler", "family"), "is not the one the warm runner was made for")
+        raise other.error(("scheduler", "family"), "differs from the warm runner's")
     for key in first.scenario.scheduler.runner_keys:
         known, value = (getattr(of.scenario.scheduler, key) for of in (first, other))
         if value != known:
-            reason = f"{value} is not the {known} that the warm runner was made for"
+            reason = f"is {value}, but the warm runner was made for {known}"
             raise other.error(("scheduler", key), reason)
 
 
 def _config(loaded: LoadedScenario, model: PagedModel, pool_tokens: int) -> ServerConfig:
-    """The scheduler's settings, for a pool of so many tokens and a model of so many positions.
+    """The scheduler's settings for this pool, and for this model's longest request.
 
     Raises:
-        InputError: they do not go together.
+        InputError: the settings do not fit the model or the pool.
     """
     scenario, section = loaded.scenario, loaded.scenario.scheduler
     key, longest = section.longest_request
@@ -216,7 +218,7 @@ def _config(loaded: LoadedScenario, model: PagedModel, pool_tokens: int) -> Serv
             ("scheduler", key),
             f"{longest} is more than the {model.max_positions} positions of {model.shape.name}",
         )
-    # In a simulation a request may be as long as the pool; here what the model can is known.
+    # In a simulation a request may be as long as the pool. Here the model is a limit too.
     section = section.with_longest_request(min(pool_tokens, model.max_positions))
     scenario = scenario.model_copy(update={"scheduler": section})
     with located_errors(loaded):
@@ -226,8 +228,8 @@ def _config(loaded: LoadedScenario, model: PagedModel, pool_tokens: int) -> Serv
 
 
 @contextmanager
-def _about(loaded: LoadedScenario, key: str) -> Iterator[None]:
-    """Errors about a setting of the runner are about this key of the scenario's scheduler."""
+def _errors_about(loaded: LoadedScenario, key: str) -> Iterator[None]:
+    """A context that turns a SettingError into an error about this key of `scheduler`."""
     try:
         yield
     except SettingError as error:
@@ -235,17 +237,17 @@ def _about(loaded: LoadedScenario, key: str) -> Iterator[None]:
 
 
 def _pool_tokens(loaded: LoadedScenario, model: PagedModel) -> int:
-    """KV tokens of the pool: as the scenario says, else as many as the device takes."""
+    """KV tokens of the pool: the scenario's, or else as many as fit on the device."""
     section = loaded.scenario.scheduler
     if section.pool_tokens is not None:
         return section.pool_tokens
     key, share = section.memory_share
-    with _about(loaded, key):
+    with _errors_about(loaded, key):
         return num_pages_that_fit(model, section.page_size, share) * section.page_size
 
 
 def _meta(
-    loaded: LoadedScenario, config: ServerConfig, kit: Rig, sampling: Sampling
+    loaded: LoadedScenario, config: ServerConfig, warm: WarmRunner, sampling: Sampling
 ) -> dict[str, Any]:
     scenario = loaded.scenario
     return {
@@ -261,5 +263,5 @@ def _meta(
         "page_size": config.page_size,
         "servetwin_version": __version__,
         "git_revision": git_revision(),
-        "fingerprint": kit.fingerprint,
+        "fingerprint": warm.fingerprint,
     }

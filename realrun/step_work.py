@@ -1,4 +1,4 @@
-"""What one step does on the device: the forward pass, and a token for each row that samples."""
+"""The device work of one step: a forward pass, and a sampled token for each row that samples."""
 
 import time
 from dataclasses import dataclass
@@ -7,19 +7,22 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from realrun.batch_plan import Int64s
 from realrun.runner import ModelRunner, Prepared
 from realrun.tokens import SAMPLED_LAST
+from sim.core.arrays import Int64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StepInputs:
     """Token ids and slots of a step, on the device.
 
+    Under overlap the host launches a step before it knows the tokens of the step before. `resolve`
+    fills these tokens in on the device.
+
     Attributes:
-        token_ids: int64 [num_tokens]; rows that `continued` names are filled in by `resolve`.
-        continued: int64, places in `token_ids` that take the token their request sampled last.
-        continued_slots: int64, the slots of those requests.
+        token_ids: int64 [num_tokens]; those at `continued` are not known to the host.
+        continued: int64, indices in `token_ids` of the requests' last sampled tokens.
+        continued_slots: int64, the slots of these requests.
         sample_slots: int64 [num_samples], the slots of the requests that sample.
     """
 
@@ -29,22 +32,22 @@ class StepInputs:
     sample_slots: Tensor
 
     def resolve(self, last_tokens: Tensor) -> Tensor:
-        """Token ids with nothing left open; `last_tokens` has one entry a slot."""
+        """The complete token ids; `last_tokens` has the last sampled token of each slot."""
         if len(self.continued):
             self.token_ids[self.continued] = last_tokens[self.continued_slots]
         return self.token_ids
 
 
 def step_inputs(
-    token_ids: Int64s, token_slots: Int64s, sample_slots: Int64s, device: torch.device
+    token_ids: Int64, token_slots: Int64, sample_slots: Int64, device: torch.device
 ) -> StepInputs:
-    """Move a step's tokens to the device in one copy, which is enqueued, not waited for.
+    """Copy a step's tokens to the device in one transfer. On CUDA this only enqueues the copy.
 
     Args:
-        token_ids: int64 [num_tokens], SAMPLED_LAST where only the device knows.
+        token_ids: int64 [num_tokens]; SAMPLED_LAST for tokens that only the device knows.
         token_slots: int64 [num_tokens], the slot of each token's request.
-        sample_slots: int64 [num_samples].
-        device: where to.
+        sample_slots: int64 [num_samples], the slots of the requests that sample.
+        device: the device to copy to.
     """
     continued = np.flatnonzero(token_ids == SAMPLED_LAST)
     parts = [token_ids, continued, token_slots[continued], sample_slots]
@@ -57,10 +60,10 @@ def step_inputs(
 
 
 class StepWork:
-    """Runs a prepared step when the device's queue comes to it.
+    """The work of a prepared step; the device's queue calls it.
 
     Attributes:
-        sample_ns: host time of sampling: to enqueue it, or on a CPU to do it. 0 until it ran.
+        sample_ns: host time to enqueue the sampling, or on a CPU to sample. 0 before the call.
     """
 
     def __init__(
@@ -73,7 +76,7 @@ class StepWork:
         self.sample_ns = 0
 
     def __call__(self) -> Tensor:
-        """Sampled tokens, int64 [num_samples], on the device."""
+        """Run the step; returns the sampled tokens on the device, int64 [num_samples]."""
         token_ids = self._inputs.resolve(self._last_tokens)
         logits = self._runner.forward(self._prepared, token_ids)
         begin_ns = time.perf_counter_ns()

@@ -1,6 +1,6 @@
-"""The device's queue of work: steps run in the order they were submitted, results come later.
+"""The device's queue of work: it runs steps in the order of submission; results come later.
 
-`CpuStream` is a thread; `CudaStream` (`realrun.cuda_stream`) is a stream of a GPU.
+`CpuStream` uses a thread, `CudaStream` (in `realrun.cuda_stream`) a stream of a GPU.
 """
 
 import queue
@@ -21,13 +21,13 @@ T = TypeVar("T")
 Array = NDArray[np.generic]
 
 
-class Ticket(Protocol):
-    """One submitted step. Its times are known once `result` has returned.
+class SubmittedStep(Protocol):
+    """A step in a device's queue. Its times are known after `result` has returned.
 
     Attributes:
-        start_ns: when the device began with it, as time.perf_counter_ns would have said.
-        end_ns: when its output was there, on the device.
-        forward_ns: device time between the two.
+        start_ns: when the device started it, on the clock of `time.perf_counter_ns`.
+        end_ns: when its output was ready on the device.
+        forward_ns: device time from start to end.
     """
 
     @property
@@ -42,41 +42,40 @@ class Ticket(Protocol):
         ...
 
     def result(self) -> Array:
-        """Wait for the output and bring it to the host. Asked again, it gives the same.
+        """Wait for the output and return it as a host array; later calls return the same array.
 
         Raises:
-            Exception: what the work raised, if it did so while it ran.
+            Exception: the exception that the work raised while it ran.
         """
         ...
 
 
 class DeviceStream(Protocol):
-    """A device's queue. Used by one host thread."""
+    """A device's queue of work. Only one host thread may use it."""
 
     def prepare(self, work: Callable[[], T]) -> T:
-        """Do a step's host work now; copies it enqueues run in turn, before the step's own work."""
+        """Call `work`, a step's host work, now. Copies that it enqueues run before the step."""
         ...
 
-    def submit(self, work: Callable[[], Tensor]) -> Ticket:
-        """Run work after all that was submitted before; its output is brought to the host.
+    def submit(self, work: Callable[[], Tensor]) -> SubmittedStep:
+        """Add work to the end of the queue. Its output is copied to the host.
 
         Args:
-            work: called once, in inference mode. What it enqueues on the device must not need
-                the host to wait.
+            work: called once, in inference mode. It must not make the host wait for the device.
         """
         ...
 
     def synchronise(self) -> None:
-        """Wait until everything submitted has run."""
+        """Wait until all submitted work has run."""
         ...
 
     def close(self) -> None:
-        """Let what was submitted finish, then give the queue up."""
+        """Wait for all submitted work, then close the queue."""
         ...
 
 
-class TicketTimes(ABC):
-    """The times of a `Ticket`, out of what its device knows of them."""
+class SubmittedStepTimes(ABC):
+    """Base class: the times of a `SubmittedStep`, from its start and end."""
 
     @property
     def start_ns(self) -> int:
@@ -93,11 +92,11 @@ class TicketTimes(ABC):
 
     @abstractmethod
     def _known_span_ns(self) -> tuple[int, int]:
-        """Start and end; an InvariantError before they are known."""
+        """Start and end of the step. Raises InvariantError before they are known."""
 
 
-class CpuTicket(TicketTimes):
-    """A step on a CPU: a `Ticket`, filled in by the worker thread."""
+class CpuStep(SubmittedStepTimes):
+    """A `SubmittedStep` on a CPU. The worker thread runs it and sets its result."""
 
     def __init__(self, work: Callable[[], Tensor]) -> None:
         self._work: Callable[[], Tensor] | None = work
@@ -109,22 +108,22 @@ class CpuTicket(TicketTimes):
     def run(self) -> None:
         """Run the work. Called once, by the worker thread."""
         if self._work is None:
-            raise InvariantError("a ticket ran twice")
+            raise InvariantError("a step ran twice")
         start_ns = time.perf_counter_ns()
         try:
             with torch.inference_mode():
                 self._output = np.array(self._work().numpy())
         except Exception as error:
-            self._error = error  # it belongs to whoever asks for the result
+            self._error = error  # `result` raises it in the caller's thread
         self._span_ns = (start_ns, time.perf_counter_ns())
-        self._work = None  # what it holds on to may be large
+        self._work = None  # frees the tensors that it refers to
         self._done.set()
 
     def is_done(self) -> bool:
         return self._done.is_set()
 
     def wait(self) -> None:
-        """Wait until it has run, whether or not it failed."""
+        """Wait until the step has run, even if it failed."""
         self._done.wait()
 
     def result(self) -> Array:
@@ -137,43 +136,44 @@ class CpuTicket(TicketTimes):
 
     def _known_span_ns(self) -> tuple[int, int]:
         if not self._done.is_set():
-            raise InvariantError("the times of a step that has not finished")
+            raise InvariantError("a step's times were read before it finished")
         return self._span_ns
 
 
 class CpuStream:
-    """A queue with one worker thread: the host goes on while the step computes, as on a GPU.
+    """A queue with one worker thread: the host goes on while a step computes, as with a GPU.
 
-    Torch computes outside the interpreter lock, so the overlap is real where there are cores.
+    Torch releases the interpreter lock while it computes. So with two or more cores host and step
+    do run at the same time.
     """
 
     def __init__(self) -> None:
-        self._tickets: queue.SimpleQueue[CpuTicket | None] = queue.SimpleQueue()
-        self._last: CpuTicket | None = None
+        self._steps: queue.SimpleQueue[CpuStep | None] = queue.SimpleQueue()
+        self._last: CpuStep | None = None
         self._worker = threading.Thread(target=self._run_all, name="device", daemon=True)
         self._worker.start()
 
     def prepare(self, work: Callable[[], T]) -> T:
-        """On a CPU host work needs no order: plans are fresh tensors, and nothing is copied."""
+        """Call `work`. Unlike on a GPU, there are no copies that must run in a certain order."""
         return work()
 
-    def submit(self, work: Callable[[], Tensor]) -> CpuTicket:
-        """Hand work to the worker thread. What it raises, `Ticket.result` raises."""
+    def submit(self, work: Callable[[], Tensor]) -> CpuStep:
+        """Give work to the worker thread. `SubmittedStep.result` raises its exceptions."""
         if not self._worker.is_alive():
-            raise InvariantError("a closed stream was given work")
-        ticket = self._last = CpuTicket(work)
-        self._tickets.put(ticket)
-        return ticket
+            raise InvariantError("work was submitted to a closed stream")
+        submitted = self._last = CpuStep(work)
+        self._steps.put(submitted)
+        return submitted
 
     def synchronise(self) -> None:
-        """Wait for the last ticket: they finish in order."""
+        """Wait for the last step; all others finish before it."""
         if self._last is not None:
             self._last.wait()
 
     def close(self) -> None:
-        self._tickets.put(None)
+        self._steps.put(None)
         self._worker.join()
 
     def _run_all(self) -> None:
-        while (ticket := self._tickets.get()) is not None:
-            ticket.run()
+        while (submitted := self._steps.get()) is not None:
+            submitted.run()

@@ -1,47 +1,45 @@
-"""Which tokens go in, and what is made of those that come out: forced to a script, or greedy."""
+"""Input and output tokens of a real run: outputs follow scripts (forced) or the model (greedy)."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from sim.core.arrays import Int64
 from sim.core.batch import Batch, StepOutput
 from sim.core.tokens import ArrayPrompt, TokenIds, stream_tokens_at
-from sim.engine.scripted import END_TOKEN, ScriptedExecutor
+from sim.engine.executor import END_TOKEN, ScriptedExecutor
 from sim.workload.workload import ScriptedRequest
 
-Int64s = NDArray[np.int64]
-
-# Stands for "the token sampled last", which only the device knows while the host runs ahead.
+# Stands for a request's last sampled token, which only the device knows while a step runs.
 SAMPLED_LAST = -1
 _NO_END = -1
 
 
 class Tokens(Protocol):
-    """The tokens of all requests, and when an output ends.
+    """The tokens of all requests; decides when an output ends.
 
-    `final_outputs` has what requests that are over have generated, where no script says it.
+    `final_outputs` has the generated tokens of requests that have ended, if they are not scripted.
     """
 
     final_outputs: dict[str, list[int]]
 
-    def admit(self, request: ScriptedRequest) -> ScriptedRequest:
-        """Learn of a request before it is submitted; returns it as it is to be submitted."""
+    def add(self, request: ScriptedRequest) -> ScriptedRequest:
+        """Register a request before it is submitted; returns the request to submit."""
         ...
 
-    def decode_inputs(self, rids: Sequence[str], kv_lens: Int64s) -> Int64s:
-        """The token that each decode row computes next, shape [num_rows], or SAMPLED_LAST.
+    def decode_inputs(self, rids: Sequence[str], kv_lens: Int64) -> Int64:
+        """The input token of each decode row, or SAMPLED_LAST; shape [num_rows].
 
         Args:
-            rids: rows in batch order; the same object while they stay the same.
+            rids: the rows in batch order; the same object as long as the rows are the same.
             kv_lens: tokens of each row after the step.
         """
         ...
 
-    def take(self, batch: Batch, sampled: Int64s) -> StepOutput:
-        """Results of a batch: one token for each row that samples, in batch order."""
+    def take(self, batch: Batch, sampled: Int64) -> StepOutput:
+        """Take in a batch's result; `sampled` has a token for each row that samples, in order."""
         ...
 
     def output_ids(self, rid: str, num_tokens: int) -> TokenIds: ...
@@ -50,10 +48,10 @@ class Tokens(Protocol):
 
 
 class ForcedTokens:
-    """Outputs are the workload's scripts, whatever the model says: tokens, lengths and ends.
+    """Outputs are the workload's scripts; the tokens that the model samples are ignored.
 
-    The cache holds the same tokens as in a simulation of the same scenario, so both can be
-    compared step by step.
+    So the cache holds the same tokens as in a simulation of the same scenario, and the two runs
+    can be compared step by step.
     """
 
     def __init__(self) -> None:
@@ -63,14 +61,14 @@ class ForcedTokens:
         self._rids: Sequence[str] = ()
         self._rows = np.empty((0, 3), dtype=np.int64)
 
-    def admit(self, request: ScriptedRequest) -> ScriptedRequest:
+    def add(self, request: ScriptedRequest) -> ScriptedRequest:
         spec, script = request.spec, request.script
         self._script.add(spec.rid, script, ignore_eos=spec.ignore_eos)
         last = _NO_END if spec.ignore_eos else script.num_tokens - 1
         self._requests[spec.rid] = (script.seed, len(spec.prompt), last)
         return request
 
-    def decode_inputs(self, rids: Sequence[str], kv_lens: Int64s) -> Int64s:
+    def decode_inputs(self, rids: Sequence[str], kv_lens: Int64) -> Int64:
         if rids is not self._rids:
             self._rids = rids
             self._rows = np.array([self._requests[rid] for rid in rids], dtype=np.int64)
@@ -78,7 +76,7 @@ class ForcedTokens:
         indices = kv_lens - 1 - prompt_lens
         return np.where(indices == lasts, END_TOKEN, stream_tokens_at(seeds, indices))
 
-    def take(self, batch: Batch, sampled: Int64s) -> StepOutput:
+    def take(self, batch: Batch, sampled: Int64) -> StepOutput:
         return self._script.execute(batch)
 
     def output_ids(self, rid: str, num_tokens: int) -> TokenIds:
@@ -90,9 +88,10 @@ class ForcedTokens:
 
 
 class GreedyTokens:
-    """Outputs are what the model finds most likely, up to an end token or `max_new_tokens`.
+    """Outputs are the model's most likely tokens, up to an end token or `max_new_tokens`.
 
-    Prompts are taken modulo the vocabulary first, so that the cache holds what the model saw.
+    Prompt tokens are first taken modulo the vocabulary, so that the cache and the model use the
+    same tokens.
     """
 
     def __init__(self, vocab_size: int, end_ids: frozenset[int]) -> None:
@@ -102,7 +101,7 @@ class GreedyTokens:
         self._endless: set[str] = set()
         self.final_outputs: dict[str, list[int]] = {}
 
-    def admit(self, request: ScriptedRequest) -> ScriptedRequest:
+    def add(self, request: ScriptedRequest) -> ScriptedRequest:
         spec = request.spec
         self._outputs[spec.rid] = []
         if spec.ignore_eos:
@@ -110,13 +109,13 @@ class GreedyTokens:
         prompt = ArrayPrompt(spec.prompt.token_ids() % self._vocab_size)
         return replace(request, spec=replace(spec, prompt=prompt))
 
-    def decode_inputs(self, rids: Sequence[str], kv_lens: Int64s) -> Int64s:
+    def decode_inputs(self, rids: Sequence[str], kv_lens: Int64) -> Int64:
         return np.full(len(rids), SAMPLED_LAST, dtype=np.int64)
 
-    def take(self, batch: Batch, sampled: Int64s) -> StepOutput:
+    def take(self, batch: Batch, sampled: Int64) -> StepOutput:
         prefill = [row for row in batch.prefill if row.samples]
         for row in prefill:
-            # A token in flight when the request was put back has been computed again.
+            # If a token was in flight when the request was put back, this step computed it again.
             del self._outputs[row.rid][row.num_prior_outputs :]
         rids = [*(row.rid for row in prefill), *batch.decode_rids]
         ended = []

@@ -1,4 +1,4 @@
-"""When requests reach a real server: at their own times, or when a client's last one is over."""
+"""The arrivals of a real run: open-loop requests and closed-loop clients, by arrival time."""
 
 import heapq
 from collections.abc import Iterator
@@ -9,10 +9,10 @@ from sim.workload.workload import ScriptedRequest, Turn, Workload
 
 
 class Traffic:
-    """A workload's requests by arrival; at equal times open-loop ones first, in their order.
+    """A workload's requests by arrival time. At equal times open-loop requests come first.
 
-    Nothing is sent by another thread: the server asks what has arrived, so what a decision saw is
-    exactly what had arrived by its time.
+    There is no thread that sends requests. The server asks which requests have arrived, so each
+    decision sees exactly the requests with an arrival time up to its own.
     """
 
     def __init__(self, workload: Workload) -> None:
@@ -26,11 +26,11 @@ class Traffic:
 
     @property
     def next_ns(self) -> int | None:
-        """When the next request arrives; None if that depends on running ones, or on nothing."""
+        """When the next request arrives; None if that depends on running requests, or never."""
         return self._due[0][0] if self._due else None
 
     def arrived(self, now_ns: int) -> Iterator[ScriptedRequest]:
-        """Requests that have arrived by now and were not taken yet."""
+        """The requests that have arrived by `now_ns` and were not returned before."""
         while self._due and self._due[0][0] <= now_ns:
             _, is_turn, _, request = heapq.heappop(self._due)
             if not is_turn:
@@ -38,7 +38,7 @@ class Traffic:
             yield request
 
     def over(self, rid: str, now_ns: int) -> None:
-        """A request finished, was rejected or aborted: its client, if any, goes on."""
+        """A request has ended: its closed-loop client, if it has one, sends the next one."""
         turns = self._clients.pop(rid, None)
         if turns is not None:
             self._send_next_turn(turns, now_ns)

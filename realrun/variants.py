@@ -1,4 +1,4 @@
-"""Named changes to a scenario, each to be served several times."""
+"""Variants of a scenario: named sets of changed keys, each served several times."""
 
 import re
 from collections.abc import Sequence
@@ -16,9 +16,9 @@ class VariantRun:
     """One run of one variant.
 
     Attributes:
-        name: of the variant.
-        repeat: which of its runs, from 1.
-        loaded: the scenario with the variant's changes; its name ends in the variant's.
+        name: the variant's name.
+        repeat: number of this run of the variant, from 1.
+        loaded: the scenario with the variant's changes; its name ends with the variant's name.
     """
 
     name: str
@@ -33,23 +33,23 @@ class VariantRun:
 def variant_runs(
     path: Path, variants: Sequence[str], *, overrides: Sequence[str], repeats: int
 ) -> list[VariantRun]:
-    """All runs: every variant once, then every variant again.
+    """All runs: each variant once, then each variant a second time, and so on.
 
     Args:
         path: the scenario file.
-        variants: a name each, then `key.path=value` options, separated by spaces.
-        overrides: options of all variants; a variant's own win.
+        variants: for each variant its name and `key.path=value` options, separated by spaces.
+        overrides: options for all variants; a variant's own options override them.
         repeats: runs of each variant.
 
     Raises:
-        InputError: a name that is none or that is there twice, or the scenario.
+        InputError: a name is missing, malformed or used twice, or the scenario is wrong.
     """
     loaded: dict[str, LoadedScenario] = {}
     for variant in variants:
         name, *changes = variant.split() or [""]
         if not _NAME.fullmatch(name):
             raise InputError(
-                f"--variant {variant!r}: begins with a name of small letters, digits, '.' and '-'"
+                f"--variant {variant!r}: must begin with a name of small letters, digits, '.', '-'"
             )
         if name in loaded:
             raise InputError(f"--variant {variant!r}: another variant has this name")

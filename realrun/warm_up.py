@@ -1,4 +1,4 @@
-"""First steps take longer: libraries load, buffers are made. Take them before anybody counts."""
+"""Runs the first steps before measurements: they are slow, since libraries load and allocate."""
 
 from collections.abc import Sequence
 
@@ -14,10 +14,10 @@ _PREFILL_TOKENS = (1, 64, 512)
 
 
 def warm_up(runner: ModelRunner, stream: DeviceStream, max_rows: int) -> None:
-    """Run prefill and decode steps on the scratch page, so that no request's KV is touched.
+    """Run prefill and decode steps. They use the scratch page, so the KV of requests is safe.
 
     Args:
-        runner: what to warm up.
+        runner: the runner to warm up.
         stream: the device's queue.
         max_rows: most rows of a decode step.
     """

@@ -1,4 +1,4 @@
-"""Weights of a model: read from a checkpoint, or made up."""
+"""Builds a model with random weights, or with those of a checkpoint."""
 
 from zlib import crc32
 
@@ -9,40 +9,40 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
 from realrun.device_memory import GIB, free_bytes
-from realrun.hook import ATTENTION_NAME, register_paged_attention
 from realrun.model_config import ModelSource, one_line
+from realrun.paged_attention import ATTENTION_NAME, register_paged_attention
 from realrun.quiet import quiet_transformers
 from sim.core.errors import InputError
 from sim.latency.shapes import ModelShape
 
-# Embeddings start far below what a layer adds, so that the next token depends on the layers, and
-# a head tied to the embedding does not just repeat its input.
+# Small against what a layer adds, so that the next token depends on the layers. Otherwise a head
+# that is tied to the embedding would just repeat the input token.
 _EMBEDDING_STD = 0.02
 
-# Few launches on a device, and still within the caches of a CPU.
+# Large enough for few kernel launches on a GPU, and small enough for the caches of a CPU.
 _CHUNK_ELEMENTS = 1 << 20
 
 
 def check_room(where: str, shape: ModelShape, device: torch.device) -> None:
-    """Raises InputError if a model's weights are more than the device's free memory."""
+    """Raises InputError if a model's weights do not fit into the device's free memory."""
     num_free_bytes = free_bytes(device)
     if shape.weight_bytes > num_free_bytes:
         raise InputError(
             f"{where}: its weights take {shape.weight_bytes / GIB:.2f} GiB,"
-            f" {device} has {num_free_bytes / GIB:.2f} GiB free"
+            f" but {device} has {num_free_bytes / GIB:.2f} GiB free"
         )
 
 
 def build_random(
     source: ModelSource, device: torch.device, dtype: torch.dtype, seed: int
 ) -> PreTrainedModel:
-    """A model with random matrices; norms and biases as transformers starts them.
+    """A model with random matrices. Norms and biases have the initial values of transformers.
 
-    Every element is a hash of the seed, its matrix's name and its index, computed in integers:
-    the same on any device of any machine.
+    Every element is a hash of the seed, the name of its matrix and its index. The hash uses
+    integers only, so the weights are the same on every device and machine.
 
     Raises:
-        InputError: transformers cannot build the model, or the device has no room for it.
+        InputError: transformers cannot build the model, or it does not fit on the device.
     """
     register_paged_attention()
     try:
@@ -53,7 +53,7 @@ def build_random(
     except torch.OutOfMemoryError as error:
         raise InputError(f"{source.where}: {one_line(error)}") from None
     except (AssertionError, AttributeError, LookupError, TypeError, ValueError) as error:
-        raise InputError(f"{source.where}: no model can be built: {one_line(error)}") from None
+        raise InputError(f"{source.where}: the model cannot be built: {one_line(error)}") from None
     embedding, head = model.get_input_embeddings(), model.get_output_embeddings()
     for name, module in model.named_modules():
         std = _matrix_std(module)
@@ -65,11 +65,11 @@ def build_random(
 def load_checkpoint(
     source: ModelSource, device: torch.device, dtype: torch.dtype
 ) -> PreTrainedModel:
-    """A model with the weights of its directory, in any form that transformers reads.
+    """A model with the weights in its directory, in any file format that transformers reads.
 
     Raises:
-        InputError: no weights, unreadable or incomplete ones, weights of other sizes than the
-            configuration's, or no room for them on the device.
+        InputError: weights are missing, unreadable, or of other sizes than the configuration
+            says; or they do not fit on the device.
     """
     register_paged_attention()
     try:
@@ -80,17 +80,17 @@ def load_checkpoint(
                 dtype=dtype,
                 attn_implementation=ATTENTION_NAME,
                 local_files_only=True,
-                # Reported like missing ones, and refused below.
+                # So that they are reported like missing weights, and refused below.
                 ignore_mismatched_sizes=True,
                 output_loading_info=True,
             )
     except (OSError, SafetensorError, LookupError, RuntimeError, TypeError, ValueError) as error:
-        raise InputError(f"{source.where}: no weights can be read: {one_line(error)}") from None
+        raise InputError(f"{source.where}: weights cannot be read: {one_line(error)}") from None
     misfits = sorted(report["missing_keys"]) + sorted(key for key, *_ in report["mismatched_keys"])
     if misfits:
         raise InputError(
             f"{source.where}: {misfits[0]}: missing from the weights, or of another size than"
-            f" config.json says ({len(misfits)} such)"
+            f" config.json says ({len(misfits)} of the weights)"
         )
     try:
         return model.to(device)
@@ -99,25 +99,25 @@ def load_checkpoint(
 
 
 def fill_random(matrix: Tensor, *, key: int, std: float) -> None:
-    """Overwrite a contiguous matrix with hashes of its indices, uniform around 0.
+    """Fill a contiguous matrix with hashes of the indices: uniform random numbers around 0.
 
     Args:
-        matrix: any float dtype, on any device.
-        key: 32 bits; another key gives other numbers.
-        std: their standard deviation.
+        matrix: of any float dtype, on any device.
+        key: 32 bits; a different key gives different numbers.
+        std: standard deviation of the numbers.
     """
     flat = matrix.view(-1)
     scale = std * 3**0.5 / 2**23
     indices = torch.arange(_CHUNK_ELEMENTS, dtype=torch.int32, device=matrix.device)
     for start in range(0, len(flat), _CHUNK_ELEMENTS):
         part = flat[start : start + _CHUNK_ELEMENTS]
-        # 24 bits of a hash: float32 holds them exactly on every device.
+        # Use 24 bits of the hash, which float32 holds exactly on every device.
         numbers = _hash(indices[: len(part)] + start, key).bitwise_right_shift_(8)
         part.copy_(numbers.to(torch.float32).mul_(scale))
 
 
 def _hash(numbers: Tensor, key: int) -> Tensor:
-    """Mix 32-bit integers in place: shifts without sign, products that wrap around."""
+    """Mix 32-bit integers in place, with logical shifts and products that wrap around."""
     numbers.mul_(_signed(0x9E3779B1)).add_(_signed(key))
     for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B)):
         low_bits = (1 << (32 - shift)) - 1
@@ -126,14 +126,14 @@ def _hash(numbers: Tensor, key: int) -> Tensor:
 
 
 def _signed(number: int) -> int:
-    """The int32 with the bits of an unsigned 32-bit number."""
+    """The int32 that has the same bits as an unsigned 32-bit number."""
     return number - (1 << 32) if number >> 31 else number
 
 
 def _matrix_std(module: nn.Module) -> float | None:
-    """The standard deviation for a module's weight; None for what is no matrix.
+    """The standard deviation of a module's random weight; None if it is not a matrix.
 
-    Products keep the size of what they multiply, whatever the width.
+    With 1 / sqrt(input width), the outputs of a layer are about as large as its inputs.
     """
     if isinstance(module, nn.Embedding):
         return _EMBEDDING_STD

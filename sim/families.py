@@ -1,7 +1,7 @@
-"""The scheduler families there are, and how an engine is built of any of them.
+"""All scheduler families by name, and how to build and check an engine of any of them.
 
-A new family is a folder beside `sim/sglang` and `sim/vllm`, and a name in FAMILIES. This module
-loads nothing: a family's parts are loaded when they are needed.
+A new family is a folder beside `sim/sglang` and `sim/vllm`, and an entry in FAMILIES. Importing
+this module does not load the families' schedulers: they are loaded when they are needed.
 """
 
 from collections.abc import Sequence
@@ -14,8 +14,8 @@ from sim.workload.results.names import AIPERF, ResultFormat
 
 if TYPE_CHECKING:
     from sim.engine.core import EngineCore
+    from sim.engine.executor import Executor
     from sim.engine.page_pool import PagePool
-    from sim.engine.protocols import Executor
     from sim.engine.server_config import ServerConfig
 
 FAMILIES: dict[str, Family] = {family.name: family for family in (SglangFamily(), VllmFamily())}
@@ -23,7 +23,7 @@ FAMILIES: dict[str, Family] = {family.name: family for family in (SglangFamily()
 DEFAULT_FAMILY = SglangFamily.name
 
 _OF_FAMILIES = [format_ for family in FAMILIES.values() for format_ in family.result_formats]
-# What can be imported, by name: benchmarks before logs.
+# The formats that `simulate import` reads, by name: first those of benchmarks, then logs.
 RESULT_FORMATS: dict[str, ResultFormat] = {
     format_.name: format_
     for format_ in (
@@ -35,7 +35,7 @@ RESULT_FORMATS: dict[str, ResultFormat] = {
 
 
 def family_of_server(names: Sequence[str]) -> Family | None:
-    """The family whose name the first of these names of servers begins with, if there is one."""
+    """The family of the first server name that begins with a family's name; None if none does."""
     for name in names:
         for family in FAMILIES.values():
             if name.startswith(family.name):
@@ -46,12 +46,12 @@ def family_of_server(names: Sequence[str]) -> Family | None:
 def build_engine(
     config: "ServerConfig", *, pool: "PagePool[Any]", executor: "Executor"
 ) -> "EngineCore":
-    """An engine of the configuration's family, whose batches `executor` runs.
+    """Build an engine of the configuration's family.
 
     Args:
-        config: settings of one of the families.
+        config: the server's settings.
         pool: the server's pages.
-        executor: runs the batches.
+        executor: runs the engine's batches.
     """
     from sim.engine.core import EngineCore
 
@@ -62,7 +62,7 @@ def check_engine(engine: "EngineCore") -> None:
     """Verify the invariants of docs/explanation/invariants.md that hold between any two steps.
 
     Raises:
-        InvariantError: naming what does not hold.
+        InvariantError: an invariant is broken.
     """
     from sim.engine.check import check_requests
 

@@ -1,4 +1,4 @@
-"""What a scheduler family is: everything that tells servers of one engine from those of another."""
+"""The interface of a scheduler family: all that differs between the servers of two engines."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -14,14 +14,15 @@ if TYPE_CHECKING:
 
 
 class Family:
-    """A base class; `sim.families.FAMILIES` maps names to instances.
+    """Base class of a family; `sim.families.FAMILIES` has one instance of each.
 
-    Methods import what they need when they are called, so that a run loads its own family alone.
+    Methods import their modules when they are called, so a run loads only its own family.
 
     Attributes:
-        name: as in `scheduler: {family: NAME}`.
-        title: as people write it.
-        result_formats: files of such servers and of their benchmarks that can be imported.
+        name: the name in a scenario, `scheduler: {family: NAME}`.
+        title: the name as texts write it.
+        result_formats: files that `simulate import` reads: logs of such servers, and results of
+            their benchmarks.
     """
 
     name: ClassVar[str]
@@ -29,27 +30,27 @@ class Family:
     result_formats: ClassVar[Sequence[ResultFormat]] = ()
 
     def section(self) -> "type[ServerSection]":
-        """The model of the section `scheduler` of a scenario."""
+        """The pydantic model of a scenario's section `scheduler`."""
         raise NotImplementedError
 
     def build(self, config: Any, pool: "PagePool[Any]") -> "BaseScheduler[Any]":
         """A scheduler with an empty queue and an empty cache.
 
         Args:
-            config: settings of this family.
-            pool: as many pages as the settings say; a family may keep its own instead.
+            config: the settings, made by this family's section.
+            pool: a pool of the configured size; a family may use a pool of its own instead.
         """
         raise NotImplementedError
 
     def check(self, engine: "EngineCore") -> None:
-        """Verify what only this family promises between two steps, such as its KV memory.
+        """Verify the family's own invariants between two steps, for example of its KV memory.
 
         Raises:
-            InvariantError: naming what does not hold.
+            InvariantError: an invariant is broken.
         """
 
     def overlaps(self, settings: Mapping[str, Any]) -> bool:
-        """Whether recorded settings of a server (`ServerConfig.as_dict`) overlap scheduling."""
+        """Whether a server with these recorded settings (`ServerConfig.as_dict`) overlaps steps."""
         raise NotImplementedError
 
     def launch_command(self, section: Any, searched: Collection[str] = ()) -> LaunchCommand:
@@ -57,18 +58,19 @@ class Family:
 
         Args:
             section: the settings.
-            searched: keys of the section that are given even if they have the server's defaults.
+            searched: keys of the section whose flags are written even if they have the server's
+                defaults.
         """
         raise NotImplementedError
 
     def imported_section(
         self, told: Mapping[str, object], sizes: Sequence[int]
     ) -> "ImportedSection":
-        """The section `scheduler` for a measured run.
+        """The section `scheduler` of a scenario for a measured run.
 
         Args:
-            told: settings as the results tell them, by the section's keys.
-            sizes: tokens of each request with as much output as it may have; the pool is to have
-                room for all of them at once where the results do not tell its size.
+            told: the server's settings as far as the results contain them, by section key.
+            sizes: tokens of each request, with the most output that it may generate. If the
+                results do not contain the pool's size, the pool has room for all requests at once.
         """
         raise NotImplementedError

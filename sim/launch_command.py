@@ -1,18 +1,18 @@
-"""The command that launches a server with some settings."""
+"""The command that launches a real server with given settings."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchCommand:
-    """How a server gets the settings of its scheduler.
+    """A launch command, and the settings that it cannot express.
 
     Attributes:
-        server: whose flags these are, with the version.
+        server: name and version of the server that the flags belong to.
         program: the command before its flags; the model is `$MODEL`.
-        variables: environment variables and their values, `NAME=value`.
-        flags: of the launch command, each with its value.
-        apart: settings that the server has no flag for, `key=value`.
+        variables: environment variables, `NAME=value`.
+        flags: flags of the command, each with its value.
+        apart: settings for which the server has no flag, `key=value`.
     """
 
     server: str

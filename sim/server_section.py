@@ -1,4 +1,4 @@
-"""What the `scheduler` sections of all families have in common."""
+"""The base class of every family's section `scheduler`."""
 
 from collections.abc import Callable, Mapping
 from decimal import Decimal
@@ -13,17 +13,17 @@ from sim.latency.loading import LoadTimes
 from sim.latency.shapes import ModelShape
 from sim.strict_model import StrictModel
 
-# Makes an error about a key of the section out of a reason.
+# Turns a reason into an error that names the section's key.
 Fail = Callable[[str], InputError]
 
 
 class UserCode(NamedTuple):
-    """A class of the user's own that a section names.
+    """A Python class of the user that a section names, for example a scheduling policy.
 
     Attributes:
-        key: of the section.
+        key: the key of the section.
         name: `module:Class`.
-        hashed_as: what the hash of its source is called in the scenario's canonical form.
+        hashed_as: the key of its source's hash in the scenario's canonical form.
     """
 
     key: str
@@ -32,10 +32,10 @@ class UserCode(NamedTuple):
 
 
 class ServerSection(StrictModel):
-    """Settings of a server as a scenario gives them; a base class."""
+    """Base class: the settings of a server in a scenario."""
 
     if TYPE_CHECKING:
-        # Keys of the section, or properties: each family says which.
+        # In a family's section these are fields or properties.
 
         @property
         def family(self) -> str:
@@ -44,37 +44,37 @@ class ServerSection(StrictModel):
 
         @property
         def page_size(self) -> int:
-            """Tokens a page."""
+            """Tokens in a page."""
             ...
 
     @property
     def max_rows(self) -> int:
-        """Most requests that run at a time."""
+        """Largest number of requests that run at a time."""
         raise NotImplementedError
 
     @property
     def pool_tokens(self) -> int | None:
-        """Tokens of the pool, if the section says how many."""
+        """Tokens of the pool; None if the section does not set them."""
         raise NotImplementedError
 
     @property
     def pool_key(self) -> str:
-        """The key that gives the size of the pool."""
+        """The key that sets the size of the pool."""
         raise NotImplementedError
 
     @property
     def page_key(self) -> str:
-        """The key that gives the tokens of a page."""
+        """The key that sets the tokens in a page."""
         raise NotImplementedError
 
     @property
     def memory_share(self) -> tuple[str, float]:
-        """The key that says how much memory there is for weights and KV, and its value."""
+        """The key that sets the share of memory for weights and KV, and its value."""
         raise NotImplementedError
 
     @property
     def num_pages_kept_back(self) -> int:
-        """Pages of a derived pool that no request gets."""
+        """Pages of a pool of derived size that the server keeps for itself."""
         return 0
 
     @property
@@ -83,62 +83,62 @@ class ServerSection(StrictModel):
         raise NotImplementedError
 
     def with_longest_request(self, num_tokens: int) -> Self:
-        """The section where it says how long a request may be; else with this limit."""
+        """The section itself if it limits a request's tokens; else a copy with this limit."""
         return self
 
     @property
     def runner_keys(self) -> tuple[str, ...]:
-        """Keys that a real runner is made for: a warm one serves no other values."""
+        """Keys whose values a warm real runner cannot change: it was loaded for them."""
         raise NotImplementedError
 
     def check_real_run(self) -> tuple[str, str] | None:
-        """A key that the real runner cannot serve, and why; None: it can serve the section."""
+        """A key whose value the real runner does not support, and the reason; None if all fit."""
         return None
 
     def check_model(self, *, is_known: bool) -> None:
-        """Verify that the section does without what only the scenario's model could tell.
+        """Verify that the section needs no model, or that the scenario names one (`is_known`).
 
         Raises:
-            ValueError: it does not, and the scenario names no model.
+            ValueError: the section needs a model and the scenario names none.
         """
 
     def load_times(self, model: ModelShape | None, num_devices: int) -> LoadTimes | None:
-        """How long KV takes from host memory to the device; None: there is no host memory."""
+        """How long loading KV from host memory takes; None if no KV is kept there."""
         return None
 
     @property
     def user_code(self) -> UserCode | None:
-        """The user's own class that the section names, if any."""
+        """The user's class that the section names, or None."""
         return None
 
     def config(self, pool_tokens: int) -> ServerConfig:
-        """The server's settings with a pool of `pool_tokens` tokens, without user code.
+        """The server's settings with a pool of `pool_tokens` tokens; user code is not loaded.
 
         Raises:
-            InputError: `scheduler.KEY: reason`, where a real server would refuse to start.
+            InputError: `scheduler.KEY: reason`, if a real server would refuse to start.
         """
         raise NotImplementedError
 
     def with_user_code(self, config: Any, base_dir: Path, fail: Fail) -> Any:
-        """The settings with the user's own class loaded.
+        """The settings with the user's class loaded.
 
         Args:
-            config: made by `config`.
+            config: the result of `config`.
             base_dir: the scenario's folder.
-            fail: makes an error about the key of `user_code` out of a reason.
+            fail: turns a reason into an error that names the key of `user_code`.
 
         Raises:
-            InputError: from `fail`: the class cannot be loaded.
+            InputError: made by `fail`: the class cannot be loaded.
         """
         return config
 
 
 class ImportedSection(NamedTuple):
-    """A valid section for a measured run, and what its reader should know.
+    """A valid section for a measured run, with hints for the user.
 
     Attributes:
         settings: keys and values, as YAML has them.
-        hints: a sentence or two each.
+        hints: one or two sentences each.
     """
 
     settings: dict[str, Any]
@@ -148,10 +148,10 @@ class ImportedSection(NamedTuple):
 def accepted_settings(
     section: type[ServerSection], fixed: Mapping[str, Any], told: Mapping[str, object]
 ) -> ImportedSection:
-    """Those settings of a real server that the section can have, beside `fixed` ones.
+    """The `fixed` settings, with those settings of a real server that the section accepts.
 
     Returns:
-        The settings, and a hint about those that were refused.
+        The settings, and a hint that names the refused ones.
     """
     accepted: dict[str, Any] = dict(fixed)
     refused: dict[str, object] = {}
@@ -168,5 +168,5 @@ def accepted_settings(
 
 
 def setting_pairs(settings: Mapping[str, object]) -> str:
-    """`page_size 16, max_running_requests 64`."""
+    """Settings as text, for example `page_size 16, max_running_requests 64`."""
     return ", ".join(f"{key} {value}" for key, value in settings.items())

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
-from sim.core.arrays import Float64
+from sim.core.arrays import Float64, Int64
 from sim.core.errors import InputError
 from sim.core.units import NS_PER_S
 from sim.metrics.latencies import finished_mask
-from sim.runlog import NOT_YET_NS, Int64, RequestColumns, RunLog, StepColumns
+from sim.runlog import NOT_YET_NS, RequestColumns, RunLog, StepColumns
 
 SIZES = ("running", "waiting")
 

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sim.core.arrays import Float64
+from sim.core.arrays import Float64, Int64
 from sim.core.errors import InputError
 from sim.core.request import Status
 from sim.core.units import NS_PER_MS
-from sim.runlog import NOT_YET_NS, Int64, RequestColumns
+from sim.runlog import NOT_YET_NS, RequestColumns
 from sim.runlog.measured import MeasuredRun
 
 

@@ -6,8 +6,8 @@ from the first token to the last.
 
 import numpy as np
 
-from sim.core.arrays import Float64
-from sim.runlog import Int64, RunLog, StepColumns
+from sim.core.arrays import Float64, Int64
+from sim.runlog import RunLog, StepColumns
 
 
 def decode_steps(log: RunLog) -> tuple[Float64, Float64]:

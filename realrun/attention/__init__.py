@@ -1,1 +1,1 @@
-"""Paged attention: one seam, and the backends behind it."""
+"""Paged attention: the interface of its backends, and the backends."""

@@ -1,4 +1,4 @@
-"""The seam between the model and paged attention."""
+"""The interface between the model and paged attention."""
 
 from typing import Protocol
 
@@ -9,16 +9,16 @@ from realrun.plan_tensors import PlanTensors
 
 
 class StepAttention(Protocol):
-    """Attention with the rows of one plan; called for each layer in turn."""
+    """Attention for the rows of one plan; called for each layer in turn."""
 
     def run(self, layer: int, query: Tensor, kv: Tensor, inputs: PlanTensors) -> Tensor:
-        """Attend. Enqueues work, waits for nothing.
+        """Compute attention. This enqueues work and waits for nothing.
 
         Args:
             layer: index of the layer.
-            query: [num_tokens, num_heads, head_dim], positions applied.
-            kv: the layer's [num_pages + 1, 2, page_size, num_kv_heads, head_dim]; the new
-                tokens' K and V are written already.
+            query: [num_tokens, num_heads, head_dim], with positions applied.
+            kv: the layer's [num_pages + 1, 2, page_size, num_kv_heads, head_dim]; it already has
+                the new tokens' K and V.
             inputs: the plan on the device.
 
         Returns:
@@ -30,13 +30,13 @@ class StepAttention(Protocol):
 class AttentionBackend(Protocol):
     """Causal attention over paged K and V.
 
-    The softmax scale is 1 / sqrt(head_dim); a model that scales otherwise scales its queries.
+    Backends scale by 1 / sqrt(head_dim). For a model with another factor, the queries are scaled.
     """
 
     def plan(self, plan: BatchPlan) -> StepAttention:
-        """Host work of a step, before its forward pass.
+        """Do the host work of a step before its forward pass.
 
-        The passes planned before may still run on the device, or on a CPU have yet to run: what
-        they read must stay as it is.
+        Passes that were planned earlier may still run, or not have started. So a plan must not
+        change data that earlier passes read.
         """
         ...

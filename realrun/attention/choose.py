@@ -1,4 +1,4 @@
-"""Which attention backend serves a model on a device."""
+"""Chooses the attention backend for a model on a device."""
 
 from dataclasses import replace
 from typing import Literal
@@ -24,15 +24,15 @@ def build_attention(
     """An attention backend for a model and its KV tensors.
 
     Args:
-        name: `auto` is flashinfer where it is installed and serves the model, else reference.
-            flashinfer chooses the prefill kernel batch by batch, flashinfer-fa2 and
-            flashinfer-fa3 always take that one.
-        model: the model it serves.
+        name: `auto` is flashinfer if it is installed and supports the model, else reference.
+            `flashinfer` chooses a prefill kernel for each batch; `flashinfer-fa2` and
+            `flashinfer-fa3` always use the kernel in their name.
+        model: the model.
         kv: its KV tensors.
-        device: where both are.
+        device: the device of both.
 
     Raises:
-        InputError: the backend asked for cannot run here, or not this model.
+        InputError: the backend cannot run here, or does not support the model.
     """
     problem = flashinfer_problem(replace(attention_shape(model, kv), device=device))
     if name == "reference" or (name == "auto" and problem is not None):

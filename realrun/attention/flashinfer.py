@@ -1,20 +1,20 @@
-"""Paged attention through FlashInfer's kernels: prefill, mixed and decode batches on a GPU.
+"""Paged attention with FlashInfer's kernels: prefill, mixed and decode batches on a GPU.
 
-A plan cuts the batch into work for the device's thread blocks: host work that ends in a copy from
-a pinned buffer of the wrapper to the device, enqueued and not waited for. `plan` and `run` have to
-be called with the same stream current.
+To plan is to divide a batch into work for the device's thread blocks. The host writes this work
+into a pinned buffer of the wrapper and enqueues a copy to the device. `plan` and `run` must be
+called with the same CUDA stream current.
 
-Planning step k + 1 must not change what step k still needs:
+Planning step k + 1 must not change data that step k still needs:
 
-* On the device nothing can go wrong, because everything is on one stream: the copies of plan k + 1
-  (work lists, page ids) run after the kernels of step k, and memory that a plan gives back to
-  torch's allocator is handed out again in the stream's order. This is why all wrappers can share
-  one workspace for partial results, which live within one call.
-* On the host a pinned buffer may be written again only when the copy that reads it has run. Each
-  pinned buffer therefore has a mark, recorded behind the copies of its plan and waited for before
-  the next plan into it. `FlashInferAttention` has two sets of wrappers and uses them in turn, so
-  the mark that plan k + 1 waits for is that of plan k - 1, behind which only step k - 1 was
-  enqueued: a loop that takes in the result of step k - 1 before it plans step k + 1 never waits.
+* On the device this holds because everything is on one stream: the copies of plan k + 1 (work
+  lists, page ids) run after the kernels of step k, and torch's allocator reuses freed memory in
+  the order of the stream. For the same reason all wrappers can share one workspace for partial
+  results, which are needed only within one call.
+* On the host, a pinned buffer may be overwritten only after the copy from it has run. So an event,
+  called a mark, is recorded after the copies of a plan, and the next plan into the same buffer
+  waits for it. `FlashInferAttention` uses two sets of wrappers in turn: plan k + 1 waits for the
+  mark of plan k - 1. That mark has passed if the result of step k - 1 is known. A loop that takes
+  in the result of step k - 1 before it plans step k + 1 therefore never waits.
 """
 
 from typing import Literal
@@ -44,14 +44,17 @@ _HOPPER = 9
 
 
 def choose_prefill_kernel(plan: BatchPlan) -> PrefillKernel:
-    """The kernel that `auto` takes for a batch on a GPU that has both.
+    """The kernel that `auto` uses for a batch, on a GPU that has both kernels.
 
-    fa3 for new prompts: rows of 128 new tokens or more on average, which are at least half of all
-    that the rows attend to; fa2 for everything else. The reasons are in how the two plan: fa3 is
-    the quicker multiplier, but gives each query head tiles of 128 or 192 tokens, which short rows
-    leave empty, and never cuts a row's context up, which leaves a small chunk over a long context
-    to a few SMs; it also reads K and V once for each query head instead of once for a group.
-    The two bounds are a rule of thumb, not measured.
+    fa3 is used for new prompts: rows have at least 128 new tokens on average, and these are at
+    least half of all tokens that the rows attend to. Everything else uses fa2. The reasons:
+
+    * fa3 multiplies faster than fa2.
+    * fa3 gives each query head tiles of 128 or 192 tokens, which short rows do not fill.
+    * fa3 does not split a row's context, so a small chunk with a long context uses only a few SMs.
+    * fa3 reads K and V once for each query head, fa2 once for each group of heads.
+
+    The two limits are rules of thumb and were not measured.
     """
     num_context_tokens = int(plan.kv_lens.sum())
     is_long = plan.num_tokens >= _FA3_MIN_TOKENS_A_ROW * plan.num_rows
@@ -60,7 +63,7 @@ def choose_prefill_kernel(plan: BatchPlan) -> PrefillKernel:
 
 
 class _WrapperSet:
-    """One wrapper of each kind, and the mark behind the copies of the last plan."""
+    """One wrapper of each kind, and the mark after the copies of the last plan."""
 
     def __init__(self, shape: AttentionShape, wrappers: Wrappers, workspace: Tensor) -> None:
         self._shape = shape
@@ -85,10 +88,10 @@ class _WrapperSet:
 
 
 class FlashInferAttention:
-    """The `AttentionBackend` of a GPU for batches of any kind.
+    """The `AttentionBackend` of a GPU, for batches of any kind.
 
-    Rows of one new token each go through the decode kernel; any other batch, decode rows
-    included, through one prefill call.
+    If every row has one new token, the decode kernel runs the batch. Any other batch, its decode
+    rows included, is one call of a prefill kernel.
     """
 
     def __init__(
@@ -102,14 +105,14 @@ class FlashInferAttention:
         """Make the wrappers.
 
         Args:
-            model: the model it serves.
-            kv: its pages.
-            prefill_backend: the kernel of prefill and mixed batches; `auto` chooses for each
+            model: the model.
+            kv: its KV tensors.
+            prefill_backend: the kernel for prefill and mixed batches; `auto` chooses one for each
                 batch, see `choose_prefill_kernel`.
-            wrappers: makes the wrappers, FlashInfer's own by default.
+            wrappers: makes the wrappers; None: those of the library.
 
         Raises:
-            InputError: FlashInfer does not serve this device, dtype or head width.
+            InputError: FlashInfer does not support this device, dtype or head width.
         """
         shape = attention_shape(model, kv)
         wrappers = wrappers or FlashInferWrappers(shape)
@@ -120,9 +123,10 @@ class FlashInferAttention:
 
     @torch.inference_mode()
     def plan(self, plan: BatchPlan) -> PlannedWrapper:
-        """Plan with the set of wrappers that the last plan did not use.
+        """Plan a step, with the set of wrappers that the last plan did not use.
 
-        What it returns has to run before the next plan but one; on a GPU, running only enqueues.
+        The result must run before the second plan from now, which uses the same set. On a GPU,
+        running only enqueues work.
         """
         self._turn = 1 - self._turn
         wrappers = self._sets[self._turn]
@@ -135,11 +139,11 @@ class FlashInferAttention:
 
 
 class GraphDecodeAttention:
-    """An `AttentionBackend` for a captured decode pass with a fixed number of rows.
+    """An `AttentionBackend` for a recorded decode pass with a fixed number of rows.
 
-    Captured kernels read their plan at fixed addresses, so there is one wrapper a size instead of
-    two. A plan waits for the mark of the last plan of the same size. Were that for step k, with
-    step k - 1 known to be over, the wait is for a copy that is next in the queue.
+    Recorded kernels read their plan at fixed addresses, so there is only one wrapper for each
+    number of rows, and a plan waits for the mark of the last plan of the same size. This wait is
+    short: if step k - 1 has ended, the copy of plan k is next in the queue.
     """
 
     def __init__(
@@ -154,10 +158,10 @@ class GraphDecodeAttention:
         """Make the wrapper.
 
         Args:
-            shape: heads and pages.
+            shape: sizes of the heads and pages.
             num_rows: rows of every plan.
-            wrappers: makes it.
-            workspace: for partial results; may be shared with other wrappers of one stream.
+            wrappers: makes the wrapper.
+            workspace: memory for partial results; wrappers on one stream may share it.
             indices: int32 buffer for the page ids of a plan; may be shared in the same way.
         """
         self._shape = shape
@@ -168,9 +172,10 @@ class GraphDecodeAttention:
 
     @torch.inference_mode()
     def plan(self, plan: BatchPlan) -> PlannedWrapper:
-        """Plan the next replay. Not to be called while a graph is captured.
+        """Plan the next replay. Do not call this while a graph is captured.
 
-        What it returns attends as planned last; once captured, as planned last before the replay.
+        The result always uses the latest plan: after a capture, each replay uses the last plan
+        before it.
         """
         self._mark.synchronize()
         plan_decode(self._wrapper, plan, self._shape)
@@ -179,7 +184,7 @@ class GraphDecodeAttention:
 
 
 def _resolve(prefill_backend: PrefillBackend, device: torch.device) -> PrefillBackend:
-    """fa3 kernels are for Hopper alone."""
+    """The given backend on a Hopper GPU, and fa2 on other GPUs, which have no fa3 kernels."""
     if device.type != "cuda":
         return prefill_backend
     is_hopper = torch.cuda.get_device_capability(device)[0] == _HOPPER

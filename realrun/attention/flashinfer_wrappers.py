@@ -1,7 +1,6 @@
-"""FlashInfer's wrappers: how they are made, and called.
+"""Makes and calls FlashInfer's wrapper objects, as of FlashInfer 0.6.14.
 
-Written against FlashInfer 0.6.14. What the rest of the package knows of the library is in the
-protocols below; tests give their own implementations.
+The rest of the package uses the library only through the protocols below, so tests can replace it.
 """
 
 from collections.abc import Callable
@@ -22,10 +21,10 @@ PrefillKernel = Literal["fa2", "fa3"]
 
 
 class PagedWrapper(Protocol):
-    """A wrapper of the library: planned once for a batch, run for every layer.
+    """A wrapper object of the library: planned once for a batch, then run for every layer.
 
     Attributes:
-        plan: takes the batch's offsets, page ids and last page lengths, then sizes.
+        plan: takes the batch's offsets, page ids and last page lengths, then the sizes.
     """
 
     plan: Callable[..., None]
@@ -34,74 +33,74 @@ class PagedWrapper(Protocol):
 
 
 class PlannedWrapper:
-    """A wrapper with the plan of a step: `StepAttention`, the same for all layers."""
+    """`StepAttention` with a wrapper that is planned for the step."""
 
     def __init__(self, wrapper: PagedWrapper) -> None:
         self._wrapper = wrapper
 
     def run(self, layer: int, query: Tensor, kv: Tensor, inputs: PlanTensors) -> Tensor:
-        """Attend, into a fresh tensor: kernels follow the strides of queries but not of outputs."""
+        """Compute attention into a new contiguous tensor: kernels ignore strides of outputs."""
         out = torch.empty_like(query, memory_format=torch.contiguous_format)
         return self._wrapper.run(query, kv, out=out)
 
 
 class QueueMark(Protocol):
-    """A mark in the device's queue; torch.cuda.Event."""
+    """An event in the device's queue, like `torch.cuda.Event`."""
 
     def record(self) -> None: ...
     def synchronize(self) -> None: ...
 
 
 class Wrappers(Protocol):
-    """Makes wrappers. Each has a pinned buffer and a device buffer of its own for its plans."""
+    """Makes wrappers. Each wrapper has its own pinned buffer and device buffer for its plans."""
 
     def num_sms(self) -> int:
         """Streaming multiprocessors of the device."""
         ...
 
     def workspace(self, num_bytes: int) -> Tensor:
-        """Uint8 [num_bytes] on the device, zeroed; may serve all wrappers used on one stream."""
+        """Zeros, uint8 [num_bytes], on the device; all wrappers on one stream may share it."""
         ...
 
     def decode(self, workspace: Tensor, *, use_tensor_cores: bool) -> PagedWrapper:
-        """For batches of one new token a row."""
+        """A wrapper for batches with one new token in each row."""
         ...
 
     def prefill(self, workspace: Tensor, kernel: PrefillKernel) -> PagedWrapper:
-        """For any batch."""
+        """A wrapper for any batch."""
         ...
 
     def graph_decode(
         self, workspace: Tensor, indices: Tensor, num_rows: int, *, use_tensor_cores: bool
     ) -> PagedWrapper:
-        """A decode wrapper whose plans for `num_rows` rows all lie at the same addresses.
+        """A decode wrapper that stores all its plans at the same addresses.
 
         Args:
-            workspace: as above.
-            indices: int32 buffer for the page ids of all rows; may serve all sizes.
+            workspace: made by `workspace`.
+            indices: int32 buffer for the page ids of all rows; wrappers may share it.
             num_rows: rows of every plan.
-            use_tensor_cores: which kernel.
+            use_tensor_cores: whether to use the kernel for tensor cores.
         """
         ...
 
     def mark(self) -> QueueMark:
-        """A new mark, not recorded yet: waiting for it returns at once."""
+        """A new mark. Until it is recorded, waiting for it returns at once."""
         ...
 
 
 class FlashInferWrappers:
-    """`Wrappers` of the library itself."""
+    """`Wrappers` that come from the library."""
 
     def __init__(self, shape: AttentionShape) -> None:
         """Load the library.
 
         Raises:
-            InputError: it does not serve this device, dtype or head width.
+            InputError: the library does not support this device, dtype or head width.
         """
         problem = flashinfer_problem(shape)
         if problem is not None:
             raise InputError(f"attention flashinfer: {problem}")
-        # Only here: the library takes seconds to load, and is not there on most machines.
+        # Imported only here, because it takes seconds and most machines do not have it.
         self._library: Any = import_module("flashinfer")
         self._device = shape.device
 
@@ -137,16 +136,16 @@ class FlashInferWrappers:
         return wrapper
 
     def mark(self) -> QueueMark:
-        new_event: Any = torch.cuda.Event  # torch gives it no types
+        new_event: Any = torch.cuda.Event  # has no type annotations
         mark: QueueMark = new_event()
         return mark
 
 
 def plan_decode(wrapper: PagedWrapper, plan: BatchPlan, shape: AttentionShape) -> None:
-    """Plan rows of one new token.
+    """Plan a batch whose rows have one new token each.
 
-    Offsets and lengths stay on the host, where they are planned with: a few bytes a row, taken
-    over before the call returns. Page ids go to the device.
+    Offsets and lengths stay on the host, because the library plans there; it copies them before
+    the call returns. Page ids go to the device.
     """
     wrapper.plan(
         torch.from_numpy(plan.kv_indptr),
@@ -159,7 +158,7 @@ def plan_decode(wrapper: PagedWrapper, plan: BatchPlan, shape: AttentionShape) -
 
 
 def plan_prefill(wrapper: PagedWrapper, plan: BatchPlan, shape: AttentionShape) -> None:
-    """Plan rows of any length, causal: a row's new tokens are the last of those attended to."""
+    """Plan a batch of any rows, with causal attention: a row's new tokens are its last tokens."""
     wrapper.plan(
         torch.from_numpy(plan.qo_indptr),
         torch.from_numpy(plan.kv_indptr),
@@ -177,10 +176,10 @@ def _sizes(shape: AttentionShape) -> tuple[int, int, int, int]:
 
 
 def _to_device(numbers: NDArray[np.int32], device: torch.device) -> Tensor:
-    """Move numbers to the device without the host waiting, however many they are.
+    """Copy numbers to the device without making the host wait.
 
-    From ordinary memory a copy of more than 64 KiB may wait for all that is queued. Torch hands
-    the pinned memory out again only after the copy has run.
+    A copy of more than 64 KiB from ordinary memory may wait for all queued work, so the numbers
+    are pinned first. Torch reuses pinned memory only after the copy has run.
     """
     tensor = torch.from_numpy(numbers)
     if device.type == "cuda":

@@ -1,1 +1,1 @@
-"""Does the paged runner compute what transformers computes? Comparisons by logits."""
+"""Checks that the paged runner computes the same logits as plain transformers."""

@@ -1,4 +1,4 @@
-"""The outcome of one comparison."""
+"""The result of one comparison of logits."""
 
 from dataclasses import dataclass
 
@@ -7,13 +7,13 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Two computations of the same logits, and how far apart they are.
+    """The difference of two computations of the same logits.
 
     Attributes:
-        name: what was compared.
+        name: what was compared, as `one = other`.
         error: largest absolute difference; None if the comparison was not made.
-        tolerance: largest that is allowed.
-        note: what was compared with what sizes, or why it was not made.
+        tolerance: largest allowed difference.
+        note: the size of the comparison, or why it was not made.
     """
 
     name: str
@@ -23,10 +23,10 @@ class Comparison:
 
     @property
     def ok(self) -> bool:
-        """Within tolerance, or not made. A NaN is not within any tolerance."""
+        """Whether the error is within tolerance, or not made. NaN is never within tolerance."""
         return self.error is None or self.error <= self.tolerance
 
 
 def max_error(first: Tensor, second: Tensor) -> float:
-    """Largest absolute difference of two tensors of one shape, in float64; NaN if one has any."""
+    """Largest absolute difference of two tensors of one shape, in float64; NaN if any is NaN."""
     return float((first.double() - second.double()).abs().max())

@@ -1,11 +1,11 @@
-"""The comparisons. Each computes the same logits in two ways, over pages in no order at all."""
+"""The comparisons: each computes the same logits in two ways, with pages in random order."""
 
 from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
 
-from realrun.check.bench import NUM_DECODES, Bench
+from realrun.check.check_case import NUM_DECODES, CheckCase
 from realrun.check.comparison import Comparison, max_error
 from realrun.check.paged_requests import PagedRequests
 from realrun.check.plain import last_logits, plain_attention
@@ -14,72 +14,70 @@ from realrun.runner import ModelRunner
 Logits = Mapping[str, Tensor]
 
 
-def paged_against_plain(bench: Bench, runner: ModelRunner) -> Comparison:
-    """All prompts in one batch, against transformers one by one."""
+def paged_against_plain(case: CheckCase, runner: ModelRunner) -> Comparison:
+    """All prompts in one paged batch, against plain transformers one by one."""
     requests = PagedRequests(runner)
-    for rid, tokens in bench.prompts.items():
+    for rid, tokens in case.prompts.items():
         requests.add(rid, tokens)
-    logits = requests.finish(list(bench.prompts))
-    return _compare(bench, "paged = plain transformers", logits, bench.plain)
+    logits = requests.finish(list(case.prompts))
+    return _compare(case, "paged = plain transformers", logits, case.plain)
 
 
-def chunked_against_whole(bench: Bench, runner: ModelRunner) -> Comparison:
-    """Prompts in three chunks that do not end on pages, against one step each."""
+def chunked_against_whole(case: CheckCase, runner: ModelRunner) -> Comparison:
+    """Prompts in three chunks that do not end at page boundaries, against one step for each."""
     requests = PagedRequests(runner)
     logits: dict[str, Tensor] = {}
-    for rid, tokens in bench.prompts.items():
+    for rid, tokens in case.prompts.items():
         requests.add(rid, tokens)
         for _ in range(2):
             if (count := requests.num_left(rid) // 3) > 0:
-                requests.step({rid: count}, silent={rid})
+                requests.step({rid: count}, unsampled={rid})
         logits |= requests.finish([rid])
-    return _compare(bench, "chunked = whole prompt", logits, _alone(bench, runner))
+    return _compare(case, "chunked = whole prompt", logits, _alone(case, runner))
 
 
-def shared_against_recomputed(bench: Bench, runner: ModelRunner) -> Comparison:
-    """Prompts that begin with another one's pages and read them, against computing all."""
+def shared_against_recomputed(case: CheckCase, runner: ModelRunner) -> Comparison:
+    """Prompts that read the pages of a shared prefix, against computing all their tokens."""
     requests = PagedRequests(runner)
-    requests.add("donor", bench.prompts["long"])
-    requests.finish(["donor"], silent={"donor"})
+    requests.add("donor", case.prompts["long"])
+    requests.finish(["donor"], unsampled={"donor"})
     prompts = {
-        f"fork{cut}": (bench.prompts["long"][:cut] + bench.prompts["over"])[: bench.longest]
-        for cut in _cuts(len(bench.prompts["long"]), requests.page_size)
+        f"fork{cut}": (case.prompts["long"][:cut] + case.prompts["over"])[: case.longest]
+        for cut in _cuts(len(case.prompts["long"]), requests.page_size)
     }
-    prompts["same"] = bench.prompts["long"]
+    prompts["same"] = case.prompts["long"]
     num_shared = sum(requests.add_sharing(rid, tokens, "donor") for rid, tokens in prompts.items())
     logits = requests.finish(list(prompts))
     note = f"{num_shared} shared tokens"
-    return _compare(
-        bench, "shared prefix = recomputed", logits, _alone(bench, runner, prompts), note
-    )
+    return _compare(case, "shared prefix = recomputed", logits, _alone(case, runner, prompts), note)
 
 
-def mixed_against_separate(bench: Bench, runner: ModelRunner) -> Comparison:
-    """A prompt, a chunk and decode rows in one batch, against steps of their own."""
+def mixed_against_separate(case: CheckCase, runner: ModelRunner) -> Comparison:
+    """A prompt, a chunk and decode rows in one batch, against one step for each."""
     return _compare(
-        bench,
+        case,
         "mixed batch = separate steps",
-        _mixed(bench, runner, together=True),
-        _mixed(bench, runner, together=False),
+        _mixed(case, runner, together=True),
+        _mixed(case, runner, together=False),
     )
 
 
-def greedy_against_plain(bench: Bench, runner: ModelRunner) -> Comparison:
-    """Greedy decoding; each token's plain logit, against that of the best token.
+def greedy_against_plain(case: CheckCase, runner: ModelRunner) -> Comparison:
+    """Greedy decoding: the plain logit of each generated token, against the largest plain logit.
 
-    Where the best two are closer than rounding, either may be chosen: twice the tolerance, once
-    for each of the two logits.
+    If the two best tokens are closer than the rounding error, either may be generated. Two logits
+    are involved, so twice the tolerance is allowed.
     """
     requests = PagedRequests(runner)
-    tokens = {rid: list(prompt) for rid, prompt in bench.prompts.items()}
-    for rid, prompt in bench.prompts.items():
+    tokens = {rid: list(prompt) for rid, prompt in case.prompts.items()}
+    for rid, prompt in case.prompts.items():
         requests.add(rid, prompt)
     for _ in range(NUM_DECODES):
         for rid, logits in requests.finish(list(tokens)).items():
             tokens[rid].append(int(logits.argmax()))
             requests.extend(rid, tokens[rid][-1])
     shortfall, num_others = 0.0, 0
-    with plain_attention(bench.model) as plain_model:
+    with plain_attention(case.model) as plain_model:
         for sequence in tokens.values():
             logits = last_logits(plain_model, sequence[:-1], NUM_DECODES).double()
             chosen = torch.tensor(sequence[-NUM_DECODES:], device=logits.device)
@@ -87,46 +85,48 @@ def greedy_against_plain(bench: Bench, runner: ModelRunner) -> Comparison:
             shortfall = max(shortfall, float(missing.max()))
             num_others += int((missing > 0).sum())
     note = f"{num_others} of {NUM_DECODES * len(tokens)} tokens are not plain's best"
-    return Comparison("greedy tokens = plain's best", shortfall, 2 * bench.tolerance, note)
+    return Comparison("greedy tokens = plain's best", shortfall, 2 * case.tolerance, note)
 
 
-def runners_agree(bench: Bench, name: str, first: ModelRunner, second: ModelRunner) -> Comparison:
-    """Prefill, decode and mixed batches with two runners over the same pages, in turn."""
-    return _compare(bench, name, _all_kinds(bench, first), _all_kinds(bench, second))
+def runners_agree(
+    case: CheckCase, name: str, first: ModelRunner, second: ModelRunner
+) -> Comparison:
+    """Prefill, decode and mixed batches with two runners, which use the same pages in turn."""
+    return _compare(case, name, _all_kinds(case, first), _all_kinds(case, second))
 
 
-def _all_kinds(bench: Bench, runner: ModelRunner) -> dict[str, Tensor]:
-    """Logits of a prefill batch, of the mixed batch, and of decode batches of falling size."""
+def _all_kinds(case: CheckCase, runner: ModelRunner) -> dict[str, Tensor]:
+    """Logits of a prefill batch, of decode batches of decreasing size, and of a mixed batch."""
     requests = PagedRequests(runner)
-    for rid, tokens in bench.prompts.items():
+    for rid, tokens in case.prompts.items():
         requests.add(rid, tokens)
-    logits = _numbered("prefill", requests.finish(list(bench.prompts)))
-    rids = list(bench.prompts)
+    logits = _numbered("prefill", requests.finish(list(case.prompts)))
+    rids = list(case.prompts)
     for step, num_rows in enumerate((len(rids), 3, 2, 1)):
         for rid in rids[-num_rows:]:
             requests.extend(rid, step)
         logits |= _numbered(f"decode {num_rows}", requests.finish(rids[-num_rows:]))
-    return logits | _numbered("mixed", _mixed(bench, runner, together=True))
+    return logits | _numbered("mixed", _mixed(case, runner, together=True))
 
 
 def _alone(
-    bench: Bench, runner: ModelRunner, prompts: Mapping[str, Sequence[int]] | None = None
+    case: CheckCase, runner: ModelRunner, prompts: Mapping[str, Sequence[int]] | None = None
 ) -> dict[str, Tensor]:
-    """Each prompt in one step of its own, over pages of its own."""
+    """The logits of each prompt in a separate step, on separate pages."""
     logits: dict[str, Tensor] = {}
-    for rid, tokens in (prompts or bench.prompts).items():
+    for rid, tokens in (prompts or case.prompts).items():
         requests = PagedRequests(runner)
         requests.add(rid, tokens)
         logits |= requests.finish([rid])
     return logits
 
 
-def _mixed(bench: Bench, runner: ModelRunner, *, together: bool) -> dict[str, Tensor]:
+def _mixed(case: CheckCase, runner: ModelRunner, *, together: bool) -> dict[str, Tensor]:
     """Two requests decode while one is prefilled and one gets its first chunk."""
     requests = PagedRequests(runner)
-    for rid, tokens in bench.prompts.items():
+    for rid, tokens in case.prompts.items():
         requests.add(rid, tokens)
-    requests.finish(["page", "under"], silent={"page", "under"})
+    requests.finish(["page", "under"], unsampled={"page", "under"})
     for rid in ("page", "under"):
         requests.extend(rid, 1)
     counts = {
@@ -138,14 +138,14 @@ def _mixed(bench: Bench, runner: ModelRunner, *, together: bool) -> dict[str, Te
     steps = [counts] if together else [{rid: count} for rid, count in counts.items()]
     logits: dict[str, Tensor] = {}
     for step in steps:
-        logits |= requests.step(step, silent={"long"})
+        logits |= requests.step(step, unsampled={"long"})
     if requests.num_left("long"):
         logits |= requests.finish(["long"])
     return logits
 
 
 def _cuts(length: int, page_size: int) -> list[int]:
-    """Where forks leave a prompt: on a page boundary, beside one, and in its middle."""
+    """Where prompts diverge from a prompt: at a page boundary, beside one, and in the middle."""
     return sorted({min(cut, length) for cut in (page_size, 2 * page_size + 1, length // 2)})
 
 
@@ -153,14 +153,16 @@ def _numbered(step: str, logits: Logits) -> dict[str, Tensor]:
     return {f"{step}: {rid}": row for rid, row in logits.items()}
 
 
-def _compare(bench: Bench, name: str, first: Logits, second: Logits, note: str = "") -> Comparison:
+def _compare(
+    case: CheckCase, name: str, first: Logits, second: Logits, note: str = ""
+) -> Comparison:
     errors = [max_error(row, second[key]) for key, row in first.items()]
-    # Not max(errors): comparing with NaN would hide it.
+    # Not max(errors), which may hide a NaN.
     error = float(torch.tensor(errors).max())
-    return Comparison(name, error, bench.tolerance, note or f"{len(errors)} rows of logits")
+    return Comparison(name, error, case.tolerance, note or f"{len(errors)} rows of logits")
 
 
-Check = Callable[[Bench, ModelRunner], Comparison]
+Check = Callable[[CheckCase, ModelRunner], Comparison]
 
 EVERYWHERE: tuple[Check, ...] = (
     paged_against_plain,

@@ -1,4 +1,4 @@
-"""Requests by name, computed step by step over pages in no order at all."""
+"""Requests that the checks compute step by step, with pages in random order."""
 
 from collections.abc import Collection, Mapping, Sequence
 
@@ -15,7 +15,7 @@ _SHUFFLE_SEED = 5
 
 
 class PagedRequests:
-    """Requests over a runner's pages. Each step says how many tokens of which it computes.
+    """Requests on a runner's pages. Each step is given the number of tokens to compute of each.
 
     Attributes:
         page_size: tokens of a page.
@@ -32,16 +32,16 @@ class PagedRequests:
         forget(runner.kv)
 
     def add(self, rid: str, tokens: Sequence[int]) -> None:
-        """A request of which nothing is computed yet."""
+        """Add a request without any computed token."""
         self._tokens[rid] = list(tokens)
         self._pages[rid] = []
         self._num_computed[rid] = 0
 
     def add_sharing(self, rid: str, tokens: Sequence[int], donor: str) -> int:
-        """A request that reads the whole pages of what it and another one begin with.
+        """Add a request that uses the full pages of the prefix that it shares with `donor`.
 
         Returns:
-            The tokens it need not compute, at least one fewer than it has.
+            The number of tokens on these pages, at least one fewer than the request has.
         """
         self.add(rid, tokens)
         theirs = self._tokens[donor][: self._num_computed[donor]]
@@ -54,29 +54,29 @@ class PagedRequests:
         return self._num_computed[rid]
 
     def extend(self, rid: str, token: int) -> None:
-        """One more token to compute."""
+        """Add a token to a request."""
         self._tokens[rid].append(token)
 
     def num_left(self, rid: str) -> int:
         """Tokens of a request that are not computed yet."""
         return len(self._tokens[rid]) - self._num_computed[rid]
 
-    def finish(self, rids: Sequence[str], silent: Collection[str] = ()) -> dict[str, Tensor]:
-        """A step that computes all that is left of some requests."""
-        return self.step({rid: self.num_left(rid) for rid in rids}, silent)
+    def finish(self, rids: Sequence[str], unsampled: Collection[str] = ()) -> dict[str, Tensor]:
+        """Compute all tokens of these requests that are not computed yet, in one step."""
+        return self.step({rid: self.num_left(rid) for rid in rids}, unsampled)
 
     @torch.inference_mode()
-    def step(self, counts: Mapping[str, int], silent: Collection[str] = ()) -> dict[str, Tensor]:
-        """Compute so many more tokens of each request, in one batch.
+    def step(self, counts: Mapping[str, int], unsampled: Collection[str] = ()) -> dict[str, Tensor]:
+        """Compute further tokens of some requests, in one batch.
 
         Args:
-            counts: tokens by request, at least 1 each, in batch order.
-            silent: requests that do not sample.
+            counts: number of tokens for each request, at least 1, in batch order.
+            unsampled: requests without a sampled token.
 
         Returns:
             Logits [vocab_size] of each request that samples.
         """
-        plan = self._plan(counts, silent)
+        plan = self._plan(counts, unsampled)
         token_ids: list[int] = []
         for rid, count in counts.items():
             start = self._num_computed[rid]
@@ -85,11 +85,11 @@ class PagedRequests:
         prepared = self._runner.prepare(plan)
         device = self._runner.model.device
         logits = self._runner.forward(prepared, torch.tensor(token_ids, device=device))
-        sampling = [rid for rid in counts if rid not in silent]
-        # A copy: the next replay of a graph overwrites its logits.
+        sampling = [rid for rid in counts if rid not in unsampled]
+        # A copy, because the next replay of a graph overwrites its logits.
         return dict(zip(sampling, logits.clone(), strict=True))
 
-    def _plan(self, counts: Mapping[str, int], silent: Collection[str]) -> BatchPlan:
+    def _plan(self, counts: Mapping[str, int], unsampled: Collection[str]) -> BatchPlan:
         kv_lens = [self._num_computed[rid] + count for rid, count in counts.items()]
         for rid, length in zip(counts, kv_lens, strict=True):
             self._make_room(rid, length)
@@ -100,18 +100,18 @@ class PagedRequests:
             page_table=table,
             query_lens=np.array(list(counts.values()), dtype=np.int32),
             kv_lens=np.array(kv_lens, dtype=np.int32),
-            samples=np.array([rid not in silent for rid in counts]),
+            samples=np.array([rid not in unsampled for rid in counts]),
             page_size=self.page_size,
         )
 
     def _make_room(self, rid: str, num_tokens: int) -> None:
         while len(self._pages[rid]) * self.page_size < num_tokens:
             if not self._free:
-                raise InvariantError("a check needs more pages than it was given")
+                raise InvariantError("a check needs more pages than it has")
             self._pages[rid].append(self._free.pop())
 
 
 def forget(kv: KVTensors) -> None:
-    """Fill all pages with NaN: attending to what no step has written shows in every logit."""
+    """Fill all pages with NaN: then reading a token that no step has written spoils every logit."""
     for layer in kv.layers:
         layer.fill_(float("nan"))

@@ -1,4 +1,4 @@
-"""What transformers alone makes of tokens: attention over whole sequences, without pages."""
+"""Plain transformers: logits of whole sequences, without pages."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -8,15 +8,15 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from realrun.hook import ATTENTION_NAME
 from realrun.model import PagedModel
+from realrun.paged_attention import ATTENTION_NAME
 
 _PLAIN_ATTENTION = "sdpa"
 
 
 @contextmanager
 def plain_attention(model: PagedModel) -> Iterator[PreTrainedModel]:
-    """The model itself, for a while with transformers' own attention: no second set of weights."""
+    """A context in which the model has transformers' own attention, so no second copy is loaded."""
     model.model.set_attn_implementation(_PLAIN_ATTENTION)
     try:
         yield model.model
@@ -25,14 +25,14 @@ def plain_attention(model: PagedModel) -> Iterator[PreTrainedModel]:
 
 
 def in_higher_precision(model: PreTrainedModel) -> PreTrainedModel:
-    """A copy with the same weights that computes in float64 if they are float32, else float32."""
+    """A copy of the model in float64 if it is float32, else in float32."""
     dtype = torch.float64 if model.dtype is torch.float32 else torch.float32
     return deepcopy(model).to(dtype)
 
 
 @torch.inference_mode()
 def last_logits(model: PreTrainedModel, tokens: Sequence[int], count: int = 1) -> Tensor:
-    """Logits [count, vocab_size] after each of the last tokens of a sequence."""
+    """Logits [count, vocab_size] after each of the last `count` tokens of a sequence."""
     token_ids = torch.tensor([list(tokens)], device=model.device)
     output = model(input_ids=token_ids, use_cache=False, logits_to_keep=count)
     logits: Tensor = output.logits[0]

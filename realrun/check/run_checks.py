@@ -1,4 +1,4 @@
-"""All comparisons that a model and its device allow."""
+"""Runs all comparisons that are possible for a model on its device."""
 
 from collections.abc import Iterator
 
@@ -6,7 +6,7 @@ from realrun.attention.choose import AttentionName, build_attention
 from realrun.attention.flashinfer import FlashInferAttention
 from realrun.attention.flashinfer_shape import attention_shape, flashinfer_problem
 from realrun.attention.flashinfer_wrappers import PrefillKernel
-from realrun.check.bench import Bench, make_bench
+from realrun.check.check_case import CheckCase, make_check_case
 from realrun.check.comparison import Comparison
 from realrun.check.comparisons import EVERYWHERE, runners_agree
 from realrun.cuda_graph import capture_decodes
@@ -23,45 +23,46 @@ _MAX_GRAPH_ROWS = 8
 def run_checks(
     model: PagedModel, *, page_size: int, attention: AttentionName = "auto"
 ) -> Iterator[Comparison]:
-    """Make every comparison; those that cannot be made here say why.
+    """Make every comparison. The note of one that cannot be made here says why.
 
     Args:
-        model: loaded.
+        model: a loaded model.
         page_size: tokens of a page.
-        attention: backend of the comparisons that work with any.
+        attention: backend for the comparisons that do not need a certain one.
 
     Raises:
-        InputError: the backend cannot do what is asked, a page size out of range, or no memory.
+        InputError: the backend does not support the model, the page size is out of range, or there
+            is too little memory.
     """
-    bench = make_bench(model, page_size)
-    runner = _runner(bench, attention)
+    case = make_check_case(model, page_size)
+    runner = _runner(case, attention)
     for compare in EVERYWHERE:
-        yield compare(bench, runner)
-    problem = flashinfer_problem(attention_shape(model, bench.kv))
+        yield compare(case, runner)
+    problem = flashinfer_problem(attention_shape(model, case.kv))
     if problem is None:
-        yield from _flashinfer_checks(bench)
+        yield from _flashinfer_checks(case)
     else:
         for name in (*_FLASHINFER.values(), _GRAPHS):
-            yield Comparison(name, None, bench.tolerance, f"not made: {problem}")
+            yield Comparison(name, None, case.tolerance, f"not made: {problem}")
 
 
-def _flashinfer_checks(bench: Bench) -> Iterator[Comparison]:
-    """FlashInfer's prefill kernels, and decode steps as CUDA graphs of its decode kernel."""
-    model, kv = bench.model, bench.kv
-    reference = _runner(bench, "reference")
+def _flashinfer_checks(case: CheckCase) -> Iterator[Comparison]:
+    """Compare FlashInfer's prefill kernels with the reference, and CUDA graphs with eager steps."""
+    model, kv = case.model, case.kv
+    reference = _runner(case, "reference")
     for kernel, name in _FLASHINFER.items():
         try:
             backend = FlashInferAttention(model, kv, prefill_backend=kernel)
         except InputError as error:
-            yield Comparison(name, None, bench.tolerance, f"not made: {error}")
+            yield Comparison(name, None, case.tolerance, f"not made: {error}")
         else:
-            yield runners_agree(bench, name, ModelRunner(model, kv, backend), reference)
+            yield runners_agree(case, name, ModelRunner(model, kv, backend), reference)
     eager = FlashInferAttention(model, kv)
     graphs = capture_decodes(model, kv, _MAX_GRAPH_ROWS)
     replaying = ModelRunner(model, kv, eager, graphs=graphs)
-    yield runners_agree(bench, _GRAPHS, replaying, ModelRunner(model, kv, eager))
+    yield runners_agree(case, _GRAPHS, replaying, ModelRunner(model, kv, eager))
 
 
-def _runner(bench: Bench, attention: AttentionName) -> ModelRunner:
-    backend = build_attention(attention, bench.model, bench.kv, bench.model.device)
-    return ModelRunner(bench.model, bench.kv, backend)
+def _runner(case: CheckCase, attention: AttentionName) -> ModelRunner:
+    backend = build_attention(attention, case.model, case.kv, case.model.device)
+    return ModelRunner(case.model, case.kv, backend)

@@ -1,1 +1,1 @@
-"""What `realrun` does, one file a command. Imports torch only when it runs."""
+"""The commands of `realrun`, one file for each. The command line imports them when they run."""

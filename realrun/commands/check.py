@@ -1,4 +1,4 @@
-"""`realrun check`: does the paged runner compute what plain transformers computes?"""
+"""`realrun check`: compares the logits of the paged runner with plain transformers'."""
 
 import json
 from dataclasses import asdict
@@ -6,25 +6,25 @@ from dataclasses import asdict
 from realrun.check.comparison import Comparison
 from realrun.check.run_checks import run_checks
 from realrun.fingerprint import fingerprint
-from realrun.rig import RunnerOptions, load
+from realrun.warm_runner import RunnerOptions, load_with_options
 from sim.commands.output import print_line, print_table
 from sim.tables.number_text import number_as
 from sim.tables.table import Table, columns_of
 
 
 def check(name_or_path: str, *, options: RunnerOptions, page_size: int, as_json: bool) -> bool:
-    """Compare, and print a row for each comparison; returns whether all agree.
+    """Make all comparisons and print a row for each; returns whether all agree.
 
     Args:
-        name_or_path: a packaged model, whose weights are then random, or a checkpoint's folder.
+        name_or_path: a packaged model (with random weights), or a checkpoint's folder.
         options: device, dtype and attention backend.
         page_size: tokens of a page.
         as_json: print JSON instead of a table.
 
     Raises:
-        InputError: no such model or device, or a backend that cannot do what is asked.
+        InputError: there is no such model or device, or the backend does not support the model.
     """
-    model = load(name_or_path, options)
+    model = load_with_options(name_or_path, options)
     comparisons = list(run_checks(model, page_size=page_size, attention=options.attention))
     agrees = all(comparison.ok for comparison in comparisons)
     if as_json:
@@ -37,7 +37,7 @@ def check(name_or_path: str, *, options: RunnerOptions, page_size: int, as_json:
 
 
 def _row(comparison: Comparison) -> dict[str, object]:
-    """`ok` is null for a comparison that was not made."""
+    """A comparison for JSON; `ok` is null if it was not made."""
     made = comparison.error is not None
     return asdict(comparison) | {"ok": comparison.ok if made else None}
 

@@ -1,4 +1,4 @@
-"""`realrun profile`: how long steps take, over a grid of compositions, as a run log."""
+"""`realrun profile`: measures how long steps of many compositions take, and writes a run log."""
 
 import gc
 from dataclasses import asdict, dataclass
@@ -10,10 +10,10 @@ from realrun.kv_tensors import num_pages_that_fit
 from realrun.model import PagedModel
 from realrun.profiling.composition import Limits
 from realrun.profiling.grid import MAX_NEW_TOKENS, grid
-from realrun.profiling.grid_run import Measured, measure_grid
+from realrun.profiling.grid_run import GridMeasurements, measure_grid
 from realrun.profiling.measure import StepMeter
-from realrun.profiling.points import grid_counts, in_words, point_lines
-from realrun.rig import Rig, RunnerOptions, load, rig
+from realrun.profiling.points import grid_counts, point_lines, summary_lines
+from realrun.warm_runner import RunnerOptions, WarmRunner, load_with_options, warm_runner
 from sim import __version__
 from sim.commands.output import print_line
 from sim.core.atomic import check_target
@@ -23,7 +23,7 @@ from sim.report.progress import Progress
 from sim.runlog.run_log_file import write_run_log
 
 _MAX_ROWS = 256
-# A CPU takes seconds for what a GPU does in milliseconds.
+# Smaller on a CPU, which takes seconds for steps that a GPU does in milliseconds.
 _CPU_MAX_ROWS = 16
 _CPU_MAX_CONTEXT = 1_024
 
@@ -34,10 +34,10 @@ class GridOptions:
 
     Attributes:
         page_size: tokens of a page.
-        max_context: most tokens of a row; None: as many as the model takes, on a CPU 1,024.
+        max_context: most tokens of a row; None: the model's longest request, on a CPU 1,024.
         max_rows: most rows of a step; None: 256, on a CPU 16.
         repeats: measured steps of each composition.
-        seed: of order, tokens and pages.
+        seed: seed of the order, the tokens and the pages.
     """
 
     page_size: int = 16
@@ -50,28 +50,28 @@ class GridOptions:
 def profile(
     model_name: str, out: Path, *, options: RunnerOptions, points: GridOptions, budget: Budget
 ) -> None:
-    """Measure the grid, or what the budget allows of it, write the log, and say what it holds.
+    """Measure as much of the grid as the budget allows, write the log, and print a summary.
 
     Each step is measured alone, see `StepMeter`.
 
     Raises:
-        InputError: the model, the device, an option out of range, the log's path, or nothing
-            could be measured.
-        KeyboardInterrupt: Ctrl-C, after what was measured has been written.
+        InputError: the model, the device, an option or the log's path is wrong, or nothing could
+            be measured.
+        KeyboardInterrupt: Ctrl-C was pressed; the points measured before it have been written.
     """
     check_target(out)
-    model = load(model_name, options)
+    model = load_with_options(model_name, options)
     limits = _limits(model, points)
-    with rig(
+    with warm_runner(
         model,
         options,
         num_pages=limits.num_pages,
         page_size=limits.page_size,
         max_rows=limits.max_rows,
-    ) as kit:
+    ) as warm:
         rounds = grid(limits)
         num_points = sum(map(len, rounds))
-        measured = _measure(kit, limits, points, budget)
+        measured = _measure(warm, limits, points, budget)
         if measured.points:
             meta = {
                 "source": "profile",
@@ -84,10 +84,10 @@ def profile(
                 "grid": grid_counts(measured, num_points),
                 "servetwin_version": __version__,
                 "git_revision": git_revision(),
-                "fingerprint": kit.fingerprint,
+                "fingerprint": warm.fingerprint,
             }
             write_run_log(out, meta, point_lines(measured))
-    for line in in_words(measured, num_points):
+    for line in summary_lines(measured, num_points):
         print_line(line)
     if measured.stopped == "interrupted":
         raise KeyboardInterrupt
@@ -103,7 +103,8 @@ def _limits(model: PagedModel, points: GridOptions) -> Limits:
     max_rows = points.max_rows or (_CPU_MAX_ROWS if on_cpu else _MAX_ROWS)
     if max_context > model.max_positions:
         raise InputError(
-            f"--max-context {max_context}: {model.shape.name} has {model.max_positions} positions"
+            f"--max-context {max_context}: {model.shape.name} has only {model.max_positions}"
+            " positions"
         )
     _, memory_share = FAMILIES[DEFAULT_FAMILY].section()().memory_share
     num_pages = num_pages_that_fit(model, points.page_size, memory_share)
@@ -116,22 +117,24 @@ def _limits(model: PagedModel, points: GridOptions) -> Limits:
     )
 
 
-def _measure(kit: Rig, limits: Limits, points: GridOptions, budget: Budget) -> Measured:
-    meter = StepMeter(kit, max_rows=limits.max_rows, seed=points.seed)
+def _measure(
+    warm: WarmRunner, limits: Limits, points: GridOptions, budget: Budget
+) -> GridMeasurements:
+    meter = StepMeter(warm, max_rows=limits.max_rows, seed=points.seed)
     rounds = grid(limits)
-    shape = kit.runner.model.shape
+    shape = warm.runner.model.shape
 
     def text(_now_ns: int) -> str:
         if budget.total_s == float("inf"):
             return "steps"
         return f"steps, {max(budget.left_s(), 0):,.0f} s of the budget left"
 
-    # As in a run: nothing that exists now needs looking at again.
+    # As in a real run, exclude all existing objects from garbage collection, which takes time.
     gc.collect()
     gc.freeze()
-    num_visits = points.repeats * sum(map(len, rounds))
+    num_steps = points.repeats * sum(map(len, rounds))
     try:
-        with Progress(num_visits, text=text) as progress:
+        with Progress(num_steps, text=text) as progress:
             return measure_grid(
                 rounds,
                 meter,
@@ -139,7 +142,7 @@ def _measure(kit: Rig, limits: Limits, points: GridOptions, budget: Budget) -> M
                 budget=budget,
                 repeats=points.repeats,
                 seed=points.seed,
-                watcher=lambda visits: progress.update(visits, 0),
+                watcher=lambda num_steps: progress.update(num_steps, 0),
             )
     finally:
         gc.unfreeze()

@@ -1,19 +1,18 @@
-"""`realrun run`: serve one scenario in real time; its summary, and its run log."""
+"""`realrun run`: serves one scenario in real time, prints its summary and writes its run log."""
 
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from realrun.rig import RunnerOptions
 from realrun.serve import Sampling, Watcher, serve_scenario
+from realrun.warm_runner import RunnerOptions
 from sim.commands.output import print_line, print_summary
 from sim.commands.run import slo_of
 from sim.core.atomic import check_target
 from sim.metrics.summary import summarise
 from sim.report.progress import Progress
 from sim.report.run_folder import summary_json
-from sim.runlog.load import load_run_log
-from sim.runlog.run_log_file import RecordedRun, write_run_log
+from sim.runlog.run_log_file import RecordedRun, load_run_log, write_run_log
 from sim.scenario.load import load_scenario
 from sim.workload.workload import Workload
 
@@ -30,7 +29,7 @@ def run(
     """Serve the scenario file for real and print its summary.
 
     Raises:
-        InputError: the scenario, a file it names, the device, or the log's path.
+        InputError: the scenario, a file that it names, the device or the log's path is wrong.
     """
     if log is not None:
         check_target(log)

@@ -1,4 +1,4 @@
-"""`realrun runs`: variants of a scenario, each served several times on one warm runner."""
+"""`realrun runs`: serves variants of a scenario several times each, on one warm runner."""
 
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -6,7 +6,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from realrun.budget import Budget
-from realrun.rig import RunnerOptions
 from realrun.serve import (
     RealRun,
     WarmServer,
@@ -17,13 +16,13 @@ from realrun.serve import (
 )
 from realrun.suite.bundle import add_member, member_sizes
 from realrun.variants import VariantRun
+from realrun.warm_runner import RunnerOptions
 from sim.commands.output import print_line
 from sim.core.atomic import check_target
 from sim.core.errors import InputError
 from sim.metrics.summary import summarise
 from sim.report.progress import Progress
-from sim.runlog.load import load_run_log
-from sim.runlog.run_log_file import RecordedRun, write_run_log
+from sim.runlog.run_log_file import RecordedRun, load_run_log, write_run_log
 from sim.workload.workload import Workload
 
 _MIB = 1 << 20
@@ -37,14 +36,14 @@ def runs(
     budget: Budget,
     max_bytes: int | None = None,
 ) -> bool:
-    """Serve what the bundle `out` does not hold yet; returns whether it holds all of it now.
+    """Serve all runs that the bundle `out` lacks; returns whether the bundle is now complete.
 
-    A log is in the bundle as soon as its run is over. A run is not begun if the longest one so
-    far would not fit into what is left of the budget.
+    A log is added to the bundle when its run has ended. A run starts only if the longest run so
+    far would fit into the rest of the budget.
 
     Raises:
-        InputError: a workload, the device, or a bundle that is damaged, cannot be
-            written or would grow beyond `max_bytes`.
+        InputError: a scenario or the device is wrong, or the bundle is damaged, cannot be written
+            or would become larger than `max_bytes`.
     """
     check_target(out)
     for run in wanted:
@@ -67,7 +66,7 @@ def _serve_all(
     budget: Budget,
     max_bytes: int | None,
 ) -> list[VariantRun]:
-    """Serve runs in order; returns those there was no time for."""
+    """Serve runs in order; returns the runs for which the time was too short."""
     longest_s = 0.0
     for number, run in enumerate(left):
         if budget.left_s() <= longest_s:
@@ -85,11 +84,11 @@ def _serve_all(
 
 
 def _check_room(out: Path, max_bytes: int | None) -> None:
-    """Whether a log as large as the largest would still fit in: known before it is measured."""
+    """Raises InputError, before the next run, if another log of the largest size would not fit."""
     sizes = member_sizes(out).values()
     if max_bytes is not None and sizes and sum(sizes) + max(sizes) > max_bytes:
         raise InputError(
-            f"{out}: one more log would take it beyond {max_bytes / _MIB:.0f} MiB;"
+            f"{out}: one more log could make it larger than {max_bytes / _MIB:.0f} MiB;"
             " serve fewer variants, or shorter runs"
         )
 
@@ -104,7 +103,7 @@ def _serve(server: WarmServer, run: VariantRun) -> RealRun:
 
 
 def _member(out: Path, run: VariantRun) -> str:
-    """Unpacked, a bundle's logs lie in a folder of its name."""
+    """The log's path in the bundle: a folder with the bundle's name, then the log's name."""
     return f"{out.stem}/{run.log_name}"
 
 

@@ -1,4 +1,4 @@
-"""`realrun suite`: everything worth measuring on one machine, in stages."""
+"""`realrun suite`: checks, profiles and real runs on one machine, in stages."""
 
 import sys
 from pathlib import Path
@@ -15,22 +15,22 @@ from sim.tables.table import Table, columns_of
 
 
 def suite(out: Path, *, budget: Budget, device: str, model: str | None) -> bool:
-    """Run the stages that are left, print what became of each; returns whether none failed.
+    """Run the stages that are not done, and print the status of all; returns whether none failed.
 
     Args:
-        out: a folder, made if there is none.
-        budget: for this call.
-        device: a GPU; a CPU only with model `tiny`.
-        model: None: all stages of a GPU; `tiny`: a few small ones.
+        out: the folder of the results; it is made if it does not exist.
+        budget: the time for this call.
+        device: a GPU; a CPU is allowed only with model `tiny`.
+        model: None: all stages for a GPU; `tiny`: a few small stages.
 
     Raises:
-        InputError: no GPU, another model, or the folder.
+        InputError: there is no GPU, the model is not `tiny`, or the folder cannot be made.
     """
     if model not in {None, "tiny"}:
-        raise InputError(f"--model {model}: only tiny, to try the suite on a CPU")
+        raise InputError(f"--model {model}: must be tiny, which tries the suite on a CPU")
     if model is None and (device.startswith("cpu") or not torch.cuda.is_available()):
         raise InputError(
-            "the suite measures a GPU, and torch finds no CUDA device"
+            "the suite measures a GPU, but torch finds no CUDA device"
             " (to try it here: --device cpu --model tiny)"
         )
     try:
@@ -49,7 +49,7 @@ def suite(out: Path, *, budget: Budget, device: str, model: str | None) -> bool:
 
 
 def _say(line: str) -> None:
-    # At once, as whoever waits reads it.
+    # Flushed at once, because a user waits for these lines.
     print_line(line)
     sys.stdout.flush()
 

@@ -1,1 +1,1 @@
-"""Measuring how long steps of many compositions take, one at a time."""
+"""Measures how long single steps of many compositions take."""

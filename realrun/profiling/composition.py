@@ -1,4 +1,4 @@
-"""What a step is made of, as numbers: prefill rows and decode rows, without any tokens."""
+"""The composition of a step: the lengths of its prefill rows and decode rows."""
 
 from dataclasses import dataclass
 
@@ -8,11 +8,11 @@ from sim.latency.shapes import ModelShape
 
 @dataclass(frozen=True, slots=True)
 class Composition:
-    """One step to measure.
+    """The lengths of all rows of one step.
 
     Attributes:
-        prefill: (cached tokens, new tokens) of each prefill row.
-        decode_contexts: tokens that each decode row attends to, its new one included.
+        prefill: `(cached tokens, new tokens)` of each prefill row.
+        decode_contexts: tokens that each decode row attends to, its new token included.
     """
 
     prefill: tuple[tuple[int, int], ...] = ()
@@ -31,7 +31,7 @@ class Composition:
 
     @property
     def kv_lens(self) -> list[int]:
-        """Tokens of each row after the step."""
+        """All tokens of each row after the step."""
         return [prefix + extend for prefix, extend in self.prefill] + [*self.decode_contexts]
 
     @property
@@ -44,21 +44,21 @@ class Composition:
 
     @property
     def num_context_tokens(self) -> int:
-        """Tokens attended to after the step, over all rows."""
+        """All tokens after the step, summed over the rows."""
         return sum(self.kv_lens)
 
     def num_pages(self, page_size: int) -> int:
         return sum(-(-length // page_size) for length in self.kv_lens)
 
     def flops(self, shape: ModelShape) -> float:
-        """Arithmetic of the step: a rough measure of how long it takes beside others."""
+        """Floating-point operations of the step, to estimate its time relative to other steps."""
         pairs = sum(extend * (prefix + extend / 2) for prefix, extend in self.prefill)
         pairs += sum(self.decode_contexts)
         attention = 4 * shape.num_layers * shape.num_heads * shape.head_dim * pairs
         return 2 * shape.num_parameters * self.num_new_tokens + attention
 
     def is_at_least(self, other: "Composition") -> bool:
-        """Of the same kind, and no smaller in any way that takes memory."""
+        """Whether it has the same mode, and at least as many new tokens and context tokens."""
         return (
             self.mode is other.mode
             and self.num_new_tokens >= other.num_new_tokens
@@ -68,11 +68,11 @@ class Composition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What a runner takes.
+    """The largest steps that a runner can run.
 
     Attributes:
         page_size: tokens of a page.
-        num_pages: pages there are.
+        num_pages: pages of the pool.
         max_rows: most rows of a step.
         max_context: most tokens of a row.
         max_new_tokens: most new tokens of a step's prefill rows.

@@ -1,9 +1,10 @@
-"""Which compositions a profile measures, the coarse grid first, then what lies between.
+"""The compositions that a profile measures: first a coarse grid, then the points in between.
 
-Four families: decode rows x context; the same with unequal contexts; prefill tokens x cached
-prefix, in one row and in several; and a prefill with decode rows beside it. Each is a lattice over
-the axes below. Round 0 takes the ends of every axis, and each round after it halves the steps, so
-that wherever a profile is cut off, what was measured covers everything evenly.
+There are four kinds of steps: decode rows of equal contexts; decode rows of unequal contexts;
+prefill rows with a cached prefix; and prefill rows together with decode rows. For each kind the
+compositions are a grid over the axes below. Round 0 has the ends of each axis, and each further
+round has the points halfway between those before. So the measured points cover the grid evenly
+even if the profile is stopped early.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -15,11 +16,11 @@ from realrun.profiling.composition import Composition, Limits
 Build = Callable[..., Composition]
 Leveled = tuple[int, Composition]
 
-# At the sizes of recorded decode passes (1, 2, 4, 8, 16, 24, ...) and between them.
+# Sizes of recorded decode passes (1, 2, 4, 8, 16, 24, ...), and sizes between them.
 _DECODE_ROWS = (1, 2, 3, 4, 6, 8, 12, 16, 20, 24, 32, 48, 64, 96, 128, 192, 256)
 _UNEVEN_ROWS = (4, 16, 64, 256)
 _UNEVEN_CONTEXTS = (64, 256, 1024, 4096, 16384)
-# Whole tiles of a kernel, and sizes that fill none: most real ones do not.
+# Multiples of a kernel's tile, and sizes in between, which are more frequent in real runs.
 _NEW_TOKENS = (
     1, 8, 16, 32, 45, 64, 90, 128, 181, 256, 362, 512, 724, 1024, 1448, 2048, 2896, 4096, 5793, 8192
 )  # fmt: skip
@@ -30,7 +31,7 @@ _PREFILL_ROWS = (2, 4, 8, 16, 32)
 _MIXED_TOKENS = (16, 90, 512, 1024, 2048, 8192)
 _MIXED_DECODE_ROWS = (1, 8, 64)
 _MIXED_CONTEXTS = (64, 512, 2048)
-# Several prefill rows beside decode rows: a few points show what they add.
+# For several prefill rows together with decode rows a few points are enough.
 _MIXED_PREFILL_ROWS = 4
 _MIXED_FEW = ((256, 1024, 4096), (8, 64), _FEW_PREFIXES, (512, 2048))
 _CONTEXTS = tuple(16 << doublings for doublings in range(16))
@@ -39,7 +40,7 @@ MAX_NEW_TOKENS = _NEW_TOKENS[-1]
 
 
 def grid(limits: Limits) -> list[list[Composition]]:
-    """All compositions within the limits by round, no two alike."""
+    """For each round its compositions within the limits; no composition occurs twice."""
     level_of: dict[Composition, int] = {}
     for level, composition in _families(limits):
         level_of[composition] = min(level, level_of.get(composition, level))
@@ -55,7 +56,7 @@ def decode(num_rows: int, context: int) -> Composition:
 
 
 def spread(num_rows: int, mean: int) -> Composition:
-    """Decode rows whose contexts rise evenly from an eighth of their mean."""
+    """Decode rows whose contexts increase evenly, from an eighth of their mean."""
     offset = mean - max(mean // 8, 1)
     rows = range(num_rows)
     contexts = [mean + offset * (2 * row - num_rows + 1) // (num_rows - 1) for row in rows]
@@ -64,20 +65,20 @@ def spread(num_rows: int, mean: int) -> Composition:
 
 
 def straggler(num_rows: int, mean: int) -> Composition:
-    """Decode rows of which one attends to as much as all others together."""
+    """Decode rows, one of which has as much context as all others together."""
     total = num_rows * mean
     return Composition(decode_contexts=(*_shares(total // 2, num_rows - 1), total - total // 2))
 
 
 def extend(num_rows: int, num_tokens: int, prefix: int) -> Composition:
-    """Prefill rows that share out new tokens, each behind a cached prefix."""
+    """Prefill rows that divide `num_tokens` new tokens; each row has a cached prefix."""
     return Composition(prefill=tuple((prefix, new) for new in _shares(num_tokens, num_rows)))
 
 
 def mixed(
     prefill_rows: int, num_tokens: int, decode_rows: int, prefix: int, context: int
 ) -> Composition:
-    """Prefill rows, and decode rows of equal contexts."""
+    """Prefill rows as in `extend`, and decode rows of equal contexts."""
     return Composition(
         extend(prefill_rows, num_tokens, prefix).prefill,
         decode(decode_rows, context).decode_contexts,
@@ -91,7 +92,7 @@ def _families(limits: Limits) -> Iterator[Leveled]:
     for uneven in (spread, straggler):
         yield from _lattice(uneven, (_UNEVEN_ROWS, _UNEVEN_CONTEXTS), limits)
     tokens = _up_to(limits.max_context, _NEW_TOKENS)
-    # Whole pages, and room behind them for new tokens.
+    # A prefix has full pages only, and leaves room for new tokens.
     longest_prefix = limits.max_context * 3 // 4 // limits.page_size * limits.page_size
     prefixes = _up_to(longest_prefix, _PREFIXES)
     few_prefixes = _up_to(longest_prefix, _FEW_PREFIXES)
@@ -100,7 +101,7 @@ def _families(limits: Limits) -> Iterator[Leveled]:
         axes = (_at_least(num_rows, _ROUND_TOKENS), few_prefixes)
         yield from _lattice(partial(extend, num_rows), axes, limits)
     mixed_contexts = _up_to(limits.max_context, _MIXED_CONTEXTS)
-    # The prefill row takes one of them.
+    # One of the rows is the prefill row.
     decode_rows = _up_to(max(limits.max_rows - 1, 1), _MIXED_DECODE_ROWS)
     mixed_axes = (_MIXED_TOKENS, decode_rows, few_prefixes, mixed_contexts)
     yield from _lattice(partial(mixed, 1), mixed_axes, limits)
@@ -110,10 +111,10 @@ def _families(limits: Limits) -> Iterator[Leveled]:
 def _lattice(
     build: Build, axes: Sequence[Sequence[int]], limits: Limits, chosen: tuple[int, ...] = ()
 ) -> Iterator[Leveled]:
-    """All values of the axes that the limits allow, with the round each belongs to.
+    """All compositions of a grid that the limits allow, each with its round.
 
-    What is allowed for the values chosen so far counts as the whole axis: the largest context that
-    fits is an end, whatever the number of rows.
+    An axis ends at the largest value that the limits allow with the values `chosen` for the axes
+    before. For example, the longest context of 64 rows that fits is an end, so it is in round 0.
     """
     if not axes:
         yield 0, build(*chosen)
@@ -126,7 +127,7 @@ def _lattice(
 
 
 def levels(num_values: int) -> list[int]:
-    """The round of each place of an axis: its ends 0, the middle 1, the middles between them 2."""
+    """The round of each value of an axis: 0 for its ends, 1 for the middle, 2 for the quarters."""
     known = dict.fromkeys({0, num_values - 1}, 0) if num_values else {}
     level = 0
     while len(known) < num_values:
@@ -138,14 +139,14 @@ def levels(num_values: int) -> list[int]:
 
 
 def _shares(total: int, num_parts: int) -> list[int]:
-    """A total in parts that differ by at most 1."""
+    """Divide a total into parts that differ by at most 1."""
     return [
         total * (part + 1) // num_parts - total * part // num_parts for part in range(num_parts)
     ]
 
 
 def _up_to(last: int, values: Sequence[int]) -> list[int]:
-    """The values below the last, and the last."""
+    """The values below `last`, then `last` itself."""
     return [*(value for value in values if value < last), last]
 
 

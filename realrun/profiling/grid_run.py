@@ -1,5 +1,6 @@
-"""Walks the grid: rounds, repeats, a budget, and whatever may end it early."""
+"""Measures the compositions of a grid, round by round, until the budget is spent."""
 
+from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
@@ -8,11 +9,11 @@ import numpy as np
 
 from realrun.budget import Budget
 from realrun.profiling.composition import Composition
-from realrun.profiling.visit_times import VisitTimes
 
 Stopped = Literal["complete", "budget", "interrupted"]
 
-# A point that takes more of the budget than this stands for a hundred that are not measured.
+# A step that would take more than this share of the budget is skipped: many shorter steps fit into
+# its time.
 _MAX_SHARE = 1 / 20
 
 
@@ -21,8 +22,8 @@ class Measurement(NamedTuple):
 
     Attributes:
         forward_ns: device time of the forward pass and sampling.
-        plan_ns, launch_ns, sample_ns, read_back_ns: the host's parts, as in a run.
-        padded_rows: rows of the recorded pass it ran through, 0 if eager.
+        plan_ns, launch_ns, sample_ns, read_back_ns: host times, as in `MeasuredTimes`.
+        padded_rows: rows of the recorded pass that ran it; 0 if it ran eagerly.
     """
 
     forward_ns: int
@@ -34,21 +35,48 @@ class Measurement(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class Measured:
-    """What a walk found; filled while it goes on.
+class GridMeasurements:
+    """The measurements of a grid so far.
 
     Attributes:
-        points: measurements of each composition, in order of first measurement.
-        num_steps: measured steps.
-        refused: compositions that the runner could not run, and why; larger ones of their kind
-            were not tried.
-        stopped: why it ended.
+        points: for each composition its measurements, in order of first measurement.
+        num_steps: number of measured steps.
+        refused: compositions that the runner could not run, with the reason; larger compositions
+            of the same mode are not tried.
+        stopped: why the measurement ended.
     """
 
     points: dict[Composition, list[Measurement]] = field(default_factory=dict)
     num_steps: int = 0
     refused: list[tuple[Composition, str]] = field(default_factory=list)
     stopped: Stopped = "complete"
+
+
+class DurationEstimates:
+    """Estimates the seconds that measuring a step takes, from the steps measured so far.
+
+    It assumes that a step with more arithmetic takes longer, but at most in proportion.
+    """
+
+    def __init__(self) -> None:
+        self._known: list[tuple[float, float]] = []
+
+    def note(self, flops: float, seconds: float) -> None:
+        """Note the seconds that a step with this arithmetic took."""
+        insort(self._known, (flops, seconds))
+
+    def at_most_s(self, flops: float) -> float:
+        """An upper limit for a step's seconds; 0 if nothing has been measured.
+
+        The limit is the smaller of two: the time of the next larger measured step, and the time
+        of the next smaller one, increased in proportion.
+        """
+        place = bisect_left(self._known, (flops, 0.0))
+        bounds = [seconds for _, seconds in self._known[place : place + 1]]
+        bounds += [
+            seconds * flops / smaller for smaller, seconds in self._known[max(place - 1, 0) : place]
+        ]
+        return min(bounds, default=0.0)
 
 
 def measure_grid(
@@ -59,28 +87,28 @@ def measure_grid(
     budget: Budget,
     repeats: int,
     seed: int,
-    watcher: Callable[[int], None] = lambda _num_visits: None,
-) -> Measured:
+    watcher: Callable[[int], None] = lambda _num_steps: None,
+) -> GridMeasurements:
     """Measure every composition `repeats` times, round by round.
 
-    A round is passed through once for each repeat, each time in another order: repeats lie as far
-    apart as the round is long, so that a drift shows as spread. A visit is left out if it would
-    not fit into what is left of the budget, as far as can be told, and Ctrl-C ends the walk:
-    either way what was measured stays.
+    All compositions of a round are measured once, then all again in another order, and so on. So
+    the repeats of a composition are far apart in time, and a drift of the device shows as a spread
+    of the repeats. A step that is not expected to fit into the rest of the budget is skipped, and
+    Ctrl-C ends the measurement. In both cases the earlier measurements are kept.
 
     Args:
-        rounds: see `grid`.
-        measure: runs a step; RuntimeError, as torch raises for want of memory, leaves the
-            composition and all larger ones of its kind out.
-        flops: arithmetic of a composition.
-        budget: for all of it.
-        repeats: of each composition, at least 1.
-        seed: of the order.
-        watcher: told the number of visits that are over.
+        rounds: the result of `grid`.
+        measure: measures a step. If it raises RuntimeError, as torch does when memory runs out,
+            this composition and all larger ones of its mode are skipped.
+        flops: floating-point operations of a composition.
+        budget: the time for all measurements.
+        repeats: measured steps of each composition, at least 1.
+        seed: seed of the order.
+        watcher: called with the number of measured or skipped steps.
     """
-    measured, times = Measured(), VisitTimes()
+    measured, times = GridMeasurements(), DurationEstimates()
     try:
-        for number, composition in enumerate(_visits(rounds, repeats, seed)):
+        for number, composition in enumerate(_measuring_order(rounds, repeats, seed)):
             watcher(number)
             if any(composition.is_at_least(refused) for refused, _ in measured.refused):
                 continue
@@ -88,14 +116,14 @@ def measure_grid(
                 measured.stopped = "budget"
                 continue
             begin_s = budget.clock()
-            _visit(composition, measure, measured)
+            _measure_once(composition, measure, measured)
             times.note(flops(composition), budget.clock() - begin_s)
     except KeyboardInterrupt:
         measured.stopped = "interrupted"
     return measured
 
 
-def _visits(
+def _measuring_order(
     rounds: Sequence[Sequence[Composition]], repeats: int, seed: int
 ) -> Iterator[Composition]:
     rng = np.random.default_rng(seed)
@@ -110,8 +138,10 @@ def _fits(at_most_s: float, budget: Budget) -> bool:
     return left_s > 0 and at_most_s <= min(left_s, budget.total_s * _MAX_SHARE)
 
 
-def _visit(
-    composition: Composition, measure: Callable[[Composition], Measurement], measured: Measured
+def _measure_once(
+    composition: Composition,
+    measure: Callable[[Composition], Measurement],
+    measured: GridMeasurements,
 ) -> None:
     try:
         measurement = measure(composition)

@@ -1,4 +1,4 @@
-"""Measures one step of a given composition on a warm rig."""
+"""Measures one step of a given composition on a warm runner."""
 
 import time
 from functools import partial
@@ -9,35 +9,35 @@ import torch
 from realrun.batch_plan import Int32s, plan_batch
 from realrun.profiling.composition import Composition
 from realrun.profiling.grid_run import Measurement
-from realrun.rig import Rig
 from realrun.step_work import StepWork, step_inputs
+from realrun.warm_runner import WarmRunner
 
 
 class StepMeter:
-    """Runs steps of random tokens over scattered pages, one at a time.
+    """Runs single steps with random tokens, on pages in random order.
 
-    `forward_ns` is that of a step alone: the queue is empty when it is launched, and its result is
-    taken before the next one. On a GPU that includes the wait for the first launch. In a real run
-    under overlap the launch is hidden and steps follow each other more closely.
+    The queue is empty when a step is launched, and its result is taken before the next launch. So
+    on a GPU `forward_ns` includes the wait for the first kernel launch. In a real run with overlap
+    scheduling this wait is hidden, and steps follow each other more closely.
     """
 
-    def __init__(self, kit: Rig, *, max_rows: int, seed: int) -> None:
-        """Fill the pages with random numbers: a GPU multiplies zeros faster.
+    def __init__(self, warm: WarmRunner, *, max_rows: int, seed: int) -> None:
+        """Fill the pages with random numbers, because a GPU multiplies zeros faster.
 
         Args:
-            kit: a warm rig.
+            warm: a warm runner.
             max_rows: most rows of a step.
-            seed: of tokens, pages and their contents.
+            seed: seed of the tokens, the order of pages and their contents.
         """
-        self._runner = kit.runner
-        self._stream = kit.stream
+        self._runner = warm.runner
+        self._stream = warm.stream
         self._rng = np.random.default_rng(seed)
-        # Neighbouring pages would flatter: a pool that has been in use for a while has none.
-        self._page_ids = self._rng.permutation(kit.runner.kv.num_pages).astype(np.int32)
-        device = kit.runner.model.device
+        # In random order, as in a pool that has been in use: neighbouring pages would be faster.
+        self._page_ids = self._rng.permutation(warm.runner.kv.num_pages).astype(np.int32)
+        device = warm.runner.model.device
         self._last_tokens = torch.zeros(max_rows, dtype=torch.int64, device=device)
         generator = torch.Generator(device).manual_seed(seed)
-        for layer in kit.runner.kv.layers:
+        for layer in warm.runner.kv.layers:
             self._stream.prepare(partial(layer.normal_, generator=generator))
         self._stream.synchronise()
 
@@ -45,7 +45,7 @@ class StepMeter:
         """Run the step twice and time the second.
 
         Raises:
-            RuntimeError: out of memory, or whatever else torch or a backend objects to.
+            RuntimeError: memory ran out, or torch or the attention backend refused the step.
         """
         table = self._page_table(composition)
         self._run(composition, table)
@@ -75,21 +75,21 @@ class StepMeter:
             )
         )
         planned_ns = time.perf_counter_ns()
-        ticket = self._stream.submit(work)
+        submitted = self._stream.submit(work)
         launched_ns = time.perf_counter_ns()
-        ticket.result()
+        submitted.result()
         known_ns = time.perf_counter_ns()
         return Measurement(
-            forward_ns=max(ticket.forward_ns, 1),
+            forward_ns=max(submitted.forward_ns, 1),
             plan_ns=planned_ns - begin_ns,
             launch_ns=launched_ns - planned_ns,
             sample_ns=work.sample_ns,
-            read_back_ns=max(known_ns - max(ticket.end_ns, launched_ns), 0),
+            read_back_ns=max(known_ns - max(submitted.end_ns, launched_ns), 0),
             padded_rows=self._runner.padded_rows(plan),
         )
 
     def _page_table(self, composition: Composition) -> Int32s:
-        """Page ids [num_rows, pages of the longest row], no page in two rows."""
+        """Page ids [num_rows, pages of the longest row]; rows share no page."""
         page_size = self._runner.kv.page_size
         counts = [-(-length // page_size) for length in composition.kv_lens]
         first = int(self._rng.integers(len(self._page_ids)))

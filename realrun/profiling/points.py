@@ -1,11 +1,11 @@
-"""What a walk over the grid measured, as the lines of a run log and as words."""
+"""The measurements of a grid, as lines of a run log and as a summary for the terminal."""
 
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from realrun.profiling.composition import Composition
-from realrun.profiling.grid_run import Measured, Measurement
+from realrun.profiling.grid_run import GridMeasurements, Measurement
 from sim.core.batch import ForwardMode
 from sim.runlog.json_lines import Line
 
@@ -17,8 +17,8 @@ _WHY_ENDED = {
 _MAX_REFUSALS_KEPT = 5
 
 
-def point_lines(measured: Measured) -> Iterator[Line]:
-    """A line a composition, in order of first measurement; times are medians of its repeats."""
+def point_lines(measured: GridMeasurements) -> Iterator[Line]:
+    """The line of each composition, in order of first measurement; times are medians."""
     for composition, measurements in measured.points.items():
         yield _point_line(composition, measurements)
 
@@ -41,8 +41,8 @@ def _point_line(composition: Composition, measurements: Sequence[Measurement]) -
     }
 
 
-def grid_counts(measured: Measured, num_points: int) -> dict[str, object]:
-    """How much of the grid was measured, for a log's first line."""
+def grid_counts(measured: GridMeasurements, num_points: int) -> dict[str, object]:
+    """How much of the grid was measured, for the first line of the log."""
     return {
         "points": num_points,
         "measured": len(measured.points),
@@ -61,8 +61,8 @@ def grid_counts(measured: Measured, num_points: int) -> dict[str, object]:
     }
 
 
-def in_words(measured: Measured, num_points: int) -> Iterator[str]:
-    """A line for the whole, one for each mode, and one if anything was refused."""
+def summary_lines(measured: GridMeasurements, num_points: int) -> Iterator[str]:
+    """A line about the whole grid, one for each mode, and one if a composition was refused."""
     yield (
         f"{len(measured.points):,} of {num_points:,} points, {measured.num_steps:,} steps;"
         f" {_WHY_ENDED[measured.stopped]}"

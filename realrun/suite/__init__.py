@@ -1,4 +1,4 @@
-"""Measurements of one machine in stages, so that a short visit to a GPU is enough."""
+"""Measures one machine in stages, so that several short sessions on a GPU are enough."""
 
-# Exit code of a command that stopped in time and has more to do.
+# Exit code of a command that stopped because its time was up, and has more to do.
 UNFINISHED = 3

@@ -1,4 +1,4 @@
-"""Several logs in one tar file, which is whole at any moment."""
+"""Bundles: several logs in one tar file, which is never left incomplete."""
 
 import gzip
 import io
@@ -15,10 +15,10 @@ _BLOCK_BYTES = 1 << 20
 
 
 def member_sizes(bundle: Path) -> dict[str, int]:
-    """Bytes of the files inside by name, in order; empty if there is no bundle yet.
+    """Size in bytes of each file in the bundle, by name; empty if there is no bundle yet.
 
     Raises:
-        InputError: the file is no tar file, or damaged.
+        InputError: the file is not a tar file, or is damaged.
     """
     if not bundle.exists():
         return {}
@@ -27,7 +27,7 @@ def member_sizes(bundle: Path) -> dict[str, int]:
 
 
 def add_member(bundle: Path, name: str, content: bytes) -> None:
-    """Put one more file into the bundle, which is made if there is none.
+    """Add a file to the bundle, which is made if it does not exist.
 
     Raises:
         InputError: the bundle is damaged, or cannot be written.
@@ -37,14 +37,14 @@ def add_member(bundle: Path, name: str, content: bytes) -> None:
             with _opened(bundle) as old:
                 for member in old:
                     new.addfile(member, old.extractfile(member))
-        # No owner and no time: the same logs make the same bundle.
+        # Without owner and time, so that the same logs give the same bytes.
         entry = tarfile.TarInfo(name)
         entry.size = len(content)
         new.addfile(entry, io.BytesIO(content))
 
 
 def is_whole(path: Path) -> bool:
-    """Whether a compressed log, or every one in a bundle, can be read to its end."""
+    """Whether a compressed log, or every log in a bundle, can be read to its end."""
     try:
         if path.suffix != ".tar":
             return _unzips(path.read_bytes())

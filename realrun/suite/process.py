@@ -1,4 +1,4 @@
-"""Runs one stage in a process of its own: what it breaks, and the memory it takes, end with it."""
+"""Runs one stage in a separate process, so that its failures and its memory end with it."""
 
 import signal
 import subprocess
@@ -12,21 +12,21 @@ from typing import IO, NamedTuple
 from realrun.suite import UNFINISHED
 from realrun.suite.stages import Stage
 
-# A command begins to count when Python has started, and at the end it still writes its results
-# and gives memory back. Both count here; what it does not need goes to the stages after it.
+# A command's budget starts when Python has started, and after it ends the command still writes its
+# results and frees memory. This is the time for both.
 _ENDING_S = 15.0
 _KILL_AFTER_S = 5.0
 _LINES_KEPT = 20
 
 
-class Outcome(NamedTuple):
+class StageOutcome(NamedTuple):
     """How a stage's process ended.
 
     Attributes:
-        code: its exit code; negative: the signal that ended it.
-        timed_out: it was stopped at its limit.
-        seconds: how long it took.
-        printed: the last lines of its results; if it failed, of its complaints too.
+        code: its exit code; if negative, the signal that ended it.
+        timed_out: whether it was stopped at its time limit.
+        seconds: how long it ran.
+        printed: the last lines of its stdout; if it failed, also those of its stderr.
     """
 
     code: int
@@ -36,7 +36,7 @@ class Outcome(NamedTuple):
 
 
 def command_of(stage: Stage, folder: Path, device: str, limit_s: float) -> list[str]:
-    """The command line of a stage that has to end within `limit_s`."""
+    """The command line of a stage that must end within `limit_s` seconds."""
     command = [sys.executable, "-m", "realrun", *stage.arguments, "--device", device]
     if stage.file is not None:
         budget_s = max(limit_s - _ENDING_S, 0.0)
@@ -44,15 +44,15 @@ def command_of(stage: Stage, folder: Path, device: str, limit_s: float) -> list[
     return command
 
 
-def run_process(command: Sequence[str], limit_s: float) -> Outcome:
-    """Run a command; at its limit interrupt it, and kill it if that does not help."""
+def run_process(command: Sequence[str], limit_s: float) -> StageOutcome:
+    """Run a command. At its time limit interrupt it, and kill it if it does not end then."""
     begin_s = time.monotonic()
     with TemporaryFile() as results, TemporaryFile() as complaints:
         process = subprocess.Popen(command, stdout=results, stderr=complaints)  # noqa: S603
         try:
             timed_out = not _ends_within(process, limit_s - _KILL_AFTER_S)
         finally:
-            # Also when the suite itself is interrupted: the terminal has told the process too.
+            # Also after Ctrl-C in the suite: the terminal sends it to the process too, so wait.
             if process.poll() is None:
                 process.send_signal(signal.SIGINT)
                 if not _ends_within(process, _KILL_AFTER_S):
@@ -61,7 +61,7 @@ def run_process(command: Sequence[str], limit_s: float) -> Outcome:
         printed = _last_lines(results)
         if process.returncode not in {0, UNFINISHED}:
             printed += _last_lines(complaints)
-    return Outcome(process.returncode, timed_out, time.monotonic() - begin_s, printed)
+    return StageOutcome(process.returncode, timed_out, time.monotonic() - begin_s, printed)
 
 
 def _last_lines(file: IO[bytes]) -> list[str]:

@@ -1,4 +1,4 @@
-"""What became of each stage: `suite.json`, rewritten whenever one ends."""
+"""The records of all stages in `suite.json`, which is rewritten whenever a stage ends."""
 
 import json
 from dataclasses import asdict, dataclass, replace
@@ -7,32 +7,32 @@ from typing import Literal
 
 from realrun.suite import UNFINISHED
 from realrun.suite.bundle import is_whole
-from realrun.suite.process import Outcome
+from realrun.suite.process import StageOutcome
 from realrun.suite.stages import Stage
 from sim.core.atomic import atomic_path
 from sim.core.errors import InputError
 
-Status = Literal["done", "unfinished", "failed", "not begun"]
+StageStatus = Literal["done", "unfinished", "failed", "not begun"]
 
 _INTERRUPTED = 130
 
 
 @dataclass(frozen=True, slots=True)
 class StageRecord:
-    """One stage over all calls.
+    """The record of one stage, over all calls of the suite.
 
     Attributes:
-        stage: its name.
-        status: unfinished: there is more to do, and time ran out.
-        seconds: spent on it in all calls.
+        stage: the stage's name.
+        status: `unfinished` if time ran out and there is more to do.
+        seconds: time that all calls have spent on the stage.
         code: exit code of the last call; None before the first.
-        file: its results.
-        file_bytes: their size.
-        printed: the last lines it printed.
+        file: the file of its results.
+        file_bytes: the size of that file.
+        printed: the last lines that it printed.
     """
 
     stage: str
-    status: Status = "not begun"
+    status: StageStatus = "not begun"
     seconds: float = 0.0
     code: int | None = None
     file: str | None = None
@@ -41,13 +41,13 @@ class StageRecord:
 
 
 class Records:
-    """The records of a folder, in the stages' order."""
+    """The records of all stages in a folder, in the order of the stages."""
 
     def __init__(self, folder: Path, stages: tuple[Stage, ...]) -> None:
-        """Read what an earlier call wrote.
+        """Read the records of earlier calls.
 
         Raises:
-            InputError: its file cannot be read.
+            InputError: their file cannot be read.
         """
         self._folder = folder
         self._path = folder / "suite.json"
@@ -58,13 +58,13 @@ class Records:
         }
 
     def is_done(self, stage: Stage) -> bool:
-        """Whether it needs no further call: it said so, and its file is there and whole."""
+        """Whether the stage is done, and its file exists and is complete."""
         if self._records[stage.name].status != "done":
             return False
         return stage.file is None or is_whole(self._folder / stage.file)
 
-    def note(self, stage: Stage, outcome: Outcome) -> StageRecord:
-        """A stage's process has ended.
+    def note(self, stage: Stage, outcome: StageOutcome) -> StageRecord:
+        """Record how a stage's process ended.
 
         Raises:
             InputError: the file cannot be written.
@@ -98,10 +98,10 @@ class Records:
             lines = json.loads(self._path.read_text(encoding="utf-8"))["stages"]
             return {line["stage"]: StageRecord(**line) for line in lines}
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise InputError(f"{self._path}: not what the suite writes ({error})") from None
+            raise InputError(f"{self._path}: not a record file of the suite ({error})") from None
 
 
-def _status(outcome: Outcome) -> Status:
+def _status(outcome: StageOutcome) -> StageStatus:
     if outcome.code == 0:
         return "done"
     if outcome.code in {UNFINISHED, _INTERRUPTED} or outcome.timed_out:

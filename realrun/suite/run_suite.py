@@ -1,17 +1,17 @@
-"""Runs stages in turn within a budget; a second call goes on where the first one stopped."""
+"""Runs the stages in turn within a budget. A second call goes on where the first one stopped."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from realrun.budget import Budget
-from realrun.suite.process import Outcome, command_of, run_process
+from realrun.suite.process import StageOutcome, command_of, run_process
 from realrun.suite.record import Records, StageRecord
 from realrun.suite.stages import Stage
 
-# Less is not worth beginning: most of it would go into loading.
+# With less time a stage is not started, because most of it would go into loading.
 _LEAST_S = 25.0
 
-RunProcess = Callable[[Sequence[str], float], Outcome]
+RunProcess = Callable[[Sequence[str], float], StageOutcome]
 
 
 def run_suite(
@@ -23,18 +23,18 @@ def run_suite(
     say: Callable[[str], None],
     run: RunProcess = run_process,
 ) -> list[StageRecord]:
-    """Run the stages that are not done yet, and record each as it ends.
+    """Run the stages that are not done yet, and record each when it ends.
 
-    What is left of the budget is shared out by weight among the stages still to come, so time
-    that one did not need goes to those after it.
+    Each stage gets a share of the remaining budget, by its weight among the stages still to run.
+    So the time that one stage does not use goes to the stages after it.
 
     Args:
-        stages: most valuable first.
-        folder: where results go.
-        device: of all stages.
-        budget: for all of them.
-        say: told what begins and how it ended.
-        run: runs a command, within so many seconds.
+        stages: the stages, most valuable first.
+        folder: the folder of the results.
+        device: the device of all stages.
+        budget: the time for all stages.
+        say: called with a line when a stage starts, and with lines when it ends.
+        run: `run(command, limit_s)` runs a command within a time limit.
 
     Raises:
         InputError: the records cannot be read or written.

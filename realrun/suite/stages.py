@@ -1,4 +1,4 @@
-"""The stages of the suite, most valuable first: a row a stage."""
+"""The stages of the suite, most valuable first."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from pathlib import Path
 
 _SCENARIOS = Path(__file__).parents[2] / "scenarios"
 
-# Settings whose order the simulator should reproduce, as variants of `realrun runs`.
+# Settings, as variants of `realrun runs`. The simulator should rank them as the real runs do.
 _SETTINGS = {
     "fcfs": "",
     "lpm": "scheduler.schedule_policy=lpm",
@@ -16,25 +16,25 @@ _SETTINGS = {
     "lpm-no-overlap": "scheduler.schedule_policy=lpm scheduler.disable_overlap_schedule=true",
     "dfs-weight": "scheduler.schedule_policy=dfs-weight",
 }
-# The published packing experiment (docs/explanation/studies.md), served for real.
+# The settings of the published packing experiment (docs/explanation/studies.md).
 _PACKING = {
     "fifo": "scheduler.admission=null",
     "pack": "scheduler.admission.kind=pack",
 }
-# Most bytes of a bundle: what carries the files off may refuse larger ones than 16 MiB.
+# Size limit of a bundle, because files above 16 MiB may be hard to transfer.
 _MAX_MIB = "15"
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One command of `realrun`, in a process of its own.
+    """One command of `realrun`, which runs in a separate process.
 
     Attributes:
-        name: of the stage.
-        weight: its share of the time, relative to the others.
-        arguments: of the command.
-        file: where its results go; such a command takes --out and --budget-s. None: what it
-            prints is all.
+        name: the stage's name.
+        weight: its share of the time, relative to the other stages.
+        arguments: the command's arguments.
+        file: the file of its results, for commands with --out and --budget-s; None for commands
+            that only print.
     """
 
     name: str
@@ -44,7 +44,7 @@ class Stage:
 
 
 def _runs(scenario: str, load: str, rate_rps: int, seconds: int) -> tuple[str, ...]:
-    """Arguments that serve a scenario at a rate for about so many seconds, under all settings."""
+    """Arguments that serve a scenario for about `seconds` seconds at a rate, in all settings."""
     rate = (f"workload.arrivals.rate_rps={rate_rps}", f"workload.num_requests={rate_rps * seconds}")
     sets = [part for change in rate for part in ("--set", change)]
     variants = _variants({f"{load}-{name}": changes for name, changes in _SETTINGS.items()})
@@ -53,7 +53,7 @@ def _runs(scenario: str, load: str, rate_rps: int, seconds: int) -> tuple[str, .
 
 
 def _packing() -> tuple[str, ...]:
-    """Arguments that serve the packing experiment in both ways."""
+    """Arguments that serve the packing experiment with both settings."""
     path = str(_SCENARIOS / "studies" / "pack-hol.yaml")
     return ("runs", path, *_variants(_PACKING), "--max-mib", _MAX_MIB)
 
@@ -70,8 +70,8 @@ def _profile(model: str, *limits: str) -> tuple[str, ...]:
     return ("profile", "--model", model, *limits)
 
 
-# Checks and profiles get more than they are expected to need: they are not taken up again where
-# they stopped, as runs are. Rates are a half and nine tenths of what an H200 is expected to serve.
+# Checks and profiles get more time than they should need, because a second call cannot continue
+# them, as it can runs. The rates are half and nine tenths of what an H200 is expected to serve.
 GPU_STAGES = (
     Stage("check-tiny", 80, ("check", "--model", "tiny")),
     Stage("check-gpt2", 80, ("check", "--model", "gpt2")),
@@ -109,7 +109,7 @@ GPU_STAGES = (
     Stage("runs-gpt2-pack", 30, _packing(), "runs-gpt2-pack.tar"),
 )
 
-# To try the suite where there is no GPU.
+# Small stages, to try the suite without a GPU.
 TINY_STAGES = (
     Stage("check-tiny", 1, ("check", "--model", "tiny")),
     Stage(

@@ -8,12 +8,12 @@ from pathlib import Path
 from sim.commands.output import print_line
 from sim.core.errors import InputError
 from sim.engine.decision import DECIDED_FIELDS, HOST_FIELDS, Divergence
+from sim.engine.executor import ScriptedExecutor
 from sim.engine.page_pool import PageCounts
 from sim.engine.replay import Replay, replay
-from sim.engine.scripted import ScriptedExecutor
 from sim.families import build_engine
+from sim.runlog.decisions import read_decisions
 from sim.runlog.json_lines import Line
-from sim.runlog.read import read_decisions
 from sim.scenario.build import BuiltScenario, build
 from sim.scenario.load import load_scenario
 from sim.workload.workload import ScriptedRequest

@@ -1,1 +1,1 @@
-"""Simulated time: SimPy processes for arrivals and servers. The only user of SimPy."""
+"""The discrete-event simulation: SimPy processes for clients and servers, and request routers."""

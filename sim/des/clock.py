@@ -1,8 +1,9 @@
-"""The simulation's clock, the order of events at one instant, and waits that may be cut short.
+"""The simulation's clock, the order of events at the same time, and waits that can be cut short.
 
-SimPy runs events of equal time by priority, then in order of scheduling. The second rule would let
-fast-forwarding, which schedules fewer events, change an outcome; so everything that may tie has a
-priority of its own: arrivals, then clients, then the ends of steps by server, then the next steps.
+SimPy runs events of equal time by priority, then in the order in which they were scheduled. Under
+fast-forward fewer events are scheduled, so the second rule could change results. Therefore all
+events that can happen at the same time have different priorities: first arrivals, then clients,
+then the step ends of server 0, 1, ..., then the next decisions of server 0, 1, ...
 """
 
 from typing import Any
@@ -19,12 +20,12 @@ _FIRST_STEP_BEGIN = 1 << 20
 
 
 def step_end(replica: int) -> EventPriority:
-    """Priority of a server's step ends. Clients react at once, with SimPy's normal priority."""
+    """Priority of a server's step ends. They come after clients, which have SimPy's default 1."""
     return EventPriority(_FIRST_STEP_END + replica)
 
 
 def step_begin(replica: int) -> EventPriority:
-    """Priority of a server's next decision: after everybody's step ends of that instant."""
+    """Priority of a server's next decision: after all step ends of the same time."""
     return EventPriority(_FIRST_STEP_BEGIN + replica)
 
 
@@ -39,7 +40,7 @@ class Clock(Environment):
         return int(self._now)
 
     def skip_to(self, time_ns: int) -> bool:
-        """Let the time pass without an event; False if anything is due until then or right then."""
+        """Set the clock to `time_ns`; returns False, with no effect, if an event is due by then."""
         if self.peek() <= time_ns:
             return False
         self._now = time_ns
@@ -47,7 +48,7 @@ class Clock(Environment):
 
 
 class TimedEvent(Event):
-    """Happens `delay_ns` from now, among events of that instant by `priority`."""
+    """Happens `delay_ns` from now; `priority` orders events of the same time."""
 
     def __init__(self, env: Clock, delay_ns: int, priority: EventPriority) -> None:
         super().__init__(env)
@@ -56,22 +57,30 @@ class TimedEvent(Event):
         env.schedule(self, priority=priority, delay=delay_ns)
 
     def give_way_to(self, other: "TimedEvent") -> None:
-        """Processes that wait for this event wait for `other` instead."""
+        """Let the processes that wait for this event wait for `other` instead."""
         waiting = self.callbacks
         self.callbacks = []
         other.callbacks = waiting
 
 
 class DecodeWait:
-    """Ends when the decision after the last step is due, or the first that sees an arrival.
+    """A wait over several decode steps, which an arrival can cut short.
+
+    It ends at the decision after the last step, or at the first decision that sees an arrival.
 
     Attributes:
-        num_steps: steps decided before it ends.
+        num_steps: steps that are decided before the wait ends.
         end: the event to wait for.
     """
 
     def __init__(self, env: Clock, decided_ns: NDArray[np.int64], priority: EventPriority) -> None:
-        """`decided_ns`: when each step is decided, and the one after; shape [num_steps + 1]."""
+        """Begin to wait.
+
+        Args:
+            env: the clock.
+            decided_ns: when each step is decided, and the step after them; shape [num_steps + 1].
+            priority: of the event that ends the wait.
+        """
         self._env = env
         self._decided_ns = decided_ns
         self._priority = priority
@@ -79,7 +88,7 @@ class DecodeWait:
         self.end = self._at(self.num_steps)
 
     def cut_short(self) -> None:
-        """A request arrives now; a decision at this very time sees it."""
+        """A request arrives now. A decision at this same time sees it."""
         decided_ns = self._decided_ns[:-1]
         self.num_steps = int(decided_ns.searchsorted(self._env.now_ns, side="left"))
         earlier = self._at(self.num_steps)

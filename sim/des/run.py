@@ -1,4 +1,4 @@
-"""A whole simulation: servers, a router in front of them, traffic; out comes a run log."""
+"""A whole simulation: clients, a router and servers, from the workload to the run log."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -6,13 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from sim.core.garbage import rare_collections
-from sim.des.arrivals import closed_loop, open_loop
 from sim.des.clock import Clock
 from sim.des.routers.router import RoundRobin, Router
 from sim.des.server import Server
-from sim.des.simulation_log import SimulationLog, Watcher
+from sim.des.traffic import SimulationLog, Watcher, closed_loop, open_loop
+from sim.engine.executor import ScriptedExecutor
 from sim.engine.page_pool import PageCounts, PagePool
-from sim.engine.scripted import ScriptedExecutor
 from sim.engine.server_config import ServerConfig
 from sim.families import build_engine, check_engine
 from sim.latency.model import LatencyModel
@@ -25,15 +24,15 @@ PoolFactory = Callable[[int, int], PagePool[Any]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """How to simulate, none of which changes what comes out.
+    """How to simulate. None of these options changes the simulated times or decisions.
 
     Attributes:
-        fast_forward: pass decode steps that decide nothing in one go.
-        check: verify every invariant after every step; slow.
-        decisions: write the decision log there.
-        watcher: told of progress.
-        pool: the page pool, made from `(num_pages, page_size)`.
-        meta: goes into the log's meta data.
+        fast_forward: take many decode steps at once where all of them repeat one decision.
+        check: verify all invariants after every step; slow.
+        decisions: path of the decision log to write; None: write none.
+        watcher: called with the progress.
+        pool: makes the page pool from `(num_pages, page_size)`.
+        meta: further entries of the log's meta data.
     """
 
     fast_forward: bool = True
@@ -52,19 +51,19 @@ def simulate(
     router: Router | None = None,
     options: RunOptions | None = None,
 ) -> RunLog:
-    """Serve a workload to its end.
+    """Simulate until all requests of a workload have ended.
 
     Args:
-        workload: traffic; open-loop, closed-loop or both.
-        config: of every server.
-        latencies: one model for each server; a model may have state.
-        router: chooses the server of each request; a new one, as it may have state. None: the
-            servers take turns.
+        workload: open-loop requests, closed-loop clients, or both.
+        config: the settings of every server.
+        latencies: one latency model for each server, because a model may have state.
+        router: chooses a server for each request; use a new router for each run, because a router
+            may have state. None: round robin.
         options: see RunOptions.
 
     Raises:
-        InputError: a recording is too short, or the decision log cannot be written.
-        InvariantError: our fault.
+        InputError: a recording of step times is too short, or the decision log cannot be written.
+        InvariantError: a bug in the simulator.
     """
     options = options or RunOptions()
     replicas = len(latencies)

@@ -1,8 +1,8 @@
-"""A server as a SimPy process: decide a step, let its time pass, take in its result.
+"""A simulated server as a SimPy process: decide a step, let its time pass, take in its result.
 
-The engine decides, the latency model says how long it takes, the executor what comes out. Where
-nothing can be decided for many steps they pass as one wait; an arrival cuts that wait at the next
-decision, just as if the steps had been taken one by one.
+The engine decides the batch, the latency model gives its duration, the executor its output tokens.
+Fast-forward: if the next decode steps must all repeat one decision, they pass as one wait. If a
+request arrives, the wait ends at the next decision, exactly as if the steps had been taken singly.
 """
 
 from collections.abc import Callable, Generator
@@ -13,14 +13,14 @@ from simpy.events import Event
 from sim.core.batch import Batch
 from sim.core.request import RequestSpec
 from sim.des.clock import Clock, DecodeWait, TimedEvent, step_begin, step_end
-from sim.des.simulation_log import SimulationLog
 from sim.des.timeline import UpcomingSteps, overlapped_steps, serial_steps
+from sim.des.traffic import SimulationLog
 from sim.engine.core import EngineCore
+from sim.engine.executor import ScriptedExecutor
 from sim.engine.records import Decided, StepState
-from sim.engine.scripted import ScriptedExecutor
 from sim.latency.features import StepFeatures, step_features
 from sim.latency.model import LatencyModel
-from sim.runlog.steps import FurtherSteps, StepRun
+from sim.runlog.builder import FurtherSteps, StepRun
 from sim.workload.workload import ScriptedRequest
 
 Wait = Generator[Event, Any, None]
@@ -28,7 +28,7 @@ Check = Callable[[EngineCore], None]
 
 
 class Server:
-    """One replica. `submit` comes from outside; everything else happens in its process."""
+    """One replica. The router's side calls `submit`; all else happens in the server's process."""
 
     def __init__(
         self,
@@ -58,18 +58,19 @@ class Server:
 
     @property
     def num_unfinished(self) -> int:
-        """Requests that came here and are not over, for the router."""
+        """Requests that were submitted here and have not ended; the router reads this."""
         return len(self.engine.requests) + len(self._arrived_while_waiting)
 
     def start(
         self, *, overlaps: bool, fast_forward: bool, clients_react: bool, check: Check | None
     ) -> None:
-        """Begin to serve.
+        """Start the server's process.
 
         Args:
-            overlaps: decide a step while the one before runs.
-            fast_forward: pass decode steps that decide nothing in one wait.
-            clients_react: a request's end may bring another one at the same instant.
+            overlaps: use overlap scheduling: decide a step while the one before runs.
+            fast_forward: if the next decode steps must repeat one decision, pass them as one wait.
+            clients_react: whether closed-loop clients may submit a request at the very time when
+                one ends.
             check: called after every step.
         """
         self._overlaps = overlaps
@@ -99,40 +100,40 @@ class Server:
         if not self._arrived.triggered:
             self._arrived.succeed()
 
-    # ---- the two ways to serve -----------------------------------------------------------------
+    # ---- normal and overlap scheduling ---------------------------------------------------------
 
     def _serve(self) -> Wait:
-        """Normal: a step is decided when the result of the one before is known."""
+        """Normal scheduling: decide a step when the result of the one before is known."""
         while True:
-            if self._must_settle:
-                yield self._settled()
+            if self._others_are_due:
+                yield self._after_others()
             decided = self._decide()
             if decided.batch is None or decided.state is None:
-                yield from self._sleep(decided.wakes_ns)
+                yield from self._wait_for_work(decided.wakes_ns)
                 continue
             step = self._launch(decided.batch, decided.state, device_free_ns=0)
-            yield from self._pass(step, step.end_ns)
+            yield from self._wait_for_decision(step, step.end_ns)
             self._finish(step)
 
     def _overlap(self) -> Wait:
-        """Overlap: a step is decided while the one before runs, its result not yet known.
+        """Overlap scheduling: decide a step while the one before runs, without its result.
 
             host    | decide k+1, prepare it |  wait  | take in k, decide k+2, ...
             device  | step k ..........................| step k+1 ......................
                     ^ decided_ns             ^ ready_ns ^ start_ns of k+1
 
-        Step k+1 starts when the host is ready and step k has ended. Then the result of step k is
-        taken in, and the next decision follows at the same instant.
+        Step k+1 starts when the host has prepared it and step k has ended. At that time the host
+        takes in the result of step k and makes the next decision.
         """
         env = self.env
         running: StepRun | None = None
         while True:
-            if self._must_settle:
-                yield self._settled()
+            if self._others_are_due:
+                yield self._after_others()
             if running is not None:
-                time_passed = yield from self._pass(running, env.now_ns)
-                if time_passed and self._must_settle:
-                    yield self._settled()
+                time_passed = yield from self._wait_for_decision(running, env.now_ns)
+                if time_passed and self._others_are_due:
+                    yield self._after_others()
             decided = self._decide()
             step = None
             if decided.batch is not None and decided.state is not None:
@@ -147,7 +148,7 @@ class Server:
                 if not env.skip_to(step.ready_ns):
                     yield self._at(step.ready_ns)
             else:
-                yield from self._sleep(decided.wakes_ns)
+                yield from self._wait_for_work(decided.wakes_ns)
             running = step
 
     # ---- one step ------------------------------------------------------------------------------
@@ -174,17 +175,19 @@ class Server:
             first_end_ns=start_ns + time.device_ns,
         )
 
-    def _pass(self, step: StepRun, next_decision_ns: int) -> Generator[Event, Any, bool]:
-        """Wait for the next decision that may differ, taking the steps before it.
+    def _wait_for_decision(
+        self, step: StepRun, next_decision_ns: int
+    ) -> Generator[Event, Any, bool]:
+        """Wait for the next decision that may differ, and take the decode steps before it.
 
         Args:
-            step: the only step in flight. Grows by the steps taken.
+            step: the only step in flight; the steps taken are added to it.
             next_decision_ns: when the next step is decided.
 
         Returns:
-            Whether time passed.
+            Whether simulated time passed.
         """
-        plan = self._plan(step, next_decision_ns)
+        plan = self._upcoming_steps(step, next_decision_ns)
         if plan is None:
             if next_decision_ns <= self.env.now_ns:
                 return False
@@ -199,18 +202,18 @@ class Server:
             self._wait = None
             num_steps = wait.num_steps
         if num_steps:
-            self._take(step, first, steps, num_steps)
+            self._take_steps(step, first, steps, num_steps)
         while self._arrived_while_waiting:
             self._enter(self._arrived_while_waiting.pop(0))
         return True
 
-    def _plan(
+    def _upcoming_steps(
         self, step: StepRun, next_decision_ns: int
     ) -> tuple[StepFeatures, UpcomingSteps] | None:
-        """The steps that must follow if no request arrives, with the features of the first.
+        """The decode steps that must follow `step` if no request arrives.
 
         Returns:
-            None: the next step may differ.
+            The features of the first of them, and their times. None: the next step may differ.
         """
         if not self._fast_forward:
             return None
@@ -228,10 +231,10 @@ class Server:
         steps_left = steps.decided_before(self.engine.next_aging_ns)
         return None if steps_left is None else (first, steps_left)
 
-    def _take(
+    def _take_steps(
         self, step: StepRun, first: StepFeatures, steps: UpcomingSteps, num_steps: int
     ) -> None:
-        """The first `num_steps` of these steps were launched; all of them but the last ended."""
+        """Take `num_steps` of the upcoming steps: all are launched, all but the last have ended."""
         state = self.engine.state()
         run = self.engine.fast_forward(steps.known_ns[:num_steps])
         self._executor.execute(step.batch, num_steps)
@@ -261,16 +264,16 @@ class Server:
         return TimedEvent(self.env, time_ns - self.env.now_ns, self._end_priority)
 
     @property
-    def _must_settle(self) -> bool:
-        """Clients may react to what just happened, and other events of this instant are due."""
+    def _others_are_due(self) -> bool:
+        """Whether clients may react to what just happened, and events of this time are due."""
         return self._clients_react and not self.env.skip_to(self.env.now_ns)
 
-    def _settled(self) -> TimedEvent:
-        """Everything else of this instant has happened."""
+    def _after_others(self) -> TimedEvent:
+        """An event that follows all other events of this time."""
         return TimedEvent(self.env, 0, self._begin_priority)
 
-    def _sleep(self, wakes_ns: int | None) -> Wait:
-        """Wait for work, or for the time from which the work that waits may start."""
+    def _wait_for_work(self, wakes_ns: int | None) -> Wait:
+        """Wait until a request arrives, or until `wakes_ns`, when a waiting request may start."""
         if wakes_ns is not None:
             self._arrived = self.env.event()
             yield self._arrived | self._at(wakes_ns)

@@ -1,23 +1,23 @@
-"""When decode steps that follow one another happen, all at once.
+"""The times of many consecutive decode steps, computed together.
 
-Notation: step i is decided at t(i), needs host time h(i), runs on the device from s(i) to e(i).
+Notation: step i is decided at t(i), takes host time h(i), and runs on the device from s(i) to e(i).
 """
 
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-Int64 = NDArray[np.int64]
+from sim.core.arrays import Int64
 
 
 class UpcomingSteps(NamedTuple):
-    """Decode steps that follow the one in flight; int64 ns.
+    """The times of the decode steps that follow the one in flight; int64 ns.
 
     Attributes:
-        decided_ns: when each is decided, and the one after the last; shape [num_steps + 1].
-        starts_ns, ends_ns, host_ns: of each; shape [num_steps].
-        known_ns: when the result of the step before each is taken in; shape [num_steps].
+        decided_ns: when each step is decided, and the step after the last; shape [num_steps + 1].
+        starts_ns, ends_ns, host_ns: device start, device end and host time; shape [num_steps].
+        known_ns: for each step, when the result of the step before it is taken in; shape
+            [num_steps].
     """
 
     decided_ns: Int64
@@ -31,7 +31,7 @@ class UpcomingSteps(NamedTuple):
         return len(self.ends_ns)
 
     def decided_before(self, time_ns: int) -> "UpcomingSteps | None":
-        """Those of the steps that are decided before `time_ns`; None if none is."""
+        """The steps that are decided before `time_ns`; None if there are none."""
         if time_ns > self.decided_ns[-2]:
             return self
         num_steps = int(self.decided_ns[:-1].searchsorted(time_ns, side="left"))
@@ -59,8 +59,7 @@ def overlapped_steps(
 ) -> UpcomingSteps:
     """Overlap scheduling: s(i) = max(t(i) + h(i), e(i-1)), and t(i+1) = s(i).
 
-    The result of step i-1 is taken in, and the next decision made, once step i is launched and
-    step i-1 has ended.
+    When step i starts, the result of step i-1 is taken in and step i+1 is decided.
 
     Args:
         decided_ns: when the first further step is decided.
@@ -78,7 +77,7 @@ def overlapped_steps(
 
 
 def _cumulated(durations_ns: Int64) -> Int64:
-    """Sums of the first 0, 1, ... durations; shape [n + 1]."""
+    """The sum of the first k durations, for k = 0 to n; shape [n + 1]."""
     sums = np.zeros(len(durations_ns) + 1, dtype=np.int64)
     np.cumsum(durations_ns, out=sums[1:])
     return sums

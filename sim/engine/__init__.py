@@ -1,1 +1,1 @@
-"""The engine core and what plugs into it: executors, records, replay."""
+"""The engine core that every scheduler family shares: requests, steps, executors and replay."""

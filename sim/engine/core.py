@@ -1,11 +1,12 @@
-"""The engine core: one server's scheduling, stepped by whoever has a clock.
+"""The engine core: the scheduling of one server, one step at a time.
 
-    decided = core.begin_step(now_ns)                # decide; KV is allocated
-    ...                                              # run its batch, for as long as it takes
-    core.end_step(decided.batch, output, now_ns)     # take in what came out
+    decided = core.begin_step(now_ns)                # decide a batch and allocate its KV
+    ...                                              # the driver runs the batch
+    core.end_step(decided.batch, output, now_ns)     # take in the result
 
-Under overlap scheduling the next `begin_step` comes before this batch's `end_step`. Reads no clock
-and touches no tensor, so a simulator and a real runner drive the same object.
+Under overlap scheduling the driver calls the next `begin_step` before this batch's `end_step`.
+The engine reads no clock and touches no tensor, so the simulator and the real runner drive the
+same class.
 """
 
 from collections import deque
@@ -18,42 +19,40 @@ from numpy.typing import NDArray
 from sim.core.batch import Batch, ForwardMode, PrefillRow, StepOutput
 from sim.core.errors import InvariantError
 from sim.core.request import RequestSpec, Status
+from sim.engine.executor import Executor
 from sim.engine.fast_forward import DecodeRun, decode_horizon, take_decode_steps
-from sim.engine.launch import Decision, Launch
-from sim.engine.protocols import Executor
 from sim.engine.records import Decided, Preempted, RequestRecord, StepState
 from sim.engine.request import NEVER_NS, Request
-from sim.engine.scheduler import BaseScheduler
+from sim.engine.scheduler import BaseScheduler, Decision, Launch
 from sim.engine.token_clock import TokenClock
 
 
 class EngineCore:
-    """Requests in, batches out, records back.
+    """Takes requests in, decides batches, and returns a record of each request that has ended.
 
     Attributes:
-        scheduler, kv: what decides, and the memory it decides about; for tests and checks, not for
-            drivers.
-        in_flight: launches whose results are not known, oldest first.
+        scheduler, kv: the scheduler and its KV memory; drivers use them only in tests and checks.
+        in_flight: launches whose results are not known yet, oldest first.
         clock: inter-token latencies so far.
-        requests: requests that are not over, by rid.
+        requests: live requests by rid: submitted, and not finished, rejected or aborted.
     """
 
     def __init__(self, scheduler: BaseScheduler[Request], executor: Executor) -> None:
-        """`scheduler` decides, `executor` runs the batches; see `sim.families.build_engine`."""
+        """`executor` runs the batches. Use `sim.families.build_engine` to make an engine."""
         self.scheduler = scheduler
         self.kv = scheduler.memory
         self._executor = executor
         self.in_flight: deque[Launch[Request]] = deque()
         self.clock = TokenClock()
         self.requests: dict[str, Request] = {}
-        # A decision may preempt and launch nothing: its victims show with the next batch.
+        # A decision may preempt requests and launch nothing. The next batch then reports them.
         self._stopped_since_batch: list[str] = []
         self._preempted_since_batch: list[Preempted] = []
 
     # ---- arrivals ------------------------------------------------------------------------------
 
     def rejection(self, spec: RequestSpec) -> RequestRecord | None:
-        """The record of a request this server will never take; None if it will."""
+        """The record of a request that this server can never serve; None if it can serve it."""
         if self.scheduler.token_limit(len(spec.prompt), spec.max_new_tokens) > 0:
             return None
         request = self._new_request(spec)
@@ -61,14 +60,14 @@ class EngineCore:
         return _record(request)
 
     def submit(self, spec: RequestSpec) -> None:
-        """Queue a request that is not rejected.
+        """Queue a request for which `rejection` returned None.
 
         Raises:
-            InvariantError: it is, or a request of that rid is not over yet.
+            InvariantError: the request can never be served, or its rid is in use.
         """
         request = self._new_request(spec)
         if spec.rid in self.requests or request.max_new_tokens <= 0:
-            raise InvariantError(f"request {spec.rid} was submitted twice, or rejected before")
+            raise InvariantError(f"request {spec.rid} was already submitted, or must be rejected")
         self.requests[spec.rid] = request
         self.scheduler.enter(request)
 
@@ -87,7 +86,7 @@ class EngineCore:
         """Decide the next batch.
 
         Raises:
-            InvariantError: requests wait, nothing runs, and still nothing can be admitted.
+            InvariantError: requests wait and nothing runs, but none of them can be admitted.
         """
         in_flight = self.in_flight[-1] if self.in_flight else None
         decision = self.scheduler.decide(now_ns, in_flight)
@@ -116,7 +115,7 @@ class EngineCore:
         return Decided(batch, state, over, None, preempted)
 
     def _take_out(self, decision: Decision[Request]) -> Sequence[RequestRecord]:
-        """Note who left the running batch; returns the records of those who are given up."""
+        """Note which requests left the running batch; returns records of the aborted ones."""
         victims = [victim for _, group in decision.preempted for victim in group]
         for request in [*decision.retracted, *victims, *decision.aborted]:
             self.clock.leave(request)
@@ -124,7 +123,7 @@ class EngineCore:
         return [self._forget(request) for request in decision.aborted]
 
     def _take_turns(self, launch: Launch[Request]) -> None:
-        """Requests that rest get no token from this launch, those whose turn it is do again."""
+        """Stop the token clock of rows that rest in this launch; restart it for resumed rows."""
         for request in launch.resting:
             self.clock.leave(request)
         for request in launch.resumed:
@@ -164,9 +163,10 @@ class EngineCore:
         )
 
     def takes_token(self, rid: str) -> bool:
-        """Whether a request takes the token that the oldest launch in flight has for it.
+        """Whether a request keeps the token that the oldest launch in flight computes for it.
 
-        It does not if it has ended since, or was put back in a way that loses such tokens.
+        A request that has ended since the launch loses it. So does a request that was put back
+        into the queue, unless it is in `Launch.put_back`.
         """
         request = self.requests.get(rid)
         if request is None:
@@ -174,10 +174,12 @@ class EngineCore:
         return request.status is Status.RUNNING or request in self.in_flight[0].put_back
 
     def end_step(self, batch: Batch, output: StepOutput, now_ns: int) -> Sequence[RequestRecord]:
-        """Take in what a batch produced, in order of launch; returns the requests now over."""
+        """Take in the result of the oldest launch; returns records of the requests it finished."""
         launch = self.in_flight.popleft()
         if launch.mode is not batch.mode:
-            raise InvariantError(f"a {batch.mode.name} batch ended, {launch.mode.name} was next")
+            raise InvariantError(
+                f"a {batch.mode.name} batch ended, but the oldest launch is {launch.mode.name}"
+            )
         ended = frozenset(output.finished_rids)
         finishing: list[Request] = []
         decodes = launch.mode is not ForwardMode.EXTEND
@@ -203,7 +205,7 @@ class EngineCore:
         return [self._finish(request, now_ns) for request in finishing]
 
     def _add_first_token(self, request: Request, now_ns: int, *, already_counted: bool) -> None:
-        """A prefill gave its token: the first, or after a retraction the next one."""
+        """Count the token of a prefill: the first, or the next one after a retraction."""
         if not request.in_running_batch:
             request.num_generated += 1
         elif not already_counted:
@@ -215,10 +217,10 @@ class EngineCore:
     def _finishing_decode_rows(
         self, launch: Launch[Request], ended: frozenset[str], finishing: list[Request]
     ) -> list[Request]:
-        """Decode rows whose last token this was, in batch order.
+        """Decode rows that finish with this result, in batch order.
 
-        Under overlap, rows that the launch prefilled may be among the running ones, or have left
-        them: those `finishing` already are not counted again.
+        Under overlap a row that this launch prefilled may already be in the running batch, or may
+        have left it. Rows that `finishing` already contains are not counted again.
         """
         due = [*launch.leaving, *self._running_rows_at_end(ended)]
         rows = {r.rid: r for r in due if r.status is Status.RUNNING and r not in finishing}
@@ -232,17 +234,17 @@ class EngineCore:
     def _finishing_put_back(
         self, launch: Launch[Request], ended: frozenset[str], now_ns: int
     ) -> Iterator[Request]:
-        """Rows that were preempted meanwhile get their token, and may have all they want."""
+        """Give rows that were put back since the launch their token; yields those it finishes."""
         for request in launch.put_back:
             request.num_generated += 1
-            self.clock.late(request, now_ns)
+            self.clock.single_token(request, now_ns)
             if request.first_token_ns == NEVER_NS:
                 request.first_token_ns = now_ns
             if request.rid in ended or request.num_generated >= request.max_new_tokens:
                 yield request
 
     def _running_rows_at_end(self, ended: frozenset[str]) -> list[Request]:
-        """Rows of the running batch that are at their limit, or whose output ended."""
+        """Running rows that are at their token limit, or that generated an end token."""
         rows = self.scheduler.running.rows_at_limit()
         for rid in ended:
             row = self.requests.get(rid)
@@ -268,9 +270,10 @@ class EngineCore:
     # ---- fast-forward --------------------------------------------------------------------------
 
     def decode_horizon(self) -> int:
-        """How many further decode steps must follow the one in flight, unless a request arrives.
+        """How many decode steps must follow the one in flight, unless a request arrives.
 
-        They have the same rows and need no eviction. The executor may end a request sooner.
+        These steps have the same rows and need no eviction. An end token may finish a request
+        sooner: only the executor knows when.
         """
         if len(self.in_flight) != 1:
             return 0
@@ -278,30 +281,31 @@ class EngineCore:
 
     @property
     def next_aging_ns(self) -> int:
-        """From then on a decision may differ though nobody arrives or leaves."""
+        """The time from which a decision may change although no request arrives or leaves."""
         return self.scheduler.next_aging_ns
 
     def fast_forward(self, ends_ns: NDArray[np.int64]) -> DecodeRun:
-        """Take `len(ends_ns)` steps at once, at most the horizon: each ends, the next begins.
+        """End the step in flight and begin the next one, `len(ends_ns)` times at once.
 
-        Afterwards one step is in flight as before: the last of them.
+        Afterwards the last of these steps is in flight.
 
         Args:
-            ends_ns: when the steps that end here end; int64, shape [num_steps].
+            ends_ns: end times, first that of the step in flight; int64, shape [num_steps], at
+                most `decode_horizon` of them.
         """
         self._take_turns(self.in_flight[0])
         run = take_decode_steps(len(ends_ns), self.scheduler)
         self.clock.tick_many(ends_ns)
         return run
 
-    # ---- what is going on ----------------------------------------------------------------------
+    # ---- state ---------------------------------------------------------------------------------
 
     @property
     def num_waiting(self) -> int:
         return self.scheduler.num_waiting
 
     def state(self, decision: Decision[Request] | None = None) -> StepState:
-        """The server's state, with the requests that `decision`, made just now, has taken out."""
+        """The server's state now, with the requests that the latest `decision` took out."""
         scheduler, kv = self.scheduler, self.kv
         mixed = bool(self.in_flight) and self.in_flight[-1].mode is ForwardMode.MIXED
         free, evictable = kv.free_tokens, kv.evictable_tokens
@@ -328,7 +332,7 @@ class EngineCore:
 
 
 def _rids_of(decision: Decision[Request]) -> list[Preempted]:
-    """Who preempted whom."""
+    """The rid of each request that needed room, with the rids of the requests put back for it."""
     return [
         (by.rid, tuple([victim.rid for victim in victims])) for by, victims in decision.preempted
     ]

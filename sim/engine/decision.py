@@ -15,14 +15,12 @@ MODE_NAMES = {
     ForwardMode.DECODE: "decode",
     ForwardMode.MIXED: "mixed",
 }
-# What two logs of the same decisions have in common, whatever their clocks say.
+# Fields that agree between two logs of the same decisions, even if the times differ.
 DECIDED_FIELDS = (
     "mode", "prefill", "n_decode", "decode_crc", "ctx", "free", "evictable", "used", "retracted",
     "preempted", "aborted", "queue", "running", "full", "ratio", "chunked",
 )  # fmt: skip
-
-
-# Where there is a host tier.
+# Further such fields, in logs of servers with KV in host memory.
 HOST_FIELDS = ("loaded", "host_used")
 
 
@@ -32,7 +30,10 @@ def decode_crc(batch: Batch) -> int:
 
 
 def describe_decision(batch: Batch, state: StepState, crc: int) -> dict[str, Any]:
-    """The decided fields of one step; `crc` is `decode_crc(batch)`."""
+    """One step's `DECIDED_FIELDS`, and `HOST_FIELDS` if there is host memory.
+
+    `crc` is `decode_crc(batch)`, which callers compute once for many steps of the same rows.
+    """
     fields = {
         "mode": MODE_NAMES[batch.mode],
         "prefill": [[row.rid, row.prefix_len, row.extend_len] for row in batch.prefill],
@@ -64,10 +65,10 @@ class Divergence:
     """The first place where two logs disagree.
 
     Attributes:
-        where: step number or request.
-        fields: names that differ.
-        ours, theirs: the two lines; None where one log has ended.
-        before: the step before, as the other log has it.
+        where: the step's number, or the request.
+        fields: names of the fields that differ.
+        ours, theirs: the two lines; None if that log has no more lines.
+        before: the other log's line of the step before.
     """
 
     where: str
@@ -77,7 +78,7 @@ class Divergence:
     before: Line | None = None
 
     def __str__(self) -> str:
-        """Side by side: what differs first, then the state around it."""
+        """A table: the differing fields first, then the other fields of the same step."""
         names = dict.fromkeys([*self.fields, *DECIDED_FIELDS])
         rows = [f"{self.where}: {', '.join(self.fields)}"]
         rows.append(f"{'':12} here | there | there, one step before")

@@ -1,32 +1,31 @@
-"""Many decode steps at the price of one.
+"""Fast-forward: many decode steps at the cost of one.
 
-While nobody can join or leave the running batch and no page has to be evicted, a decode step
-decides nothing. What it would do to counters is done for all such steps at once; logs come out the
-same to the byte (docs/explanation/invariants.md, INV-12).
+As long as no request can join or leave the running batch and no page must be evicted, every
+decision is to decode the same rows again. All such steps then update the counters together. The
+logs are the same to the byte as those of single steps (docs/explanation/invariants.md, INV-12).
 """
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sim.core.batch import ForwardMode
-from sim.engine.launch import Launch
 from sim.engine.request import Request
 from sim.engine.running_batch import PageDemand
-from sim.engine.scheduler import BaseScheduler
+from sim.engine.scheduler import BaseScheduler, Launch
 
-# Bounds the arrays of one run; longer runs are taken in pieces.
+# Limits the size of a run's arrays; a longer run is split.
 _LONGEST_RUN = 4096
 
 
 class DecodeRun:
-    """What decode steps that decided nothing did to the pool and the ratio.
+    """Several decode steps of the same rows: their effect on the pool and the new-token ratio.
 
     Attributes:
-        num_steps: how many they were.
-        num_pages: pages they started.
-        last_free_tokens: free tokens after the last one began.
-        free_token_steps: free tokens after each one began, summed.
-        ratio: the new-token ratio then; of each step.
+        num_steps: number of steps.
+        num_pages: pages that the steps allocated.
+        last_free_tokens: free tokens after the last step began.
+        free_token_steps: sum over the steps of the free tokens after each began.
+        ratio: the new-token ratio at each step.
     """
 
     def __init__(
@@ -52,7 +51,7 @@ class DecodeRun:
 
 
 def decode_horizon(launch: Launch[Request], scheduler: BaseScheduler[Request]) -> int:
-    """Further steps that must have the composition of `launch`, the only one in flight."""
+    """How many steps after `launch`, the only one in flight, must have the same rows."""
     running = scheduler.running
     if (
         launch.mode is not ForwardMode.DECODE
@@ -65,13 +64,13 @@ def decode_horizon(launch: Launch[Request], scheduler: BaseScheduler[Request]) -
     if num_steps <= 0:
         return 0
     kv = scheduler.memory
-    # With something to evict, a step evicts unless there is a page for every row.
+    # If there is anything to evict, a step evicts unless every row could get a free page.
     spares = kv.evictable_tokens > 0
     return running.page_demand().num_affordable(num_steps, kv.num_free_pages, spares=spares)
 
 
 def take_decode_steps(num_steps: int, scheduler: BaseScheduler[Request]) -> DecodeRun:
-    """Begin and finish `num_steps` steps of the running batch, at most its horizon."""
+    """Begin and finish `num_steps` steps of the running batch, at most `decode_horizon`."""
     running, kv = scheduler.running, scheduler.memory
     run = DecodeRun(
         num_steps,

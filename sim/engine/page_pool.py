@@ -1,7 +1,8 @@
-"""A server's KV memory as an engine sees it, and the pool of its pages.
+"""Pools of KV pages, and the base class of a family's KV memory.
 
-A pool comes in two forms: with page ids for a real runner, with counts for a simulator. Decisions
-depend on the number of free pages alone, so both forms lead to the same schedule.
+There are two pools: `PageIds` knows every page's id, for the real runner; `PageCounts` only counts
+pages, for the simulator. Decisions depend only on the number of free pages, so both pools lead to
+the same schedule.
 """
 
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from sim.core.errors import InvariantError
 
 
 class Span(Protocol):
-    """An ordered run of pages that belong together. Opaque: count, cut, join."""
+    """An ordered list of pages. Users may only count, split and join it."""
 
     def __len__(self) -> int: ...
 
@@ -29,10 +30,11 @@ S = TypeVar("S", bound=Span)
 
 
 class PagePool(Protocol[S]):
-    """Owner of all pages. Pages are either free, promised, or out in spans.
+    """All pages of a server. A page is free, promised, or in a span.
 
-    `promise` takes pages off the free count at once; `redeem` says later which ones. A simulator
-    that skips many decode steps promises their pages in bulk and redeems when a request ends.
+    `promise` reserves a number of free pages at once; `redeem` later turns them into a span. A
+    simulator that fast-forwards many decode steps promises all their pages together, and redeems
+    a request's pages when the request ends.
     """
 
     page_size: int
@@ -45,7 +47,7 @@ class PagePool(Protocol[S]):
     def empty(self) -> S: ...
 
     def promise(self, num_pages: int) -> None:
-        """Take pages off the free count. Raises InvariantError if there are too few."""
+        """Reserve free pages. Raises InvariantError if there are too few."""
         ...
 
     def redeem(self, num_pages: int) -> S:
@@ -56,7 +58,7 @@ class PagePool(Protocol[S]):
 
 
 class PageCount:
-    """A span that knows only how many pages it has. Never changed."""
+    """A span that only knows its number of pages. Immutable."""
 
     __slots__ = ("num_pages",)
 
@@ -77,7 +79,7 @@ _NO_PAGES = PageCount(0)
 
 
 class PageCounts:
-    """A pool that counts pages and does not name them."""
+    """A pool that counts pages and gives them no ids."""
 
     def __init__(self, num_pages: int, page_size: int) -> None:
         self.page_size = page_size
@@ -101,7 +103,7 @@ class PageCounts:
     def free(self, span: PageCount) -> None:
         self.num_free_pages += span.num_pages
         if self.num_free_pages + self._num_promised > self.num_pages:
-            raise InvariantError(f"{span.num_pages} pages freed that were free already")
+            raise InvariantError(f"{span.num_pages} pages were freed, but some were free already")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -121,7 +123,11 @@ class PageIdSpan:
 
 
 class PageIds:
-    """A pool that names its pages 0 to num_pages - 1. Lowest free ids first, freed ids last."""
+    """A pool of pages with ids 0 to num_pages - 1.
+
+    At first the lowest ids are handed out. Freed ids go on a stack: the last freed page is the
+    next one used.
+    """
 
     def __init__(self, num_pages: int, page_size: int) -> None:
         self.page_size = page_size
@@ -159,10 +165,10 @@ class PageIds:
 
 
 class KVMemory:
-    """A base class. Token counts are multiples of the page size.
+    """Base class of a server's KV memory. All its token counts are multiples of the page size.
 
     Attributes:
-        page_size: tokens a page (a block, as some engines say).
+        page_size: tokens in a page (some engines call a page a block).
         num_pages: pages of the pool.
     """
 
@@ -171,17 +177,17 @@ class KVMemory:
 
     @property
     def num_free_pages(self) -> int:
-        """Pages that can be had without evicting what `evictable_tokens` counts."""
+        """Pages that are free, without evicting any of the `evictable_tokens`."""
         raise NotImplementedError
 
     @property
     def evictable_tokens(self) -> int:
-        """Cached tokens that no request uses, and that are not among the free ones."""
+        """Cached tokens that no request uses and that do not count as free."""
         raise NotImplementedError
 
     @property
     def host_used_tokens(self) -> int | None:
-        """Tokens in host memory; None: there is no host tier."""
+        """Tokens in host memory; None if the server keeps no KV there."""
         return None
 
     @property
@@ -199,5 +205,5 @@ class KVMemory:
         return num_tokens // self.page_size * self.page_size
 
     def promise_pages(self, num_pages: int) -> None:
-        """Take pages off the free ones for decode steps; which rows get them is settled later."""
+        """Reserve free pages for decode steps; which row gets which page is decided later."""
         raise NotImplementedError

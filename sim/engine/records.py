@@ -1,4 +1,4 @@
-"""What an engine says of its steps and requests, as plain facts."""
+"""What an engine reports about its steps and requests, as immutable values."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -6,25 +6,25 @@ from typing import NamedTuple
 from sim.core.batch import Batch
 from sim.core.request import RequestSpec, Status
 
-# The rid of a request that needed room, and the rids of those put back for it, in order.
+# The rid of a request that needed room, and the rids of the requests put back for it, in order.
 Preempted = tuple[str, tuple[str, ...]]
 
 
 class StepState(NamedTuple):
-    """State of a server right after a step was decided and its KV allocated; token counts.
+    """State of a server right after it decided a step and allocated the step's KV.
 
     Attributes:
-        free_tokens, evictable_tokens, used_tokens: their sum is the pool.
+        free_tokens, evictable_tokens, used_tokens: tokens of the pool; their sum is its size.
         queue: waiting requests.
-        running: running requests, as the family's own log counts them.
-        slots: request slots taken.
-        full: no request is admitted for now.
-        ratio: the share of running requests' remaining output that admission reserves.
-        chunked: the request with more chunks to come, or None.
-        retracted, aborted: requests this decision put back or gave up.
-        preempted: `(by, victims)` pairs, also of decisions since the last launch that launched
-            nothing.
-        host_used_tokens: in host memory; None: there is no host tier.
+        running: running requests, as the log of a real server of the family counts them.
+        slots: request slots in use.
+        full: whether admission is closed for now.
+        ratio: share of the running requests' remaining output that admission reserves room for.
+        chunked: the request whose prompt has more chunks to come, or None.
+        retracted, aborted: requests that this decision put back into the queue, or gave up.
+        preempted: `(by, victims)` pairs of this decision, and of all earlier ones since the last
+            launch.
+        host_used_tokens: tokens in host memory; None if the server keeps no KV there.
     """
 
     free_tokens: int
@@ -43,13 +43,13 @@ class StepState(NamedTuple):
 
 
 class RequestRecord(NamedTuple):
-    """A request that is over. Times in ns, -1 where the event never happened.
+    """A request that has finished, or was rejected or aborted. A time of -1 ns means never.
 
     Attributes:
-        scheduled_ns: when the first batch it was in was decided.
-        cached_tokens: prompt tokens found in the cache then.
-        host_cached_tokens: those of them that were loaded back from host memory.
-        aged: it has, at some time, waited so long that it went first.
+        scheduled_ns: when the first batch with this request was decided.
+        cached_tokens: prompt tokens that the cache held at that time.
+        host_cached_tokens: those of the cached tokens that were loaded from host memory.
+        aged: whether it ever waited so long that the fairness rule moved it to the front.
     """
 
     spec: RequestSpec
@@ -67,16 +67,16 @@ class RequestRecord(NamedTuple):
 
 
 class Decided(NamedTuple):
-    """What `EngineCore.begin_step` answers.
+    """What `EngineCore.begin_step` returns.
 
     Attributes:
-        batch: what to run; None: nothing can run before something changes.
+        batch: the batch to run; None if nothing can run now.
         state: the server's state right after the decision; None without a batch.
-        over: requests that this decision gave up because they can never fit.
-        wakes_ns: without a batch and without a result to wait for: the time from which the next
-            decision may launch something; None: an arrival, or at once if requests wait.
-        preempted: `(by, victims)` pairs of this decision. If there are any and no batch, the next
-            decision, at once, may launch something.
+        over: records of requests that this decision aborted because they can never fit.
+        wakes_ns: with no batch and no step in flight, the time of the next decision that may
+            launch something. None: decide again at once if requests wait, else when one arrives.
+        preempted: `(by, victims)` pairs of this decision. If there are any and no batch, decide
+            again at once: the next decision may launch something.
     """
 
     batch: Batch | None

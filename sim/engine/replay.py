@@ -1,8 +1,8 @@
-"""Replaying a log: the same arrivals and the same times, decided anew.
+"""Replay: a fresh engine decides every step of a log again, from the log's arrivals and times.
 
-If a log's decisions followed from what was known when they were made, a fresh engine that is told
-the same things at the same times makes them again. It does not matter whether a simulator or a real
-server wrote the log.
+The replay finds the first step that the engine decides differently. A step that the log's server
+decided from information it could not have had shows up this way. The log may come from the
+simulator or from a real server.
 """
 
 from collections import deque
@@ -20,17 +20,17 @@ from sim.engine.decision import (
     decode_crc,
     describe_decision,
 )
+from sim.engine.executor import ScriptedExecutor
 from sim.engine.records import Decided
-from sim.engine.scripted import ScriptedExecutor
 
 
 class Replay(NamedTuple):
     """A log to replay.
 
     Attributes:
-        arrivals: requests in order of arrival, with their times of arrival there.
+        arrivals: requests in order of arrival, with the log's arrival times.
         steps: the log's steps, in order of launch.
-        overlaps: the log's server decided a step while the one before ran.
+        overlaps: whether the log's server used overlap scheduling.
     """
 
     arrivals: Iterable[RequestSpec]
@@ -39,11 +39,11 @@ class Replay(NamedTuple):
 
 
 def replay(engine: EngineCore, executor: ScriptedExecutor, recorded: Replay) -> Divergence | None:
-    """Make every decision of the log again; returns the first that comes out otherwise.
+    """Decide every step of the log again; returns the first difference, or None.
 
     Args:
-        engine: fresh, with the settings of the log's server.
-        executor: the engine's; knows the scripts of all arrivals.
+        engine: a fresh engine with the settings of the log's server.
+        executor: the engine's executor, which has the scripts of all arrivals.
         recorded: the log.
     """
     return _Replayer(engine, executor, recorded).run()
@@ -56,7 +56,7 @@ class _Replayer:
         self._recorded = recorded
         taken = (spec for spec in recorded.arrivals if engine.rejection(spec) is None)
         self._arrivals = deque(taken)
-        self._flying: tuple[Batch, Line] | None = None
+        self._in_flight: tuple[Batch, Line] | None = None
         self._free_ns = 0
 
     def run(self) -> Divergence | None:
@@ -75,36 +75,37 @@ class _Replayer:
             if fields or batch is None:
                 return Divergence(f"step {number}", fields, ours, step, before)
             if self._recorded.overlaps:
-                self._land()
-                self._flying = (batch, step)
+                self._end_step()
+                self._in_flight = (batch, step)
             else:
-                self._flying = (batch, step)
-                self._land()
+                self._in_flight = (batch, step)
+                self._end_step()
             before = step
         return None
 
     def _catch_up(self, step: Line) -> bool:
-        """What the log's server did since its last step without launching one.
+        """Repeat decisions that launched nothing in the log, between the last step and this one.
 
         Returns:
-            False if the log's server found nothing to launch where this one does.
+            False if the engine launches a batch in one of them.
         """
         if "looks_ns" in step:
-            return all(self._look(look_ns) for look_ns in step["looks_ns"])
-        # A simulated server: under overlap it looked once more while the last step ran, found
-        # nothing, and took in the result; with nothing left to do it looked once and found that.
+            return all(self._launches_nothing(look_ns) for look_ns in step["looks_ns"])
+        # Logs of simulated servers do not say when a decision launched nothing. Under overlap
+        # this happens once while the last step runs, if this step came only after its end. It
+        # happens once more if no request was left.
         decided_ns = step["t_decided_ns"]
-        if self._flying is not None and self._flying[1]["t_end_ns"] <= decided_ns:
-            self._look(self._flying[1]["t_start_ns"])
+        if self._in_flight is not None and self._in_flight[1]["t_end_ns"] <= decided_ns:
+            self._launches_nothing(self._in_flight[1]["t_start_ns"])
         idle = not self._arrivals or self._arrivals[0].arrival_ns > self._free_ns
         if idle and not self._engine.requests:
             self._engine.begin_step(decided_ns)
         return True
 
-    def _look(self, now_ns: int) -> bool:
-        """Look for a step, find none, take in the result of the one that runs."""
+    def _launches_nothing(self, now_ns: int) -> bool:
+        """Decide, and end the step in flight; returns whether the decision launched nothing."""
         decided = self._decide(now_ns)
-        self._land()
+        self._end_step()
         return decided.batch is None
 
     def _decide(self, now_ns: int) -> Decided:
@@ -112,12 +113,12 @@ class _Replayer:
             self._engine.submit(self._arrivals.popleft())
         return self._engine.begin_step(now_ns)
 
-    def _land(self) -> None:
-        if self._flying is not None:
-            batch, step = self._flying
+    def _end_step(self) -> None:
+        if self._in_flight is not None:
+            batch, step = self._in_flight
             self._engine.end_step(batch, self._executor.execute(batch), step["t_end_ns"])
             self._free_ns = step["t_end_ns"]
-            self._flying = None
+            self._in_flight = None
 
 
 def _differing(ours: Line | None, theirs: Line) -> tuple[str, ...]:

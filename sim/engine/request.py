@@ -1,15 +1,28 @@
-"""A server's state of one request: what every scheduler family keeps about it."""
+"""The state of one request on a server, and its tokens; the same in every scheduler family."""
+
+from collections.abc import Callable
+
+import numpy as np
 
 from sim.core.request import RequestSpec, Status
+from sim.core.token_sequences import (
+    JoinedTokens,
+    LazyTokens,
+    TokenSequence,
+    kept_part,
+    page_key,
+    prompt_part,
+)
+from sim.core.tokens import Prompt, TokenIds
 
 NEVER_NS = -1
 
 
 class Lockstep:
-    """How many decode steps a batch whose rows decode together has begun, and has done.
+    """Counts the decode steps that a batch has begun, and those that are done.
 
-    A row's KV is allocated when a step begins; its token is known when the step is done. Under
-    overlap scheduling `num_done` lags `num_begun` by one.
+    A step allocates KV for each row when it begins; the rows' tokens are known when it is done.
+    The difference is the number of steps in flight.
     """
 
     def __init__(self) -> None:
@@ -18,12 +31,12 @@ class Lockstep:
 
 
 class Request:
-    """One request on one server. Mutable; owned by the scheduler and its engine.
+    """One request on one server. Its scheduler and its engine change it.
 
-    A family adds what it alone needs in a subclass.
+    A family keeps further state of a request in a subclass.
 
-    While a request is a row of the running batch, its lengths grow with every step of the batch
-    without anybody visiting the request. They are stored relative to the batch's counters:
+    While a request is a row of the running batch, its lengths grow with every step. To avoid an
+    update of every row in every step, they are stored relative to the batch's counters:
 
         counters of the batch    num_begun = 10, num_done = 9
         a row joins              100 tokens in KV: stored as 100 - 10 = 90
@@ -32,26 +45,27 @@ class Request:
         reading                  seq_len = 90 + 15 = 105
                                  58 - 14 = 44 tokens left: num_generated = 50 - 44 = 6
 
-    `seq_len` and `num_generated` do these sums, so they are right inside and outside the batch. The
-    58 is also the count of steps done at which the row reaches its limit: `limit_step`.
+    `seq_len` and `num_generated` compute these sums, so they are always right. The row reaches its
+    limit when 58 steps are done: the stored 58 is called `limit_step`.
 
     Attributes:
-        spec: what the client asked for.
+        spec: the client's request.
         prompt_len: tokens of the prompt.
-        max_new_tokens: the client's limit, cut to what context and pool have room for.
-        priority: the client's, or the family's default.
-        status: where the request is.
-        lockstep: counters of the running batch it is a row of; None outside.
-        seq_base, limit_step: the stored lengths, for the running batch alone.
-        prefix_len: tokens cached or computed before the current prefill step.
-        extend_end: prompt position where the current prefill step ends.
-        loaded_len: the last of the prefix's tokens, brought back from host memory by this step.
-        scheduled_ns, first_token_ns: when it was first in a batch; when its first token was known.
-        last_token_ns: kept by the TokenClock.
-        cached_tokens, host_cached_tokens: prompt tokens found when it was first scheduled; the
-            part of them that was in host memory.
-        retractions, preemptions: how often it was put back.
-        is_aged: it has, at some time, waited so long that it went first.
+        max_new_tokens: the client's limit, reduced to what the context and the pool allow.
+        priority: the client's priority, or the family's default.
+        status: waiting, running, or how it ended.
+        lockstep: counters of the running batch that it is a row of; None outside a batch.
+        seq_base, limit_step: the stored lengths; only `RunningBatch` may read them.
+        prefix_len: tokens that are cached or computed before the current prefill step.
+        extend_end: position in the prompt where the current prefill step ends.
+        loaded_len: tokens at the end of the prefix that this step loads from host memory.
+        scheduled_ns: when the first batch with this request was decided.
+        first_token_ns: when its first token was known.
+        last_token_ns: used by the TokenClock.
+        cached_tokens: prompt tokens that the cache held when it was first scheduled.
+        host_cached_tokens: the part of the cached tokens that was in host memory.
+        retractions, preemptions: how often it was put back into the queue.
+        is_aged: whether it ever waited so long that the fairness rule moved it to the front.
     """
 
     __slots__ = (
@@ -110,7 +124,7 @@ class Request:
 
     @property
     def num_generated(self) -> int:
-        """Output tokens known."""
+        """Output tokens that are known."""
         lockstep, num_tokens = self.lockstep, self.max_new_tokens - self.limit_step
         return num_tokens if lockstep is None else num_tokens + lockstep.num_done
 
@@ -121,7 +135,7 @@ class Request:
 
     @property
     def num_tokens(self) -> int:
-        """Prompt and output tokens known."""
+        """Tokens of the prompt, and output tokens that are known."""
         lockstep = self.lockstep
         num_tokens = self.prompt_len + self.max_new_tokens - self.limit_step
         return num_tokens if lockstep is None else num_tokens + lockstep.num_done
@@ -138,13 +152,13 @@ class Request:
         return self.lockstep is not None
 
     def join(self, lockstep: Lockstep) -> None:
-        """The request is a row of the running batch with these counters from now on."""
+        """Become a row of the running batch that has these counters."""
         self.seq_base -= lockstep.num_begun
         self.limit_step += lockstep.num_done
         self.lockstep = lockstep
 
     def leave(self) -> None:
-        """The request is no row of the running batch any more."""
+        """Stop being a row of the running batch."""
         lockstep = self.lockstep
         if lockstep is not None:
             self.seq_base += lockstep.num_begun
@@ -154,22 +168,111 @@ class Request:
     # ---- prefill -------------------------------------------------------------------------------
 
     def found(self, num_tokens: int) -> None:
-        """The first `num_tokens` tokens are cached on the device."""
+        """Note that the first `num_tokens` tokens are cached on the device."""
         self.prefix_len = num_tokens
 
     def take_chunk(self, end: int, num_loaded: int = 0) -> None:
-        """The next step computes the tokens from the prefix to `end`.
+        """Plan the next prefill step: it computes the tokens from the prefix to `end`.
 
-        `num_loaded` tokens after the prefix found are loaded from host memory: they join it.
+        The step first loads `num_loaded` further tokens of the prefix from host memory.
         """
         self.prefix_len += num_loaded
         self.loaded_len = num_loaded
         self.extend_end = end
 
     def chunk_computed(self) -> None:
-        """What the current prefill step computes is the prefix of the next one."""
+        """The current prefill step is done: its tokens belong to the prefix of the next one."""
         self.prefix_len = self.extend_end
 
     def lose_prefix(self) -> None:
-        """Nothing is computed any more: the request was put back into the queue."""
+        """The request was put back into the queue: its KV is lost, no token counts as computed."""
         self.prefix_len = self.extend_end = 0
+
+
+class RequestTokens:
+    """The tokens of a request: prompt, then output. Arrays are made only when they are read.
+
+    A family's class for a request's KV pages derives from this.
+    """
+
+    __slots__ = ("_key", "_key_start", "_output_ids", "_output_part", "_prompt", "_prompt_len")
+
+    def __init__(
+        self,
+        prompt: Prompt,
+        output_ids: Callable[[int], TokenIds],
+        output_part: Callable[[int, int], TokenSequence] | None = None,
+    ) -> None:
+        """Take the prompt, and functions that return output tokens.
+
+        Args:
+            prompt: the request's prompt.
+            output_ids: `output_ids(n)` returns the first n output tokens, all generated already.
+            output_part: `output_part(start, stop)` returns generated output tokens in a form that
+                can be kept; None: they are cut from `output_ids`.
+        """
+        self._prompt = prompt
+        self._output_ids = output_ids
+        self._output_part = output_part
+        self._prompt_len = len(prompt)
+        # The latest key: a waiting request is looked up in the cache again and again.
+        self._key: int | bytes = 0
+        self._key_start = -1
+
+    def token_ids(self, num_tokens: int) -> "FirstTokens":
+        """The first `num_tokens` tokens of prompt and output."""
+        return FirstTokens(self, num_tokens)
+
+    def part(self, start: int, stop: int) -> TokenSequence:
+        """Tokens `start` to `stop`, in a form that can be kept."""
+        prompt_len = self._prompt_len
+        if stop <= prompt_len:
+            return prompt_part(self._prompt, start, stop)
+        if self._output_part is None:
+            return kept_part(self.ids(start, stop), 0, stop - start)
+        output = self._output_part(max(start - prompt_len, 0), stop - prompt_len)
+        if start >= prompt_len:
+            return output
+        return JoinedTokens(prompt_part(self._prompt, start, prompt_len), output)
+
+    def ids(self, start: int, stop: int) -> TokenIds:
+        """Tokens `start` to `stop`; int64, shape [stop - start]."""
+        prompt_len = self._prompt_len
+        if stop > prompt_len:
+            outputs = self._output_ids(stop - prompt_len)
+            if start >= prompt_len:
+                return outputs[start - prompt_len :]
+            return np.concatenate([self._prompt.token_ids(start, prompt_len), outputs])
+        return self._prompt.token_ids(start, stop)
+
+    def page_key(self, start: int, page_size: int) -> int | bytes:
+        """The key by which a cache finds the page that begins at token `start`."""
+        if start + page_size > self._prompt_len:
+            return page_key(self.ids(start, start + page_size))
+        if self._key_start != start:
+            self._key = page_key(self._prompt.token_ids(start, start + page_size))
+            self._key_start = start
+        return self._key
+
+
+class FirstTokens(LazyTokens):
+    """The first tokens of a request; an array is made when a slice is read."""
+
+    __slots__ = ("_num_tokens", "_tokens")
+
+    def __init__(self, tokens: RequestTokens, num_tokens: int) -> None:
+        self._tokens = tokens
+        self._num_tokens = num_tokens
+
+    def __len__(self) -> int:
+        return self._num_tokens
+
+    def __getitem__(self, part: slice, /) -> TokenIds:
+        start, stop, _ = part.indices(self._num_tokens)
+        return self._tokens.ids(start, max(start, stop))
+
+    def part(self, start: int, stop: int) -> TokenSequence:
+        return self._tokens.part(start, stop)
+
+    def page_key(self, start: int, page_size: int) -> int | bytes:
+        return self._tokens.page_key(start, page_size)

@@ -1,7 +1,7 @@
-"""The running batch: requests that decode in lockstep, one token each a step.
+"""The running batch: requests that decode together, each one token a step.
 
-All rows advance together, so that k steps cost as much as one: only the counters of the batch move
-(see `sim.engine.request.Request` for a worked example).
+A step only changes the counters of the batch, not its rows, so k steps cost as much as one
+(`sim.engine.request.Request` has a worked example).
 """
 
 import heapq
@@ -15,10 +15,13 @@ from sim.engine.request import Lockstep, Request
 
 
 class PageDemand:
-    """A row starts a page each time its last one is full, so demand repeats with the page size.
+    """The new pages that the next decode steps need.
+
+    A row needs a new page whenever its last page is full. So the demand repeats every `page_size`
+    steps.
 
     Attributes:
-        cycle: pages that each of the next `page_size` steps starts.
+        cycle: number of new pages in each of the next `page_size` steps.
     """
 
     def __init__(self, cycle: list[int], num_rows: int) -> None:
@@ -26,15 +29,15 @@ class PageDemand:
         self._num_rows = num_rows
 
     def num_affordable(self, num_steps: int, free_pages: int, *, spares: bool) -> int:
-        """How many of the next steps find their pages free.
+        """How many of the next steps can be taken before free pages run out.
 
         Args:
-            num_steps: most of them.
-            free_pages: before the first.
-            spares: a step is to find a page for every row free, whether it needs it or not.
+            num_steps: upper limit of the answer.
+            free_pages: free pages before the first step.
+            spares: each step must find one free page for every row, even for rows that need none.
         """
         page_size, num_rows = len(self.cycle), self._num_rows
-        # Each whole cycle takes one page a row.
+        # A whole cycle takes one page for each row.
         num_cycles = max(free_pages // num_rows - spares, 0)
         step, free = num_cycles * page_size, free_pages - num_cycles * num_rows
         while step < num_steps:
@@ -46,7 +49,10 @@ class PageDemand:
         return num_steps
 
     def after(self, num_steps: int) -> tuple[int, int]:
-        """Pages started by so many steps, and that number summed over the steps."""
+        """Pages that are new after `num_steps` steps; and the sum of this number over the steps.
+
+        If 3 steps need 1, 0 and 2 new pages, there are 1, 1 and 3 after them: the result is (3, 5).
+        """
         page_size = len(self.cycle)
         total = summed = 0
         for offset in range(min(num_steps, page_size)):
@@ -59,23 +65,23 @@ class PageDemand:
         return total, summed
 
     def after_each(self, num_steps: int) -> NDArray[np.int64]:
-        """Pages started by each of the next steps and those before it; int64, [num_steps]."""
+        """Total of new pages after each of the next steps; int64, shape [num_steps]."""
         return np.resize(np.array(self.cycle, dtype=np.int64), num_steps).cumsum()
 
 
 R = TypeVar("R", bound=Request)
 
-# The count of steps done at which the row reaches its limit; a number that breaks ties; the row.
+# The row's `limit_step`; a number that breaks ties; the row.
 _Due = tuple[int, int, R]
-# The row's stored length, or minus that length; a number that breaks ties; the row. The first entry
-# of a heap is the shortest row, or the longest.
+# The row's `seq_base`, or its negative in the heap of longest rows; a number that breaks ties; the
+# row.
 _Length = tuple[int, int, R]
-# A heap keeps entries of rows that have left until it has this many of them.
+# A heap is rebuilt without its outdated entries when it is longer than this plus twice the batch.
 _MOST_STALE = 256
 
 
 class RowNames(Sequence[str]):
-    """The rids of a list of requests that never changes, made when somebody asks for one."""
+    """The rids of a list of requests that never changes. The list of rids is made on first use."""
 
     def __init__(self, requests: Sequence[Request]) -> None:
         self._requests = requests
@@ -103,11 +109,13 @@ class RowNames(Sequence[str]):
 
 
 class RunningBatch(Lockstep, Generic[R]):
-    """Rows in batch order. `requests` is replaced, never changed, when the composition changes.
+    """The rows that decode, in batch order.
+
+    When rows join or leave, `requests` and `rids` become new objects; the old ones never change.
 
     Attributes:
         requests: the rows.
-        rids: row names in batch order; the same object until the composition changes.
+        rids: their rids, in the same order.
         num_tokens: tokens in KV, summed over the rows.
     """
 
@@ -132,7 +140,7 @@ class RunningBatch(Lockstep, Generic[R]):
 
     @property
     def max_seq_len(self) -> int:
-        """Tokens in KV of the row that has most; 0 without rows."""
+        """Tokens in KV of the longest row; 0 without rows."""
         heap = self._longest_heap
         while heap and not _is_in_batch(heap[0], -heap[0][0]):
             heapq.heappop(heap)
@@ -140,7 +148,7 @@ class RunningBatch(Lockstep, Generic[R]):
 
     @property
     def min_seq_len(self) -> int:
-        """Tokens in KV of the row that has fewest; 0 without rows."""
+        """Tokens in KV of the shortest row; 0 without rows."""
         heap = self._shortest_heap
         while heap and not _is_in_batch(heap[0], heap[0][0]):
             heapq.heappop(heap)
@@ -151,7 +159,10 @@ class RunningBatch(Lockstep, Generic[R]):
     def append(self, requests: Sequence[R], *, num_missed_steps: int = 0) -> None:
         """Add rows at the end.
 
-        `num_missed_steps` steps are begun and not done in which these rows had no part.
+        Args:
+            requests: the rows.
+            num_missed_steps: steps in flight that run without these rows. They will increase
+                `num_done`, so the rows' counts are reduced by as much.
         """
         self._set([*self.requests, *requests], joining=requests)
         if num_missed_steps:
@@ -212,9 +223,11 @@ class RunningBatch(Lockstep, Generic[R]):
         heapq.heappush(self._limit_heap, (request.limit_step, self._num_pushed, request))
 
     def reserved_tokens(self, clip: int, ratio: float) -> float:
-        """What the rows may still generate, each at most `clip` tokens, times `ratio`.
+        """Tokens that admission reserves for the rows' further output.
 
-        Rows that ignore end tokens count whole. The sum is in batch order: floats are added up.
+        This is the sum over the rows of `ratio` times the tokens until the row's limit, at most
+        `clip`. Rows that ignore end tokens count without `ratio`. The rows are summed in batch
+        order, because the order changes the rounding of a sum of floats.
         """
         key = (self.num_done, clip, ratio)
         if self._reserved_key != key:
@@ -231,11 +244,11 @@ class RunningBatch(Lockstep, Generic[R]):
 
     @property
     def num_new_pages(self) -> int:
-        """Pages that the next step starts: one for each row whose tokens fill its pages."""
+        """New pages that the next step needs: one for each row whose last page is full."""
         return self._num_rows_by_residue[-self.num_begun % self._page_size]
 
     def page_demand(self) -> PageDemand:
-        """Pages that the next steps start. The batch must not be empty."""
+        """The new pages that the next steps need. The batch must not be empty."""
         residues, first = self._num_rows_by_residue, -self.num_begun % self._page_size
         return PageDemand(residues[first::-1] + residues[:first:-1], len(self.requests))
 
@@ -247,12 +260,12 @@ class RunningBatch(Lockstep, Generic[R]):
         self.num_done += num_steps
 
     def add_first_token(self, request: R) -> None:
-        """A row that joined while its prefill was in flight has its first token now."""
+        """Count the first token of a row that joined while its prefill was in flight."""
         request.num_generated += 1
         self._note_limit(request)
 
     def rows_at_limit(self, num_tokens_ahead: int = 0) -> list[R]:
-        """Rows that have reached `max_new_tokens`, or will with `num_tokens_ahead` more tokens."""
+        """Rows that reach `max_new_tokens` with at most `num_tokens_ahead` further tokens."""
         self._drop_stale()
         due = self.num_done + num_tokens_ahead
         heap = self._limit_heap
@@ -264,7 +277,7 @@ class RunningBatch(Lockstep, Generic[R]):
 
     @property
     def num_steps_to_limit(self) -> int:
-        """Tokens until the first row reaches `max_new_tokens`. The batch must not be empty."""
+        """Steps until a row reaches `max_new_tokens`. The batch must not be empty."""
         self._drop_stale()
         return self._limit_heap[0][0] - self.num_done
 
@@ -275,12 +288,12 @@ class RunningBatch(Lockstep, Generic[R]):
 
 
 def _is_current(entry: _Due[R]) -> bool:
-    """Whether the row is still in the batch, with the limit that the entry says."""
+    """Whether the entry's row is still in the batch and still has the entry's limit."""
     due, _, request = entry
     return request.lockstep is not None and request.limit_step == due
 
 
 def _is_in_batch(entry: _Length[R], seq_base: int) -> bool:
-    """Whether the entry's row is still in the batch, and as long as the entry says."""
+    """Whether the entry's row is still in the batch and still has this `seq_base`."""
     request = entry[2]
     return request.lockstep is not None and request.seq_base == seq_base

@@ -1,13 +1,13 @@
-"""What an engine needs of a scheduler, whichever family of servers it belongs to."""
+"""The base class of every family's scheduler, and the decisions that it returns to the engine."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Generic
 
+from sim.core.batch import ForwardMode
 from sim.core.errors import InvariantError
-from sim.core.request import RequestSpec
+from sim.core.request import RequestSpec, Status
 from sim.core.token_sequences import TokenSequence
 from sim.core.tokens import TokenIds
-from sim.engine.launch import Decision, Launch
 from sim.engine.page_pool import KVMemory, Span
 from sim.engine.running_batch import R, RunningBatch
 
@@ -15,16 +15,112 @@ from sim.engine.running_batch import R, RunningBatch
 NEVER_AGES_NS = 1 << 62
 
 
+class Launch(Generic[R]):
+    """One batch that is launched, with its requests.
+
+    Attributes:
+        mode: extend, decode or mixed.
+        prefill: prefill rows in batch order.
+        decode: decode rows in batch order.
+        chunked: the prefill rows whose prompts have more chunks to come.
+        num_new_tokens: new tokens of a batch with prefill rows; those of decode rows count too.
+        leaving: decode rows that reach their token limit with this launch's result. The next
+            launch, decided before that result is known, does without them.
+        resting, resumed: running rows that skip this launch; rows that take part again after a
+            rest.
+        put_back: rows that were preempted before this launch's result was known, and that keep
+            the token of this launch.
+    """
+
+    __slots__ = (
+        "chunked",
+        "decode",
+        "leaving",
+        "mode",
+        "num_new_tokens",
+        "prefill",
+        "put_back",
+        "resting",
+        "resumed",
+    )
+
+    def __init__(
+        self,
+        mode: ForwardMode,
+        prefill: list[R],
+        decode: list[R],
+        chunked: tuple[R, ...] = (),
+    ) -> None:
+        self.mode = mode
+        self.prefill = prefill
+        self.decode = decode
+        self.chunked = chunked
+        self.num_new_tokens = 0
+        self.leaving: Sequence[R] = ()
+        self.resting: Sequence[R] = ()
+        self.resumed: Sequence[R] = ()
+        self.put_back: list[R] = []
+
+
+class Decision(Generic[R]):
+    """What one call of `BaseScheduler.decide` decided.
+
+    Attributes:
+        launch: the batch to launch; None if nothing can run now.
+        retracted: running requests that were put back into the queue because KV ran out, in order.
+        aborted: running requests that were given up because they can never fit, in order.
+        preempted: each request that needed room, with the requests put back for it, in order.
+    """
+
+    __slots__ = ("aborted", "launch", "preempted", "retracted")
+
+    def __init__(self) -> None:
+        self.launch: Launch[R] | None = None
+        self.retracted: list[R] = []
+        self.preempted: list[tuple[R, list[R]]] = []
+        self.aborted: list[R] = []
+
+    @property
+    def takes_out(self) -> bool:
+        """Whether a running request was taken out, so that the next decision may differ."""
+        return bool(self.retracted or self.preempted or self.aborted)
+
+
+def leave_out_finishing(in_flight: Launch[R] | None, running: RunningBatch[R]) -> Sequence[R]:
+    """Remove and return the running rows whose limit is reached with the token in flight.
+
+    It is already certain that these rows end, so the next launch does without them.
+    """
+    if in_flight is None:
+        return ()
+    finishing = _rows_finishing_in(in_flight, running)
+    running.remove(finishing)
+    in_flight.leaving = finishing
+    return finishing
+
+
+def _rows_finishing_in(in_flight: Launch[R], running: RunningBatch[R]) -> list[R]:
+    if in_flight.mode is not ForwardMode.EXTEND:
+        return running.rows_at_limit(1)
+    return [
+        request
+        for request in in_flight.prefill
+        if request not in in_flight.chunked
+        and request.status is Status.RUNNING
+        and request.num_generated + 1 >= request.max_new_tokens
+    ]
+
+
 class BaseScheduler(Generic[R]):
-    """One server's scheduler: a base class.
+    """Base class: the scheduler of one server.
 
     Attributes:
         family: the name of its family.
-        memory: the KV that it decides about.
-        running: requests that decode in lockstep; a row leaves by itself only if it is left out of
-            a launch.
-        num_slots_used: requests that hold KV, or wait for the result that ends them.
-        has_finished_rows: the running batch holds rows that are finished, until the next call.
+        memory: the server's KV memory.
+        running: the requests that decode, one token each a step.
+        num_slots_used: requests that hold KV, or wait for the result of their last step.
+        has_finished_rows: whether `running` contains finished rows, which the next `decide`
+            removes.
     """
 
     family: str
@@ -38,7 +134,7 @@ class BaseScheduler(Generic[R]):
     # ---- requests ------------------------------------------------------------------------------
 
     def token_limit(self, prompt_len: int, max_new_tokens: int) -> int:
-        """`max_new_tokens` as far as there is room for it; 0 or less: the request is rejected."""
+        """`max_new_tokens`, reduced to the room there is; 0 or less: reject the request."""
         raise NotImplementedError
 
     def new_request(
@@ -48,35 +144,42 @@ class BaseScheduler(Generic[R]):
         output_ids: Callable[[int], TokenIds],
         output_part: Callable[[int, int], TokenSequence],
     ) -> R:
-        """The scheduler's state of a request that holds nothing yet.
+        """Make the state of a new request, which holds no KV yet.
 
         Args:
-            spec: what the client asks for.
-            limit: `token_limit` of it.
-            output_ids: returns the first n output tokens, all generated already.
-            output_part: returns output tokens from one position to another, to be kept.
+            spec: the client's request.
+            limit: its `token_limit`.
+            output_ids: `output_ids(n)` returns the first n output tokens, all generated already.
+            output_part: `output_part(start, stop)` returns generated output tokens in a form that
+                can be kept.
         """
         raise NotImplementedError
 
     def enter(self, request: R) -> None:
-        """A request waits from now on."""
+        """Put a request into the waiting queue."""
         raise NotImplementedError
 
     def withdraw(self, request: R) -> None:
-        """A waiting request is over: the token that ends it was on its way when it was put back."""
+        """Remove a waiting request that has ended.
+
+        It was put back into the queue while its last token was in flight.
+        """
         raise InvariantError(f"{request.rid} ended while it waited")
 
     @property
     def num_waiting(self) -> int:
-        """Requests that wait; a family with a long queue counts them in a quicker way."""
+        """Number of waiting requests. Families with long queues override this slow count."""
         return sum(1 for _ in self.waiting_requests())
 
     def waiting_requests(self) -> Iterable[R]:
-        """All that wait, in no order to rely on."""
+        """All waiting requests, in no particular order."""
         raise NotImplementedError
 
     def requests_elsewhere(self) -> Iterable[R]:
-        """Those that neither wait nor are in the running batch, nor only in a launch in flight."""
+        """Live requests that neither wait nor run nor belong to a launch in flight.
+
+        An example is a request between two chunks of its prompt.
+        """
         raise NotImplementedError
 
     # ---- the step ------------------------------------------------------------------------------
@@ -86,18 +189,19 @@ class BaseScheduler(Generic[R]):
 
         Args:
             now_ns: time of the decision.
-            in_flight: the launch whose result is not known yet (overlap), or None.
+            in_flight: the launch whose result is not known yet (overlap scheduling), or None.
         """
         raise NotImplementedError
 
     def idle(self, now_ns: int, decision: Decision[R]) -> int | None:
-        """The time to wait for when a decision launched nothing and no result is awaited.
+        """Until when to wait if a decision launched nothing and no step is in flight.
 
         Returns:
-            None: wait for an arrival, or decide again if the decision put some request back.
+            The time of the next decision. None: decide again at once if `decision` took a request
+            out, else wait for an arrival.
 
         Raises:
-            InvariantError: requests wait, nothing runs, and still nothing can be admitted.
+            InvariantError: requests wait and nothing runs, but none of them can be admitted.
         """
         if self.num_waiting and not decision.takes_out:
             raise InvariantError(f"{self.num_waiting} requests wait and none can be admitted")
@@ -105,25 +209,25 @@ class BaseScheduler(Generic[R]):
 
     @property
     def resting(self) -> Sequence[R]:
-        """Requests that decode but have no row in the last launch: others went before them."""
+        """Running requests that the last launch left out because other requests went first."""
         return ()
 
     @property
     def next_aging_ns(self) -> int:
-        """From then on a decision may differ though no request arrives or leaves."""
+        """The time from which a decision may change although no request arrives or leaves."""
         return NEVER_AGES_NS
 
     # ---- results -------------------------------------------------------------------------------
 
     def prefill_computed(self, request: R) -> None:
-        """All tokens up to the request's `extend_end` are computed: others may find them."""
+        """All tokens up to the request's `extend_end` are computed: they may go into the cache."""
 
     def give_back(self, request: R) -> None:
-        """A running request is over: keep what others may find, free its KV and its slot."""
+        """A running request has ended: keep its cacheable KV, free the rest and its slot."""
         raise NotImplementedError
 
     def free_slot(self, request: R) -> None:
-        """A request holds no KV any more. It must not be in the running batch, or be finished."""
+        """Free the slot of a request that holds no KV. It has left the batch, or is finished."""
         if not request.in_running_batch:
             request.seq_len = 0
         self.num_slots_used -= 1
@@ -131,39 +235,42 @@ class BaseScheduler(Generic[R]):
             raise InvariantError("a request slot was freed twice")
 
     def in_order_of_end(self, finishing: list[R]) -> list[R]:
-        """Requests that end with the same step, in the order in which they give back their KV."""
+        """Requests that end in the same step, in the order in which they free their KV."""
         return finishing
 
     # ---- fast-forward --------------------------------------------------------------------------
 
     @property
     def repeats(self) -> bool:
-        """The next decision is to decode the same rows again, unless one ends or pages run out."""
+        """Whether the next decision must repeat the last decode batch.
+
+        The engine itself checks that no row ends and that there are enough pages.
+        """
         raise NotImplementedError
 
     def decode_again(self, num_steps: int) -> list[float]:
-        """Take `num_steps` such decisions at once; returns the new-token ratio at each."""
+        """Repeat the decode decision `num_steps` times; returns the new-token ratio at each."""
         return [self.new_token_ratio] * num_steps
 
-    # ---- for logs and for who computes ---------------------------------------------------------
+    # ---- for logs and for the real runner ------------------------------------------------------
 
     @property
     def num_running(self) -> int:
-        """Requests that run, those that rest included."""
+        """Running requests, including those that rest."""
         return len(self.running)
 
     def num_running_shown(self, *, is_mixed: bool) -> int:
-        """`num_running` as the family's own log has it, after a mixed launch or another."""
+        """`num_running` as a real server logs it, which may depend on the kind of launch."""
         return self.num_running
 
     @property
     def batch_is_full(self) -> bool:
-        """No request is admitted for now, whichever waits."""
+        """Whether admission is closed for now, for every waiting request."""
         return False
 
     @property
     def new_token_ratio(self) -> float:
-        """The share of what running requests may still generate that admission reserves."""
+        """Share of the running requests' remaining output that admission reserves room for."""
         return 0.0
 
     @property
@@ -172,12 +279,12 @@ class BaseScheduler(Generic[R]):
         return None
 
     def token_ids(self, request: R, num_tokens: int) -> TokenSequence:
-        """The first tokens of a request's prompt and output so far."""
+        """The first `num_tokens` tokens of a request: prompt, then output so far."""
         raise NotImplementedError
 
     def spans(self, request: R, num_tokens: int) -> list[Span]:
-        """The pages of a request's first `num_tokens` tokens, all allocated, in order.
+        """The pages of a request's first `num_tokens` tokens, in order; all are allocated.
 
-        Pages promised to decode steps are handed out.
+        Pages that were only promised to decode steps get their ids here.
         """
         raise NotImplementedError

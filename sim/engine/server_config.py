@@ -1,4 +1,4 @@
-"""What the settings of any scheduler family have in common."""
+"""The settings that every scheduler family has."""
 
 from typing import Any, Protocol
 
@@ -13,27 +13,27 @@ class ServerConfig(Protocol):
 
     @property
     def page_size(self) -> int:
-        """Tokens a page."""
+        """Tokens in a page."""
         ...
 
     @property
     def pool_tokens(self) -> int:
-        """KV tokens that requests can have, whole pages."""
+        """KV tokens of the pool; a multiple of the page size."""
         ...
 
     @property
     def overlaps(self) -> bool:
-        """A step is decided while the one before runs."""
+        """Overlap scheduling: whether a step is decided while the one before runs."""
         ...
 
     @property
     def max_rows(self) -> int:
-        """Most requests that run at a time."""
+        """Largest number of requests that run at a time."""
         ...
 
     @property
     def host_cache_tokens(self) -> int | None:
-        """KV tokens of the host memory that evicted KV goes to; None: there is none."""
+        """KV tokens that host memory holds for evicted KV; None without such memory."""
         ...
 
     def as_dict(self) -> dict[str, Any]:

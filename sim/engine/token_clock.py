@@ -1,7 +1,8 @@
-"""Inter-token latencies without visiting every request at every step.
+"""Measures inter-token latencies without visiting every request in every step.
 
-Requests that decode together get their tokens together, so the gap between two steps counts once
-for each of them. A request has a gap of its own only after joining, or over a retraction.
+Requests that decode together get their tokens at the same times. So one gap between two steps,
+with the number of these requests, stands for all of them. A gap is measured for a single request
+only when it joins the batch, or returns after a retraction.
 """
 
 from array import array
@@ -11,14 +12,14 @@ from numpy.typing import NDArray
 
 from sim.engine.request import NEVER_NS, Request
 
-# A request's last token came with the clock's last tick.
+# Stands in `last_token_ns` for "at the clock's last tick".
 _TICKING_NS = -(1 << 62)
 
 
 class TokenClock:
-    """Counts gaps between consecutive tokens of a request, grouped by length.
+    """Collects the gaps between consecutive tokens of a request.
 
-    `gap_ns[i]` was seen `count[i]` times; both int64.
+    The gap `gap_ns[i]` occurred `count[i]` times; both int64.
     """
 
     def __init__(self) -> None:
@@ -26,33 +27,33 @@ class TokenClock:
         self.count = array("q")
         self._num_ticking = 0
         self._last_tick_ns = 0
-        # Requests whose last token came from a prefill: their next gap is their own.
+        # Requests whose last token came before they joined: each has a next gap of its own.
         self._joined: dict[int, Request] = {}
 
     def join(self, request: Request, now_ns: int) -> None:
-        """A request got a token from its prefill and decodes from here on."""
-        self.late(request, now_ns)
+        """A request's prefill computed a token; from now on the request decodes."""
+        self.single_token(request, now_ns)
         self._joined[id(request)] = request
 
     def resume(self, request: Request) -> None:
-        """A request that had left decodes again, without a token from a prefill."""
+        """A request that had left decodes again, without a new prefill."""
         if request.last_token_ns != _TICKING_NS:
             self._joined[id(request)] = request
 
     def leave(self, request: Request) -> None:
-        """A request decodes no more, for now or for good; nothing happens if it never did."""
+        """A request stops decoding, for now or for good. No effect if it does not decode."""
         if self._joined.pop(id(request), None) is None and request.last_token_ns == _TICKING_NS:
             self._num_ticking -= 1
             request.last_token_ns = self._last_tick_ns
 
-    def late(self, request: Request, now_ns: int) -> None:
-        """A token of a request that does not tick: of its prefill, or after it has left."""
+    def single_token(self, request: Request, now_ns: int) -> None:
+        """A token outside the running batch: from a prefill, or after the request has left."""
         if request.last_token_ns != NEVER_NS:
             self._add(now_ns - request.last_token_ns, 1)
         request.last_token_ns = now_ns
 
     def tick(self, now_ns: int) -> None:
-        """Every request that decodes got a token."""
+        """Every decoding request got a token."""
         if self._num_ticking:
             self._add(now_ns - self._last_tick_ns, self._num_ticking)
         for request in self._joined.values():
@@ -63,7 +64,7 @@ class TokenClock:
         self._last_tick_ns = now_ns
 
     def tick_many(self, ends_ns: NDArray[np.int64]) -> None:
-        """`tick` at each of these times, shape [num_steps]."""
+        """`tick` at each time of `ends_ns`; int64, shape [num_steps]."""
         self.tick(int(ends_ns[0]))
         if self._num_ticking and len(ends_ns) > 1:
             gaps_ns = ends_ns[1:] - ends_ns[:-1]
@@ -72,7 +73,7 @@ class TokenClock:
         self._last_tick_ns = int(ends_ns[-1])
 
     def forget(self) -> None:
-        """Drop the gaps: a log has them now."""
+        """Drop the gaps, which a log has copied."""
         self.gap_ns, self.count = array("q"), array("q")
 
     def _add(self, gap_ns: int, count: int) -> None:

@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from sim.core.arrays import Bools, Float64
+from sim.core.arrays import Bools, Float64, Int64
 from sim.core.units import NS_PER_MS
 from sim.metrics.groups import group_masks
 from sim.metrics.latencies import finished_mask, request_latencies
 from sim.metrics.quantiles import quantiles
-from sim.runlog import Int64, RunLog
+from sim.runlog import RunLog
 
 # Every percent, and two more for the slowest requests.
 PERCENTS: tuple[float, ...] = (*range(100), 99.5, 99.9, 100)

@@ -4,10 +4,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sim.core.arrays import Bools, Float64
+from sim.core.arrays import Bools, Float64, Int64
 from sim.core.request import Status
 from sim.core.units import NS_PER_MS, NS_PER_S
-from sim.runlog import NOT_YET_NS, Int64, RequestColumns, RunLog
+from sim.runlog import NOT_YET_NS, RequestColumns, RunLog
 
 
 class RequestLatencies(NamedTuple):

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sim.core.arrays import Float64
-from sim.runlog import Int64
+from sim.core.arrays import Float64, Int64
 
 _PERCENTILES = {"median": 50, "p90": 90, "p95": 95, "p99": 99}
 STATISTICS = ("mean", *_PERCENTILES, "std", "max")

@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from sim.core.arrays import Bools, Float64
+from sim.core.arrays import Bools, Float64, Int64
 from sim.core.request import Status
 from sim.core.units import NS_PER_MS
 from sim.metrics.latencies import status_mask
 from sim.metrics.series import from_changes
-from sim.runlog import NOT_YET_NS, Int64, RequestColumns, RunLog
+from sim.runlog import NOT_YET_NS, RequestColumns, RunLog
 
 _NUM_SLICES = 20
 _FIFTH = _NUM_SLICES // 5

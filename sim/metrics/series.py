@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sim.core.arrays import Float64
-from sim.runlog import NOT_YET_NS, Int64, RequestColumns, StepColumns
+from sim.core.arrays import Float64, Int64
+from sim.runlog import NOT_YET_NS, RequestColumns, StepColumns
 
 MAX_POINTS = 2_000
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from sim.core.arrays import Bools, Float64
+from sim.core.arrays import Bools, Float64, Int64
 from sim.core.request import Status
 from sim.core.units import NS_PER_MS, NS_PER_S
 from sim.metrics.groups import group_metrics
@@ -15,7 +15,7 @@ from sim.metrics.quantiles import statistics
 from sim.metrics.rates import admitted_mask, duration_s, hit_rate_pct, ratio, request_rate
 from sim.metrics.registry import E2E_LATENCY, ITL, QUEUE_TIME, TPOT, TTFT, Latency
 from sim.metrics.saturation import is_saturated, max_wait_ms, queue_times_ns
-from sim.runlog import Int64, RequestColumns, RunLog
+from sim.runlog import RequestColumns, RunLog
 
 Summary = dict[str, Any]
 

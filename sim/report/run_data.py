@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from sim.core.arrays import Float64
+from sim.core.arrays import Float64, Int64
 from sim.core.errors import InputError
 from sim.core.request import Status
 from sim.core.units import NS_PER_MS, NS_PER_S
 from sim.metrics.timeline import Timeline
 from sim.report.run_folder import REQUESTS, SCENARIO, SUMMARY, TIMELINE
 from sim.report.timeline_file import read_timeline
-from sim.runlog import NOT_YET_NS, Int64, RequestColumns, RunLog, StepColumns, TokenGaps
+from sim.runlog import NOT_YET_NS, RequestColumns, RunLog, StepColumns, TokenGaps
 
 _NEEDED = ("rid", "tenant", "status", "arrival_s", "ttft_ms", "e2e_latency_ms", "queue_time_ms")
 _COUNTS = ("prompt_tokens", "cached_tokens", "output_tokens", "retractions", "preemptions", "aged",

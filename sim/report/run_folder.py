@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from sim.core.arrays import Float64
+from sim.core.arrays import Float64, Int64
 from sim.core.atomic import atomic_path
 from sim.core.errors import InputError
 from sim.core.files import json_text, make_directory, remove_file, write_text
@@ -11,7 +11,7 @@ from sim.metrics.latencies import request_table
 from sim.metrics.summary import Summary
 from sim.metrics.timeline import timeline
 from sim.report.timeline_file import write_timeline
-from sim.runlog import Int64, RunLog
+from sim.runlog import RunLog
 from sim.tables.table import Table, columns_of
 
 # Files of a run's folder.

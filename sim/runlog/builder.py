@@ -1,26 +1,33 @@
-"""Collects a RunLog while a run goes on: appends rows of numbers, makes columns at the end."""
+"""Builds a RunLog during a simulation: rows of numbers are appended, and become columns at the end.
+
+`StepRun` is what a server reports for each step.
+"""
 
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.core.arrays import Int64
+from sim.core.batch import Batch
 from sim.core.request import RequestSpec, Status
-from sim.engine.records import RequestRecord
+from sim.engine.fast_forward import DecodeRun
+from sim.engine.records import RequestRecord, StepState
 from sim.engine.token_clock import TokenClock
 from sim.runlog.columns import NOT_YET_NS, RequestColumns, RunLog, StepColumns, StepRow, TokenGaps
-from sim.runlog.steps import StepRun
 
-# Rows that are packed at once: a few megabytes at most wait for it.
+# Rows that are packed together; before that they take a few megabytes at most.
 _ROWS_A_PACK = 1 << 14
 _WIDTHS = (np.int8, np.int16, np.int32, np.int64)
 
 
 class RowBuffer:
-    """Rows of `num_columns` whole numbers below 2**63.
+    """Rows of `num_columns` int64 numbers, in little memory.
 
-    Packed, a column of a few thousand rows takes the bytes that its largest number needs.
+    Every 16,384 rows are packed: each column is stored in the smallest integer type that holds
+    its numbers.
     """
 
     def __init__(self, num_columns: int) -> None:
@@ -31,19 +38,19 @@ class RowBuffer:
         self._packs: list[list[NDArray[np.signedinteger]]] = [[] for _ in range(num_columns)]
 
     def append(self, row: tuple[int, ...]) -> None:
-        """Take a row of `num_columns` numbers in."""
+        """Add a row of `num_columns` numbers."""
         self._numbers.extend(row)
         if len(self._numbers) >= self._numbers_a_pack:
             self._pack()
 
     def take_columns(self) -> Iterator[NDArray[np.int64]]:
-        """The columns, one after the other; each is forgotten. Shape [rows]."""
+        """Yield the columns in order, each of shape [rows], and drop them from the buffer."""
         self._pack()
         for packs in self._packs:
             column = np.zeros(self._num_rows, dtype=np.int64)
             start = 0
             for pack in packs:
-                # Pages of zeros that nobody writes to take no memory.
+                # Zeros need no write: the operating system gives no memory to untouched pages.
                 if pack.any():
                     column[start : start + len(pack)] = pack
                 start += len(pack)
@@ -67,7 +74,77 @@ def _narrowed(column: NDArray[np.int64]) -> NDArray[np.signedinteger]:
     raise OverflowError(f"{low} to {high} do not fit 64 bits")
 
 
-# What is known of a request when it comes, and what is when it is over.
+class FurtherSteps(NamedTuple):
+    """The fast-forwarded decode steps after a step. Every row gets one token in each of them.
+
+    Attributes:
+        decided_ns: when each step was decided; shape [num_steps].
+        starts_ns, ends_ns: device start and end of each step; shape [num_steps].
+        host_ns: host time of each step; shape [num_steps].
+        run: the effect of the steps on the pool and the new-token ratio.
+        state: the server's state before these steps. Under overlap it may differ from the state
+            after the first step's decision: a request may have arrived or finished since.
+    """
+
+    decided_ns: Int64
+    starts_ns: Int64
+    ends_ns: Int64
+    host_ns: Int64
+    run: DecodeRun
+    state: StepState
+
+
+class StepRun:
+    """One row of the run log: a step, and the fast-forwarded decode steps that followed it.
+
+    A simulated server makes it when it launches the step, and adds the further steps later.
+
+    Attributes:
+        replica: index of the server.
+        first_step: number of the first step on that server, from 0; set when the step ends.
+        batch, state: the first step's batch, and the server's state right after its decision.
+        decided_ns, host_ns: when the first step was decided, and its host time.
+        start_ns, first_end_ns: when the device starts and ends the first step.
+        further: the fast-forwarded steps, or None.
+    """
+
+    def __init__(
+        self,
+        replica: int,
+        batch: Batch,
+        state: StepState,
+        *,
+        decided_ns: int,
+        host_ns: int,
+        start_ns: int,
+        first_end_ns: int,
+    ) -> None:
+        self.replica = replica
+        self.first_step = 0
+        self.batch = batch
+        self.state = state
+        self.decided_ns = decided_ns
+        self.host_ns = host_ns
+        self.start_ns = start_ns
+        self.first_end_ns = first_end_ns
+        self.further: FurtherSteps | None = None
+
+    @property
+    def ready_ns(self) -> int:
+        """When the host has prepared the first step."""
+        return self.decided_ns + self.host_ns
+
+    @property
+    def num_steps(self) -> int:
+        return 1 if self.further is None else 1 + self.further.run.num_steps
+
+    @property
+    def end_ns(self) -> int:
+        """When the device ends the last step."""
+        return self.first_end_ns if self.further is None else int(self.further.ends_ns[-1])
+
+
+# The columns of a request that are known when it arrives, and those known when it has ended.
 _KNOWN_AT_FIRST = ("arrival_ns", "prompt_tokens", "priority", "replica")
 _KNOWN_AT_LAST = (
     "scheduled_ns",
@@ -83,7 +160,7 @@ _KNOWN_AT_LAST = (
 
 
 class RunLogBuilder:
-    """Takes requests and steps in as they come."""
+    """Collects requests and steps while they happen."""
 
     def __init__(self) -> None:
         self._rids: list[str] = []
@@ -96,7 +173,7 @@ class RunLogBuilder:
         self.num_over = 0
 
     def submitted(self, spec: RequestSpec, prompt_tokens: int, replica: int) -> None:
-        """A request reached a server."""
+        """A request arrived at a server."""
         self._row_of[spec.rid] = len(self._rids)
         self._rids.append(spec.rid)
         self._tenants.append(spec.tenant)
@@ -104,7 +181,7 @@ class RunLogBuilder:
         self._submitted.append((spec.arrival_ns, prompt_tokens, spec.priority or 0, replica))
 
     def over(self, record: RequestRecord) -> None:
-        """A request finished, was rejected or aborted."""
+        """A request finished, or was rejected or aborted."""
         row = self._row_of.pop(record.spec.rid)
         self._status[row] = record.status.value
         self._over.append(
@@ -124,7 +201,7 @@ class RunLogBuilder:
         self.num_over += 1
 
     def stepped(self, run: StepRun) -> None:
-        """A run of steps was launched."""
+        """A step ended, with the further steps that were fast-forwarded."""
         batch, state, further = run.batch, run.state, run.further
         num_prefill_tokens = num_cached_tokens = num_loaded_tokens = 0
         for row in batch.prefill:
@@ -171,7 +248,7 @@ class RunLogBuilder:
         )
 
     def build(self, clocks: Iterable[TokenClock], meta: Mapping[str, object]) -> RunLog:
-        """Everything so far, with the token gaps of each server, which its clock forgets."""
+        """The log so far, with the token gaps of each server; the clocks then drop their gaps."""
         return RunLog(
             requests=RequestColumns(
                 self._rids, self._tenants, self._status, **self._request_columns()
@@ -194,7 +271,7 @@ class RunLogBuilder:
 
 
 def _token_gaps(clocks: Sequence[TokenClock]) -> TokenGaps:
-    """Those of all servers, one after the other."""
+    """The token gaps of all servers, server by server."""
     sizes = [len(clock.gap_ns) for clock in clocks]
     gaps = TokenGaps(np.empty(sum(sizes), dtype=np.int64), np.empty(sum(sizes), dtype=np.int64))
     start = 0

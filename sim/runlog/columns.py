@@ -1,26 +1,23 @@
-"""A run as columns: small enough for a million requests, ready for numpy."""
+"""A run log in memory: numpy columns, small enough for a million requests."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
-Int64 = NDArray[np.int64]
+from sim.core.arrays import Int64
 
 NOT_YET_NS = -1
 
 
 @dataclass(frozen=True, slots=True)
 class RequestColumns:
-    """One row a request, in order of submission. Arrays have shape [num_requests].
+    """One row for each request, in order of submission. Arrays have shape [num_requests].
 
-    Times are ns since the run's start, `NOT_YET_NS` where the event never happened. `scheduled_ns`
-    is when the first batch the request was in was decided, `cached_tokens` the prefix found then,
-    `host_cached_tokens` the part of it that was loaded back from host memory.
-    `status` holds `core.request.Status` values, `aged` 1 for requests that had waited so long at
-    some time that they went first.
+    Times are ns since the start of the run; `NOT_YET_NS` means that the event never happened.
+    `scheduled_ns` is when the first batch with the request was decided. `cached_tokens` is the
+    prefix that the cache held then, and `host_cached_tokens` the part of it that was loaded from
+    host memory. `status` has values of `core.request.Status`. `aged` is 1 for requests that ever
+    waited so long that the fairness rule moved them to the front.
     """
 
     rid: list[str]
@@ -43,13 +40,13 @@ class RequestColumns:
 
 @dataclass(frozen=True, slots=True)
 class StepColumns:
-    """One row a *run* of steps: one step, or several decode steps of one composition in a row.
+    """One row for each *run*: a step, or several consecutive decode steps of the same rows.
 
-    Arrays have shape [num_runs], in order of launch within a replica. `mode` holds ForwardMode
-    values. Token counts and sizes describe the run's last step: `free_tokens + evictable_tokens +
-    used_tokens` is the pool; `host_used_tokens` are in host memory. `num_loaded_tokens` were
-    brought back from there for the run. `device_ns`, `host_ns` and `used_token_steps`, the used
-    tokens of each step, are sums over the run.
+    Arrays have shape [num_runs], in order of launch within a replica. `mode` has ForwardMode
+    values. Numbers of waiting and running requests and of pool tokens are those of the run's last
+    step: `free_tokens + evictable_tokens + used_tokens` is the pool, and `host_used_tokens` are in
+    host memory. `num_loaded_tokens` were loaded from host memory by the run. `device_ns`,
+    `host_ns` and `used_token_steps` (the used tokens) are sums over all steps of the run.
     """
 
     replica: Int64
@@ -101,7 +98,7 @@ class StepRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TokenGaps:
-    """Inter-token latencies, grouped: `count[i]` consecutive tokens were `gap_ns[i]` apart."""
+    """Inter-token latencies: the gap `gap_ns[i]` occurred `count[i]` times."""
 
     gap_ns: Int64
     count: Int64
@@ -111,8 +108,8 @@ class TokenGaps:
 class RunLog:
     """A whole run. `meta` has plain JSON values: scenario name, hash, seed, versions, pool sizes.
 
-    `meta["replicas"]` is the number of servers, `meta["max_total_tokens"]` the KV tokens of each,
-    `meta["host_cache_tokens"]`, where there is a host tier, those of its host memory.
+    `meta["replicas"]` is the number of servers and `meta["max_total_tokens"]` the KV tokens of
+    each. If evicted KV goes to host memory, `meta["host_cache_tokens"]` is that memory's size.
     """
 
     requests: RequestColumns

@@ -1,7 +1,7 @@
-"""The decision log: one JSON line a launched step, then one a request.
+"""Writes and reads decision logs: one JSON line for each launched step, then one for each request.
 
-Written as the run goes, so a long run needs no memory for it. docs/reference/decision-log.md says
-what each key means.
+The lines are written while the simulation runs, so a long run needs no memory for them.
+docs/reference/decision-log.md explains each key.
 """
 
 import heapq
@@ -13,17 +13,18 @@ from pathlib import Path
 from typing import TextIO, cast
 
 from sim.core.atomic import atomic_path, check_target
+from sim.core.errors import InputError
 from sim.engine.decision import decode_crc
+from sim.runlog.builder import StepRun
 from sim.runlog.columns import RunLog
-from sim.runlog.json_lines import open_text, to_json_line
+from sim.runlog.json_lines import Line, numbered_lines, open_text, to_json_line
 from sim.runlog.lines import request_lines, step_lines
-from sim.runlog.steps import StepRun
 
 
 class DecisionLog:
-    """Writes the steps of several servers side by side; `close` merges them by start time.
+    """Writes each server's steps to a temporary file; `close` merges these by start time.
 
-    The file appears under its name only when it is whole; `.gz` names are compressed.
+    The log gets its name only when it is complete. It is compressed if the name ends in `.gz`.
     """
 
     def __init__(self, path: Path, num_replicas: int) -> None:
@@ -34,7 +35,7 @@ class DecisionLog:
         self._crc: list[tuple[Sequence[str], int]] = [((), 0)] * num_replicas
 
     def stepped(self, run: StepRun) -> None:
-        """Note a run of steps, one line each."""
+        """Write one line for each step of a run."""
         part = self._parts[run.replica]
         for line in step_lines(run, self._decode_crc(run)):
             part.write(to_json_line(line))
@@ -48,7 +49,7 @@ class DecisionLog:
         return crc
 
     def close(self, log: RunLog) -> None:
-        """Write the file: steps in order of start, then requests in order of submission."""
+        """Write the log: steps in order of start, then requests in order of submission."""
         for part in self._parts:
             part.seek(0)
         steps: Iterable[str] = self._parts[0]
@@ -61,7 +62,7 @@ class DecisionLog:
         self.discard()
 
     def discard(self) -> None:
-        """Forget what was noted."""
+        """Delete the temporary files."""
         self._open.close()
 
 
@@ -72,3 +73,35 @@ def _scratch_file() -> AbstractContextManager[TextIO]:
 def _order(line: str) -> tuple[int, int]:
     step = json.loads(line)
     return step["t_start_ns"], step["replica"]
+
+
+# Keys that each line of a step, and each line of a request, must have.
+_STEP_KEYS = ("replica", "t_decided_ns", "t_start_ns", "t_end_ns", "mode", "prefill", "ratio")
+_REQUEST_KEYS = ("rid", "replica", "arrival_ns", "status")
+# Further lines of run logs, without decisions.
+_OTHER_KINDS = ("meta", "end")
+
+
+def read_decisions(path: Path) -> tuple[list[Line], list[Line]]:
+    """Steps and requests of a decision log or a run log, each in the file's order.
+
+    Raises:
+        InputError: the file cannot be read, is not JSON, or a line lacks a key of
+            docs/reference/decision-log.md.
+    """
+    steps: list[Line] = []
+    requests: list[Line] = []
+    for number, line in numbered_lines(path):
+        kind = line.get("kind")
+        if kind in _OTHER_KINDS:
+            continue
+        keys = {"step": _STEP_KEYS, "req": _REQUEST_KEYS}.get(str(kind))
+        if keys is None:
+            raise InputError(f"{path}:{number}: kind: must be step or req, got {kind!r}")
+        for key in keys:
+            if key not in line:
+                raise InputError(f"{path}:{number}: {key}: missing")
+        (steps if kind == "step" else requests).append(line)
+    if not steps:
+        raise InputError(f'{path}: no line with "kind": "step"')
+    return steps, requests

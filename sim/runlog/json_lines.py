@@ -1,4 +1,4 @@
-"""Files of JSON lines, plain or gzipped: what every log on disk is."""
+"""Reads and writes files of JSON lines, plain or gzipped. All logs on disk have this form."""
 
 import gzip
 import io
@@ -22,21 +22,21 @@ def to_json_line(line: Mapping[str, object]) -> str:
 
 @contextmanager
 def open_text(path: Path, *, compressed: bool) -> Iterator[TextIO]:
-    """A file to write lines to. Compressed or not, the same lines give the same bytes."""
+    """Open a file to write lines to. The same lines always give the same bytes, gzipped or not."""
     with ExitStack() as stack:
         file = stack.enter_context(path.open("wb"))
         if compressed:
-            # No name and no time inside.
+            # Without a file name and a time in the gzip header, which would differ.
             packed = gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0)
             file = cast("io.BufferedWriter", stack.enter_context(packed))
         yield stack.enter_context(io.TextIOWrapper(file, encoding="utf-8", newline="\n"))
 
 
 def numbered_lines(path: Path) -> Iterator[tuple[int, Line]]:
-    """Every JSON object of a file with its line number; empty lines are passed over.
+    """Every JSON object of a file, with its line number; empty lines are skipped.
 
     Raises:
-        InputError: unreadable or damaged file, or a line that is not a JSON object.
+        InputError: the file cannot be read or is damaged, or a line is not a JSON object.
     """
     for number, text in enumerate(_lines(path), start=1):
         if not text.strip():

@@ -1,7 +1,7 @@
-"""The lines of steps and requests, as decision logs and run logs have them.
+"""The JSON lines of steps and requests, for decision logs and for run logs.
 
-Simulated and real runs are written by these functions alone (docs/reference/decision-log.md says
-what each key means; docs/reference/run-log.md those that only a real run has).
+Both simulated and real runs use these functions. docs/reference/decision-log.md explains the keys,
+and docs/reference/run-log.md the further keys of real runs.
 """
 
 from collections.abc import Iterator, Mapping
@@ -9,15 +9,15 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from sim.engine.decision import describe_decision
+from sim.runlog.builder import StepRun
 from sim.runlog.columns import RunLog
 from sim.runlog.json_lines import Line
-from sim.runlog.steps import StepRun
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 class StepTimes(NamedTuple):
-    """When a step was decided, started and ended on the device, and the host time it took."""
+    """When a step was decided, when the device started and ended it, and its host time."""
 
     decided_ns: int
     start_ns: int
@@ -33,14 +33,14 @@ def step_line(
     replica: int = 0,
     measured: Mapping[str, Any] = _NOTHING,
 ) -> Line:
-    """One step.
+    """The line of one step.
 
     Args:
-        number: of the step on its server, from 0.
-        times: when it happened.
-        decided: what `describe_decision` says of it.
-        replica: which server.
-        measured: what only a real run knows.
+        number: number of the step on its server, from 0.
+        times: the step's times.
+        decided: the result of `describe_decision`.
+        replica: index of the server.
+        measured: further keys of a real run.
     """
     return {
         "kind": "step",
@@ -76,15 +76,15 @@ def step_lines(run: StepRun, crc: int) -> Iterator[Line]:
 
 
 class RequestFacts(NamedTuple):
-    """What every log says of a request. Times in ns, negative where they never came.
+    """What every log says about a request. A negative time means that the event never happened.
 
     Attributes:
-        rid, replica: its name, and which server it was on.
-        arrival_ns, first_token_ns, finish_ns: when it came, got its first token, and was over.
-        cached_tokens: prompt tokens found when it was first scheduled.
-        host_cached_tokens: the part of them in host memory; None: there is no host tier.
-        retractions, preemptions: how often it was put back.
-        status: a `core.request.Status` value.
+        rid, replica: the request's id, and the index of its server.
+        arrival_ns, first_token_ns, finish_ns: when it arrived, got its first token, and finished.
+        cached_tokens: prompt tokens that the cache held when it was first scheduled.
+        host_cached_tokens: those of them in host memory; None if the server keeps no KV there.
+        retractions, preemptions: how often it was put back into the queue.
+        status: a value of `core.request.Status`.
     """
 
     rid: str
@@ -100,7 +100,7 @@ class RequestFacts(NamedTuple):
 
 
 def request_line(facts: RequestFacts, measured: Mapping[str, Any] = _NOTHING) -> Line:
-    """One request; `measured` is what only a real run's log has."""
+    """The line of one request; `measured` has the further keys of a real run."""
     arrival_ns, first_token_ns = facts.arrival_ns, facts.first_token_ns
     host_cached_tokens = facts.host_cached_tokens
     host = {} if host_cached_tokens is None else {"host_cached_at_admit": host_cached_tokens}
@@ -121,7 +121,7 @@ def request_line(facts: RequestFacts, measured: Mapping[str, Any] = _NOTHING) ->
 
 
 def time_or_null(time_ns: int) -> int | None:
-    """Null is a time that never came."""
+    """The time, or None (JSON null) if the event never happened."""
     return time_ns if time_ns >= 0 else None
 
 

@@ -1,8 +1,8 @@
-"""What somebody measured of real requests: the one format for runs without a log of their steps.
+"""Measured times of real requests, for servers without a log of their steps.
 
-JSON lines, one a request: `rid`, `arrival_s`, `first_token_s`, `finish_s`, `prompt_tokens`,
-`output_tokens`, and where it is known `scheduled_s`. Times count from the run's start; a request
-that failed has no `finish_s`.
+The file has one JSON line for each request: `rid`, `arrival_s`, `first_token_s`, `finish_s`,
+`prompt_tokens`, `output_tokens`, and `scheduled_s` if it is known. Times count from the start of
+the run. A request that failed has no `finish_s`.
 """
 
 from collections import Counter
@@ -12,10 +12,11 @@ from pathlib import Path
 
 import numpy as np
 
+from sim.core.arrays import Int64
 from sim.core.atomic import atomic_path
 from sim.core.errors import InputError
 from sim.core.units import NS_PER_S, seconds_to_ns
-from sim.runlog.columns import NOT_YET_NS, Int64
+from sim.runlog.columns import NOT_YET_NS
 from sim.runlog.json_lines import Line, numbered_lines, open_text, to_json_line
 
 _TIMES = ("arrival_s", "scheduled_s", "first_token_s", "finish_s")
@@ -25,9 +26,9 @@ _MOST_S = 1e9
 
 @dataclass(frozen=True, slots=True)
 class MeasuredRun:
-    """One row a request, in order of arrival. Arrays have shape [num_requests].
+    """One row for each request, in order of arrival. Arrays have shape [num_requests].
 
-    Times are ns since the run's start, `NOT_YET_NS` where the event never happened or is not known.
+    Times are ns since the start of the run; `NOT_YET_NS` means never, or not known.
     """
 
     rid: list[str]
@@ -79,7 +80,7 @@ def _lines(run: MeasuredRun) -> Iterator[dict[str, object]]:
 
 
 def _row(line: Line, where: str) -> tuple[str, int, int, int, int, int, int]:
-    """In the order of MeasuredRun."""
+    """The values of one request, in the order of MeasuredRun's fields."""
     unknown = line.keys() - {"rid", *_TIMES, *_COUNTS}
     if unknown:
         raise InputError(f"{where}: {min(unknown)}: unknown key")

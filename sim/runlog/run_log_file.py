@@ -1,17 +1,24 @@
-"""The run log on disk: what a real server did and when (docs/reference/run-log.md).
+"""Writes and reads run logs on disk: what a real server did, and how long it took.
 
-A decision log with a first line that says what ran where, measured times in every step, and a last
-line that says it is whole. A profile's log has measured points in place of steps and requests.
+A run log is a decision log with measured times in each step, a first line that describes the
+device and the model, and a last line that shows that the file is complete. A profile's log has
+measured points in place of steps and requests. docs/reference/run-log.md explains the keys.
 """
 
+from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from sim.core.arrays import Int64
 from sim.core.atomic import atomic_path
+from sim.core.batch import ForwardMode
 from sim.core.errors import InputError
 from sim.engine.records import RequestRecord
+from sim.runlog.columns import NOT_YET_NS, RequestColumns, RunLog, StepColumns, TokenGaps
 from sim.runlog.json_lines import Line, numbered_lines, open_text, to_json_line
 from sim.runlog.lines import RequestFacts, request_line, time_or_null
 
@@ -32,14 +39,14 @@ _KEYS = {"step": _STEP_KEYS, "point": _POINT_KEYS, "req": _REQUEST_KEYS}
 
 @dataclass(frozen=True, slots=True)
 class RecordedRun:
-    """A run log as read: lines are mappings with the keys of docs/reference/run-log.md.
+    """The lines of a run log, with the keys of docs/reference/run-log.md.
 
     Attributes:
-        path: where it was read from; empty for a run that was not.
+        path: the file that was read; empty for a run that is not on disk.
         meta: the first line.
-        steps: in order of launch.
+        steps: steps in order of launch.
         points: measured compositions of a profile, in order of measurement.
-        requests: in order of arrival.
+        requests: requests in order of arrival.
     """
 
     path: Path
@@ -50,7 +57,7 @@ class RecordedRun:
 
     @classmethod
     def of_lines(cls, meta: Mapping[str, object], lines: Iterable[Line]) -> "RecordedRun":
-        """A run that has just been measured and is on no disk yet."""
+        """The lines of a run that has not been written to disk."""
         by_kind: dict[str, list[Line]] = {kind: [] for kind in _KEYS}
         for line in lines:
             by_kind[line["kind"]].append(line)
@@ -58,18 +65,18 @@ class RecordedRun:
 
     @property
     def fingerprint(self) -> Mapping[str, Any]:
-        """Device, driver, libraries, model: logs are comparable where these agree."""
+        """Device, driver, libraries and model. Only logs in which they agree are comparable."""
         fingerprint: Mapping[str, Any] = self.meta["fingerprint"]
         return fingerprint
 
 
 def write_run_log(path: Path, meta: Mapping[str, object], lines: Iterable[Line]) -> None:
-    """Write a whole log; compressed if the name ends in `.gz`.
+    """Write a complete log; it is compressed if the name ends in `.gz`.
 
     Args:
         path: the file to write.
-        meta: goes into the first line; needs `source` and `fingerprint`.
-        lines: mappings with a `kind` each: steps, points, requests.
+        meta: the content of the first line; `source` and `fingerprint` are required.
+        lines: steps, points and requests; the key `kind` of each says which it is.
 
     Raises:
         InputError: the file cannot be written.
@@ -87,7 +94,7 @@ def write_run_log(path: Path, meta: Mapping[str, object], lines: Iterable[Line])
 
 
 def measured_request_line(record: RequestRecord, token_ns: Sequence[int]) -> Line:
-    """The line of a request that is over, whose tokens came at these times."""
+    """The line of a request that has ended; `token_ns` has the times of its tokens."""
     spec = record.spec
     facts = RequestFacts(
         rid=spec.rid,
@@ -116,10 +123,10 @@ def measured_request_line(record: RequestRecord, token_ns: Sequence[int]) -> Lin
 
 
 def read_run_log(path: Path) -> RecordedRun:
-    """Read a whole log.
+    """Read a log to its end.
 
     Raises:
-        InputError: unreadable, truncated, of another schema, or a line lacks a key.
+        InputError: the file cannot be read, is truncated or of another schema, or lacks a key.
     """
     by_kind: dict[str, list[Line]] = {kind: [] for kind in _KEYS}
     meta: Line | None = None
@@ -166,4 +173,83 @@ def _check_kind(line: Line, where: str) -> str:
 def _ending(end: object, num_lines: int) -> str:
     if end is None:
         return "it has no end line"
-    return f"it has {num_lines} lines, its end line says {end!r}"
+    return f"it has {num_lines} lines, but its end line says {end!r}"
+
+
+def load_run_log(recorded: RecordedRun) -> RunLog:
+    """The numpy columns of a recorded run, which all reports read."""
+    return RunLog(
+        requests=_requests(recorded.requests),
+        steps=_steps(recorded.steps),
+        token_gaps=_token_gaps(recorded.requests),
+        meta=recorded.meta,
+    )
+
+
+def _requests(lines: list[Line]) -> RequestColumns:
+    def column(key: str) -> Int64:
+        return _column([line[key] for line in lines])
+
+    first = [line["token_ns"][0] if line["token_ns"] else None for line in lines]
+    return RequestColumns(
+        rid=[line["rid"] for line in lines],
+        tenant=[line.get("tenant", "") for line in lines],
+        status=[line["status"] for line in lines],
+        arrival_ns=column("arrival_ns"),
+        scheduled_ns=column("scheduled_ns"),
+        first_token_ns=_column(first),
+        finish_ns=column("finish_ns"),
+        prompt_tokens=column("prompt_tokens"),
+        cached_tokens=column("cached_at_admit"),
+        host_cached_tokens=_column([line.get("host_cached_at_admit", 0) for line in lines]),
+        output_tokens=column("output_tokens"),
+        priority=_column([line.get("priority", 0) for line in lines]),
+        retractions=column("retractions"),
+        preemptions=column("preemptions"),
+        aged=_column([int(line.get("aged", False)) for line in lines]),
+        replica=column("replica"),
+    )
+
+
+def _steps(lines: list[Line]) -> StepColumns:
+    def column(key: str) -> Int64:
+        return _column([line[key] for line in lines])
+
+    def prefill(part: int) -> Int64:
+        return _column([sum(row[part] for row in line["prefill"]) for line in lines])
+
+    return StepColumns(
+        replica=column("replica"),
+        num_steps=np.ones(len(lines), dtype=np.int64),
+        t_start_ns=column("t_start_ns"),
+        t_end_ns=column("t_end_ns"),
+        mode=_column([ForwardMode[line["mode"].upper()] for line in lines]),
+        num_prefill_tokens=prefill(2),
+        num_cached_tokens=prefill(1),
+        num_loaded_tokens=_column([sum(n for _, n in line.get("loaded", ())) for line in lines]),
+        num_prefill_rows=_column([len(line["prefill"]) for line in lines]),
+        num_decode_rows=column("n_decode"),
+        num_context_tokens=column("ctx"),
+        free_tokens=column("free"),
+        evictable_tokens=column("evictable"),
+        used_tokens=column("used"),
+        host_used_tokens=_column([line.get("host_used", 0) for line in lines]),
+        used_token_steps=column("used"),
+        running=_column([line.get("slots", line.get("running", 0)) for line in lines]),
+        queue=column("queue"),
+        device_ns=_column([line["t_end_ns"] - line["t_start_ns"] for line in lines]),
+        host_ns=column("host_ns"),
+    )
+
+
+def _token_gaps(lines: list[Line]) -> TokenGaps:
+    gap_ns = array("q")
+    for line in lines:
+        gap_ns.extend(np.diff(np.array(line["token_ns"], dtype=np.int64)).tolist())
+    gaps = np.array(gap_ns, dtype=np.int64)
+    return TokenGaps(gaps, np.ones(len(gaps), dtype=np.int64))
+
+
+def _column(values: list[Any]) -> Int64:
+    """Whole numbers; null is the time of an event that never happened."""
+    return np.array([NOT_YET_NS if value is None else value for value in values], dtype=np.int64)

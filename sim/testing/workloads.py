@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from sim.core.request import RequestSpec
 from sim.core.tokens import SegmentPrompt
-from sim.engine.scripted import OutputScript
+from sim.engine.executor import OutputScript
 from sim.workload.workload import ScriptedRequest, Turn
 
 

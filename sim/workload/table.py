@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from sim.core.arrays import Int64
 from sim.core.request import RequestSpec
-from sim.engine.scripted import OutputScript
+from sim.engine.executor import OutputScript
 from sim.workload.limits import NO_PRIORITY
 from sim.workload.prompts import PromptColumn
 from sim.workload.workload import ScriptedRequest, Turn

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from sim.core.request import RequestSpec
-from sim.engine.scripted import OutputScript
+from sim.engine.executor import OutputScript
 
 
 @dataclass(frozen=True, slots=True)

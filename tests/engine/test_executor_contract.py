@@ -2,7 +2,7 @@
 
 import pytest
 
-from sim.engine.scripted import ScriptedExecutor
+from sim.engine.executor import ScriptedExecutor
 from sim.testing.contracts import ExecutorContract
 
 

@@ -4,8 +4,8 @@ from hypothesis import given
 
 from sim.core.batch import ForwardMode
 from sim.core.errors import InvariantError
+from sim.engine.executor import ScriptedExecutor
 from sim.engine.page_pool import PageIds
-from sim.engine.scripted import ScriptedExecutor
 from sim.families import build_engine, check_engine
 from sim.testing.random_scenarios import random_scenarios
 

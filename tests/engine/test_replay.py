@@ -5,9 +5,9 @@ from dataclasses import replace
 
 from hypothesis import given
 
+from sim.engine.executor import ScriptedExecutor
 from sim.engine.page_pool import PageIds
 from sim.engine.replay import Replay, replay
-from sim.engine.scripted import ScriptedExecutor
 from sim.families import build_engine
 from sim.testing.random_scenarios import random_scenarios
 from sim.testing.serve import serve

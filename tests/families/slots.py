@@ -5,11 +5,9 @@ from dataclasses import dataclass
 
 from sim.core.batch import ForwardMode
 from sim.core.request import Status
-from sim.engine.launch import Decision, Launch, leave_out_finishing
 from sim.engine.page_pool import KVMemory
-from sim.engine.request import Request
-from sim.engine.request_tokens import RequestTokens
-from sim.engine.scheduler import BaseScheduler
+from sim.engine.request import Request, RequestTokens
+from sim.engine.scheduler import BaseScheduler, Decision, Launch, leave_out_finishing
 from sim.family import Family
 
 

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from realrun.rig import RunnerOptions, load, rig
 from realrun.serve import serve as serve_for_real
+from realrun.warm_runner import RunnerOptions, load_with_options, warm_runner
+from sim.engine.executor import ScriptedExecutor
 from sim.engine.page_pool import PageCounts
 from sim.engine.replay import Replay, replay
-from sim.engine.scripted import ScriptedExecutor
 from sim.families import FAMILIES, build_engine
 from sim.runlog.run_log_file import RecordedRun
 from sim.testing.contracts import SchedulerContract
@@ -89,9 +89,9 @@ def test_real_run_is_decided_again(overlaps):
     ]
     config = slots.SlotsConfig(400, 16, 3, overlaps)
     options = RunnerOptions(device="cpu")
-    model = load("tiny", options)
-    with rig(model, options, num_pages=25, page_size=16, max_rows=3, cpu_threads=1) as kit:
-        lines = serve_for_real(kit, config, ListWorkload(requests)).lines()
+    model = load_with_options("tiny", options)
+    with warm_runner(model, options, num_pages=25, page_size=16, max_rows=3, cpu_threads=1) as warm:
+        lines = serve_for_real(warm, config, ListWorkload(requests)).lines()
         run = RecordedRun.of_lines({"source": "realrun", "fingerprint": {}}, lines)
     assert [line["status"] for line in run.requests] == ["finished"] * 12
     executor = ScriptedExecutor()

@@ -25,10 +25,10 @@ def slow(number, cycles=LONG):
 def test_cuda_stream_results_come_later_and_in_order():
     """Submitting does not wait; several results may be outstanding."""
     stream = CudaStream(device())
-    tickets = [stream.submit(lambda number=number: slow(number)) for number in range(4)]
-    assert not tickets[0].is_done()
-    assert [ticket.result().tolist() for ticket in tickets] == [[n] * 3 for n in range(4)]
-    assert all(ticket.is_done() for ticket in tickets)
+    steps = [stream.submit(lambda number=number: slow(number)) for number in range(4)]
+    assert not steps[0].is_done()
+    assert [submitted.result().tolist() for submitted in steps] == [[n] * 3 for n in range(4)]
+    assert all(submitted.is_done() for submitted in steps)
 
 
 def test_cuda_stream_times_lie_on_the_hosts_clock():
@@ -36,16 +36,16 @@ def test_cuda_stream_times_lie_on_the_hosts_clock():
     stream = CudaStream(device())
     stream.submit(lambda: slow(0, 1000)).result()
     before_ns = time.perf_counter_ns()
-    tickets = [stream.submit(lambda: slow(1)) for _ in range(3)]
-    for ticket in tickets:
-        ticket.result()
+    steps = [stream.submit(lambda: slow(1)) for _ in range(3)]
+    for submitted in steps:
+        submitted.result()
     after_ns = time.perf_counter_ns()
-    assert before_ns - SLACK_NS <= tickets[0].start_ns
-    assert tickets[-1].end_ns <= after_ns + SLACK_NS
-    for ticket in tickets:
-        assert 20_000_000 < ticket.forward_ns < 200_000_000
-        assert ticket.forward_ns == ticket.end_ns - ticket.start_ns
-    for first, second in pairwise(tickets):
+    assert before_ns - SLACK_NS <= steps[0].start_ns
+    assert steps[-1].end_ns <= after_ns + SLACK_NS
+    for submitted in steps:
+        assert 20_000_000 < submitted.forward_ns < 200_000_000
+        assert submitted.forward_ns == submitted.end_ns - submitted.start_ns
+    for first, second in pairwise(steps):
         assert 0 <= second.start_ns - first.end_ns < SLACK_NS
 
 
@@ -54,7 +54,7 @@ def test_cuda_stream_prepared_copies_come_before_the_work():
     stream = CudaStream(device())
     inputs = torch.zeros(1, device="cuda")
     torch.cuda.synchronize()
-    tickets = []
+    steps = []
     for number in range(3):
         host = torch.tensor([float(number)]).pin_memory()
         stream.prepare(lambda host=host: inputs.copy_(host, non_blocking=True))
@@ -63,14 +63,14 @@ def test_cuda_stream_prepared_copies_come_before_the_work():
             torch.cuda._sleep(LONG // 10)
             return inputs + 1
 
-        tickets.append(stream.submit(work))
-    assert [ticket.result().tolist() for ticket in tickets] == [[1.0], [2.0], [3.0]]
+        steps.append(stream.submit(work))
+    assert [submitted.result().tolist() for submitted in steps] == [[1.0], [2.0], [3.0]]
 
 
 def test_cuda_stream_synchronise_waits_for_everything():
     """Afterwards all is done."""
     stream = CudaStream(device())
-    ticket = stream.submit(lambda: slow(5))
+    submitted = stream.submit(lambda: slow(5))
     stream.synchronise()
-    assert ticket.is_done()
+    assert submitted.is_done()
     stream.close()

@@ -10,7 +10,7 @@ import torch
 
 from realrun.attention.choose import build_attention
 from realrun.batch_plan import BatchPlan
-from realrun.check.bench import make_bench, make_prompts
+from realrun.check.check_case import make_check_case, make_prompts
 from realrun.check.comparison import Comparison, max_error
 from realrun.check.comparisons import (
     EVERYWHERE,
@@ -32,16 +32,16 @@ Sabotage = Callable[[BatchPlan], BatchPlan]
 class SabotagedAttention:
     """Reference attention that plans something else than it is told."""
 
-    def __init__(self, bench, sabotage):
-        self._backend = build_attention("reference", bench.model, bench.kv, bench.model.device)
+    def __init__(self, case, sabotage):
+        self._backend = build_attention("reference", case.model, case.kv, case.model.device)
         self._sabotage = sabotage
 
     def plan(self, plan):
         return self._backend.plan(self._sabotage(plan))
 
 
-def runner_of(bench, sabotage=lambda plan: plan):
-    return ModelRunner(bench.model, bench.kv, SabotagedAttention(bench, sabotage))
+def runner_of(case, sabotage=lambda plan: plan):
+    return ModelRunner(case.model, case.kv, SabotagedAttention(case, sabotage))
 
 
 def swap_pages(plan):
@@ -69,8 +69,8 @@ def mix_rows_up(plan):
 
 
 @pytest.fixture(scope="module")
-def bench(paged_models):
-    return make_bench(paged_models["llama"], PAGE_SIZE)
+def case(paged_models):
+    return make_check_case(paged_models["llama"], PAGE_SIZE)
 
 
 @pytest.mark.parametrize("architecture", ["llama", "qwen2", "qwen3", "gpt2"])
@@ -133,10 +133,10 @@ def test_check_bad_input_is_one_line(config_paths, capsys, arguments, complaint)
         (greedy_against_plain, forget_first_chunk),
     ],
 )
-def test_comparisons_wrong_pages_are_noticed(bench, compare, sabotage):
+def test_comparisons_wrong_pages_are_noticed(case, compare, sabotage):
     """Reading the wrong pages fails the comparison that is about them, by a wide margin."""
-    assert compare(bench, runner_of(bench)).ok
-    wrong = compare(bench, runner_of(bench, sabotage))
+    assert compare(case, runner_of(case)).ok
+    wrong = compare(case, runner_of(case, sabotage))
     assert not wrong.ok
     assert wrong.error is not None
     assert not wrong.error < 100 * wrong.tolerance
@@ -145,21 +145,21 @@ def test_comparisons_wrong_pages_are_noticed(bench, compare, sabotage):
 def test_comparisons_wrong_pages_are_noticed_in_bfloat16(config_paths):
     """Rounding to eight bits does not hide them."""
     model = load_model(str(config_paths["llama"]), device="cpu", dtype="bfloat16")
-    bench = make_bench(model, PAGE_SIZE)
-    assert paged_against_plain(bench, runner_of(bench)).ok
+    case = make_check_case(model, PAGE_SIZE)
+    assert paged_against_plain(case, runner_of(case)).ok
     for sabotage in (swap_pages, mix_rows_up):
-        assert not paged_against_plain(bench, runner_of(bench, sabotage)).ok
-    right, wrong = runner_of(bench), runner_of(bench, forget_first_chunk)
-    assert runners_agree(bench, "itself", right, right).ok
-    assert not runners_agree(bench, "another", wrong, right).ok
+        assert not paged_against_plain(case, runner_of(case, sabotage)).ok
+    right, wrong = runner_of(case), runner_of(case, forget_first_chunk)
+    assert runners_agree(case, "itself", right, right).ok
+    assert not runners_agree(case, "another", wrong, right).ok
 
 
 @pytest.mark.parametrize("page_size", [1, 16, 128])
 def test_comparisons_hold_at_every_page_size(paged_models, page_size):
     """Pages of one token, and pages longer than most prompts."""
-    bench = make_bench(paged_models["qwen3"], page_size)
+    case = make_check_case(paged_models["qwen3"], page_size)
     for compare in EVERYWHERE:
-        comparison = compare(bench, runner_of(bench))
+        comparison = compare(case, runner_of(case))
         assert comparison.ok, comparison
 
 

@@ -262,8 +262,8 @@ def test_shape_decode_uses_tensor_cores_from_four_heads_a_group(
     [
         ({}, None),
         ({"head_dim": 64}, None),
-        ({"head_dim": 96}, "heads of 64 and 128"),
-        ({"dtype": torch.float32}, "serves bfloat16, the model is float32"),
+        ({"head_dim": 96}, "heads of width 64 and 128"),
+        ({"dtype": torch.float32}, "supports bfloat16, but the model is float32"),
         ({"device": torch.device("cpu")}, "needs a CUDA device"),
     ],
 )

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from realrun.rig import RunnerOptions, rig
 from realrun.serve import serve
+from realrun.warm_runner import RunnerOptions, warm_runner
 from sim.sglang.config import SchedulerConfig
 from sim.testing.workloads import ListWorkload, scripted
 from sim.vllm.config import VllmConfig
@@ -64,15 +64,15 @@ GROWING = ListWorkload([scripted(f"r{i}", (7, 16), (i, 5), output=60) for i in r
 
 def served_outputs(model, config, workload):
     """Greedy outputs by rid, how often requests were put back, and prompt tokens found."""
-    with rig(
+    with warm_runner(
         model,
         RunnerOptions(device="cpu"),
         num_pages=config.pool_tokens // config.page_size,
         page_size=config.page_size,
         max_rows=config.max_rows,
         cpu_threads=1,
-    ) as kit:
-        recorder = serve(kit, config, workload, "greedy")
+    ) as warm:
+        recorder = serve(warm, config, workload, "greedy")
     lines = [line for line in recorder.lines() if line["kind"] == "req"]
     assert [line["status"] for line in lines] == ["finished"] * len(workload.requests)
     assert all(len(line["output_ids"]) == len(line["token_ns"]) for line in lines)

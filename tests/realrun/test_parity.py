@@ -5,14 +5,13 @@ from itertools import product
 
 import pytest
 
-from realrun.rig import RunnerOptions, rig
 from realrun.serve import serve
+from realrun.warm_runner import RunnerOptions, warm_runner
+from sim.engine.executor import ScriptedExecutor
 from sim.engine.page_pool import PageCounts
 from sim.engine.replay import Replay, replay
-from sim.engine.scripted import ScriptedExecutor
 from sim.families import build_engine
-from sim.runlog.load import load_run_log
-from sim.runlog.run_log_file import RecordedRun
+from sim.runlog.run_log_file import RecordedRun, load_run_log
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.policies.policy import POLICIES, PRIORITY_POLICIES
 from sim.sglang.scheduler.batching import StaticSettings
@@ -50,11 +49,11 @@ CHUNKING = {"whole": (-1, False), "chunked": (32, False), "mixed": (32, True)}
 
 
 @pytest.fixture(scope="module")
-def kit(one_layer):
+def warm(one_layer):
     """One warm runner for all settings: 25 pages of 16 tokens."""
     model, options = one_layer, RunnerOptions(device="cpu")
-    with rig(model, options, num_pages=25, page_size=16, max_rows=8, cpu_threads=1) as kit:
-        yield kit
+    with warm_runner(model, options, num_pages=25, page_size=16, max_rows=8, cpu_threads=1) as warm:
+        yield warm
 
 
 def config_of(policy, chunking, overlap, **settings):
@@ -73,8 +72,8 @@ def config_of(policy, chunking, overlap, **settings):
     )
 
 
-def record(kit, config, workload):
-    lines = serve(kit, config, workload).lines()
+def record(warm, config, workload):
+    lines = serve(warm, config, workload).lines()
     return RecordedRun.of_lines({"source": "realrun", "fingerprint": {}}, lines)
 
 
@@ -121,10 +120,10 @@ def policies_and_modes():
 
 
 @pytest.mark.parametrize(("policy", "chunking", "overlap"), list(policies_and_modes()))
-def test_parity_real_decisions_are_made_again(kit, policy, chunking, overlap):
+def test_parity_real_decisions_are_made_again(warm, policy, chunking, overlap):
     """Every policy, with and without chunks, mixed batches and overlap: step for step the same."""
     config = config_of(policy, chunking, overlap)
-    run = record(kit, config, ListWorkload(REQUESTS))
+    run = record(warm, config, ListWorkload(REQUESTS))
     divergence = replayed(run, config, REQUESTS)
     assert divergence is None, f"\n{divergence}"
     check_log(run, REQUESTS)
@@ -142,11 +141,11 @@ OURS = {
 
 @pytest.mark.parametrize("overlap", [True, False], ids=["overlap", "normal"])
 @pytest.mark.parametrize("ours", OURS)
-def test_parity_of_what_sglang_does_not_have(kit, ours, overlap):
+def test_parity_of_what_sglang_does_not_have(warm, ours, overlap):
     """Aging by the wall clock, packing, static batches and turns are decided again, too."""
     overlap = overlap and ours != "turns"
     config = replace(config_of("lpm", "chunked", overlap), **OURS[ours])
-    run = record(kit, config, ListWorkload(REQUESTS))
+    run = record(warm, config, ListWorkload(REQUESTS))
     divergence = replayed(run, config, REQUESTS)
     assert divergence is None, f"\n{divergence}"
     check_log(run, REQUESTS)
@@ -154,7 +153,7 @@ def test_parity_of_what_sglang_does_not_have(kit, ours, overlap):
 
 @pytest.mark.parametrize("overlap", [True, False], ids=["overlap", "normal"])
 @pytest.mark.parametrize("policy", PRIORITY_POLICIES)
-def test_parity_with_preemption(kit, policy, overlap):
+def test_parity_with_preemption(warm, policy, overlap):
     """Requests that make room for more important ones are put back in both worlds."""
     config = config_of(
         policy,
@@ -163,7 +162,7 @@ def test_parity_with_preemption(kit, policy, overlap):
         enable_priority_scheduling=True,
         priority_scheduling_preemption_threshold=1,
     )
-    run = record(kit, config, ListWorkload(WAITING, CLIENTS))
+    run = record(warm, config, ListWorkload(WAITING, CLIENTS))
     requests = [*WAITING, *(turn.request for turns in CLIENTS for turn in turns)]
     divergence = replayed(run, config, requests)
     assert divergence is None, f"\n{divergence}"
@@ -198,7 +197,7 @@ GROWING = [scripted(f"g{i}", (100 + i % 3, 16), (i, 10), output=20, limit=20) fo
 
 @pytest.mark.parametrize("ahead", [True, False], ids=["async", "sync"])
 @pytest.mark.parametrize("settings", OF_VLLM)
-def test_parity_of_family_vllm(kit, settings, ahead):
+def test_parity_of_family_vllm(warm, settings, ahead):
     """Prompts in pieces, several at a time, beside decode rows; preempted rows computed again."""
     config = replace(VLLM, async_scheduling=ahead, **OF_VLLM[settings])
     # All at once: the pool fills up however fast the machine is.
@@ -206,7 +205,7 @@ def test_parity_of_family_vllm(kit, settings, ahead):
         replace(request, spec=replace(request.spec, arrival_ns=0, priority=i % 4))
         for i, request in enumerate(GROWING if "preemption" in settings else REQUESTS)
     ]
-    run = record(kit, config, ListWorkload(requests))
+    run = record(warm, config, ListWorkload(requests))
     divergence = replayed(run, config, requests)
     assert divergence is None, f"\n{divergence}"
     check_log(run, requests)
@@ -215,14 +214,14 @@ def test_parity_of_family_vllm(kit, settings, ahead):
 
 
 @pytest.mark.parametrize("overlap", [True, False], ids=["overlap", "normal"])
-def test_parity_clients_that_wait_for_their_answers(kit, overlap):
+def test_parity_clients_that_wait_for_their_answers(warm, overlap):
     """Closed-loop clients: each turn arrives a think time after the one before was over."""
     config = config_of("lpm", "mixed", overlap)
     clients = [
         [Turn(i * MS, scripted(f"c{c}t{i}", (c, 30 + i), output=4, limit=20)) for i in range(3)]
         for c in range(4)
     ]
-    run = record(kit, config, ListWorkload(turns=clients))
+    run = record(warm, config, ListWorkload(turns=clients))
     requests = [turn.request for turns in clients for turn in turns]
     divergence = replayed(run, config, requests)
     assert divergence is None, f"\n{divergence}"
@@ -233,20 +232,20 @@ def test_parity_clients_that_wait_for_their_answers(kit, overlap):
         assert arrival[f"c{c}t{i}"] == finish[f"c{c}t{i - 1}"] + i * MS
 
 
-def test_parity_changed_decision_is_found(kit):
+def test_parity_changed_decision_is_found(warm):
     """A log that says one waiting request more than there was does not replay."""
     config = config_of("lpm", "mixed", overlap=True)
-    run = record(kit, config, ListWorkload(REQUESTS))
+    run = record(warm, config, ListWorkload(REQUESTS))
     run.steps[7]["queue"] += 1
     divergence = replayed(run, config, REQUESTS)
     assert divergence is not None
     assert (divergence.where, divergence.fields) == ("step 7", ("queue",))
 
 
-def test_parity_look_that_would_have_found_work_is_noticed(kit):
+def test_parity_look_that_would_have_found_work_is_noticed(warm):
     """A log that says its server found nothing to do when there was something does not replay."""
     config = config_of("fcfs", "whole", overlap=False)
-    run = record(kit, config, ListWorkload(REQUESTS))
+    run = record(warm, config, ListWorkload(REQUESTS))
     step = run.steps[3]
     step["looks_ns"] = [step["t_decided_ns"]]
     divergence = replayed(run, config, REQUESTS)

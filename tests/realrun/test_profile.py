@@ -11,11 +11,10 @@ from realrun.budget import Budget
 from realrun.cli import main
 from realrun.profiling.composition import Composition
 from realrun.profiling.grid import decode, extend
-from realrun.profiling.grid_run import Measurement, measure_grid
+from realrun.profiling.grid_run import DurationEstimates, Measurement, measure_grid
 from realrun.profiling.measure import StepMeter
-from realrun.profiling.points import grid_counts, in_words, point_lines
-from realrun.profiling.visit_times import VisitTimes
-from realrun.rig import RunnerOptions, rig
+from realrun.profiling.points import grid_counts, point_lines, summary_lines
+from realrun.warm_runner import RunnerOptions, warm_runner
 from sim.latency.features import line_features
 from sim.runlog.run_log_file import read_run_log
 
@@ -133,7 +132,7 @@ def test_walk_out_of_memory_leaves_out_larger_ones_of_its_kind():
     assert [point for point, _ in measured.refused] == [decode(4, 16), decode(3, 16)]
     counts = grid_counts(measured, 5)
     assert (counts["points"], counts["measured"], counts["refused"]) == (5, 3, 2)
-    assert "out of memory. Tried to" in list(in_words(measured, 5))[-1]
+    assert "out of memory. Tried to" in list(summary_lines(measured, 5))[-1]
 
 
 def test_walk_fault_of_ours_is_not_hidden():
@@ -159,9 +158,9 @@ def test_points_hold_median_and_quartiles():
     assert (line["max_decode_ctx"], line["padded_rows"]) == (7, 0)
 
 
-def test_visit_times_bound_by_the_neighbours():
+def test_estimates_are_bound_by_the_neighbours():
     """More arithmetic takes at most in proportion more time, less of it no more time."""
-    times = VisitTimes()
+    times = DurationEstimates()
     assert times.at_most_s(5.0) == 0.0
     times.note(10.0, 1.0)
     times.note(1000.0, 4.0)
@@ -175,11 +174,13 @@ def test_meter_scatters_pages_and_warms_up(paged_models, monkeypatch):
     """Each step runs twice on the same pages, which no two rows share and no order governs."""
     options = RunnerOptions(device="cpu")
     model = paged_models["llama"]
-    with rig(model, options, num_pages=64, page_size=4, max_rows=3) as kit:
-        meter = StepMeter(kit, max_rows=3, seed=1)
+    with warm_runner(model, options, num_pages=64, page_size=4, max_rows=3) as warm:
+        meter = StepMeter(warm, max_rows=3, seed=1)
         plans = []
-        prepare = kit.runner.prepare
-        monkeypatch.setattr(kit.runner, "prepare", lambda plan: plans.append(plan) or prepare(plan))
+        prepare = warm.runner.prepare
+        monkeypatch.setattr(
+            warm.runner, "prepare", lambda plan: plans.append(plan) or prepare(plan)
+        )
         measurement = meter(Composition(((8, 20),), (41, 70)))
     first, second = (plan.kv_indices.tolist() for plan in plans)
     assert first == second
@@ -252,7 +253,7 @@ def test_profile_interrupted_writes_its_log_first(config_paths, tmp_path, monkey
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--max-context", "513"], "--max-context 513: llama has 512 positions"),
+        (["--max-context", "513"], "--max-context 513: llama has only 512 positions"),
         (["--page-size", "129"], "page_size 129"),
         (["--budget-s", "0"], "nothing could be measured"),
         (["--device", "cuda:99"], "device cuda:99"),

@@ -160,7 +160,7 @@ def refused(capsys, *arguments):
     ("sections", "reason"),
     [
         ({"model": None}, "model: is required to run for real"),
-        ({"replicas": 2}, "replicas: a real run serves 1, not 2"),
+        ({"replicas": 2}, "replicas: must be 1 in a real run, not 2"),
         ({"model": "no.json"}, "no.json: No such file"),
         ({"model": "mistral"}, "unknown model 'mistral'"),
         ({"scheduler": {"page_size": 256, "max_total_tokens": 512}},

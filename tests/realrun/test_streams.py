@@ -35,15 +35,15 @@ class Gate:
 
 
 def test_cpu_stream_several_works_run_in_order(stream):
-    """Each work sees what those before it left, and its ticket has its own output."""
+    """Each work sees what those before it left, and each step has its own output."""
     log: list[int] = []
 
     def work(number):
         log.append(number)
         return torch.tensor(log)
 
-    tickets = [stream.submit(lambda number=number: work(number)) for number in range(5)]
-    assert [ticket.result().tolist() for ticket in tickets] == [
+    steps = [stream.submit(lambda number=number: work(number)) for number in range(5)]
+    assert [submitted.result().tolist() for submitted in steps] == [
         list(range(number + 1)) for number in range(5)
     ]
 
@@ -63,7 +63,7 @@ def test_cpu_stream_work_in_progress_leaves_the_host_free(stream):
 
 
 def test_cpu_stream_failed_work_raises_at_its_result_only(stream):
-    """An error belongs to its ticket; the queue goes on."""
+    """A step's error shows in its own result; the queue goes on."""
 
     def fail():
         raise ValueError("out of tokens")
@@ -77,11 +77,11 @@ def test_cpu_stream_failed_work_raises_at_its_result_only(stream):
 
 def test_cpu_stream_times_steps_do_not_overlap(stream):
     """Each step begins after the last ended; its device time is the span between."""
-    tickets = [stream.submit(lambda: torch.ones(1000).cumsum(0)) for _ in range(4)]
+    steps = [stream.submit(lambda: torch.ones(1000).cumsum(0)) for _ in range(4)]
     stream.synchronise()
-    times = [time for ticket in tickets for time in (ticket.start_ns, ticket.end_ns)]
+    times = [time for submitted in steps for time in (submitted.start_ns, submitted.end_ns)]
     assert times == sorted(times)
-    assert [ticket.forward_ns for ticket in tickets] == [
+    assert [submitted.forward_ns for submitted in steps] == [
         end - start for start, end in zip(times[::2], times[1::2], strict=True)
     ]
 
@@ -89,16 +89,16 @@ def test_cpu_stream_times_steps_do_not_overlap(stream):
 def test_cpu_ticket_times_before_the_end_are_refused(stream):
     """There are no times of a step that still runs."""
     gate = Gate()
-    ticket = stream.submit(gate)
+    submitted = stream.submit(gate)
     with pytest.raises(InvariantError):
-        _ = ticket.end_ns
+        _ = submitted.end_ns
     gate.open.set()
 
 
 def test_cpu_stream_work_runs_in_inference_mode(stream):
     """No step keeps what gradients would need."""
-    ticket = stream.submit(lambda: torch.tensor([torch.is_inference_mode_enabled()]))
-    assert ticket.result().all()
+    submitted = stream.submit(lambda: torch.tensor([torch.is_inference_mode_enabled()]))
+    assert submitted.result().all()
 
 
 def test_cpu_ticket_output_is_not_changed_by_later_steps(stream):
@@ -110,18 +110,18 @@ def test_cpu_ticket_output_is_not_changed_by_later_steps(stream):
 
 
 def test_cpu_stream_synchronise_waits_for_failed_work_too(stream):
-    """Synchronising does not raise what belongs to a ticket."""
-    ticket = stream.submit(lambda: torch.zeros(1).view(2))
+    """Synchronising does not raise a step's error."""
+    submitted = stream.submit(lambda: torch.zeros(1).view(2))
     stream.synchronise()
-    assert ticket.is_done()
+    assert submitted.is_done()
 
 
 def test_cpu_stream_closed_finishes_and_takes_no_more():
     """Closing lets what was submitted run."""
     stream = CpuStream()
-    ticket = stream.submit(lambda: torch.tensor([3]))
+    submitted = stream.submit(lambda: torch.tensor([3]))
     stream.close()
-    assert ticket.is_done()
+    assert submitted.is_done()
     with pytest.raises(InvariantError):
         stream.submit(lambda: torch.tensor([4]))
 

@@ -12,7 +12,7 @@ import pytest
 from realrun.budget import Budget
 from realrun.cli import main
 from realrun.suite.bundle import add_member, is_whole, member_sizes
-from realrun.suite.process import Outcome, command_of, run_process
+from realrun.suite.process import StageOutcome, command_of, run_process
 from realrun.suite.run_suite import run_suite
 from realrun.suite.stages import GPU_STAGES, TINY_STAGES, Stage
 from realrun.variants import variant_runs
@@ -49,7 +49,7 @@ class Machine:
                 add_member(self.folder / "runs.tar", f"runs/{self.now_s}.jsonl.gz", content)
             else:
                 (self.folder / "profile.jsonl.gz").write_bytes(content)
-        return Outcome(self.codes.get(name, 0), False, self.seconds[name], [f"{name} it is"])
+        return StageOutcome(self.codes.get(name, 0), False, self.seconds[name], [f"{name} it is"])
 
     def call(self, budget_s):
         budget = Budget(budget_s, began_s=self.now_s, clock=lambda: self.now_s)
@@ -138,7 +138,7 @@ def test_suite_limits_never_exceed_what_is_left(tmp_path):
 def test_suite_records_of_another_kind_are_refused(tmp_path):
     """One line, not a traceback."""
     (tmp_path / "suite.json").write_text("[]")
-    with pytest.raises(InputError, match=r"suite\.json: not what the suite writes"):
+    with pytest.raises(InputError, match=r"suite\.json: not a record file of the suite"):
         Machine(tmp_path).call(100.0)
 
 
@@ -241,8 +241,8 @@ def test_bundle_cut_short_is_noticed(tmp_path, num_bytes):
 @pytest.mark.parametrize(
     ("variants", "message"),
     [
-        (["Upper x=1"], "begins with a name"),
-        (["  "], "begins with a name"),
+        (["Upper x=1"], "must begin with a name"),
+        (["  "], "must begin with a name"),
         (["a", "a seed=1"], "another variant has this name"),
         (["a sheduler.page_size=1"], "unknown key"),
     ],
@@ -294,7 +294,7 @@ def test_runs_keep_the_bundle_small(runs_arguments, tmp_path, capsys):
     """The next log is not even measured if it would take the bundle beyond its limit."""
     assert main([*runs_arguments, "--max-mib", "0.001"]) == 2
     assert list(member_sizes(tmp_path / "logs.tar")) == ["logs/fcfs-1.jsonl.gz"]
-    assert "one more log would take it beyond" in capsys.readouterr().err
+    assert "one more log could make it larger than" in capsys.readouterr().err
 
 
 def test_runs_of_another_runner_are_refused(runs_arguments, capsys):
@@ -302,7 +302,7 @@ def test_runs_of_another_runner_are_refused(runs_arguments, capsys):
     variant = ["--variant", "small scheduler.max_total_tokens=1024"]
     assert main([*runs_arguments, *variant, "--repeats", "1"]) == 2
     printed = capsys.readouterr()
-    assert "max_total_tokens=1024: 1024 is not the 2048" in printed.err
+    assert "max_total_tokens=1024: is 1024, but the warm runner was made for 2048" in printed.err
     assert not printed.out
 
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from realrun.tokens import SAMPLED_LAST, ForcedTokens, GreedyTokens
 from sim.core.batch import Batch, ForwardMode, PrefillRow
-from sim.engine.scripted import ScriptedExecutor
+from sim.engine.executor import ScriptedExecutor
 from sim.testing.workloads import scripted
 
 lengths = st.lists(st.tuples(st.integers(1, 30), st.integers(1, 9), st.booleans()), min_size=1)
@@ -25,7 +25,7 @@ def test_forced_inputs_are_the_script(lengths):
         for i, (output, _, ignore_eos) in enumerate(lengths)
     ]
     for request in requests:
-        forced.admit(request)
+        forced.add(request)
         reference.add(request.spec.rid, request.script, ignore_eos=request.spec.ignore_eos)
     generated = [min(done, output) for output, done, _ in lengths]
     kv_lens = np.array([3 + i + num for i, num in enumerate(generated)], dtype=np.int64)
@@ -37,9 +37,9 @@ def test_forced_inputs_are_the_script(lengths):
 def test_greedy_outputs_are_what_was_sampled():
     """First tokens of prefill rows that sample, then a token a decode row."""
     greedy = GreedyTokens(50, frozenset({9}))
-    admitted = greedy.admit(scripted("a", (1, 5), output=4))
-    assert (admitted.spec.prompt.token_ids() < 50).all()
-    greedy.admit(scripted("b", (2, 5), output=4))
+    prepared = greedy.add(scripted("a", (1, 5), output=4))
+    assert (prepared.spec.prompt.token_ids() < 50).all()
+    greedy.add(scripted("b", (2, 5), output=4))
     rows = (PrefillRow("a", 0, 5, 0, True), PrefillRow("b", 0, 3, 0, False))
     extend = Batch(ForwardMode.EXTEND, rows, (), 8, 0)
     assert greedy.take(extend, np.array([7])).finished_rids == ()
@@ -54,7 +54,7 @@ def test_greedy_outputs_are_what_was_sampled():
 def test_greedy_token_in_flight_at_a_retraction_is_computed_again():
     """What came out after a request was put back does not count twice."""
     greedy = GreedyTokens(50, frozenset())
-    greedy.admit(scripted("a", (1, 5), output=9))
+    greedy.add(scripted("a", (1, 5), output=9))
     greedy.take(
         Batch(ForwardMode.EXTEND, (PrefillRow("a", 0, 5, 0, True),), (), 5, 0), np.array([7])
     )
@@ -68,7 +68,7 @@ def test_greedy_token_in_flight_at_a_retraction_is_computed_again():
 def test_greedy_token_after_the_end_is_dropped():
     """Under overlap one step more runs before the end is known."""
     greedy = GreedyTokens(50, frozenset({9}))
-    greedy.admit(scripted("a", (1, 5), output=9))
+    greedy.add(scripted("a", (1, 5), output=9))
     greedy.take(
         Batch(ForwardMode.EXTEND, (PrefillRow("a", 0, 5, 0, True),), (), 5, 0), np.array([9])
     )

@@ -79,7 +79,7 @@ def test_directory_without_weights_is_refused(checkpoint):
     """Random weights are never taken for a checkpoint's."""
     directory = checkpoint()
     (directory / "model.safetensors").unlink()
-    with pytest.raises(InputError, match=f"^{directory}: no weights can be read: .*safetensors"):
+    with pytest.raises(InputError, match=f"^{directory}: weights cannot be read: .*safetensors"):
         load(directory)
 
 
@@ -88,7 +88,7 @@ def test_broken_weights_are_refused(checkpoint):
     directory = checkpoint()
     weights = directory / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:1000])
-    with pytest.raises(InputError, match=f"^{directory}: no weights can be read: "):
+    with pytest.raises(InputError, match=f"^{directory}: weights cannot be read: "):
         load(directory)
 
 
@@ -98,7 +98,7 @@ def test_missing_weights_are_refused(checkpoint, capfd):
     name = "model.layers.1.self_attn.q_proj.weight"
     save_file({k: v for k, v in load_file(weights).items() if k != name}, weights, {"format": "pt"})
     capfd.readouterr()
-    with pytest.raises(InputError, match=f"{name}: missing from the weights.*1 such"):
+    with pytest.raises(InputError, match=f"{name}: missing from the weights.*1 of the weights"):
         load(weights.parent)
     assert capfd.readouterr() == ("", "")
 
@@ -142,13 +142,13 @@ def test_configurations_that_cannot_be_served_are_refused(
     ("architecture", "keys", "message"),
     [
         # Found only when the model is built.
-        ("llama", {"pad_token_id": 500}, r"no model can be built: .*num_embeddings"),
+        ("llama", {"pad_token_id": 500}, r"the model cannot be built: .*num_embeddings"),
         # GPT-2 with cross attention has weights that the simulator does not count.
         ("gpt2", {"add_cross_attention": True},
-         r"config\.json: makes \d+ parameters in transformers"),
+         r"config\.json: transformers makes \d+ parameters"),
         # Before anything is allocated.
         ("llama", {"hidden_size": 2**16, "intermediate_size": 2**20, "num_hidden_layers": 100},
-         r"weights take \d+\.\d\d GiB, cpu has \d+\.\d\d GiB free"),
+         r"weights take \d+\.\d\d GiB, but cpu has \d+\.\d\d GiB free"),
     ],
     ids=["padding token outside of the vocabulary", "other sizes", "larger than memory"],
 )  # fmt: skip

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from sim.core.errors import InputError
-from sim.runlog.load import load_run_log
-from sim.runlog.read import read_decisions
-from sim.runlog.run_log_file import RecordedRun, read_run_log, write_run_log
+from sim.runlog.decisions import read_decisions
+from sim.runlog.run_log_file import RecordedRun, load_run_log, read_run_log, write_run_log
 
 META = {"source": "realrun", "fingerprint": {"device": "x"}, "replicas": 1}
 STEP = {
@@ -90,7 +89,7 @@ def test_run_log_with_lines_lost_is_truncated(path):
     write_run_log(path, META, LINES)
     lines = lines_of(path)
     path.write_text("\n".join([*lines[:1], *lines[2:]]) + "\n")
-    with pytest.raises(InputError, match="it has 2 lines, its end line says 3"):
+    with pytest.raises(InputError, match="it has 2 lines, but its end line says 3"):
         read_run_log(path)
 
 

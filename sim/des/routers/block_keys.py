@@ -1,4 +1,4 @@
-"""Names for the blocks of a prompt, such that equal names mean equal beginnings."""
+"""Hash keys for the blocks of a prompt: two equal keys mean equal prefixes up to that block."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,8 +15,9 @@ _HALF = np.uint64(32)
 class BlockKeys:
     """Cuts prompts into blocks of `block_tokens` tokens; a last block that is not full has no key.
 
-    Key i stands for *all* tokens up to the end of block i: two prompts whose keys i agree agree on
-    everything before too, up to chance in 2**64. The same in every process: no hash seed is in it.
+    Key i is a hash of *all* tokens up to the end of block i. If key i of two prompts is equal,
+    their tokens up to there are equal, but for a chance of 1 in 2**64. Keys are the same in every
+    process, because the hash uses no random seed.
     """
 
     def __init__(self, block_tokens: int) -> None:
@@ -27,7 +28,8 @@ class BlockKeys:
         """The keys; uint64, shape [len(token_ids) // block_tokens]."""
         num_blocks = len(token_ids) // self._block_tokens
         tokens = token_ids[: num_blocks * self._block_tokens].view(np.uint64) * _ODD
-        # Ids that differ only in high bits would differ only in high bits of the sums too.
+        # Mix high bits into low ones. Else ids that differ only in high bits would give sums that
+        # differ only in high bits.
         tokens ^= tokens >> _HALF
         blocks = tokens.reshape(num_blocks, self._block_tokens) @ self._weights
         places = np.arange(num_blocks, dtype=np.uint64)
@@ -36,7 +38,7 @@ class BlockKeys:
 
 
 def _mix(x: BlockKeyArray) -> BlockKeyArray:
-    """Every bit of the input in every bit of the output, one to one."""
+    """A one-to-one mix: every input bit affects every output bit."""
     mixed = x + _GOLDEN_RATIO
     for _ in range(2):
         mixed ^= mixed >> _HALF

@@ -1,10 +1,10 @@
-"""Prefix-aware routing: to where the prompt's beginning was sent before, if loads allow.
+"""Prefix-aware routing: to the replica that got the same prefix before, if loads are balanced.
 
-The rules of policy `cache_aware` of SGLang's gateway (sgl-model-gateway 0.3.2, Apache-2.0), read
-off its code. Deliberate differences: prompts are compared as blocks of tokens, not as characters;
-the tree is kept within its size at every request, not every two minutes, and what is evicted is
-the least recently sent; among equally loaded replicas the one with the smallest tree is taken,
-not the first.
+The rules are those of policy `cache_aware` of SGLang's gateway (sgl-model-gateway 0.3.2,
+Apache-2.0), taken from its code. Deliberate differences: prompts are compared as blocks of tokens,
+not as characters; the tree's size is enforced at every request, not every two minutes, by evicting
+the blocks that were sent least recently; among equally loaded replicas the one with the fewest
+blocks in the tree is chosen, not the first.
 """
 
 from collections.abc import Sequence
@@ -16,14 +16,15 @@ from sim.des.routers.router import Replica
 
 
 class PrefixAware:
-    """By prefix while loads are even, by load when they are not.
+    """Chooses by prefix while loads are even, and by load when they are uneven.
 
     Args:
-        cache_threshold: go by the prefix if more than this share of the prompt is found.
-        balance_abs_threshold: loads are uneven if the largest exceeds the smallest by more, ...
-        balance_rel_threshold: ... and is more than so many times the smallest.
-        max_tree_tokens: of what was sent to each replica this much is remembered.
-        block_tokens: prompts are compared in blocks of so many tokens.
+        cache_threshold: choose by prefix if more than this share of the prompt is in the tree.
+        balance_abs_threshold: loads are uneven if the largest exceeds the smallest by more than
+            this ...
+        balance_rel_threshold: ... and is more than this many times the smallest.
+        max_tree_tokens: prompt tokens that the tree remembers for each replica.
+        block_tokens: tokens in a block; prompts are compared block by block.
     """
 
     def __init__(
@@ -62,7 +63,7 @@ class PrefixAware:
         )
 
     def _emptiest(self, loads: Sequence[int]) -> int:
-        """The least loaded; of several, the one that was sent the least to remember."""
+        """The least loaded replica; if several are, the one with the fewest blocks in the tree."""
         least = min(loads)
         return min(
             (replica for replica, load in enumerate(loads) if load == least),

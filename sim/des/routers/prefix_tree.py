@@ -1,8 +1,9 @@
-"""What was sent to which replica: one radix tree over blocks whose nodes know who has them.
+"""A radix tree of the prompts that were sent to each replica.
 
-A guess of the replicas' prefix caches, as only what they are sent is known. One tree for all, so
-that finding the best replica is one walk, however many there are. Its edges are block keys, which
-stand for everything before them: a child is found by its first key alone, without its parent.
+A router does not see the replicas' prefix caches, so it guesses them from what it sent. One tree
+serves all replicas: each node lists the replicas that got its blocks, so one walk finds the best
+replica. A block's key stands for all blocks up to its end, so a node is found by its first key
+alone, without its parent.
 """
 
 from dataclasses import dataclass, field
@@ -14,12 +15,13 @@ from sim.des.routers.block_keys import BlockKeyArray
 
 @dataclass(slots=True, eq=False)
 class Node:
-    """A run of blocks that whoever has its last block has in full.
+    """Consecutive blocks that were always sent together.
 
     Attributes:
-        start: blocks before it.
-        keys: of its blocks.
-        used: when each replica that has it was last sent it, first come first.
+        start: number of blocks before the node.
+        keys: the keys of its blocks.
+        used: for each replica that got these blocks, when it last did; the replica that got them
+            first comes first.
     """
 
     start: int
@@ -27,53 +29,53 @@ class Node:
     used: dict[int, int] = field(default_factory=dict)
 
 
-class Match(NamedTuple):
-    """The longest beginning that was sent to anyone, and who has had it for longest."""
+class ReplicaMatch(NamedTuple):
+    """The longest prefix of a prompt that was sent before, and the replica that got it first."""
 
     num_blocks: int
     replica: int
 
 
-NO_MATCH = Match(0, -1)
+NO_MATCH = ReplicaMatch(0, -1)
 
 
 class PrefixTree:
-    """At most `max_blocks` blocks for each replica; the least recently sent go first.
+    """Remembers at most `max_blocks` blocks for each replica, and evicts the least recently sent.
 
-    A replica that has a node has all nodes before it, and was sent those no less recently: what
-    is evicted is a leaf of its.
+    A replica that got a node's blocks also got all blocks before them, at the same time or later.
+    So the least recently sent node is always a leaf among that replica's nodes.
     """
 
     def __init__(self, max_blocks: int) -> None:
         self._max_blocks = max_blocks
         self._nodes: dict[int, Node] = {}
         self._num_blocks: dict[int, int] = {}
-        # By replica: (use, -start, node) of each node it has; the use may be outdated.
+        # For each replica, a heap of (time of use, -start, node); that time may be outdated.
         self._oldest: dict[int, list[tuple[int, int, Node]]] = {}
         self._uses = 0
 
     def num_blocks(self, replica: int) -> int:
-        """Blocks that the replica is thought to have."""
+        """Blocks that the tree remembers for the replica."""
         return self._num_blocks.get(replica, 0)
 
-    def match(self, keys: BlockKeyArray) -> Match:
-        """Look a prompt up; nothing counts as used."""
+    def match(self, keys: BlockKeyArray) -> ReplicaMatch:
+        """Find a prompt's longest known prefix, without changing when blocks were last sent."""
         start, found = 0, None
         while start < len(keys) and (node := self._nodes.get(int(keys[start]))) is not None:
             shared = _num_shared(node.keys, keys[start:])
             start, found = start + shared, node
             if shared < len(node.keys):
                 break
-        return NO_MATCH if found is None else Match(start, next(iter(found.used)))
+        return NO_MATCH if found is None else ReplicaMatch(start, next(iter(found.used)))
 
     def insert(self, keys: BlockKeyArray, replica: int) -> None:
-        """A prompt is sent to a replica."""
+        """Note that a prompt is sent to a replica."""
         self._uses += 1
         start = 0
         while start < len(keys):
             node = self._nodes.get(int(keys[start]))
             if node is None:
-                # A copy: a view would keep the whole prompt's keys.
+                # A copy, because a view would keep the keys of the whole prompt in memory.
                 node = self._add(Node(start, keys[start:].copy()))
             else:
                 self._split(node, _num_shared(node.keys, keys[start:]))
@@ -86,7 +88,7 @@ class PrefixTree:
         return node
 
     def _split(self, node: Node, num_blocks: int) -> None:
-        """Leave the node so many blocks; a new one with the rest is no less used."""
+        """Cut the node after `num_blocks` blocks; a new node gets the rest, and the same uses."""
         if num_blocks == len(node.keys):
             return
         rest = Node(node.start + num_blocks, node.keys[num_blocks:].copy(), dict(node.used))
@@ -115,7 +117,7 @@ class PrefixTree:
 
 
 def _num_shared(keys: BlockKeyArray, others: BlockKeyArray) -> int:
-    """Blocks at the beginning that are equal: keys that agree agree on all before."""
+    """Number of equal blocks at the beginning. If two keys agree, all blocks before them do."""
     most = min(len(keys), len(others))
     if keys[most - 1] == others[most - 1]:
         return most

@@ -1,4 +1,4 @@
-"""What a router is, and what it may know of a replica."""
+"""The interface of routers, and the two that only look at the number of requests."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -7,34 +7,35 @@ from sim.core.request import RequestSpec
 
 
 class Replica(Protocol):
-    """A server as its router sees it."""
+    """What a router may know about a server."""
 
     @property
     def num_unfinished(self) -> int:
-        """Requests sent there that are not over: at the door, waiting or running."""
+        """Requests that were sent to this replica and have not ended."""
         ...
 
 
 class Router(Protocol):
-    """Chooses a replica for each arriving request, in order of arrival; serves one run."""
+    """Chooses a replica for each request, in order of arrival. Each run needs a new router."""
 
     def choose(self, spec: RequestSpec, replicas: Sequence[Replica]) -> int:
-        """The index of the replica that the request goes to. May keep it in mind.
+        """The index of the replica that gets the request. The router may remember its choice.
 
         Args:
-            spec: the request; `arrival_ns` is now.
-            replicas: all there are, one or more, the same at every call. Not to be changed.
+            spec: the request; its `arrival_ns` is the current time.
+            replicas: all replicas, one or more, the same in every call; routers must not change
+                them.
         """
         ...
 
 
 def least_loaded(loads: Sequence[int]) -> int:
-    """The index of the smallest load; of several, the first."""
+    """The index of the smallest load; the first one if several are equal."""
     return loads.index(min(loads))
 
 
 class RoundRobin:
-    """One after the other."""
+    """Sends requests to the replicas in turn."""
 
     def __init__(self) -> None:
         self._next = 0
@@ -46,7 +47,7 @@ class RoundRobin:
 
 
 class LeastLoaded:
-    """The one with the fewest requests that are not over; of several, the first."""
+    """Sends each request to the replica with the fewest unfinished ones; the first if equal."""
 
     def choose(self, spec: RequestSpec, replicas: Sequence[Replica]) -> int:
         return least_loaded([replica.num_unfinished for replica in replicas])

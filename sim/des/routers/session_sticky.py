@@ -1,8 +1,9 @@
-"""Session-sticky routing: a conversation stays where its prefix is.
+"""Session-sticky routing: all requests of a conversation go to the replica that has its prefix.
 
-As policy `manual` of SGLang's gateway (sgl-model-gateway 0.3.2) with assignment by least load.
-Deliberate differences: nothing is random, so that of equal loads the first is taken, and a request
-that names no session goes by load; sessions are forgotten to the nanosecond, not once a minute.
+The rules are those of policy `manual` of SGLang's gateway (sgl-model-gateway 0.3.2), with
+assignment by least load. Deliberate differences: nothing is random, so the first of several equal
+loads is chosen, and a request without a session goes to the least loaded replica; a session
+expires at its exact time, not in a check once a minute.
 """
 
 from collections import OrderedDict
@@ -13,17 +14,17 @@ from sim.des.routers.router import Replica, least_loaded
 
 
 class SessionSticky:
-    """Requests of one session follow its first; a new session goes where the load is least.
+    """Sends a session's first request to the least loaded replica, and all others after it.
 
     Args:
-        by_tenant: all requests of a tenant are one session, whatever sessions they name.
-        max_idle_ns: a session that has sent nothing for so long is new again; None: never.
+        by_tenant: treat all requests of a tenant as one session.
+        max_idle_ns: forget a session that has sent nothing for this time; None: never.
     """
 
     def __init__(self, *, by_tenant: bool, max_idle_ns: int | None) -> None:
         self._by_tenant = by_tenant
         self._max_idle_ns = max_idle_ns
-        # Session -> (replica, last arrival), the one idle for longest first.
+        # Session -> (replica, last arrival). The session that has been idle longest comes first.
         self._sessions: OrderedDict[str, tuple[int, int]] = OrderedDict()
 
     def choose(self, spec: RequestSpec, replicas: Sequence[Replica]) -> int:

@@ -1,4 +1,4 @@
-"""All routers by name, and how a scenario's section becomes one."""
+"""All routers by name, and how to make one from a scenario's `router` section."""
 
 from collections.abc import Callable, Mapping
 from typing import Protocol
@@ -16,18 +16,18 @@ ROUTERS: Mapping[str, Callable[..., Router]] = {
 
 
 class RouterSection(Protocol):
-    """What a scenario says of its router."""
+    """The scenario's settings of its router."""
 
     @property
     def kind(self) -> str:
-        """Its name in `ROUTERS`."""
+        """The router's name in `ROUTERS`."""
         ...
 
     def parameters(self) -> Mapping[str, object]:
-        """What to make it with."""
+        """Keyword arguments for the router's constructor."""
         ...
 
 
 def make_router(section: RouterSection) -> Router:
-    """A router for one run: routers remember."""
+    """A new router, for one run: routers remember earlier requests."""
     return ROUTERS[section.kind](**section.parameters())

@@ -10,7 +10,7 @@ from sim.core.errors import InvariantError
 from sim.core.token_sequences import TokenSequence
 from sim.core.tokens import Prompt, TokenIds
 from sim.engine.page_pool import KVMemory, PagePool, Span
-from sim.engine.request_tokens import RequestTokens
+from sim.engine.request import RequestTokens
 from sim.sglang.cache.prefix_cache import PrefixCache
 from sim.sglang.cache.radix_node import RadixNode
 from sim.sglang.cache.tiered_cache import TieredRadixCache

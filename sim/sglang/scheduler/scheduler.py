@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from sim.core.batch import ForwardMode
 from sim.core.errors import InvariantError
 from sim.core.request import Status
-from sim.engine.launch import Decision, Launch, leave_out_finishing
+from sim.engine.scheduler import Decision, Launch, leave_out_finishing
 from sim.sglang.cache.manager import KVCacheManager
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.policies.policy import SchedulePolicy

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from sim.core.batch import Batch, ForwardMode, PrefillRow
-from sim.engine.protocols import Executor
+from sim.engine.executor import Executor
 from sim.testing.workloads import scripted
 from sim.workload.workload import ScriptedRequest
 

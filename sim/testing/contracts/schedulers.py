@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 from sim.core.batch import Batch
 from sim.engine.core import EngineCore
+from sim.engine.executor import ScriptedExecutor
 from sim.engine.page_pool import PageIds
-from sim.engine.scripted import ScriptedExecutor
 from sim.engine.server_config import ServerConfig
 from sim.families import build_engine, check_engine
 from sim.testing.workloads import scripted

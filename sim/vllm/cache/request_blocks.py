@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from sim.core.token_sequences import TokenSequence
 from sim.core.tokens import Prompt, TokenIds
-from sim.engine.request_tokens import RequestTokens
+from sim.engine.request import RequestTokens
 from sim.vllm.cache.unhashed import UnhashedBlocks
 
 

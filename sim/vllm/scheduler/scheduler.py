@@ -13,9 +13,8 @@ from sim.core.errors import InvariantError
 from sim.core.request import RequestSpec, Status
 from sim.core.token_sequences import TokenSequence
 from sim.core.tokens import TokenIds
-from sim.engine.launch import Decision, Launch, leave_out_finishing
 from sim.engine.page_pool import Span
-from sim.engine.scheduler import BaseScheduler
+from sim.engine.scheduler import BaseScheduler, Decision, Launch, leave_out_finishing
 from sim.vllm.cache.manager import BlockManager
 from sim.vllm.config import VllmConfig
 from sim.vllm.request import VllmDecision, VllmLaunch, VllmRequest

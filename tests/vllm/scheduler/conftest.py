@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from sim.core.request import Status
+from sim.engine.executor import ScriptedExecutor
 from sim.engine.page_pool import PageCounts
-from sim.engine.scripted import ScriptedExecutor
 from sim.families import build_engine, check_engine
 from sim.testing.workloads import scripted
 from sim.vllm.config import VllmConfig

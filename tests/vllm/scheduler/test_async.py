@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from sim.core.tokens import ArrayPrompt, stream_token_ids
-from sim.engine.scripted import END_TOKEN
+from sim.engine.executor import END_TOKEN
 
 _AHEAD = {"async_scheduling": True}
 

@@ -1,4 +1,4 @@
-"""What a real run did, kept as it happens and turned into a run log's lines afterwards."""
+"""Collects what a real server does, and turns it into the lines of a run log afterwards."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -13,20 +13,21 @@ from sim.runlog.run_log_file import measured_request_line
 
 
 class MeasuredTimes(NamedTuple):
-    """When things happened in one step, on the run's clock, and what they cost the host.
+    """The times of one step on the run's clock, and durations of its parts.
 
     Attributes:
         decided_ns: when the step was decided.
-        started_ns, ended_ns: when the device began and ended it.
+        started_ns, ended_ns: when the device started and ended it.
         known_ns: when the host had its tokens.
-        host_ns: host time that nothing hides; see docs/reference/run-log.md.
-        forward_ns: device time between start and end.
-        idle_ns: how long the device had nothing to do before it.
-        schedule_ns: to take in the last result and to decide.
-        plan_ns: page tables, inputs and the attention's plan.
-        launch_ns: to enqueue the work.
-        sample_ns: to enqueue the sampling, a part of `launch_ns`; on a CPU to do it.
-        read_back_ns: from the device's end to the host's knowledge.
+        host_ns: host time that no device work hides; see docs/reference/run-log.md.
+        forward_ns: device time of the forward pass and sampling.
+        idle_ns: how long the device was idle before the step.
+        schedule_ns: host time to take in the last result and to decide.
+        plan_ns: host time for page tables, inputs and the plan of the attention.
+        launch_ns: host time to enqueue the work.
+        sample_ns: host time to enqueue the sampling, a part of `launch_ns`; on a CPU the time to
+            sample.
+        read_back_ns: time from the end on the device until the host had the tokens.
     """
 
     decided_ns: int
@@ -47,26 +48,27 @@ class StepRecord(NamedTuple):
     """One launched step.
 
     Attributes:
-        batch, state: what was decided.
+        batch, state: the batch, and the server's state right after the decision.
         times: see MeasuredTimes.
-        looks_ns: looks since the last step that found nothing to launch.
-        padded_rows: rows of the recorded pass it ran through, 0 if eager.
-        max_decode_ctx: longest context among the decode rows.
+        idle_decisions_ns: after the last step and before this one, the times of the decisions
+            that launched nothing.
+        padded_rows: rows of the recorded pass that ran it; 0 if it ran eagerly.
+        max_decode_ctx: longest context of the decode rows, in tokens.
     """
 
     batch: Batch
     state: StepState
     times: MeasuredTimes
-    looks_ns: tuple[int, ...]
+    idle_decisions_ns: tuple[int, ...]
     padded_rows: int
     max_decode_ctx: int
 
 
-class Recorder:
+class RunRecorder:
     """Collects steps, requests and token times of one server.
 
     Attributes:
-        output_ids: what each request generated, of a run whose outputs are no scripts.
+        output_ids: the generated tokens of each request; empty if outputs were scripted.
     """
 
     def __init__(self) -> None:
@@ -92,7 +94,7 @@ class Recorder:
         self._steps.append(step)
 
     def token(self, rid: str, known_ns: int) -> None:
-        """A request's next token reached its client."""
+        """Note when the host knew a request's next token."""
         self._token_ns[rid].append(known_ns)
 
     def lines(self) -> Iterator[Line]:
@@ -121,7 +123,7 @@ def _step_line(number: int, step: StepRecord) -> Line:
             "launch_ns": times.launch_ns,
             "sample_ns": times.sample_ns,
             "read_back_ns": times.read_back_ns,
-            "looks_ns": list(step.looks_ns),
+            "looks_ns": list(step.idle_decisions_ns),
             "padded_rows": step.padded_rows,
             "max_decode_ctx": step.max_decode_ctx,
             "slots": step.state.slots,

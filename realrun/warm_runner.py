@@ -1,4 +1,4 @@
-"""A runner, warm: model, KV tensors, attention, and the queue of the device they are on."""
+"""A warm runner: a loaded model with KV tensors, attention, recorded passes and device queue."""
 
 import os
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ import torch
 from realrun.attention.choose import AttentionName, build_attention
 from realrun.attention.reference import ReferenceAttention
 from realrun.fingerprint import fingerprint
-from realrun.graph_protocol import RecordedDecodes
+from realrun.graphs import RecordedDecodes
 from realrun.kv_tensors import KVTensors
 from realrun.model import PagedModel, load_model
 from realrun.runner import ModelRunner
@@ -21,14 +21,14 @@ from realrun.warm_up import warm_up
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunnerOptions:
-    """How to run a model, none of which changes what is decided.
+    """How to run a model. None of these options changes a scheduling decision.
 
     Attributes:
         device: `cpu`, `cuda`, `cuda:N`, or `auto`: a GPU if there is one.
         dtype: `float32`, `bfloat16`, `float16`, or `auto`: bfloat16 on a GPU, float32 on a CPU.
-        attention: backend, see `build_attention`.
-        graphs: replay decode steps as recorded CUDA graphs where that is possible.
-        seed: of random weights.
+        attention: the backend, see `build_attention`.
+        graphs: replay decode steps as CUDA graphs if the device and the backend can.
+        seed: seed of random weights.
     """
 
     device: str = "auto"
@@ -51,13 +51,13 @@ class RunnerOptions:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Rig:
-    """A warm runner and the queue of the device it runs on.
+class WarmRunner:
+    """A model runner that has already run its first steps, and its device's queue.
 
     Attributes:
-        runner: model, KV tensors, attention.
+        runner: model, KV tensors and attention.
         stream: the device's queue.
-        fingerprint: what runs where.
+        fingerprint: device, libraries and model.
     """
 
     runner: ModelRunner
@@ -65,8 +65,10 @@ class Rig:
     fingerprint: dict[str, object]
 
 
-def load(name_or_path: str, options: RunnerOptions, base_dir: Path = Path()) -> PagedModel:
-    """Load a model as the options say.
+def load_with_options(
+    name_or_path: str, options: RunnerOptions, base_dir: Path = Path()
+) -> PagedModel:
+    """Load a model on the device and in the dtype of the options.
 
     Raises:
         InputError: see `load_model`.
@@ -81,7 +83,7 @@ def load(name_or_path: str, options: RunnerOptions, base_dir: Path = Path()) -> 
 
 
 @contextmanager
-def rig(
+def warm_runner(
     model: PagedModel,
     options: RunnerOptions,
     *,
@@ -89,19 +91,19 @@ def rig(
     page_size: int,
     max_rows: int,
     cpu_threads: int | None = None,
-) -> Iterator[Rig]:
-    """A warm runner; its queue is closed at the end.
+) -> Iterator[WarmRunner]:
+    """A context with a warm runner; it closes the device's queue at its end.
 
     Args:
-        model: loaded.
-        options: as it was loaded with.
-        num_pages: pages that requests may own.
+        model: a loaded model.
+        options: the options that it was loaded with.
+        num_pages: pages that requests may use.
         page_size: tokens of a page.
         max_rows: most rows of a decode step.
-        cpu_threads: threads of a CPU's forward pass; None: all cores but one, for the host.
+        cpu_threads: threads of a CPU's forward pass. None: all cores but one, which the host uses.
 
     Raises:
-        InputError: the pool does not fit, or the backend cannot do what is asked.
+        InputError: the pages do not fit, or the attention backend does not support the model.
     """
     is_cuda = model.device.type == "cuda"
     if not is_cuda:
@@ -119,7 +121,7 @@ def rig(
         name = options.attention
         if name == "auto":
             name = "flashinfer" if by_library else "reference"
-        yield Rig(runner, stream, fingerprint(model, name))
+        yield WarmRunner(runner, stream, fingerprint(model, name))
     finally:
         stream.close()
 
@@ -127,7 +129,7 @@ def rig(
 def _capture(
     model: PagedModel, kv: KVTensors, stream: DeviceStream, max_rows: int
 ) -> RecordedDecodes:
-    # Only here: its module makes use of torch's CUDA types.
+    # Imported only for a GPU, because the module needs torch with CUDA.
     from realrun.cuda_graph import capture_decodes
 
     return stream.prepare(lambda: capture_decodes(model, kv, max_rows))
@@ -135,7 +137,7 @@ def _capture(
 
 def _stream(device: torch.device) -> DeviceStream:
     if device.type == "cuda":
-        # Only here: its module makes use of torch's CUDA types.
+        # Imported only for a GPU, because the module needs torch with CUDA.
         from realrun.cuda_stream import CudaStream
 
         return CudaStream(device)

@@ -1,4 +1,4 @@
-"""What all comparisons of one model share: prompts, plain logits, and what counts as equal."""
+"""The input of all comparisons of one model: prompts, plain logits, and the tolerance."""
 
 from dataclasses import dataclass
 
@@ -18,15 +18,15 @@ _COPIES = 3
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Bench:
-    """A model with pages, and what transformers alone computes with it.
+class CheckCase:
+    """A model with pages, prompts, and the logits that plain transformers computes for them.
 
     Attributes:
         model: the model.
-        kv: pages enough for any of the comparisons.
-        prompts: token ids by name; of lengths around page boundaries.
-        plain: for each prompt, the logits [vocab_size] after its last token.
-        tolerance: how far apart two computations of the same logits may lie.
+        kv: KV tensors with enough pages for every comparison.
+        prompts: token ids by the prompt's name; the lengths are around page boundaries.
+        plain: for each prompt, plain transformers' logits [vocab_size] after its last token.
+        tolerance: largest allowed difference of two computations of the same logits.
     """
 
     model: PagedModel
@@ -37,21 +37,22 @@ class Bench:
 
     @property
     def longest(self) -> int:
-        """Tokens of the longest request the model takes."""
+        """Tokens of the longest request that the model can serve."""
         return self.model.max_positions
 
 
-def make_bench(model: PagedModel, page_size: int) -> Bench:
-    """Compute the plain logits, and how exact they are.
+def make_check_case(model: PagedModel, page_size: int) -> CheckCase:
+    """Compute the plain logits and the tolerance.
 
-    A dtype's rounding makes some error of its own: that of plain transformers against the same
-    weights in the next higher precision (float64 for float32, float32 for the others). Any order
-    of the same sums makes one of about that size, so two of them may differ by the sum of both;
-    twice that is allowed, as these are maxima over some hundred thousand logits at most. Reading
-    or writing a wrong page moves logits by a large share of their spread, see the tests.
+    The tolerance is four rounding errors. The rounding error of a dtype is the largest difference
+    between plain transformers and the same weights in the next higher precision (float64 for
+    float32, float32 for other dtypes). Each computation of the logits may have about this error,
+    so two may differ by twice as much. The factor is doubled again, because the error is only a
+    sample of what other computations may have. A wrong page changes logits far more than this: see
+    the tests.
 
     Raises:
-        InputError: a page size out of range, or no memory for the pages.
+        InputError: the page size is out of range, or there is no memory for the pages.
     """
     prompts = make_prompts(page_size, model.max_positions, model.vocab_size)
     with plain_attention(model) as plain_model:
@@ -63,11 +64,11 @@ def make_bench(model: PagedModel, page_size: int) -> Bench:
     )
     num_tokens = sum(len(tokens) + NUM_DECODES + page_size for tokens in prompts.values())
     kv = KVTensors(model, num_pages=_COPIES * num_tokens // page_size + 1, page_size=page_size)
-    return Bench(model, kv, prompts, plain, _ROUNDING_ERRORS * error)
+    return CheckCase(model, kv, prompts, plain, _ROUNDING_ERRORS * error)
 
 
 def make_prompts(page_size: int, max_positions: int, vocab_size: int) -> dict[str, list[int]]:
-    """Prompts of one token, of one page and a token more or less, and over several pages."""
+    """Prompts of one token, of one page, one token less or more than a page, and several pages."""
     rng = np.random.default_rng(_PROMPT_SEED)
     lengths = {
         "one": 1,

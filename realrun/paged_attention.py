@@ -1,6 +1,7 @@
-"""How transformers' models reach paged attention: an attention function under a name of ours.
+"""The attention function through which models of transformers use paged attention.
 
-No mask function is registered under that name, so transformers builds no mask.
+It is registered in transformers under its own name. No mask function is registered under that
+name, so transformers builds no mask.
 """
 
 from collections.abc import Sequence
@@ -17,19 +18,19 @@ ATTENTION_NAME = "servetwin_paged"
 
 
 class HasLayerIndex(Protocol):
-    """What the attention modules of transformers have in common here."""
+    """An attention module of transformers."""
 
     layer_idx: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PagedPass:
-    """What one forward pass hands down to its attention layers.
+    """What one forward pass gives to its attention layers.
 
     Attributes:
         inputs: the batch plan on the device.
-        attention: planned for the same batch.
-        kv_layers: a tensor of pages for each layer.
+        attention: attention, planned for the same batch.
+        kv_layers: for each layer, its tensor of KV pages.
     """
 
     inputs: PlanTensors
@@ -48,16 +49,16 @@ def paged_attention(
     paged: PagedPass,
     **_unused: object,
 ) -> tuple[Tensor, None]:
-    """Write the new K and V into their pages, then attend; in the form transformers calls.
+    """Write the new K and V into their pages, then attend. Transformers defines the signature.
 
     Args:
-        module: the layer's attention, which knows its index.
+        module: the layer's attention module, which has the layer's index.
         query: [1, num_heads, num_tokens, head_dim].
         key: [1, num_kv_heads, num_tokens, head_dim].
-        value: as `key`.
-        _attention_mask: transformers builds none.
+        value: shape as `key`.
+        _attention_mask: None.
         scaling: factor of the products of queries and keys.
-        paged: the forward pass this belongs to.
+        paged: the data of this forward pass.
 
     Returns:
         [1, num_tokens, num_heads, head_dim], and no attention weights.
@@ -71,11 +72,11 @@ def paged_attention(
 
 
 def register_paged_attention() -> None:
-    """Make the attention function known to transformers. Doing it twice changes nothing."""
+    """Register the attention function in transformers. Calling this again has no effect."""
     AttentionInterface.register(ATTENTION_NAME, paged_attention)
 
 
 def _rescaled(query: Tensor, scaling: float) -> Tensor:
-    """Backends scale by 1 / sqrt(head_dim); whatever else a model asks for goes into the query."""
+    """Multiply the query by `scaling * sqrt(head_dim)`: backends scale by 1 / sqrt(head_dim)."""
     factor = scaling * query.shape[-1] ** 0.5
     return query if abs(factor - 1) < 1e-6 else query * factor

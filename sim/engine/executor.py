@@ -1,19 +1,47 @@
-"""An executor that plays scripts: the simulator's stand-in for a model."""
+"""Executors run an engine's batches; `ScriptedExecutor` is the simulator's, without a model."""
 
 import heapq
 from dataclasses import dataclass
+from typing import Protocol
 
 from sim.core.batch import Batch, ForwardMode, StepOutput
 from sim.core.token_sequences import TokenSequence, prompt_part
 from sim.core.tokens import TokenIds, stream_token_ids
 
 
+class Executor(Protocol):
+    """Runs batches and remembers the tokens that they generated."""
+
+    def execute(self, batch: Batch, num_steps: int = 1) -> StepOutput:
+        """Run a batch; a decode batch for `num_steps` steps in a row.
+
+        Only the last of these steps may finish a request: see `steps_to_finish`.
+        """
+        ...
+
+    def steps_to_finish(self) -> int:
+        """Decode steps from now until one generates an end token; a huge number if none will."""
+        ...
+
+    def output_ids(self, rid: str, num_tokens: int) -> TokenIds:
+        """The first `num_tokens` output tokens of a request; it has generated that many."""
+        ...
+
+    def output_part(self, rid: str, start: int, stop: int) -> TokenSequence:
+        """Generated output tokens `start` to `stop`, in a form that outlives `forget`."""
+        ...
+
+    def forget(self, rid: str) -> None:
+        """Drop the tokens of a request that has ended; they are not read again."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class OutputScript:
-    """What a request will generate. Only the executor may read it.
+    """The output that a request will generate. Only the executor may read it.
 
-    The `num_tokens`-th token ends the output, unless `max_new_tokens` comes first or the request
-    ignores end tokens. Token k is token k of stream `seed`.
+    Token number `num_tokens` is an end token, unless `max_new_tokens` is smaller or the request
+    ignores end tokens. Every other token k is token k of the stream `seed`.
     """
 
     num_tokens: int
@@ -32,7 +60,7 @@ NEVER_STEPS = 1 << 62
 
 
 class ScriptedOutput:
-    """A script's tokens, with the end token where it ends."""
+    """The tokens of a script; with `ends`, the last one is the end token."""
 
     def __init__(self, script: OutputScript, *, ends: bool) -> None:
         self._script = script
@@ -51,11 +79,12 @@ class ScriptedOutput:
 
 
 class ScriptedExecutor:
-    """Generates what each request's script says. The only reader of scripts.
+    """Generates the tokens of each request's script.
 
-    Decode rows advance in lockstep, so a request's end is known as a count of decode steps, and
-    moves by one with each that it rests; the ends sit in a heap. Requests that ignore end tokens
-    have no end of their own.
+    All decode rows get one token a step, so the step in which a request generates its end token
+    is known in advance: it is a count of decode steps, and a heap holds these counts. Each step
+    that a request rests moves its end one step later. Requests that ignore end tokens are not in
+    the heap.
     """
 
     def __init__(self) -> None:
@@ -67,7 +96,7 @@ class ScriptedExecutor:
         self._num_steps = 0
 
     def add(self, rid: str, script: OutputScript, *, ignore_eos: bool) -> None:
-        """Learn a request's script before it runs."""
+        """Register the script of a request before its first step."""
         self._scripts[rid] = script
         if ignore_eos:
             self._endless.add(rid)
@@ -93,7 +122,7 @@ class ScriptedExecutor:
         return StepOutput(tuple(finished))
 
     def _first_token_ends(self, rid: str, num_outputs: int) -> bool:
-        """Note when a request that joins the decode rows ends; True if it just did."""
+        """Whether the output ends with its prefill's token; else note the step it will end in."""
         if rid in self._endless:
             return False
         num_left = self._scripts[rid].num_tokens - num_outputs

@@ -4,7 +4,7 @@ import pytest
 
 from sim.core.batch import Batch, ForwardMode, PrefillRow
 from sim.core.tokens import stream_token_ids
-from sim.engine.scripted import END_TOKEN, NEVER_STEPS, OutputScript, ScriptedExecutor
+from sim.engine.executor import END_TOKEN, NEVER_STEPS, OutputScript, ScriptedExecutor
 
 
 @pytest.fixture

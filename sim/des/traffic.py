@@ -1,0 +1,77 @@
+"""Clients that submit requests, and the simulation's log, which tells them when a request ended."""
+
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from simpy.events import Event
+
+from sim.core.request import RequestSpec
+from sim.des.clock import ARRIVAL, Clock, TimedEvent
+from sim.engine.records import RequestRecord
+from sim.runlog.builder import RunLogBuilder, StepRun
+from sim.runlog.decisions import DecisionLog
+from sim.workload.workload import ScriptedRequest, Turn
+
+Submit = Callable[[ScriptedRequest], None]
+Wait = Generator[Event, Any, None]
+Watcher = Callable[[int, int], None]
+
+
+class SimulationLog:
+    """The log of a simulation while it runs.
+
+    Args:
+        decisions: a decision log that gets every step too.
+        watcher: called with the number of ended requests and the time, for a progress bar.
+    """
+
+    def __init__(
+        self, decisions: DecisionLog | None = None, watcher: Watcher | None = None
+    ) -> None:
+        self.builder = RunLogBuilder()
+        self._decisions = decisions
+        self._watcher = watcher
+        self._awaited: dict[str, Event] = {}
+
+    def when_over(self, rid: str, event: Event) -> None:
+        """Trigger `event` when the request has finished, or was rejected or aborted."""
+        self._awaited[rid] = event
+
+    def submitted(self, spec: RequestSpec, replica: int) -> None:
+        self.builder.submitted(spec, len(spec.prompt), replica)
+
+    def over(self, records: Iterable[RequestRecord], now_ns: int) -> None:
+        for record in records:
+            self.builder.over(record)
+            event = self._awaited.pop(record.spec.rid, None)
+            if event is not None:
+                event.succeed()
+            if self._watcher is not None:
+                self._watcher(self.builder.num_over, now_ns)
+
+    def stepped(self, run: StepRun) -> None:
+        self.builder.stepped(run)
+        if self._decisions is not None:
+            self._decisions.stepped(run)
+
+
+def open_loop(env: Clock, requests: Iterator[ScriptedRequest], submit: Submit) -> Wait:
+    """Submit each request at its arrival time, whether or not earlier requests have ended."""
+    for request in requests:
+        arrival_ns = request.spec.arrival_ns
+        if arrival_ns > env.now_ns:
+            yield TimedEvent(env, arrival_ns - env.now_ns, ARRIVAL)
+        submit(request)
+
+
+def closed_loop(env: Clock, turns: Sequence[Turn], submit: Submit, log: SimulationLog) -> Wait:
+    """Be one client: in each turn think, submit the request, and wait until it has ended."""
+    for turn in turns:
+        if turn.think_ns:
+            yield env.timeout(turn.think_ns)
+        spec = replace(turn.request.spec, arrival_ns=env.now_ns)
+        over = env.event()
+        log.when_over(spec.rid, over)
+        submit(replace(turn.request, spec=spec))
+        yield over
