@@ -30,13 +30,16 @@ docs: $(VENV)/.dev
 	$(BIN)/python -m reference
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict -q
 
+# Tests of one file mostly run in one process: what they share is made once.
+ALL_CORES := -n auto --dist worksteal
+
 test: lint
-	$(BIN)/python -m pytest -n auto --nbmake tests notebooks
+	$(BIN)/python -m pytest $(ALL_CORES) --nbmake tests notebooks
 
 # The same properties as in `make test`, each with twenty times as many random examples, and every
 # combination of what the suite combines in pairs. Takes about ten minutes on two cores.
 draws: $(VENV)/.dev
-	$(BIN)/python -m pytest -n auto --hypothesis-profile=long -m "hypothesis or long" tests
+	$(BIN)/python -m pytest $(ALL_CORES) --hypothesis-profile=long -m "hypothesis or long" tests
 
 # The same program with its hot modules compiled to C (docs/how-to/compiled.md), in an environment of its
 # own: beside the sources, what was compiled would be run whatever becomes of them.
@@ -70,7 +73,7 @@ build/tested/.done: build/wheel/.done
 	touch $@
 
 test-compiled: $(VENV)/.dev build/tested/.done
-	PYTHONSAFEPATH=1 PYTHONPATH=$(CURDIR)/build/tested:$(CURDIR) $(BIN)/python -m pytest -n auto tests
+	PYTHONSAFEPATH=1 PYTHONPATH=$(CURDIR)/build/tested:$(CURDIR) $(BIN)/python -m pytest $(ALL_CORES) tests
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m pytest tests/benchmarks -m benchmark_suite -p no:xdist --benchmark-columns=median,min,rounds --benchmark-group-by=group

@@ -1,6 +1,7 @@
 """Step times looked up in a recording by what a step computes, not by the step's number."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,9 +37,11 @@ class NearestStepLatency:
         self._quantities = np.array([step.totals for step in self._steps], dtype=np.float64)
         self._unit = np.maximum(self._quantities.max(axis=0), 1)
         self._next = 0
+        # `consume` looks the steps up again that were asked about.
+        self._nearest = lru_cache(maxsize=1024)(self._find_nearest)
 
     def step_ns(self, step: StepFeatures) -> StepTime:
-        return self._times[self._most_alike(step, self._next)]
+        return self._times[self._nearest(step, self._next)]
 
     def decode_run_ns(self, first: StepFeatures, num_steps: int) -> tuple[Int64, Int64]:
         numbers = self._run(first, num_steps)
@@ -54,11 +57,11 @@ class NearestStepLatency:
         step, here = first, self._next
         numbers: list[int] = []
         for _ in range(num_steps):
-            numbers.append(self._most_alike(step, here))
+            numbers.append(self._nearest(step, here))
             step, here = step.next_decode(), numbers[-1] + 1
         return numbers
 
-    def _most_alike(self, step: StepFeatures, here: int) -> int:
+    def _find_nearest(self, step: StepFeatures, here: int) -> int:
         if here < len(self._steps):
             recorded = self._steps[here]
             if recorded.mode is step.mode and recorded.totals == step.totals:

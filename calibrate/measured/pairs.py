@@ -21,10 +21,10 @@ class Selection:
     skip: int | None = None
 
     def rows(self, measured: MeasuredRun) -> range:
-        """Rows of the run, which is in order of arrival.
+        """The indices of the selected requests; the run is in order of arrival.
 
         Raises:
-            InputError: both are given, or there are too few requests for it.
+            InputError: both options are given, or the run has too few requests.
         """
         if self.first is not None and self.skip is not None:
             raise InputError("--first and --skip: give one of the two")

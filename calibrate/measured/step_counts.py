@@ -1,7 +1,7 @@
 """In how many steps of a simulation each request decoded, and with how many others.
 
-As long as decisions stay the same, a second of host time in each step makes a request's time from
-first to last token longer by as many seconds as it has such steps.
+As long as decisions stay the same, each of these steps adds its host time to the request's time
+from the first token to the last.
 """
 
 import numpy as np

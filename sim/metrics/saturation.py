@@ -26,7 +26,7 @@ def is_saturated(log: RunLog) -> bool | None:
     into 20 equal slices, because depths close in time are correlated. Three things must hold of the
     queue's mean depth in them:
 
-    1. The least-squares slope is positive at 0.5 %.
+    1. The least-squares slope is positive, at a significance of 0.5 %.
     2. The last fifth of the window is more than twice as deep as the first.
     3. In the last fifth, the mean wait by Little's law, depth / arrival rate, exceeds the run's
        median time from first batch to first token: growth that no client notices does not count.

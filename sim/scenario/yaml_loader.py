@@ -39,7 +39,7 @@ def read_yaml_file(path: Path) -> str:
     """The text of a scenario file.
 
     Raises:
-        InputError: missing, a directory, unreadable, too large or not UTF-8.
+        InputError: the file is missing, a directory, too large or not UTF-8, or cannot be read.
     """
     try:
         with path.open("rb") as file:

@@ -127,7 +127,7 @@ class SchedulerConfig:
 
     @property
     def least_priority(self) -> int:
-        """The priority of a request without one; with priorities on it is the least (rule 9)."""
+        """The priority of a request that has none of its own: the least important (rule 9)."""
         return sys.maxsize if self.schedule_low_priority_values_first else -sys.maxsize - 1
 
     @property

@@ -23,7 +23,7 @@ class VllmSection(ServerSection):
 
     Names are those of vLLM 0.19.0's flags, with underscores; defaults are those of its
     `SchedulerConfig`. docs/explanation/vllm.md explains the rules, and
-    docs/explanation/vllm.md#settings where defaults differ from `vllm serve`.
+    docs/explanation/vllm.md#settings lists the defaults that differ from `vllm serve`.
     """
 
     family: Literal["vllm"]
@@ -31,7 +31,7 @@ class VllmSection(ServerSection):
     max_num_batched_tokens: Count = _DEFAULT.max_num_batched_tokens
     """Token budget of a step, for all requests together. At least `max_num_seqs`. Unit: tokens."""
     max_num_seqs: Count = _DEFAULT.max_num_seqs
-    """Most requests that run at a time. Unit: requests."""
+    """Most requests that run at the same time. Unit: requests."""
     max_model_len: Count | None = None
     """Most tokens of a request, prompt and output together. At most the tokens of the pool.
     Without it: as many as the pool has. Unit: tokens."""
@@ -44,9 +44,9 @@ class VllmSection(ServerSection):
     """Share of the hardware's memory for weights and KV, where the pool size is derived: 0.9
     without it. Not together with `num_gpu_blocks_override`. Unit: share."""
     enable_prefix_caching: bool = _DEFAULT.enable_prefix_caching
-    """A block is found again by the tokens it holds."""
+    """Other requests can find a full block by its tokens and reuse it."""
     enable_chunked_prefill: bool = _DEFAULT.enable_chunked_prefill
-    """A prompt may be admitted with less than all of it in a step. `false` needs
+    """A prompt may be split over several steps. `false` needs
     `max_num_batched_tokens` of at least `max_model_len`."""
     long_prefill_token_threshold: int = Field(
         default=_DEFAULT.long_prefill_token_threshold, ge=0, le=_MAX_COUNT

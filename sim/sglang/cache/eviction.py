@@ -33,7 +33,7 @@ class LeafQueue:
         self._num_pushed = 0
 
     def count(self, node: RadixNode) -> None:
-        """Count one more request that found the node or computed it. Children before parents."""
+        """Count one more request that found or computed the node. Call it for children first."""
 
     def offer(self, node: RadixNode) -> None:
         """Queue a node if it may be evicted now; the root never may."""

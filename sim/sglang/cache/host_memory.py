@@ -78,7 +78,7 @@ class HostMemory:
     # ---- copies --------------------------------------------------------------------------------
 
     def store(self, node: RadixNode) -> bool:
-        """Copy a node that is on the device. False: no room; nothing has changed."""
+        """Copy a node that is on the device. If there is no room, return False, change nothing."""
         num_tokens = node.num_tokens
         if not self._make_room(num_tokens):
             return False
@@ -124,7 +124,7 @@ class HostMemory:
             current = current.parent
 
     def unlock(self, node: RadixNode) -> None:
-        """Take back one `lock`."""
+        """Undo one `lock`."""
         current = node
         while not current.on_device and current.parent is not None:
             current.host.num_locks -= 1

@@ -24,7 +24,7 @@ class RequestKV(RequestTokens):
 
     Attributes:
         found: node on the device at which the last match ended; the next match starts there.
-        found_on_host: node in host memory at which the last match ended; None: it did not go there.
+        found_on_host: node in host memory at which the last match ended; None: it found none there.
         host_len: tokens that the last match found in host memory, after those on the device.
         locked: the request protects the path to this node from eviction; None: it has no KV.
         protected_len: tokens in pages of the cache; a multiple of the page size.

@@ -113,11 +113,11 @@ class PrefixCache(Protocol):
         ...
 
     def lock(self, node: RadixNode) -> None:
-        """Protect a node and its ancestors from eviction, until `unlock` is called as often."""
+        """Protect a node and its ancestors from eviction. Each call needs one `unlock`."""
         ...
 
     def unlock(self, node: RadixNode) -> None:
-        """Take back one `lock`."""
+        """Undo one `lock`."""
         ...
 
     def insert(
@@ -139,7 +139,7 @@ class PrefixCache(Protocol):
         ...
 
     def evict(self, num_tokens: int) -> int:
-        """Evict whole leaves until at least `num_tokens` tokens are free or no leaf is left.
+        """Evict whole leaves until at least `num_tokens` tokens are freed or no leaf is left.
 
         Returns:
             Tokens freed.

@@ -85,7 +85,7 @@ class RadixCache:
         return num_tokens // self._page_size * self._page_size
 
     def _expand(self, node: RadixNode) -> None:
-        """Store the node's tokens as an array: a node that was compared once is compared again."""
+        """Store the node's tokens as an array, because they are likely to be compared again."""
         if isinstance(node.token_ids, LazyTokens):
             node.token_ids = node.token_ids[:]
 

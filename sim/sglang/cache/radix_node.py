@@ -55,7 +55,7 @@ class RadixNode:
         rank: order of insertion; used to order siblings. Both parts of a split node keep it.
         num_locks: requests that use this node or one below it, which protects it from eviction.
         last_used_tick: logical time of the last use; all nodes have different ones.
-        on_device: its KV is on the device: true until it is evicted, and again once loaded back.
+        on_device: whether its KV is on the device; False once evicted, True again once loaded.
         queued: the eviction queue has an entry for this node.
         use_score: kept by the eviction policy; both parts of a split node keep it.
         host: kept by a cache with host memory; otherwise never set.

@@ -113,7 +113,11 @@ class TieredRadixCache(RadixCache):
     def _add_leaf(
         self, parent: RadixNode, token_ids: TokenSequence, pages: Span, key: ChildKey | None
     ) -> RadixNode:
-        """As in `RadixCache`; but nodes in host memory alone come back first, with these pages."""
+        """Add tokens below `parent`, with their pages.
+
+        Nodes that host memory already has for these tokens come back to the device and get the
+        pages. A new leaf gets the rest.
+        """
         while len(token_ids):
             # Host memory finds a node by its key, so the key must be computed now.
             key = self._child_key(token_ids, 0)

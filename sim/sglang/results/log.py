@@ -43,7 +43,15 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class _Event(NamedTuple):
-    """One line. `at_ns` is by the log's own clock; `in_whole_seconds`: to the second only."""
+    """One line about a request.
+
+    Attributes:
+        line: the line.
+        kind: `RECEIVED` or `FINISHED`.
+        rid, obj, out: the values that the line has under these names.
+        at_ns: the time of the line, by the log's own clock.
+        in_whole_seconds: `at_ns` is known to the second only.
+    """
 
     line: TextLine
     kind: str
@@ -92,7 +100,10 @@ class _Log:
             self._finish(event)
 
     def requests(self) -> tuple[list[ImportedRequest], list[str]]:
-        """The requests in order of finishing, then those that never finished; and notes."""
+        """All requests, and notes for the user.
+
+        Requests come in the order in which they finished; those that never finished come last.
+        """
         lost = [one for rid, one in self._received.items() if rid not in self._finished]
         to_the_second = [asked.rid for asked in lost if asked.in_whole_seconds]
         for asked in lost:
@@ -154,7 +165,10 @@ class _Log:
         self._imported.append(imported)
 
     def _on_one_clock(self, imported: LoggedRequest) -> ImportedRequest:
-        """The request with times by the server's clock, if other requests tell the difference."""
+        """The request with times by the server's clock.
+
+        The difference between the clocks is known if some requests have times by both.
+        """
         request = imported.request
         if not imported.by_log or not self._clock_offsets_ns:
             return request

@@ -100,7 +100,7 @@ class _Reader:
         numbers = _WHOLE_NUMBERS.match(self._text, at)
         if numbers is None:
             return self._items(at + 1, "]", depth)
-        # Most of a log are token ids, and json.loads reads them fast.
+        # Token ids make up most of a log, and json.loads reads them fast.
         return json.loads(numbers[0]), numbers.end()
 
     def _string(self, at: int) -> tuple[str, int]:

@@ -172,7 +172,7 @@ def _num_ids(obj: Mapping[str, object]) -> int | None:
 
 
 def _ids(value: object, *, whole: bool) -> Int64 | None:
-    """Token ids; of a list that is cut in the log its beginning, or None if `whole`."""
+    """The token ids. If the log cut the list: its beginning, or None if `whole`."""
     if isinstance(value, CutValue):
         value = None if whole else value.beginning
     if isinstance(value, tuple):

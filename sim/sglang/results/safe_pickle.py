@@ -4,8 +4,8 @@ A pickle is a program: it may name any function of any module and call it. Here 
 pickle becomes a new empty class that only stores its arguments. Nothing is imported or called, so a
 file cannot do more than describe objects.
 
-This uses Python's own unpickler that is written in Python. The one in C allocates memory for any
-number of objects that a damaged file claims to have.
+The standard library has two unpicklers; this uses the one written in Python. The one written in C
+allocates memory for any number of objects that a damaged file claims to have.
 """
 
 import pickle

@@ -82,7 +82,7 @@ class NoFairness:
         return ordered
 
     def note_admitted(self, num_requests: int) -> None:
-        """No rule to keep count for."""
+        """Without a rule there is nothing to count."""
 
     def ages_ns(self, request: SglangRequest) -> int:
         return NEVER_AGES_NS
@@ -150,7 +150,7 @@ class OldestThenBest(NoFairness):
 
 
 class CreditForWaiting(NoFairness):
-    """`aging_tokens_per_pass`: largest sum of cached tokens and credit for passes waited first."""
+    """`aging_tokens_per_pass`: order by cached tokens plus a credit for each pass waited."""
 
     def __init__(self, settings: AgingTokens) -> None:
         self._tokens = settings.tokens

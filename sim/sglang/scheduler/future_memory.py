@@ -15,7 +15,8 @@ class FutureMemory:
 
     Example with 40 free tokens. A has 10 tokens left and holds 100; B has 30 left and holds 50.
     Until A ends, both grow by 10 tokens: 20 of the 40 free tokens suffice. When A ends, it frees
-    its 100 tokens and its growth. Until B ends, B grows by 30 tokens in all: 40 + 100 suffice.
+    its 100 tokens and its growth. Until B ends, B grows by 30 tokens in all, and 40 + 100 tokens
+    suffice for that.
     """
 
     def __init__(
@@ -35,7 +36,7 @@ class FutureMemory:
         return request.max_new_tokens * ratio - request.num_generated, request.num_tokens
 
     def add(self, request: SglangRequest) -> None:
-        """Insert a further candidate before the first row that has as much left or more.
+        """Insert a further candidate before the first row that has at least as many tokens left.
 
         If there is no such row, the candidate goes *before the last row*, out of order: SGLang's
         loop ends there.

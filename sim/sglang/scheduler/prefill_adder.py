@@ -105,7 +105,7 @@ class PrefillAdder:
 
         Args:
             config: the settings.
-            kv: the memory that rows are admitted to.
+            kv: the KV memory.
             running: the rows that decode.
             ratio: the new-token ratio.
             cuts_while_chunked: see SchedulePolicy.

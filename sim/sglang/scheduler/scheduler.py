@@ -350,7 +350,7 @@ class SglangScheduler(SglangHoldings):
         if start_ns is not None and start_ns > now_ns:
             return start_ns
         if not decision.takes_out:
-            # Nothing has changed and nothing will: every further pass would admit nothing, too.
+            # Nothing can change before the next pass, so that pass would admit nothing, too.
             raise InvariantError(
                 f"{len(self.waiting)} requests wait, none runs and none can be admitted"
             )
@@ -367,7 +367,7 @@ class SglangScheduler(SglangHoldings):
     @property
     def repeats(self) -> bool:
         if self.chunked is not None or self.turns.resting or self.decode_went_first:
-            # After `decode_went_first` the next decision makes a pass, which this one did not.
+            # With `decode_went_first`, the next decision makes a pass; this one did not.
             return False
         # A pass changes state even if it admits nothing: it orders the queue and marks prefixes.
         makes_pass = self.batching.num_open_places and (self.preempts or not self.is_full)

@@ -12,13 +12,14 @@ _MOST_REFRESHED = 128
 
 
 class WaitingQueue:
-    """The waiting requests; the order that one pass leaves is where the next pass starts.
+    """The waiting requests. Each pass starts from the order that the pass before has left.
 
     Attributes:
         requests: in order; the first one is considered first.
         processed_tokens: prefill tokens processed so far, counted by the scheduler. Policy hrrn
             uses them as its clock.
-        next_aging_ns: the next time at which a waiting request ages; earlier ones are known.
+        next_aging_ns: the next time at which a waiting request ages under the fairness rule. A pass
+            at or after this time must order the queue anew.
     """
 
     def __init__(self, config: SchedulerConfig, kv: KVCacheManager, policy: SchedulePolicy) -> None:
@@ -66,7 +67,7 @@ class WaitingQueue:
     def _order_by_policy(self, now_ns: int) -> frozenset[int]:
         """Order the queue by the policy alone; returns ids of the deferred requests.
 
-        Equal requests keep their order. A queue too long for the policy keeps its whole order.
+        Equal requests keep their order. A queue that is too long for the policy is not ordered.
         """
         policy = self._policy
         longest = policy.longest_matched_queue

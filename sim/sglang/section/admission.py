@@ -7,13 +7,13 @@ from pydantic import Field
 from sim.sglang.scheduler.packing import PackSettings
 from sim.strict_model import StrictModel
 
-_MOST = 2**31 - 1
+_MAX_COUNT = 2**31 - 1
 
-_Count = Annotated[int, Field(ge=1, le=_MOST)]
+_Count = Annotated[int, Field(ge=1, le=_MAX_COUNT)]
 
 
 class SglangAdmissionConfig(StrictModel):
-    """The queue in its order, up to the first request that does not fit. This is SGLang's way."""
+    """A pass takes the queue in order, up to the first request that does not fit, as in SGLang."""
 
     kind: Literal["sglang"]
 
@@ -22,16 +22,16 @@ class SglangAdmissionConfig(StrictModel):
 
 
 class PackConfig(StrictModel):
-    """The cheapest of the first requests, as many as fit into `max_prefill_tokens`.
+    """A pass takes the cheapest of the first requests, until `max_prefill_tokens` is reached.
 
     docs/explanation/packing.md explains it.
     """
 
     kind: Literal["pack"]
     lookahead: _Count = 64
-    """How many requests at the head of the queue are looked at. Unit: requests."""
+    """How many requests at the head of the queue are considered. Unit: requests."""
     force_fifo_every: _Count = 8
-    """One of this many passes takes the queue as it is. 1: every pass does. Unit: passes."""
+    """Every pass with a multiple of this number takes the queue in order. Unit: passes."""
     cost: Literal["prompt", "uncached"] = "prompt"
     """What a request costs: all tokens of its prompt, or only those that are not in the prefix
     cache."""

@@ -8,11 +8,11 @@ from sim.core.units import ms_to_ns
 from sim.sglang.scheduler.fairness import AgingTokens, FairnessSettings, FairnessT, ForceFifo, KLpm
 from sim.strict_model import StrictModel
 
-_MOST = 2**31 - 1
+_MAX_COUNT = 2**31 - 1
 # A day: longer than any simulated run.
 _MOST_MS = 86_400_000
 
-_Count = Annotated[int, Field(ge=1, le=_MOST)]
+_Count = Annotated[int, Field(ge=1, le=_MAX_COUNT)]
 
 
 class FairnessTConfig(StrictModel):
@@ -27,7 +27,7 @@ class FairnessTConfig(StrictModel):
 
 
 class KLpmConfig(StrictModel):
-    """The oldest request, then k - 1 requests in the policy's order, and again."""
+    """The oldest request goes first, then k - 1 requests in the policy's order, and so on."""
 
     kind: Literal["k_lpm"]
     k: _Count
@@ -52,11 +52,11 @@ class AgingTokensConfig(StrictModel):
 
 
 class ForceFifoConfig(StrictModel):
-    """Now and then a pass goes by arrival."""
+    """Every n-th pass takes the queue in order of arrival."""
 
     kind: Literal["force_fifo_every"]
     passes: _Count
-    """One of this many passes takes the queue by arrival. Unit: passes."""
+    """The number n. 1: every pass. Unit: passes."""
 
     def settings(self) -> FairnessSettings | None:
         return ForceFifo(self.passes)

@@ -78,7 +78,7 @@ class SglangSection(ServerSection):
     context_length: Count = _DEFAULT.context_length
     """Most tokens of a request, prompt and output together. At least `page_size`. Unit: tokens."""
     chunked_prefill_size: ChunkSize = _DEFAULT.chunked_prefill_size
-    """Prefill tokens of a step before a prompt is split. A multiple of `page_size`, or -1:
+    """Most prefill tokens of a step; a longer prompt is split. A multiple of `page_size`, or -1:
     prompts are never split. Unit: tokens."""
     max_prefill_tokens: Count = _DEFAULT.max_prefill_tokens
     """After this many prefill tokens a pass admits no further request. Unit: tokens."""
@@ -91,15 +91,14 @@ class SglangSection(ServerSection):
     )
     """Scales the new-token ratio that the server starts with."""
     clip_max_new_tokens: Count = _DEFAULT.clip_max_new_tokens
-    """An output is never charged more than this at admission. Unit: tokens."""
+    """Admission never reserves more than this for one output. Unit: tokens."""
     enable_mixed_chunk: bool = _DEFAULT.enable_mixed_chunk
-    """Decode rows ride along with a prefill batch. It has no effect when prompts are never
-    split."""
+    """A prefill batch includes the decode rows, too. Without effect if prompts are never split."""
     disable_radix_cache: bool = _DEFAULT.disable_radix_cache
-    """No prefix is reused. The policies `lpm` and `dfs-weight` become `fcfs`."""
+    """No prefix is reused. Policies that use the cache, such as `lpm`, become `fcfs`."""
     radix_eviction_policy: Literal["lru", "lfu", "hit-benefit"] = "lru"
     """Which unlocked leaves are evicted first: the least recently used; those that the fewest
-    requests used; or those of the least benefit for their tokens
+    requests used; or those with the least benefit per token
     (docs/explanation/adr/0007-hit-benefit-eviction.md), which SGLang does not have."""
     disable_overlap_schedule: bool = _DEFAULT.disable_overlap_schedule
     """A step is decided only when the result of the previous one is known."""
@@ -133,23 +132,23 @@ class SglangSection(ServerSection):
     in_batch_prefix_check_threshold: int = Field(
         default=_DEFAULT.in_batch_prefix_check_threshold, ge=-1, le=_MAX_COUNT
     )
-    """Under `lpm`, a request with at most this many cached tokens is compared with the waiting
-    requests. -1: never. Unit: tokens."""
+    """Under `lpm`, a request with at most this many cached tokens is compared with the requests
+    that wait before it. -1: never. Unit: tokens."""
     in_batch_prefix_deprioritize_threshold: WholeNumber = (
         _DEFAULT.in_batch_prefix_deprioritize_threshold
     )
-    """Under `lpm`, a request that shares at least this many tokens with a waiting request lets
-    that one go first. Unit: tokens."""
+    """Under `lpm`, a request goes last if it shares at least this many tokens with an earlier
+    waiting request: that one will put them into the cache. Unit: tokens."""
     fairness: FairnessConfig | None = None
-    """A rule that overrules the policy so that no request starves
-    (docs/explanation/fairness.md). Without it: the policy alone."""
+    """A rule that changes the policy's order so that no request starves
+    (docs/explanation/fairness.md). Without it: the policy's order is kept."""
     admission: AdmissionConfig | None = None
-    """What a prefill pass is offered (docs/explanation/packing.md). Without it: the whole queue,
-    as in SGLang."""
+    """Which waiting requests a prefill pass considers (docs/explanation/packing.md). Without it:
+    the whole queue, as in SGLang."""
     decode_first: bool = _DEFAULT.decode_first
     """After a prefill step, running requests decode once before the next prefill step."""
     host_cache: HostCacheSection | None = None
-    """Host memory that keeps evicted KV. Without it: evicted KV is gone. Not together with
+    """Host memory that keeps evicted KV. Without it: evicted KV is lost. Not together with
     `disable_radix_cache`."""
     decode_max_requests: Count | None = _DEFAULT.decode_max_requests
     """Most rows of a decode step; running requests take turns

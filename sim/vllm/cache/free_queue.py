@@ -73,7 +73,7 @@ class FreeBlockQueue:
         return entries
 
     def _drop_stale(self, block: int) -> bool:
-        """Whether this entry of the block is stale; if so, it is no longer counted."""
+        """Whether this entry of a block is stale; a stale entry is then removed from the count."""
         num_stale = self._num_stale.get(block, 0)
         if num_stale > 1:
             self._num_stale[block] = num_stale - 1

@@ -22,9 +22,9 @@ class BlockManager(KVMemory):
 
     Attributes:
         pool: the blocks.
-        caches: prefix caching is on: full blocks can be found by other requests.
-        num_decisions: decisions so far, counted by the scheduler. They date blocks: of several
-            equal blocks, a request finds the one that was full first.
+        caches: whether prefix caching is on: other requests can find full blocks.
+        num_decisions: decisions so far, counted by the scheduler. The number tells when a block
+            became full: of several equal blocks, a request finds the one that was full first.
     """
 
     def __init__(self, num_blocks: int, block_size: int, *, caches: bool = True) -> None:
@@ -48,7 +48,7 @@ class BlockManager(KVMemory):
 
     @property
     def evictable_tokens(self) -> int:
-        """0: vLLM counts cached blocks that no request uses as free."""
+        """Always 0: vLLM counts cached blocks that no request uses as free."""
         return 0
 
     def new_request(
@@ -159,7 +159,7 @@ class BlockManager(KVMemory):
     # ---- giving back ---------------------------------------------------------------------------
 
     def release(self, kv: RequestBlocks, seq_len: int) -> None:
-        """Free a request's blocks; the last one will be allocated first."""
+        """Free a request's blocks; its last block will be allocated first."""
         self._hand_out(kv, -(-seq_len // self.page_size))
         unhashed = kv.unhashed
         if unhashed is None:

@@ -3,7 +3,8 @@
 from sim.vllm.cache.pool import BlockPool
 from sim.vllm.cache.unhashed import TokenReader, UnhashedBlocks, extend_hashes
 
-# Exhausted entries are dropped once there are more entries than this, or twice those kept last.
+# Exhausted entries are dropped when the index has more entries than this number plus twice the
+# entries that were left after the last time.
 _MOST_EXHAUSTED = 256
 
 

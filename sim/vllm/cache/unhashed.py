@@ -112,7 +112,7 @@ class UnhashedBlocks:
         return self._group is not None and self.num_intact <= self.num_hashed
 
     def hash_next(self, block_size: int) -> range:
-        """Hash the next few blocks; returns their positions in `blocks`, none if none is full."""
+        """Hash the next few full blocks; returns their positions in `blocks`."""
         if self.catch_up is not None:
             self.catch_up()
         first, end = self.num_hashed, self.num_intact
@@ -134,7 +134,7 @@ class UnhashedBlocks:
         """Note that the request has freed its blocks.
 
         Args:
-            group: its place in the queue of free blocks; blocks without hashes come first there.
+            group: the blocks that are free now, as they stand in the queue of free blocks.
             part: returns the request's tokens from one position to another, to be kept after the
                 request is gone.
             block_size: tokens in a block.

@@ -13,8 +13,8 @@ both A and B need a new one.
     C    is not running any more, so the pass ends; no waiting request is admitted in this step
 
 If only A and B ran, B would preempt itself. With policy `priority` and A the least important, B
-preempts A, although A already has its token for this step: the token goes back to the budget, and
-the place in the list moves back by one, because the list is one request shorter before B.
+preempts A, although A already has its token for this step. The token goes back to the budget. The
+pass moves its place in the list back by one, because A stood before B and is gone.
 """
 
 from collections.abc import Callable
@@ -26,7 +26,13 @@ from sim.vllm.request import VllmBatch, VllmRequest
 
 
 class Preemption(NamedTuple):
-    """`by` needed blocks, `victim` lost them; had the victim got tokens earlier in this pass?"""
+    """A request was preempted.
+
+    Attributes:
+        by: the request that needed blocks.
+        victim: the request that lost its blocks.
+        was_scheduled: the victim had already got tokens in this pass.
+    """
 
     by: VllmRequest
     victim: VllmRequest
@@ -182,10 +188,10 @@ class RunningPass:
 def _least_important(request: VllmRequest) -> tuple[int, int, int]:
     """Sort key of the victim: largest priority value, then latest arrival.
 
-    Of equal requests `max` takes the one admitted first. Two requests with the same arrival time
-    could therefore preempt each other for ever: each time the other one is admitted first. In vLLM
-    no two arrival times are equal. Here a request that was preempted 100 times also counts its
-    order of entry, which ends the cycle.
+    Of two equal requests, the one admitted first is the victim. It is then admitted again, last,
+    so that the next victim is the other one: two requests with the same arrival time could preempt
+    each other for ever. In vLLM no two arrival times are equal. Here, once a request was preempted
+    100 times, its order of entry decides, which ends the cycle.
     """
     is_stuck = request.preemptions >= _MOST_PREEMPTIONS
     return request.priority, request.spec.arrival_ns, request.entry if is_stuck else 0

@@ -51,7 +51,7 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
     # ---- requests ------------------------------------------------------------------------------
 
     def token_limit(self, prompt_len: int, max_new_tokens: int) -> int:
-        """At most the tokens that `max_model_len` leaves; 0: the request is rejected (rule 1)."""
+        """`max_new_tokens` as far as `max_model_len` allows; 0 or less: rejected (rule 1)."""
         return min(max_new_tokens, self._config.max_model_len - prompt_len)
 
     def new_request(
@@ -163,7 +163,7 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
         return steps.chunks, steps.budget
 
     def _let_rest(self, rows: list[VllmRequest]) -> None:
-        """Leave rows without a token out of the launch; a token that they have in flight counts."""
+        """Leave rows without a token out of the launch. Their tokens in flight still count."""
         self._resting = rows
         self.running.remove(rows)
         for row in rows:

@@ -64,13 +64,13 @@ class ImportedRequest:
 
 @dataclass(frozen=True, slots=True)
 class ServerFacts:
-    """What a file says of server and client besides the requests.
+    """What a file says about server and client, besides the requests.
 
     Attributes:
-        engines: names of the server's software as the file has them, the surest first; its family
-            is the first that one of them begins with. Empty: it may be any.
-        model: the served model's name, empty if it is not told.
-        scheduler: settings by the names of the scenario's section `scheduler`, of its family.
+        engines: the file's names for the server's software, the most reliable first. A name that
+            begins with a family's name tells the family. Empty: the family is not known.
+        model: name of the served model; empty: not known.
+        scheduler: settings by their keys in the `scheduler` section of the server's family.
         told: other settings, for people to read.
     """
 
@@ -82,13 +82,13 @@ class ServerFacts:
 
 @dataclass(frozen=True, slots=True)
 class ImportedRun:
-    """The requests of a measured run, and what cannot be told by numbers.
+    """The requests of a measured run, and remarks about them.
 
     Attributes:
         requests: in the order of the file.
-        facts: settings, as far as the file tells.
-        notes: what a reader of the results should know, a line each.
-        left_out: what of the file became no request at all, and why: `name: reason`.
+        facts: the settings that the file has.
+        notes: remarks for the reader of the results, one line each.
+        left_out: entries of the file that became no request, as `name: reason`.
     """
 
     requests: list[ImportedRequest]
@@ -98,11 +98,11 @@ class ImportedRun:
 
 
 class ReadOptions(NamedTuple):
-    """What a user may say about a file.
+    """A user's options for reading a file.
 
     Attributes:
-        line: which run, of a file with one on each of several lines; None: there is only one.
-        draw_arrivals: seed to draw arrivals with that the file does not tell; None: do not.
+        line: the line of the run to read, if a file has several runs; None: it has one.
+        draw_arrivals: seed for drawing arrivals that the file lacks; None: do not draw.
     """
 
     line: int | None = None

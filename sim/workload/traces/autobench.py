@@ -21,7 +21,7 @@ from sim.workload.traces.rows import IntColumn, TraceRows, require_rows
 from sim.workload.traces.text_tokens import text_token_ids
 
 _OUTPUT_KEYS = ("output_len", "max_tokens", "max_completion_tokens", "completion_tokens")
-_DEFAULT_OUTPUT_LEN = 256  # SGLang's
+_DEFAULT_OUTPUT_LEN = 256  # as in SGLang
 _MAX_TOKEN_ID = (1 << 31) - 1
 
 

@@ -234,7 +234,7 @@ def test_sglang_server_info_becomes_settings(written, imported):
     }
     assert run.facts.told["tp_size"] == 2
     assert any("2.5 tokens a step" in note for note in run.notes)
-    assert any("hit 12.5 %" in note for note in run.notes)
+    assert any("found 12.5 %" in note for note in run.notes)
 
 
 @pytest.mark.parametrize(
