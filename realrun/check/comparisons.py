@@ -145,7 +145,7 @@ def _mixed(case: CheckCase, runner: ModelRunner, *, together: bool) -> dict[str,
 
 
 def _cuts(length: int, page_size: int) -> list[int]:
-    """Where prompts diverge from a prompt: at a page boundary, beside one, and in the middle."""
+    """Lengths of a shared prefix: up to a page boundary, a token more, and half of the prompt."""
     return sorted({min(cut, length) for cut in (page_size, 2 * page_size + 1, length // 2)})
 
 

@@ -15,7 +15,7 @@ _SHUFFLE_SEED = 5
 
 
 class PagedRequests:
-    """Requests on a runner's pages. Each step is given the number of tokens to compute of each.
+    """Requests on a runner's pages. A step computes a given number of tokens of each request.
 
     Attributes:
         page_size: tokens of a page.
@@ -29,7 +29,7 @@ class PagedRequests:
         self._tokens: dict[str, list[int]] = {}
         self._pages: dict[str, list[int]] = {}
         self._num_computed: dict[str, int] = {}
-        forget(runner.kv)
+        _fill_with_nan(runner.kv)
 
     def add(self, rid: str, tokens: Sequence[int]) -> None:
         """Add a request without any computed token."""
@@ -111,7 +111,7 @@ class PagedRequests:
             self._pages[rid].append(self._free.pop())
 
 
-def forget(kv: KVTensors) -> None:
-    """Fill all pages with NaN: then reading a token that no step has written spoils every logit."""
+def _fill_with_nan(kv: KVTensors) -> None:
+    """So that reading a token that no step has written spoils every logit."""
     for layer in kv.layers:
         layer.fill_(float("nan"))

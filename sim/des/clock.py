@@ -14,13 +14,13 @@ from simpy import Environment
 from simpy.events import Event, EventPriority
 
 ARRIVAL = EventPriority(0)
-_CLIENT = 1
+# Clients have SimPy's default priority, 1.
 _FIRST_STEP_END = 2
 _FIRST_STEP_BEGIN = 1 << 20
 
 
 def step_end(replica: int) -> EventPriority:
-    """Priority of a server's step ends. They come after clients, which have SimPy's default 1."""
+    """Priority of the ends of a server's steps: after arrivals and clients."""
     return EventPriority(_FIRST_STEP_END + replica)
 
 

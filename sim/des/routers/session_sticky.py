@@ -14,7 +14,7 @@ from sim.des.routers.router import Replica, least_loaded
 
 
 class SessionSticky:
-    """Sends a session's first request to the least loaded replica, and all others after it.
+    """Sends a session's first request to the least loaded replica, and later ones to the same one.
 
     Args:
         by_tenant: treat all requests of a tenant as one session.
