@@ -137,7 +137,7 @@ def profile_command(
     repeats: Annotated[int, typer.Option(min=1, help="measured steps of each point")] = 5,
     seed: Annotated[int, typer.Option(min=0, help="of weights, tokens, pages and order")] = 0,
 ) -> None:
-    """Measure steps of many compositions, the coarse grid first; Ctrl-C keeps what there is."""
+    """Measure steps of many compositions, the coarse grid first; Ctrl-C keeps finished points."""
     # The budget includes the time that loading torch takes.
     began_s = time.monotonic()
     from realrun.budget import Budget
@@ -185,7 +185,7 @@ def runs_command(
     attention: AttentionOption = Attention.AUTO,
     graphs: Graphs = True,
 ) -> None:
-    """Serve variants of a scenario; exit code 3 if there are more to do, by the same command."""
+    """Serve variants of a scenario; exit code 3 if runs remain: then repeat the command."""
     # The budget includes the time that loading torch takes.
     began_s = time.monotonic()
     from realrun.budget import Budget

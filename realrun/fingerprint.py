@@ -1,4 +1,4 @@
-"""The fingerprint of a run: device, libraries and model. Only logs with equal ones compare."""
+"""The fingerprint of a run: device, libraries, model. Logs are comparable if theirs are equal."""
 
 import platform
 import shutil

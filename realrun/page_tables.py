@@ -62,7 +62,7 @@ class PageTables:
         return self._slot_of[rid]
 
     def leave(self, rid: str) -> None:
-        """Free the slot of a request that does not run any more, for now or for good."""
+        """Free the slot of a request that has ended or was put back into the queue."""
         slot = self._slot_of.pop(rid, None)
         if slot is not None:
             self._free_slots.append(slot)

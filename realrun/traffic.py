@@ -26,7 +26,7 @@ class Traffic:
 
     @property
     def next_ns(self) -> int | None:
-        """When the next request arrives; None if that depends on running requests, or never."""
+        """When the next request arrives; None if there is none, or it waits for a running one."""
         return self._due[0][0] if self._due else None
 
     def arrived(self, now_ns: int) -> Iterator[ScriptedRequest]:

@@ -23,7 +23,7 @@ class Comparison:
 
     @property
     def ok(self) -> bool:
-        """Whether the error is within tolerance, or not made. NaN is never within tolerance."""
+        """Whether the error is within tolerance, or there is none. NaN is never within it."""
         return self.error is None or self.error <= self.tolerance
 
 

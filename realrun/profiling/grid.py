@@ -113,8 +113,9 @@ def _lattice(
 ) -> Iterator[Leveled]:
     """All compositions of a grid that the limits allow, each with its round.
 
-    An axis ends at the largest value that the limits allow with the values `chosen` for the axes
-    before. For example, the longest context of 64 rows that fits is an end, so it is in round 0.
+    An axis ends at the largest value that the limits allow with the values `chosen` for earlier
+    axes. For example, the longest context that fits 64 rows is an end of its axis: it is measured
+    in round 0.
     """
     if not axes:
         yield 0, build(*chosen)

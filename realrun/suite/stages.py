@@ -70,8 +70,9 @@ def _profile(model: str, *limits: str) -> tuple[str, ...]:
     return ("profile", "--model", model, *limits)
 
 
-# Checks and profiles get more time than they should need, because a second call cannot continue
-# them, as it can runs. The rates are half and nine tenths of what an H200 is expected to serve.
+# A second call continues runs where they stopped, but starts checks and profiles again. So these
+# get more time than they should need. The request rates are half and nine tenths of what an H200
+# is expected to serve.
 GPU_STAGES = (
     Stage("check-tiny", 80, ("check", "--model", "tiny")),
     Stage("check-gpt2", 80, ("check", "--model", "gpt2")),

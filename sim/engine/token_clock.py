@@ -41,7 +41,7 @@ class TokenClock:
             self._joined[id(request)] = request
 
     def leave(self, request: Request) -> None:
-        """A request stops decoding, for now or for good. No effect if it does not decode."""
+        """A request stops decoding: it rests, was put back, or has ended."""
         if self._joined.pop(id(request), None) is None and request.last_token_ns == _TICKING_NS:
             self._num_ticking -= 1
             request.last_token_ns = self._last_tick_ns
