@@ -9,8 +9,8 @@ from calibrate.measured.compare import LATENCIES, RunComparison
 from calibrate.measured.host_fit import HostFit
 from sim.latency.host_times import HostTimes
 from sim.scenario.load import LoadedScenario
-from sim.tables.number_text import number_as
 from sim.tables.table import Table, columns_of
+from sim.tables.text import number_as
 
 _DIGITS = 6
 

@@ -7,8 +7,8 @@ from calibrate.measured.compare import LATENCIES, ComparedValue, RunComparison
 from calibrate.measured.over_time import OverTime
 from calibrate.measured.pairs import Pairs, Selection
 from calibrate.measured.validate import MeasuredValidation
-from sim.tables.number_text import number, number_as
 from sim.tables.table import Table, columns_of
+from sim.tables.text import number, number_as
 
 _MAX_NAMES = 10
 

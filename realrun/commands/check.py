@@ -8,8 +8,8 @@ from realrun.check.run_checks import run_checks
 from realrun.fingerprint import fingerprint
 from realrun.warm_runner import RunnerOptions, load_with_options
 from sim.commands.output import print_line, print_table
-from sim.tables.number_text import number_as
 from sim.tables.table import Table, columns_of
+from sim.tables.text import number_as
 
 
 def check(name_or_path: str, *, options: RunnerOptions, page_size: int, as_json: bool) -> bool:

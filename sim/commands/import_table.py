@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 
 from sim.core.units import NS_PER_MS, NS_PER_S
-from sim.tables.number_text import number
-from sim.tables.text import aligned
+from sim.tables.text import aligned, number
 from sim.workload.results.model import ImportedRequest
 from sim.workload.stats import WorkloadStats
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from sim.commands.output import print_line
 from sim.scenario.load import load_scenario
-from sim.tables.number_text import number
 from sim.tables.table import Column, Table
+from sim.tables.text import number
 from sim.workload.build import build_workload
 from sim.workload.stats import WorkloadStats, workload_stats
 

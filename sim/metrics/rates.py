@@ -1,10 +1,12 @@
-"""Duration, rates and shares of a run, and its cache hit rate."""
+"""Duration, rates and shares of a run: cache hits, batch occupancy, use of the KV pool."""
+
+from typing import Any
 
 import numpy as np
 
 from sim.core.arrays import Bools, Float64
 from sim.core.units import NS_PER_S
-from sim.runlog import NOT_YET_NS, RequestColumns, RunLog
+from sim.runlog import NOT_YET_NS, RequestColumns, RunLog, StepColumns
 
 _MIN_WINDOWS, _MAX_WINDOWS, _REQUESTS_PER_WINDOW = 8, 40, 50
 
@@ -59,3 +61,19 @@ def hit_rate_over_time(log: RunLog) -> tuple[Float64, Float64]:
     prompt, _ = np.histogram(at_ns, edges_ns, weights=log.requests.prompt_tokens[admitted])
     middles_ns, some = (edges_ns[:-1] + edges_ns[1:]) / 2, prompt > 0
     return middles_ns[some], 100 * cached[some] / prompt[some]
+
+
+def occupancy_metrics(steps: StepColumns) -> dict[str, Any]:
+    """`mean_decode_rows`, `max_decode_rows`, `mean_kv_used_pct`; None where there is no such step.
+
+    Means are over steps, not over time.
+    """
+    decodes = steps.num_decode_rows > 0
+    rows, num_steps = steps.num_decode_rows[decodes], steps.num_steps[decodes]
+    pool = steps.free_tokens + steps.evictable_tokens + steps.used_tokens
+    num_used, num_all = int(steps.used_token_steps.sum()), int((pool * steps.num_steps).sum())
+    return {
+        "mean_decode_rows": ratio(int((rows * num_steps).sum()), int(num_steps.sum())),
+        "max_decode_rows": int(rows.max()) if len(rows) else None,
+        "mean_kv_used_pct": ratio(100 * num_used, num_all),
+    }

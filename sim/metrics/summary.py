@@ -10,9 +10,15 @@ from sim.core.request import Status
 from sim.core.units import NS_PER_MS, NS_PER_S
 from sim.metrics.groups import group_metrics
 from sim.metrics.latencies import RequestLatencies, finished_mask, request_latencies, status_mask
-from sim.metrics.occupancy import occupancy_metrics
 from sim.metrics.quantiles import statistics
-from sim.metrics.rates import admitted_mask, duration_s, hit_rate_pct, ratio, request_rate
+from sim.metrics.rates import (
+    admitted_mask,
+    duration_s,
+    hit_rate_pct,
+    occupancy_metrics,
+    ratio,
+    request_rate,
+)
 from sim.metrics.registry import E2E_LATENCY, ITL, QUEUE_TIME, TPOT, TTFT, Latency
 from sim.metrics.saturation import is_saturated, max_wait_ms, queue_times_ns
 from sim.runlog import RequestColumns, RunLog

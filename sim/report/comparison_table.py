@@ -5,8 +5,8 @@ from typing import Any
 
 from sim.metrics.registry import Metric, metric
 from sim.metrics.summary import Summary
-from sim.tables.number_text import number, yes_or_no
 from sim.tables.table import Coloured, Column, Table
+from sim.tables.text import number, yes_or_no
 
 # A smaller difference is shown as 0.0: it is none.
 _NO_CHANGE = 0.05

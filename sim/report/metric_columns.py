@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 
 from sim.metrics.confidence import MeanInterval
 from sim.metrics.registry import metric
-from sim.tables.number_text import UNDEFINED, number
 from sim.tables.table import Column
+from sim.tables.text import UNDEFINED, number
 
 
 def interval_columns(

@@ -8,8 +8,8 @@ from sim.metrics.registry import LATENCIES, metric
 from sim.report.page import Page, PageFigure
 from sim.report.run_data import RunData
 from sim.report.sweep_tables import MAX_ROWS
-from sim.tables.number_text import UNDEFINED, number
 from sim.tables.table import Table, columns_of
+from sim.tables.text import UNDEFINED, number
 
 _STATISTICS = ("mean", "median", "p90", "p95", "p99")
 _TOTALS = (

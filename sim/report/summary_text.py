@@ -2,9 +2,8 @@
 
 from sim.metrics.registry import LATENCIES, metric
 from sim.metrics.summary import Summary
-from sim.tables.number_text import number, yes_or_no
 from sim.tables.table import Column, Table
-from sim.tables.text import aligned, printable
+from sim.tables.text import aligned, number, printable, yes_or_no
 
 _STATISTICS = ("mean", "median", "p90", "p95", "p99")
 _RATES = (

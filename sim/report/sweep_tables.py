@@ -9,8 +9,8 @@ from sim.report.key_text import key_name, short_names, value_text
 from sim.report.metric_columns import interval_columns
 from sim.sweep.design import Settings
 from sim.sweep.results import SETTING_METRICS, SweepResults
-from sim.tables.number_text import number
 from sim.tables.table import Column, Table, columns_of
+from sim.tables.text import number
 
 # The most rows of a table on a page; results.csv has all.
 MAX_ROWS = 200

@@ -15,8 +15,8 @@ from sim.sweep.tune_results import (
     TrialResult,
     TuneResults,
 )
-from sim.tables.number_text import number
 from sim.tables.table import Table, columns_of
+from sim.tables.text import number
 
 _MAX_FRONT = 10
 

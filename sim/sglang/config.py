@@ -42,12 +42,13 @@ class SchedulerConfig:
         random_seed: seed of policy `random`.
         init_new_token_ratio, min_new_token_ratio_factor, new_token_ratio_decay_steps: the new-token
             ratio is the share of a running request's remaining output that admission reserves.
-            These are its start (times conservativeness), its floor as a share of the start, and the
-            decode steps that it takes to fall from the start to the floor.
+            These keys set its start (times conservativeness), its floor as a share of the start,
+            and the decode steps in which it falls from the start to the floor.
         retract_decode_steps: after a retraction, evict until this many decode steps fit.
-        in_batch_prefix_check_threshold, in_batch_prefix_deprioritize_threshold: LPM defers a
-            request whose cached prefix is at most the first number of tokens long, if it shares the
-            second number of tokens with an earlier waiting request.
+        in_batch_prefix_check_threshold: LPM may defer a request with at most this many cached
+            tokens.
+        in_batch_prefix_deprioritize_threshold: LPM defers such a request if it shares at least this
+            many tokens with an earlier waiting request, which will put them into the cache.
         fairness: the rule that keeps requests from starving; None: no rule. Not in SGLang.
         admission: which waiting requests a pass considers; None: all, as in SGLang.
         static_batching: settings of static batching; None: continuous batching, as in SGLang.

@@ -1,7 +1,29 @@
-"""Text of fixed width: cells side by side, by the columns that a terminal gives each character."""
+"""How tables write numbers, and text of fixed width by what a terminal gives each character."""
 
 from collections.abc import Collection, Sequence
 from unicodedata import combining, east_asian_width
+
+UNDEFINED = "-"
+
+
+def number(value: float | None) -> str:
+    """Three or more significant digits, thousands separated; whole numbers in full."""
+    if value is None:
+        return UNDEFINED
+    if isinstance(value, int):
+        return f"{value:,}"
+    if abs(value) >= 1_000:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if abs(value) >= 100 else f"{value:.2f}"
+
+
+def number_as(spec: str, value: float | None) -> str:
+    """The number in a format of Python's, such as `+.2f`; a dash where it is undefined."""
+    return UNDEFINED if value is None else f"{value:{spec}}"
+
+
+def yes_or_no(flag: bool | None) -> str:
+    return UNDEFINED if flag is None else "yes" if flag else "no"
 
 
 def aligned(

@@ -56,7 +56,7 @@ def check_blocks(manager: BlockManager, requests: Mapping[str, tuple[RequestBloc
 
 
 def _check_hashes(pool: BlockPool, rid: str, kv: RequestBlocks) -> None:
-    """The first `num_hashed` blocks of a request have the hashes of its tokens, the others none."""
+    """The first `num_hashed` blocks have the hashes of the request's tokens; others have none."""
     if kv.unhashed is None:
         require(not kv.blocks, f"{rid} has blocks although it was not admitted")
         return

@@ -3,7 +3,7 @@
 import pytest
 
 from sim.core.batch import ForwardMode
-from sim.metrics.occupancy import occupancy_metrics
+from sim.metrics.rates import occupancy_metrics
 from sim.testing.run_logs import step_columns
 
 

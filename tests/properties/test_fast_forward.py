@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 
 from sim.engine.page_pool import PageIds
-from sim.metrics.occupancy import occupancy_metrics
+from sim.metrics.rates import occupancy_metrics
 from sim.sglang.config import SchedulerConfig
 from sim.testing.random_scenarios import RandomScenario, random_scenarios
 from sim.testing.serve import serve

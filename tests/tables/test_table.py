@@ -5,9 +5,8 @@ import math
 import pytest
 
 from sim.core.errors import InputError
-from sim.tables.number_text import number, number_as, yes_or_no
 from sim.tables.table import Coloured, Column, Table, columns_of, csv_table
-from sim.tables.text import aligned
+from sim.tables.text import aligned, number, number_as, yes_or_no
 
 
 def test_table_aligns_columns_as_wide_as_their_cells():

@@ -44,6 +44,18 @@ class SglangHoldings(BaseScheduler[SglangRequest]):
         kv = self._kv.new_request(spec.prompt, output_ids, output_part)
         return SglangRequest(spec, kv, limit=limit, priority=self._config.least_priority)
 
+    def _num_free_slots(self, num_held: int) -> int:
+        """Most requests of this prefill batch; `num_held` of them have slots already."""
+        limit = self._config.max_running_requests
+        num_running = len(self.running.requests)
+        return min(limit - num_running, max(limit - self.num_slots_used + num_held, 0))
+
+    def _match_prefix(self, request: SglangRequest) -> None:
+        """Match a candidate's tokens but for the last one, which has to be computed (rule 4)."""
+        num_tokens = request.fill_len = request.num_tokens
+        request.found(self._kv.find_prefix(request.kv, num_tokens, num_tokens - 1))
+        request.matched_len = request.prefix_len + request.kv.host_len
+
     def prefill_computed(self, request: SglangRequest) -> None:
         """Put the computed tokens into the prefix cache (rule 14)."""
         self._checkpoint(request, request.extend_end)

@@ -223,22 +223,13 @@ class SglangScheduler(SglangHoldings):
                 if not victims:
                     break
                 all_victims += victims
-            request.fill_len = request.num_tokens
-            num_tokens = request.num_tokens
-            request.found(self._kv.find_prefix(request.kv, num_tokens, num_tokens - 1))
-            request.matched_len = request.prefix_len + request.kv.host_len
+            self._match_prefix(request)
             verdict = adder.add(request, has_chunked=self.chunked is not None)
             if verdict is not Verdict.CONTINUE:
                 if verdict is Verdict.NO_TOKEN:
                     self.is_full = bool(adder.admitted) or bool(running.requests)
                 break
         return all_victims
-
-    def _num_free_slots(self, num_held: int) -> int:
-        """Most requests of this prefill batch; `num_held` of them have slots already."""
-        limit = self._config.max_running_requests
-        num_running = len(self.running.requests)
-        return min(limit - num_running, max(limit - self.num_slots_used + num_held, 0))
 
     def _preempt_for(self, request: SglangRequest, adder: PrefillAdder) -> list[SglangRequest]:
         victims = preempt_for(
