@@ -3,7 +3,8 @@
     python -m bench.log_digests > before.txt    # on one commit
     python -m bench.log_digests > after.txt     # on the other; the files must be the same
 
-A line a scenario: its name, a digest of all columns of its run log, and one of its decision log.
+One line for each scenario: its name, a digest of all columns of its run log, and a digest of its
+decision log.
 """
 
 import hashlib
@@ -25,7 +26,7 @@ _MOONCAKE = "scenarios/conversation.yaml"
 _TRACE = _ROOT.parent / "shared/traces/mooncake/conversation_trace.first-40min.jsonl.gz"
 _STUDIES = "scenarios/studies"
 
-# Name, scenario file, and what is set in it. A busy small server unless it says otherwise.
+# Options (`--set`) that the scenarios below share.
 _BUSY = (
     "workload.arrivals.rate_rps=40",
     "workload.num_requests=600",
@@ -53,6 +54,7 @@ _BY_PRIORITY = (
 )
 _POLICIES = ("fcfs", "lpm", "dfs-weight", "lof", "sjf", "random", "hrrn", "shortest-prefill-first")
 
+# By name: the scenario file and its options.
 SCENARIOS: dict[str, tuple[str, tuple[str, ...]]] = {
     **{
         f"sglang-{policy}": (_SMOKE, (*_BUSY, f"scheduler.schedule_policy={policy}"))
@@ -133,7 +135,7 @@ def main(chosen: list[str]) -> None:
         if chosen and not name.startswith(tuple(chosen)):
             continue
         if file == _MOONCAKE and not _TRACE.exists():
-            sys.stderr.write(f"{name} is left out: its trace is not here\n")
+            sys.stderr.write(f"{name} is left out: there is no {_TRACE}\n")
             continue
         sys.stdout.write(" ".join([name, *_digests(_ROOT / file, overrides)]) + "\n")
         sys.stdout.flush()

@@ -6,8 +6,8 @@ from typing import Any
 
 from calibrate.rebuild import RebuiltRun
 
-# Keys of a scenario that say how it is served; all other keys say what the load is.
-_NOT_THE_LOAD = ("name", "latency", "scheduler", "slo")
+# Scenarios that differ only in these keys have the same load.
+_KEYS_BESIDE_LOAD = ("name", "latency", "scheduler", "slo")
 
 
 def repeats(runs: Sequence[RebuiltRun]) -> list[list[RebuiltRun]]:
@@ -19,7 +19,7 @@ def repeats(runs: Sequence[RebuiltRun]) -> list[list[RebuiltRun]]:
 
 
 def labels(scenarios: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A name for each scenario; scenarios of one name get the keys that differ appended."""
+    """A name for each scenario; if several have one name, the values that differ are appended."""
     namesakes: dict[str, list[dict[str, str]]] = {}
     for scenario in scenarios:
         namesakes.setdefault(scenario["name"], []).append(_flat(scenario))
@@ -33,7 +33,7 @@ def same_load(scenarios: Sequence[Mapping[str, Any]]) -> list[list[int]]:
     """Groups of two or more scenarios, by index, that serve the same traffic in different ways."""
     groups: dict[str, list[int]] = {}
     for number, scenario in enumerate(scenarios):
-        load = {key: value for key, value in scenario.items() if key not in _NOT_THE_LOAD}
+        load = {key: value for key, value in scenario.items() if key not in _KEYS_BESIDE_LOAD}
         groups.setdefault(json.dumps(load, sort_keys=True), []).append(number)
     return [numbers for numbers in groups.values() if len(numbers) > 1]
 

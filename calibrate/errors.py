@@ -1,4 +1,4 @@
-"""Errors of simulated runs, beside the differences between repeats of real runs."""
+"""Errors of simulated runs, compared with the differences between repeats of a real run."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -41,8 +41,8 @@ class RealRuns:
     Attributes:
         mean: of each metric over the repeats.
         spread: largest minus smallest value over the repeats; None: there is only one repeat.
-        request_spread_pct: difference of a request's latencies in two repeats, as the mean over
-            requests and pairs of repeats, in percent; None: there is only one repeat.
+        request_spread_pct: absolute difference of a request's latencies in two repeats, in percent;
+            the mean over requests and pairs of repeats. None: there is only one repeat.
     """
 
     mean: Values
@@ -63,7 +63,7 @@ class StageErrors:
         error_pct: error of that mean against the mean of the real runs, in percent; positive: too
             large.
         ratio: simulated / real.
-        within: the error is no larger than the spread of the repeats; None: there is no spread.
+        within: the error is no larger than the spread of the repeats; None: either is undefined.
         request_error_pct: mean over requests of the absolute error, in percent.
     """
 
@@ -88,10 +88,10 @@ def real_runs(logs: Sequence[RunLog]) -> RealRuns:
 def stage_errors(
     real: RealRuns, real_logs: Sequence[RunLog], simulated: Sequence[RunLog]
 ) -> StageErrors:
-    """Errors of one stage.
+    """Errors of the simulations of one stage of a validation.
 
     Args:
-        real: of `real_logs`.
+        real: what `real_runs` returns for `real_logs`.
         real_logs: repeats of one scenario.
         simulated: a simulation of each of them.
     """
@@ -113,7 +113,7 @@ def _metric_columns(logs: Sequence[RunLog]) -> dict[str, list[float | None]]:
 
 
 def _request_errors(real: RunLog, simulated: RunLog) -> dict[str, float | None]:
-    """Mean absolute error in percent, over the requests whose latency both runs know."""
+    """Mean absolute error in percent, over the requests that have the latency in both runs."""
     row_of = {rid: row for row, rid in enumerate(simulated.requests.rid)}
     rows = [(i, row_of[rid]) for i, rid in enumerate(real.requests.rid) if rid in row_of]
     ours, theirs = (np.array(column, dtype=np.int64) for column in zip(*rows, strict=True))

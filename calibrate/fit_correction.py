@@ -1,4 +1,7 @@
-"""The table of factors that corrects the sum of the terms: smooth, and 1 without data."""
+"""Fits the table of factors by which a profile corrects the sum of its terms.
+
+Neighbouring factors are kept close to each other. Far from all measurements a factor is 1.
+"""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -10,13 +13,14 @@ from calibrate.fit_terms import huber_weights, rounded, values_of
 from sim.core.arrays import Float64, Int64
 from sim.latency.profile.format import Axis, Correction
 
-# Up to this many different values are a chosen grid; more come from a run.
-_MOST_OF_A_GRID = 24
-_KNOTS_OF_A_RUN = 12
+# A chosen grid of measurements has at most this many different values of a quantity. If there are
+# more, the measurements come from a served run, and this many of the values become knots.
+_MOST_GRID_VALUES = 24
+_NUM_KNOTS_OF_RUN = 12
 _KNOT_DIGITS = 3
 _NUM_ROUNDS = 3
-# How strongly factors are drawn to 1: enough to set those that no measurement is near.
-_TO_ONE = 1e-4
+# A weak pull of all factors to 1. It decides only those without a measurement nearby.
+_PULL_TO_ONE = 1e-4
 _LEAST_FACTOR, _MOST_FACTOR = 0.1, 10.0
 
 
@@ -33,7 +37,7 @@ class Grid(NamedTuple):
 
 
 def choose_grid(samples: Sequence[Sample], quantities: tuple[str, str]) -> Grid:
-    """Knots at the measured values; if these are many, at some of them, evenly spread."""
+    """Knots at all measured values; if these are many, at some, evenly spread on a log scale."""
     first, second = (_knots(values_of(name, samples)) for name in quantities)
     return Grid(quantities, first, second)
 
@@ -47,15 +51,15 @@ def fit_correction(
         grid: the knots of the table.
         samples: what ran.
         ratios: measured over predicted by the terms; shape [num_samples].
-        stiffness: weight of equal neighbouring factors against the samples between them.
+        stiffness: weight of differences between neighbouring factors, against that of the samples.
     """
     corners, shares = place(grid, samples)
     per_knot = len(samples) / grid.size
-    held = per_knot * (stiffness * _differences(grid) + _TO_ONE * np.eye(grid.size))
+    penalty = per_knot * (stiffness * _differences(grid) + _PULL_TO_ONE * np.eye(grid.size))
     weights = np.ones(len(samples))
     factors = np.ones(grid.size)
     for _ in range(_NUM_ROUNDS):
-        factors = 1 + _solve(corners, shares, ratios - 1, weights, held)
+        factors = 1 + _solve(corners, shares, ratios - 1, weights, penalty)
         weights = huber_weights(ratios - (factors[corners] * shares).sum(axis=1))
     table = np.clip(factors, _LEAST_FACTOR, _MOST_FACTOR)
     return Correction(
@@ -88,7 +92,10 @@ def place(grid: Grid, samples: Sequence[Sample]) -> tuple[Int64, Float64]:
 
 
 def _between(knots: Float64, values: Float64) -> tuple[Int64, Int64, Float64]:
-    """The knots around each value, and the upper one's weight; outside, those of the edge."""
+    """The knots below and above each value, and the weight of the upper one.
+
+    A value beyond the first or last knot counts as that knot.
+    """
     if len(knots) == 1:
         zeros = np.zeros(len(values), dtype=np.int64)
         return zeros, zeros, np.zeros(len(values))
@@ -100,16 +107,16 @@ def _between(knots: Float64, values: Float64) -> tuple[Int64, Int64, Float64]:
 
 def _knots(values: Float64) -> Float64:
     distinct = np.unique(np.round(values, _KNOT_DIGITS))
-    if len(distinct) <= _MOST_OF_A_GRID:
+    if len(distinct) <= _MOST_GRID_VALUES:
         return distinct
     smallest = distinct[distinct > 0][0]
-    wanted = np.geomspace(smallest, distinct[-1], _KNOTS_OF_A_RUN)
+    wanted = np.geomspace(smallest, distinct[-1], _NUM_KNOTS_OF_RUN)
     nearest = np.abs(distinct[None, :] - wanted[:, None]).argmin(axis=1)
     return np.unique(np.concatenate([distinct[:1], distinct[nearest]]))
 
 
 def _differences(grid: Grid) -> Float64:
-    """The sum of squared differences between neighbours, as a quadratic form."""
+    """The matrix D for which f @ D @ f is the sum of squared differences of neighbours in f."""
     numbers = np.arange(grid.size).reshape(len(grid.first), len(grid.second))
     pairs = np.concatenate(
         [
@@ -124,16 +131,16 @@ def _differences(grid: Grid) -> Float64:
 
 
 def _solve(
-    corners: Int64, shares: Float64, target: Float64, weights: Float64, held: Float64
+    corners: Int64, shares: Float64, target: Float64, weights: Float64, penalty: Float64
 ) -> Float64:
-    size = len(held)
+    size = len(penalty)
     right = np.bincount(
         corners.ravel(), (shares * (weights * target)[:, None]).ravel(), minlength=size
     )
     cells = corners[:, :, None] * size + corners[:, None, :]
     products = shares[:, :, None] * shares[:, None, :] * weights[:, None, None]
     gram = np.bincount(cells.ravel(), products.ravel(), minlength=size * size)
-    solution = np.linalg.solve(gram.reshape(size, size) + held, right)
+    solution = np.linalg.solve(gram.reshape(size, size) + penalty, right)
     return np.asarray(solution, dtype=np.float64)
 
 

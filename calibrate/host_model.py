@@ -25,8 +25,8 @@ def fit_host(
 ) -> tuple[HostModel, ...]:
     """Fit one model for each way of scheduling among the samples.
 
-    Points that were measured one by one have no scheduling. The host time of their model is a sum
-    of measured parts; it is used only if no run was measured.
+    Points that were measured one by one have no way of scheduling. The host time of their model is
+    a sum of measured parts. Of this model, only modes that no run measured are used.
     """
     models = []
     schedulings: tuple[Scheduling, ...] = get_args(Scheduling)

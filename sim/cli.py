@@ -100,10 +100,11 @@ def workload_command(
         OutputFormat, typer.Option("--format", help="of the table")
     ] = OutputFormat.TABLE,
     block_size: Annotated[
-        int | None, typer.Option(min=1, help="of the endless cache, in tokens; the trace's, or 512")
+        int | None,
+        typer.Option(min=1, help="tokens of a block of that cache; default: the trace's, or 512"),
     ] = None,
 ) -> None:
-    """Describe a scenario's traffic: rates, lengths, what an endless cache would hit."""
+    """Describe a scenario's traffic: rates, lengths, hit rate of a cache that never evicts."""
     from sim.commands.workload import describe_workload
 
     describe_workload(file, set_ or (), json=format_ is OutputFormat.JSON, block_size=block_size)

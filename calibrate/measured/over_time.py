@@ -27,7 +27,7 @@ class Samples:
 
 @dataclass(frozen=True, slots=True)
 class SizeErrors:
-    """One size over time: both means over the samples, and the mean difference of a sample."""
+    """One size over time: its mean in either run, and the absolute differences at the samples."""
 
     mean_measured: float
     mean_simulated: float
@@ -42,7 +42,8 @@ class OverTime:
     Attributes:
         measured, simulated: samples at the same times.
         errors: by name (`SIZES`).
-        num_left_out: samples after the last request had finished in both runs.
+        num_left_out: samples from the time after all requests had finished in both runs. The first
+            of those samples is compared and does not count here.
     """
 
     measured: Samples
@@ -55,8 +56,8 @@ def read_samples(path: Path) -> Samples:
     """Read a CSV with columns `t` (seconds since the run's start), `running` and `waiting`.
 
     Raises:
-        InputError: the file cannot be read, a column is missing, or a value is no number of at
-            least 0.
+        InputError: the file cannot be read, a column is missing, times do not rise, or a value is
+            not a number of at least 0.
     """
     try:
         with path.open(encoding="utf-8", newline="") as file:
@@ -112,7 +113,7 @@ def logged_sizes(log: RunLog, at_ns: Int64) -> tuple[Float64, Float64]:
     """
     running, waiting = np.zeros(len(at_ns)), np.zeros(len(at_ns))
     for replica in np.unique(log.steps.replica):
-        t_ns, sizes = _left_behind(log.steps, log.requests, int(replica))
+        t_ns, sizes = _sizes_of_replica(log.steps, log.requests, int(replica))
         # Before the end of the first step nothing is logged.
         row = np.searchsorted(t_ns, at_ns, side="right")
         running += np.concatenate(([0], sizes[0]))[row]
@@ -120,7 +121,7 @@ def logged_sizes(log: RunLog, at_ns: Int64) -> tuple[Float64, Float64]:
     return running, waiting
 
 
-def _left_behind(
+def _sizes_of_replica(
     steps: StepColumns, requests: RequestColumns, replica: int
 ) -> tuple[Int64, tuple[Int64, Int64]]:
     """Times, and the running and waiting requests of one replica from each time on."""
@@ -141,9 +142,9 @@ def _left_behind(
 
 
 def _errors(measured: Float64, simulated: Float64) -> SizeErrors:
-    apart = np.abs(simulated - measured)
+    error = np.abs(simulated - measured)
     return SizeErrors(
-        float(measured.mean()), float(simulated.mean()), float(apart.mean()), float(apart.max())
+        float(measured.mean()), float(simulated.mean()), float(error.mean()), float(error.max())
     )
 
 

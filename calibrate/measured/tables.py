@@ -60,7 +60,7 @@ def latency_table(comparison: RunComparison) -> Table:
 
 
 def over_time_table(over_time: OverTime) -> Table:
-    """Both means over the samples, and the mean difference of a sample."""
+    """Running and waiting requests: both means, then the mean and largest absolute difference."""
     samples = f"requests, {len(over_time.measured.t_s):,} samples"
     headers = ("measured", "simulated", "mean |difference|", "largest")
     rows = [(name, *astuple(errors)) for name, errors in over_time.errors.items()]

@@ -22,7 +22,7 @@ class Twin:
 
     Args:
         loaded: the scenario; its sections sweep, tune and report are ignored.
-        arrivals: requests arrive when this run says; None: when the scenario says.
+        arrivals: a run whose arrival times replace the scenario's; None: the scenario's are used.
     """
 
     def __init__(self, loaded: LoadedScenario, arrivals: MeasuredRun | None = None) -> None:
@@ -42,7 +42,7 @@ class Twin:
         """Simulate the scenario with some values changed, without progress.
 
         Raises:
-            InputError: as `run`, or a change has no key to go to.
+            InputError: as `run`, or a change is to a key that cannot be set.
         """
         built = self._built(changes)
         router = make_router(built.loaded.scenario.router)
@@ -57,8 +57,8 @@ class Twin:
     def _arrived(self, workload: Workload, measured: MeasuredRun) -> ArrivedWorkload:
         if workload.clients():
             raise InputError(
-                f"{self.loaded.path}: workload: clients send when they are answered:"
-                " --measured-arrivals needs requests that wait for nothing"
+                f"{self.loaded.path}: workload: each client waits for an answer before it sends"
+                " its next request, so --measured-arrivals cannot set the arrival times"
             )
         arrival_ns = dict(zip(measured.rid, measured.arrival_ns.tolist(), strict=True))
         requests = [

@@ -1,4 +1,4 @@
-"""`simulate validate`: is this scenario, with everything it names, in order?"""
+"""`simulate validate`: are this scenario and everything that it names valid?"""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,7 +20,7 @@ def validate(path: Path, overrides: Sequence[str]) -> None:
     loaded = load_scenario(path, overrides)
     built = build(loaded)
     requests = _counted(built.workload.num_requests, "request")
-    text = f"{path}: in order; {requests}, {_counted(len(built.latencies), 'replica')}"
+    text = f"{path}: valid; {requests}, {_counted(len(built.latencies), 'replica')}"
     plan = None if loaded.scenario.sweep is None else plan_sweep(loaded)
     check_report_section(loaded, plan)
     if plan is not None:

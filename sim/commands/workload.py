@@ -17,10 +17,16 @@ from sim.workload.stats import WorkloadStats, workload_stats
 def describe_workload(
     path: Path, overrides: Sequence[str], *, json: bool, block_size: int | None = None
 ) -> None:
-    """Print rates, lengths and the hit rate of an endless cache with blocks of `block_size`.
+    """Print rates, lengths, and the hit rate of a cache that never evicts.
+
+    Args:
+        path: the scenario.
+        overrides: `--set` options.
+        json: print JSON instead of a table.
+        block_size: tokens of a block of that cache; None: the trace's block size, or 512.
 
     Raises:
-        InputError: the scenario or its trace.
+        InputError: the scenario or its trace is invalid.
     """
     loaded = load_scenario(path, overrides)
     scenario = loaded.scenario

@@ -1,19 +1,19 @@
-"""How often Python's garbage collector looks for objects that refer to each other in a circle."""
+"""How often Python's garbage collector looks for cycles: objects that refer to each other."""
 
 import atexit
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-# New objects after which it looks; Python's default is 700.
-_OBJECTS_A_COLLECTION = 100_000
+# The collector looks after this many new objects; the default of Python 3.11 is 700.
+_OBJECTS_PER_COLLECTION = 100_000
 
 
 @contextmanager
 def rare_collections() -> Iterator[None]:
-    """Collect less often: a simulation has many live objects and leaves few circles behind."""
+    """Collect less often: a simulation has many live objects and leaves few cycles behind."""
     thresholds = gc.get_threshold()
-    gc.set_threshold(max(thresholds[0], _OBJECTS_A_COLLECTION), *thresholds[1:])
+    gc.set_threshold(max(thresholds[0], _OBJECTS_PER_COLLECTION), *thresholds[1:])
     try:
         yield
     finally:
@@ -21,6 +21,9 @@ def rare_collections() -> Iterator[None]:
 
 
 def skip_last_collections() -> None:
-    """Skip Python's last collections at exit: the end of the process frees everything anyway."""
+    """Skip Python's last collections at exit: the end of the process frees everything anyway.
+
+    The collector ignores frozen objects, so `gc.freeze` at exit leaves it nothing to look at.
+    """
     atexit.unregister(gc.freeze)
     atexit.register(gc.freeze)

@@ -1,4 +1,4 @@
-"""Published peaks of accelerators; docs/explanation/latency.md has their sources."""
+"""Published peak rates and memory of accelerators; their sources: docs/explanation/latency.md."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -63,7 +63,7 @@ class RecordedLatency:
 def read_step_times(path: Path, replica: int = 0) -> tuple[Int64, Int64]:
     """Device and host ns of a server's steps, in the file's order.
 
-    If the log is of one server, or names none, its steps serve for any replica.
+    If the log is of one server, or names no server, its steps are used for any replica.
 
     The time of a `"kind": "step"` line is the first of these that it has: `device_ns`; `t_end_ns -
     t_start_ns`; `t_end - t_start` in seconds. The first two go with `host_ns`, 0 if it is missing.
@@ -75,7 +75,8 @@ def read_step_times(path: Path, replica: int = 0) -> tuple[Int64, Int64]:
 
     Raises:
         InputError: the file cannot be read, a line is not JSON or has no such times, a step takes
-            no time or less, or there is no step (of this server, if the log has several).
+            less than 1 ns of device time or less than 0 of host time, or there is no step (of this
+            server, if the log has several).
     """
     times_of: dict[object, list[StepTime]] = {}
     for line_number, record in numbered_lines(path):

@@ -24,7 +24,7 @@ def duration_s(requests: RequestColumns, finished: Bools) -> float | None:
 
 
 def request_rate(requests: RequestColumns) -> float | None:
-    """Arrivals after the first one, over the time they took; None if all came at once."""
+    """Arrivals after the first one, per second up to the last; None if all came at once."""
     if not len(requests.rid):
         return None
     window_ns = int(requests.arrival_ns.max() - requests.arrival_ns.min())
@@ -64,9 +64,10 @@ def hit_rate_over_time(log: RunLog) -> tuple[Float64, Float64]:
 
 
 def occupancy_metrics(steps: StepColumns) -> dict[str, Any]:
-    """`mean_decode_rows`, `max_decode_rows`, `mean_kv_used_pct`; None where there is no such step.
+    """`mean_decode_rows`, `max_decode_rows`, `mean_kv_used_pct`.
 
-    Means are over steps, not over time.
+    The first two are over steps with decode rows, the last one is over all steps; a value is None
+    if there is no such step. Means are over steps, not over time.
     """
     decodes = steps.num_decode_rows > 0
     rows, num_steps = steps.num_decode_rows[decodes], steps.num_steps[decodes]

@@ -25,12 +25,13 @@ def read_timeline(path: Path) -> Timeline:
     """What `write_timeline` wrote, to six digits after the point.
 
     Raises:
-        OSError, ValueError: it cannot be read, or is something else.
+        OSError: the file cannot be read.
+        ValueError: it is not a timeline.
     """
     with path.open(encoding="utf-8", newline="") as file:
         reader = csv.DictReader(file)
         if not set(reader.fieldnames or ()).issuperset(_NAMES):
-            raise ValueError("has not the columns of a timeline")
+            raise ValueError("does not have the columns of a timeline")
         rows = list(reader)
         return Timeline(*(_column(rows, name) for name in _NAMES))
 
@@ -39,4 +40,4 @@ def _column(rows: Sequence[Mapping[str, str]], name: str) -> Float64:
     try:
         return np.array([float(row[name]) for row in rows], dtype=np.float64)
     except TypeError as error:
-        raise ValueError(f"column {name} is not whole") from error
+        raise ValueError(f"column {name}: a row has no value") from error

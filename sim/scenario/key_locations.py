@@ -32,10 +32,10 @@ class KeyLocations:
         return KeyLocations(labels, frozenset(overridden))
 
     def nearest(self, path: KeyPath) -> KeyPath:
-        """The path that was really written down and whose label an error about `path` shows.
+        """The key that an error about `path` points to: one that a user wrote.
 
-        That is `path` itself, if it was written down. If an option set a key below it and so
-        created it, it is that key. Else it is the nearest key above.
+        It is `path` itself if a user wrote it, else a key below `path` that an option set, else the
+        nearest key above `path` to which this applies.
         """
         while path not in self.labels:
             below = [p for p in self.labels if p in self.overridden and p[: len(path)] == path]
@@ -49,9 +49,9 @@ class KeyLocations:
         return list(self.labels).index(self.nearest(path))
 
     def key_to_blame(self, paths: Iterable[KeyPath]) -> KeyPath:
-        """Of several keys that contradict each other, the one to blame.
+        """Of several keys that contradict each other, the one that the error is about.
 
-        That is the first one that an option set, else the first one written down, else the first.
+        It is the first one that an option set, else the first one in the file, else the first.
         """
         candidates = list(paths)
         for path in candidates:
@@ -63,9 +63,9 @@ class KeyLocations:
         """One line: where the key was written, the key path if that does not show it, the reason.
 
         Args:
-            path: the key the reason is about.
+            path: the key that the reason is about.
             reason: what is wrong.
-            blamed: the key whose place is shown, `path` if None.
+            blamed: the key whose location is shown, `path` if None.
         """
         written = self.nearest(path if blamed is None else blamed)
         label = self.labels[written]

@@ -74,7 +74,7 @@ def vary(loaded: LoadedScenario, changes: Sequence[Change]) -> LoadedScenario:
     """The scenario with some values changed, and without `BESIDE_THE_RUN`.
 
     Raises:
-        InputError: a change has no key to go to, or makes the scenario invalid.
+        InputError: a change is to a key that cannot be set, or makes the scenario invalid.
     """
     base = {key: value for key, value in loaded.raw.items() if key not in BESIDE_THE_RUN}
     data, locations = apply_changes(base, loaded.locations, changes)

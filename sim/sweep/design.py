@@ -41,7 +41,10 @@ class Design:
         return Design(self.keys, tuple(settings))
 
     def divided(self, keys: Sequence[str]) -> "list[tuple[Settings, Design]]":
-        """The settings by the values of some keys, in the order of their first ones."""
+        """Groups of settings that agree in these keys: the keys' values, and the group.
+
+        A group's place is that of its first setting.
+        """
         parts: dict[str, list[Settings]] = {}
         for setting in self.settings:
             parts.setdefault(same([setting[key] for key in keys]), []).append(setting)
@@ -68,7 +71,7 @@ class Design:
 
 
 def same(value: Any) -> str:
-    """Equal for equal values: 1 and 1.0 are, 1 and true are not."""
+    """A text that equal values have in common. Here 1 equals 1.0, but not true."""
     return json.dumps(_whole(value), sort_keys=True)
 
 

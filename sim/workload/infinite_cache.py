@@ -1,4 +1,4 @@
-"""A prefix cache that never evicts: the share of prompts that earlier prompts contain."""
+"""A prefix cache that never evicts: how much of the prompts would be found in it."""
 
 from collections.abc import Hashable, Iterator, Sequence
 from hashlib import blake2b
@@ -13,8 +13,8 @@ class InfiniteCache:
 
     Two blocks are the same if their tokens and all tokens before them are. Segments and block ids
     are compared by seed or id, without making token ids; so they never equal a prompt that is given
-    by token ids. Blocks of a trace are the same if their ids are, even if one is not full:
-    publishers of traces count so.
+    by token ids. Two blocks of a trace with equal ids are the same even if one of them is not full,
+    because publishers of traces compute their hit rates like that.
     """
 
     def __init__(self, block_size: int) -> None:

@@ -237,8 +237,8 @@ def test_report_of_an_older_or_damaged_run_is_refused(simulate, scenario, refuse
     cases = [(name, None, "No such file") for name in ("scenario.json", "requests.parquet")]
     cases += [
         ("timeline.csv", None, "No such file"),
-        ("timeline.csv", "", "has not the columns"),
-        ("timeline.csv", f"{header}\n1,2\n", "is not whole"),
+        ("timeline.csv", "", "does not have the columns"),
+        ("timeline.csv", f"{header}\n1,2\n", "a row has no value"),
         ("timeline.csv", f"{header}\n{'x,' * header.count(',')}x\n", "could not convert"),
         ("summary.json", "{", "Expecting"),
         ("scenario.json", "[]", "is not what a run writes"),

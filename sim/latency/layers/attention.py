@@ -1,8 +1,8 @@
 """Attention of one layer, looked up in a grid of measured calls.
 
 Times are interpolated linearly over chunk, decode rows, cached tokens and context, in this order.
-The knots of an axis are those that were measured at the place on the axes before it, as grids are
-ragged: a table may hold two sweeps with different knots.
+The measured calls need not form a full grid, because a table may hold two sweeps with different
+values. Example: each measured chunk has its own list of measured decode rows.
 """
 
 from collections.abc import Mapping
@@ -16,16 +16,17 @@ Plane = Mapping[float, Mapping[float, float]]
 class PrefillAttention:
     """The time of one prefill chunk alone, over its new and cached tokens.
 
-    Some chunks are measured without cached tokens only: the longest ones, if the model's length is
-    limited. Cached tokens then add what they add to the longest chunk below that was measured with
-    some, times the ratio of both chunks' tokens.
+    Some chunks may have been measured without cached tokens only, for example the longest ones, if
+    the model's length is limited. What cached tokens add to such a chunk is taken from the longest
+    shorter chunk that was measured with cached tokens, times the ratio of the two chunks' tokens.
 
-    A chunk longer than all measured ones counts as several of the longest one, with so many cached
-    tokens that the mean number of keys is right: its time rises with the square of its length, as
-    the number of query-key pairs does.
+    The time of a chunk longer than all measured ones is that of several chunks of the longest
+    measured length. Cached tokens are added to these so that the mean number of keys is right. So
+    the time rises with the square of the chunk, as the number of query-key pairs does.
 
     Attributes:
-        shortest: the least time of any chunk: about the time to launch a call.
+        chunks: the measured lengths.
+        shortest: the shortest time of any call, which is about the time to launch it.
     """
 
     def __init__(self, times: Plane, *, by_key: bool = False) -> None:
@@ -92,10 +93,11 @@ class DecodeAttention:
 class MixedAttention:
     """The time of one call with a prefill chunk and decode rows.
 
-    A chunk shorter than the shortest measured one lies between decode rows alone and that chunk. A
-    chunk longer than the longest one adds what it takes longer alone. For more rows than measured,
-    the line through the measured numbers goes on. If a table has no such calls, the times of chunk
-    and rows alone are added.
+    For a chunk shorter than all measured ones, the time lies between that of decode rows alone and
+    that with the shortest measured chunk. For a chunk longer than all measured ones, the difference
+    to the longest measured chunk is that between the two chunks alone. For more rows than
+    measured, times are extrapolated. If a table has no mixed calls, the times of the chunk alone
+    and of the rows alone are added.
     """
 
     def __init__(
@@ -114,7 +116,7 @@ class MixedAttention:
 
     @property
     def max_rows(self) -> float:
-        """The most rows that any chunk was measured with."""
+        """The largest number of decode rows with which any chunk was measured."""
         return max((rows[-1] for rows, _ in self._by_rows.values()), default=0.0)
 
     def blend(self, chunk: float, cached: float, rows: int) -> "Blend":
@@ -165,7 +167,7 @@ class Blend:
 
 
 class _Sheet:
-    """Times of one chunk beside one number of decode rows."""
+    """Times of one chunk together with one number of decode rows."""
 
     def __init__(self, plane: Plane) -> None:
         self._cached = sorted(plane)
@@ -179,7 +181,7 @@ class _Sheet:
 
 
 def _grown(curve: Curve, growing: Curve, ratio: float) -> Curve:
-    """The only time of `curve`, growing with cached tokens `ratio` times as fast as `growing`."""
+    """The one time of `curve`, made to grow with cached tokens `ratio` times as `growing` does."""
     start = growing.at(curve.knots[0])
     values = [curve.values[0] + ratio * (time - start) for time in growing.values]
     return Curve(growing.knots, values)

@@ -34,7 +34,7 @@ class CsvTable:
             raise InputError(f"{path}: has no rows")
         for column in self._header:
             if self._header.count(column) > 1:
-                raise InputError(f"{path}:1: {column}: is there twice")
+                raise InputError(f"{path}:1: {column}: names two columns")
         for number, row in rows:
             if len(row) != len(self._header):
                 found = f"has {len(row)} fields, the header {len(self._header)}"
@@ -64,7 +64,7 @@ class CsvTable:
         """A column of finite numbers that are at least `low`.
 
         Raises:
-            InputError: there is no such column, or it has another value in it.
+            InputError: there is no such column, or one of its values is not such a number.
         """
         texts = self.texts(column)
         try:

@@ -24,9 +24,9 @@ _EXTEND, _DECODE, _MIXED = ForwardMode.EXTEND, ForwardMode.DECODE, ForwardMode.M
 class ProfileLatency:
     """Device and host time of a step, from a profile's terms and corrections.
 
-    If the profile lacks a mode, steps of that mode raise InputError. Only mixed steps can be
-    composed of extend and decode: decode rows then count as prefill tokens, and their context costs
-    what it costs in a decode step.
+    If the profile lacks a mode, steps of that mode raise InputError. The exception is a mixed step
+    if extend and decode were measured. Its time is then put together: each decode row counts as a
+    prefill token of an extend step, and its context costs what it costs in a decode step.
     """
 
     def __init__(self, profile: LatencyProfile, *, overlaps: bool = True) -> None:
@@ -51,7 +51,7 @@ class ProfileLatency:
         """Read a shipped profile by name, or a file; see `load_profile`.
 
         Raises:
-            InputError: no such profile, or not one this version reads.
+            InputError: there is no such profile, or this version cannot read it.
         """
         return cls(load_profile(name_or_path, base_dir), overlaps=overlaps)
 
@@ -73,7 +73,7 @@ class ProfileLatency:
         return self._ranges.report()
 
     def _line(self, step: StepFeatures) -> ProfileDecodeTimes:
-        """The times of decode steps with as many rows; only the context is left to vary."""
+        """The times of decode steps with this step's number of rows, for any context length."""
         rows = step.num_decode_rows
         line = self._lines.get(rows)
         if line is None:
@@ -104,7 +104,7 @@ class ProfileLatency:
         host = self._host.get(step.mode)
         if host is not None:
             return host.at(step, 0)
-        # Only composed mixed steps get here: they take the longer of both host times.
+        # Only mixed steps without measurements get here: they take the longer of both host times.
         return max(self._host[_EXTEND].at(step, 0), self._host[_DECODE].at(step, 0))
 
     def _never_measured(self, mode: ForwardMode) -> InputError:
@@ -116,7 +116,11 @@ class ProfileLatency:
 
 
 def _host_of(profile: LatencyProfile, overlaps: bool) -> list[tuple[ForwardMode, HostTerms]]:
-    """Each mode's host terms: of this way of scheduling, else the other, else parts."""
+    """Each mode's host terms, measured with (or without) overlap as asked, if there are any.
+
+    Otherwise they are those of the other way of scheduling, or else a sum of measured parts
+    (`not measured` in the profile).
+    """
     measured = ("overlap", "normal") if overlaps else ("normal", "overlap")
     found: dict[ModeName, HostTerms] = {}
     for scheduling in ("not measured", *reversed(measured)):

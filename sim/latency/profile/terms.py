@@ -1,6 +1,6 @@
-"""The quantities of a step that a profile's times are sums of.
+"""The quantities of a step from which a profile computes its time, as a weighted sum.
 
-Both the fit and the prediction read them from here.
+Both the fit and the prediction use these definitions.
 """
 
 from bisect import bisect_left
@@ -14,13 +14,13 @@ Reading = Callable[[StepFeatures, int], float]
 
 
 class Quantity(NamedTuple):
-    """A number of a step.
+    """A quantity of a step, such as its decode rows.
 
     Attributes:
         label: its name in tables and warnings.
         unit: the unit that a coefficient is per, such as a token; empty for a constant.
-        read: gives its value from a step's features and the rows of its decode graph; 0 rows:
-            eager.
+        read: computes it from a step's features and the rows of its decode graph; 0 rows: the step
+            runs without a graph (eager).
     """
 
     label: str
@@ -57,7 +57,7 @@ QUANTITIES: Mapping[str, Quantity] = {
         "token",
         lambda step, _graph: step.num_prefill_tokens + step.num_decode_rows,
     ),
-    # The feature counts pairs twice, to stay whole.
+    # The feature counts each pair twice, so that it is a whole number.
     "attention": Quantity(
         "prefill attention", "query-key pair", lambda step, _graph: step.prefill_attention / 2
     ),
@@ -79,8 +79,8 @@ class ModeTerms(NamedTuple):
 
     Attributes:
         device: terms of the device time.
-        knee: the device term that may be there again with a knee, above which it counts: below,
-            reading the weights takes longest, above it the arithmetic does.
+        knee: the device term that may occur a second time, for the part of the quantity above a
+            knee. Below the knee, reading the weights takes longest; above it, the arithmetic does.
         axes: the two axes of the correction table.
         host: terms of the host time.
         ranges: quantities whose measured range the profile keeps.
@@ -127,7 +127,7 @@ MODE_TERMS: Mapping[ForwardMode, ModeTerms] = {
 
 
 def graph_rows(num_rows: int, graph_sizes: Sequence[int]) -> int:
-    """Rows of the smallest decode graph with room for `num_rows`; 0: none, so eager."""
+    """Rows of the smallest decode graph with room for `num_rows`; 0: no graph has room."""
     index = bisect_left(graph_sizes, num_rows)
     return graph_sizes[index] if index < len(graph_sizes) else 0
 

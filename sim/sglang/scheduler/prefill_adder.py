@@ -3,7 +3,7 @@
 Rules 2 to 6 of docs/explanation/sglang.md (SGLang 0.5.23's PrefillAdder), and the admission rules
 of docs/explanation/host-memory.md. Two deliberate differences, both where SGLang would stop serving
 (docs/explanation/adr/0003): the next chunk of a prompt waits for the next step if it does not fit
-into free and evictable pages; a request that ignores its end is admitted if it is alone.
+into free and evictable pages; a request that ignores end tokens is admitted if it is alone.
 """
 
 from enum import Enum, auto

@@ -1,4 +1,7 @@
-"""AIPerf's `inputs.json`: what was sent, as a list `data` of `session_id` and `payloads`."""
+"""AIPerf's `inputs.json`: the prompts that were sent.
+
+The file has a list `data` of objects with a `session_id` and a list `payloads`.
+"""
 
 import json
 from collections.abc import Sequence
@@ -14,7 +17,7 @@ from sim.workload.traces.lines import TextLine, parse_object, read_lines
 def known_prompts(
     path: Path, conversations: Sequence[str], requests: Sequence[ImportedRequest]
 ) -> list[ImportedRequest]:
-    """Add to single-turn requests stand-in tokens for the text of their prompts.
+    """Give single-turn requests stand-in tokens that are made from the texts of their prompts.
 
     Raises:
         InputError: the file cannot be read, or lacks the prompt of a request.
@@ -41,7 +44,8 @@ def _prompts(path: Path) -> dict[str, str]:
             raise whole.error(f"data[{place}].session_id", "missing")
         payloads = entry.get("payloads")
         if not isinstance(payloads, list) or not payloads:
-            raise whole.error(f"data[{place}].payloads", f"{shown(payloads)} is not a list of them")
+            reason = f"{shown(payloads)} is not a list of prompts"
+            raise whole.error(f"data[{place}].payloads", reason)
         prompts[entry["session_id"]] = _text(payloads[0])
     return prompts
 

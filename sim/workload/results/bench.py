@@ -1,6 +1,6 @@
 """What the results of SGLang's and vLLM's serving benchmarks have in common.
 
-Both write one JSON object a run. Its parallel arrays have a value for each request, in order of
+Both write one JSON object for each run. Its arrays have one value for each request, in order of
 sending: `input_lens`, `output_lens` (0 for a failed request), `ttfts` and `itls` in seconds,
 `generated_texts` and `errors`. A request's last token comes at start + ttft + sum of its itls.
 """
@@ -92,7 +92,7 @@ def requests_of(
         starts, how = sent_ns(pacing, latencies, draw_seed=draw_seed, where=where)
         notes = [how, span_text(starts, latencies, row.get("duration", "an unknown number of"))]
     elif draw_seed is not None:
-        notes = ["--draw-arrivals is of no use: the file tells when requests were sent"]
+        notes = ["--draw-arrivals has no effect: the file says when requests were sent"]
     return [_request(i, *pair) for i, pair in enumerate(zip(starts, details, strict=True))], notes
 
 
@@ -137,7 +137,7 @@ def _detail(
     if not error and seen and output_tokens:
         return Detail(prompt_tokens, output_tokens, ttft_ns, ttft_ns + decode_ns, "")
     failure = _last_line(error) or "no token came"
-    # The client counts 0 tokens for a failed request; these are those it received.
+    # The client counts 0 tokens for a failed request, even if it received some.
     received = 1 + num_gaps if seen else 0
     return Detail(prompt_tokens, received, ttft_ns if seen else None, None, failure)
 

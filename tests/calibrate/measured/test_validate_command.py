@@ -245,4 +245,4 @@ def test_validate_unusable_input_is_refused(refused, measured, timeseries):
     assert [path.name for path in Path("out").iterdir()] == ["over-time.csv"]
     other = measured.rename("other.jsonl.gz")
     line = refused(study, other, "--set", CLIENTS, "--measured-arrivals")
-    assert line.startswith("study.yaml: workload: clients send when they are answered: ")
+    assert line.startswith("study.yaml: workload: each client waits for an answer ")

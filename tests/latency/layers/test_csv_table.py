@@ -50,7 +50,7 @@ def test_table_reads_lf_crlf_and_gzip(tmp_path, data):
         (TEXT.replace("2.5", "inf"), "time_us", "dense.csv:2: time_us: must be a number, 0 or"),
         (TEXT.replace("2.5", ""), "time_us", "dense.csv:2: time_us: must be a number, 0 or more"),
         (TEXT.replace(",1e1", ""), "layer", "dense.csv:4: has 2 fields, the header 3"),
-        (TEXT.replace("tokens", "layer"), "layer", "dense.csv:1: layer: is there twice"),
+        (TEXT.replace("tokens", "layer"), "layer", "dense.csv:1: layer: names two columns"),
         ("layer,tokens\n", "layer", "dense.csv: has no rows"),
         ("", "layer", "dense.csv: has no rows"),
         ('a,b\n"x,1\n', "a", "dense.csv:2: not CSV: unexpected end of data"),

@@ -128,7 +128,7 @@ def test_scenario_of_layers_that_cannot_be_corrected_is_refused_in_one_line(
 def test_scenario_of_layers_in_order_validates(scenario, capsys):
     """Without a model: meta.yaml names one."""
     assert main(["validate", scenario()]) == 0
-    assert capsys.readouterr().out == "study.yaml: in order; 30 requests, 1 replica\n"
+    assert capsys.readouterr().out == "study.yaml: valid; 30 requests, 1 replica\n"
 
 
 def test_scenario_of_split_layers_needs_its_pool_size(scenario, capsys):

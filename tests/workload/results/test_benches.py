@@ -160,7 +160,7 @@ def test_seed_for_arrivals_that_are_told_changes_nothing(written, imported):
     """A note says that the seed was not used."""
     run, requests = imported(written(one_line(VLLM)), draw_arrivals=3)
     assert times_ms(requests)[1] == (175, 300, 500)
-    assert any("--draw-arrivals is of no use" in note for note in run.notes)
+    assert any("--draw-arrivals has no effect" in note for note in run.notes)
 
 
 @pytest.mark.parametrize(
