@@ -28,7 +28,7 @@ class Usage:
 
 
 def use_one_core() -> None:
-    """Bind this process and all it starts to its last core, as the first handles interrupts."""
+    """Bind this process and its children to its last core, because the first handles interrupts."""
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
 
@@ -42,8 +42,8 @@ def measure(command: Sequence[str], log: Path) -> Usage:
     Raises:
         InputError: the command cannot be run, or fails.
     """
-    complaints = log.with_suffix(".err")
-    with log.open("wb") as output, complaints.open("wb") as errors:
+    error_file = log.with_suffix(".err")
+    with log.open("wb") as output, error_file.open("wb") as errors:
         begin_s = time.perf_counter()
         try:
             process = subprocess.Popen(command, stdout=output, stderr=errors)  # noqa: S603
@@ -53,6 +53,6 @@ def measure(command: Sequence[str], log: Path) -> Usage:
         wall_s = time.perf_counter() - begin_s
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode != 0:
-        last = complaints.read_text(encoding="utf-8", errors="replace")[-_LAST_CHARACTERS:]
+        last = error_file.read_text(encoding="utf-8", errors="replace")[-_LAST_CHARACTERS:]
         raise InputError(f"{' '.join(command)}: exit code {process.returncode}\n{last}")
     return Usage(wall_s, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024)

@@ -1,4 +1,4 @@
-"""From a run log back to settings, requests and times of arrival."""
+"""Rebuilds a real run's settings, requests and arrival times from its log."""
 
 import json
 from collections.abc import Callable
@@ -49,7 +49,7 @@ class RebuiltRun:
 
     @property
     def scenario_hash(self) -> str:
-        """Hash of the scenario: equal for repeats of one."""
+        """Hash of the scenario: equal for all runs of the same scenario."""
         return str(self.recorded.meta["scenario_hash"])
 
     @property
@@ -104,7 +104,7 @@ def _check_source(recorded: RecordedRun) -> None:
         )
     for key, kind in (("scenario", dict), ("scenario_hash", str)):
         if not isinstance(meta.get(key), kind):
-            raise InputError(f"{path}: meta.{key}: missing or not of its type")
+            raise InputError(f"{path}: meta.{key}: missing or of the wrong type")
 
 
 def _check_steps(recorded: RecordedRun) -> None:
@@ -121,14 +121,14 @@ def _check_steps(recorded: RecordedRun) -> None:
         try:
             line_features(step)
         except (KeyError, TypeError, ValueError):
-            raise InputError(f"{where}: mode, prefill, n_decode or ctx: not a step's") from None
+            raise InputError(f"{where}: mode, prefill, n_decode or ctx: invalid") from None
 
 
 def _columns(recorded: RecordedRun) -> RunLog:
     try:
         return load_run_log(recorded)
     except (KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{recorded.path}: a value is not of its type: {error}") from None
+        raise InputError(f"{recorded.path}: a value is of the wrong type: {error}") from None
 
 
 def _scenario(recorded: RecordedRun) -> Scenario:
@@ -151,10 +151,12 @@ def _workload(recorded: RecordedRun, scenario: Scenario, base_dir: Path) -> Arri
     requests = []
     for line in recorded.requests:
         rid = line["rid"]
-        # Removed, as a request arrives once.
+        # Removed, because each request arrives only once.
         request = known.pop(rid, None)
         if request is None:
-            raise InputError(f"{path}: request {rid!r}: is not in its scenario, or is there twice")
+            raise InputError(
+                f"{path}: request {rid!r}: is in the log twice, or not in the scenario"
+            )
         spec = replace(request.spec, arrival_ns=line["arrival_ns"])
         requests.append(replace(request, spec=spec))
     return ArrivedWorkload(tuple(requests))

@@ -1,4 +1,4 @@
-"""A validation as tables: steps, then one table a scenario, then ratios and rankings."""
+"""A validation as tables: steps, then one table for each scenario, then ratios and rankings."""
 
 from collections.abc import Iterator, Mapping, Sequence
 

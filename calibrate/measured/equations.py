@@ -1,11 +1,11 @@
 """Solves for unknowns in as few trials as possible, as each trial costs a simulation.
 
-Residuals are no smooth functions: with a little more host time a simulation decides some steps
-otherwise, and a request's time jumps. So the sum of their squares is not minimised. Instead,
-unknowns are sought for which the residuals are uncorrelated with instruments: the known effect of
-an unknown on each residual as long as decisions stay the same. These equations average over all
-residuals. The real effects are learned from trial to trial (Broyden's update). All unknowns are at
-least 0 and of the order of 1.
+The residuals are not smooth functions of the unknowns: with a little more host time, a simulation
+decides some steps differently, and a request's time jumps. So their sum of squares is not
+minimised. Instead, unknowns are sought for which the residuals are uncorrelated with instruments.
+An instrument is the effect that an unknown would have on each residual if all decisions stayed the
+same; it is known. These equations average over all residuals. The real effects are learned from
+trial to trial (Broyden's update). All unknowns are at least 0 and of the order of 1.
 """
 
 from collections.abc import Callable
@@ -18,6 +18,7 @@ from sim.core.arrays import Float64
 
 # Residuals beyond this get a smaller weight (Huber).
 _HUBER = 0.05
+# The search ends when no unknown would move further than this.
 _NEAR = 5e-4
 _MOST_STEPS = 10
 # Step width of difference quotients, large against the jumps of single requests.
@@ -111,7 +112,7 @@ def step_to_root(trial: SolverTrial, slopes: Float64, unknowns: Float64) -> Floa
 
 
 def _bounded(matrix: Float64, right: Float64, lowest: Float64) -> Float64:
-    """Solve for a step; unknowns that would fall below their bound are fixed there in turn."""
+    """Solve for a step; unknowns that would fall below their bound are fixed there one by one."""
     step = np.zeros(len(right))
     free = np.ones(len(right), dtype=np.bool_)
     while free.any():

@@ -1,4 +1,4 @@
-"""`simulate run`: one scenario, its summary, and the files asked for."""
+"""`simulate run`: simulates a scenario, prints its summary, and writes the requested files."""
 
 import sys
 import time
@@ -55,7 +55,7 @@ def run_built(
         try:
             log = simulate_built(built, options)
         except OSError as error:
-            # The decision log is all that a simulation writes.
+            # A simulation writes no other file than the decision log.
             raise InputError(f"{decisions}: cannot be written: {error.strerror}") from error
     return replace(log, meta={**log.meta, "wall_seconds": time.perf_counter() - begin_s})
 
@@ -63,8 +63,8 @@ def run_built(
 def simulate_built(built: BuiltScenario, options: RunOptions) -> RunLog:
     """Simulate a built scenario, silently.
 
-    The log's `meta` also says where step times come from, and which were outside of the range that
-    the latency models were measured in.
+    The log's `meta` also says where step times come from (`latency_source`) and how many steps were
+    outside of the ranges in which the latency models were measured (`left_range`).
     """
     if (source := latency_source(built.latencies[0])) is not None:
         options = replace(options, meta={**options.meta, "latency_source": source})
@@ -92,7 +92,7 @@ def run(
     """Run the scenario file and print its summary.
 
     Raises:
-        InputError: the scenario, a file it names, or an output path.
+        InputError: the scenario, a file that it names, or an output path is invalid.
     """
     outputs.check(path)
     built = build(load_scenario(path, overrides))

@@ -1,4 +1,4 @@
-"""The quantiles of latencies that a sweep stores of each point, to draw distributions from."""
+"""The quantiles of latencies that a sweep stores for each point, to draw distributions later."""
 
 from typing import Any
 

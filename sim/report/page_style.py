@@ -1,4 +1,7 @@
-"""The look of a report's page: light or dark as the reader has it, narrow screens and print too."""
+"""The style sheet of a report's page.
+
+It is light or dark like the reader's system, and also fits narrow screens and paper.
+"""
 
 STYLE = """\
 :root { color-scheme: light dark; --text: #1f2328; --soft: #59636e; --line: #d1d9e0;

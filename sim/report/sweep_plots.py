@@ -1,4 +1,4 @@
-"""Plots of a sweep: those its scenario asks for, or those that fit, or any other one."""
+"""Plots of a sweep: those in its scenario, or else a choice that fits it; or any single plot."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -20,8 +20,8 @@ def report_section(content: Mapping[str, Any], data: SweepResults) -> ReportSect
     """What a `report` section says, checked against the sweep that it is about.
 
     Raises:
-        InputError: it is no such section, or names a key or metric that the sweep lacks; the line
-            begins with the key path.
+        InputError: it is not a valid section, or names a key or metric that the sweep lacks; the
+            message begins with the key path.
     """
     try:
         section = ReportSection.model_validate(content)
@@ -44,7 +44,7 @@ def draw(data: SweepResults, **plot: Any) -> Figure:
     """One plot; its keys are those of a plot in a scenario's `report` section.
 
     Raises:
-        InputError: no such plot, key or metric.
+        InputError: there is no such plot, key or metric.
     """
     (drawn,) = draw_report(data, report_section({"plots": [plot]}, data))
     return drawn.figure

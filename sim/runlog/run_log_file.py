@@ -156,7 +156,7 @@ def _check_meta(line: Line, where: str) -> Line:
         raise InputError(f"{where}: schema: must be {SCHEMA}, got {line.get('schema')!r}")
     for key, kind in (("source", str), ("fingerprint", dict)):
         if not isinstance(line.get(key), kind):
-            raise InputError(f"{where}: {key}: missing or not of its type")
+            raise InputError(f"{where}: {key}: missing or of the wrong type")
     return line
 
 

@@ -29,8 +29,8 @@ def apply_overrides(
     Mappings on the way that are missing or null are created. The value is read as YAML.
 
     Raises:
-        InputError: the option has no `=`, an empty key, a value that is not YAML, or a path through
-            something other than a mapping or list.
+        InputError: the option has no `=`, an empty key, a value that is not YAML, an index that a
+            list does not have, or a path through something other than a mapping or list.
     """
     return apply_changes(data, locations, [_parse(override) for override in overrides])
 
@@ -38,14 +38,15 @@ def apply_overrides(
 def apply_changes(
     data: Data, locations: KeyLocations, changes: Sequence[Change]
 ) -> tuple[Data, KeyLocations]:
-    """Like `apply_overrides`, for values that are no text. The caller must not alter them later.
+    """Like `apply_overrides`, for values that are parsed already.
 
     Raises:
-        InputError: a path with an empty part, or through something other than a mapping or list.
+        InputError: a path has an empty part, an index that a list does not have, or leads through
+            something other than a mapping or list.
     """
     changed = deepcopy(data)
     for path_text, value, label in changes:
-        # Copied, as a later change may be to a key inside this value.
+        # Copied, because a later change may be to a key inside this value.
         path = _set(changed, path_text.strip().split("."), deepcopy(value), label)
         locations = locations.with_override(path, label)
     return changed, locations
@@ -93,9 +94,7 @@ def _descend(
 def _index(items: list[YamlValue], part: str, path: KeyPath, label: str) -> int:
     if part.isascii() and part.isdigit() and len(part) < 10 and int(part) < len(items):
         return int(part)
-    raise InputError(
-        f"{label}: {dotted(path)} is a list of {len(items)}: {part!r} is no index of it"
-    )
+    raise InputError(f"{label}: {dotted(path)} is a list of {len(items)}: it has no index {part!r}")
 
 
 def _not_a_container(value: YamlValue, path: KeyPath, label: str) -> InputError:

@@ -26,10 +26,10 @@ class PointStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A point on its way to a worker.
+    """A point that a worker is to run.
 
     Attributes:
-        key: what its outcome is stored under.
+        key: the key under which its outcome is stored.
         loaded: its scenario; files in it are looked for in `base_dir`, an absolute path.
     """
 
@@ -39,7 +39,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class PointOutcome:
-    """What became of a point.
+    """How a point ended, with its result.
 
     Attributes:
         key: of its task.
@@ -47,7 +47,7 @@ class PointOutcome:
         summary: its metrics, as JSON values; None unless it is done.
         message: one line on what went wrong; None if it is done.
         trace: Python's traceback of a fault.
-        wall_seconds: how long it took, as far as it came.
+        wall_seconds: how long it ran, until its end or its failure; None: not known.
     """
 
     key: str
@@ -58,7 +58,7 @@ class PointOutcome:
     wall_seconds: float | None = None
 
 
-# One outcome a task, as they come.
+# One outcome for each task, in the order in which the tasks end.
 PointOutcomes = Generator[PointOutcome, None, None]
 
 
@@ -66,10 +66,10 @@ class SweepExecutor(Protocol):
     """Runs many tasks. An outcome depends on its task alone, never on where or when it ran."""
 
     def run(self, tasks: Iterable[Task], runner: PointRunner) -> PointOutcomes:
-        """Yield one outcome a task, as they come. Closing the iterator stops all workers.
+        """Yield one outcome for each task, as it ends. Closing the iterator stops all workers.
 
-        `tasks` is taken from as workers become free. A worker that dies costs its own task: the
-        outcome is a fault, and the rest goes on.
+        The next task is taken from `tasks` when a worker is free. If a worker dies, the outcome of
+        the task that it ran is a fault, and the other tasks go on.
 
         Raises:
             InputError: the executor cannot be used here.
@@ -78,7 +78,7 @@ class SweepExecutor(Protocol):
 
 
 def run_task(task: Task, runner: PointRunner, read_trace: TraceReader) -> PointOutcome:
-    """What a worker does with a task. Only what ends the worker itself is raised."""
+    """Run a task in a worker. Raises only what is to end the worker, such as KeyboardInterrupt."""
     begin_s = time.perf_counter()
     message = trace = summary = None
     try:

@@ -1,4 +1,4 @@
-"""Rows of traces kept between the points of one worker, so that a file is read once."""
+"""Keeps the rows of traces between the points of one worker, so that each file is read once."""
 
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -16,16 +16,16 @@ _MAX_BYTES = 1 << 30
 # A Python string or small object in a list.
 _ITEM_BYTES = 64
 
-# Rows are the same if the file is, and is read in the same way.
+# The file and the settings with which it is read. Equal keys have equal rows.
 _Key = tuple[object, ...]
 
 
 class TraceCache:
-    """A `TraceReader` that keeps what it read, the least recently used thrown out first.
+    """A `TraceReader` that keeps what it read; the least recently used rows are dropped first.
 
     Args:
         max_bytes: about how much is kept; the newest rows are kept whatever their size.
-        reader: who reads.
+        reader: reads a trace that is not kept.
     """
 
     def __init__(self, max_bytes: int = _MAX_BYTES, reader: TraceReader = read_trace) -> None:
@@ -38,7 +38,7 @@ class TraceCache:
         """The rows of the trace, which must not be changed.
 
         Raises:
-            InputError: the file is bad; it is looked at again next time.
+            InputError: the file is bad; the next call reads it again.
         """
         key = _key(config, base_dir)
         if key not in self._rows:

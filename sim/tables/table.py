@@ -1,4 +1,4 @@
-"""A table once, and its three forms: text of fixed width, HTML, CSV."""
+"""A table and its three forms: text of fixed width, HTML, CSV."""
 
 import csv
 import json
@@ -53,8 +53,9 @@ class Table:
 
     Attributes:
         columns: from left to right.
-        rows: each with a value for every column. CSV takes the values as they are, and takes any
-            iterable; the other forms show each value as its column formats it.
+        rows: each with a value for every column. The CSV form contains the values themselves, the
+            other forms the text that the column makes of each value. If `rows` is an iterator, only
+            one form can be made.
         title: above the HTML form.
         note: below the table; empty: nothing.
     """
@@ -77,7 +78,7 @@ class Table:
         The header and a rule are left out if no column has a header.
 
         Args:
-            bold: the header, by an escape sequence.
+            bold: print the header in bold, with escape sequences of terminals.
         """
         header = _header_lines(self.columns)
         rows = [*header, *self.cells()]
@@ -107,9 +108,9 @@ class Table:
         )
 
     def write_csv(self, path: Path) -> None:
-        """Write a line of headers and a line a row.
+        """Write a line of headers, then a line for each row.
 
-        What is undefined (None, NaN) is an empty cell; booleans, lists and mappings are JSON.
+        Undefined values (None, NaN) are empty cells; booleans, lists and mappings are JSON.
 
         Raises:
             InputError: the file cannot be written.
@@ -133,7 +134,7 @@ def columns_of(
         text: headers.
         numbers: headers.
         more_text: headers.
-        to_text: of the numbers, from a value to its text.
+        to_text: from a value in a column of numbers to its text.
     """
     return [
         *(Column(header, is_text=True) for header in text),

@@ -5,7 +5,7 @@ from sim.latency.features import StepFeatures
 
 
 def decode_step(rows: int, context: int, longest: int = 0, shortest: int = 0) -> StepFeatures:
-    """A decode step; `context` is the sum over rows, an extreme of 0 is not known."""
+    """A decode step; `context` is the sum over rows, 0 for `longest` or `shortest`: not known."""
     return StepFeatures(ForwardMode.DECODE, 0, 0, 0, rows, context, context, 0, longest, shortest)
 
 
@@ -30,7 +30,7 @@ def mixed_step(
     longest: int = 0,
     shortest: int = 0,
 ) -> StepFeatures:
-    """A mixed step: prefill rows of (cached, new) tokens beside decode rows."""
+    """A mixed step: prefill rows of (cached, new) tokens, then decode rows as in `decode_step`."""
     extend = extend_step(*prefill)
     return extend._replace(
         mode=ForwardMode.MIXED,

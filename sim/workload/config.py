@@ -1,4 +1,4 @@
-"""What a scenario's `workload:` section may say: one model a kind of traffic."""
+"""A scenario's `workload` section: one pydantic model for each kind of traffic."""
 
 from typing import Annotated, Literal, Self
 
@@ -43,11 +43,11 @@ class TraceConfig(CommonConfig):
     time_scale: Annotated[float, Field(gt=0, le=10**6)] = 1.0
     """Arrival times are multiplied by this: 0.25 is four times as fast."""
     block_size: Annotated[int, Field(ge=1, le=1 << 20)] | None = None
-    """Tokens that one block id of the trace stands for. Only with format `mooncake`, which takes
-    512 without it. Unit: tokens."""
+    """Tokens that one block id of the trace stands for. Only with format `mooncake`; without it:
+    512. Unit: tokens."""
 
     @model_validator(mode="after")
-    def _block_size_has_blocks(self) -> Self:
+    def _block_size_goes_with_format(self) -> Self:
         if self.block_size is not None and self.format != "mooncake":
             raise KeysError(
                 f"block_size goes with format mooncake only, not {self.format}",
@@ -157,7 +157,9 @@ class MixPart(StrictModel):
     def _one_tenant(self) -> Self:
         if self.workload.tenant:
             raise KeysError(
-                "a part's workload takes its tenant from the part", "workload", "tenant"
+                "the workload of a part must not name a tenant: the part names it",
+                "workload",
+                "tenant",
             )
         return self
 

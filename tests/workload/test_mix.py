@@ -141,7 +141,10 @@ BAD = [
         "two parts have the same tenant",
     ),
     (mix(**{"a": CHAT, "a-1": CHAT}), "tenants 'a' and 'a-1' could give equal request ids"),
-    (mix(a=CHAT | {"tenant": "b"}), "a part's workload takes its tenant from the part"),
+    (
+        mix(a=CHAT | {"tenant": "b"}),
+        "the workload of a part must not name a tenant: the part names it",
+    ),
     (mix(a=mix(b=CHAT)), "'mix'"),
     (mix(**{"": CHAT}), "at least 1 character"),
 ]

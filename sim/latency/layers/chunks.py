@@ -15,7 +15,8 @@ class Chunk(NamedTuple):
 def chunks_of(step: StepFeatures) -> list[Chunk]:
     """The step's prefill rows, longest chunk first; of equally long ones the most cached first.
 
-    If only sums are known, equal chunks that have these sums of tokens and query-key pairs.
+    If the features contain only sums over the rows, the result is equal chunks with these sums of
+    tokens and of query-key pairs.
     """
     if step.prefill_rows:
         chunks = [Chunk(new, cached) for cached, new in step.prefill_rows]

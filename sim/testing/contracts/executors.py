@@ -24,7 +24,7 @@ def requests_served() -> list[ScriptedRequest]:
 
 
 def prefill_batch(*rids: str, samples: bool = True) -> Batch:
-    """A prefill batch of whole prompts, or of their first tokens."""
+    """A prefill batch of whole prompts, or of chunks that do not reach the prompts' ends."""
     extend_len = _PROMPT_TOKENS if samples else _PROMPT_TOKENS - 2
     prefill = tuple(PrefillRow(rid, 0, extend_len, 0, samples) for rid in rids)
     return Batch(ForwardMode.EXTEND, prefill, (), extend_len * len(rids), 0)
@@ -48,7 +48,7 @@ def run_to_end(executor: Executor, most: int = 20) -> dict[str, int]:
 
 
 class ExecutorContract:
-    """Fixture `make_executor`, given the requests it will run."""
+    """A subclass defines the fixture `make_executor`: from the requests to their executor."""
 
     def test_executor_finishes_only_rows_that_run_and_once(
         self, make_executor: MakeExecutor
