@@ -1,4 +1,7 @@
-"""Hit rates and times of ours and of Dynamo's replay on one trace: `python -m bench.agreement`."""
+"""Compares servetwin's hit rates and times with those of Dynamo's replay, on one trace.
+
+Run it with `python -m bench.agreement`.
+"""
 
 import argparse
 import subprocess
@@ -46,7 +49,7 @@ class Pair:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Compare what ours and Dynamo's replay find.")
+    parser = argparse.ArgumentParser(description="Compare servetwin with Dynamo's replay.")
     parser.add_argument("--replicas", type=int, nargs="+", default=[1, 4])
     arguments = parser.parse_args()
     try:
@@ -59,7 +62,7 @@ def main() -> None:
 def _run(replicas: list[int]) -> None:
     require_peers()
     if not TRACE.exists():
-        sys.stderr.write(f"bench: nothing is compared: no {TRACE}\n")
+        sys.stderr.write(f"bench: nothing is compared: there is no {TRACE}\n")
         return
     INPUTS.mkdir(parents=True, exist_ok=True)
     step_times = INPUTS / "agreement-step-times.npz"
@@ -91,7 +94,7 @@ def compare(comparison: Comparison, replicas: int, step_times: Path) -> Pair:
     mine, my_ttfts = _run_ours(comparison, replicas, trace)
     other, their_ttfts = _run_dynamo(comparison, replicas, trace, step_times)
     if mine.num_finished != other.num_finished:
-        finished = f"ours finished {mine.num_finished}, Dynamo's replay {other.num_finished}"
+        finished = f"servetwin finished {mine.num_finished}, Dynamo's replay {other.num_finished}"
         raise InputError(f"{comparison.label}: {finished}")
     later = quantiles(
         (their_ttfts[key] - ttft_ms for key, ttft_ms in my_ttfts.items() if key in their_ttfts),
@@ -127,7 +130,7 @@ def _run_dynamo(
 
 
 def table(pairs: list[Pair]) -> str:
-    """Both figures in a cell, ours first."""
+    """The table; a cell with two figures has servetwin's first."""
     return markdown_table(HEADER, [_cells(pair) for pair in pairs])
 
 

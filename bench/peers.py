@@ -1,4 +1,7 @@
-"""Races ours against the peers: `python -m bench.peers`, or `make bench-peers`."""
+"""Races servetwin against other simulators, the peers.
+
+Run it with `python -m bench.peers` or `make bench-peers`.
+"""
 
 import argparse
 import subprocess
@@ -52,8 +55,8 @@ def main() -> None:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Race ours against the peers, on one core.")
-    parser.add_argument("--rounds", type=int, default=5, help="runs that count, of each command")
+    parser = argparse.ArgumentParser(description="Race servetwin against the peers, on one core.")
+    parser.add_argument("--rounds", type=int, default=5, help="measured runs of each command")
     parser.add_argument("--million", action="store_true", help="also a million requests, once")
     parser.add_argument("--only", default="", help="only work with this in its name; saves nothing")
     return parser.parse_args()
@@ -89,7 +92,7 @@ def _bars(*, million: bool) -> Iterator[Bar]:
         subprocess.run(command, check=True)  # noqa: S603
         yield from conversation_bars(inputs.conversation(), step_times)
     else:
-        sys.stderr.write(f"bench: the work on Mooncake's trace is left out: no {TRACE}\n")
+        sys.stderr.write(f"bench: the work on Mooncake's trace is left out: there is no {TRACE}\n")
     _, theirs = inputs.chats()
     yield chats_bar(theirs)
     yield start_up_bar()

@@ -1,6 +1,7 @@
 """Writes linear step times as a table for Dynamo's replay: `python -m bench.step_times`.
 
-It is a process of its own, as numpy would make its caller larger than processes that it measures.
+It is a process of its own, because a process that measures the memory of others must be small, and
+numpy would make it large.
 """
 
 import argparse
@@ -12,7 +13,7 @@ from sim.core.arrays import Float64
 from sim.core.atomic import atomic_path
 
 _MOST_TOKENS = 1e7
-# Linear interpolation of 1 / x between points 4 % apart is at most 0.02 % off.
+# Linear interpolation of 1 / x between points 4 % apart is at most 0.04 % off.
 _CONTEXT_POINTS = 400
 
 

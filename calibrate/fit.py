@@ -1,4 +1,4 @@
-"""From run logs to a latency profile."""
+"""Fits a latency profile to the samples of run logs."""
 
 from collections.abc import Mapping, Sequence
 
@@ -22,8 +22,9 @@ def fit_profile(
         dataset: measured steps and points.
         name: the profile's name in messages.
         label: a short description of it.
-        num_folds: number of parts; errors are those of fits that left out one part each.
-        seed: of drawing the parts.
+        num_folds: the samples are divided into this many parts. The errors on each part are those
+            of a fit without this part.
+        seed: for the random division into parts.
 
     Raises:
         InputError: a mode has too few different points, or its host time is not known.
@@ -56,8 +57,7 @@ def fit_profile(
 
 def _check_enough(samples: Mapping[ForwardMode, Sequence[Sample]], num_folds: int) -> None:
     for mode, of_mode in samples.items():
-        # With one part left out, there must be twice as many points as terms to tell the terms
-        # apart.
+        # Twice as many points as terms, so that the terms can be told apart; two for each part.
         needed = max(2 * len(MODE_TERMS[mode].device), 2 * num_folds)
         found = num_compositions(of_mode)
         if found < needed:

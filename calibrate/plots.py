@@ -55,7 +55,7 @@ class _Span(NamedTuple):
 
     @staticmethod
     def of(both: Both) -> "_Span":
-        """The range of values; of a logarithmic axis, of those above 0."""
+        """The range of the values; on a logarithmic axis, of the values above 0."""
         values = np.concatenate(both)
         above = values[values > 0]
         if not len(above):
@@ -124,7 +124,7 @@ def plot_requests(latencies_ms: Mapping[str, Both]) -> Figure:
 
 @styled
 def plot_distributions(latencies_ms: Mapping[str, Both]) -> Figure:
-    """The share of requests up to each latency, measured and simulated; one panel a latency."""
+    """The share of requests up to each latency, measured and simulated, in one panel each."""
     figure = new_figure(_PANEL_PX * len(latencies_ms), _HEIGHT_PX)
     panels = figure.subplots(1, len(latencies_ms), squeeze=False, sharey=True)[0]
     for axes, (name, both) in zip(panels, latencies_ms.items(), strict=True):
@@ -148,11 +148,11 @@ def plot_distributions(latencies_ms: Mapping[str, Both]) -> Figure:
 
 @styled
 def plot_over_time(t_s: Float64, sizes: Mapping[str, Both]) -> Figure:
-    """Numbers of requests over time, measured and simulated; one panel a size.
+    """Numbers of requests over time, measured and simulated; one panel for each size.
 
     Args:
         t_s: times of measurement, ascending.
-        sizes: by name.
+        sizes: numbers of requests (for example `running`) at these times, by name.
     """
     unit_ns, unit = time_unit(round(float(t_s[-1]) * NS_PER_S))
     figure = new_figure(1_100, 330 * len(sizes) + 90)
@@ -178,9 +178,9 @@ def _draw_against(
     """Dots of one run over the other, the line where both are equal, and a band of 10 %.
 
     Args:
-        axes: square in the end.
+        axes: the panel; it is made square.
         both: the values to draw, in ms.
-        span: decides scale and ticks.
+        span: the range of the values, which decides scale and ticks.
         limits: of both axes.
         colour: of the dots.
         what: what a dot stands for.

@@ -1,4 +1,4 @@
-"""For commands that take run logs or measured runs: which of them was given."""
+"""Checks of arguments, for commands that take either run logs or a measured run."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -9,7 +9,7 @@ _SCENARIO_SUFFIXES = (".yaml", ".yml")
 
 
 def is_scenario(name: str) -> bool:
-    """Whether a first argument is a scenario file; else it is a profile."""
+    """Whether the first argument of a command is a scenario file; otherwise it is a profile."""
     return Path(name).suffix.lower() in _SCENARIO_SUFFIXES
 
 

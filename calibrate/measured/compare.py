@@ -89,7 +89,7 @@ def compare(pairs: Pairs) -> RunComparison:
         raise InputError(
             f"none of the {pairs.num_judged} requests finished in both runs"
             f" ({len(pairs.only_measured)} of them the simulation does not have,"
-            f" {len(pairs.failed_measured)} were not measured to finish,"
+            f" {len(pairs.failed_measured)} did not finish when measured,"
             f" {len(pairs.failed_simulated)} do not finish there)"
         )
     measured, simulated = pairs.measured, pairs.simulated

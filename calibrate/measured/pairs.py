@@ -84,7 +84,7 @@ class Pairs:
         num_judged: measured requests that were selected.
         only_measured: selected requests that the simulation does not have.
         only_simulated: requests of the simulation that were not measured at all.
-        failed_measured: selected requests that were not measured to finish.
+        failed_measured: selected requests that did not finish in the measured run.
         failed_simulated: selected requests that did not finish in the simulation, with their
             status.
     """

@@ -12,10 +12,10 @@ from sim.workload.traces.read import TraceReader
 def run_point(loaded: LoadedScenario, read_trace: TraceReader) -> Summary:
     """Simulate a scenario; its summary without `wall_seconds`, which no two runs share.
 
-    It has the quantiles of latencies: the run itself is not kept.
+    It also has quantiles of latencies, because the run's log is not kept.
 
     Raises:
-        InputError: the scenario, or a file it names.
+        InputError: the scenario, or a file that it names, is invalid.
     """
     built = build(loaded, read_trace=read_trace)
     log = simulate_built(built, RunOptions())

@@ -13,7 +13,7 @@ class StepFeatures(NamedTuple):
         mode: extend, decode or mixed.
         num_prefill_tokens: new tokens over all prefill rows.
         prefill_attention: twice the query-key pairs of the prefill rows: the sum over rows of new x
-            (2 x cached + new). Twice, to be a whole number.
+            (2 x cached + new). It is doubled so that it is a whole number.
         num_prefill_rows: prefill rows.
         num_decode_rows: decode rows, one new token each.
         num_decode_context_tokens: tokens that all decode rows together attend to, their new tokens

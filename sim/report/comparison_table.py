@@ -8,7 +8,7 @@ from sim.metrics.summary import Summary
 from sim.tables.table import Coloured, Column, Table
 from sim.tables.text import number, yes_or_no
 
-# A smaller difference is shown as 0.0: it is none.
+# A smaller difference is shown as 0.0, without a colour.
 _NO_CHANGE = 0.05
 _COMPARED = (
     "completed", "duration", "request_throughput", "output_throughput", "total_throughput",
@@ -16,7 +16,7 @@ _COMPARED = (
     "p99_ttft_ms", "mean_tpot_ms", "p99_tpot_ms", "p99_itl_ms", "mean_e2e_latency_ms",
     "p99_e2e_latency_ms", "max_wait_ms", "retractions", "preemptions", "aged",
 )  # fmt: skip
-# `all` alone would say nothing; and a count that this table shows without a unit.
+# Differences from the registry. Its heading of this metric is `all`, which is too short here.
 _HEADINGS = {"total_throughput": "all tokens"}
 _WITHOUT_UNIT = ("aged",)
 
@@ -24,7 +24,8 @@ _WITHOUT_UNIT = ("aged",)
 def comparison_table(summaries: Mapping[str, Summary]) -> Table:
     """Runs side by side, each with its relative difference to the first one.
 
-    Percentages differ by points (pp). A metric undefined in every run has no row.
+    The difference of two percentages is in percentage points (pp). A metric that is undefined in
+    every run has no row.
     """
     first_name, *other_names = summaries
     columns = [Column(is_text=True), Column(is_text=True), Column(first_name)]

@@ -11,7 +11,7 @@ from sim.runlog import RunLog, StepColumns
 
 
 def request_frame(log: RunLog) -> pd.DataFrame:
-    """One row a request in order of submission; times in the units of their names.
+    """One row for each request in order of submission; times in the units of their names.
 
     Columns: rid, arrival_s, ttft_ms, tpot_ms, e2e_latency_ms, queue_time_ms, prompt_tokens,
     cached_tokens, host_cached_tokens (where there is a host tier), output_tokens, retractions,
@@ -21,10 +21,10 @@ def request_frame(log: RunLog) -> pd.DataFrame:
 
 
 def step_frame(log: RunLog) -> pd.DataFrame:
-    """One row a run of steps, in the order of `StepColumns`.
+    """One row for each run of steps, in the log's order.
 
-    Its columns, with `t_start_s` and `t_end_s` in seconds, `device_ms` and `host_ms` in
-    milliseconds and `mode` one of extend, decode, mixed.
+    The columns are those of `StepColumns`, but `t_start_s` and `t_end_s` are in seconds,
+    `device_ms` and `host_ms` are in milliseconds, and `mode` is extend, decode or mixed.
     """
     columns: dict[str, object] = {}
     for column in fields(StepColumns):

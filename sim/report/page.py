@@ -1,4 +1,4 @@
-"""A report as one HTML page: everything inside, nothing loaded, no script."""
+"""A report as one self-contained HTML page: it loads nothing and has no script."""
 
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from sim.report.page_style import STYLE
 from sim.scenario.yaml_writer import yaml_text
 from sim.tables.table import Table
 
-# Tells browsers to load nothing and run nothing, even if a scenario's text held such a thing.
+# Tells browsers to load nothing and run nothing, even if a scenario's text contains HTML for that.
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 
 
@@ -31,11 +31,11 @@ class Page:
 
     Attributes:
         title: of the page.
-        facts: one line of what was run.
+        facts: one line that says what was run.
         warning: what the reader must not miss; empty: nothing.
-        text: of the scenario's author; an empty line begins a paragraph.
+        text: the text that the scenario's author wrote; an empty line begins a paragraph.
         figures: numbered from 1.
-        tables: below them.
+        tables: below the figures.
         scenario: what was run, at the end.
     """
 

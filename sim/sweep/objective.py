@@ -1,4 +1,4 @@
-"""How good a setting is: the one number a search lowers, and whether the SLO is met."""
+"""How good a setting is: the one number that a search minimises, and whether the SLO is met."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,8 +8,8 @@ from sim.metrics.summary import Summary
 from sim.scenario.schema import Scenario
 from sim.scenario.tune_section import TuneSection
 
-# Of settings of equal cost the one that meets the SLO more often is better. The weight is so small
-# that attainment never outweighs a replica: there are at most 4096.
+# Of two settings of equal cost, the one that meets the SLO more often is better. The weight is so
+# small that attainment never outweighs one replica of at most 4096.
 _ATTAINMENT_WEIGHT = 1e-6
 
 
@@ -18,10 +18,10 @@ class Score:
     """A setting judged over all its seeds.
 
     Attributes:
-        objective: requests/s of goodput, or the cost, with each seed.
-        sought: what the search lowers.
-        shortfall: how much the mean SLO attainment is below the least that will do; met at 0 and
-            below; None: any will do.
+        objective: the goodput in requests/s, or the cost, with each seed.
+        sought: the number that the search minimises.
+        shortfall: `min_slo_attainment` - the mean SLO attainment, so that the condition is met at 0
+            and below; None: the section sets no condition.
     """
 
     objective: tuple[float, ...]
@@ -37,11 +37,11 @@ def score(section: TuneSection, scenario: Scenario, summaries: Sequence[Summary]
     """Judge a setting.
 
     Args:
-        section: what is sought.
-        scenario: with the setting.
+        section: the objective and the condition.
+        scenario: the scenario with the setting.
         summaries: one for each seed, at least one.
     """
-    # Undefined where nothing finished, or nothing was asked for.
+    # Attainment is None if no request finished, or if the scenario has no SLO.
     attainment = fmean(summary["slo_attainment"] or 0.0 for summary in summaries)
     least = section.min_slo_attainment
     shortfall = None if least is None else least - attainment

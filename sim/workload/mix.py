@@ -11,7 +11,7 @@ from sim.workload.workload import ScriptedRequest, Turn, Workload
 
 @dataclass(frozen=True, slots=True)
 class TenantWorkload:
-    """Another workload with a tenant added to requests; ids and sessions begin with its name."""
+    """A workload whose requests get a tenant. Request and session ids begin with its name."""
 
     tenant: str
     workload: Workload

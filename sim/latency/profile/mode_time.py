@@ -22,7 +22,7 @@ class TermSum:
     """The sum of coefficients times quantities, added in the profile's order.
 
     Attributes:
-        context_ns: ns of a token of decode context.
+        context_ns: ns for each token of decode context.
     """
 
     def __init__(self, terms: Sequence[Term]) -> None:

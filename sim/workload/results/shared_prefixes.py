@@ -95,7 +95,10 @@ class PrefixStreams:
 
 
 def _follow(stream: _Stream, offset: int, following: _Stream) -> None:
-    """Let a stream follow another, unless one that begins with the same id does already."""
+    """Let `following` branch off after `offset` ids of a stream.
+
+    This has no effect if the stream, or another branch there, goes on with the same id.
+    """
     first = int(following.ids[0])
     if offset < len(stream.ids) and int(stream.ids[offset]) == first:
         return
