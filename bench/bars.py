@@ -11,7 +11,7 @@ DYNAMO = "Dynamo 1.4.2 (Rust)"
 SCHED_SIM = "sched-sim 0.2.1 (Python)"
 NUM_CONVERSATION = 7_851
 NUM_MILLION = 1_000_000
-# The linear step times of scenarios/mooncake.yaml.
+# The linear step times of bench/scenarios/mooncake.yaml.
 STEP_TIMES = (
     *("--step-s", "0.0057", "--prefill-token-s", "2.5e-5"),
     *("--decode-row-s", "1e-4", "--context-token-s", "1e-8"),

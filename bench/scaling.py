@@ -39,7 +39,7 @@ class Growth:
 def main() -> None:
     parser = argparse.ArgumentParser(description="How the cost of a simulation grows.")
     parser.add_argument(
-        "--repeats", type=int, default=3, help="runs of each size; the least counts"
+        "--repeats", type=int, default=3, help="runs of each size; the fastest one counts"
     )
     parser.add_argument("--only", default="", help="only what has this in its name; saves nothing")
     arguments = parser.parse_args()

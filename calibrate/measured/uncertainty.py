@@ -1,4 +1,4 @@
-"""Standard errors of an estimate from requests whose errors are shared.
+"""Standard errors of an estimate from requests whose errors are correlated.
 
 A step that takes too long makes the time of every request in it longer. So the error of a request's
 time is modelled as a sum over that time of errors that are independent from moment to moment and
@@ -10,7 +10,8 @@ import numpy as np
 from calibrate.measured.equations import Solution, weights
 from sim.core.arrays import Float64
 
-# A moment is at most this share of the median request; there are at most this many moments.
+# Time is divided into moments: at least this many for the median request, but not more than this
+# many in all.
 _PARTS = 8
 _MOST_MOMENTS = 2_000
 _MOST_CELLS = 40_000_000
@@ -28,7 +29,8 @@ def covariance(solution: Solution, start_s: Float64, end_s: Float64) -> Float64:
     weight = weights(solution.residuals)[:, None]
     weighted = (solution.instruments * weight).T
     moved: Float64 = np.linalg.pinv(weighted @ solution.slopes) @ weighted @ shared
-    # The fit uses up as many degrees of freedom; its instruments say best which.
+    # The fit has made the residuals smaller, in one direction for each unknown. The instruments
+    # give these directions best.
     used: Float64 = np.linalg.pinv(weighted @ solution.instruments) @ weighted @ shared
     left_over = shared - solution.instruments @ used
     expected = float((weight * left_over**2).sum())

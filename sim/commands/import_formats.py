@@ -1,4 +1,4 @@
-"""How a file is known to be of a format, and read."""
+"""Recognises the format of a measured run, and reads the run."""
 
 import re
 from collections.abc import Callable
@@ -21,10 +21,10 @@ _BY_KEYS = [
 
 
 def sniff(path: Path) -> str:
-    """Tell a format by what is in the file, or in the folder.
+    """Recognise a format by the contents of the file or folder.
 
     Raises:
-        InputError: it cannot be read, or is none of them.
+        InputError: the path cannot be read, or no format is recognised.
     """
     found = _sniff_folder(path) if path.is_dir() else _sniff_file(path)
     if found is None:
@@ -37,7 +37,8 @@ def read_results(path: Path, name: str, options: ReadOptions) -> ImportedRun:
     """Read a measured run of the format of this name.
 
     Raises:
-        InputError: the file, the folder, or a line in it; an option that the format has no use for.
+        InputError: the file, the folder, or a line in it is bad, or an option does not go with the
+            format.
     """
     if not path.exists():
         raise InputError(f"{path}: cannot be read: No such file or directory")

@@ -29,7 +29,7 @@ def print_line(text: str) -> None:
 
 
 def print_remarks(remarks: Iterable[str], written: Sequence[Path]) -> None:
-    """What a reader should know beside tables, and which files there are."""
+    """Print remarks on the tables before them, and the paths of the files that were written."""
     for remark in remarks:
         print_line(remark)
     if written:
@@ -37,13 +37,13 @@ def print_remarks(remarks: Iterable[str], written: Sequence[Path]) -> None:
 
 
 def say(text: str) -> None:
-    """A line on stderr, at once: a long command tells how it goes."""
+    """Print a line on stderr at once, for example the progress of a long command."""
     sys.stderr.write(f"{text}\n")
     sys.stderr.flush()
 
 
 def _print_on_terminal(table: Table) -> None:
-    # Only terminals need it, and it takes a tenth of a second to load.
+    # Only terminals need `rich`, and it takes a tenth of a second to load.
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.markup import escape

@@ -45,7 +45,7 @@ class TuneOptions:
 
     Attributes:
         jobs: how many workers; None: one for each core.
-        out: the folder of points and results; None: `FILE-tune` here.
+        out: the folder of points and results; None: `FILE-tune` in the current folder.
         fresh: run all points again, those stored too.
         json: print the results as JSON, not as tables.
     """
@@ -57,13 +57,14 @@ class TuneOptions:
 
 
 def tune(path: Path, overrides: Sequence[str], options: TuneOptions) -> int:
-    """Search the scenario's ranges, or the rest of them; print what is best.
+    """Search the scenario's ranges and print the best settings. Points that are stored are reused.
 
     Returns:
         the exit code: 1 if a point failed, or no setting meets the SLO as often as asked for.
 
     Raises:
-        InputError: the scenario, the output folder, or Optuna is needed and not installed.
+        InputError: the scenario is invalid, the output folder cannot be used, or Optuna is needed
+            and not installed.
     """
     plan = plan_tune(load_scenario(path, overrides))
     search = _search(plan)
@@ -177,7 +178,7 @@ def _report_failures(trials: Sequence[Trial], out: Path) -> bool:
         values = settings_text(trial.settings)
         keys = [outcome.key for outcome in trial.outcomes if outcome.status is not PointStatus.DONE]
         where = f" (its scenario: {out / 'points' / keys[0]}.json)" if keys else ""
-        what = "failed" if keys else "cannot be"
+        what = "failed" if keys else "is not valid"
         say(f"tune: trial {trial.number} {what} ({values}): {trial.error}{where}")
     if len(without) > _MAX_LISTED:
         say(f"tune: {len(without) - _MAX_LISTED:,} trials more: see {out / 'results.csv'}")

@@ -1,4 +1,4 @@
-"""Files and folders of results; what cannot be done is one line that names the path."""
+"""Files and folders of results; every error is one line that names the path."""
 
 import json
 from pathlib import Path
@@ -20,7 +20,7 @@ def make_directory(path: Path) -> None:
 
 
 def remove_file(path: Path) -> None:
-    """Remove a file that is to be written anew, if it exists. Raises InputError if it stays."""
+    """Remove a file that is to be written anew, if it exists. Raises InputError on failure."""
     try:
         path.unlink(missing_ok=True)
     except OSError as error:

@@ -16,10 +16,10 @@ class Limit(NamedTuple):
 
     Attributes:
         label: its name in warnings.
-        read: gives its value in a step; of a mean (with `rows`) the sum over rows.
+        read: gives its value in a step. If the quantity is a mean over rows, this is the sum.
         low, high: the ends of the range, which belong to it.
-        rows: gives the number of rows of a mean, each of which grows by one from step to step of a
-            decode run. None: the quantity stays the same in a run.
+        rows: for a mean over rows, gives their number. The value of each row grows by one from step
+            to step of a decode run. None: no mean; the quantity stays the same in a run.
     """
 
     label: str
@@ -61,7 +61,8 @@ class RangeCounter:
                 return
 
     def report(self) -> RangeReport:
-        # In the order of modes and limits, not of time: within a run of steps that is not known.
+        # Modes are in the order of their first exits, quantities in the order of the limits: which
+        # quantity was outside first is not known within a run of steps.
         exits = [
             exits_of[limit.label]
             for mode, exits_of in self._exits.items()

@@ -27,10 +27,10 @@ _ANEW = "simulate run with the same --out writes it anew"
 
 @dataclass(frozen=True, slots=True)
 class RunData:
-    """All that a run's folder says.
+    """The contents of a run's folder.
 
     Attributes:
-        scenario: what it says, options applied.
+        scenario: the scenario's keys and values, with `--set` options applied.
         summary: as `simulate run` prints it.
         log: its requests; it has no steps.
         timeline: its steps, summed up over time.

@@ -41,7 +41,7 @@ def score(section: TuneSection, scenario: Scenario, summaries: Sequence[Summary]
         scenario: the scenario with the setting.
         summaries: one for each seed, at least one.
     """
-    # Attainment is None if no request finished, or if the scenario has no SLO.
+    # Attainment is None without an SLO or without requests, goodput also if no request finished.
     attainment = fmean(summary["slo_attainment"] or 0.0 for summary in summaries)
     least = section.min_slo_attainment
     shortfall = None if least is None else least - attainment

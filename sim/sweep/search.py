@@ -9,13 +9,13 @@ from sim.sweep.space import Places, Space
 
 
 class Search(Protocol):
-    """Chooses settings and learns what became of them.
+    """Chooses settings to try, and learns their scores.
 
-    Its choices depend on the space, its seed, and the scores it was told, in their order.
+    Its choices depend on the space, its seed, and the scores that it was told, in their order.
     """
 
     def ask(self, count: int) -> list[Places]:
-        """Settings that were never chosen before; fewer only when there are no others."""
+        """`count` settings that were never chosen before; fewer only if no others are left."""
         ...
 
     def tell(self, scores: Sequence[Score | None]) -> None:
@@ -27,8 +27,8 @@ class GridSearch:
     """A `Search` that tries everything.
 
     Args:
-        space: can be counted.
-        first: where to begin; None: at the beginning.
+        space: has a finite number of settings.
+        first: the settings to try first; None: the first of the space.
     """
 
     def __init__(self, space: Space, first: Places | None) -> None:

@@ -57,7 +57,7 @@ def measured_run(
     Args:
         loaded: the scenario; it must give the pool size.
         latency: true times of the steps.
-        disturbance: None: none, as in a simulation.
+        disturbance: None: step times have no noise and decisions no lag, as in a simulation.
         arrivals: requests by time of arrival; None: the scenario's open-loop ones.
     """
     config = build_scheduler_config(loaded.scenario, base_dir=loaded.base_dir)

@@ -37,7 +37,7 @@ def request_columns(**columns: Sequence[object]) -> RequestColumns:
 def step_columns(**columns: ArrayLike) -> StepColumns:
     """Columns of steps; those that are not given are 0, but `num_steps` is 1.
 
-    All steps of a row use as many tokens as the last of them.
+    Every step of a row has the same `used_tokens`.
     """
     made = {name: np.asarray(values, dtype=np.int64) for name, values in columns.items()}
     size = len(next(iter(made.values()))) if made else 0

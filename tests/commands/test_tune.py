@@ -210,7 +210,7 @@ tune:
     stored = Path(first.rpartition("its scenario: ")[2].removesuffix(")"))
     assert json.loads(stored.read_text())["scenario"]["model"] == "nosuch"
     assert second == (
-        "tune: trial 2 cannot be (scheduler.page_size=48, model=null): study.yaml:27: tune:"
+        "tune: trial 2 is not valid (scheduler.page_size=48, model=null): study.yaml:27: tune:"
         " scheduler.page_size=48: scheduler: chunked_prefill_size 256 is not a multiple of"
         " page_size 48"
     )

@@ -24,8 +24,8 @@ MODE_NAMES: Mapping[ForwardMode, ModeName] = {
     ForwardMode.DECODE: "decode",
     ForwardMode.MIXED: "mixed",
 }
-# At most a minute for each unit, and far larger counts than real: no step overflows 64-bit
-# nanoseconds.
+# Bounds with which no step's time overflows 64-bit nanoseconds: at most a minute for each unit, and
+# amounts far above real ones.
 Coefficient = Annotated[float, Field(ge=0, le=6e10)]
 Amount = Annotated[float, Field(ge=0, le=1e9)]
 Factor = Annotated[float, Field(gt=0, le=1e3)]

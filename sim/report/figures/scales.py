@@ -22,7 +22,7 @@ _CHARACTER_PX = 8.5
 
 
 def wants_log(values: Sequence[float], scale: str | None) -> bool:
-    """Whether an axis over these values is logarithmic, with `scale` as asked for, if at all."""
+    """Whether an axis over these values is logarithmic; `scale` None: it depends on the values."""
     positive = [value for value in values if math.isfinite(value) and value > 0]
     if scale is not None:
         return scale == "log" and bool(positive)
@@ -35,10 +35,10 @@ class KeyAxis:
     """The places of swept values along an axis.
 
     Attributes:
-        key: whose values.
-        is_log: whether it is logarithmic; then 0 stands at its left end.
-        places: by value, as `design.same` writes it.
-        texts: likewise.
+        key: the swept key.
+        is_log: whether the axis is logarithmic; then 0 stands at its left end.
+        places: the place of each value; values are given as `design.same` writes them.
+        texts: the label of each value, given in the same way.
         detached: the values without a true place: infinity, null, 0 on a logarithmic axis.
     """
 
@@ -127,7 +127,7 @@ def padded(low: float, high: float, margin: float, *, is_log: bool) -> tuple[flo
 
 
 def _wants_log_places(numbers: Sequence[float], scale: str | None) -> bool:
-    """Whether an axis of rising numbers is logarithmic: if they span much, or like 1, 2, 4, 8."""
+    """Whether an axis of rising numbers is logarithmic: if they span much or rise like 1, 2, 4."""
     if scale is not None or wants_log(numbers, None) or len(numbers) < _MIN_PLACES:
         return wants_log(numbers, scale)
     if numbers[0] <= 0:
