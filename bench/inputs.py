@@ -50,7 +50,7 @@ def trace_rows() -> Iterator[Row]:
 
 
 def chats(folder: Path = INPUTS) -> tuple[Path, Path]:
-    """10,000 short chats without shared prefixes: a trace for us, and the same for sched-sim."""
+    """10,000 short chats without shared prefixes: one file for servetwin, one for sched-sim."""
     rows = list(_draw_chats())
     ours = (
         {

@@ -22,7 +22,7 @@ class PrefillRow(NamedTuple):
             chunks, or is loaded from host memory.
         extend_len: tokens computed in this step.
         num_prior_outputs: output tokens generated before (after a retraction or preemption).
-        samples: False for a chunk that is not the request's last one.
+        samples: whether the row yields a token; False for a chunk that is not the request's last.
         num_loaded_tokens: how many of the prefix's last tokens this step loads from host memory
             before it attends to them.
     """
@@ -36,7 +36,7 @@ class PrefillRow(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """What runs in one step: all that executors, latency models and logs are told of it.
+    """What runs in one step, for executors, latency models and logs.
 
     Attributes:
         mode: extend, decode or mixed.
@@ -46,7 +46,7 @@ class Batch(NamedTuple):
         num_decode_context_tokens: the decode rows' share of it.
         stopped_rids: requests that left the running batch since the last step without finishing:
             they were retracted, preempted or aborted.
-        resting_rids: running requests that this decode step leaves out, as it is not their turn.
+        resting_rids: running requests that this decode step leaves out (`decode_max_requests`).
         max_decode_context_tokens, min_decode_context_tokens: context length after the step of the
             longest and of the shortest decode row.
     """

@@ -80,7 +80,10 @@ class MetricName:
 
 
 def group_of(summary: Mapping[str, Any], group: str) -> Any:
-    """The part of a summary about these requests; None: it has none. A tenant's name may have dots."""
+    """The part of a summary about these requests; None if it has none.
+
+    A tenant's name may contain dots.
+    """
     if not group:
         return summary
     top, _, tenant = group.partition(".")

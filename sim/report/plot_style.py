@@ -119,7 +119,7 @@ def latency_text(milliseconds: float) -> str:
 
 
 def plain_text(name: str) -> str:
-    """A name as it is: matplotlib takes `$` for a formula, and hides what begins with `_`."""
+    """A name, escaped: matplotlib takes `$` for a formula, and hides labels that begin with `_`."""
     escaped = name.replace("$", r"\$")
     return f" {escaped}" if escaped.startswith("_") else escaped
 
@@ -133,12 +133,12 @@ def put_log_latency_axis(axes: Axes, label: str) -> None:
 
 
 def put_log_ticks(axis: Axis, low: float, high: float) -> None:
-    """Ticks of a logarithmic axis: more than one a power of ten where it spans little."""
+    """Ticks of a logarithmic axis: several for each power of ten if the axis spans little."""
     if high < 50 * low:
         axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axis.set_minor_formatter(NullFormatter())
 
 
 def put_tick_text(axis: Axis, text: Callable[[float], str]) -> None:
-    """How ticks are written."""
+    """Set the function that writes the text of an axis' ticks."""
     axis.set_major_formatter(FuncFormatter(lambda value, _position: text(value)))

@@ -27,7 +27,7 @@ def summary_text(summary: Summary, *, bold: bool = False) -> str:
 
     Args:
         summary: of one run.
-        bold: headings, by escape sequences; without, the text is the same wherever it is read.
+        bold: print headings in bold, with escape sequences of terminals.
     """
     lines = [*_latencies(summary).lines(bold=bold), "", *_totals(summary)]
     if len(summary["tenants"]) > 1:
@@ -75,7 +75,7 @@ def _value(summary: Summary, name: str) -> str:
 
 
 def _groups(summary: Summary) -> Table:
-    """One row a tenant, then hot and cold requests."""
+    """One row for each tenant, then hot and cold requests."""
     groups = {**summary["tenants"], "(hot)": summary["hot"], "(cold)": summary["cold"]}
     headings = (
         _GROUP_HEADINGS.get(name, metric(name).table_heading_with_unit) for name in _GROUP_COLUMNS

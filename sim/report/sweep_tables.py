@@ -1,4 +1,4 @@
-"""The tables of a sweep: one row a setting, or one row a point that failed."""
+"""The tables of a sweep: one row for each setting, or one for each point that failed."""
 
 import json
 from collections.abc import Mapping
@@ -34,7 +34,7 @@ _FAIRNESS_COLUMNS = (
 def sweep_table(results: SweepResults) -> Table:
     """Swept values, how many runs, and means with the half-width of their 95 % intervals.
 
-    Key paths are cut to what tells them apart.
+    Key paths are shortened as far as they stay different.
     """
     keys = results.design.keys
     rows = []
@@ -79,7 +79,7 @@ def fairness_table(results: SweepResults, key: str) -> Table:
 
     Args:
         results: of a sweep whose tenants are `hot` and `cold`.
-        key: the swept key path of T; one row a value, in the sweep's order.
+        key: the swept key path of T; one row for each value, in the sweep's order.
     """
     metrics = [MetricName.of(name) for _, name in _FAIRNESS_COLUMNS]
     rows = [
@@ -91,7 +91,7 @@ def fairness_table(results: SweepResults, key: str) -> Table:
 
 
 def json_text(value: Any) -> str:
-    """A value as JSON, names bare; of a whole scheduler its family."""
+    """A value as JSON, but a string without quotes, and a whole scheduler as its family's name."""
     if isinstance(value, Mapping) and "family" in value:
         value = str(value["family"])
     return value if isinstance(value, str) else json.dumps(value)

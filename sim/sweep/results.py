@@ -1,4 +1,4 @@
-"""What a sweep found: the outcome of every point, and settings whose seeds are folded."""
+"""The results of a sweep: the outcome of every point, and means over the seeds of a setting."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,11 +22,11 @@ SETTING_METRICS = (
 
 
 class PointResult(NamedTuple):
-    """What became of one point.
+    """The outcome of one point.
 
     Attributes:
-        values: by key path, and its `seed`.
-        file: the name of the file that holds all of it.
+        values: the swept values by key path, and the `seed`.
+        file: the name of the file with the whole outcome.
         status: how it ended, a `PointStatus`.
         summary: None if it failed.
         message: what went wrong.
@@ -45,9 +45,9 @@ class SweepResults:
 
     Attributes:
         name: of the scenario.
-        scenario: what it says, options applied, its `sweep` and `report` included.
+        scenario: its keys and values with `--set` options applied, `sweep` and `report` included.
         keys: the swept key paths, `seed` last where seeds are swept.
-        points: what became of each, in the plan's order.
+        points: their outcomes, in the plan's order.
         design: the settings.
     """
 
@@ -82,7 +82,7 @@ class SweepResults:
         return SweepResults.of(plan.base.scenario.name, plan.base.raw, plan.keys, points)
 
     def points_of(self, setting: Settings) -> tuple[PointResult, ...]:
-        """The points of a setting, one a seed."""
+        """The points of a setting, one for each seed."""
         return self._points_of[same([setting[key] for key in self.design.keys])]
 
     def summaries(self, setting: Settings) -> tuple[Summary, ...]:

@@ -1,4 +1,4 @@
-"""A whole sweep: what is stored already, the rest on an executor, every outcome kept at once."""
+"""Runs a sweep: only points that are not stored yet; every outcome is stored as it comes in."""
 
 from collections.abc import Callable, Mapping
 from contextlib import closing
@@ -17,7 +17,7 @@ Watcher = Callable[[int], None]
 
 @dataclass(frozen=True, slots=True)
 class SweepState:
-    """A plan beside what is stored of it.
+    """A plan, and which of its points are stored already.
 
     Attributes:
         plan: what to run.
@@ -50,7 +50,7 @@ def sweep_state(plan: Plan, store: PointStore, *, code: str, fresh: bool = False
 
 
 def point_keys(plan: Plan, identities: Identities) -> tuple[str, ...]:
-    """The keys that the plan's points are stored under, in their order."""
+    """The keys under which the plan's points are stored, in the plan's order."""
     return tuple(identities.key(plan.scenario(point)) for point in plan.points)
 
 

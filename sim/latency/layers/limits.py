@@ -1,4 +1,4 @@
-"""The sizes of a step between which a table of layer times was measured."""
+"""The ranges of step sizes in which a table of layer times was measured."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -13,7 +13,7 @@ Limits = Mapping[ForwardMode, tuple[Limit, ...]]
 
 
 class MeasuredSpans(NamedTuple):
-    """The smallest and the largest size of each kind that a table has times of.
+    """The smallest and the largest size of each kind for which a table has times.
 
     Attributes:
         tokens: new tokens of a step, prefill and decode.
