@@ -33,9 +33,9 @@ class SweepOptions:
 
     Attributes:
         jobs: how many workers; None: one for each core.
-        ray: on Ray, not on processes of this machine.
-        ray_address: of a Ray cluster; None: one of this machine.
-        out: the folder of points and results; None: `FILE-sweep` here.
+        ray: run points on Ray, instead of processes of this machine.
+        ray_address: the address of a Ray cluster; None: a cluster on this machine.
+        out: the folder of points and results; None: `FILE-sweep` in the current folder.
         fresh: run all points again, those stored too.
         json: print the results as JSON, not as a table.
     """
@@ -49,13 +49,14 @@ class SweepOptions:
 
 
 def sweep(path: Path, overrides: Sequence[str], options: SweepOptions) -> int:
-    """Run the scenario's sweep, or the rest of it; print a row a setting.
+    """Run those points of the scenario's sweep that are not stored; print a row for each setting.
 
     Returns:
         the exit code: 1 if a point failed.
 
     Raises:
-        InputError: the scenario, a point that is no valid one, or the output folder.
+        InputError: the scenario or one of its points is invalid, or the output folder cannot be
+            used.
     """
     plan = plan_sweep(load_scenario(path, overrides))
     check_report_section(plan.base, plan)

@@ -46,7 +46,7 @@ class Batch(NamedTuple):
         num_decode_context_tokens: the decode rows' share of it.
         stopped_rids: requests that left the running batch since the last step without finishing:
             they were retracted, preempted or aborted.
-        resting_rids: running requests that this decode step leaves out (`decode_max_requests`).
+        resting_rids: running requests that get no token in this step.
         max_decode_context_tokens, min_decode_context_tokens: context length after the step of the
             longest and of the shortest decode row.
     """

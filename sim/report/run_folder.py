@@ -27,7 +27,7 @@ def summary_json(summary: Summary) -> str:
 
 
 def write_requests(log: RunLog, path: Path) -> None:
-    """The per-request table, one row a request in order of submission.
+    """Write the table of requests: one row for each request, in order of submission.
 
     Undefined latencies are empty cells in .csv and nulls in .parquet.
 
@@ -45,12 +45,12 @@ def write_out_dir(
 ) -> None:
     """Write a run's folder: what `simulate report` reads, and two pictures.
 
-    That is summary.json, scenario.json (what the scenario says, options applied), timeline.csv,
+    That is summary.json, scenario.json (with `--set` options applied), timeline.csv,
     requests.parquet, requests.csv and plots/{ttft_cdf,timeline}.png.
 
-    The directory is made if its parent exists. In one that has files already, those that a run
-    writes are replaced and others left alone. `summary.json` is removed first and written last, so
-    that wherever it exists all files are whole and of one run.
+    The directory is made if its parent exists. If it exists already, files that a run writes are
+    replaced and others are left alone. `summary.json` is removed first and written last, so if it
+    exists, all files are complete and of one run.
 
     Raises:
         InputError: `path` is a file, its parent does not exist, or writing failed.

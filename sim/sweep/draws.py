@@ -22,8 +22,8 @@ _Generator = np.random.Generator
 def draw_settings(section: RandomSection) -> list[dict[str, YamlValue]]:
     """`num_points` settings, each a mapping of key paths to values.
 
-    A key path's values depend on the seed and its own name alone: more points, or other keys,
-    leave the first ones as they are.
+    A key path's values depend on the seed and its own name alone. So with more points or other
+    keys, its first values stay the same.
     """
     streams = RandomStreams(section.seed, "sweep")
     drawers = {key: _drawer(draw, streams.stream(key)) for key, draw in section.draw.items()}

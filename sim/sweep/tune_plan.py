@@ -21,7 +21,7 @@ class TunePlan:
     """A search before it begins.
 
     Attributes:
-        section: what the scenario says.
+        section: the scenario's `tune` section.
         plan: the scenario and the keys; its points are added as settings are chosen.
         space: what to choose from.
         own: the scenario's own settings.
@@ -40,7 +40,7 @@ class TunePlan:
 
     @property
     def is_grid(self) -> bool:
-        """Whether there are as many trials as settings: then all are tried."""
+        """Whether there are enough trials for all settings: then all of them are tried."""
         num = self.space.num_settings
         return num is not None and num + (not self.own_is_inside) <= self.section.num_trials
 
@@ -52,10 +52,10 @@ class TunePlan:
         return self.section.num_trials
 
     def points(self, settings: Settings) -> tuple[Point, ...]:
-        """One point a seed of a setting.
+        """The points of a setting, one for each seed.
 
         Raises:
-            InputError: it is no valid scenario.
+            InputError: the scenario is not valid with this setting.
         """
         with_seeds = [{**settings, SEED: seed} for seed in self.seeds]
         return tuple(
@@ -70,9 +70,9 @@ def plan_tune(loaded: LoadedScenario) -> TunePlan:
     Combinations of values are checked when they are tried: some may contradict each other.
 
     Raises:
-        InputError: no such section, no SLO, a key path that leads nowhere or cannot be tuned, or a
-            range with an end that its key does not take: the line names the file, the line and
-            the key path.
+        InputError: there is no such section or no SLO, a key path does not exist or cannot be
+            tuned, or the end of a range is not a valid value of its key. The message names the
+            file, the line and the key path.
     """
     section = loaded.scenario.tune
     if section is None:

@@ -214,7 +214,7 @@ tune:
         " scheduler.page_size=48: scheduler: chunked_prefill_size 256 is not a multiple of"
         " page_size 48"
     )
-    assert third.startswith("tune: trial 3 cannot be")
+    assert third.startswith("tune: trial 3 is not valid")
     assert ended.code == 1
     only_bad = ranges.replace("[null, nosuch]", "[null]")
     assert simulate("tune", scenario_with(only_bad), "--out", "out").code == 0
