@@ -14,7 +14,7 @@ def exponent(sizes: Sequence[float], costs: Sequence[float]) -> float:
         costs: positive, one for each size.
 
     Raises:
-        InputError: there are fewer than two sizes, or a cost is not above 0.
+        InputError: there are fewer than two different sizes, or a cost is not above 0.
     """
     if len(set(sizes)) < 2 or min(costs) <= 0:
         raise InputError(f"no exponent can be fitted to costs {list(costs)} of sizes {list(sizes)}")

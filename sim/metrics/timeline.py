@@ -42,7 +42,7 @@ class Timeline:
 
 
 def timeline(log: RunLog) -> Timeline:
-    """The run over time; empty arrays if nothing happened."""
+    """The run over time; empty arrays if the run has no steps."""
     end_ns = log_end_ns(log)
     if end_ns < NUM_WINDOWS or not len(log.steps.t_start_ns):
         return Timeline(*(np.zeros(0) for _ in fields(Timeline)))

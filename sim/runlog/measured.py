@@ -56,7 +56,7 @@ def read_measured(path: Path) -> MeasuredRun:
     rid, *numbers = zip(*rows, strict=True)
     twice = next((name for name, count in Counter(rid).items() if count > 1), None)
     if twice is not None:
-        raise InputError(f"{path}: rid: {twice!r} is there twice")
+        raise InputError(f"{path}: rid: {twice!r} occurs twice")
     return MeasuredRun(list(rid), *(np.array(column, dtype=np.int64) for column in numbers))
 
 

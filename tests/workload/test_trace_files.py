@@ -77,7 +77,7 @@ BAD = {
     "a list": (b"[1]\n", "t:1: not a JSON object"),
     "a field twice": (
         TEXT.replace(b'{"timestamp": 2', b'{"timestamp": 1, "timestamp": 2'),
-        't:3: "timestamp": is there twice',
+        't:3: "timestamp": occurs twice',
     ),
     "not UTF-8": (
         TEXT.replace(b'"timestamp": 4', b'"\xfftimestamp": 4'),

@@ -19,9 +19,9 @@ class FusedAttention:
 
     There are two forms of tables. In the older one a call has one prefill chunk and its cached
     tokens. If a step has several chunks, the longest one goes with the decode rows. Each other
-    chunk adds its time alone less that of the table's shortest call, as it is not launched by
-    itself. In the newer form a call has all prefill tokens of a step, over the mean number of keys
-    that they attend to, whatever the number of chunks.
+    chunk adds its time alone less that of the table's shortest call, because it is not launched by
+    itself. In the newer form a call has all prefill tokens of a step, however many chunks they
+    form, and its time depends on their number and on the mean number of keys they attend to.
     """
 
     def __init__(self, times: "AttentionGrid", skew: SkewTable | None) -> None:
@@ -66,7 +66,7 @@ class FusedAttention:
 
 
 class AttentionGrid(NamedTuple):
-    """The times of an attention.csv, by what a call holds.
+    """The times of an attention.csv, by the rows of a call.
 
     Attributes:
         prefill: by chunk, then by cached tokens (or keys).
@@ -82,13 +82,13 @@ class AttentionGrid(NamedTuple):
 
 
 def attention_grid(table: CsvTable) -> AttentionGrid:
-    """Sort the rows of an attention.csv by what their calls hold.
+    """Divide an attention.csv into calls with prefill only, with decode only, and with both.
 
-    Decode calls with several new tokens a row (speculative decoding) are left out.
+    Decode calls with several new tokens per row (speculative decoding) are left out.
 
     Raises:
-        InputError: a column is missing or spoilt, a kernel is not plain attention, a row has no
-            tokens, or there is no row of prefill alone or of decode alone.
+        InputError: a column is missing or has a bad value, a kernel is not plain attention, a call
+            has no tokens, or there is no call with prefill only or with decode only.
     """
     by_key = "prefill_key" in table
     prefill: dict[float, dict[float, float]] = {}

@@ -26,5 +26,5 @@ _DRAWN_BY: Mapping[str, Callable[[SweepResults, Any], Drawn]] = {
 
 
 def draw_plot(data: SweepResults, plot: Plot) -> Drawn:
-    """Draw a plot that `check_report` found in order."""
+    """Draw a plot in which `check_report` found no problem."""
     return _DRAWN_BY[plot.kind](data, plot)

@@ -46,7 +46,7 @@ def build_trace(config: TraceConfig, context: BuildContext) -> OpenLoopWorkload:
 
 
 def _contents(rows: TraceRows, context: BuildContext) -> tuple[PromptColumn, Int64]:
-    """Prompts and output streams; those of a mix's parts have nothing in common."""
+    """Prompts and output streams. In a mix, those of different parts share no tokens."""
     streams, prompts, output_seeds = context.streams, rows.prompts, rows.output_seeds
     if output_seeds is None:
         first = streams.take(len(rows.output_tokens))

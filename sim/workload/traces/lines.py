@@ -45,7 +45,7 @@ def read_json_lines(path: Path) -> Iterator[tuple[TextLine, JsonObject]]:
     """Yield every line with its JSON object. Fractions are Decimals, so that times stay exact.
 
     Raises:
-        InputError: as `read_lines`; or a line is no JSON object with distinct keys.
+        InputError: as `read_lines`; or a line is not a JSON object with distinct keys.
     """
     for line in read_lines(path):
         yield line, parse_object(line)
@@ -89,7 +89,7 @@ def _distinct_keys(pairs: list[tuple[str, object]]) -> JsonObject:
     return row
 
 
-# Made once, as that takes as long as decoding a short line.
+# Made once, because that takes as long as decoding a short line.
 _DECODER = json.JSONDecoder(parse_float=Decimal, object_pairs_hook=_distinct_keys)
 
 
@@ -97,12 +97,12 @@ def parse_object(line: TextLine) -> JsonObject:
     """The JSON object of a line. Its keys must be distinct; fractions are Decimals.
 
     Raises:
-        InputError: the line holds anything else.
+        InputError: the line is anything else.
     """
     try:
         row = _DECODER.decode(line.text)
     except _KeyTwiceError as error:
-        raise line.error(json.dumps(error.args[0]), "is there twice") from None
+        raise line.error(json.dumps(error.args[0]), "occurs twice") from None
     except (ValueError, ArithmeticError, RecursionError) as error:
         raise InputError(f"{line.path}:{line.number}: malformed JSON: {_why(error)}") from error
     if not isinstance(row, dict):
