@@ -14,8 +14,8 @@ def with_links(text: str, page: str) -> str:
     """The text with `docs/explanation/latency.md#linear` as a link from `page`.
 
     Args:
-        text: of a docstring.
-        page: where it goes, below `docs`: `reference/keys/latency.md`.
+        text: the text of a docstring.
+        page: the page that will contain it, below `docs`: `reference/keys/latency.md`.
     """
 
     def link(found: re.Match[str]) -> str:
@@ -27,7 +27,7 @@ def with_links(text: str, page: str) -> str:
 
 
 def _heading(document: str, anchor: str | None) -> str:
-    """What the linked page or part of it is called."""
+    """The heading of the linked page, or of the linked part of it."""
     headings = _HEADING.findall((DOCS / document).read_text(encoding="utf-8"))
     if anchor is None:
         return str(headings[0])
@@ -39,5 +39,5 @@ def _slug(heading: str) -> str:
 
 
 def relative(document: str, page: str) -> str:
-    """The way from a page to a document, both below `docs`."""
+    """The relative path from a page to a document, both below `docs`."""
     return posixpath.relpath(document, posixpath.dirname(page))

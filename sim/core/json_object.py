@@ -8,11 +8,11 @@ from sim.core.errors import InputError
 
 
 def parse_json_object(text: str | bytes) -> dict[str, Any]:
-    """The JSON object a text holds.
+    """The JSON object that a text contains.
 
     Raises:
-        InputError: the text is no JSON object. The message is a reason alone: only the caller knows
-            where the text is from.
+        InputError: the text is not a JSON object. The message is only a reason, because only the
+            caller knows where the text is from.
     """
     try:
         data = json.loads(text)

@@ -102,9 +102,9 @@ def attention_grid(table: CsvTable) -> AttentionGrid:
         else:
             sheet = mixed.setdefault(chunk, {}).setdefault(rows, {})
             sheet.setdefault(place, {})[context] = us
-    for times, what in ((prefill, "prefill chunk"), (decode, "decode rows")):
+    for times, what in ((prefill, "prefill chunks"), (decode, "decode rows")):
         if not times:
-            raise InputError(f"{table.path}: has no row of a {what} alone")
+            raise InputError(f"{table.path}: has no row with {what} only")
     return AttentionGrid(prefill, decode, mixed, by_key)
 
 

@@ -10,7 +10,7 @@ from sim.core.errors import InputError
 from sim.latency.layers.skew import Bins, SkewAxes
 
 NAME = "meta.yaml"
-# Our names of the axes, by the file's names.
+# The file's names of the axes, by our names.
 _AXES = {"rows": "n", "rate": "skew_rate", "longest": "kv_big", "cached": "kp"}
 
 

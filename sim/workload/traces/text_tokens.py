@@ -30,7 +30,7 @@ def text_token_ids(texts: Sequence[str], num_tokens: Int64) -> Iterator[Int64]:
 
 
 def _shared_ids(text: str, ends: Int64) -> Int64:
-    """An id for each end: a hash of the text up to there, as only prefixes are compared."""
+    """An id for each end: a hash of the text up to there, because only prefixes are compared."""
     characters = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4").astype(np.uint64)
     weights = np.cumprod(np.full(len(characters), _ODD, dtype=np.uint64))
     mixed = np.cumsum((characters + np.uint64(1)) * weights)[ends - 1]

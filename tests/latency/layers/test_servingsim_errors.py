@@ -94,7 +94,7 @@ def test_serving_sim_kernel_other_than_attention_is_refused(build, table):
         build("serving_sim", {f"tp1/{table}": with_layer})
 
 
-@pytest.mark.parametrize(("kept", "what"), [("0,", "prefill chunk"), ("16,", "decode rows")])
+@pytest.mark.parametrize(("kept", "what"), [("0,", "prefill chunks"), ("16,", "decode rows")])
 def test_serving_sim_attention_needs_prefill_and_decode_alone(build, kept, what):
     """Mixed calls are put together of them where they are missing."""
 
@@ -102,7 +102,7 @@ def test_serving_sim_attention_needs_prefill_and_decode_alone(build, kept, what)
         header, *rows = text.splitlines()
         return "\n".join([header, *(row for row in rows if row.startswith(kept))])
 
-    with pytest.raises(InputError, match=rf"attention.csv: has no row of a {what} alone"):
+    with pytest.raises(InputError, match=rf"attention.csv: has no row with {what} only"):
         build("serving_sim", {ATTENTION: change})
 
 
