@@ -1,10 +1,10 @@
-"""A real run simulated in three stages, which tell errors apart.
+"""A real run simulated in three stages, to tell the sources of errors apart.
 
-1. Replay: a new engine decides from what the real one knew at each decision. 2. Recorded: the
-simulator serves the same arrivals; steps take as long as the real ones. What is left is the
-driver's error: a simulated server decides in no time, so it sees a request that arrives while a
-real server decides one step later. 3. Profile: the same with predicted step times, which adds the
-model's error.
+1. Replay: a new engine decides from what the real one knew at each decision.
+2. Recorded: the simulator serves the same arrivals, and steps take as long as the real ones. The
+   errors of this stage are the driver's: a simulated server decides in no time. So if a request
+   arrives while the real server decides, the simulated one sees it one step later.
+3. Profile: the same with predicted step times, which adds the latency model's error.
 """
 
 from collections import Counter
@@ -34,8 +34,8 @@ class SimulatedRun:
 
     Attributes:
         log: of the simulation.
-        parted_at: number of the first step that is decided otherwise; None: there is none.
-        same_steps_pct: share of the real steps that the simulation has, too, at any place, in
+        parted_at: number of the first step that differs; None: all steps are the same.
+        same_steps_pct: share of the real steps that the simulation has too, in any order, in
             percent.
     """
 

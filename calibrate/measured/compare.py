@@ -36,13 +36,13 @@ class ComparedValue:
 
 @dataclass(frozen=True, slots=True)
 class LatencyErrors:
-    """Errors of one latency, over the requests for which both runs know it.
+    """Errors of one latency, over the requests that have it in both runs.
 
     Attributes:
         num_requests: number of these requests.
         values: by name of the statistic (`STATISTICS`), ms.
         request_error_pct: mean over requests of |simulated - measured| / measured, in percent.
-        num_measured_zero: requests left out of that mean, as their measured latency is 0.
+        num_measured_zero: requests left out of that mean: their measured latency is 0.
     """
 
     num_requests: int
@@ -88,9 +88,9 @@ def compare(pairs: Pairs) -> RunComparison:
     if not len(pairs):
         raise InputError(
             f"none of the {pairs.num_judged} requests finished in both runs"
-            f" ({len(pairs.only_measured)} of them the simulation does not have,"
+            f" ({len(pairs.only_measured)} are not in the simulation,"
             f" {len(pairs.failed_measured)} did not finish when measured,"
-            f" {len(pairs.failed_simulated)} do not finish there)"
+            f" {len(pairs.failed_simulated)} do not finish in the simulation)"
         )
     measured, simulated = pairs.measured, pairs.simulated
     ours, theirs = measured.latencies_ms(), simulated.latencies_ms()

@@ -64,9 +64,9 @@ class Ranged(Protocol):
 
 
 def latency_source(model: LatencyModel) -> str | None:
-    """Where a model's times were measured, if not by this project; else None.
+    """Where a model's times come from, if others have measured them; otherwise None.
 
-    A model of others' times has an attribute `source`: one line, which results show.
+    Such a model has an attribute `source`: one line, which results show.
     """
     source = getattr(model, "source", None)
     return None if source is None else str(source)

@@ -84,7 +84,7 @@ class Latency:
         heading: in text tables.
         words: written out: `time to first token`.
         definition: how it is measured.
-        samples: of what the statistics are.
+        samples: what the statistics are over: `finished requests`.
         statistics: those that a summary has.
     """
 
@@ -248,7 +248,7 @@ GROUP_METRICS: Mapping[str, Metric] = MappingProxyType({
 def metric(name: str) -> Metric:
     """The metric of this name, without a group: `p99_ttft_ms`; also a latency's own: `ttft_ms`.
 
-    A name that nothing is known about is its own label; so a newer summary can be drawn.
+    An unknown name is its own label, so that metrics of a newer version can be drawn too.
     """
     found = RUN_METRICS.get(name) or GROUP_METRICS.get(name)
     if found is not None:

@@ -25,7 +25,7 @@ ANEW = "simulate sweep with the same --out writes it anew"
 
 
 def point_rows(results: SweepResults) -> list[dict[str, Any]]:
-    """One mapping a point in the plan's order, all with the same keys in the same order.
+    """One mapping for each point in the plan's order, all with the same keys in the same order.
 
     These are `point` (from 1), the swept keys, `seed`, `status`, every metric that is one value,
     and `error`.
@@ -85,7 +85,7 @@ def remove_results(folder: Path) -> None:
 
 
 def write_results(results: SweepResults, folder: Path) -> None:
-    """Write all three; results.json comes last, so that where it is, the others are whole.
+    """Write all three; results.json comes last, so if it exists, the others are complete.
 
     In results.parquet all values of a column are JSON text if they are of several types.
 

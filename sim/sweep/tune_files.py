@@ -1,4 +1,4 @@
-"""The results of a search on disk: results.csv, a row a trial, and results.json, everything."""
+"""The results of a search on disk: results.csv has a row for each trial, results.json has all."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -14,8 +14,8 @@ def tune_json(results: TuneResults, launch: LaunchCommand | None) -> str:
     """Equal results give equal text.
 
     Args:
-        results: what was found.
-        launch: of the winner; None: there is none.
+        results: the results of the search.
+        launch: the winner's launch command; None: there is no winner.
     """
     winner, runner_up, own = results.winner, results.runner_up, results.trials[OWN]
     content = {
@@ -39,7 +39,7 @@ def tune_json(results: TuneResults, launch: LaunchCommand | None) -> str:
 
 
 def write_tune_results(results: TuneResults, launch: LaunchCommand | None, folder: Path) -> None:
-    """Write both; results.json comes last, so that where it is, the other one is whole.
+    """Write both; results.json comes last, so if it exists, results.csv is complete.
 
     Raises:
         InputError: writing failed.
