@@ -132,7 +132,8 @@ def profile_command(
         typer.Option(min=1, help="longest context; default: the model's longest, on a CPU 1024"),
     ] = None,
     max_rows: Annotated[
-        int | None, typer.Option(min=1, help="most rows of a step; default: 256, on a CPU 16")
+        int | None,
+        typer.Option(min=1, help="largest number of rows of a step; default: 256, on a CPU 16"),
     ] = None,
     repeats: Annotated[int, typer.Option(min=1, help="measured steps of each point")] = 5,
     seed: Annotated[int, typer.Option(min=0, help="of weights, tokens, pages and order")] = 0,

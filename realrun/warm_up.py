@@ -19,7 +19,7 @@ def warm_up(runner: ModelRunner, stream: DeviceStream, max_rows: int) -> None:
     Args:
         runner: the runner to warm up.
         stream: the device's queue.
-        max_rows: most rows of a decode step.
+        max_rows: largest number of rows of a decode step.
     """
     longest = min(max(_PREFILL_TOKENS), runner.model.max_positions)
     for _ in range(_ROUNDS):

@@ -64,12 +64,12 @@ class Family:
         raise NotImplementedError
 
     def imported_section(
-        self, told: Mapping[str, object], sizes: Sequence[int]
+        self, known_settings: Mapping[str, object], sizes: Sequence[int]
     ) -> "ImportedSection":
         """The section `scheduler` of a scenario for a measured run.
 
         Args:
-            told: the server's settings as far as the results contain them, by section key.
+            known_settings: the server's settings that the results contain, by section key.
             sizes: tokens of each request, with the most output that it may generate. If the
                 results do not contain the pool's size, the pool has room for all requests at once.
         """

@@ -52,8 +52,8 @@ class VllmFamily(Family):
         return vllm_launch(section, searched)
 
     def imported_section(
-        self, told: Mapping[str, object], sizes: Sequence[int]
+        self, known_settings: Mapping[str, object], sizes: Sequence[int]
     ) -> "ImportedSection":
         from sim.vllm.results.section import vllm_section
 
-        return vllm_section(told, sizes)
+        return vllm_section(known_settings, sizes)

@@ -45,7 +45,7 @@ class SglangHoldings(BaseScheduler[SglangRequest]):
         return SglangRequest(spec, kv, limit=limit, priority=self._config.least_priority)
 
     def _num_free_slots(self, num_held: int) -> int:
-        """Most requests of this prefill batch; `num_held` of them have slots already."""
+        """How many requests this prefill batch may have; `num_held` of them have slots already."""
         limit = self._config.max_running_requests
         num_running = len(self.running.requests)
         return min(limit - num_running, max(limit - self.num_slots_used + num_held, 0))
