@@ -1,4 +1,4 @@
-"""The interface of a scheduler family: all that differs between the servers of two engines."""
+"""The interface of a scheduler family: everything that depends on the engine of a server."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -20,7 +20,7 @@ class Family:
 
     Attributes:
         name: the name in a scenario, `scheduler: {family: NAME}`.
-        title: the name as texts write it.
+        title: the name in texts for people, for example `vLLM`.
         result_formats: files that `simulate import` reads: logs of such servers, and results of
             their benchmarks.
     """

@@ -112,7 +112,8 @@ class FlashInferAttention:
             wrappers: makes the wrappers; None: those of the library.
 
         Raises:
-            InputError: FlashInfer does not support this device, dtype or head width.
+            InputError: FlashInfer does not support this device, dtype or head width, or `fa3` is
+                asked for on a GPU that is not a Hopper.
         """
         shape = attention_shape(model, kv)
         wrappers = wrappers or FlashInferWrappers(shape)
@@ -143,7 +144,8 @@ class GraphDecodeAttention:
 
     Recorded kernels read their plan at fixed addresses, so there is only one wrapper for each
     number of rows, and a plan waits for the mark of the last plan of the same size. This wait is
-    short: if step k - 1 has ended, the copy of plan k is next in the queue.
+    short: the host plans step k + 1 after step k - 1 has ended, so the copy of plan k, for which it
+    waits, is next in the queue.
     """
 
     def __init__(

@@ -6,10 +6,11 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VllmConfig:
-    """Settings of one vLLM v1 scheduler: names and defaults of vLLM 0.19.0's SchedulerConfig.
+    """Settings of one vLLM v1 scheduler, under the names of vLLM 0.19.0's configuration classes.
 
-    `async_scheduling` is on by default, as in vLLM. The values are not checked here: the scenario
-    schema checks them.
+    Defaults are those of vLLM, except for `max_model_len` and `num_gpu_blocks`: a vLLM server
+    derives these from the model and the GPU. The values are not checked here: the scenario schema
+    checks them.
 
     Attributes:
         max_num_batched_tokens: token budget of a step, for all requests together.

@@ -29,7 +29,7 @@ class VllmFamily(Family):
         return VllmSection
 
     def build(self, config: "VllmConfig", pool: "PagePool[Any]") -> "VllmScheduler":
-        """`pool` gives only its size: vLLM's blocks have numbers in the simulator too."""
+        """Only the size of `pool` is used: the block manager keeps numbered blocks of its own."""
         from sim.vllm.cache.manager import BlockManager
         from sim.vllm.scheduler.scheduler import VllmScheduler
 
