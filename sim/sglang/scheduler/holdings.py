@@ -81,7 +81,8 @@ class SglangHoldings(BaseScheduler[SglangRequest]):
     def _release_for_later(self, request: SglangRequest, num_remaining: int) -> None:
         """Free the KV of a request that goes back to the queue (rule 11).
 
-        As in SGLang, leaves are evicted until `num_remaining` rows have room for some decode steps.
+        As in SGLang, cached leaves are evicted until there is room for `retract_decode_steps`
+        decode steps of `num_remaining` rows.
         """
         self._release(request)
         self._kv.evict_until_free(num_remaining * self._config.retract_decode_steps)
