@@ -149,7 +149,7 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
         return self._in_flight is not None and self._in_flight.mode is not ForwardMode.EXTEND
 
     def _schedule_running(self) -> tuple[list[VllmRequest], int]:
-        """Give running requests their tokens; returns prompts that continue, and the budget left."""
+        """Give running requests their tokens; returns unfinished prompts, and the budget left."""
         steps = RunningPass(
             self._config,
             kv=self._kv,
