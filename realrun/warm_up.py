@@ -1,4 +1,4 @@
-"""Runs the first steps before measurements: they are slow, since libraries load and allocate."""
+"""Runs some steps before measurements: the first ones are slow, as libraries load and allocate."""
 
 from collections.abc import Sequence
 

@@ -13,8 +13,8 @@ Planning step k + 1 must not change data that step k still needs:
 * On the host, a pinned buffer may be overwritten only after the copy from it has run. So an event,
   called a mark, is recorded after the copies of a plan, and the next plan into the same buffer
   waits for it. `FlashInferAttention` uses two sets of wrappers in turn: plan k + 1 waits for the
-  mark of plan k - 1. That mark has passed if the result of step k - 1 is known. A loop that takes
-  in the result of step k - 1 before it plans step k + 1 therefore never waits.
+  mark of plan k - 1. That mark has passed if the result of step k - 1 is known. A loop that
+  processes the result of step k - 1 before it plans step k + 1 therefore never waits.
 """
 
 from typing import Literal
