@@ -58,10 +58,10 @@ def run_command(
         typer.Option("--set", metavar="KEY.PATH=VALUE", help="override a key; may be repeated"),
     ] = None,
     log: Annotated[
-        Path | None, typer.Option(help="write the run log there (.jsonl or .jsonl.gz)")
+        Path | None, typer.Option(help="file of the run log (.jsonl or .jsonl.gz)")
     ] = None,
     format_: Annotated[
-        OutputFormat, typer.Option("--format", help="of the summary")
+        OutputFormat, typer.Option("--format", help="format of the summary")
     ] = OutputFormat.TABLE,
     sampling: Annotated[
         Sampling, typer.Option(help="forced: the workload's scripted outputs; greedy: the model's")
@@ -94,9 +94,9 @@ def check_command(
     dtype: DType = "auto",
     attention: AttentionOption = Attention.AUTO,
     page_size: Annotated[int, typer.Option(help="tokens of a page, 1 to 128")] = 16,
-    seed: Annotated[int, typer.Option(help="of random weights")] = 0,
+    seed: Annotated[int, typer.Option(help="seed of random weights")] = 0,
     format_: Annotated[
-        OutputFormat, typer.Option("--format", help="of the comparisons")
+        OutputFormat, typer.Option("--format", help="format of the comparisons")
     ] = OutputFormat.TABLE,
 ) -> None:
     """Compare paged logits with plain transformers'; exit code 1 if any differ too much."""
@@ -118,7 +118,7 @@ def profile_command(
     model: Annotated[
         str, typer.Option(help="a packaged model (random weights), or a checkpoint's folder")
     ],
-    out: Annotated[Path, typer.Option(help="write the log there (.jsonl or .jsonl.gz)")],
+    out: Annotated[Path, typer.Option(help="file of the run log (.jsonl or .jsonl.gz)")],
     budget_s: Annotated[
         float | None, typer.Option(min=0, help="time limit in seconds, loading included")
     ] = None,
@@ -132,10 +132,11 @@ def profile_command(
         typer.Option(min=1, help="longest context; default: the model's longest, on a CPU 1024"),
     ] = None,
     max_rows: Annotated[
-        int | None, typer.Option(min=1, help="most rows of a step; default: 256, on a CPU 16")
+        int | None,
+        typer.Option(min=1, help="largest number of rows of a step; default: 256, on a CPU 16"),
     ] = None,
     repeats: Annotated[int, typer.Option(min=1, help="measured steps of each point")] = 5,
-    seed: Annotated[int, typer.Option(min=0, help="of weights, tokens, pages and order")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="seed of weights, tokens, pages and order")] = 0,
 ) -> None:
     """Measure steps of many compositions, the coarse grid first; Ctrl-C keeps finished points."""
     # The budget includes the time that loading torch takes.
@@ -164,7 +165,7 @@ def profile_command(
 @app.command("runs")
 def runs_command(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="scenario file (YAML)")],
-    out: Annotated[Path, typer.Option(help="put the run logs there (.tar)")],
+    out: Annotated[Path, typer.Option(help="file of the run logs (.tar)")],
     variant: Annotated[
         list[str],
         typer.Option(metavar="'NAME KEY.PATH=VALUE...'", help="what to serve; may be repeated"),
@@ -213,7 +214,7 @@ def suite_command(
         str | None, typer.Option(help="tiny: a few small stages, to try the suite on a CPU")
     ] = None,
 ) -> None:
-    """Check, profile and serve for real on a GPU, in stages; a second call goes on."""
+    """Check, profile and serve for real on a GPU, in stages; a second call continues."""
     began_s = time.monotonic()
     from realrun.budget import Budget
     from realrun.commands.suite import suite

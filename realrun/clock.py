@@ -2,8 +2,8 @@
 
 import time
 
-# The operating system may end a sleep this much too late. So a sleep ends earlier by this time,
-# and a loop waits for the rest.
+# A sleep may last longer than asked for, by up to this time. So `sleep_until` asks for this much
+# less, and then a loop waits until the exact time.
 _LATE_NS = 200_000
 
 

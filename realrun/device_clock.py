@@ -25,7 +25,7 @@ class DeviceClock:
 
     The base's host time is exact to about 10 us: the time in which an idle queue runs one event.
     The base must be renewed from time to time, for two reasons: the resolution of the time since
-    the base gets worse, and the two clocks drift apart by some microseconds a second. `rebase`
+    the base gets worse, and the two clocks drift apart by a few microseconds a second. `rebase`
     makes a new base and needs an idle queue. If the queue is never idle, `move_base` moves the
     base to a later event: this keeps the resolution but does not correct the drift.
     """

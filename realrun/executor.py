@@ -103,7 +103,10 @@ class TorchExecutor:
         return self.tokens.take(launched.batch, sampled)
 
     def note_cached_prefills(self, batch: Batch) -> None:
-        """After `end_step`: finished prefills may use other pages now, shared with the cache."""
+        """Note that `end_step` put finished prefills into the prefix cache.
+
+        Their requests may use other pages now, which they share with the cache.
+        """
         for row in batch.prefill:
             if row.samples:
                 self._tables.cached(row.rid)

@@ -175,7 +175,10 @@ def graph_sizes(max_rows: int) -> tuple[int, ...]:
 
 
 def max_pages_of_rows(num_rows: int, model: PagedModel, kv: KVTensors) -> int:
-    """Most page ids in a batch plan, where a page counts once for each row that uses it."""
+    """The largest number of page ids in a batch plan.
+
+    A page counts once for each row that uses it.
+    """
     return num_rows * min(-(-model.max_positions // kv.page_size), kv.num_pages + 1)
 
 

@@ -135,6 +135,6 @@ def _check_sizes(where: str, model: PreTrainedModel, shape: ModelShape) -> None:
     num_parameters = sum(weight.numel() for weight in model.parameters())
     if num_parameters != shape.num_parameters:
         raise InputError(
-            f"{where}: config.json: transformers makes {num_parameters} parameters of it, but its"
-            f" sizes give {shape.num_parameters}: such models are not supported"
+            f"{where}: config.json: transformers builds {num_parameters} parameters, but the sizes"
+            f" in this file give {shape.num_parameters}: such models are not supported"
         )

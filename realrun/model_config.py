@@ -13,8 +13,8 @@ from sim.core.errors import InputError
 from sim.latency.shape_files import load_model_shape, model_table
 from sim.latency.shapes import ModelShape
 
-# The longest request of a packaged model with rotary positions. Such positions have no limit of
-# their own, and the packaged table has no other.
+# The longest request of a packaged model with rotary positions. Such positions have no limit, and
+# the table of packaged models gives none.
 _ROTARY_MAX_POSITIONS = 131_072
 
 # Here the rotary frequencies depend on the longest request of a batch, so the K of a cached page

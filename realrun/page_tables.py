@@ -33,10 +33,11 @@ class BatchRows(NamedTuple):
 class PageTables:
     """One row, called a slot, for each running request: its number of tokens and its page ids.
 
-    Lengths are kept in arrays here because the engine stores them relative to counters. A decode
-    row gets its next page when its last one is full. All pages of a row are read again from the
-    engine when it is prefilled, and after its prefill went into the prefix cache: the cache may
-    have held the same tokens already, and then the request uses the cache's pages.
+    This class counts the tokens itself, in an array, because the engine computes each length from
+    two numbers (see `Request`), row by row. A decode row gets its next page when its last one is
+    full. All pages of a row are read again from the engine when the row is prefilled, and after its
+    prefill went into the prefix cache: the cache may have held the same tokens already, and then
+    the request uses the cache's pages.
     """
 
     def __init__(self, engine: EngineCore, num_slots: int) -> None:
@@ -70,7 +71,7 @@ class PageTables:
             self._decode_rids = None
 
     def cached(self, rid: str) -> None:
-        """A request's prefill went into the prefix cache: its pages may have changed."""
+        """Note that a request's prefill went into the prefix cache: its pages may have changed."""
         if rid in self._slot_of:
             self._outdated.add(rid)
 

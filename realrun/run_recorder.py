@@ -22,7 +22,7 @@ class MeasuredTimes(NamedTuple):
         host_ns: host time that no device work hides; see docs/reference/run-log.md.
         forward_ns: device time of the forward pass and sampling.
         idle_ns: how long the device was idle before the step.
-        schedule_ns: host time to take in the last result and to decide.
+        schedule_ns: host time to process the last result and to decide.
         plan_ns: host time for page tables, inputs and the plan of the attention.
         launch_ns: host time to enqueue the work.
         sample_ns: host time to enqueue the sampling, a part of `launch_ns`; on a CPU the time to
@@ -50,8 +50,8 @@ class StepRecord(NamedTuple):
     Attributes:
         batch, state: the batch, and the server's state right after the decision.
         times: see MeasuredTimes.
-        idle_decisions_ns: after the last step and before this one, the times of the decisions
-            that launched nothing.
+        idle_decisions_ns: times of the decisions that launched nothing, between the step before
+            and this one.
         padded_rows: rows of the recorded pass that ran it; 0 if it ran eagerly.
         max_decode_ctx: longest context of the decode rows, in tokens.
     """

@@ -78,7 +78,8 @@ class ModelRunner:
             token_ids: int64 [num_tokens] on the device, the new tokens of all rows, row by row.
 
         Returns:
-            Logits [num_samples, vocab_size]. The next replay overwrites those of a recorded pass.
+            Logits [num_samples, vocab_size]. If a recorded pass computed them, its next replay
+            overwrites them.
         """
         inputs, attention = prepared.inputs, prepared.attention
         if inputs is not None and attention is not None:

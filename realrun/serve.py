@@ -159,7 +159,7 @@ def serve(
     executor = TorchExecutor(warm.runner, warm.stream, _tokens(warm.runner.model, sampling))
     pool = PageIds(config.pool_tokens // config.page_size, config.page_size)
     engine = build_engine(config, pool=pool, executor=executor)
-    # Under overlap a request keeps its slot until its last result is taken in, so slots of ended
+    # Under overlap a request keeps its slot until its last result is processed, so slots of ended
     # and new requests are in use at the same time.
     executor.attach(engine, 2 * config.max_rows + 2)
     traffic = Traffic(workload)

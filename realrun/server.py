@@ -1,7 +1,7 @@
 """The loop of a real server: the simulator's engine decides, and a real device runs the batches.
 
 Normal scheduling decides a step when the result of the one before is known. Overlap scheduling
-decides and launches a step while the one before runs, and takes in results one step later.
+decides and launches a step while the one before runs, and processes results one step later.
 """
 
 from collections.abc import Callable, Sequence

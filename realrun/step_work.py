@@ -20,8 +20,8 @@ class StepInputs:
     fills these tokens in on the device.
 
     Attributes:
-        token_ids: int64 [num_tokens]; those at `continued` are not known to the host.
-        continued: int64, indices in `token_ids` of the requests' last sampled tokens.
+        token_ids: int64 [num_tokens]; those at `continued` are filled in by `resolve`.
+        continued: int64, the indices in `token_ids` of tokens that the step before samples.
         continued_slots: int64, the slots of these requests.
         sample_slots: int64 [num_samples], the slots of the requests that sample.
     """

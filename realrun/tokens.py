@@ -39,7 +39,7 @@ class Tokens(Protocol):
         ...
 
     def take(self, batch: Batch, sampled: Int64) -> StepOutput:
-        """Take in a batch's result; `sampled` has a token for each row that samples, in order."""
+        """Process a batch's result; `sampled` has a token for each row that samples, in order."""
         ...
 
     def output_ids(self, rid: str, num_tokens: int) -> TokenIds: ...
@@ -64,17 +64,17 @@ class ForcedTokens:
     def add(self, request: ScriptedRequest) -> ScriptedRequest:
         spec, script = request.spec, request.script
         self._script.add(spec.rid, script, ignore_eos=spec.ignore_eos)
-        last = _NO_END if spec.ignore_eos else script.num_tokens - 1
-        self._requests[spec.rid] = (script.seed, len(spec.prompt), last)
+        end_index = _NO_END if spec.ignore_eos else script.num_tokens - 1
+        self._requests[spec.rid] = (script.seed, len(spec.prompt), end_index)
         return request
 
     def decode_inputs(self, rids: Sequence[str], kv_lens: Int64) -> Int64:
         if rids is not self._rids:
             self._rids = rids
             self._rows = np.array([self._requests[rid] for rid in rids], dtype=np.int64)
-        seeds, prompt_lens, lasts = self._rows.T
+        seeds, prompt_lens, end_indices = self._rows.T
         indices = kv_lens - 1 - prompt_lens
-        return np.where(indices == lasts, END_TOKEN, stream_tokens_at(seeds, indices))
+        return np.where(indices == end_indices, END_TOKEN, stream_tokens_at(seeds, indices))
 
     def take(self, batch: Batch, sampled: Int64) -> StepOutput:
         return self._script.execute(batch)

@@ -26,7 +26,10 @@ class Traffic:
 
     @property
     def next_ns(self) -> int | None:
-        """When the next request arrives; None if there is none, or it waits for a running one."""
+        """When the next request arrives.
+
+        None if no request is left, or if each is sent only after a running request has ended.
+        """
         return self._due[0][0] if self._due else None
 
     def arrived(self, now_ns: int) -> Iterator[ScriptedRequest]:

@@ -99,8 +99,9 @@ def warm_runner(
         options: the options that it was loaded with.
         num_pages: pages that requests may use.
         page_size: tokens of a page.
-        max_rows: most rows of a decode step.
-        cpu_threads: threads of a CPU's forward pass. None: all cores but one, which the host uses.
+        max_rows: largest number of rows of a decode step.
+        cpu_threads: threads of a forward pass on a CPU. None: one for each core but one, which is
+            left for the scheduler.
 
     Raises:
         InputError: the pages do not fit, or the attention backend does not support the model.
@@ -112,15 +113,15 @@ def warm_runner(
     attention = build_attention(options.attention, model, kv, model.device)
     stream = _stream(model.device)
     try:
-        by_library = not isinstance(attention, ReferenceAttention)
+        uses_flashinfer = not isinstance(attention, ReferenceAttention)
         graphs = None
-        if options.graphs and by_library:
+        if options.graphs and uses_flashinfer:
             graphs = _capture(model, kv, stream, max_rows)
         runner = ModelRunner(model, kv, attention, graphs=graphs)
         warm_up(runner, stream, max_rows)
         name = options.attention
         if name == "auto":
-            name = "flashinfer" if by_library else "reference"
+            name = "flashinfer" if uses_flashinfer else "reference"
         yield WarmRunner(runner, stream, fingerprint(model, name))
     finally:
         stream.close()

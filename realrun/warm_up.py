@@ -1,4 +1,4 @@
-"""Runs the first steps before measurements: they are slow, since libraries load and allocate."""
+"""Runs some steps before measurements: the first ones are slow, as libraries load and allocate."""
 
 from collections.abc import Sequence
 
@@ -19,7 +19,7 @@ def warm_up(runner: ModelRunner, stream: DeviceStream, max_rows: int) -> None:
     Args:
         runner: the runner to warm up.
         stream: the device's queue.
-        max_rows: most rows of a decode step.
+        max_rows: largest number of rows of a decode step.
     """
     longest = min(max(_PREFILL_TOKENS), runner.model.max_positions)
     for _ in range(_ROUNDS):

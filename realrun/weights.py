@@ -15,8 +15,8 @@ from realrun.quiet import quiet_transformers
 from sim.core.errors import InputError
 from sim.latency.shapes import ModelShape
 
-# Small against what a layer adds, so that the next token depends on the layers. Otherwise a head
-# that is tied to the embedding would just repeat the input token.
+# Small compared with what a layer adds, so that the next token depends on the layers. Otherwise a
+# head that is tied to the embedding would just repeat the input token.
 _EMBEDDING_STD = 0.02
 
 # Large enough for few kernel launches on a GPU, and small enough for the caches of a CPU.

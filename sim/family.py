@@ -1,4 +1,4 @@
-"""The interface of a scheduler family: all that differs between the servers of two engines."""
+"""The interface of a scheduler family: everything that depends on the engine of a server."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -20,7 +20,7 @@ class Family:
 
     Attributes:
         name: the name in a scenario, `scheduler: {family: NAME}`.
-        title: the name as texts write it.
+        title: the name in texts for people, for example `vLLM`.
         result_formats: files that `simulate import` reads: logs of such servers, and results of
             their benchmarks.
     """
@@ -64,12 +64,12 @@ class Family:
         raise NotImplementedError
 
     def imported_section(
-        self, told: Mapping[str, object], sizes: Sequence[int]
+        self, known_settings: Mapping[str, object], sizes: Sequence[int]
     ) -> "ImportedSection":
         """The section `scheduler` of a scenario for a measured run.
 
         Args:
-            told: the server's settings as far as the results contain them, by section key.
+            known_settings: the server's settings that the results contain, by section key.
             sizes: tokens of each request, with the most output that it may generate. If the
                 results do not contain the pool's size, the pool has room for all requests at once.
         """

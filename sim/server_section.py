@@ -146,7 +146,7 @@ class ImportedSection(NamedTuple):
 
 
 def accepted_settings(
-    section: type[ServerSection], fixed: Mapping[str, Any], told: Mapping[str, object]
+    section: type[ServerSection], fixed: Mapping[str, Any], known_settings: Mapping[str, object]
 ) -> ImportedSection:
     """The `fixed` settings, with those settings of a real server that the section accepts.
 
@@ -155,7 +155,7 @@ def accepted_settings(
     """
     accepted: dict[str, Any] = dict(fixed)
     refused: dict[str, object] = {}
-    for key, value in told.items():
+    for key, value in known_settings.items():
         plain = float(value) if isinstance(value, Decimal) else value
         try:
             section.model_validate({**accepted, key: plain})

@@ -30,7 +30,8 @@ class StepAttention(Protocol):
 class AttentionBackend(Protocol):
     """Causal attention over paged K and V.
 
-    Backends scale by 1 / sqrt(head_dim). For a model with another factor, the queries are scaled.
+    Backends scale by 1 / sqrt(head_dim). For a model with another factor, the caller scales the
+    queries.
     """
 
     def plan(self, plan: BatchPlan) -> StepAttention:

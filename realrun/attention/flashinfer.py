@@ -13,8 +13,8 @@ Planning step k + 1 must not change data that step k still needs:
 * On the host, a pinned buffer may be overwritten only after the copy from it has run. So an event,
   called a mark, is recorded after the copies of a plan, and the next plan into the same buffer
   waits for it. `FlashInferAttention` uses two sets of wrappers in turn: plan k + 1 waits for the
-  mark of plan k - 1. That mark has passed if the result of step k - 1 is known. A loop that takes
-  in the result of step k - 1 before it plans step k + 1 therefore never waits.
+  mark of plan k - 1. That mark has passed if the result of step k - 1 is known. A loop that
+  processes the result of step k - 1 before it plans step k + 1 therefore never waits.
 """
 
 from typing import Literal
@@ -112,7 +112,8 @@ class FlashInferAttention:
             wrappers: makes the wrappers; None: those of the library.
 
         Raises:
-            InputError: FlashInfer does not support this device, dtype or head width.
+            InputError: FlashInfer does not support this device, dtype or head width, or `fa3` is
+                asked for on a GPU that is not a Hopper.
         """
         shape = attention_shape(model, kv)
         wrappers = wrappers or FlashInferWrappers(shape)
@@ -143,7 +144,8 @@ class GraphDecodeAttention:
 
     Recorded kernels read their plan at fixed addresses, so there is only one wrapper for each
     number of rows, and a plan waits for the mark of the last plan of the same size. This wait is
-    short: if step k - 1 has ended, the copy of plan k is next in the queue.
+    short: the host plans step k + 1 after step k - 1 has ended, so the copy of plan k, for which it
+    waits, is next in the queue.
     """
 
     def __init__(

@@ -61,7 +61,7 @@ def workspace_bytes(shape: AttentionShape, *, num_sms: int, num_graph_rows: int 
     FlashInfer splits the context of long rows to use the whole device, and refuses a plan whose
     partial results do not fit into the workspace. Such a plan has at most two thread blocks for
     each SM, over all KV heads, and each block has a tile of 128 query rows (each query head of a
-    token is one query row). A plan for a graph may have as many tiles as its rows can need.
+    token is one query row). A plan for a graph may have more: all tiles that its rows can need.
 
     Args:
         shape: sizes of the heads.
@@ -69,6 +69,7 @@ def workspace_bytes(shape: AttentionShape, *, num_sms: int, num_graph_rows: int 
         num_graph_rows: decode rows of the largest graph; 0 without graphs.
     """
     num_blocks = max(1, _BLOCKS_PER_SM * num_sms // shape.num_kv_heads)
+    # A decode row has few query rows, so a graph's plan uses one of fa2's smaller tiles.
     tile_rows = 16 if shape.heads_a_group <= 16 else 64
     num_tiles = num_graph_rows * shape.heads_a_group // tile_rows + num_graph_rows + 1
     num_partial_rows = max(num_blocks * _TILE_ROWS, num_tiles * tile_rows)

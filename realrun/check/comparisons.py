@@ -15,7 +15,7 @@ Logits = Mapping[str, Tensor]
 
 
 def paged_against_plain(case: CheckCase, runner: ModelRunner) -> Comparison:
-    """All prompts in one paged batch, against plain transformers one by one."""
+    """All prompts in one paged batch, against plain transformers, which computes one at a time."""
     requests = PagedRequests(runner)
     for rid, tokens in case.prompts.items():
         requests.add(rid, tokens)
@@ -24,7 +24,7 @@ def paged_against_plain(case: CheckCase, runner: ModelRunner) -> Comparison:
 
 
 def chunked_against_whole(case: CheckCase, runner: ModelRunner) -> Comparison:
-    """Prompts in three chunks that do not end at page boundaries, against one step for each."""
+    """Prompts in three chunks, which mostly end inside a page, against one step for each prompt."""
     requests = PagedRequests(runner)
     logits: dict[str, Tensor] = {}
     for rid, tokens in case.prompts.items():
@@ -100,13 +100,13 @@ def _all_kinds(case: CheckCase, runner: ModelRunner) -> dict[str, Tensor]:
     requests = PagedRequests(runner)
     for rid, tokens in case.prompts.items():
         requests.add(rid, tokens)
-    logits = _numbered("prefill", requests.finish(list(case.prompts)))
+    logits = _with_step("prefill", requests.finish(list(case.prompts)))
     rids = list(case.prompts)
     for step, num_rows in enumerate((len(rids), 3, 2, 1)):
         for rid in rids[-num_rows:]:
             requests.extend(rid, step)
-        logits |= _numbered(f"decode {num_rows}", requests.finish(rids[-num_rows:]))
-    return logits | _numbered("mixed", _mixed(case, runner, together=True))
+        logits |= _with_step(f"decode {num_rows}", requests.finish(rids[-num_rows:]))
+    return logits | _with_step("mixed", _mixed(case, runner, together=True))
 
 
 def _alone(
@@ -145,11 +145,11 @@ def _mixed(case: CheckCase, runner: ModelRunner, *, together: bool) -> dict[str,
 
 
 def _cuts(length: int, page_size: int) -> list[int]:
-    """Lengths of a shared prefix: up to a page boundary, a token more, and half of the prompt."""
+    """Lengths of a shared prefix: one page, two pages and a token, and half of the prompt."""
     return sorted({min(cut, length) for cut in (page_size, 2 * page_size + 1, length // 2)})
 
 
-def _numbered(step: str, logits: Logits) -> dict[str, Tensor]:
+def _with_step(step: str, logits: Logits) -> dict[str, Tensor]:
     return {f"{step}: {rid}": row for rid, row in logits.items()}
 
 
@@ -164,6 +164,7 @@ def _compare(
 
 Check = Callable[[CheckCase, ModelRunner], Comparison]
 
+# The comparisons that every device and attention backend must pass.
 EVERYWHERE: tuple[Check, ...] = (
     paged_against_plain,
     chunked_against_whole,

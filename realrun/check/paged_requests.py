@@ -44,9 +44,12 @@ class PagedRequests:
             The number of tokens on these pages, at least one fewer than the request has.
         """
         self.add(rid, tokens)
-        theirs = self._tokens[donor][: self._num_computed[donor]]
+        donor_tokens = self._tokens[donor][: self._num_computed[donor]]
         num_same = 0
-        while num_same < min(len(theirs), len(tokens) - 1) and theirs[num_same] == tokens[num_same]:
+        while (
+            num_same < min(len(donor_tokens), len(tokens) - 1)
+            and donor_tokens[num_same] == tokens[num_same]
+        ):
             num_same += 1
         num_pages = num_same // self.page_size
         self._pages[rid] = self._pages[donor][:num_pages]
@@ -112,6 +115,6 @@ class PagedRequests:
 
 
 def _fill_with_nan(kv: KVTensors) -> None:
-    """So that reading a token that no step has written spoils every logit."""
+    """Fill all pages with NaN: a step that reads a token never written gets logits of NaN."""
     for layer in kv.layers:
         layer.fill_(float("nan"))

@@ -34,8 +34,9 @@ class GridOptions:
 
     Attributes:
         page_size: tokens of a page.
-        max_context: most tokens of a row; None: the model's longest request, on a CPU 1,024.
-        max_rows: most rows of a step; None: 256, on a CPU 16.
+        max_context: largest number of tokens of a row. None: the length of the model's longest
+            request; on a CPU not more than 1,024.
+        max_rows: largest number of rows of a step; None: 256, on a CPU 16.
         repeats: measured steps of each composition.
         seed: seed of the order, the tokens and the pages.
     """

@@ -24,14 +24,15 @@ def suite(out: Path, *, budget: Budget, device: str, model: str | None) -> bool:
         model: None: all stages for a GPU; `tiny`: a few small stages.
 
     Raises:
-        InputError: there is no GPU, the model is not `tiny`, or the folder cannot be made.
+        InputError: there is no GPU or `device` is a CPU, `model` is neither None nor `tiny`, or the
+            folder cannot be made.
     """
     if model not in {None, "tiny"}:
         raise InputError(f"--model {model}: must be tiny, which tries the suite on a CPU")
     if model is None and (device.startswith("cpu") or not torch.cuda.is_available()):
         raise InputError(
-            "the suite measures a GPU, but torch finds no CUDA device"
-            " (to try it here: --device cpu --model tiny)"
+            "the suite measures a GPU, but torch finds no CUDA device or --device is cpu"
+            " (to try the suite on a CPU: --device cpu --model tiny)"
         )
     try:
         out.mkdir(parents=True, exist_ok=True)

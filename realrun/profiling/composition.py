@@ -73,9 +73,9 @@ class Limits:
     Attributes:
         page_size: tokens of a page.
         num_pages: pages of the pool.
-        max_rows: most rows of a step.
-        max_context: most tokens of a row.
-        max_new_tokens: most new tokens of a step's prefill rows.
+        max_rows: largest number of rows of a step.
+        max_context: largest number of tokens of a row.
+        max_new_tokens: largest number of new tokens of a step's prefill rows.
     """
 
     page_size: int

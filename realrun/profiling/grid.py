@@ -20,11 +20,13 @@ Leveled = tuple[int, Composition]
 _DECODE_ROWS = (1, 2, 3, 4, 6, 8, 12, 16, 20, 24, 32, 48, 64, 96, 128, 192, 256)
 _UNEVEN_ROWS = (4, 16, 64, 256)
 _UNEVEN_CONTEXTS = (64, 256, 1024, 4096, 16384)
-# Multiples of a kernel's tile, and sizes in between, which are more frequent in real runs.
+# Powers of two, which fill a kernel's tiles, and sizes in between, which are more frequent in real
+# runs.
 _NEW_TOKENS = (
     1, 8, 16, 32, 45, 64, 90, 128, 181, 256, 362, 512, 724, 1024, 1448, 2048, 2896, 4096, 5793, 8192
 )  # fmt: skip
-_ROUND_TOKENS = (64, 256, 512, 1024, 2048, 4096, 8192)
+# New tokens that several prefill rows divide among them.
+_SPLIT_TOKENS = (64, 256, 512, 1024, 2048, 4096, 8192)
 _PREFIXES = (0, 64, 256, 1024, 4096)
 _FEW_PREFIXES = (0, 512)
 _PREFILL_ROWS = (2, 4, 8, 16, 32)
@@ -40,9 +42,9 @@ MAX_NEW_TOKENS = _NEW_TOKENS[-1]
 
 
 def grid(limits: Limits) -> list[list[Composition]]:
-    """For each round its compositions within the limits; no composition occurs twice."""
+    """One list for each round: its compositions within the limits. No composition occurs twice."""
     level_of: dict[Composition, int] = {}
-    for level, composition in _families(limits):
+    for level, composition in _all_kinds(limits):
         level_of[composition] = min(level, level_of.get(composition, level))
     rounds: list[list[Composition]] = [[] for _ in range(max(level_of.values(), default=-1) + 1)]
     for composition, level in level_of.items():
@@ -85,37 +87,37 @@ def mixed(
     )
 
 
-def _families(limits: Limits) -> Iterator[Leveled]:
+def _all_kinds(limits: Limits) -> Iterator[Leveled]:
     contexts = _up_to(limits.max_context, _CONTEXTS)
     decode_rows = _up_to(limits.max_rows, _DECODE_ROWS)
-    yield from _lattice(decode, (decode_rows, contexts), limits)
+    yield from _grid_points(decode, (decode_rows, contexts), limits)
     for uneven in (spread, straggler):
-        yield from _lattice(uneven, (_UNEVEN_ROWS, _UNEVEN_CONTEXTS), limits)
+        yield from _grid_points(uneven, (_UNEVEN_ROWS, _UNEVEN_CONTEXTS), limits)
     tokens = _up_to(limits.max_context, _NEW_TOKENS)
     # A prefix has full pages only, and leaves room for new tokens.
     longest_prefix = limits.max_context * 3 // 4 // limits.page_size * limits.page_size
     prefixes = _up_to(longest_prefix, _PREFIXES)
     few_prefixes = _up_to(longest_prefix, _FEW_PREFIXES)
-    yield from _lattice(partial(extend, 1), (tokens, prefixes), limits)
+    yield from _grid_points(partial(extend, 1), (tokens, prefixes), limits)
     for num_rows in _PREFILL_ROWS:
-        axes = (_at_least(num_rows, _ROUND_TOKENS), few_prefixes)
-        yield from _lattice(partial(extend, num_rows), axes, limits)
+        axes = (_at_least(num_rows, _SPLIT_TOKENS), few_prefixes)
+        yield from _grid_points(partial(extend, num_rows), axes, limits)
     mixed_contexts = _up_to(limits.max_context, _MIXED_CONTEXTS)
-    # One of the rows is the prefill row.
+    # One of the `max_rows` rows is the prefill row.
     decode_rows = _up_to(max(limits.max_rows - 1, 1), _MIXED_DECODE_ROWS)
     mixed_axes = (_MIXED_TOKENS, decode_rows, few_prefixes, mixed_contexts)
-    yield from _lattice(partial(mixed, 1), mixed_axes, limits)
-    yield from _lattice(partial(mixed, _MIXED_PREFILL_ROWS), _MIXED_FEW, limits)
+    yield from _grid_points(partial(mixed, 1), mixed_axes, limits)
+    yield from _grid_points(partial(mixed, _MIXED_PREFILL_ROWS), _MIXED_FEW, limits)
 
 
-def _lattice(
+def _grid_points(
     build: Build, axes: Sequence[Sequence[int]], limits: Limits, chosen: tuple[int, ...] = ()
 ) -> Iterator[Leveled]:
     """All compositions of a grid that the limits allow, each with its round.
 
-    An axis ends at the largest value that the limits allow with the values `chosen` for earlier
-    axes. For example, the longest context that fits 64 rows is an end of its axis: it is measured
-    in round 0.
+    `chosen` has the values of the earlier axes. The next axis keeps only the values that the limits
+    allow together with these. For example, if 64 rows are chosen, the axis of contexts ends at the
+    longest context that fits 64 rows, so this context is measured in round 0.
     """
     if not axes:
         yield 0, build(*chosen)
@@ -123,7 +125,7 @@ def _lattice(
     least = tuple(axis[0] for axis in axes[1:])
     values = [value for value in axes[0] if limits.allow(build(*chosen, value, *least))]
     for value, level in zip(values, levels(len(values)), strict=True):
-        for inner_level, composition in _lattice(build, axes[1:], limits, (*chosen, value)):
+        for inner_level, composition in _grid_points(build, axes[1:], limits, (*chosen, value)):
             yield max(level, inner_level), composition
 
 

@@ -26,7 +26,7 @@ class StepMeter:
 
         Args:
             warm: a warm runner.
-            max_rows: most rows of a step.
+            max_rows: largest number of rows of a step.
             seed: seed of the tokens, the order of pages and their contents.
         """
         self._runner = warm.runner

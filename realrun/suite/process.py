@@ -12,8 +12,8 @@ from typing import IO, NamedTuple
 from realrun.suite import UNFINISHED
 from realrun.suite.stages import Stage
 
-# A command's budget starts when Python has started, and after it ends the command still writes its
-# results and frees memory. This is the time for both.
+# A command's budget does not include the start of Python, nor the time to write the results and to
+# free memory at the end. This is the time for all of these.
 _ENDING_S = 15.0
 _KILL_AFTER_S = 5.0
 _LINES_KEPT = 20
@@ -45,14 +45,14 @@ def command_of(stage: Stage, folder: Path, device: str, limit_s: float) -> list[
 
 
 def run_process(command: Sequence[str], limit_s: float) -> StageOutcome:
-    """Run a command. At its time limit interrupt it, and kill it if it does not end then."""
+    """Run a command. Interrupt it shortly before its time limit, and kill it at the limit."""
     begin_s = time.monotonic()
-    with TemporaryFile() as results, TemporaryFile() as complaints:
-        process = subprocess.Popen(command, stdout=results, stderr=complaints)  # noqa: S603
+    with TemporaryFile() as results, TemporaryFile() as errors:
+        process = subprocess.Popen(command, stdout=results, stderr=errors)  # noqa: S603
         try:
             timed_out = not _ends_within(process, limit_s - _KILL_AFTER_S)
         finally:
-            # Also after Ctrl-C in the suite: the terminal sends it to the process too, so wait.
+            # After Ctrl-C in the suite, the terminal has interrupted the process too: let it end.
             if process.poll() is None:
                 process.send_signal(signal.SIGINT)
                 if not _ends_within(process, _KILL_AFTER_S):
@@ -60,7 +60,7 @@ def run_process(command: Sequence[str], limit_s: float) -> StageOutcome:
                     process.wait()
         printed = _last_lines(results)
         if process.returncode not in {0, UNFINISHED}:
-            printed += _last_lines(complaints)
+            printed += _last_lines(errors)
     return StageOutcome(process.returncode, timed_out, time.monotonic() - begin_s, printed)
 
 

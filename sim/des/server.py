@@ -1,4 +1,4 @@
-"""A simulated server as a SimPy process: decide a step, let its time pass, take in its result.
+"""A simulated server as a SimPy process: decide a step, let its time pass, process its result.
 
 The engine decides the batch, the latency model gives its duration, the executor its output tokens.
 Fast-forward: if the next decode steps must all repeat one decision, they pass as one wait. If a
@@ -118,12 +118,12 @@ class Server:
     def _overlap(self) -> Wait:
         """Overlap scheduling: decide a step while the one before runs, without its result.
 
-            host    | decide k+1, prepare it |  wait  | take in k, decide k+2, ...
+            host    | decide k+1, prepare it |  wait  | process k, decide k+2, ...
             device  | step k ..........................| step k+1 ......................
                     ^ decided_ns             ^ ready_ns ^ start_ns of k+1
 
         Step k+1 starts when the host has prepared it and step k has ended. At that time the host
-        takes in the result of step k and makes the next decision.
+        processes the result of step k and makes the next decision.
         """
         env = self.env
         running: StepRun | None = None

@@ -14,10 +14,11 @@ class UpcomingSteps(NamedTuple):
     """The times of the decode steps that follow the one in flight; int64 ns.
 
     Attributes:
-        decided_ns: when each step is decided, and the step after the last; shape [num_steps + 1].
+        decided_ns: when each step is decided, and when the step after the last one is decided;
+            shape [num_steps + 1].
         starts_ns, ends_ns, host_ns: device start, device end and host time; shape [num_steps].
-        known_ns: for each step, when the result of the step before it is taken in; shape
-            [num_steps].
+        known_ns: for each step, when the scheduler processes the result of the step before it;
+            shape [num_steps].
     """
 
     decided_ns: Int64
@@ -59,7 +60,7 @@ def overlapped_steps(
 ) -> UpcomingSteps:
     """Overlap scheduling: s(i) = max(t(i) + h(i), e(i-1)), and t(i+1) = s(i).
 
-    When step i starts, the result of step i-1 is taken in and step i+1 is decided.
+    When step i starts, the scheduler processes the result of step i-1 and decides step i+1.
 
     Args:
         decided_ns: when the first further step is decided.

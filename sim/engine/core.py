@@ -2,7 +2,7 @@
 
     decided = core.begin_step(now_ns)                # decide a batch and allocate its KV
     ...                                              # the driver runs the batch
-    core.end_step(decided.batch, output, now_ns)     # take in the result
+    core.end_step(decided.batch, output, now_ns)     # process the result
 
 Under overlap scheduling the driver calls the next `begin_step` before this batch's `end_step`.
 The engine reads no clock and touches no tensor, so the simulator and the real runner drive the

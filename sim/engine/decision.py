@@ -20,7 +20,7 @@ DECIDED_FIELDS = (
     "mode", "prefill", "n_decode", "decode_crc", "ctx", "free", "evictable", "used", "retracted",
     "preempted", "aborted", "queue", "running", "full", "ratio", "chunked",
 )  # fmt: skip
-# Further such fields, in logs of servers with KV in host memory.
+# The same for fields that only a server with KV in host memory logs.
 HOST_FIELDS = ("loaded", "host_used")
 
 
@@ -68,7 +68,7 @@ class Divergence:
         where: the step's number, or the request.
         fields: names of the fields that differ.
         ours, theirs: the two lines; None if that log has no more lines.
-        before: the other log's line of the step before.
+        before: the line of `theirs`' log for the step before.
     """
 
     where: str

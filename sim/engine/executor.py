@@ -40,8 +40,9 @@ class Executor(Protocol):
 class OutputScript:
     """The output that a request will generate. Only the executor may read it.
 
-    Token number `num_tokens` is an end token, unless `max_new_tokens` is smaller or the request
-    ignores end tokens. Every other token k is token k of the stream `seed`.
+    The output has `num_tokens` tokens and the last one is an end token, unless `max_new_tokens` is
+    smaller or the request ignores end tokens. Every other token is the token at the same position
+    of the stream `seed`.
     """
 
     num_tokens: int
@@ -82,9 +83,9 @@ class ScriptedExecutor:
     """Generates the tokens of each request's script.
 
     All decode rows get one token a step, so the step in which a request generates its end token
-    is known in advance: it is a count of decode steps, and a heap holds these counts. Each step
-    that a request rests moves its end one step later. Requests that ignore end tokens are not in
-    the heap.
+    is known in advance: it is a count of decode steps, and a heap holds these counts. Each decode
+    step in which a request rests moves its end one step later. Requests that ignore end tokens are
+    not in the heap.
     """
 
     def __init__(self) -> None:

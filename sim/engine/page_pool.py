@@ -15,7 +15,7 @@ from sim.core.errors import InvariantError
 
 
 class Span(Protocol):
-    """An ordered list of pages. Users may only count, split and join it."""
+    """An ordered list of pages. Code for both pools may only count, split and join spans."""
 
     def __len__(self) -> int: ...
 

@@ -16,7 +16,7 @@ class StepState(NamedTuple):
     Attributes:
         free_tokens, evictable_tokens, used_tokens: tokens of the pool; their sum is its size.
         queue: waiting requests.
-        running: running requests, as the log of a real server of the family counts them.
+        running: running requests, counted as a real server of the family counts them in its log.
         slots: request slots in use.
         full: whether admission is closed for now.
         ratio: share of the running requests' remaining output that admission reserves room for.
@@ -49,7 +49,7 @@ class RequestRecord(NamedTuple):
         scheduled_ns: when the first batch with this request was decided.
         cached_tokens: prompt tokens that the cache held at that time.
         host_cached_tokens: those of the cached tokens that were loaded from host memory.
-        aged: whether it ever waited so long that the fairness rule moved it to the front.
+        aged: whether the fairness rule ever moved it to the front because of its long wait.
     """
 
     spec: RequestSpec

@@ -49,9 +49,10 @@ class PageDemand:
         return num_steps
 
     def after(self, num_steps: int) -> tuple[int, int]:
-        """Pages that are new after `num_steps` steps; and the sum of this number over the steps.
+        """The number of new pages after `num_steps` steps, and its sum over the steps.
 
-        If 3 steps need 1, 0 and 2 new pages, there are 1, 1 and 3 after them: the result is (3, 5).
+        If 3 steps need 1, 0 and 2 new pages, there are 1 new page after the first step, 1 after the
+        second and 3 after the third. The result is (3, 5).
         """
         page_size = len(self.cycle)
         total = summed = 0

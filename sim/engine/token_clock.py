@@ -2,7 +2,7 @@
 
 Requests that decode together get their tokens at the same times. So one gap between two steps,
 with the number of these requests, stands for all of them. A gap is measured for a single request
-only when it joins the batch, or returns after a retraction.
+only when it joins the batch, and when it gets a token outside the batch.
 """
 
 from array import array
@@ -47,7 +47,7 @@ class TokenClock:
             request.last_token_ns = self._last_tick_ns
 
     def single_token(self, request: Request, now_ns: int) -> None:
-        """A token outside the running batch: from a prefill, or after the request has left."""
+        """A request got a token outside the running batch: from a prefill, or after it has left."""
         if request.last_token_ns != NEVER_NS:
             self._add(now_ns - request.last_token_ns, 1)
         request.last_token_ns = now_ns

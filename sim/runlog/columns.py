@@ -16,8 +16,8 @@ class RequestColumns:
     Times are ns since the start of the run; `NOT_YET_NS` means that the event never happened.
     `scheduled_ns` is when the first batch with the request was decided. `cached_tokens` is the
     prefix that the cache held then, and `host_cached_tokens` the part of it that was loaded from
-    host memory. `status` has values of `core.request.Status`. `aged` is 1 for requests that ever
-    waited so long that the fairness rule moved them to the front.
+    host memory. `status` has values of `core.request.Status`. `aged` is 1 if the
+    fairness rule ever moved the request to the front because of its long wait.
     """
 
     rid: list[str]
@@ -45,8 +45,9 @@ class StepColumns:
     Arrays have shape [num_runs], in order of launch within a replica. `mode` has ForwardMode
     values. Numbers of waiting and running requests and of pool tokens are those of the run's last
     step: `free_tokens + evictable_tokens + used_tokens` is the pool, and `host_used_tokens` are in
-    host memory. `num_loaded_tokens` were loaded from host memory by the run. `device_ns`,
-    `host_ns` and `used_token_steps` (the used tokens) are sums over all steps of the run.
+    host memory. `num_loaded_tokens` were loaded from host memory by the run. `device_ns`
+    and `host_ns` are sums over all steps of the run, and `used_token_steps` is the sum of their
+    used tokens.
     """
 
     replica: Int64

@@ -21,12 +21,12 @@ class SchedulerConfig:
         schedule_policy: name in `sim.sglang.policies.policy.POLICIES`, or `module:Class`.
         page_size: tokens in a page.
         max_total_tokens: KV tokens of the pool; floored to whole pages.
-        context_length: most tokens of a request, prompt and output together.
-        chunked_prefill_size: most prefill tokens of a step; a longer prompt is split into chunks.
-            -1: prompts are never split.
+        context_length: largest number of tokens of a request, prompt and output together.
+        chunked_prefill_size: largest number of prefill tokens of a step; a longer prompt is split
+            into chunks. -1: prompts are never split.
         max_prefill_tokens: once a pass has admitted this many prefill tokens, it ends.
         max_running_requests: request slots.
-        prefill_max_requests: most requests of one prefill batch; None: no limit.
+        prefill_max_requests: largest number of requests of one prefill batch; None: no limit.
         schedule_conservativeness: scales the initial new-token ratio.
         clip_max_new_tokens: admission never reserves more than this for one output.
         enable_mixed_chunk: a prefill batch includes the decode rows; needs chunked prefill.
@@ -52,8 +52,8 @@ class SchedulerConfig:
         fairness: the rule that keeps requests from starving; None: no rule. Not in SGLang.
         admission: which waiting requests a pass considers; None: all, as in SGLang.
         static_batching: settings of static batching; None: continuous batching, as in SGLang.
-        decode_max_requests: most rows of a decode step; further running requests take turns. None:
-            no limit, as in SGLang.
+        decode_max_requests: largest number of rows of a decode step; if more requests run, they
+            take turns. None: no limit, as in SGLang.
         decode_first: after a prefill step, running requests decode once before the next prefill.
             SGLang's `--prefill-decode-interval 1`; without it prefill goes first.
         host_cache: host memory for evicted KV; None: there is no host memory.

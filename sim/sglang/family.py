@@ -53,11 +53,11 @@ class SglangFamily(Family):
         return sglang_launch(section, searched)
 
     def imported_section(
-        self, told: Mapping[str, object], sizes: Sequence[int]
+        self, known_settings: Mapping[str, object], sizes: Sequence[int]
     ) -> "ImportedSection":
         from sim.sglang.results.section import sglang_section
 
-        return sglang_section(told, sizes)
+        return sglang_section(known_settings, sizes)
 
 
 def _prefix_cache(config: "SchedulerConfig", pool: "PagePool[Any]") -> "PrefixCache":

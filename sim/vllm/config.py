@@ -6,20 +6,22 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VllmConfig:
-    """Settings of one vLLM v1 scheduler: names and defaults of vLLM 0.19.0's SchedulerConfig.
+    """Settings of one vLLM v1 scheduler, under the names of vLLM 0.19.0's configuration classes.
 
-    `async_scheduling` is on by default, as in vLLM. The values are not checked here: the scenario
-    schema checks them.
+    Defaults are those of vLLM, except for `max_model_len` and `num_gpu_blocks`: a vLLM server
+    derives these from the model and the GPU. The values are not checked here: the scenario schema
+    checks them.
 
     Attributes:
         max_num_batched_tokens: token budget of a step, for all requests together.
         max_num_seqs: largest number of running requests.
-        max_model_len: most tokens of a request, prompt and output together.
+        max_model_len: largest number of tokens of a request, prompt and output together.
         block_size: tokens in a block of KV.
         num_gpu_blocks: blocks of the pool, including the null block, which is never allocated.
         enable_prefix_caching: full blocks can be found by other requests.
         enable_chunked_prefill: a prompt may be split over several steps.
-        long_prefill_token_threshold: most tokens of one request in a step; 0: no limit.
+        long_prefill_token_threshold: largest number of tokens of one request in a step; 0: no
+            limit.
         scheduling_policy: `fcfs`, or `priority` (smaller values go first).
         async_scheduling: decide a step while the step before it runs.
         scheduler_reserve_full_isl: admit a request only if its whole prompt fits into free blocks.

@@ -29,7 +29,7 @@ class VllmFamily(Family):
         return VllmSection
 
     def build(self, config: "VllmConfig", pool: "PagePool[Any]") -> "VllmScheduler":
-        """`pool` gives only its size: vLLM's blocks have numbers in the simulator too."""
+        """Only the size of `pool` is used: the block manager keeps numbered blocks of its own."""
         from sim.vllm.cache.manager import BlockManager
         from sim.vllm.scheduler.scheduler import VllmScheduler
 
@@ -52,8 +52,8 @@ class VllmFamily(Family):
         return vllm_launch(section, searched)
 
     def imported_section(
-        self, told: Mapping[str, object], sizes: Sequence[int]
+        self, known_settings: Mapping[str, object], sizes: Sequence[int]
     ) -> "ImportedSection":
         from sim.vllm.results.section import vllm_section
 
-        return vllm_section(told, sizes)
+        return vllm_section(known_settings, sizes)

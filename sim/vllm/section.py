@@ -31,10 +31,10 @@ class VllmSection(ServerSection):
     max_num_batched_tokens: Count = _DEFAULT.max_num_batched_tokens
     """Token budget of a step, for all requests together. At least `max_num_seqs`. Unit: tokens."""
     max_num_seqs: Count = _DEFAULT.max_num_seqs
-    """Most requests that run at the same time. Unit: requests."""
+    """Largest number of requests that run at the same time. Unit: requests."""
     max_model_len: Count | None = None
-    """Most tokens of a request, prompt and output together. At most the tokens of the pool.
-    Without it: as many as the pool has. Unit: tokens."""
+    """Largest number of tokens of a request, prompt and output together. Not more than the pool
+    has. Without it: as many as the pool has. Unit: tokens."""
     block_size: int = Field(default=_DEFAULT.block_size, ge=1, le=4096)
     """Tokens of a KV block. Prefixes are shared in whole blocks. Unit: tokens."""
     num_gpu_blocks_override: int | None = Field(default=None, ge=2, le=_MAX_BLOCKS)
@@ -51,7 +51,8 @@ class VllmSection(ServerSection):
     long_prefill_token_threshold: int = Field(
         default=_DEFAULT.long_prefill_token_threshold, ge=0, le=_MAX_COUNT
     )
-    """Most tokens of one request in a step. 0: no limit but the budget. Unit: tokens."""
+    """Largest number of tokens of one request in a step. 0: only the step's token budget limits it.
+    Unit: tokens."""
     scheduling_policy: Literal["fcfs", "priority"] = "fcfs"
     """`fcfs`: in order of arrival. `priority`: smaller priority values first; a request without
     a priority has 0."""

@@ -79,9 +79,9 @@ FAST = {"load_tokens_per_s": 1e6}
 REFUSED = [
     ({}, "host_cache: needs load_bandwidth_gb_s or load_tokens_per_s"),
     (FAST | {"load_bandwidth_gb_s": 50},
-     f"host_cache: load_bandwidth_gb_s gives load_tokens_per_s: {NOT_BOTH}"),
+     f"host_cache: load_bandwidth_gb_s and load_tokens_per_s set the same speed: {NOT_BOTH}"),
     (FAST | {"ratio": 2, "capacity_tokens": 100},
-     f"host_cache: ratio gives capacity_tokens: {NOT_BOTH}"),
+     f"host_cache: ratio and capacity_tokens set the same size: {NOT_BOTH}"),
     ({"load_bandwidth_gb_s": 50},
      ("host_cache.load_bandwidth_gb_s needs the model, which says how many bytes a token has:"
       " give load_tokens_per_s without one")),

@@ -1,4 +1,4 @@
-"""Prefix-aware routing: to the replica that got the same prefix before, if loads are balanced.
+"""Prefix-aware routing: to the replica that got the same prefix before, while loads are even.
 
 The rules are those of policy `cache_aware` of SGLang's gateway (sgl-model-gateway 0.3.2,
 Apache-2.0), taken from its code. Deliberate differences: prompts are compared as blocks of tokens,
@@ -16,10 +16,13 @@ from sim.des.routers.router import Replica
 
 
 class PrefixAware:
-    """Chooses by prefix while loads are even, and by load when they are uneven.
+    """Chooses the replica that got the prompt's longest prefix, or the least loaded replica.
+
+    The least loaded one is chosen if loads are uneven, or if too little of the prompt is known.
 
     Args:
-        cache_threshold: choose by prefix if more than this share of the prompt is in the tree.
+        cache_threshold: while loads are even, choose by prefix if more than this share of the
+            prompt is in the tree.
         balance_abs_threshold: loads are uneven if the largest exceeds the smallest by more than
             this ...
         balance_rel_threshold: ... and is more than this many times the smallest.
@@ -46,7 +49,7 @@ class PrefixAware:
     def choose(self, spec: RequestSpec, replicas: Sequence[Replica]) -> int:
         keys = self._keys.of(spec.prompt.token_ids())
         loads = [replica.num_unfinished for replica in replicas]
-        chosen = self._emptiest(loads)
+        chosen = self._least_loaded(loads)
         if not self._are_uneven(loads):
             match = self._tree.match(keys)
             found_tokens = match.num_blocks * self._block_tokens
@@ -62,7 +65,7 @@ class PrefixAware:
             and most > self._balance_rel_threshold * least
         )
 
-    def _emptiest(self, loads: Sequence[int]) -> int:
+    def _least_loaded(self, loads: Sequence[int]) -> int:
         """The least loaded replica; if several are, the one with the fewest blocks in the tree."""
         least = min(loads)
         return min(

@@ -1,4 +1,4 @@
-"""The interface of routers, and the two that only look at the number of requests."""
+"""The interface of routers, and the two that ignore prompts: in turn, and least loaded."""
 
 from collections.abc import Sequence
 from typing import Protocol

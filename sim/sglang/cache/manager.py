@@ -244,7 +244,7 @@ class KVCacheManager(KVMemory):
         kv.protected_len = aligned
 
     def release(self, kv: RequestKV, seq_len: int) -> None:
-        """Free a request's own pages and let go of its prefix."""
+        """Free a request's own pages and unlock its prefix."""
         self._redeem(kv, seq_len)
         self.pool.free(kv.pages)
         kv.pages = self.pool.empty

@@ -9,7 +9,7 @@ from sim.sglang.cache.radix_node import RadixNode
 
 
 class HostMatch(NamedTuple):
-    """How a match goes on in host memory alone.
+    """How a match continues, in nodes whose KV is in host memory alone.
 
     `node`, `child` and `num_child_tokens` mean the same as in PrefixMatch.
     """
@@ -29,7 +29,7 @@ class PrefixMatch:
         node: the deepest node on the device whose tokens all match.
         child: the child of `node` of which only the first tokens match, or None.
         num_child_tokens: matching tokens of `child`; whole pages.
-        host: how the match goes on in host memory, or None.
+        host: how the match continues in host memory, or None.
     """
 
     __slots__ = ("child", "host", "node", "num_child_tokens")

@@ -9,7 +9,8 @@ from sim.core.tokens import TokenIds
 from sim.engine.page_pool import PageCount, Span
 
 # A parent finds a child by the child's first page: at page size 1 by its token, otherwise by the
-# bytes of its tokens. A node that nobody has looked for yet is stored under itself.
+# bytes of its tokens. Until a child is first looked for by its page, its key is the RadixNode
+# itself.
 ChildKey = Union[int, bytes, "RadixNode"]
 
 # An eviction policy's score of a node's uses; the node with the lowest score is evicted first.
@@ -45,8 +46,8 @@ class RadixNode:
     Attributes:
         token_ids: the node's own tokens, whole pages of them.
         num_tokens: length of `token_ids`; 0 after `forget_tokens`.
-        key: the key in its parent's `children`: the content of its first page. As long as nobody
-            has looked for the node by content, the key is the node itself; it is then an only
+        key: the key in its parent's `children`: the content of its first page. Until the node
+            is first looked for by that content, the key is the node itself; it is then an only
             child.
         pages: the pages that hold the KV of its tokens.
         end: tokens from the root to this node's end. A split never changes it.

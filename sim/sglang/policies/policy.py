@@ -68,7 +68,7 @@ class SchedulePolicy(Protocol):
     def chunk_limit(
         self, chunked: SglangRequest, waiting: Sequence[SglangRequest], room: ChunkRoom
     ) -> int | None:
-        """Most tokens of the chunked request's next chunk; None: no limit by the policy."""
+        """The longest next chunk of the chunked request, in tokens. None: no such limit."""
         ...
 
 

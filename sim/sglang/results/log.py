@@ -105,9 +105,9 @@ class _Log:
         Requests come in the order in which they finished; those that never finished come last.
         """
         lost = [one for rid, one in self._received.items() if rid not in self._finished]
-        to_the_second = [asked.rid for asked in lost if asked.in_whole_seconds]
-        for asked in lost:
-            self._imported.append(unfinished(asked, "no line says that it finished"))
+        to_the_second = [received.rid for received in lost if received.in_whole_seconds]
+        for received in lost:
+            self._imported.append(unfinished(received, "no line says that it finished"))
         notes = []
         if to_the_second:
             rids = ", ".join(to_the_second)
@@ -120,7 +120,9 @@ class _Log:
         )
         unknown = sum(request.known is None for request in requests)
         if unknown:
-            notes.append(f"{unknown} prompts are not in the log: they are taken to share no prefix")
+            notes.append(
+                f"{unknown} prompts are not in the log: it is assumed that they share no prefix"
+            )
         cut = sum(
             request.known is not None and len(request.known.ids) < (request.prompt_tokens or 0)
             for request in requests
@@ -150,10 +152,10 @@ class _Log:
             raise event.line.error("rid", f"{shown(rid)} already finished on line {first}")
         self._finished[rid] = event.line.number
         received = self._received.get(rid)
-        asked = ReceivedRequest(rid, event.obj, None) if received is None else received
+        request = ReceivedRequest(rid, event.obj, None) if received is None else received
         try:
             imported = finished(
-                asked._replace(obj=event.obj),
+                request._replace(obj=event.obj),
                 event.out,
                 None if event.in_whole_seconds else event.at_ns,
             )

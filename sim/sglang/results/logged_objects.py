@@ -1,4 +1,4 @@
-"""Parses the objects in SGLang's request log back from their text.
+"""Parses the text of Python objects in SGLang's request log.
 
 The text is written by `_dataclass_to_string_truncated` of SGLang 0.5.23
 (`sglang/srt/utils/request_logger.py`). A dataclass is `Name(field=value, ...)`. Dictionaries,

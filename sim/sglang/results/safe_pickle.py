@@ -21,8 +21,8 @@ class PickledObject:
 
     Attributes:
         pickled_name: module and name of the class.
-        arguments: what the class would be called with; for a list, its items too.
-        fields: the object's attributes; for a dictionary, its items too.
+        arguments: what the class would be called with; if it derives from list, the items too.
+        fields: the object's attributes; if its class derives from dict, the items too.
     """
 
     pickled_name = ""
@@ -85,5 +85,5 @@ def read_pickle_safely(path: Path) -> object:
         read: object = _SafeUnpickler(content).load()
     except Exception as error:
         # A damaged pickle may raise any exception, depending on its bytes.
-        raise InputError(f"{path}: is no pickle, or a damaged one ({error})") from None
+        raise InputError(f"{path}: is not a pickle, or is damaged ({error})") from None
     return read

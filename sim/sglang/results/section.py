@@ -8,14 +8,14 @@ from sim.sglang.section.scheduler import SglangSection
 # More tokens than a server keeps free in context and pool (docs/explanation/sglang.md, rule 1).
 _SPARE = 16
 _POOL_HINT = (
-    "PLACEHOLDER: max_total_tokens has room for everything at once. Give your server's: SGLang logs"
-    " it as max_total_num_tokens."
+    "PLACEHOLDER: max_total_tokens has room for all requests at once. Give your server's number:"
+    " SGLang logs it as max_total_num_tokens."
 )
 
 
-def sglang_section(told: Mapping[str, object], sizes: Sequence[int]) -> ImportedSection:
+def sglang_section(known_settings: Mapping[str, object], sizes: Sequence[int]) -> ImportedSection:
     """See `Family.imported_section`."""
-    settings, hints = accepted_settings(SglangSection, {}, told)
+    settings, hints = accepted_settings(SglangSection, {}, known_settings)
     page_size = int(settings.get("page_size", 1))
     if "max_total_tokens" not in settings:
         settings["max_total_tokens"] = sum(sizes) + (2 * page_size + _SPARE) * len(sizes)

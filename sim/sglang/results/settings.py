@@ -15,11 +15,15 @@ _SETTINGS = (
     "radix_eviction_policy", "disable_overlap_schedule", "enable_priority_scheduling",
     "schedule_low_priority_values_first", "priority_scheduling_preemption_threshold",
 )  # fmt: skip
+# Settings that are shown to the user but not simulated.
 _TOLD = ("version", "tp_size", "dp_size", "pp_size", "mem_fraction_static", "speculative_algorithm")
 
 
 def facts_of(settings: Mapping[str, object], told: Mapping[str, object]) -> ServerFacts:
-    """The settings in `server_info` or in a dumped `ServerArgs`; unset ones are left out."""
+    """The settings in `server_info` or in a dumped `ServerArgs`; unset ones are left out.
+
+    `told` has further settings, which are only shown to the user.
+    """
     scheduler = {key: settings[key] for key in _SETTINGS if settings.get(key) is not None}
     pool = settings.get("max_total_num_tokens")
     if pool is not None:

@@ -1,4 +1,4 @@
-"""When requests may join the running ones (static batching), and which of those decode (turns)."""
+"""When waiting requests may start (static batching), and which running ones decode (turns)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +14,8 @@ class StaticSettings:
     """Settings of static batching.
 
     Attributes:
-        batch_size: most requests of a batch; a batch starts as soon as this many requests wait.
+        batch_size: largest number of requests of a batch; a batch starts as soon as this many
+            requests wait.
         max_wait_ns: a smaller batch starts once its oldest request has waited for this long.
     """
 
@@ -31,7 +32,7 @@ class Batching(Protocol):
         ...
 
     def may_join(self, waiting: Sequence[SglangRequest], now_ns: int, *, is_idle: bool) -> bool:
-        """Whether a pass may admit requests; may start a batch.
+        """Whether a pass may admit requests. Under static batching, this call may start a batch.
 
         Args:
             waiting: at least one request, in any order.
@@ -49,7 +50,7 @@ class Batching(Protocol):
         ...
 
     def start_ns(self, waiting: Sequence[SglangRequest]) -> int | None:
-        """When an idle server may go on without a new arrival; None: it need not wait."""
+        """When an idle server's next batch starts if no request arrives; None: it need not wait."""
         ...
 
 

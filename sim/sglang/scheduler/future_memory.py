@@ -10,8 +10,9 @@ _SPARE_TOKENS_PER_ROW = 1
 class FutureMemory:
     """Predicts the memory that requests of one pass will need until the last one ends.
 
-    The length of a request that ignores end tokens is known. So admission need not reserve all of
-    its output at once: shorter requests end earlier, and the memory that they free can be used.
+    A request with `ignore_eos` always generates `max_new_tokens` tokens, so its end is known. So
+    admission need not reserve all of its output at once: shorter requests end earlier, and the
+    memory that they free can be used.
 
     Example with 40 free tokens. A has 10 tokens left and holds 100; B has 30 left and holds 50.
     Until A ends, both grow by 10 tokens: 20 of the 40 free tokens suffice. When A ends, it frees

@@ -45,7 +45,7 @@ class SglangHoldings(BaseScheduler[SglangRequest]):
         return SglangRequest(spec, kv, limit=limit, priority=self._config.least_priority)
 
     def _num_free_slots(self, num_held: int) -> int:
-        """Most requests of this prefill batch; `num_held` of them have slots already."""
+        """How many requests this prefill batch may have; `num_held` of them have slots already."""
         limit = self._config.max_running_requests
         num_running = len(self.running.requests)
         return min(limit - num_running, max(limit - self.num_slots_used + num_held, 0))
@@ -81,7 +81,8 @@ class SglangHoldings(BaseScheduler[SglangRequest]):
     def _release_for_later(self, request: SglangRequest, num_remaining: int) -> None:
         """Free the KV of a request that goes back to the queue (rule 11).
 
-        As in SGLang, leaves are evicted until `num_remaining` rows have room for some decode steps.
+        As in SGLang, cached leaves are evicted until there is room for `retract_decode_steps`
+        decode steps of `num_remaining` rows.
         """
         self._release(request)
         self._kv.evict_until_free(num_remaining * self._config.retract_decode_steps)

@@ -1,4 +1,4 @@
-"""Preemption: running requests are put back to make room for a more important one (rule 13)."""
+"""Preemption: running requests go back to the queue for a more important one (rule 13)."""
 
 from collections.abc import Callable
 
@@ -49,7 +49,8 @@ def _choose(
     candidate: SglangRequest, config: SchedulerConfig, adder: PrefillAdder, running: SglangBatch
 ) -> list[SglangRequest]:
     sign = 1 if config.schedule_low_priority_values_first else -1
-    # As in SGLang, the prompt counts 0 tokens here before the first try to admit the request.
+    # As in SGLang, `fill_len` is 0 until a pass first tries to admit the request: its prompt does
+    # not count here.
     missing = (
         candidate.fill_len
         - candidate.prefix_len

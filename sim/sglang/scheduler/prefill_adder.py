@@ -138,7 +138,8 @@ class PrefillAdder:
 
         Args:
             request: the chunked request.
-            limit: most tokens of the chunk, if the policy keeps room for other requests.
+            limit: the longest chunk in tokens, if the policy keeps room for other requests; None:
+                no limit by the policy.
 
         Returns:
             The request if it has more chunks to come or could not continue now, otherwise None.

@@ -6,7 +6,7 @@ from sim.sglang.config import SchedulerConfig
 
 
 class NewTokenRatio:
-    """Starts high, falls with every pure decode step, and is set anew after a retraction."""
+    """Starts high, falls with every pure decode step, and is computed anew after a retraction."""
 
     def __init__(self, config: SchedulerConfig) -> None:
         self._initial = min(config.init_new_token_ratio * config.schedule_conservativeness, 1.0)
@@ -32,6 +32,7 @@ class NewTokenRatio:
         return ratios
 
     def reset(self) -> None:
+        """Return to the initial ratio; the scheduler calls this when it has no requests."""
         self.current = self._initial
 
     def after_retraction(self, remaining: Iterable[tuple[int, int]]) -> None:

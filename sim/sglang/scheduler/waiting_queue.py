@@ -85,7 +85,7 @@ class WaitingQueue:
         return deferred
 
     def chunk_limit(self, chunked: SglangRequest, chunk_tokens: int) -> int | None:
-        """Most tokens of the chunked request's next chunk; None: no limit."""
+        """The longest next chunk of the chunked request, in tokens; None: no limit."""
         room = ChunkRoom(chunk_tokens, self._kv.page_size)
         return self._policy.chunk_limit(chunked, self.requests, room)
 

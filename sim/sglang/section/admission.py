@@ -22,7 +22,7 @@ class SglangAdmissionConfig(StrictModel):
 
 
 class PackConfig(StrictModel):
-    """A pass takes the cheapest of the first requests, until `max_prefill_tokens` is reached.
+    """A pass takes the cheapest of the first `lookahead` requests, up to `max_prefill_tokens`.
 
     docs/explanation/packing.md explains it.
     """
@@ -31,7 +31,8 @@ class PackConfig(StrictModel):
     lookahead: _Count = 64
     """How many requests at the head of the queue are considered. Unit: requests."""
     force_fifo_every: _Count = 8
-    """Every pass with a multiple of this number takes the queue in order. Unit: passes."""
+    """One pass of this many takes the queue in order: with 8 the passes 8, 16, 24 and so on.
+    Unit: passes."""
     cost: Literal["prompt", "uncached"] = "prompt"
     """What a request costs: all tokens of its prompt, or only those that are not in the prefix
     cache."""

@@ -33,8 +33,9 @@ class HostCacheSection(StrictModel):
     write_policy: Literal["write_through", "write_through_selective", "write_back"] = (
         "write_through"
     )
-    """When KV is copied to host memory: when it is first inserted into the prefix cache, when it
-    is used a second time, or when it is evicted."""
+    """When KV is copied to host memory. `write_through`: when it is first inserted into the prefix
+    cache. `write_through_selective`: when it is used a second time. `write_back`: when it is
+    evicted."""
     load_bandwidth_gb_s: Annotated[float, Field(ge=0.001, le=1_000_000)] | None = None
     """Speed of a load from host memory to the device, in bytes. Needs the scenario's `model`.
     Unit: GB/s."""
@@ -51,7 +52,7 @@ class HostCacheSection(StrictModel):
     def _check_choices(self) -> Self:
         if self.capacity_tokens is not None and self.ratio is not None:
             raise KeysError(
-                "ratio gives capacity_tokens: give one of them, not both",
+                "ratio and capacity_tokens set the same size: give one of them, not both",
                 "ratio",
                 "capacity_tokens",
             )
@@ -59,7 +60,8 @@ class HostCacheSection(StrictModel):
             raise ValueError("needs load_bandwidth_gb_s or load_tokens_per_s")
         if self.load_bandwidth_gb_s is not None and self.load_tokens_per_s is not None:
             raise KeysError(
-                "load_bandwidth_gb_s gives load_tokens_per_s: give one of them, not both",
+                "load_bandwidth_gb_s and load_tokens_per_s set the same speed: give one of them,"
+                " not both",
                 "load_bandwidth_gb_s",
                 "load_tokens_per_s",
             )

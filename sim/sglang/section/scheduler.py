@@ -76,16 +76,17 @@ class SglangSection(ServerSection):
     """Share of the hardware's memory for weights and KV, where the pool size is derived: 0.88
     without it. Not together with `max_total_tokens`. Unit: share."""
     context_length: Count = _DEFAULT.context_length
-    """Most tokens of a request, prompt and output together. At least `page_size`. Unit: tokens."""
+    """Largest number of tokens of a request, prompt and output together. At least `page_size`.
+    Unit: tokens."""
     chunked_prefill_size: ChunkSize = _DEFAULT.chunked_prefill_size
-    """Most prefill tokens of a step; a longer prompt is split. A multiple of `page_size`, or -1:
-    prompts are never split. Unit: tokens."""
+    """Largest number of prefill tokens of a step; a longer prompt is split. A multiple of
+    `page_size`, or -1: prompts are never split. Unit: tokens."""
     max_prefill_tokens: Count = _DEFAULT.max_prefill_tokens
     """After this many prefill tokens a pass admits no further request. Unit: tokens."""
     max_running_requests: Count = _DEFAULT.max_running_requests
     """Request slots. Unit: requests."""
     prefill_max_requests: Count | None = _DEFAULT.prefill_max_requests
-    """Most requests of one prefill batch. Without it: no limit. Unit: requests."""
+    """Largest number of requests of one prefill batch. Without it: no limit. Unit: requests."""
     schedule_conservativeness: float = Field(
         default=_DEFAULT.schedule_conservativeness, ge=0, le=1000
     )
@@ -151,15 +152,15 @@ class SglangSection(ServerSection):
     """Host memory that keeps evicted KV. Without it: evicted KV is lost. Not together with
     `disable_radix_cache`."""
     decode_max_requests: Count | None = _DEFAULT.decode_max_requests
-    """Most rows of a decode step; running requests take turns
+    """Largest number of rows of a decode step; if more requests run, they take turns
     (docs/explanation/batching.md#decoding-by-turns). Only with `disable_overlap_schedule: true`
     and without `enable_mixed_chunk`. Without it: no limit. Unit: requests."""
     batching: Literal["continuous", "static"] = "continuous"
     """`continuous`: requests join at every pass. `static`: batches start and end together
     (docs/explanation/batching.md)."""
     static_batch_size: Count = 32
-    """Under `static`, most requests of a batch. A batch starts when this many wait. Unit:
-    requests."""
+    """Under `static`, the largest number of requests of a batch. A batch starts when this many
+    wait. Unit: requests."""
     static_max_wait_ms: float = Field(default=100, ge=0, le=_MAX_WAIT_MS)
     """Under `static`, a smaller batch starts when its oldest request has waited this long. Unit:
     ms."""

@@ -60,11 +60,11 @@ class FreeBlockQueue:
             taken += self._dequeue(num_blocks - len(taken))
         return taken
 
-    def _dequeue(self, most: int) -> list[int]:
-        """Remove up to `most` entries of the first group; returns them without the stale ones."""
+    def _dequeue(self, max_entries: int) -> list[int]:
+        """Remove up to `max_entries` entries of the first group; returns those not stale."""
         group = self._groups[0]
         start = group.num_dequeued
-        entries = group.blocks[start : start + most]
+        entries = group.blocks[start : start + max_entries]
         group.num_dequeued = start + len(entries)
         if group.is_empty:
             self._groups.popleft()

@@ -26,7 +26,7 @@ _FIRST_HASHES = 8
 def extend_hashes(
     hashes: list[int], read_tokens: TokenReader, num_blocks: int, block_size: int
 ) -> None:
-    """Compute more hashes of a sequence's prefixes: twice as many as are known, 8 at first.
+    """Compute more hashes of a sequence's prefixes: 8 at first, later until the number has doubled.
 
     Args:
         hashes: the known hashes, one for each block from the first on; the new ones are appended.

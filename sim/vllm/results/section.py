@@ -8,14 +8,14 @@ from sim.vllm.section import VllmSection
 # A safety margin: tokens of room for each request beyond its prompt and output.
 _SPARE = 16
 _POOL_HINT = (
-    "PLACEHOLDER: num_gpu_blocks_override has room for everything at once. Give your server's: vLLM"
-    " logs its KV cache size in tokens; a block is block_size of them, and one more is never used."
+    "PLACEHOLDER: num_gpu_blocks_override has room for all requests at once. Give your server's"
+    " number of blocks: vLLM logs its KV cache size in tokens; divide that by block_size."
 )
 
 
-def vllm_section(told: Mapping[str, object], sizes: Sequence[int]) -> ImportedSection:
+def vllm_section(known_settings: Mapping[str, object], sizes: Sequence[int]) -> ImportedSection:
     """See `Family.imported_section`."""
-    settings, hints = accepted_settings(VllmSection, {"family": "vllm"}, told)
+    settings, hints = accepted_settings(VllmSection, {"family": "vllm"}, known_settings)
     if "num_gpu_blocks_override" not in settings:
         block_size = int(settings.get("block_size", VllmSection(family="vllm").block_size))
         num_blocks = sum(-(-(size + _SPARE) // block_size) for size in sizes)

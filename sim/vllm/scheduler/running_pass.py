@@ -14,7 +14,7 @@ both A and B need a new one.
 
 If only A and B ran, B would preempt itself. With policy `priority` and A the least important, B
 preempts A, although A already has its token for this step. The token goes back to the budget. The
-pass moves its place in the list back by one, because A stood before B and is gone.
+pass moves its index in the list back by one, because A stood before B and is gone.
 """
 
 from collections.abc import Callable
@@ -104,7 +104,7 @@ class RunningPass:
     def _decode_all(self) -> None:
         """Give all decode rows their tokens at once.
 
-        A short cut for the usual case: enough blocks are free, and all prompts in progress were
+        A shortcut for the usual case: enough blocks are free, and all prompts in progress were
         admitted after the rows.
         """
         num_blocks, num_others = self._running.num_new_pages, len(self._prefilling)
@@ -169,7 +169,7 @@ class RunningPass:
     def _remove_victim(self, victim: VllmRequest) -> bool:
         """Remove a victim from the pass; True if it had already got tokens in this pass.
 
-        Its tokens go back to the budget. vLLM moves its place in the list back only for a victim
+        Its tokens go back to the budget. vLLM moves its index in the list back only for a victim
         with tokens. So if a victim stood before the current request and had no tokens, the request
         behind the current one is skipped in this step; the same happens here.
         """

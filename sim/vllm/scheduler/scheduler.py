@@ -149,7 +149,7 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
         return self._in_flight is not None and self._in_flight.mode is not ForwardMode.EXTEND
 
     def _schedule_running(self) -> tuple[list[VllmRequest], int]:
-        """Give running requests their tokens; returns prompts that go on, and the budget left."""
+        """Give running requests their tokens; returns unfinished prompts, and the budget left."""
         steps = RunningPass(
             self._config,
             kv=self._kv,
@@ -192,8 +192,9 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
     def _cache_decoded(self, request: VllmRequest, *, was_scheduled: bool) -> None:
         """Let other requests find the full blocks that vLLM would have cached by now (rule 9).
 
-        vLLM caches what a decode row in flight computes when its token is known or when the row is
-        scheduled again. A row that leaves the batch before either happens loses that token.
+        A decode row in flight computes the KV of one token. vLLM caches it when the row's sampled
+        token is known, or when the row is scheduled again. If a row leaves the batch before that,
+        this token is not cached.
         """
         launch = self._in_flight
         num_tokens = min(request.seq_len, request.num_tokens)
@@ -220,8 +221,8 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
     def _admit_waiting(self, budget: int) -> list[VllmRequest]:
         """Admit waiting requests in order, until one does not fit (rules 5 to 7)."""
         admitted: list[VllmRequest] = []
-        most = self._config.max_num_seqs
-        while len(self.waiting) and budget > 0 and len(self.admitted) < most:
+        max_num_seqs = self._config.max_num_seqs
+        while len(self.waiting) and budget > 0 and len(self.admitted) < max_num_seqs:
             request = self.waiting.next()
             num_tokens = self._admit(request, budget)
             if not num_tokens:

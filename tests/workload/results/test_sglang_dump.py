@@ -72,7 +72,7 @@ def test_folder_of_dumps_is_one_run(tmp_path, written, imported):
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (b"\x80\x04", "is no pickle, or a damaged one"),
+        (b"\x80\x04", "is not a pickle, or is damaged"),
         (b"\x80\x04]\x94.", "requests: missing; this is no dump of SGLang's requests"),
         (
             pickle.dumps({"requests": [1]}),
@@ -83,7 +83,7 @@ def test_folder_of_dumps_is_one_run(tmp_path, written, imported):
             "requests[0]: rid: null is not the id of one request",
         ),
         (pickle.dumps({"requests": []}), "holds no results"),
-        (sglang_dump([served("a")])[:-30], "is no pickle, or a damaged one"),
+        (sglang_dump([served("a")])[:-30], "is not a pickle, or is damaged"),
     ],
 )
 def test_bad_dump_is_refused(written, refusal, content, reason):

@@ -75,7 +75,7 @@ def test_json_log_alone_tells_arrivals_and_finishes(written, imported):
         ("b", 100 * MS, None, 500 * MS),
     ]
     assert [(one.prompt_tokens, one.output_tokens) for one in requests] == [(20, 8)] * 2
-    assert run.notes == ("2 prompts are not in the log: they are taken to share no prefix",)
+    assert run.notes == ("2 prompts are not in the log: it is assumed that they share no prefix",)
 
 
 def test_servers_own_times_go_before_those_of_the_log(written, imported):
