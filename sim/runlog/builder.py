@@ -16,7 +16,7 @@ from sim.core.request import RequestSpec, Status
 from sim.engine.fast_forward import DecodeRun
 from sim.engine.records import RequestRecord, StepState
 from sim.engine.token_clock import TokenClock
-from sim.runlog.columns import NOT_YET_NS, RequestColumns, RunLog, StepColumns, StepRow, TokenGaps
+from sim.runlog.columns import NOT_YET_NS, RequestColumns, RunLog, StepColumns, TokenGaps
 
 # Rows that are packed together; before that they take a few megabytes at most.
 _ROWS_A_PACK = 1 << 14
@@ -169,7 +169,7 @@ class RunLogBuilder:
         self._row_of: dict[str, int] = {}
         self._submitted = RowBuffer(len(_KNOWN_AT_FIRST))
         self._over = RowBuffer(1 + len(_KNOWN_AT_LAST))
-        self._steps = RowBuffer(len(StepRow._fields))
+        self._steps = RowBuffer(len(StepColumns.__slots__))
         self.num_over = 0
 
     def submitted(self, spec: RequestSpec, prompt_tokens: int, replica: int) -> None:
@@ -223,7 +223,7 @@ class RunLogBuilder:
             not_evictable = state.free_tokens + state.used_tokens
             used_token_steps += not_evictable * num_further - further.run.free_token_steps
         self._steps.append(
-            StepRow(
+            _step_row(
                 replica=run.replica,
                 num_steps=num_steps,
                 t_start_ns=run.start_ns,
@@ -253,9 +253,7 @@ class RunLogBuilder:
             requests=RequestColumns(
                 self._rids, self._tenants, self._status, **self._request_columns()
             ),
-            steps=StepColumns(
-                **dict(zip(StepRow._fields, self._steps.take_columns(), strict=True))
-            ),
+            steps=StepColumns(*self._steps.take_columns()),
             token_gaps=_token_gaps(list(clocks)),
             meta=dict(meta),
         )
@@ -268,6 +266,57 @@ class RunLogBuilder:
             columns[name] = np.full(len(self._rids), not_yet, dtype=np.int64)
             columns[name][row] = values
         return columns
+
+
+def _step_row(  # noqa: PLR0913 - one argument for each column
+    *,
+    replica: int,
+    num_steps: int,
+    t_start_ns: int,
+    t_end_ns: int,
+    mode: int,
+    num_prefill_tokens: int,
+    num_cached_tokens: int,
+    num_loaded_tokens: int,
+    num_prefill_rows: int,
+    num_decode_rows: int,
+    num_context_tokens: int,
+    free_tokens: int,
+    evictable_tokens: int,
+    used_tokens: int,
+    host_used_tokens: int,
+    used_token_steps: int,
+    running: int,
+    queue: int,
+    device_ns: int,
+    host_ns: int,
+) -> tuple[int, ...]:
+    """One row of StepColumns: the numbers in the order of its fields.
+
+    A function of named arguments costs a compiled build nothing; a named tuple would.
+    """
+    return (
+        replica,
+        num_steps,
+        t_start_ns,
+        t_end_ns,
+        mode,
+        num_prefill_tokens,
+        num_cached_tokens,
+        num_loaded_tokens,
+        num_prefill_rows,
+        num_decode_rows,
+        num_context_tokens,
+        free_tokens,
+        evictable_tokens,
+        used_tokens,
+        host_used_tokens,
+        used_token_steps,
+        running,
+        queue,
+        device_ns,
+        host_ns,
+    )
 
 
 def _token_gaps(clocks: Sequence[TokenClock]) -> TokenGaps:

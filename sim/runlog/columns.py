@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from sim.core.arrays import Int64
 
@@ -70,31 +69,6 @@ class StepColumns:
     queue: Int64
     device_ns: Int64
     host_ns: Int64
-
-
-class StepRow(NamedTuple):
-    """One row of StepColumns."""
-
-    replica: int
-    num_steps: int
-    t_start_ns: int
-    t_end_ns: int
-    mode: int
-    num_prefill_tokens: int
-    num_cached_tokens: int
-    num_loaded_tokens: int
-    num_prefill_rows: int
-    num_decode_rows: int
-    num_context_tokens: int
-    free_tokens: int
-    evictable_tokens: int
-    used_tokens: int
-    host_used_tokens: int
-    used_token_steps: int
-    running: int
-    queue: int
-    device_ns: int
-    host_ns: int
 
 
 @dataclass(frozen=True, slots=True)
