@@ -13,7 +13,7 @@ def test_validate_good_scenario_says_what_it_holds(simulate, trace_scenario, lis
     """One line on stdout; nothing is run and nothing written."""
     before = listing()
     ended = simulate("validate", "study.yaml", "--set", "replicas=2")
-    assert ended == (0, "study.yaml: in order; 3 requests, 2 replicas\n", "")
+    assert ended == (0, "study.yaml: valid; 3 requests, 2 replicas\n", "")
     assert listing() == before
 
 
