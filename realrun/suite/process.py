@@ -48,7 +48,7 @@ def run_process(command: Sequence[str], limit_s: float) -> StageOutcome:
     """Run a command. Interrupt it shortly before its time limit, and kill it at the limit."""
     begin_s = time.monotonic()
     with TemporaryFile() as results, TemporaryFile() as errors:
-        process = subprocess.Popen(command, stdout=results, stderr=errors)  # noqa: S603
+        process = subprocess.Popen(command, stdout=results, stderr=errors)  # noqa: S603 - our own command
         try:
             timed_out = not _ends_within(process, limit_s - _KILL_AFTER_S)
         finally:

@@ -7,7 +7,7 @@ from typing import Any
 
 from sim.sweep.design import Settings, same
 
-# Values that mean that there is no limit, by the last part of their key.
+# For each key that limits something, the value that means unlimited.
 _NO_LIMIT: Mapping[str, Any] = {
     "t_ms": None,
     "prefill_max_requests": None,

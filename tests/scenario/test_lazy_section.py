@@ -15,7 +15,7 @@ def test_section_loaded_later_is_its_model(valid_text):
 
 
 def test_section_loaded_later_is_in_the_schema():
-    """Its keys are known to whoever looks for a misspelled one."""
+    """Its keys are in the schema, where the message about a misspelled key looks for near ones."""
     found = Sections.of(Scenario).locate(("tune", "objektive"))
     assert found.path == ("tune", "objektive")
     assert set(found.siblings) == set(TuneSection.model_fields)

@@ -167,7 +167,7 @@ def _labels(
 
 
 def _said(plot: TradeOffPlot, trace: _Trace, where: str) -> str:
-    """A sentence: where the knee is, or that there is none."""
+    """One sentence for the caption: the setting of the knee, or that the line has no knee."""
     which = ", ".join(filter(None, [where, trace.style.label]))
     of = f" of {which}" if which else ""
     if trace.knee is None:
