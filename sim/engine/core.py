@@ -22,7 +22,7 @@ from sim.core.request import RequestSpec, Status
 from sim.engine.executor import Executor
 from sim.engine.fast_forward import DecodeRun, decode_horizon, take_decode_steps
 from sim.engine.records import Decided, Preempted, RequestRecord, StepState
-from sim.engine.request import NEVER_NS, Request
+from sim.engine.request import NEVER_NS, OutputTokens, Request
 from sim.engine.scheduler import BaseScheduler, Decision, Launch
 from sim.engine.token_clock import TokenClock
 
@@ -76,8 +76,7 @@ class EngineCore:
         return self.scheduler.new_request(
             spec,
             self.scheduler.token_limit(len(spec.prompt), spec.max_new_tokens),
-            partial(executor.output_ids, rid),
-            partial(executor.output_part, rid),
+            OutputTokens(partial(executor.output_ids, rid), partial(executor.output_part, rid)),
         )
 
     # ---- one step ------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """The state of one request on a server, and its tokens; the same in every scheduler family."""
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
@@ -187,6 +188,18 @@ class Request:
     def lose_prefix(self) -> None:
         """The request was put back into the queue: its KV is lost, no token counts as computed."""
         self.prefix_len = self.extend_end = 0
+
+
+class OutputTokens(NamedTuple):
+    """Where the output tokens of a request come from.
+
+    Attributes:
+        ids: `ids(n)` returns the first n output tokens, all generated already.
+        part: `part(start, stop)` returns generated output tokens in a form that can be kept.
+    """
+
+    ids: Callable[[int], TokenIds]
+    part: Callable[[int, int], TokenSequence]
 
 
 class RequestTokens:

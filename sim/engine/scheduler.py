@@ -1,14 +1,14 @@
 """The base class of every family's scheduler, and the decisions that it returns to the engine."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Generic
 
 from sim.core.batch import ForwardMode
 from sim.core.errors import InvariantError
 from sim.core.request import RequestSpec, Status
 from sim.core.token_sequences import TokenSequence
-from sim.core.tokens import TokenIds
 from sim.engine.page_pool import KVMemory, Span
+from sim.engine.request import OutputTokens
 from sim.engine.running_batch import R, RunningBatch
 
 # Later than any time of a run.
@@ -141,17 +141,14 @@ class BaseScheduler(Generic[R]):
         self,
         spec: RequestSpec,
         limit: int,
-        output_ids: Callable[[int], TokenIds],
-        output_part: Callable[[int, int], TokenSequence],
+        outputs: OutputTokens,
     ) -> R:
         """Make the state of a new request, which holds no KV yet.
 
         Args:
             spec: the client's request.
             limit: its `token_limit`.
-            output_ids: `output_ids(n)` returns the first n output tokens, all generated already.
-            output_part: `output_part(start, stop)` returns generated output tokens in a form that
-                can be kept.
+            outputs: where its output tokens come from.
         """
         raise NotImplementedError
 

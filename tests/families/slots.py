@@ -46,10 +46,10 @@ class SlotsScheduler(BaseScheduler[SlotsRequest]):
     def token_limit(self, prompt_len, max_new_tokens):
         return min(max_new_tokens, self.memory.pool_tokens - prompt_len)
 
-    def new_request(self, spec, limit, output_ids, output_part):
+    def new_request(self, spec, limit, outputs):
         request = SlotsRequest(spec, limit=limit)
         request.pages = self.memory.pool.empty
-        request.tokens = RequestTokens(spec.prompt, output_ids, output_part)
+        request.tokens = RequestTokens(spec.prompt, outputs.ids, outputs.part)
         return request
 
     def enter(self, request):

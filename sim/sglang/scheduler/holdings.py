@@ -1,11 +1,9 @@
 """What requests hold on an SGLang server: the length they may have, their KV and their slots."""
 
-from collections.abc import Callable
-
 from sim.core.request import RequestSpec, Status
 from sim.core.token_sequences import TokenSequence
-from sim.core.tokens import TokenIds
 from sim.engine.page_pool import Span
+from sim.engine.request import OutputTokens
 from sim.engine.scheduler import BaseScheduler
 from sim.sglang.cache.manager import KVCacheManager
 from sim.sglang.config import SchedulerConfig
@@ -38,10 +36,9 @@ class SglangHoldings(BaseScheduler[SglangRequest]):
         self,
         spec: RequestSpec,
         limit: int,
-        output_ids: Callable[[int], TokenIds],
-        output_part: Callable[[int, int], TokenSequence],
+        outputs: OutputTokens,
     ) -> SglangRequest:
-        kv = self._kv.new_request(spec.prompt, output_ids, output_part)
+        kv = self._kv.new_request(spec.prompt, outputs.ids, outputs.part)
         return SglangRequest(spec, kv, limit=limit, priority=self._config.least_priority)
 
     def _num_free_slots(self, num_held: int) -> int:

@@ -5,15 +5,15 @@ budget. Rules by number: docs/explanation/vllm.md (vLLM 0.19.0, v1/core/sched/sc
 async_scheduler.py).
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
 
 from sim.core.batch import ForwardMode
 from sim.core.errors import InvariantError
 from sim.core.request import RequestSpec, Status
 from sim.core.token_sequences import TokenSequence
-from sim.core.tokens import TokenIds
 from sim.engine.page_pool import Span
+from sim.engine.request import OutputTokens
 from sim.engine.scheduler import BaseScheduler, Decision, Launch, leave_out_finishing
 from sim.vllm.cache.manager import BlockManager
 from sim.vllm.config import VllmConfig
@@ -58,10 +58,9 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
         self,
         spec: RequestSpec,
         limit: int,
-        output_ids: Callable[[int], TokenIds],
-        output_part: Callable[[int, int], TokenSequence],
+        outputs: OutputTokens,
     ) -> VllmRequest:
-        kv = self._kv.new_request(spec.prompt, output_ids, output_part)
+        kv = self._kv.new_request(spec.prompt, outputs.ids, outputs.part)
         return VllmRequest(spec, kv, limit=limit)
 
     def enter(self, request: VllmRequest) -> None:
