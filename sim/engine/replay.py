@@ -65,8 +65,7 @@ class _Replayer:
             if not self._catch_up(step):
                 return Divergence(f"step {number}", ("looked and found",), None, step, before)
             decided = self._decide(step["t_decided_ns"])
-            while decided.batch is None and "looks_ns" not in step and decided.preempted:
-                # A simulated server decides again at once.
+            while decided.batch is None and "looks_ns" not in step and self._again(decided):
                 decided = self._decide(step["t_decided_ns"])
             batch, ours = decided.batch, None
             if batch is not None and decided.state is not None:
@@ -93,14 +92,17 @@ class _Replayer:
             return all(self._launches_nothing(look_ns) for look_ns in step["looks_ns"])
         # Logs of simulated servers do not say when a decision launched nothing. Under overlap
         # this happens once while the last step runs, if this step came only after its end. It
-        # happens once more if no request was left.
+        # happens once more, at that end, if the server was idle between the two steps.
         decided_ns = step["t_decided_ns"]
         if self._in_flight is not None and self._in_flight[1]["t_end_ns"] <= decided_ns:
             self._launches_nothing(self._in_flight[1]["t_start_ns"])
-        idle = not self._arrivals or self._arrivals[0].arrival_ns > self._free_ns
-        if idle and not self._engine.requests:
-            self._engine.begin_step(decided_ns)
+        if self._in_flight is None and self._free_ns < decided_ns:
+            self._launches_nothing(self._free_ns)
         return True
+
+    def _again(self, decided: Decided) -> bool:
+        """Whether a simulated server that launched nothing decides again at once."""
+        return bool(decided.preempted or self._engine.input_queue.requests)
 
     def _launches_nothing(self, now_ns: int) -> bool:
         """Decide, and end the step in flight; returns whether the decision launched nothing."""

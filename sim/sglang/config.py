@@ -51,6 +51,7 @@ class SchedulerConfig:
             many tokens with an earlier waiting request, which will put them into the cache.
         fairness: the rule that keeps requests from starving; None: no rule. Not in SGLang.
         admission: which waiting requests a pass considers; None: all, as in SGLang.
+        scheduler_recv_interval: decode steps from one look for new requests to the next.
         static_batching: settings of static batching; None: continuous batching, as in SGLang.
         decode_max_requests: largest number of rows of a decode step; if more requests run, they
             take turns. None: no limit, as in SGLang.
@@ -92,6 +93,7 @@ class SchedulerConfig:
     static_batching: StaticSettings | None = None
     decode_max_requests: int | None = None
     decode_first: bool = False
+    scheduler_recv_interval: int = 1
     host_cache: HostCacheSettings | None = None
     user_policy: Callable[["SchedulerConfig"], Any] | None = None
 

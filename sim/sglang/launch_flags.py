@@ -31,6 +31,7 @@ _OPTIONS = (
     "priority_scheduling_preemption_threshold",
     "retraction_policy",
     "random_seed",
+    "scheduler_recv_interval",
 )
 _SWITCHES = (
     "enable_mixed_chunk",

@@ -86,6 +86,7 @@ def scheduler_configs(draw: st.DrawFn) -> SchedulerConfig:
         static_batching=draw(batching_settings()),
         decode_max_requests=turns,
         decode_first=draw(st.integers(0, 3)) == 0,
+        scheduler_recv_interval=draw(st.sampled_from((1, 1, 2, 7, 30))),
         host_cache=None if no_cache else draw(host_cache_settings(page_size)),
     )
 

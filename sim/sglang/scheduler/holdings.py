@@ -22,6 +22,7 @@ class SglangHoldings(BaseScheduler[SglangRequest]):
         super().__init__(kv)
         self._config = config
         self._kv = kv
+        self.poll_interval = config.scheduler_recv_interval
 
     def token_limit(self, prompt_len: int, max_new_tokens: int) -> int:
         """`max_new_tokens` as far as context and pool allow; 0 or less: rejected (rule 1)."""

@@ -148,6 +148,9 @@ class SglangSection(ServerSection):
     the whole queue, as in SGLang."""
     decode_first: bool = _DEFAULT.decode_first
     """After a prefill step, running requests decode once before the next prefill step."""
+    scheduler_recv_interval: Count = _DEFAULT.scheduler_recv_interval
+    """Decode steps from one look for new requests to the next; after a prefill step the server
+    looks at once (docs/explanation/sglang.md, rule 19). Unit: steps."""
     host_cache: HostCacheSection | None = None
     """Host memory that keeps evicted KV. Without it: evicted KV is lost. Not together with
     `disable_radix_cache`."""
