@@ -9,6 +9,7 @@ from sim.sglang.cache.host_settings import HostCacheSettings
 from sim.sglang.scheduler.batching import StaticSettings
 from sim.sglang.scheduler.fairness import FairnessSettings
 from sim.sglang.scheduler.packing import PackSettings
+from sim.sglang.version_rules import NEWEST, VERSIONS, VersionRules
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,6 +19,7 @@ class SchedulerConfig:
     The values are not checked here: the scenario schema checks them.
 
     Attributes:
+        version: whose rules; name in `sim.sglang.version_rules.VERSIONS`.
         schedule_policy: name in `sim.sglang.policies.policy.POLICIES`, or `module:Class`.
         page_size: tokens in a page.
         max_total_tokens: KV tokens of the pool; floored to whole pages.
@@ -62,6 +64,7 @@ class SchedulerConfig:
             built-in one. Not in SGLang.
     """
 
+    version: str = NEWEST
     schedule_policy: str = "fcfs"
     page_size: int = 1
     max_total_tokens: int = 32_768
@@ -106,6 +109,10 @@ class SchedulerConfig:
     @property
     def family(self) -> str:
         return "sglang"
+
+    @property
+    def rules(self) -> VersionRules:
+        return VERSIONS[self.version]
 
     @property
     def overlaps(self) -> bool:

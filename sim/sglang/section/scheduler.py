@@ -63,6 +63,10 @@ class SglangSection(ServerSection):
 
     family: Literal["sglang"] = "sglang"
     """Whose scheduler it is."""
+    version: Literal["0.5.23", "0.5.10", "0.5.9"] = "0.5.23"
+    """The version whose rules hold, where versions differ
+    (docs/explanation/sglang.md#older-versions). `0.5.9` stands for 0.5.5 to 0.5.9, and `0.5.10` for
+    0.5.10.post1, too."""
     schedule_policy: PolicyName = _DEFAULT.schedule_policy
     """Order of the waiting queue: `fcfs`, `lpm`, `dfs-weight`, `lof`, `sjf`, `random`,
     `priority`, `hrrn`, `shortest-prefill-first`, or `module:Class` for a policy of your own
