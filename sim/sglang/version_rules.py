@@ -1,8 +1,9 @@
 """Rules in which SGLang's versions differ (docs/explanation/sglang.md, "Older versions")."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Final
 
-NEWEST = "0.5.23"
+NEWEST: Final = "0.5.23"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +21,11 @@ class VersionRules:
         charges_page: an admitted row is charged one page more than its tokens.
         limits_input_of_chunks: `max_prefill_tokens` refuses a candidate that exceeds what is left
             of it, also if prompts may be split.
+        chunk_needs_room: the next chunk of a prompt is made smaller if memory is short.
+        counts_generated: a request that was put back needs room for the output it has left, not
+            for all that it may have.
+        retracts_for_steps: requests are retracted until `retract_decode_steps` tokens are free for
+            each row, not until the next step fits.
     """
 
     leaves_out_finishing: bool = True
@@ -28,6 +34,9 @@ class VersionRules:
     needs_page: bool = True
     charges_page: bool = True
     limits_input_of_chunks: bool = False
+    chunk_needs_room: bool = True
+    counts_generated: bool = True
+    retracts_for_steps: bool = False
 
 
 _RULES_0_5_10 = VersionRules(
@@ -37,12 +46,13 @@ _RULES_0_5_10 = VersionRules(
     needs_page=False,
     limits_input_of_chunks=True,
 )
-_RULES_0_5_9 = VersionRules(
-    leaves_out_finishing=False,
-    drops_finished_first=False,
-    reserves_known_outputs=False,
-    needs_page=False,
-    charges_page=False,
-    limits_input_of_chunks=True,
+_RULES_0_5_9 = replace(_RULES_0_5_10, charges_page=False)
+_RULES_0_5_1 = replace(
+    _RULES_0_5_9, chunk_needs_room=False, counts_generated=False, retracts_for_steps=True
 )
-VERSIONS = {NEWEST: VersionRules(), "0.5.10": _RULES_0_5_10, "0.5.9": _RULES_0_5_9}
+VERSIONS = {
+    NEWEST: VersionRules(),
+    "0.5.10": _RULES_0_5_10,
+    "0.5.9": _RULES_0_5_9,
+    "0.5.1": _RULES_0_5_1,
+}

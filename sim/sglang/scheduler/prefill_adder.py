@@ -159,7 +159,9 @@ class PrefillAdder:
         chunk = self.budget.chunk_tokens
         if chunk is None:
             chunk = request.num_tokens
-        room = min(chunk, int(self.budget.total_tokens))
+        room = chunk
+        if self._rules.chunk_needs_room:
+            room = min(chunk, int(self.budget.total_tokens))
         room = room if room > 0 else chunk
         if limit is not None:
             room = min(room, limit)
@@ -223,7 +225,9 @@ class PrefillAdder:
         config, budget = self._config, self.budget
         prefix_len = request.prefix_len + host_len
         extend_len = request.num_tokens - prefix_len
-        left = max(request.max_new_tokens - request.num_generated, 0)
+        left = request.max_new_tokens
+        if self._rules.counts_generated:
+            left = max(left - request.num_generated, 0)
         needed = host_len + extend_len + min(left, config.clip_max_new_tokens)
         needed += self._needed_more
         paged = self._kv.ceil_page(extend_len)

@@ -20,7 +20,7 @@ class Retraction(NamedTuple):
 def retract(
     config: SchedulerConfig, kv: KVCacheManager, running: SglangBatch, release: Release
 ) -> Retraction:
-    """Retract requests until the next decode step fits.
+    """Retract requests until the next decode step fits (in older versions, several steps).
 
     At least one request is retracted. The last one is not retracted: if it does not fit alone, it
     is aborted. As in SGLang, the rows that stay are then ordered by preference.
@@ -29,7 +29,7 @@ def retract(
     """
     preferred = sorted(running.requests, key=_preference(config), reverse=True)
     leaving: list[SglangRequest] = []
-    while len(preferred) > 1 and (not leaving or not _fits(preferred, kv)):
+    while len(preferred) > 1 and (not leaving or _must_shrink(config, preferred, kv)):
         leaving.append(_pop_row(preferred, running, release))
     retracted = list(leaving)
     aborted: list[SglangRequest] = []
@@ -53,6 +53,12 @@ def _preference(config: SchedulerConfig) -> Callable[[SglangRequest], tuple[int,
         return priority, request.num_generated, -request.prompt_len
 
     return key
+
+
+def _must_shrink(config: SchedulerConfig, rows: list[SglangRequest], kv: KVCacheManager) -> bool:
+    if config.rules.retracts_for_steps:
+        return kv.free_tokens < len(rows) * config.retract_decode_steps
+    return not _fits(rows, kv)
 
 
 def _fits(rows: list[SglangRequest], kv: KVCacheManager) -> bool:
