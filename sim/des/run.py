@@ -7,6 +7,7 @@ from typing import Any
 
 from sim.core.garbage import rare_collections
 from sim.des.clock import Clock
+from sim.des.front_end import FrontEnd
 from sim.des.routers.router import RoundRobin, Router
 from sim.des.server import Server
 from sim.des.traffic import SimulationLog, Watcher, closed_loop, open_loop
@@ -14,6 +15,7 @@ from sim.engine.executor import ScriptedExecutor
 from sim.engine.page_pool import PageCounts, PagePool
 from sim.engine.server_config import ServerConfig
 from sim.families import build_engine, check_engine
+from sim.latency.host import HostSection
 from sim.latency.model import LatencyModel
 from sim.runlog import RunLog
 from sim.runlog.decisions import DecisionLog
@@ -49,6 +51,7 @@ def simulate(
     latencies: Sequence[LatencyModel],
     *,
     router: Router | None = None,
+    host: HostSection | None = None,
     options: RunOptions | None = None,
 ) -> RunLog:
     """Simulate until all requests of a workload have ended.
@@ -59,6 +62,7 @@ def simulate(
         latencies: one latency model for each server, because a model may have state.
         router: chooses a server for each request; use a new router for each run, because a router
             may have state. None: round robin.
+        host: what a request passes before a scheduler can see it. None: nothing.
         options: see RunOptions.
 
     Raises:
@@ -75,9 +79,12 @@ def simulate(
         for replica, latency in enumerate(latencies)
     ]
     router = router or RoundRobin()
+    entries: Sequence[Server | FrontEnd] = servers
+    if host is not None:
+        entries = [FrontEnd(env, host, server) for server in servers]
 
     def submit(request: ScriptedRequest) -> None:
-        servers[router.choose(request.spec, servers)].submit(request)
+        entries[router.choose(request.spec, entries)].submit(request)
 
     clients = workload.clients()
     env.process(open_loop(env, workload.arrivals(), submit))

@@ -1,10 +1,10 @@
 """The `latency` section of a scenario: one class for each kind."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from sim.strict_model import StrictModel
+from sim.strict_model import KeysError, StrictModel
 
 # Measured on an H200: 790 TFLOP/s of a peak of 989, 4.3 TB/s of 4.8 (docs/explanation/latency.md).
 _DEFAULT_MFU = 790 / 989
@@ -13,6 +13,8 @@ _DEFAULT_BANDWIDTH_EFFICIENCY = 4.3 / 4.8
 # A minute: far above any real cost, low enough that no step overflows 64-bit nanoseconds.
 Seconds = Annotated[float, Field(ge=0, le=60)]
 Efficiency = Annotated[float, Field(ge=0.001, le=1)]
+NonEmpty = Annotated[str, Field(min_length=1)]
+NumGpus = Annotated[int, Field(ge=1, le=1024)]
 
 
 class LinearLatencyConfig(StrictModel):
@@ -69,6 +71,19 @@ class RecordedLatencyConfig(StrictModel):
     """The decision log: JSON lines, plain or gzip."""
 
 
+class QuantizationConfig(StrictModel):
+    """Number formats, by the names of aiconfigurator-core; without a key: the checkpoint's."""
+
+    gemm: NonEmpty | None = None
+    """Weights and inputs of dense matrix products: `bfloat16`, `fp8`, `fp8_block`, `nvfp4`, ..."""
+    moe: NonEmpty | None = None
+    """Weights and inputs of experts: `bfloat16`, `fp8_block`, `w4a16_mxfp4`, `int4_wo`, ..."""
+    attention: NonEmpty | None = None
+    """Arithmetic of prefill attention: `bfloat16` or `fp8`."""
+    kv_cache: NonEmpty | None = None
+    """Elements of the KV cache: `bfloat16` or `fp8`."""
+
+
 class AiconfiguratorLatencyConfig(StrictModel):
     """The operators of a step, each as long as it was measured on a GPU.
 
@@ -83,12 +98,34 @@ class AiconfiguratorLatencyConfig(StrictModel):
     """Whose kernels were measured: `sglang`, `vllm` or `trtllm`."""
     version: Annotated[str, Field(min_length=1)] | None = None
     """Version of the backend. Without it: the newest that was measured in full."""
-    tp: Literal[1, 2, 4, 8] = 1
-    """Degree of tensor parallelism. Above 1 the scheduler section must give the size of its
-    pool. Unit: GPUs."""
+    tp: NumGpus = 1
+    """Degree of tensor parallelism. Unit: GPUs."""
+    dp: NumGpus = 1
+    """Ranks with attention and a KV cache of their own, which step together. Unit: ranks."""
+    moe_tp: NumGpus | None = None
+    """GPUs that share each expert. Without it: all that `moe_ep` leaves. Unit: GPUs."""
+    moe_ep: NumGpus = 1
+    """Groups of GPUs that each hold a part of the experts. `moe_tp` x `moe_ep` must be
+    `tp` x `dp`. Unit: groups."""
+    quantization: QuantizationConfig = QuantizationConfig()
+    """Number formats that differ from the checkpoint's."""
     host_s: Seconds = 0.0
     """Host time of a step. Overlap scheduling hides the smaller of host and device time. Unit:
     s."""
+
+    @model_validator(mode="after")
+    def _check_experts(self) -> Self:
+        num_gpus, moe_ep = self.tp * self.dp, self.moe_ep
+        if num_gpus % moe_ep or (self.moe_tp or num_gpus // moe_ep) * moe_ep != num_gpus:
+            spread = (
+                f"moe_ep {moe_ep}" if self.moe_tp is None else f"moe_tp {self.moe_tp} x {moe_ep}"
+            )
+            raise KeysError(
+                f"{spread} does not fit the {num_gpus} GPUs of tp {self.tp} x dp {self.dp}",
+                "moe_ep",
+                "moe_tp",
+            )
+        return self
 
 
 class ProfileLatencyConfig(StrictModel):
@@ -156,7 +193,7 @@ LatencyConfig = Annotated[
 
 
 def num_devices(config: LatencyConfig) -> int:
-    """How many devices each replica's model is split over."""
+    """How many devices the attention of a rank is split over."""
     if isinstance(config, AiconfiguratorLatencyConfig | LayersLatencyConfig):
         return config.tp
     return 1

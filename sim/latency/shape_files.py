@@ -36,11 +36,15 @@ def load_model_shape(name_or_path: str, base_dir: Path) -> ModelShape:
         return shape_of_config(name_or_path, table[name_or_path], where=f"model {name_or_path}")
     if "/" not in name_or_path and not name_or_path.endswith(".json"):
         raise InputError(unknown_name("model", name_or_path, table), key=("model",))
-    path = base_dir / name_or_path
-    if path.suffix != ".json":
-        path /= "config.json"
+    path = config_file(name_or_path, base_dir)
     name = path.parent.name if path.name == "config.json" else path.stem
     return shape_of_config(name, read_json_object(path), where=str(path))
+
+
+def config_file(path: str, base_dir: Path) -> Path:
+    """The config.json that a path means: the file itself, or the one in the folder."""
+    file = base_dir / path
+    return file if file.suffix == ".json" else file / "config.json"
 
 
 def model_table() -> Mapping[str, Config]:

@@ -9,8 +9,9 @@ from pathlib import Path
 from sim.core.errors import InputError
 from sim.engine.server_config import ServerConfig
 from sim.latency.build import build_latency
-from sim.latency.config import RecordedLatencyConfig, num_devices
+from sim.latency.config import AiconfiguratorLatencyConfig, RecordedLatencyConfig, num_devices
 from sim.latency.hardware import Hardware, load_hardware
+from sim.latency.host import HostedLatency
 from sim.latency.loading import LoadingLatency
 from sim.latency.model import LatencyModel
 from sim.latency.shape_files import load_model_shape
@@ -58,10 +59,12 @@ def build(loaded: LoadedScenario, *, read_trace: TraceReader = read_trace) -> Bu
     with located_errors(loaded):
         model, hardware = load_shapes(scenario, base_dir)
         scheduler = scenario.scheduler.with_user_code(
-            _scheduler_config(scenario, model, hardware), base_dir, user_code_error(loaded)
+            _scheduler_config(scenario, model, hardware, base_dir),
+            base_dir,
+            user_code_error(loaded),
         )
         latencies = tuple(
-            _with_loads(
+            _with_added_times(
                 scenario,
                 model,
                 build_latency(
@@ -69,6 +72,7 @@ def build(loaded: LoadedScenario, *, read_trace: TraceReader = read_trace) -> Bu
                     model=model,
                     hardware=hardware,
                     base_dir=base_dir,
+                    model_name=scenario.model,
                     overlaps=scheduler.overlaps,
                     replica=replica,
                 ),
@@ -81,23 +85,35 @@ def build(loaded: LoadedScenario, *, read_trace: TraceReader = read_trace) -> Bu
     return BuiltScenario(loaded, workload, scheduler, latencies, model, hardware)
 
 
-def _with_loads(
+def _with_added_times(
     scenario: Scenario, model: ModelShape | None, latency: LatencyModel
 ) -> LatencyModel:
-    """The latency model, with the time that loads from host memory add to steps.
+    """The latency model, with what loads from host memory and the host itself add to steps.
 
     Recorded times contain their loads already.
     """
     section = scenario.latency
     times = scenario.scheduler.load_times(model, num_devices(section))
-    if times is None or isinstance(section, RecordedLatencyConfig):
+    if times is not None and not isinstance(section, RecordedLatencyConfig):
+        latency = LoadingLatency(latency, times)
+    if scenario.host is None:
         return latency
-    return LoadingLatency(latency, times)
+    num_layers = getattr(latency, "num_layers", 0) if model is None else model.num_layers
+    return HostedLatency(latency, scenario.host, num_layers)
 
 
 def load_shapes(scenario: Scenario, base_dir: Path) -> tuple[ModelShape | None, Hardware | None]:
-    """The model and hardware a scenario names. Raises InputError where a name is unknown."""
-    model = None if scenario.model is None else load_model_shape(scenario.model, base_dir)
+    """The model and hardware a scenario names. Raises InputError where a name is unknown.
+
+    With kind aiconfigurator the model may be one that no `ModelShape` describes: then it is None.
+    """
+    model = None
+    if scenario.model is not None:
+        try:
+            model = load_model_shape(scenario.model, base_dir)
+        except InputError:
+            if not isinstance(scenario.latency, AiconfiguratorLatencyConfig):
+                raise
     hardware = None if scenario.hardware is None else load_hardware(scenario.hardware)
     return model, hardware
 
@@ -108,16 +124,16 @@ def build_scheduler_config(scenario: Scenario, *, base_dir: Path = Path()) -> Se
     Raises:
         InputError: an unknown model or hardware, or no room for a page beside the weights.
     """
-    config = _scheduler_config(scenario, *load_shapes(scenario, base_dir))
+    config = _scheduler_config(scenario, *load_shapes(scenario, base_dir), base_dir)
     return _with_user_code(scenario, config, base_dir, None)
 
 
 def _scheduler_config(
-    scenario: Scenario, model: ModelShape | None, hardware: Hardware | None
+    scenario: Scenario, model: ModelShape | None, hardware: Hardware | None, base_dir: Path
 ) -> ServerConfig:
     pool_tokens = scenario.scheduler.pool_tokens
     if pool_tokens is None:
-        pool_tokens = _derive_pool_tokens(scenario, model, hardware)
+        pool_tokens = _derived_pool_tokens(scenario, model, hardware, base_dir)
     return scenario.scheduler.config(pool_tokens)
 
 
@@ -158,27 +174,49 @@ def _with_user_code(
     return made
 
 
-def _derive_pool_tokens(
-    scenario: Scenario, model: ModelShape | None, hardware: Hardware | None
+def _derived_pool_tokens(
+    scenario: Scenario, model: ModelShape | None, hardware: Hardware | None, base_dir: Path
 ) -> int:
     """KV tokens, in whole pages, that fit into the static share of memory beside the weights."""
     section = scenario.scheduler
-    key = ("scheduler", section.pool_key)
-    if model is None or hardware is None:
-        raise InputError("is required without model and hardware", key=key)
-    if num_devices(scenario.latency) > 1:
-        raise InputError("is required with latency.tp above 1", key=key)
     share_key, share = section.memory_share
-    room = int(hardware.memory_bytes * share) - model.weight_bytes
-    pages = room // (model.kv_bytes_per_token * section.page_size) - section.num_pages_kept_back
-    if pages < 1:
-        raise InputError(
+    if isinstance(scenario.latency, AiconfiguratorLatencyConfig):
+        tokens = _measured_room(scenario, scenario.latency, base_dir)
+        too_large = f"{scenario.model} does not fit: {share_key} {share} leaves no room for KV"
+    else:
+        if model is None or hardware is None:
+            key = ("scheduler", section.pool_key)
+            raise InputError("is required without model and hardware", key=key)
+        if num_devices(scenario.latency) > 1:
+            key = ("scheduler", section.pool_key)
+            raise InputError("is required with latency.tp above 1", key=key)
+        room = int(hardware.memory_bytes * share) - model.weight_bytes
+        tokens = room // model.kv_bytes_per_token
+        too_large = (
             f"{model.name} does not fit: its weights take {_gib(model.weight_bytes)} of the"
             f" {_gib(hardware.memory_bytes * share)} that {share_key} {share} leaves on"
-            f" {hardware.name}",
-            key=("model",),
+            f" {hardware.name}"
         )
+    pages = tokens // section.page_size - section.num_pages_kept_back
+    if pages < 1:
+        raise InputError(too_large, key=("model",))
     return pages * section.page_size
+
+
+def _measured_room(scenario: Scenario, latency: AiconfiguratorLatencyConfig, base_dir: Path) -> int:
+    """KV tokens that fit beside what the package says the engine keeps in memory."""
+    from sim.latency.aiconfigurator.deployment import deployment_of
+    from sim.latency.aiconfigurator.package import known_models, pool_tokens
+
+    if scenario.model is None:
+        raise InputError(f"kind {latency.kind} needs the scenario's model", key=("latency",))
+    section = scenario.scheduler
+    return pool_tokens(
+        deployment_of(latency, scenario.model, base_dir, known_models()),
+        section.memory_share[1],
+        max_step_tokens=section.max_step_tokens,
+        max_rows=section.max_rows,
+    )
 
 
 def _gib(num_bytes: float) -> str:

@@ -90,6 +90,10 @@ class VllmSection(ServerSection):
         return self.max_num_seqs
 
     @property
+    def max_step_tokens(self) -> int:
+        return self.max_num_batched_tokens
+
+    @property
     def pool_tokens(self) -> int | None:
         if self.num_gpu_blocks_override is None:
             return None

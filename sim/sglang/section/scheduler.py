@@ -234,6 +234,10 @@ class SglangSection(ServerSection):
         return self.max_running_requests
 
     @property
+    def max_step_tokens(self) -> int:
+        return max(self.chunked_prefill_size, self.max_prefill_tokens)
+
+    @property
     def pool_tokens(self) -> int | None:
         return self.max_total_tokens
 
