@@ -61,7 +61,7 @@ def case_table(case: Case) -> Table:
         sizes = (number_as(".1f", error[name]) for error in errors)
         rows.append((f"{words}, mean |error|", "", *sizes, "", ""))
     same = (_same_steps(case, stage) for stage in STAGES)
-    return Table(columns, [*rows, ("steps decided alike", "", "", *same, "", "")])
+    return Table(columns, [*rows, ("same steps %", "", "", *same, "", "")])
 
 
 def case_title(case: Case) -> str:

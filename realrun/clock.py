@@ -2,8 +2,8 @@
 
 import time
 
-# A sleep may last longer than asked for, by up to this time. So `sleep_until` asks for this much
-# less, and then a loop waits until the exact time.
+# A sleep may last longer than requested, by up to this time. So `sleep_until` sleeps this much
+# less, and then loops until the exact time.
 _LATE_NS = 200_000
 
 

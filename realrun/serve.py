@@ -65,7 +65,8 @@ def serve_scenario(
         options: how to run the model.
         sampling: `forced`: outputs are the workload's scripts; `greedy`: outputs are the tokens
             that the model finds most likely.
-        watcher: `watcher(workload)` returns a function that is called with the progress.
+        watcher: `watcher(workload)` returns a function that is called whenever a request ends, with
+            the number of ended requests and the time in ns.
 
     Raises:
         InputError: a real server cannot serve the scenario, or the model or the device is missing,
@@ -192,7 +193,7 @@ def _tokens(model: PagedModel, sampling: Sampling) -> Tokens:
 
 
 def check_same_runner(first: LoadedScenario, other: LoadedScenario) -> None:
-    """Raises InputError unless a runner made for scenario `first` can serve `other`."""
+    """Raises InputError unless a runner that was made for `first` can also serve `other`."""
     if other.scenario.model != first.scenario.model:
         reason = f"is {other.scenario.model}, but the loaded model is {first.scenario.model}"
         raise other.error(("model",), reason)
