@@ -8,13 +8,9 @@ _LATE_NS = 200_000
 
 
 class WallClock:
-    """Counts from its construction, or from the last `restart`."""
+    """Counts from its construction."""
 
     def __init__(self) -> None:
-        self.restart()
-
-    def restart(self) -> None:
-        """Set the clock to 0."""
         self._begin_ns = time.perf_counter_ns()
 
     def now_ns(self) -> int:
