@@ -20,11 +20,12 @@ _QWEN3_HEAD_DIM = 128
 
 
 def load_model_shape(name_or_path: str, base_dir: Path) -> ModelShape:
-    """A model of the packaged table, or of a config.json.
+    """Load a model's shape from the packaged table or from a config.json.
 
     Args:
-        name_or_path: a name of the table. With a slash or the ending `.json` it is a path, relative
-            to `base_dir` unless absolute: of such a file, or of a directory with a config.json.
+        name_or_path: a name of the table; or, if it has a slash or ends in `.json`, the path of
+            such a file or of a directory with a config.json, relative to `base_dir` unless
+            absolute.
         base_dir: the directory of the file that names the model.
 
     Raises:

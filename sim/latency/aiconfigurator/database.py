@@ -1,4 +1,4 @@
-"""The questions that composing a step's time asks a database of operator times."""
+"""The interface of a database of measured operator times."""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -7,10 +7,10 @@ from sim.latency.aiconfigurator.operators import AttentionOperator, TokenOperato
 
 
 class OperatorDatabase(Protocol):
-    """Milliseconds of operators on one kind of device. Sizes are whole numbers from 1 on.
+    """Times of operators on one kind of device, in ms. Sizes are whole numbers from 1 on.
 
-    Every method takes sizes of a model and returns a function of sizes of a step. That function
-    raises InputError where the database has no data.
+    Every method takes sizes of a model and returns a function from sizes of a step to a time. That
+    function raises InputError if the database has no data for them.
     """
 
     @property
@@ -19,16 +19,16 @@ class OperatorDatabase(Protocol):
         ...
 
     def token_timer(self, operators: Sequence[TokenOperator]) -> Callable[[int], float]:
-        """The time of all these operators together, over a number of tokens."""
+        """Returns the function from a number of tokens to the sum of these operators' times."""
         ...
 
     def prefill_timer(self, attention: AttentionOperator) -> Callable[[int, int, int], float]:
-        """Attention of prefill rows, over their number and each row's new and cached tokens.
+        """Returns the function from (rows, new tokens a row, cached tokens a row) to a time.
 
         The number of cached tokens may be 0.
         """
         ...
 
     def decode_timer(self, attention: AttentionOperator) -> Callable[[int, int], float]:
-        """Attention of decode rows, over their number and the tokens that each attends to."""
+        """Returns the function from (rows, tokens that each row attends to) to a time."""
         ...

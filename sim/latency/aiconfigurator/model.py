@@ -17,8 +17,8 @@ from sim.latency.shapes import ModelShape
 class AiconfiguratorLatency:
     """The operators of a step one after another, plus constant host time.
 
-    Times over tokens are cached by number of tokens, and decode attention by number of rows, as a
-    curve over the context. Prefill attention is not cached.
+    Two caches avoid repeated questions: operators over tokens by their number of tokens, and decode
+    attention by its number of rows, as a curve over the context. Prefill attention is not cached.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class AiconfiguratorLatency:
             lambda num_rows: ContextCurve(lambda context: decode_ms(num_rows, context))
         )
         self._host_ns = seconds_to_ns(host_s)
-        # So that a model without data is found when the scenario is read.
+        # Ask for one time of each kind, so that missing data is an error before the run begins.
         for ask_ms in (self._tokens_ms, self._head_ms):
             ask_ms(1)
         self._prefill_ms(1, 1, 0)
@@ -63,7 +63,7 @@ class AiconfiguratorLatency:
         """Nothing to do: the times depend on the features alone."""
 
     def _fixed_ms(self, step: StepFeatures) -> float:
-        """Everything but the decode rows' attention, which alone grows with their context."""
+        """The time of all but the decode rows' attention, the only part that grows in a run."""
         fixed_ms = self._tokens_ms(step.num_prefill_tokens + step.num_decode_rows)
         fixed_ms += self._head_ms(step.num_prefill_rows + step.num_decode_rows)
         if step.num_prefill_rows:
@@ -71,15 +71,18 @@ class AiconfiguratorLatency:
         return fixed_ms
 
     def _prefill_attention_ms(self, step: StepFeatures) -> float:
-        """Attention of equal rows that together have the step's new tokens and query-key pairs.
+        """The attention time of the prefill rows, as if all of them were equally long.
 
-        The package scales the time of a row without a cached prefix by the share of query-key pairs
-        that are left. That leaves out the reading of the cached keys. Decoding one token of each
-        row reads them, too, so the result is at least the time of that.
+        These equal rows have the step's number of new tokens and of query-key pairs. For a row with
+        a cached prefix, the package takes the time of the same row without a cache, and scales it
+        by the share of query-key pairs to compute. This leaves out the time to read the cached
+        keys. A decode step over the same context reads them too, so the result is at least its
+        time.
         """
         rows, num_new = step.num_prefill_rows, step.num_prefill_tokens
         new = num_new / rows
-        # Twice the pairs are the sum of new x (2 x cached + new); at least 0 by Cauchy-Schwarz.
+        # `prefill_attention` is the sum of new x (2 x cached + new); by Cauchy-Schwarz `cached`
+        # is at least 0.
         cached = round((step.prefill_attention / num_new - new) / 2)
         below = int(new)
         computed_ms = self._prefill_ms(rows, below, cached)

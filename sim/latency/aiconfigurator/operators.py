@@ -1,7 +1,7 @@
 """What one step of a model runs on each device, operator by operator.
 
-This module knows sizes only; an `OperatorDatabase` knows how long operators take. Widths are
-numbers of activations of a token, of 16 bits each.
+This module knows sizes only; an `OperatorDatabase` knows how long operators take. A width is the
+number of a token's activations, which have 16 bits each.
 """
 
 from typing import NamedTuple

@@ -1,6 +1,6 @@
 """Measured operator times from the package aiconfigurator-core, an optional extra.
 
-Only this module imports the package, and only for scenarios that ask for it, as it is 110 MB large.
+Only this module imports the package, and only for scenarios that ask for it: it has 110 MB.
 This follows version 0.12: databases and their versions come from `sdk.perf_database`, times from
 the ad-hoc operator lists of `sdk.engine.EngineHandle`. No network is needed.
 """
@@ -22,7 +22,7 @@ from sim.latency.aiconfigurator.operators import (
 )
 
 _DISTRIBUTION = "aiconfigurator-core"
-# Widths of heads that models have; error messages say which of them were measured.
+# Head widths of common models. Error messages list those that were measured.
 _HEAD_DIMS = (64, 80, 96, 128, 192, 256, 512)
 
 
@@ -30,10 +30,11 @@ _HEAD_DIMS = (64, 80, 96, 128, 192, 256, 512)
 def open_database(system: str, backend: str, wanted_version: str | None) -> "PackageDatabase":
     """The measurements on `system` of the kernels that `backend` uses.
 
-    Replicas share one: opening it takes half a second and 60 MB, and it has no state.
+    All replicas share one database, because it has no state and opening it takes half a second and
+    60 MB.
 
     Args:
-        system: the package's name of it, for instance `h200_sxm`.
+        system: the package's name of the GPU, for instance `h200_sxm`.
         backend: `sglang`, `vllm` or `trtllm`.
         wanted_version: the backend's version; None: the newest one that was measured in full.
 
@@ -48,7 +49,8 @@ def open_database(system: str, backend: str, wanted_version: str | None) -> "Pac
             " (pip install 'servetwin[aiconfigurator]')",
             key=("latency",),
         ) from None
-    # It logs warnings about rows taken from other models' tables. What it cannot answer raises.
+    # The package logs a warning when it takes rows from another model's table. No error is lost:
+    # a question that it cannot answer raises an exception.
     logging.getLogger("aiconfigurator_core").setLevel(logging.ERROR)
     from aiconfigurator_core.sdk import perf_database
 
@@ -82,7 +84,7 @@ def _known_version(
 
 
 class PackageDatabase:
-    """An `OperatorDatabase` on a database of the package, whose classes have no types."""
+    """An `OperatorDatabase` over a database of the package, whose classes have no type hints."""
 
     def __init__(self, database: Any, source: str) -> None:
         from aiconfigurator_core.sdk import common, engine, operations
@@ -100,13 +102,13 @@ class PackageDatabase:
         return self._source
 
     def token_timer(self, operators: Sequence[TokenOperator]) -> Callable[[int], float]:
-        wire = self._engine.build_ops_json([self._operator(operator) for operator in operators])
-        ask = partial(self._time_ms, wire, partial(_describe_products, operators), batch_size=1)
+        ops_json = self._engine.build_ops_json([self._operator(operator) for operator in operators])
+        ask = partial(self._time_ms, ops_json, partial(_describe_products, operators), batch_size=1)
         return lambda num_tokens: ask(s=num_tokens, x=num_tokens)
 
     def prefill_timer(self, attention: AttentionOperator) -> Callable[[int, int, int], float]:
         describe = partial(self._describe_attention, attention)
-        ask = partial(self._time_ms, self._prefill_wire(attention), describe)
+        ask = partial(self._time_ms, self._prefill_json(attention), describe)
         return lambda rows, new, cached: ask(batch_size=rows, s=new, prefix=cached)
 
     def decode_timer(self, attention: AttentionOperator) -> Callable[[int, int], float]:
@@ -114,13 +116,13 @@ class PackageDatabase:
         operator = self._operations.GenerationAttention(
             "attention", repeats, *heads, self._kv, head_size=head_dim
         )
-        wire = self._attention_wire(operator, "_generation_attention_data")
+        ops_json = self._attention_json(operator, "_generation_attention_data")
         describe = partial(self._describe_attention, attention)
-        ask = partial(self._time_ms, wire, describe, is_context=False)
+        ask = partial(self._time_ms, ops_json, describe, is_context=False)
         return lambda rows, context: ask(batch_size=rows, s=context)
 
     def _operator(self, operator: TokenOperator) -> Any:
-        """The package's object for an operator. Its arguments have the order of our fields."""
+        """The package's object for an operator; it takes our fields in the same order."""
         if isinstance(operator, MatrixProduct):
             return self._operations.GEMM(*operator, self._weights)
         if isinstance(operator, Elementwise):
@@ -129,26 +131,26 @@ class PackageDatabase:
             return self._operations.Embedding(operator.name, 1, operator.num_rows, operator.width)
         return self._operations.CustomAllReduce(*operator)
 
-    def _prefill_wire(self, attention: AttentionOperator) -> str:
+    def _prefill_json(self, attention: AttentionOperator) -> str:
         repeats, *heads, head_dim = attention
         operator = self._operations.ContextAttention(
             "attention", repeats, *heads, self._kv, self._scores, head_size=head_dim
         )
-        return self._attention_wire(operator, "_context_attention_data")
+        return self._attention_json(operator, "_context_attention_data")
 
-    def _attention_wire(self, operator: Any, table: str) -> str:
-        """An attention operator that tries kernels in the order in which the backend does."""
+    def _attention_json(self, operator: Any, table: str) -> str:
+        """The operator as JSON, set to try kernels in the same order as the backend."""
         from aiconfigurator_core.sdk.operations.attention import resolved_lane_order_for_op
 
         operator._lane_order = resolved_lane_order_for_op(self._database, table)
-        wire: str = self._engine.build_ops_json([operator])
-        return wire
+        ops_json: str = self._engine.build_ops_json([operator])
+        return ops_json
 
     def _time_ms(
-        self, wire: str, describe: Callable[[], str], *, is_context: bool = True, **sizes: int
+        self, ops_json: str, describe: Callable[[], str], *, is_context: bool = True, **sizes: int
     ) -> float:
         try:
-            times = self._handle.evaluate_ops_json(wire, is_context=is_context, **sizes)
+            times = self._handle.evaluate_ops_json(ops_json, is_context=is_context, **sizes)
         except (RuntimeError, ValueError):
             # The package's own message is a page of table keys.
             reason = f"{self._source}: no data for {describe()}"
@@ -162,9 +164,9 @@ class PackageDatabase:
         return f"attention of {heads} of width {attention.head_dim}{known}"
 
     def _knows(self, attention: AttentionOperator, head_dim: int) -> bool:
-        wire = self._prefill_wire(attention._replace(head_dim=head_dim))
+        ops_json = self._prefill_json(attention._replace(head_dim=head_dim))
         try:
-            self._handle.evaluate_ops_json(wire, is_context=True, batch_size=1, s=1)
+            self._handle.evaluate_ops_json(ops_json, is_context=True, batch_size=1, s=1)
         except (RuntimeError, ValueError):
             return False
         return True

@@ -1,4 +1,4 @@
-"""What all pictures of distributions have: an axis in percent, the 99th percentile marked."""
+"""What all pictures of distributions share: an axis in percent, and marks at the p99."""
 
 from matplotlib.axes import Axes
 

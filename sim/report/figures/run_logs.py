@@ -43,7 +43,7 @@ def plot_timeline(log: RunLog) -> Figure:
 
 @styled
 def draw_timeline(found: Timeline, log: RunLog) -> Figure:
-    """Like `plot_timeline`, of a timeline that was read from a file; the log needs no steps."""
+    """Like `plot_timeline`, but takes a timeline, such as one from a file; `log` needs no steps."""
     unit_ns, unit = time_unit(log_end_ns(log))
     unit_s = unit_ns / NS_PER_S
     figure = new_figure(1_200, 1_100)
