@@ -36,8 +36,9 @@ class Pair:
     """Outcomes of both simulators with the same rules.
 
     Attributes:
-        replicas, label: what was compared.
-        ours, theirs: outcomes.
+        replicas: the number of servers.
+        label: that of the `Comparison`.
+        ours, theirs: outcomes of servetwin and of Dynamo's replay.
         ttft_difference_ms: theirs - ours, request by request: 5th, 50th and 95th percentile.
     """
 

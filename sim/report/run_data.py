@@ -101,12 +101,14 @@ def _requests(
     finished = np.array([status == Status.FINISHED.value for status in texts["status"]])
     finish_ns = _stamps(arrival_ns, times["e2e_latency_ms"])
     return RequestColumns(
+        rid=texts["rid"],
+        tenant=texts["tenant"],
+        status=texts["status"],
         arrival_ns=arrival_ns,
         scheduled_ns=_stamps(arrival_ns, times["queue_time_ms"]),
         first_token_ns=_stamps(arrival_ns, times["ttft_ms"]),
         finish_ns=np.where(finished, finish_ns, NOT_YET_NS),
         priority=np.zeros(len(arrival_ns), dtype=np.int64),
-        **texts,
         **counts,
     )
 
