@@ -30,7 +30,7 @@ def save(part: str, tables: Sequence[str], figures: object, *, folder: Path = OU
 
 
 def sections(parts: Iterable[str], folder: Path) -> Iterable[str]:
-    """The tables of the parts that were measured, each after a line about the machine."""
+    """The tables of the parts that were measured. A line names the machine when it changes."""
     last_machine = ""
     for part in parts:
         path = folder / f"{part}.json"

@@ -16,10 +16,10 @@ class Limit(NamedTuple):
 
     Attributes:
         label: its name in warnings.
-        read: gives its value in a step. If the quantity is a mean over rows, this is the sum.
+        read: returns its value in a step; for a mean over rows, returns the sum.
         low, high: the ends of the range, both included.
-        rows: for a mean over rows, gives their number. The value of each row grows by one from step
-            to step of a decode run. None: the quantity is no mean, and stays the same in a run.
+        rows: for a mean over rows, returns their number. The value of each row grows by one in each
+            step of a decode run. None: the quantity is no mean, and stays the same in a run.
     """
 
     label: str
@@ -49,7 +49,7 @@ class RangeCounter:
     def count(self, first: StepFeatures, num_steps: int) -> None:
         """Count `num_steps` steps: `first` and the steps of a decode run after it."""
         self._num_steps += num_steps
-        # A mode that was never measured has no limits: asking for its times is an error already.
+        # A mode that was not measured has no limits, and its steps do not count as outside.
         limits = self._limits.get(first.mode, ())
         for limit in limits:
             value = last = limit.read(first)

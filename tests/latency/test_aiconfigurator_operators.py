@@ -77,5 +77,5 @@ def test_operators_more_devices_than_kv_heads_repeat_them():
 
 def test_operators_model_that_does_not_divide_is_bad_input():
     """The message names the number that does not."""
-    with pytest.raises(InputError, match=r"latency.tp: 12 heads of gpt2 do not divide by 8"):
+    with pytest.raises(InputError, match=r"latency.tp: 12 heads of gpt2 are not divisible by 8"):
         step_operators(shape("gpt2"), 8)

@@ -27,7 +27,7 @@ class AiconfiguratorLatency:
         """Compose `model` on `tp` devices.
 
         Raises:
-            InputError: the model does not divide by `tp`, or the database has no data for it.
+            InputError: the model cannot be split over `tp` devices, or the database has no data.
         """
         operators = step_operators(model, tp)
         self.source = database.source

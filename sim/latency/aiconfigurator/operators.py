@@ -79,7 +79,7 @@ def step_operators(model: ModelShape, tp: int) -> StepOperators:
     If there are fewer KV heads than devices, several devices hold the same one.
 
     Raises:
-        InputError: the heads or the inner width do not divide by `tp`.
+        InputError: the heads or the inner width are not divisible by `tp`.
     """
     _check_divides(model, tp)
     layers, hidden = model.num_layers, model.hidden_size
@@ -111,7 +111,7 @@ def step_operators(model: ModelShape, tp: int) -> StepOperators:
 def _check_divides(model: ModelShape, tp: int) -> None:
     for what, size in (("heads", model.num_heads), ("MLP units", model.intermediate_size)):
         if size % tp:
-            raise InputError(f"{size} {what} of {model.name} do not divide by {tp}", key=_KEY)
+            raise InputError(f"{size} {what} of {model.name} are not divisible by {tp}", key=_KEY)
     if model.num_kv_heads % tp and tp % model.num_kv_heads:
         raise InputError(
             f"{model.num_kv_heads} KV heads of {model.name} can neither be split nor repeated"

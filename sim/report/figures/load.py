@@ -41,7 +41,7 @@ _SENT = "The grey dashes are the rate at which requests were sent."
 
 
 class _LoadPoint(NamedTuple):
-    """A setting at its load."""
+    """A setting's load, and its metric there."""
 
     load: float
     interval: MeanInterval
@@ -100,7 +100,7 @@ def default_metric(data: SweepResults) -> str:
 
 
 def _points(data: SweepResults, plot: LoadPlot, line: PlotLine, by_rate: bool) -> list[_LoadPoint]:
-    """From the smallest load to the largest."""
+    """The points of a line, from the smallest load to the largest."""
     found = []
     for setting, interval in intervals(data, line):
         load = _load(data, plot, setting, by_rate)

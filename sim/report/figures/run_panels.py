@@ -10,7 +10,7 @@ from sim.metrics.latencies import finished_mask, request_latencies
 from sim.metrics.rates import admitted_mask, hit_rate_over_time, hit_rate_pct
 from sim.metrics.registry import TTFT, metric
 from sim.metrics.saturation import log_end_ns
-from sim.metrics.series import MAX_POINTS, StepSeries, occupancy
+from sim.metrics.series import MAX_POINTS, occupancy
 from sim.metrics.timeline import NUM_WINDOWS, Timeline
 from sim.report.figures.cdf_frame import P99, draw_p99_dot, draw_p99_line, put_percent_axis
 from sim.report.figures.labels import Label, place_labels
@@ -64,9 +64,9 @@ def draw_queue(axes: Axes, logs: Mapping[str, RunLog]) -> None:
     for name, colour in colours(logs).items():
         log = logs[name]
         queue = occupancy(log.steps, log.requests, log.steps.queue)
-        _draw_steps(
-            axes, queue.thinned(log_end_ns(log), _QUEUE_POINTS), _unit_ns(logs), colour, name
-        )
+        queue = queue.thinned(log_end_ns(log), _QUEUE_POINTS)
+        axes.plot(queue.t_ns / _unit_ns(logs), queue.value, color=colour, label=name,
+                  drawstyle="steps-post", linewidth=1.3)  # fmt: skip
     axes.set_ylim(bottom=0)
     axes.set_ylabel("waiting requests")
 
@@ -133,11 +133,6 @@ def draw_throughput(axes: Axes, timeline: Timeline, unit_s: float) -> None:
 
 def _unit_ns(logs: Mapping[str, RunLog]) -> int:
     return time_unit(max(log_end_ns(log) for log in logs.values()))[0]
-
-
-def _draw_steps(axes: Axes, series: StepSeries, unit_ns: int, colour: str, label: str) -> None:
-    axes.plot(series.t_ns / unit_ns, series.value, color=colour, label=label,
-              drawstyle="steps-post", linewidth=1.3)  # fmt: skip
 
 
 def _frame(axes: Axes, points: Mapping[str, tuple[float, float]]) -> None:
