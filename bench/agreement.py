@@ -33,7 +33,7 @@ _STEP_TIMES = ("--step-s", "0.010", "--prefill-token-s", "2.5e-5")
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Outcomes of both simulators with the same rules.
+    """The outcomes of both simulators in one comparison.
 
     Attributes:
         replicas: the number of servers.

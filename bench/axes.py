@@ -7,7 +7,7 @@ LATENCY = (
     "latency: {kind: linear, step_s: 0.005, per_prefill_token_s: 4.0e-5,"
     " per_decode_request_s: 5.0e-5, per_context_token_s: 2.0e-8}\n"
 )
-# Just below saturation, with a cache that soon evicts.
+# The load is just below saturation, and the cache is so small that it soon evicts.
 TRAFFIC = """
 workload:
   kind: synthetic

@@ -37,7 +37,7 @@ class Result:
     """The outcome of a race.
 
     Attributes:
-        work, num_requests, peer: as in the race's `Race`.
+        work, num_requests, peer: as in its `Race`.
         pure: our runs, in pure Python.
         compiled: our runs with the compiled build; None if there is none.
         theirs: the peer's runs; None without a peer.

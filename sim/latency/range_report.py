@@ -40,7 +40,8 @@ class RangeReport:
     Attributes:
         num_steps: all steps that ran.
         num_outside: steps with any quantity outside its range.
-        exits: the quantities that were outside, by mode, in the order in which modes first were.
+        exits: the quantities that were outside, grouped by mode. The mode that was outside first
+            comes first.
     """
 
     num_steps: int = 0

@@ -29,7 +29,7 @@ class RecordedLatency:
 
     @classmethod
     def from_file(cls, path: Path, replica: int = 0) -> "RecordedLatency":
-        """Read a server's steps of a decision log, plain or gzipped.
+        """Read one server's steps from a decision log, plain or gzipped.
 
         Raises:
             InputError: see `read_step_times`.

@@ -54,9 +54,9 @@ def _is_numeric(design: Design, key: str) -> bool:
 
 
 def _is_random(design: Design) -> bool:
-    """Whether values were drawn at random.
+    """Whether values seem to be drawn at random.
 
-    If so, not all combinations were run, and a key has more values than a user would list.
+    They do if not all combinations were run and a key has more values than a user would list.
     """
     sizes = {key: len(design.values(key)) for key in design.keys}
     return len(design.settings) < prod(sizes.values()) and any(

@@ -1,4 +1,4 @@
-"""A run as Chrome trace events, for ui.perfetto.dev: steps, gauges, and the life of requests."""
+"""A run as Chrome trace events, for ui.perfetto.dev: steps, counters and requests."""
 
 import heapq
 import json

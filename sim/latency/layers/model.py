@@ -20,7 +20,7 @@ class DeviceTimes(Protocol):
 
     Attributes:
         source: one line that says where the times were measured.
-        limits: the sizes between which the table was measured.
+        limits: the ranges of step sizes that were measured.
     """
 
     @property

@@ -71,7 +71,7 @@ class Errors(StrictModel):
     """Errors of predictions for points that the fit did not see, in percent of what was measured.
 
     Attributes:
-        points: how many.
+        points: the number of points.
         mape_pct, p50_pct, p95_pct, max_pct: mean, percentiles and maximum of the absolute error.
         total_pct: error of the sum over all points; positive if the prediction is too long.
         outliers: points so far off that the fit limited their weight. The errors include them.
@@ -138,7 +138,7 @@ class Spread(StrictModel):
 
 
 class LatencyProfile(StrictModel):
-    """A whole profile."""
+    """The content of a profile file."""
 
     schema_version: Literal[1]
     name: Annotated[str, Field(min_length=1)]

@@ -13,7 +13,7 @@ from sim.latency.profile.format import Correction, DeviceModel, Term
 from sim.latency.profile.surface import Surface
 from sim.latency.profile.terms import QUANTITIES, above
 
-# The quantities that grow within a run of decode steps. A decode step has no other context.
+# The quantities that grow within a run of decode steps. In a decode step both have the same value.
 _GROWING = ("decode_context", "context")
 _FLAT = Curve([0.0], [1.0])
 

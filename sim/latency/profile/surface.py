@@ -38,7 +38,7 @@ class Surface:
         return Curve(self._second_knots, values, held=True)
 
     def _locate(self, first: float) -> tuple[int, float]:
-        """Returns the knot below `first`, and the share of the way to the next one, below 1."""
+        """Returns the index of the knot below `first`, and the share of the way to the next one."""
         knots = self._first_knots
         index = bisect_right(knots, first) - 1
         if index < 0:

@@ -67,9 +67,9 @@ def finished(
     """Put the title and the legend on a figure, and the words around it.
 
     Args:
-        figure: its panels are drawn.
+        figure: the figure with its panels.
         plot: has a title and a caption if the user gave them.
-        words: for what the user did not give.
+        words: used where the user gave none.
         keys: the swept keys.
         styles: what the legend shows.
         as_patches: see `put_header`.

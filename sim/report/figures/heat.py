@@ -21,7 +21,7 @@ from sim.scenario.report_section import HeatPlot
 from sim.sweep.design import Design
 from sim.sweep.results import SweepResults
 
-# From dark to light, and also for the colour-blind.
+# A colour map from dark to light, which the colour-blind can read too.
 _COLOURS = "cividis"
 # A grid with more rows or columns has no numbers in its cells.
 _MAX_WRITTEN = 12

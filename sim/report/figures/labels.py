@@ -45,7 +45,7 @@ class _Box(NamedTuple):
 
 
 def place_labels(axes: Axes, labels: Sequence[Label]) -> None:
-    """Write each label where it covers least. The axes' limits and scales are final."""
+    """Write each label where it covers least. The axes must have their final limits and scales."""
     scale = 72 / axes.figure.dpi
     frame = axes.get_window_extent()
     corner = np.array([frame.x0, frame.y0])
