@@ -1,4 +1,4 @@
-"""From the `latency` section of a scenario to the model it asks for."""
+"""Builds the latency model that a scenario's `latency` section asks for."""
 
 from pathlib import Path
 
@@ -28,7 +28,7 @@ def build_latency(
     overlaps: bool = True,
     replica: int = 0,
 ) -> LatencyModel:
-    """The latency model a scenario asks for; called once for each replica, as models have state.
+    """Build one replica's latency model. Replicas do not share models, because models have state.
 
     Args:
         config: the scenario's section.
@@ -38,7 +38,7 @@ def build_latency(
         model_name: what the scenario calls the model: kind aiconfigurator knows architectures that
             a `ModelShape` does not describe.
         overlaps: the scheduler decides a step while the one before runs.
-        replica: the number of the server that the model is for; a recording may be of several.
+        replica: the replica's number; a recording may have the steps of several.
 
     Raises:
         InputError: a model or hardware that the kind needs is missing, or the recording, profile or

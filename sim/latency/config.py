@@ -10,7 +10,7 @@ from sim.strict_model import KeysError, StrictModel
 _DEFAULT_MFU = 790 / 989
 _DEFAULT_BANDWIDTH_EFFICIENCY = 4.3 / 4.8
 
-# A minute: far above any real cost, low enough that no step overflows 64-bit nanoseconds.
+# At most a minute: far above any real cost, and low enough that no step overflows 64-bit ns.
 Seconds = Annotated[float, Field(ge=0, le=60)]
 Efficiency = Annotated[float, Field(ge=0.001, le=1)]
 NonEmpty = Annotated[str, Field(min_length=1)]
@@ -95,7 +95,7 @@ class AiconfiguratorLatencyConfig(StrictModel):
     system: Annotated[str, Field(min_length=1)]
     """The GPU, by the package's own name: `h200_sxm`, `h100_sxm`, ..."""
     backend: Annotated[str, Field(min_length=1)] = "sglang"
-    """Whose kernels were measured: `sglang`, `vllm` or `trtllm`."""
+    """The serving engine whose kernels were measured: `sglang`, `vllm` or `trtllm`."""
     version: Annotated[str, Field(min_length=1)] | None = None
     """Version of the backend. Without it: the newest that was measured in full."""
     tp: NumGpus = 1
@@ -166,16 +166,17 @@ class LayersLatencyConfig(StrictModel):
     """Add time for decode rows of unequal contexts
     (docs/explanation/layers.md#unequal-contexts). Only with a profile that has a `skew_fit.csv`."""
     all_reduce_latency_s: Seconds | None = None
-    """Latency of each sum over the GPUs. Required with `tp` above 1; 0 means no latency. Unit:
-    s."""
+    """Latency of each all-reduce over the GPUs. Required with `tp` above 1; 0 means no latency.
+    Unit: s."""
     all_reduce_gb_s: Annotated[float, Field(ge=0, le=1e6)] | None = None
-    """Rate at which a GPU sends and receives in a sum over the GPUs. Required with `tp` above 1;
-    0 means that the transfer takes no time. Unit: 10^9 bytes/s."""
+    """Rate at which a GPU sends and receives in an all-reduce. Required with `tp` above 1; 0
+    means that the transfer takes no time. Unit: 10^9 bytes/s."""
     host_s: Seconds = 0.0
     """Host time of a step that overlap does not hide: it is always added
     (docs/explanation/layers.md#words). Unit: s."""
     host_per_request_s: Seconds = 0.0
-    """The same for each prefill or decode row of the step. Unit: s a request."""
+    """Host time for each prefill or decode row of the step; overlap does not hide it either.
+    Unit: s a request."""
     host: Annotated[str, Field(min_length=1)] | None = None
     """A file with both host times, written by `calibrate fit`. It takes the place of `host_s`
     and `host_per_request_s`."""
