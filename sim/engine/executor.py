@@ -17,23 +17,18 @@ class Executor(Protocol):
 
         Only the last of these steps may finish a request: see `steps_to_finish`.
         """
-        ...
 
     def steps_to_finish(self) -> int:
         """Decode steps from now until one generates an end token; a huge number if none will."""
-        ...
 
     def output_ids(self, rid: str, num_tokens: int) -> TokenIds:
         """The first `num_tokens` output tokens of a request; it has generated that many."""
-        ...
 
     def output_part(self, rid: str, start: int, stop: int) -> TokenSequence:
         """Generated output tokens `start` to `stop`, in a form that outlives `forget`."""
-        ...
 
     def forget(self, rid: str) -> None:
         """Drop the tokens of a request that has ended; they are not read again."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,6 @@ class Span(Protocol):
 
     def split(self, num_pages: int) -> tuple[Self, Self]:
         """The first `num_pages` pages and the rest."""
-        ...
 
     def concat(self, other: Self) -> Self: ...
 
@@ -48,11 +47,9 @@ class PagePool(Protocol[S]):
 
     def promise(self, num_pages: int) -> None:
         """Reserve free pages. Raises InvariantError if there are too few."""
-        ...
 
     def redeem(self, num_pages: int) -> S:
         """Turn promised pages into a span. Raises InvariantError if fewer were promised."""
-        ...
 
     def free(self, span: S) -> None: ...
 

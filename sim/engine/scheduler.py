@@ -137,12 +137,7 @@ class BaseScheduler(Generic[R]):
         """`max_new_tokens`, reduced to the room there is; 0 or less: reject the request."""
         raise NotImplementedError
 
-    def new_request(
-        self,
-        spec: RequestSpec,
-        limit: int,
-        outputs: OutputTokens,
-    ) -> R:
+    def new_request(self, spec: RequestSpec, limit: int, outputs: OutputTokens) -> R:
         """Make the state of a new request, which holds no KV yet.
 
         Args:

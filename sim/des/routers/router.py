@@ -12,7 +12,6 @@ class Replica(Protocol):
     @property
     def num_unfinished(self) -> int:
         """Requests that were sent to this replica and have not ended."""
-        ...
 
 
 class Router(Protocol):
@@ -26,7 +25,6 @@ class Router(Protocol):
             replicas: all replicas, one or more, the same in every call; routers must not change
                 them.
         """
-        ...
 
 
 def least_loaded(loads: Sequence[int]) -> int:

@@ -87,7 +87,6 @@ class PrefixCache(Protocol):
     @property
     def enabled(self) -> bool:
         """False for a cache that never hits."""
-        ...
 
     @property
     def root(self) -> RadixNode: ...
@@ -99,26 +98,21 @@ class PrefixCache(Protocol):
 
         `start` is where an earlier match of the same tokens ended: the search begins there.
         """
-        ...
 
     def touch(self, match: PrefixMatch) -> RadixNode:
         """Mark a match as used now; returns the node at its end.
 
         If the match ends inside a node, that node is split there.
         """
-        ...
 
     def count_use(self, node: RadixNode, since: int) -> None:
         """Count that one more request has used the nodes from position `since` to `node`'s end."""
-        ...
 
     def lock(self, node: RadixNode) -> None:
         """Protect a node and its ancestors from eviction. Each call needs one `unlock`."""
-        ...
 
     def unlock(self, node: RadixNode) -> None:
         """Undo one `lock`."""
-        ...
 
     def insert(
         self, token_ids: TokenSequence, owned_from: int, pages: Span, start: RadixNode | None = None
@@ -136,7 +130,6 @@ class PrefixCache(Protocol):
         Returns:
             The node at which the tokens end, and how many tokens were cached before.
         """
-        ...
 
     def evict(self, num_tokens: int) -> int:
         """Evict whole leaves until at least `num_tokens` tokens are freed or no leaf is left.
@@ -144,7 +137,6 @@ class PrefixCache(Protocol):
         Returns:
             Tokens freed.
         """
-        ...
 
 
 class NoPrefixCache:

@@ -63,13 +63,11 @@ class SchedulePolicy(Protocol):
 
         Equal requests keep their order, except with hrrn (by rid, as in SGLang) and random.
         """
-        ...
 
     def chunk_limit(
         self, chunked: SglangRequest, waiting: Sequence[SglangRequest], room: ChunkRoom
     ) -> int | None:
         """The longest next chunk of the chunked request, in tokens. None: no such limit."""
-        ...
 
 
 class BasePolicy:

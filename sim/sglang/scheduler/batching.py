@@ -29,7 +29,6 @@ class Batching(Protocol):
     @property
     def num_open_places(self) -> int:
         """The number of requests that may be admitted before `may_join` is called again."""
-        ...
 
     def may_join(self, waiting: Sequence[SglangRequest], now_ns: int, *, is_idle: bool) -> bool:
         """Whether a pass may admit requests. Under static batching, this call may start a batch.
@@ -39,19 +38,15 @@ class Batching(Protocol):
             now_ns: time of the pass.
             is_idle: no request runs and no result is awaited.
         """
-        ...
 
     def note_admitted(self, num_requests: int) -> None:
         """Note that a pass admitted `num_requests` requests."""
-        ...
 
     def note_decode(self) -> None:
         """Note that no prefill was launched, so that the batch decodes."""
-        ...
 
     def start_ns(self, waiting: Sequence[SglangRequest]) -> int | None:
         """When an idle server's next batch starts if no request arrives; None: it need not wait."""
-        ...
 
 
 class ContinuousBatching:

@@ -32,13 +32,8 @@ class SglangHoldings(BaseScheduler[SglangRequest]):
         room = config.pool_tokens - self._kv.ceil_page(prompt_len) - page_size - 1
         return min(max_new_tokens, longest - prompt_len - 1, room)
 
-    def new_request(
-        self,
-        spec: RequestSpec,
-        limit: int,
-        outputs: OutputTokens,
-    ) -> SglangRequest:
-        kv = self._kv.new_request(spec.prompt, outputs.ids, outputs.part)
+    def new_request(self, spec: RequestSpec, limit: int, outputs: OutputTokens) -> SglangRequest:
+        kv = self._kv.new_request(spec.prompt, outputs)
         return SglangRequest(spec, kv, limit=limit, priority=self._config.least_priority)
 
     def _num_free_slots(self, num_held: int) -> int:

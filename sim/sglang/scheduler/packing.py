@@ -37,7 +37,6 @@ class Admission(Protocol):
             waiting: requests in the order of the pass.
             num_slots: how many requests the pass can admit.
         """
-        ...
 
 
 class WholeQueue:
