@@ -11,19 +11,12 @@ from typing import Any
 
 from sim.core.errors import InvariantError
 from sim.engine.page_pool import PagePool
+from sim.sglang.cache.eviction import LeafQueue
 from sim.sglang.cache.radix_node import RadixNode
 
 
-class _HostLeafQueue:
-    """Priority queue of the unlocked leaves that are in host memory alone, lowest rank first.
-
-    Entries are corrected late, as in `sim.sglang.cache.eviction.LeafQueue`.
-    """
-
-    def __init__(self, rank: Callable[[RadixNode], Any]) -> None:
-        self._rank = rank
-        self._heap: list[tuple[Any, int, RadixNode]] = []
-        self._num_pushed = 0
+class _HostLeafQueue(LeafQueue):
+    """A LeafQueue of the unlocked leaves that are in host memory alone."""
 
     def offer(self, node: RadixNode) -> None:
         if _is_host_leaf(node) and not node.host.queued:
@@ -35,16 +28,12 @@ class _HostLeafQueue:
             rank, _, node = heapq.heappop(self._heap)
             if not _is_host_leaf(node):
                 node.host.queued = False
-            elif self._rank(node) != rank:
+            elif self.rank(node) != rank:
                 self._push(node)
             else:
                 node.host.queued = False
                 return node
         return None
-
-    def _push(self, node: RadixNode) -> None:
-        self._num_pushed += 1
-        heapq.heappush(self._heap, (self._rank(node), self._num_pushed, node))
 
 
 def _is_host_leaf(node: RadixNode) -> bool:

@@ -19,8 +19,8 @@ class HostMatch(NamedTuple):
     num_child_tokens: int
 
 
-class PrefixMatch:
-    """A cached prefix that was found. Never changed.
+class PrefixMatch(NamedTuple):
+    """A cached prefix that was found.
 
     Example: nodes of 4 and 6 tokens on one path, and a prompt that shares the first 7 tokens with
     it. At page size 1, `node` is the first node, `child` the second, `num_child_tokens` is 3.
@@ -32,31 +32,10 @@ class PrefixMatch:
         host: how the match continues in host memory, or None.
     """
 
-    __slots__ = ("child", "host", "node", "num_child_tokens")
-
-    def __init__(
-        self,
-        node: RadixNode,
-        child: RadixNode | None = None,
-        num_child_tokens: int = 0,
-        host: HostMatch | None = None,
-    ) -> None:
-        self.node = node
-        self.child = child
-        self.num_child_tokens = num_child_tokens
-        self.host = host
-
-    def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, PrefixMatch)
-            and self.node is other.node
-            and self.child is other.child
-            and self.num_child_tokens == other.num_child_tokens
-            and self.host == other.host
-        )
-
-    def __hash__(self) -> int:
-        return hash((self.node.end, self.num_child_tokens))
+    node: RadixNode
+    child: RadixNode | None = None
+    num_child_tokens: int = 0
+    host: HostMatch | None = None
 
     @property
     def num_tokens(self) -> int:
