@@ -98,9 +98,10 @@ def simulate(
             "replicas": replicas,
             "max_total_tokens": config.pool_tokens,
             "page_size": config.page_size,
-            **_host_meta(config),
-            "simulated_steps": sum(server.num_steps for server in servers),
         }
+        if config.host_cache_tokens is not None:
+            meta["host_cache_tokens"] = config.host_cache_tokens
+        meta["simulated_steps"] = sum(server.num_steps for server in servers)
         log = reports.builder.build((server.engine.clock for server in servers), meta)
         if decisions is not None:
             decisions.close(log)
@@ -108,12 +109,6 @@ def simulate(
         if decisions is not None:
             decisions.discard()
     return log
-
-
-def _host_meta(config: ServerConfig) -> dict[str, object]:
-    if config.host_cache_tokens is None:
-        return {}
-    return {"host_cache_tokens": config.host_cache_tokens}
 
 
 def _server(

@@ -28,7 +28,7 @@ Check = Callable[[EngineCore], None]
 
 
 class Server:
-    """One replica. The router's side calls `submit`; all else happens in the server's process."""
+    """One replica. Clients call `submit`; all else happens in the server's own SimPy process."""
 
     def __init__(
         self,
@@ -265,7 +265,7 @@ class Server:
 
     @property
     def _others_are_due(self) -> bool:
-        """Whether clients may react to what just happened, and events of this time are due."""
+        """Whether events of this same time may be reactions of clients to a request that ended."""
         return self._clients_react and not self.env.skip_to(self.env.now_ns)
 
     def _after_others(self) -> TimedEvent:

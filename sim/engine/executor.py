@@ -44,11 +44,8 @@ class OutputScript:
     seed: int
 
     def token_ids(self, num_tokens: int) -> TokenIds:
-        return self.tokens_between(0, num_tokens)
-
-    def tokens_between(self, start: int, stop: int) -> TokenIds:
-        """Tokens `start` to `stop`; int64."""
-        return stream_token_ids(self.seed, start, stop)
+        """The first `num_tokens` tokens, before the end token takes its place; int64."""
+        return stream_token_ids(self.seed, 0, num_tokens)
 
 
 END_TOKEN = 2
@@ -68,7 +65,7 @@ class ScriptedOutput:
     def token_ids(self, start: int = 0, stop: int | None = None) -> TokenIds:
         last = self._script.num_tokens - 1
         stop = last + 1 if stop is None else stop
-        ids = self._script.tokens_between(start, stop)
+        ids = stream_token_ids(self._script.seed, start, stop)
         if self._ends and start <= last < stop:
             ids[last - start] = END_TOKEN
         return ids
@@ -144,7 +141,7 @@ class ScriptedExecutor:
     def output_part(self, rid: str, start: int, stop: int) -> TokenSequence:
         return prompt_part(self._output(rid), start, stop)
 
-    def _output(self, rid: str) -> "ScriptedOutput":
+    def _output(self, rid: str) -> ScriptedOutput:
         return ScriptedOutput(self._scripts[rid], ends=rid not in self._endless)
 
     def forget(self, rid: str) -> None:

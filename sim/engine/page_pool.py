@@ -15,7 +15,7 @@ from sim.core.errors import InvariantError
 
 
 class Span(Protocol):
-    """An ordered list of pages. Code for both pools may only count, split and join spans."""
+    """An ordered list of pages. Code that must work with both pools uses these methods alone."""
 
     def __len__(self) -> int: ...
 

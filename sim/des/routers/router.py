@@ -27,8 +27,9 @@ class Router(Protocol):
         """
 
 
-def least_loaded(loads: Sequence[int]) -> int:
-    """The index of the smallest load; the first one if several are equal."""
+def least_loaded(replicas: Sequence[Replica]) -> int:
+    """The index of the replica with the fewest unfinished requests; the first one if equal."""
+    loads = [replica.num_unfinished for replica in replicas]
     return loads.index(min(loads))
 
 
@@ -48,4 +49,4 @@ class LeastLoaded:
     """Sends each request to the replica with the fewest unfinished ones; the first if equal."""
 
     def choose(self, spec: RequestSpec, replicas: Sequence[Replica]) -> int:
-        return least_loaded([replica.num_unfinished for replica in replicas])
+        return least_loaded(replicas)

@@ -84,7 +84,13 @@ class HostMemory:
         self._leaves.offer(node)
 
     def promote(self, node: RadixNode, parent: RadixNode, *, redundant: bool) -> None:
-        """Note that a node is on the device again. Its copy stays until it is dropped."""
+        """Note that a node is on the device again; its copy stays.
+
+        Args:
+            node: the node.
+            parent: its parent.
+            redundant: the copy may be dropped to make room (write-back).
+        """
         del parent.host.children[node.key]
         self.evictable_tokens -= node.num_tokens
         if redundant:
@@ -104,7 +110,7 @@ class HostMemory:
     # ---- loads ---------------------------------------------------------------------------------
 
     def lock(self, node: RadixNode) -> None:
-        """Protect a node in host memory alone, and such nodes above it, while they are loaded."""
+        """Protect a node and its ancestors in host memory alone, while they are loaded."""
         current = node
         while not current.on_device and current.parent is not None:
             if not current.host.num_locks:

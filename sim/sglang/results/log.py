@@ -6,8 +6,8 @@ out={...}` follows. In a json log a JSON object follows, with `timestamp`, `even
 (`request.received` or `request.finished`), `rid`, `obj` and `out`. 0.5.3 writes text only.
 
 Log levels 0 and 1 leave out the prompts, level 2 cuts them after 2048 characters or tokens, level 3
-has them whole. Level 0 has no output limits. An arrival is when the server received the request.
-All other lines of the log are skipped.
+has them whole. Level 0 also leaves out the limits on output tokens. A request arrives when the
+server receives it. All other lines of the log are skipped.
 """
 
 import re

@@ -67,7 +67,12 @@ def is_health_check(obj: Mapping[str, object], rid: str) -> bool:
 def finished(
     asked: ReceivedRequest, out: Mapping[str, object], finish_ns: int | None
 ) -> LoggedRequest:
-    """A request that ended. `finish_ns` is when the log or dump says so.
+    """A request that ended.
+
+    Args:
+        asked: the request as it was received.
+        out: the logged output.
+        finish_ns: when the request ended by the time of the log or dump; None: not known exactly.
 
     Raises:
         BadRecordError: the record has no lengths or no times.

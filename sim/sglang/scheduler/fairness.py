@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from sim.engine.scheduler import NEVER_AGES_NS
 from sim.sglang.request import SglangRequest
-
-NEVER_AGES_NS = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What requests hold on an SGLang server: the length they may have, their KV and their slots."""
+"""Takes requests into an SGLang server, and frees the KV and the slots that they hold."""
 
 from sim.core.request import RequestSpec, Status
 from sim.core.token_sequences import TokenSequence
@@ -14,7 +14,7 @@ _SPARE_CONTEXT_TOKENS = 5
 
 
 class SglangHoldings(BaseScheduler[SglangRequest]):
-    """The part of the scheduler that takes requests in and frees their KV and slots."""
+    """The part of the scheduler that decides nothing: requests, their KV and their slots."""
 
     family = "sglang"
 

@@ -275,8 +275,10 @@ class SglangScheduler(SglangHoldings):
         launch.mode = ForwardMode.MIXED
         launch.decode = running.requests
         launch.num_new_tokens += len(running)
+        # SGLang sets this for every row of a mixed batch. Preemption reads it if the row is later
+        # put back into the queue and waits for a slot.
         for request in running.requests:
-            request.fill_len = request.prompt_len + request.num_generated
+            request.fill_len = request.num_tokens
 
     # ---- decode --------------------------------------------------------------------------------
 
@@ -317,15 +319,14 @@ class SglangScheduler(SglangHoldings):
         running.begin_steps()
 
     def _retract(self) -> None:
-        retraction = retract(self._config, self._kv, self.running, self._release_for_later)
+        retracted, aborted = retract(self._config, self._kv, self.running, self._release_for_later)
         self.ratio.after_retraction(
             (r.num_generated, r.max_new_tokens) for r in self.running.requests
         )
-        self._decision.retracted = retraction.retracted
-        self._decision.aborted = retraction.aborted
-        for request in retraction.aborted:
+        self._decision.retracted, self._decision.aborted = retracted, aborted
+        for request in aborted:
             request.status = Status.ABORTED
-        for request in retraction.retracted:
+        for request in retracted:
             request.retractions += 1
             self.waiting.enter(request)
 

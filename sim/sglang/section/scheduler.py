@@ -18,11 +18,10 @@ from sim.sglang.section.admission import AdmissionConfig
 from sim.sglang.section.fairness import AgingTokensConfig, FairnessConfig
 from sim.sglang.section.host_cache import HostCacheSection
 from sim.sglang.user_policy import is_user_policy, load_user_policy
-from sim.strict_model import KeysError
+from sim.strict_model import MAX_COUNT, Count, KeysError
 
 _DEFAULT = SchedulerConfig()
 _MAX_WAIT_MS = 10**6
-_MAX_COUNT = 2**31 - 1
 _MAX_POOL_TOKENS = 2**40
 # SGLang's default depends on the GPU and the chunk size; it is 0.88 for one large GPU.
 DEFAULT_MEM_FRACTION_STATIC = 0.88
@@ -47,11 +46,10 @@ def _check_chunk(num_tokens: int) -> int:
     return num_tokens
 
 
-Count = Annotated[int, Field(ge=1, le=_MAX_COUNT)]
-WholeNumber = Annotated[int, Field(ge=0, le=_MAX_COUNT)]
+WholeNumber = Annotated[int, Field(ge=0, le=MAX_COUNT)]
 Share = Annotated[float, Field(ge=0, le=1)]
 PolicyName = Annotated[str, AfterValidator(_check_policy)]
-ChunkSize = Annotated[int, Field(le=_MAX_COUNT), AfterValidator(_check_chunk)]
+ChunkSize = Annotated[int, Field(le=MAX_COUNT), AfterValidator(_check_chunk)]
 
 
 class SglangSection(ServerSection):
@@ -131,7 +129,7 @@ class SglangSection(ServerSection):
     retract_decode_steps: WholeNumber = _DEFAULT.retract_decode_steps
     """Decode steps that must have room after a retraction. Unit: steps."""
     in_batch_prefix_check_threshold: int = Field(
-        default=_DEFAULT.in_batch_prefix_check_threshold, ge=-1, le=_MAX_COUNT
+        default=_DEFAULT.in_batch_prefix_check_threshold, ge=-1, le=MAX_COUNT
     )
     """Under `lpm`, a request with at most this many cached tokens is compared with the requests
     that wait before it. -1: never. Unit: tokens."""
