@@ -59,7 +59,7 @@ def _check_node(node: RadixNode, page_size: int) -> None:
     require(node.on_device, "an evicted node is still in the tree")
     num_tokens = len(node.token_ids)
     require(num_tokens == len(node.pages) * page_size > 0, "a node is not made of whole pages")
-    require(node.end == parent.end + len(node.token_ids), "a node's end is wrong")
+    require(node.end == parent.end + num_tokens, "a node's end is wrong")
     require(
         node.num_locks <= parent.num_locks or not parent.parent,
         "a node has more locks than its parent",

@@ -95,6 +95,11 @@ class SchedulerConfig:
         return self.enable_mixed_chunk and self.chunking
 
     @property
+    def priority_sign(self) -> int:
+        """1 or -1: a request is more important if its priority times this is smaller."""
+        return 1 if self.schedule_low_priority_values_first else -1
+
+    @property
     def least_priority(self) -> int:
         """The priority of a request that has none of its own: the least important (rule 9)."""
         return sys.maxsize if self.schedule_low_priority_values_first else -sys.maxsize - 1

@@ -79,12 +79,11 @@ class StaticBatching:
         self.num_open_places = 0
 
     def may_join(self, waiting: Sequence[SglangRequest], now_ns: int, *, is_idle: bool) -> bool:
-        if not self.num_open_places and is_idle and self._starts(waiting, now_ns):
-            self.num_open_places = min(self._settings.batch_size, len(waiting))
+        batch_size = self._settings.batch_size
+        may_start = len(waiting) >= batch_size or now_ns >= self.start_ns(waiting)
+        if not self.num_open_places and is_idle and may_start:
+            self.num_open_places = min(batch_size, len(waiting))
         return self.num_open_places > 0
-
-    def _starts(self, waiting: Sequence[SglangRequest], now_ns: int) -> bool:
-        return len(waiting) >= self._settings.batch_size or now_ns >= self.start_ns(waiting)
 
     def note_admitted(self, num_requests: int) -> None:
         self.num_open_places = max(self.num_open_places - num_requests, 0)

@@ -45,7 +45,7 @@ def preempt_for(
 def _choose(
     candidate: SglangRequest, config: SchedulerConfig, adder: PrefillAdder, running: SglangBatch
 ) -> list[SglangRequest]:
-    sign = 1 if config.schedule_low_priority_values_first else -1
+    sign = config.priority_sign
     # As in SGLang, `fill_len` is 0 until a pass first tries to admit the request: its prompt does
     # not count here.
     missing = (

@@ -39,7 +39,7 @@ def _preference(config: SchedulerConfig) -> Callable[[SglangRequest], tuple[int,
     Compared in this order: priority (with `retraction_policy: priority`), tokens generated, and
     shortness of the prompt.
     """
-    sign = 1 if config.schedule_low_priority_values_first else -1
+    sign = config.priority_sign
     by_priority = config.retraction_policy == "priority"
 
     def key(request: SglangRequest) -> tuple[int, int, int]:
