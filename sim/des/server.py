@@ -6,7 +6,7 @@ request arrives, the wait ends at the next decision, exactly as if the steps had
 """
 
 from collections.abc import Callable, Generator
-from typing import Any
+from typing import Any, NamedTuple
 
 from simpy.events import Event
 
@@ -24,7 +24,23 @@ from sim.runlog.builder import FurtherSteps, StepRun
 from sim.workload.workload import ScriptedRequest
 
 Wait = Generator[Event, Any, None]
-Check = Callable[[EngineCore], None]
+
+
+class ServerOptions(NamedTuple):
+    """How a server is simulated.
+
+    Attributes:
+        overlaps: use overlap scheduling: decide a step while the one before runs.
+        fast_forward: if the next decode steps must repeat one decision, pass them as one wait.
+        clients_react: whether closed-loop clients may submit a request at the very time when one
+            ends.
+        check: called after every step; None: there is no check.
+    """
+
+    overlaps: bool
+    fast_forward: bool
+    clients_react: bool
+    check: Callable[[EngineCore], None] | None
 
 
 class Server:
@@ -39,6 +55,7 @@ class Server:
         executor: ScriptedExecutor,
         latency: LatencyModel,
         reports: SimulationLog,
+        options: ServerOptions,
     ) -> None:
         self.env = env
         self.replica = replica
@@ -51,32 +68,15 @@ class Server:
         self._arrived = env.event()
         self._wait: DecodeWait | None = None
         self._arrived_while_waiting: list[RequestSpec] = []
-        self._check: Check | None = None
-        self._fast_forward = True
-        self._clients_react = False
-        self._overlaps = False
+        self._overlaps, self._fast_forward, self._clients_react, self._check = options
 
     @property
     def num_unfinished(self) -> int:
         """Requests that were submitted here and have not ended; the router reads this."""
         return len(self.engine.requests) + len(self._arrived_while_waiting)
 
-    def start(
-        self, *, overlaps: bool, fast_forward: bool, clients_react: bool, check: Check | None
-    ) -> None:
-        """Start the server's process.
-
-        Args:
-            overlaps: use overlap scheduling: decide a step while the one before runs.
-            fast_forward: if the next decode steps must repeat one decision, pass them as one wait.
-            clients_react: whether closed-loop clients may submit a request at the very time when
-                one ends.
-            check: called after every step.
-        """
-        self._overlaps = overlaps
-        self._fast_forward = fast_forward
-        self._clients_react = clients_react
-        self._check = check
+    def start(self) -> None:
+        """Start the server's process. It comes after the processes of all clients."""
         self.env.process(self._overlap() if self._overlaps else self._serve())
 
     def submit(self, request: ScriptedRequest) -> None:

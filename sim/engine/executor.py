@@ -44,7 +44,7 @@ class OutputScript:
     seed: int
 
     def token_ids(self, num_tokens: int) -> TokenIds:
-        """The first `num_tokens` tokens, before the end token takes its place; int64."""
+        """The first `num_tokens` tokens, none of them replaced by an end token; int64."""
         return stream_token_ids(self.seed, 0, num_tokens)
 
 

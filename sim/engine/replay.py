@@ -66,7 +66,7 @@ class _Replayer:
                 return Divergence(f"step {number}", ("launched too early",), None, step, before)
             decided = self._decide(step["t_decided_ns"])
             while decided.batch is None and "looks_ns" not in step and decided.preempted:
-                # A simulated server decides again at once.
+                # After a decision that only preempted requests, a simulated server decides again.
                 decided = self._decide(step["t_decided_ns"])
             batch, ours = decided.batch, None
             if batch is not None and decided.state is not None:

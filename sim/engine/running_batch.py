@@ -176,7 +176,6 @@ class RunningBatch(Lockstep, Generic[R]):
         self._set([*requests, *self.requests], joining=requests)
 
     def remove(self, leaving: Collection[R]) -> None:
-        """Take rows out."""
         if not leaving:
             return
         for request in leaving:
@@ -251,6 +250,8 @@ class RunningBatch(Lockstep, Generic[R]):
 
     def page_demand(self) -> PageDemand:
         """The new pages that the next steps need. The batch must not be empty."""
+        # The next step fills the pages of the rows of residue `first`, the one after it those of
+        # residue `first` - 1, and so on, modulo the page size.
         residues, first = self._num_rows_by_residue, -self.num_begun % self._page_size
         return PageDemand(residues[first::-1] + residues[:first:-1], len(self.requests))
 

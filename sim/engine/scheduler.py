@@ -135,7 +135,7 @@ class BaseScheduler(Generic[R]):
     # ---- requests ------------------------------------------------------------------------------
 
     def token_limit(self, prompt_len: int, max_new_tokens: int) -> int:
-        """`max_new_tokens`, reduced to the room there is; 0 or less: reject the request."""
+        """`max_new_tokens` as far as context and pool allow; 0 or less: reject the request."""
         raise NotImplementedError
 
     def new_request(self, spec: RequestSpec, limit: int, outputs: OutputTokens) -> R:
@@ -238,7 +238,7 @@ class BaseScheduler(Generic[R]):
 
     @property
     def repeats(self) -> bool:
-        """Whether the next decision must repeat the last decode batch.
+        """Whether the next decision is certain to repeat the last decode batch.
 
         The engine itself checks that no row ends and that there are enough pages.
         """

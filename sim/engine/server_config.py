@@ -28,7 +28,7 @@ class ServerConfig(Protocol):
 
     @property
     def host_cache_tokens(self) -> int | None:
-        """KV tokens that host memory holds for evicted KV; None without such memory."""
+        """KV tokens that fit into the host memory for evicted KV; None without such memory."""
 
     def as_dict(self) -> dict[str, Any]:
         """All settings as plain values."""

@@ -27,7 +27,7 @@ class RequestKV(RequestTokens):
         host_len: tokens that the last match found in host memory, after those on the device.
         locked: the request protects the path to this node from eviction; None: it has no KV.
         protected_len: tokens in pages of the cache; a multiple of the page size.
-        counted_len: tokens whose use by this request the cache has counted.
+        counted_len: tokens for which the cache has counted a use by this request.
         pages: the request's own pages, without those that are only promised (for decode steps).
     """
 
@@ -144,7 +144,7 @@ class KVCacheManager(KVMemory):
     # ---- growth --------------------------------------------------------------------------------
 
     def evict_until_free(self, num_tokens: int) -> bool:
-        """Evict whole leaves until `num_tokens` tokens are free. False: there were too few."""
+        """Evict whole leaves until `num_tokens` tokens are free; False if that is impossible."""
         shortfall = num_tokens - self.free_tokens
         if shortfall > 0:
             self.cache.evict(shortfall)

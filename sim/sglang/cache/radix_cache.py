@@ -15,7 +15,8 @@ from sim.sglang.cache.eviction import LeafQueue, LruLeafQueue
 from sim.sglang.cache.prefix_cache import PrefixMatch
 from sim.sglang.cache.radix_node import ChildKey, RadixNode
 
-# More than the nodes of any path. A use of a path takes this many ticks; see `_use_path`.
+# Every use of a path advances the clock by this many ticks: more than any path has nodes, so that
+# each node gets a tick of its own.
 _DEEPEST_PATH = 1 << 24
 
 

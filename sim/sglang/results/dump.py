@@ -81,8 +81,6 @@ def _is_generation(asked: object) -> bool:
 
 
 def _ns(where: str, key: str, seconds: object) -> int:
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
-        raise InputError(f"{where}: {key}: {shown(seconds)} is not a time in seconds")
-    if not 0 < seconds < 1e10:
+    if not (isinstance(seconds, int | float) and type(seconds) is not bool and 0 < seconds < 1e10):
         raise InputError(f"{where}: {key}: {shown(seconds)} is not a time in seconds")
     return round(seconds * NS_PER_S)

@@ -14,7 +14,7 @@ _SPARE_CONTEXT_TOKENS = 5
 
 
 class SglangHoldings(BaseScheduler[SglangRequest]):
-    """The part of the scheduler that decides nothing: requests, their KV and their slots."""
+    """The part of the scheduler that keeps account of requests, their KV and their slots."""
 
     family = "sglang"
 

@@ -46,8 +46,8 @@ def _choose(
     candidate: SglangRequest, config: SchedulerConfig, adder: PrefillAdder, running: SglangBatch
 ) -> list[SglangRequest]:
     sign = config.priority_sign
-    # As in SGLang, `fill_len` is 0 until a pass first tries to admit the request: its prompt does
-    # not count here.
+    # As in SGLang, `fill_len` is 0 until a pass first tries to admit the request. Until then its
+    # prompt does not count here.
     missing = (
         candidate.fill_len
         - candidate.prefix_len

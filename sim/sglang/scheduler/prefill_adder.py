@@ -233,7 +233,7 @@ class PrefillAdder:
         return request.num_tokens
 
     def _may_overdraw(self, request: SglangRequest, paged: int) -> bool:
-        """Whether an aged request fits by its `paged` prompt tokens alone, without its output."""
+        """Whether an aged request fits if only its prompt counts: `paged` tokens in whole pages."""
         return request.may_overdraw and paged + self._kv.page_size <= self.budget.current_tokens
 
     def _admit(

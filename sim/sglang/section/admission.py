@@ -27,8 +27,8 @@ class PackConfig(StrictModel):
     lookahead: Count = 64
     """How many requests at the head of the queue are considered. Unit: requests."""
     force_fifo_every: Count = 8
-    """One pass of this many takes the queue in order: with 8 the passes 8, 16, 24 and so on.
-    Unit: passes."""
+    """Every n-th pass takes the queue in order: with 8, the passes 8, 16, 24 and so on. Unit:
+    passes."""
     cost: Literal["prompt", "uncached"] = "prompt"
     """What a request costs: all tokens of its prompt, or only those that are not in the prefix
     cache."""

@@ -25,6 +25,7 @@ _MAX_WAIT_MS = 10**6
 _MAX_POOL_TOKENS = 2**40
 # SGLang's default depends on the GPU and the chunk size; it is 0.88 for one large GPU.
 DEFAULT_MEM_FRACTION_STATIC = 0.88
+# Settings of SchedulerConfig that are not simply copied from a key of the same name.
 _DERIVED = {
     "max_total_tokens", "fairness", "admission", "static_batching", "host_cache", "user_policy",
 }  # fmt: skip
@@ -71,8 +72,8 @@ class SglangSection(ServerSection):
     """KV tokens of the pool, floored to whole pages. At least `page_size`. Without it: what fits
     beside the weights (docs/reference/scenario.md#derived-pool-size). Unit: tokens."""
     mem_fraction_static: float | None = Field(default=None, gt=0, le=1)
-    """Share of the hardware's memory for weights and KV, where the pool size is derived: 0.88
-    without it. Not together with `max_total_tokens`. Unit: share."""
+    """Share of the hardware's memory for weights and KV, from which the pool size is derived:
+    0.88 without it. Not together with `max_total_tokens`. Unit: share."""
     context_length: Count = _DEFAULT.context_length
     """Largest number of tokens of a request, prompt and output together. At least `page_size`.
     Unit: tokens."""
@@ -259,7 +260,7 @@ class SglangSection(ServerSection):
     def check_real_run(self) -> tuple[str, str] | None:
         if self.host_cache is None:
             return None
-        return "host_cache", "the real runner has no host tier"
+        return "host_cache", "the real runner keeps no KV in host memory"
 
     def check_model(self, *, is_known: bool) -> None:
         needs_model = (
