@@ -234,7 +234,7 @@ class Server:
     def _take_steps(
         self, step: StepRun, first: StepFeatures, steps: UpcomingSteps, num_steps: int
     ) -> None:
-        """Take `num_steps` of the upcoming steps: all are launched, all but the last have ended."""
+        """End the step in flight and `num_steps` - 1 of the upcoming ones; launch one more."""
         state = self.engine.state()
         run = self.engine.fast_forward(steps.known_ns[:num_steps])
         self._executor.execute(step.batch, num_steps)

@@ -98,7 +98,7 @@ class HostMemory:
             self.num_redundant_tokens += node.num_tokens
 
     def drop_below(self, node: RadixNode) -> None:
-        """Free all nodes below one that is gone; none of them is on the device or locked."""
+        """Free all nodes below a node whose KV is lost; none of them is on the device or locked."""
         stack = list(node.host.children.values())
         node.host.children = {}
         while stack:

@@ -52,6 +52,7 @@ def read_sglang_dump(path: Path) -> ImportedRun:
 
 
 def _take(where: str, entry: object, imported: list[LoggedRequest], left_out: list[str]) -> None:
+    """Append an entry of a dump to `imported`, or the reason why it is skipped to `left_out`."""
     if not isinstance(entry, tuple) or len(entry) != 4:
         raise InputError(f"{where}: must be (request, output, created, finished)")
     asked, out, created, ended = entry

@@ -38,6 +38,7 @@ class SglangScheduler(SglangHoldings):
             batch object keeps this number and adds it to the processed tokens at every decode step;
             policy hrrn uses that counter, so it is done here too.
         decode_went_first: the last decision was to decode, and it made no pass over the queue.
+        preempts: whether a waiting request may preempt running ones.
     """
 
     def __init__(
