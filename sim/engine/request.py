@@ -6,14 +6,15 @@ from typing import NamedTuple
 import numpy as np
 
 from sim.core.request import RequestSpec, Status
-from sim.core.token_sequences import (
+from sim.core.tokens import (
     JoinedTokens,
     LazyTokens,
+    Prompt,
+    TokenIds,
     TokenSequence,
     page_key,
     prompt_part,
 )
-from sim.core.tokens import Prompt, TokenIds
 
 NEVER_NS = -1
 

@@ -1,7 +1,7 @@
 """Takes requests into an SGLang server, and frees the KV and the slots that they hold."""
 
 from sim.core.request import RequestSpec, Status
-from sim.core.token_sequences import TokenSequence
+from sim.core.tokens import TokenSequence
 from sim.engine.page_pool import Span
 from sim.engine.request import OutputTokens
 from sim.engine.scheduler import BaseScheduler
