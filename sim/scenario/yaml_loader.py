@@ -38,9 +38,9 @@ _MAX_INTEGER_DIGITS = 19
 def parse_plain_scalar(text: str) -> Scalar:
     """The value of an unquoted scalar: YAML 1.2's core types without what surprises people.
 
-    Only `true` and `false` are booleans. Only `null`, `~` and an empty scalar are null. Dates, times
-    of day, `on`, `yes`, `0x10` and `1_000` are text. A number that can be read in two ways, such as
-    `010`, or that is not finite, such as `.inf`, is an error.
+    Only `true` and `false` are booleans. Only `null`, `~` and an empty scalar are null. Dates,
+    times of day, `on`, `yes`, `0x10` and `1_000` are text. A number that can be read in two ways,
+    such as `010`, or that is not finite, such as `.inf`, is an error.
 
     Raises:
         InputError: the scalar is a bad number. The message gives only the reason: the caller adds
