@@ -11,13 +11,13 @@ from sim.tables.table import Coloured, Table
 
 
 def print_summary(summary: Summary) -> None:
-    """Print a summary: on a terminal with bold headings, elsewhere always as the same text."""
+    """Print a summary; headings are bold on a terminal."""
     takes_escapes = os.environ.get("TERM") != "dumb" and not os.environ.get("NO_COLOR")
     sys.stdout.write(summary_text(summary, bold=sys.stdout.isatty() and takes_escapes))
 
 
 def print_table(table: Table) -> None:
-    """Print a table: on a terminal in colour and fitted to its width, elsewhere always the same."""
+    """Print a table; on a terminal it is in colour and fitted to the width."""
     if sys.stdout.isatty():
         _print_on_terminal(table)
     else:
@@ -29,7 +29,7 @@ def print_line(text: str) -> None:
 
 
 def print_remarks(remarks: Iterable[str], written: Sequence[Path]) -> None:
-    """Print remarks on the tables before them, and the paths of the files that were written."""
+    """Print remarks on the tables printed before, then the paths of written files."""
     for remark in remarks:
         print_line(remark)
     if written:
@@ -55,7 +55,7 @@ def _print_on_terminal(table: Table) -> None:
     for column in table.columns:
         header = escape(column.header)
         if column.is_text:
-            # A name that is cut off tells nothing.
+            # Break a long name into lines instead of cutting it off.
             shown.add_column(header, overflow="fold")
         else:
             shown.add_column(header, justify="right")

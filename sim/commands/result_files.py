@@ -12,7 +12,7 @@ _REQUEST_SUFFIXES = (".csv", ".parquet")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResultFiles:
-    """Where results go, besides the summary on stdout; None: nowhere."""
+    """Where results are written, besides the summary on stdout; None: not written."""
 
     directory: Path | None = None
     decisions: Path | None = None
@@ -20,10 +20,10 @@ class ResultFiles:
     perfetto: Path | None = None
 
     def check(self, scenario: Path) -> None:
-        """Refuse what cannot be written, and what would overwrite another file of this run.
+        """Check all paths before the run.
 
         Raises:
-            InputError: naming the path.
+            InputError: a path cannot be written, or is another file of this run.
         """
         if self.requests is not None and self.requests.suffix not in _REQUEST_SUFFIXES:
             known = " or ".join(_REQUEST_SUFFIXES)
@@ -62,7 +62,7 @@ def _check_directory(path: Path) -> None:
 
 
 def _check_writable(path: Path, folder: Path) -> None:
-    """Try to write: permissions alone do not tell."""
+    """Try to write: permission bits alone do not show whether it works."""
     try:
         with tempfile.TemporaryFile(dir=folder):
             pass

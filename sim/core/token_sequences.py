@@ -8,7 +8,7 @@ from sim.core.tokens import ArrayPrompt, Prompt, TokenIds
 
 
 class TokenSequence(Protocol):
-    """Token ids, perhaps made only when a slice is asked for. A numpy array is one, too."""
+    """Token ids, which may be made only when a slice is asked for. A numpy array is one, too."""
 
     def __len__(self) -> int: ...
 
@@ -16,10 +16,10 @@ class TokenSequence(Protocol):
 
 
 class LazyTokens:
-    """Base of the sequences that make their token ids on demand.
+    """Base class of sequences that make their token ids on demand.
 
-    It is not an abstract base class, as `isinstance` on those takes several times as long, and each
-    look-up in the cache asks whether tokens are lazy.
+    It is not an abstract base class (ABC): each cache look-up calls `isinstance` with it, which
+    takes several times longer for an ABC.
     """
 
     def __len__(self) -> int:
@@ -38,7 +38,7 @@ class LazyTokens:
 
 
 def page_key(page: TokenIds) -> int | bytes:
-    """Equal for equal pages: the token of a one-token page, else the bytes of the tokens."""
+    """A dictionary key for a page: the token of a one-token page, else the bytes of the tokens."""
     return int(page[0]) if len(page) == 1 else page.tobytes()
 
 
@@ -74,7 +74,7 @@ class PromptPart(LazyTokens):
 
 
 def prompt_part(prompt: Prompt, start: int, stop: int) -> TokenSequence:
-    """Tokens `start` to `stop` of a prompt, to be stored; lazy unless the ids are there already."""
+    """Tokens `start` to `stop` of a prompt, to be stored; lazy unless the prompt is an array."""
     if isinstance(prompt, ArrayPrompt):
         return kept_part(prompt.ids, start, stop)
     return PromptPart(prompt, start, stop)

@@ -1,8 +1,8 @@
 """Prompts and outputs whose token ids are made only when they are needed.
 
 A *stream* is an endless, reproducible sequence of token ids named by a 32-bit seed. Prompts that
-begin with equal segments of streams share exactly those tokens as a prefix, and a prefix cache
-looks at nothing else.
+begin with the same segments of streams share the tokens of those segments as a prefix, and no
+more. A prefix cache compares only tokens.
 """
 
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ class Prompt(Protocol):
     def __len__(self) -> int: ...
 
     def token_ids(self, start: int = 0, stop: int | None = None) -> TokenIds:
-        """Ids `start` to `stop`; int64. By default, and at most, to the prompt's end."""
+        """Ids `start` to `stop`, int64; `stop` is at most, and by default, the prompt's length."""
         ...
 
 
@@ -40,7 +40,7 @@ def stream_token_ids(seed: int, start: int, stop: int) -> TokenIds:
     Returns:
         int64, shape [stop - start], values 1000 to 1000 + 2**30 - 1.
     """
-    # Added as Python integers: numpy warns when the sum of two scalars wraps around.
+    # Add Python integers: numpy warns when the sum of two scalars wraps around.
     first = (((seed & 0xFFFFFFFF) << _INDEX_BITS) + GOLDEN_RATIO + start) & _UINT64_MAX
     if first + stop - start > _UINT64_MAX:
         return _to_token_ids(np.arange(stop - start, dtype=np.uint64) + np.uint64(first))
@@ -56,7 +56,7 @@ def stream_tokens_at(seeds: NDArray[np.int64], indices: NDArray[np.int64]) -> To
 
 
 def _to_token_ids(x: NDArray[np.uint64]) -> TokenIds:
-    """Token ids out of splitmix64's counters, in place."""
+    """Turn splitmix64's counters into token ids, in place."""
     finalise(x)
     x >>= _BITS_34
     x += _FIRST_STREAM_TOKEN

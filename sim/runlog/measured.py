@@ -47,11 +47,12 @@ def read_measured(path: Path) -> MeasuredRun:
     """Read a measured run, plain or gzipped.
 
     Raises:
-        InputError: an unreadable file, or a line that is not a request, naming the line and key.
+        InputError: the file cannot be read, or a line is not a request (the message names line
+            and key).
     """
     rows = [_row(line, f"{path}:{number}") for number, line in numbered_lines(path)]
     if not rows:
-        raise InputError(f"{path}: no request in it")
+        raise InputError(f"{path}: has no request")
     rows.sort(key=lambda row: row[1])
     rid, *numbers = zip(*rows, strict=True)
     twice = next((name for name, count in Counter(rid).items() if count > 1), None)
@@ -92,7 +93,7 @@ def _row(line: Line, where: str) -> tuple[str, int, int, int, int, int, int]:
         raise InputError(f"{where}: arrival_s: is required")
     known = [t for t in (arrival, scheduled, first, finish) if t != NOT_YET_NS]
     if known != sorted(known):
-        raise InputError(f"{where}: times out of order: {', '.join(_TIMES)} must not fall")
+        raise InputError(f"{where}: times out of order: must be ordered as {', '.join(_TIMES)}")
     prompt_tokens, output_tokens = (_count(line, key, where) for key in _COUNTS)
     return rid, arrival, scheduled, first, finish, prompt_tokens, output_tokens
 

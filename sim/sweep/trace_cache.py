@@ -13,15 +13,15 @@ from sim.workload.traces.read import TraceReader, read_trace
 from sim.workload.traces.rows import TraceRows
 
 _MAX_BYTES = 1 << 30
-# A Python string or small object in a list.
+# About the size of a Python string or small object in a list.
 _ITEM_BYTES = 64
 
-# The file and the settings with which it is read. Equal keys have equal rows.
+# The file and the settings that it is read with. Equal keys have equal rows.
 _Key = tuple[object, ...]
 
 
 class TraceCache:
-    """A `TraceReader` that keeps what it read; the least recently used rows are dropped first.
+    """A `TraceReader` that keeps the rows it has read; it drops the least recently used ones first.
 
     Args:
         max_bytes: about how much is kept; the newest rows are kept whatever their size.

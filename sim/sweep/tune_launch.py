@@ -1,4 +1,4 @@
-"""How the winner of a search is launched."""
+"""Makes the launch command of a search's winner."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,6 +1,6 @@
-"""The sections that the scenarios of many tests begin with, as text."""
+"""Scenario sections that many tests share, as text."""
 
-# The same times as `sim.testing.serve.linear_latency` has.
+# The same step times as those of `sim.testing.serve.linear_latency`.
 LINEAR_LATENCY = """\
 latency:
   kind: linear

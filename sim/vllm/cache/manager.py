@@ -111,7 +111,7 @@ class BlockManager(KVMemory):
             kv.unhashed.full_at += [self.num_decisions] * num_full
 
     def num_missing(self, kv: RequestBlocks, num_tokens: int) -> int:
-        """Blocks that its table lacks for its first `num_tokens` tokens, promised ones included."""
+        """How many blocks a request's table lacks for its first `num_tokens` tokens."""
         return -(-num_tokens // self.page_size) - len(kv.blocks)
 
     def cache_full_blocks(
