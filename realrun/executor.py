@@ -23,8 +23,7 @@ from realrun.tokens import Tokens
 from sim.core.arrays import Int64
 from sim.core.batch import Batch, StepOutput
 from sim.core.errors import InvariantError
-from sim.core.token_sequences import TokenSequence
-from sim.core.tokens import TokenIds
+from sim.core.tokens import TokenIds, TokenSequence
 from sim.engine.core import EngineCore
 from sim.engine.executor import NEVER_STEPS
 

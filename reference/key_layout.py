@@ -13,8 +13,7 @@ from sim.scenario.sweep_section import Draw, RandomSection, SweepSection
 from sim.scenario.tune_section import IntRange, TuneSection, UniformRange
 from sim.workload.arrivals import Arrivals, ThinkTime
 from sim.workload.config import MixPart, SystemPrompts, WorkloadConfig
-from sim.workload.lengths import LengthDistribution
-from sim.workload.outputs import OutputFactor, PredictedOutput
+from sim.workload.lengths import LengthDistribution, OutputFactor, PredictedOutput
 from sim.workload.prefixes import Prefixes
 
 

@@ -74,7 +74,7 @@ def run_command(
     ] = False,
 ) -> None:
     """Run one scenario and print its summary."""
-    from sim.commands.result_files import ResultFiles
+    from sim.commands.output import ResultFiles
     from sim.commands.run import run
 
     outputs = ResultFiles(directory=out, decisions=decisions, requests=requests, perfetto=perfetto)

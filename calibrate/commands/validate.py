@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from sim.commands.output import print_line, print_remarks, print_table
-from sim.commands.result_files import ResultFiles
+from sim.commands.output import ResultFiles, print_line, print_remarks, print_table
 from sim.core.files import json_text
 
 

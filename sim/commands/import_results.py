@@ -8,8 +8,7 @@ from pathlib import Path
 from sim.commands.import_formats import read_results, sniff
 from sim.commands.import_scenario import compose_scenario
 from sim.commands.import_table import import_table
-from sim.commands.output import print_line
-from sim.commands.result_files import ResultFiles
+from sim.commands.output import ResultFiles, print_line
 from sim.core.errors import InputError
 from sim.core.files import make_directory, remove_file, write_text
 from sim.runlog.measured import write_measured

@@ -7,8 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from sim import __version__
-from sim.commands.output import print_line, print_summary
-from sim.commands.result_files import ResultFiles
+from sim.commands.output import ResultFiles, print_line, print_summary
 from sim.core.errors import InputError
 from sim.des.routers.table import make_router
 from sim.des.run import RunOptions, simulate

@@ -5,9 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from sim.commands.output import print_line, print_table, say
+from sim.commands.output import ResultFiles, print_line, print_table, say
 from sim.commands.report_section import check_report_section
-from sim.commands.result_files import ResultFiles
 from sim.commands.sweep_point import run_point
 from sim.core.errors import InputError
 from sim.core.files import make_directory

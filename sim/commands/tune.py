@@ -6,8 +6,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from sim.commands.output import print_line, print_table, say
-from sim.commands.result_files import ResultFiles
+from sim.commands.output import ResultFiles, print_line, print_table, say
 from sim.commands.sweep_point import run_point
 from sim.core.errors import InputError
 from sim.core.files import make_directory

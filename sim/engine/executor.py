@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from sim.core.batch import Batch, ForwardMode, StepOutput
-from sim.core.token_sequences import TokenSequence, prompt_part
-from sim.core.tokens import TokenIds, stream_token_ids
+from sim.core.tokens import TokenIds, TokenSequence, prompt_part, stream_token_ids
 
 
 class Executor(Protocol):

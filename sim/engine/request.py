@@ -6,15 +6,16 @@ from typing import NamedTuple
 import numpy as np
 
 from sim.core.request import RequestSpec, Status
-from sim.core.token_sequences import (
+from sim.core.tokens import (
     JoinedTokens,
     LazyTokens,
+    Prompt,
+    TokenIds,
     TokenSequence,
     kept_part,
     page_key,
     prompt_part,
 )
-from sim.core.tokens import Prompt, TokenIds
 
 NEVER_NS = -1
 

@@ -6,7 +6,7 @@ from typing import Generic
 from sim.core.batch import ForwardMode
 from sim.core.errors import InvariantError
 from sim.core.request import RequestSpec, Status
-from sim.core.token_sequences import TokenSequence
+from sim.core.tokens import TokenSequence
 from sim.engine.page_pool import KVMemory, Span
 from sim.engine.request import OutputTokens
 from sim.engine.running_batch import R, RunningBatch

@@ -1,18 +1,61 @@
 """What a scenario file may say. docs/reference/scenario.md explains every key."""
 
+from dataclasses import dataclass
 from functools import reduce
+from importlib import import_module
 from operator import or_
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
-from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    Discriminator,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    Tag,
+    model_validator,
+)
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, core_schema
 
 from sim.families import DEFAULT_FAMILY, FAMILIES
 from sim.latency.config import LatencyConfig
-from sim.scenario.lazy_section import LazySection
 from sim.scenario.router_section import RoundRobinConfig, RouterConfig
 from sim.server_section import ServerSection
 from sim.strict_model import KeysError, StrictModel
 from sim.workload.config import WorkloadConfig
+
+
+@dataclass(frozen=True, slots=True)
+class LazySection:
+    """An annotation: the value is the model `name` of `module`, imported on first use.
+
+    Errors are those of a field that is annotated with the model itself.
+    """
+
+    module: str
+    name: str
+
+    def model(self) -> type[BaseModel]:
+        found: type[BaseModel] = getattr(import_module(self.module), self.name)
+        return found
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(self._validate)
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        model = self.model()
+        model.model_rebuild()
+        return handler(model.__pydantic_core_schema__)
+
+    def _validate(self, value: Any) -> BaseModel:
+        return self.model().model_validate(value)
+
 
 if TYPE_CHECKING:
     from sim.scenario.report_section import ReportSection

@@ -11,8 +11,7 @@ from sim.workload.config import (
     WorkloadConfig,
 )
 from sim.workload.context import BuildContext
-from sim.workload.rng import RandomStreams
-from sim.workload.token_streams import TokenStreams
+from sim.workload.rng import RandomStreams, TokenStreams
 from sim.workload.traces.read import TraceReader, read_trace
 from sim.workload.workload import Workload
 

@@ -6,9 +6,8 @@ from pydantic import Field, model_validator
 
 from sim.strict_model import KeysError, StrictModel
 from sim.workload.arrivals import Arrivals, ThinkTime
-from sim.workload.lengths import Length, LengthDistribution
+from sim.workload.lengths import Length, LengthDistribution, MaxNewTokens, PredictedOutput
 from sim.workload.limits import MAX_REQUESTS, MAX_TOKENS
-from sim.workload.outputs import MaxNewTokens, PredictedOutput
 from sim.workload.prefixes import Prefixes
 
 DEFAULT_BLOCK_SIZE = 512

@@ -9,12 +9,11 @@ import numpy as np
 from sim.core.arrays import Int64
 from sim.core.errors import InputError, KeyPath
 from sim.workload.config import CommonConfig
+from sim.workload.lengths import limit_outputs, predict_outputs
 from sim.workload.limits import MAX_TOKENS
-from sim.workload.outputs import limit_outputs, predict_outputs
 from sim.workload.prompts import PromptColumn
-from sim.workload.rng import RandomStreams
+from sim.workload.rng import RandomStreams, TokenStreams
 from sim.workload.table import RequestTable
-from sim.workload.token_streams import TokenStreams
 from sim.workload.traces.read import TraceReader, read_trace
 
 

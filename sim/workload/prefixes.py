@@ -11,8 +11,7 @@ from sim.core.errors import KeyPath
 from sim.core.tokens import SegmentPrompt
 from sim.strict_model import StrictModel
 from sim.workload.lengths import LengthDistribution, draw_lengths
-from sim.workload.rng import RandomStreams
-from sim.workload.token_streams import TokenStreams
+from sim.workload.rng import RandomStreams, TokenStreams
 
 NO_GROUP = -1
 

@@ -1,10 +1,11 @@
-"""Independent random streams with names: adding one does not change the others."""
+"""What a workload draws from: random streams with names, and token streams that nothing shares."""
 
 from dataclasses import dataclass
 from hashlib import blake2b
 
 import numpy as np
 
+from sim.core.arrays import Int64
 from sim.core.errors import InputError
 
 
@@ -32,3 +33,45 @@ class RandomStreams:
     def scoped(self, scope: str) -> "RandomStreams":
         """Streams of the same seed with names of their own."""
         return RandomStreams(self.seed, f"{self.scope}/{scope}")
+
+
+MAX_STREAMS = 1 << 32  # a stream's seed has 32 bits
+_MAX_BLOCKS = 1 << 41  # a block prompt's ids have 41
+
+
+class TokenStreams:
+    """Gives each part of a workload ranges of stream seeds and block ids of its own."""
+
+    def __init__(self) -> None:
+        self._next_stream = 0
+        self._next_block = 0
+
+    def take(self, num_streams: int) -> int:
+        """Reserve `num_streams` seeds; returns the first of them.
+
+        Raises:
+            InputError: all 32-bit seeds are in use.
+        """
+        first = self._next_stream
+        self._next_stream += num_streams
+        if self._next_stream > MAX_STREAMS:
+            raise InputError("needs more than 2**32 different texts", key=("workload",))
+        return first
+
+    def rename_streams(self, seeds: Int64) -> Int64:
+        """New seeds for old ones: equal seeds stay equal, and different ones different."""
+        distinct, places = np.unique(seeds, return_inverse=True)
+        return places.astype(np.int64) + self.take(len(distinct))
+
+    def rename_blocks(self, block_ids: Int64) -> Int64:
+        """New block ids for old ones: equal ids stay equal, and different ones different.
+
+        Raises:
+            InputError: all 41-bit block ids are in use.
+        """
+        distinct, places = np.unique(block_ids, return_inverse=True)
+        first = self._next_block
+        self._next_block += len(distinct)
+        if self._next_block > _MAX_BLOCKS:
+            raise InputError("needs more than 2**41 different blocks", key=("workload",))
+        return places.astype(np.int64) + first

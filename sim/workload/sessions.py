@@ -10,9 +10,8 @@ from sim.core.tokens import SegmentPrompt
 from sim.workload.arrivals import draw_arrivals_ns, draw_think_ns
 from sim.workload.config import SessionsConfig
 from sim.workload.context import BuildContext
-from sim.workload.lengths import draw_lengths
+from sim.workload.lengths import draw_lengths, limit_outputs
 from sim.workload.limits import MAX_REQUESTS, MAX_TIME_NS
-from sim.workload.outputs import limit_outputs
 from sim.workload.table import ClosedLoopWorkload, LazySequence, OpenLoopWorkload
 
 

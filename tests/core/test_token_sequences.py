@@ -4,8 +4,14 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.core.token_sequences import JoinedTokens, kept_part, prompt_part
-from sim.core.tokens import ArrayPrompt, BlockPrompt, SegmentPrompt
+from sim.core.tokens import (
+    ArrayPrompt,
+    BlockPrompt,
+    JoinedTokens,
+    SegmentPrompt,
+    kept_part,
+    prompt_part,
+)
 
 
 @st.composite

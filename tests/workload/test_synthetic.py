@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from sim.core.errors import InputError
-from sim.workload.outputs import OutputFactor, limit_outputs
+from sim.workload.lengths import OutputFactor, limit_outputs
 
 GROUPS = {
     "groups": 4,

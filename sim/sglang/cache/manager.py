@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from sim.core.errors import InvariantError
-from sim.core.token_sequences import TokenSequence
-from sim.core.tokens import Prompt, TokenIds
+from sim.core.tokens import Prompt, TokenIds, TokenSequence
 from sim.engine.page_pool import KVMemory, PagePool, Span
 from sim.engine.request import RequestTokens
 from sim.sglang.cache.prefix_cache import PrefixCache

@@ -3,7 +3,7 @@
 from typing import NamedTuple, Protocol
 
 from sim.core.errors import InvariantError
-from sim.core.token_sequences import TokenSequence
+from sim.core.tokens import TokenSequence
 from sim.engine.page_pool import Span
 from sim.sglang.cache.radix_node import RadixNode
 

@@ -9,8 +9,7 @@ this.
 from typing import Any
 
 from sim.core.errors import InvariantError
-from sim.core.token_sequences import LazyTokens, TokenSequence, kept_part, page_key
-from sim.core.tokens import TokenIds
+from sim.core.tokens import LazyTokens, TokenIds, TokenSequence, kept_part, page_key
 from sim.engine.page_pool import PagePool, Span
 from sim.sglang.cache.eviction import LeafQueue, LruLeafQueue
 from sim.sglang.cache.prefix_cache import PrefixMatch

@@ -4,8 +4,7 @@ from typing import Union
 
 import numpy as np
 
-from sim.core.token_sequences import TokenSequence
-from sim.core.tokens import TokenIds
+from sim.core.tokens import TokenIds, TokenSequence
 from sim.engine.page_pool import PageCount, Span
 
 # A parent finds a child by the child's first page: at page size 1 by its token, otherwise by the

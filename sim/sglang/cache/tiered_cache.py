@@ -9,7 +9,7 @@ in host memory alone, no node is on the device. A node's `children` are on the d
 from typing import Any
 
 from sim.core.errors import InvariantError
-from sim.core.token_sequences import TokenSequence, kept_part
+from sim.core.tokens import TokenSequence, kept_part
 from sim.engine.page_pool import PagePool, Span
 from sim.sglang.cache.eviction import LeafQueue
 from sim.sglang.cache.host_memory import HostMemory

@@ -1,7 +1,7 @@
 """What requests hold on an SGLang server: the length they may have, their KV and their slots."""
 
 from sim.core.request import RequestSpec, Status
-from sim.core.token_sequences import TokenSequence
+from sim.core.tokens import TokenSequence
 from sim.engine.page_pool import Span
 from sim.engine.request import OutputTokens
 from sim.engine.scheduler import BaseScheduler

@@ -8,8 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from sim.core.errors import InvariantError
-from sim.core.token_sequences import TokenSequence
-from sim.core.tokens import Prompt, TokenIds
+from sim.core.tokens import Prompt, TokenIds, TokenSequence
 from sim.engine.page_pool import KVMemory, PageIdSpan, Span
 from sim.vllm.cache.pool import BlockPool
 from sim.vllm.cache.prefix_index import PrefixIndex

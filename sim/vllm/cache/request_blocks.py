@@ -2,8 +2,7 @@
 
 from collections.abc import Callable
 
-from sim.core.token_sequences import TokenSequence
-from sim.core.tokens import Prompt, TokenIds
+from sim.core.tokens import Prompt, TokenIds, TokenSequence
 from sim.engine.request import RequestTokens
 from sim.vllm.cache.unhashed import UnhashedBlocks
 

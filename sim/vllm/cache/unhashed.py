@@ -12,8 +12,7 @@ another request meanwhile is left out.
 from collections.abc import Callable
 
 from sim.core.errors import InvariantError
-from sim.core.token_sequences import TokenSequence
-from sim.core.tokens import TokenIds
+from sim.core.tokens import TokenIds, TokenSequence
 from sim.vllm.cache.free_queue import FreedGroup
 from sim.vllm.cache.hashes import prefix_hashes
 

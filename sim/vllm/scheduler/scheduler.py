@@ -11,7 +11,7 @@ from functools import partial
 from sim.core.batch import ForwardMode
 from sim.core.errors import InvariantError
 from sim.core.request import RequestSpec, Status
-from sim.core.token_sequences import TokenSequence
+from sim.core.tokens import TokenSequence
 from sim.engine.page_pool import Span
 from sim.engine.request import OutputTokens
 from sim.engine.scheduler import BaseScheduler, Decision, Launch, leave_out_finishing

@@ -6,7 +6,7 @@ import numpy as np
 
 from sim.core.arrays import Int64
 from sim.core.errors import InputError
-from sim.workload.token_streams import MAX_STREAMS
+from sim.workload.rng import MAX_STREAMS
 
 Segment = tuple[int, int]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from sim.core.units import NS_PER_S
 from sim.workload.limits import MAX_OUTPUT_FACTOR, MAX_TOKENS, NO_PRIORITY
 from sim.workload.prompts import ArrayPrompts, EitherPrompts, SegmentPrompts
-from sim.workload.token_streams import MAX_STREAMS
+from sim.workload.rng import MAX_STREAMS
 from sim.workload.traces.fields import flag, refuse_unknown, shown, time_ns, whole, why_not_whole
 from sim.workload.traces.lines import JsonObject, TextLine, read_json_lines
 from sim.workload.traces.rows import IntColumn, TraceRows, require_rows
