@@ -3,13 +3,14 @@
 import os
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sim.commands.output import ResultFiles, print_line, print_table, say
 from sim.commands.sweep_point import run_point
 from sim.core.errors import InputError
 from sim.core.files import make_directory
+from sim.families import FAMILIES
 from sim.launch_command import LaunchCommand
 from sim.report.progress import Progress
 from sim.report.tune_tables import (
@@ -24,14 +25,13 @@ from sim.scenario.load import load_scenario
 from sim.sweep.executor import PointStatus
 from sim.sweep.identity import code_version
 from sim.sweep.optuna_search import OptunaSearch
-from sim.sweep.plan import settings_text
+from sim.sweep.plan import canonical, settings_text
 from sim.sweep.process_pool import ProcessPool
 from sim.sweep.result_files import remove_results
 from sim.sweep.search import GridSearch, Search
 from sim.sweep.store import POINTS, PointStore, point_file
 from sim.sweep.tune import MemoisedPoints, Trial, run_tune
 from sim.sweep.tune_files import tune_json, write_tune_results
-from sim.sweep.tune_launch import launch_of
 from sim.sweep.tune_plan import TunePlan, plan_tune
 from sim.sweep.tune_results import TuneResults
 
@@ -74,7 +74,7 @@ def tune(path: Path, overrides: Sequence[str], options: TuneOptions) -> int:
     remove_results(out)
     trials = _run(plan, search, PointStore(out / POINTS, code_version()), options)
     results = TuneResults.of(plan, trials)
-    launch = launch_of(plan, trials, results)
+    launch = _launch_of(plan, trials, results)
     write_tune_results(results, launch, out)
     if options.json:
         print_line(tune_json(results, launch).rstrip())
@@ -153,6 +153,25 @@ def _print(results: TuneResults, launch: LaunchCommand | None) -> None:
         print_line("")
         for line in launch_lines(launch):
             print_line(line)
+
+
+def _launch_of(
+    plan: TunePlan, trials: Sequence[Trial], results: TuneResults
+) -> LaunchCommand | None:
+    """The winner's launch command; settings outside of the scheduler's section have no flag."""
+    if results.winner is None:
+        return None
+    settings = trials[results.winner.trial].settings
+    scheduler = plan.plan.vary(settings).scenario.scheduler
+    parts = {key: key.partition(".") for key in plan.space.axes}
+    searched = [rest for top, _, rest in parts.values() if top == "scheduler"]
+    launch = FAMILIES[scheduler.family].launch_command(scheduler, searched)
+    elsewhere = [
+        f"{key}={canonical(results.winner.settings[key])}"
+        for key, (top, _, _) in parts.items()
+        if top != "scheduler"
+    ]
+    return replace(launch, apart=(*launch.apart, *elsewhere))
 
 
 def _warn_of_ranges(trials: Sequence[Trial], results: TuneResults) -> None:

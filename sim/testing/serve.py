@@ -50,6 +50,17 @@ class ServedRun:
         return float(100 * requests.cached_tokens.sum() / requests.prompt_tokens.sum())
 
 
+# The section of a scenario with the default step times of `linear_latency`.
+LINEAR_LATENCY = """\
+latency:
+  kind: linear
+  step_s: 0.005
+  per_prefill_token_s: 4e-5
+  per_decode_request_s: 5e-5
+  per_context_token_s: 2e-8
+"""
+
+
 def linear_latency(**seconds: float) -> LinearLatency:
     """A linear model; coefficients that are not given have default values for tests."""
     defaults = {

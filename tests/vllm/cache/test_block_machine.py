@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from sim.core.tokens import ArrayPrompt
 from sim.vllm.cache.manager import BlockManager
+from sim.vllm.cache.request_blocks import RequestBlocks
 from sim.vllm.check import check_blocks
 
 _NUM_BLOCKS = 16
@@ -100,7 +101,7 @@ class BlockMachine(RuleBasedStateMachine):
         prompt_len = min(prompt_len, len(tokens))
         row = Row(tokens, prompt_len, num_known=prompt_len)
         prompt, output = np.array(tokens[:prompt_len]), np.array(tokens[prompt_len:])
-        row.kv = self.manager.new_request(
+        row.kv = RequestBlocks(
             ArrayPrompt(prompt), lambda n: output[:n], lambda start, stop: output[start:stop]
         )
         self.waiting.append(row)
@@ -192,7 +193,7 @@ class BlockMachine(RuleBasedStateMachine):
     @rule(tokens=sequences)
     def looks(self, tokens):
         """Somebody asks who will not be admitted."""
-        request = self.manager.new_request(ArrayPrompt(np.array(tokens)), None, None)
+        request = RequestBlocks(ArrayPrompt(np.array(tokens)), None, None)
         found = self.plain.find(tokens, (len(tokens) - 1) // _SIZE)
         assert self.manager.find_prefix(request, len(tokens)) == found
 
