@@ -45,7 +45,7 @@ Version = Annotated[
         "--version",
         is_eager=True,
         callback=_show_version,
-        help="show the version, and whether it is compiled",
+        help="show the version, and whether this build is compiled",
     ),
 ]
 

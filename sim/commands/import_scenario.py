@@ -72,7 +72,7 @@ def compose_scenario(
         data, hints = _placeholders(facts, requests)
     else:
         data, hints = _of_template(template, out, facts)
-    hints = [_Hint("", text) for text in _account(facts, source, requests)] + hints
+    hints = [_Hint("", text) for text in _top_comments(facts, source, requests)] + hints
     name = _SUFFIXES.sub("", source.resolve().name)
     data = {"name": _printable(name) or "imported", **data, "workload": dict(_TRAFFIC)}
     text = _with_hints(data, hints)
@@ -83,7 +83,7 @@ def compose_scenario(
     return Composed(text, tuple(notes), scheduler.page_size)
 
 
-def _account(
+def _top_comments(
     facts: ServerFacts, source: Path, requests: Sequence[ImportedRequest]
 ) -> Iterator[str]:
     yield (

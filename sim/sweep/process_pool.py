@@ -104,7 +104,7 @@ class _Worker:
         process = context.Process(target=_work, args=(theirs, runner), daemon=True)
         with _one_thread(), _interrupts_blocked():
             process.start()
-        # While this process has the worker's end open, the pipe would not close when it dies.
+        # If this process kept the worker's end open, the pipe would not close when the worker dies.
         theirs.close()
         return _Worker(process, ours)
 
@@ -113,7 +113,7 @@ class _Worker:
         try:
             self.pipe.send(task)
         except OSError:
-            # It has died: `take` finds that out.
+            # The process has died; `take` reports it.
             return
 
     def take(self) -> PointOutcome:

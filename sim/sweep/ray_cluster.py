@@ -21,7 +21,8 @@ class RayCluster:
 
     Args:
         jobs: the number of actors; None: one for each core of the cluster.
-        address: of the cluster's head, or `auto`; None: a cluster on this machine, for the sweep.
+        address: the address of the cluster's head, or `auto`; None: a
+            new cluster on this machine.
 
     Raises:
         InputError: Ray is not installed.
@@ -59,7 +60,7 @@ class RayWorker:
 
 
 def _run(ray: Any, jobs: int, waiting: Iterator[Task], runner: PointRunner) -> PointOutcomes:
-    # A dead actor is not restarted, and its point is not tried again: it could kill the next one.
+    # A dead actor is not restarted, and its point is not tried again: the point could kill the next actor.
     actor_class = ray.remote(num_cpus=1, max_restarts=0, max_task_retries=0)(RayWorker)
     code = code_version()
     running: dict[Any, tuple[Any, str]] = {}

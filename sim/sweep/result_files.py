@@ -85,9 +85,9 @@ def remove_results(folder: Path) -> None:
 
 
 def write_results(results: SweepResults, folder: Path) -> None:
-    """Write all three; results.json comes last, so if it exists, the others are complete.
+    """Write all three files; results.json comes last, so if it exists, the others are complete.
 
-    In results.parquet all values of a column are JSON text if they are of several types.
+    If the values of a column have several types, results.parquet has them as JSON text.
 
     Raises:
         InputError: writing failed.

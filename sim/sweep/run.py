@@ -11,7 +11,7 @@ from sim.sweep.identity import Identities
 from sim.sweep.plan import Plan, Point
 from sim.sweep.store import PointStore, StoreContents
 
-# Gets the number of finished points after each one.
+# Called after each finished point, with the number of points finished so far.
 Watcher = Callable[[int], None]
 
 

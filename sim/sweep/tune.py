@@ -18,7 +18,7 @@ from sim.sweep.search import Search
 from sim.sweep.store import PointStore, StoreContents
 from sim.sweep.tune_plan import TunePlan
 
-# Gets how many points have an outcome, and how many of these had to be run.
+# Called with the number of points that have an outcome, and how many of them had to be run.
 TuneWatcher = Callable[[int, int], None]
 
 
@@ -27,7 +27,7 @@ class Trial:
     """A setting and its outcomes.
 
     Attributes:
-        number: from 0, in the order they were chosen; 0 is the scenario's own setting.
+        number: from 0, in the order in which trials are chosen; 0 is the scenario's own setting.
         settings: values by key path.
         outcomes: one for each seed; none if the values contradict each other.
         score: None unless all outcomes are done.

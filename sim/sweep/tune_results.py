@@ -14,7 +14,7 @@ TRIAL_METRICS = (
     "slo_attainment", "mean_ttft_ms", "p99_ttft_ms", "mean_tpot_ms", "output_throughput",
 )  # fmt: skip
 OBJECTIVE, ATTAINMENT = "objective", "slo_attainment"
-# The metrics that, beside the objective, decide which trials are on the front.
+# The metrics that, beside the objective, decide which trials are on the Pareto front.
 FRONT_METRICS: Mapping[str, tuple[str, str]] = {
     "goodput": ("p99_ttft_ms", "output_throughput"),
     "cost": (ATTAINMENT, "p99_ttft_ms"),
@@ -110,7 +110,7 @@ class TuneResults:
         least_attainment: the required SLO attainment; None: none is required.
         keys: the tuned key paths.
         seeds: the seeds of every trial.
-        trials: in the order they were chosen, the scenario's own setting first.
+        trials: in the order in which they were chosen, the scenario's own setting first.
     """
 
     name: str
@@ -161,7 +161,7 @@ class TuneResults:
     def difference(self, other: TrialResult) -> TrialDifference | None:
         """How far the winner is from another trial; None without a winner.
 
-        A cost is the same with every seed: at equal cost the SLO attainment is compared.
+        A cost is the same with every seed, so trials of equal cost are compared by SLO attainment.
         """
         winner = self.winner
         if winner is None or other.sought is None or winner is other:
@@ -184,7 +184,7 @@ class TuneResults:
         return abs(interval.mean) > interval.half_width
 
     def front(self) -> list[TrialResult]:
-        """Trials that no other one beats in the objective and all `FRONT_METRICS` at once.
+        """The Pareto front: trials that no other trial beats in the objective and all `FRONT_METRICS`.
 
         The best objective comes first. Whether the SLO is met does not matter here.
         """
@@ -198,7 +198,7 @@ class TuneResults:
         return sorted(front, key=lambda trial: (costs[trial.trial], trial.trial))
 
     def _costs(self, trial: TrialResult) -> tuple[float, ...]:
-        """The objective and the `FRONT_METRICS` with their signs such that less is better."""
+        """The objective and the `FRONT_METRICS` with signs such that less is better."""
         mean = trial.interval(OBJECTIVE).mean or 0.0
         costs = [mean if self.objective == "cost" else -mean]
         for name in FRONT_METRICS[self.objective]:

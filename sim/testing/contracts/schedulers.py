@@ -23,7 +23,7 @@ _STEP_NS = 1_000_000
 
 
 def requests_to_serve() -> list[ScriptedRequest]:
-    """Requests with shared prefixes and different lengths; each ends at its limit, at most 80."""
+    """Requests with shared prefixes; each has at most 80 tokens, prompt and output together."""
     return [
         scripted(
             f"r{i}",
@@ -41,7 +41,7 @@ class _Server:
 
     Attributes:
         engine: the engine under test.
-        horizon: how many decode steps were certain to follow, asked after the last decision.
+        horizon: how many further decode steps the engine foresaw after the last decision.
     """
 
     def __init__(self, config: ServerConfig, requests: Sequence[ScriptedRequest]) -> None:
@@ -68,7 +68,7 @@ class _Server:
             if batch is not None:
                 self._in_flight.append(batch)
                 yield batch
-            # The horizon is 0 unless one launch is in flight: that is now or, under overlap, below.
+            # The engine foresees steps while one launch is in flight: now, or after `end_step`.
             self.horizon = self.engine.decode_horizon()
             self._now_ns += _STEP_NS
             if self._in_flight and (batch is None or len(self._in_flight) > self._lag):
@@ -103,7 +103,7 @@ class SchedulerContract:
         assert _is_all_free(server.engine)
 
     def test_scheduler_rows_are_distinct_and_not_too_many(self, make_config: MakeConfig) -> None:
-        """A batch has no more rows than allowed, and one for each request, which is not over."""
+        """A batch has at most the allowed number of rows, all of different, unfinished requests."""
         server = _Server(make_config(_ROOMY, 4, _MAX_ROWS), requests_to_serve())
         most = 0
         for batch in server.batches():
@@ -148,8 +148,8 @@ class SchedulerContract:
             assert server.engine.begin_step(10**12).batch is None
             assert _is_all_free(server.engine)
 
-    def test_scheduler_is_asked_for_its_limits_before(self, make_config: MakeConfig) -> None:
-        """A prompt as large as the pool is refused; what fits has all the tokens it asks for."""
+    def test_scheduler_rejects_what_can_never_fit(self, make_config: MakeConfig) -> None:
+        """A prompt as large as the pool is refused; one that fits gets all tokens it asks for."""
         server = _Server(make_config(_TIGHT, 4, _MAX_ROWS), ())
         assert server.engine.scheduler.token_limit(_TIGHT, 1) <= 0
         assert server.engine.scheduler.token_limit(40, 20) == 20
