@@ -1,4 +1,4 @@
-"""Runs one point of a sweep in a worker: a scenario, without progress, up to its summary."""
+"""Runs one point of a sweep in a worker: a scenario, without a progress bar, up to its summary."""
 
 from sim.commands.run import simulate_built, slo_of
 from sim.des.run import RunOptions

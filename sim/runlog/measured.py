@@ -21,7 +21,8 @@ from sim.runlog.json_lines import Line, numbered_lines, open_text, to_json_line
 
 _TIMES = ("arrival_s", "scheduled_s", "first_token_s", "finish_s")
 _COUNTS = ("prompt_tokens", "output_tokens")
-_MOST_S = 1e9
+# Longer times do not fit into 64 bits of nanoseconds with room to spare.
+_MAX_S = 1e9
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +103,9 @@ def _time_ns(line: Line, key: str, where: str) -> int:
     value = line.get(key)
     if value is None:
         return NOT_YET_NS
-    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < _MOST_S:
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < _MAX_S:
         return seconds_to_ns(value)
-    raise InputError(f"{where}: {key}: must be at least 0 seconds, got {value!r}")
+    raise InputError(f"{where}: {key}: must be seconds from 0 to {_MAX_S:.0e}, got {value!r}")
 
 
 def _count(line: Line, key: str, where: str) -> int:

@@ -60,7 +60,7 @@ class RayWorker:
 
 
 def _run(ray: Any, jobs: int, waiting: Iterator[Task], runner: PointRunner) -> PointOutcomes:
-    # A dead actor is not restarted, and its point is not tried again: the point could kill the next actor.
+    # A dead actor is not restarted, and its point is not run again: it could kill another actor.
     actor_class = ray.remote(num_cpus=1, max_restarts=0, max_task_retries=0)(RayWorker)
     code = code_version()
     running: dict[Any, tuple[Any, str]] = {}

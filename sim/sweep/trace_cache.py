@@ -1,7 +1,6 @@
 """Keeps the rows of traces between the points of one worker, so that each file is read once."""
 
 from collections import OrderedDict
-from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 
@@ -35,7 +34,7 @@ class TraceCache:
         self.num_read = 0
 
     def __call__(self, config: TraceConfig, base_dir: Path) -> TraceRows:
-        """The rows of the trace, which must not be changed.
+        """The rows of the trace; callers must not change them.
 
         Raises:
             InputError: the file is bad; the next call reads it again.
@@ -67,14 +66,8 @@ def _key(config: TraceConfig, base_dir: Path) -> _Key:
 
 
 def _num_bytes(value: object) -> int:
-    return sum(_parts(value))
-
-
-def _parts(value: object) -> Iterator[int]:
     if isinstance(value, np.ndarray):
-        yield value.nbytes
-    elif is_dataclass(value):
-        for field in fields(value):
-            yield from _parts(getattr(value, field.name))
-    elif isinstance(value, list | tuple):
-        yield _ITEM_BYTES * len(value)
+        return value.nbytes
+    if is_dataclass(value):
+        return sum(_num_bytes(getattr(value, field.name)) for field in fields(value))
+    return _ITEM_BYTES * len(value) if isinstance(value, list | tuple) else 0

@@ -184,7 +184,7 @@ class TuneResults:
         return abs(interval.mean) > interval.half_width
 
     def front(self) -> list[TrialResult]:
-        """The Pareto front: trials that no other trial beats in the objective and all `FRONT_METRICS`.
+        """The Pareto front of the trials in the objective and the `FRONT_METRICS`.
 
         The best objective comes first. Whether the SLO is met does not matter here.
         """

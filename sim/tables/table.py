@@ -75,7 +75,7 @@ class Table:
     def lines(self, *, bold: bool = False) -> list[str]:
         """The text form, without line ends and as wide as it needs to be.
 
-        The header and a rule are left out if no column has a header.
+        The header and the rule below it are left out if no column has a header.
 
         Args:
             bold: print the header in bold, with escape sequences of terminals.

@@ -7,7 +7,7 @@ UNDEFINED = "-"
 
 
 def number(value: float | None) -> str:
-    """An int in full; a float with two decimals, one from 100 on, none from 1,000 on."""
+    """An int in full. A float has two decimals, but one from 100 on, and none from 1,000 on."""
     if value is None:
         return UNDEFINED
     if isinstance(value, int):
@@ -39,7 +39,7 @@ def aligned(
         rows: all have the same number of cells.
         gap: blanks between two columns.
         right: which columns are flush right, counted from 0.
-        min_widths: of the columns, in characters.
+        min_widths: the smallest width of each column, in characters.
     """
     shown = [[printable(cell) for cell in row] for row in rows]
     widths = column_widths(shown, min_widths)

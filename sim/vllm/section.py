@@ -41,7 +41,7 @@ class VllmSection(ServerSection):
     """Blocks of the pool, counting the null block, which no request gets. Without it: what fits
     beside the weights (docs/reference/scenario.md#derived-pool-size). Unit: blocks."""
     gpu_memory_utilization: float | None = Field(default=None, gt=0, le=1)
-    """Share of the hardware's memory for weights and KV if the pool size is derived: 0.9
+    """Share of the hardware's memory for weights and KV if the pool size is derived; 0.9
     without it. Not together with `num_gpu_blocks_override`. Unit: share."""
     enable_prefix_caching: bool = _DEFAULT.enable_prefix_caching
     """Other requests can find a full block by its tokens and reuse it."""
