@@ -21,7 +21,7 @@ from sim.runlog.json_lines import Line, numbered_lines, open_text, to_json_line
 
 _TIMES = ("arrival_s", "scheduled_s", "first_token_s", "finish_s")
 _COUNTS = ("prompt_tokens", "output_tokens")
-# Longer times do not fit into 64 bits of nanoseconds with room to spare.
+# 1e18 ns: a difference of two such times still fits 64 bits.
 _MAX_S = 1e9
 
 
