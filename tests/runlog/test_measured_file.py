@@ -8,6 +8,7 @@ from sim.core.errors import InputError
 from sim.runlog.measured import read_measured
 
 LINE = {"rid": "a", "arrival_s": 0.5, "finish_s": 2.0, "prompt_tokens": 3, "output_tokens": 4}
+TIMES = "arrival_s, scheduled_s, first_token_s, finish_s"
 
 
 @pytest.mark.parametrize(
@@ -19,11 +20,7 @@ LINE = {"rid": "a", "arrival_s": 0.5, "finish_s": 2.0, "prompt_tokens": 3, "outp
         ({"finish_s": 2e9}, "1: finish_s: must be seconds from 0 to 1e+09, got 2000000000.0"),
         ({"output_tokens": 1.5}, "1: output_tokens: must be a whole number of at least 0, got 1.5"),
         ({"speed": 1}, "1: speed: unknown key"),
-        (
-            {"first_token_s": 0.1},
-            "1: times out of order: must be ordered as arrival_s, scheduled_s, first_token_s,"
-            " finish_s",
-        ),
+        ({"first_token_s": 0.1}, f"1: times out of order: must be ordered as {TIMES}"),
     ],
 )
 def test_bad_line_is_refused(tmp_path, change, message):
