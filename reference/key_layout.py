@@ -5,7 +5,8 @@ from typing import NamedTuple, get_args
 from pydantic import BaseModel
 
 from sim.families import FAMILIES
-from sim.latency.config import LatencyConfig
+from sim.latency.config import LatencyConfig, QuantizationConfig
+from sim.latency.host import HostSection
 from sim.scenario.report_section import Plot, ReportSection
 from sim.scenario.router_section import RouterConfig
 from sim.scenario.schema import Scenario, SloSection
@@ -76,7 +77,15 @@ PAGES = (
             _section("predicted output", PredictedOutput),
         ),
     ),
-    KeyPage("latency", "Keys of latency", (_section("latency", LatencyConfig),)),
+    KeyPage(
+        "latency",
+        "Keys of latency and host",
+        (
+            _section("latency", LatencyConfig),
+            _section("quantization", QuantizationConfig),
+            _section("host", HostSection),
+        ),
+    ),
     *map(_family_page, FAMILIES),
     KeyPage("router", "Keys of router", (_section("router", RouterConfig),)),
     KeyPage(

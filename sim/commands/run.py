@@ -32,7 +32,7 @@ def run_built(
     """Simulate a built scenario, with progress on stderr.
 
     Raises:
-        InputError: the decision log cannot be written, or a recording is too short.
+        InputError: the decision log cannot be written, or a latency recording is too short.
     """
     scenario = built.loaded.scenario
     meta = {
@@ -54,7 +54,7 @@ def run_built(
         try:
             log = simulate_built(built, options)
         except OSError as error:
-            # A simulation writes no other file than the decision log.
+            # The decision log is the only file that a simulation writes.
             raise InputError(f"{decisions}: cannot be written: {error.strerror}") from error
     return replace(log, meta={**log.meta, "wall_seconds": time.perf_counter() - begin_s})
 

@@ -24,14 +24,14 @@ class VllmSection(ServerSection):
     """
 
     family: Literal["vllm"]
-    """Whose scheduler it is."""
+    """The server whose scheduler is simulated."""
     max_num_batched_tokens: Count = _DEFAULT.max_num_batched_tokens
     """Token budget of a step, for all requests together. At least `max_num_seqs`. Unit: tokens."""
     max_num_seqs: Count = _DEFAULT.max_num_seqs
     """Largest number of requests that run at the same time. Unit: requests."""
     max_model_len: Count | None = None
     """Largest number of tokens of a request, prompt and output together. Not more than the pool
-    has. Without it: as many as the pool has. Unit: tokens."""
+    has. Without it: the size of the pool. Unit: tokens."""
     block_size: int = Field(default=_DEFAULT.block_size, ge=1, le=4096)
     """Tokens of a KV block. Prefixes are shared in whole blocks. Unit: tokens."""
     num_gpu_blocks_override: int | None = Field(default=None, ge=2, le=_MAX_BLOCKS)

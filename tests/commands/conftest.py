@@ -13,7 +13,7 @@ import pytest
 from sim.cli import main
 from sim.sweep.executor import run_task
 from sim.sweep.trace_cache import TraceCache
-from sim.testing.scenario_text import LINEAR_LATENCY
+from sim.testing.serve import LINEAR_LATENCY
 
 SCENARIO = (
     f"name: study\nseed: 3\n{LINEAR_LATENCY}"

@@ -234,7 +234,7 @@ def test_tune_outside_of_measured_step_times_is_warned_of(
 
     monkeypatch.setattr(sim.commands.tune, "run_point", run_point)
     file = scenario_with(COST.replace("cost", "goodput"))
-    warning = "tune: warning: 3 trials left the range their step times were measured in, {};"
+    warning = "tune: warning: 3 trials left the range in which their step times were measured, {};"
     assert warning.format("the winner too") in simulate("tune", file, "--out", "a").err
     near = scenario_with(COST)
     assert warning.format("not the winner") in simulate("tune", near, "--out", "b").err
@@ -246,7 +246,7 @@ def test_tune_interrupted_keeps_what_is_finished(simulate, inline, points_in, sm
     ended = simulate("tune", small, *LOAD)
     assert (ended.code, ended.out) == (130, "")
     assert ended.err.splitlines()[1:] == [
-        "tune: 4 points more are kept; the same command goes on from there",
+        "tune: 4 more points are stored; the same command runs the rest",
         "simulate: interrupted",
     ]
     assert len(points_in("study-tune")) == 4

@@ -61,7 +61,7 @@ class SglangSection(ServerSection):
     """
 
     family: Literal["sglang"] = "sglang"
-    """Whose scheduler it is."""
+    """The server whose scheduler is simulated."""
     schedule_policy: PolicyName = _DEFAULT.schedule_policy
     """Order of the waiting queue: `fcfs`, `lpm`, `dfs-weight`, `lof`, `sjf`, `random`,
     `priority`, `hrrn`, `shortest-prefill-first`, or `module:Class` for a policy of your own

@@ -21,8 +21,3 @@ class RequestBlocks(RequestTokens):
         self.blocks: list[int] = []
         self.unhashed: UnhashedBlocks | None = None
         self.hashes: list[int] = []
-
-    @property
-    def num_cached_blocks(self) -> int:
-        """How many blocks, from the first on, other requests can find."""
-        return 0 if self.unhashed is None else self.unhashed.num_full

@@ -14,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from sim.core.tokens import ArrayPrompt
 from sim.engine.request import OutputTokens
 from sim.vllm.cache.manager import BlockManager
+from sim.vllm.cache.request_blocks import RequestBlocks
 from sim.vllm.check import check_blocks
 
 _NUM_BLOCKS = 16
@@ -102,7 +103,7 @@ class BlockMachine(RuleBasedStateMachine):
         row = Row(tokens, prompt_len, num_known=prompt_len)
         prompt, output = np.array(tokens[:prompt_len]), np.array(tokens[prompt_len:])
         outputs = OutputTokens(lambda n: output[:n], lambda start, stop: output[start:stop])
-        row.kv = self.manager.new_request(ArrayPrompt(prompt), outputs)
+        row.kv = RequestBlocks(ArrayPrompt(prompt), outputs)
         self.waiting.append(row)
 
     @rule(chunk=st.integers(1, 7), most=st.integers(0, 3))
@@ -192,7 +193,7 @@ class BlockMachine(RuleBasedStateMachine):
     @rule(tokens=sequences)
     def looks(self, tokens):
         """Somebody asks who will not be admitted."""
-        request = self.manager.new_request(ArrayPrompt(np.array(tokens)), OutputTokens(None, None))
+        request = RequestBlocks(ArrayPrompt(np.array(tokens)), OutputTokens(None, None))
         found = self.plain.find(tokens, (len(tokens) - 1) // _SIZE)
         assert self.manager.find_prefix(request, len(tokens)) == found
 

@@ -10,7 +10,7 @@ from sim.commands.run import run_built
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario_text
 from sim.testing import result_files
-from sim.testing.scenario_text import LINEAR_LATENCY
+from sim.testing.serve import LINEAR_LATENCY
 from sim.workload.results.model import ReadOptions
 from sim.workload.results.write import in_order
 
