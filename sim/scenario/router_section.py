@@ -1,4 +1,4 @@
-"""The `router` key: which replica a request goes to. A kind alone may be given by its name."""
+"""The `router` key: which replica a request goes to. A name alone means a section of that kind."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self, get_args
@@ -30,7 +30,7 @@ class RoundRobinConfig(StrictModel):
 
 
 class LeastLoadedConfig(StrictModel):
-    """The replica with the fewest requests that are not over; of several, the first."""
+    """The replica with the fewest unfinished requests. Of several such replicas, the first."""
 
     kind: Literal["least-loaded"]
 
@@ -39,7 +39,7 @@ class LeastLoadedConfig(StrictModel):
 
 
 class PrefixAwareConfig(StrictModel):
-    """The replica that was sent the prompt's beginning before, while loads are even.
+    """The replica that was sent the longest prefix of the prompt before, while loads are even.
 
     Rules and defaults are those of SGLang's gateway; docs/how-to/routers.md#prefix-aware lists
     them.
@@ -50,9 +50,10 @@ class PrefixAwareConfig(StrictModel):
     """Follow the prefix if more than this share of the prompt was sent to some replica before.
     Unit: share."""
     balance_abs_threshold: int = Field(default=64, ge=0, le=_MOST)
-    """Loads are uneven if the largest exceeds the smallest by more than this ... Unit: requests."""
+    """Loads are uneven if the largest exceeds the smallest by more than this, and is also more than
+    `balance_rel_threshold` times the smallest. Unit: requests."""
     balance_rel_threshold: float = Field(default=1.5, ge=1, le=1000)
-    """... and is also more than this times the smallest. Unit: factor."""
+    """The other condition for uneven loads, see `balance_abs_threshold`. Unit: factor."""
     max_tree_tokens: int = Field(default=2**24, ge=1, le=2**40)
     """How much of what was sent is remembered for each replica. At least `block_tokens`. Unit:
     tokens."""
@@ -106,7 +107,7 @@ def _section_of(value: Any) -> Any:
 
 
 def _shortest(section: _Section, dump: SerializerFunctionWrapHandler) -> Any:
-    """The name alone if all else is default, so that tables and hashes see one spelling."""
+    """The name alone if all keys have their defaults, so that equal routers have equal hashes."""
     is_default = section == type(section).model_validate({"kind": section.kind})
     return section.kind if is_default else dump(section)
 

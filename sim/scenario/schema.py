@@ -29,9 +29,9 @@ from sim.workload.config import WorkloadConfig
 
 @dataclass(frozen=True, slots=True)
 class LazySection:
-    """An annotation: the value is the model `name` of `module`, imported on first use.
+    """Annotates a field whose model, `name` of `module`, is imported when a value is validated.
 
-    Errors are those of a field that is annotated with the model itself.
+    Errors are the same as if the field were annotated with the model itself.
     """
 
     module: str
@@ -83,7 +83,7 @@ Milliseconds = Annotated[float, Field(gt=0)]
 
 
 def _family_of(section: Any) -> str:
-    """The family a scheduler section is of."""
+    """The name of the family whose section this is; it may be data or a validated section."""
     if isinstance(section, dict):
         return str(section.get("family", DEFAULT_FAMILY))
     return str(getattr(section, "family", DEFAULT_FAMILY))
@@ -97,7 +97,7 @@ else:
         reduce(or_, [Annotated[section, Tag(name)] for name, section in _SECTIONS.items()]),
         Discriminator(
             _family_of,
-            # As pydantic tells of a discriminator that is a key.
+            # The error that pydantic raises if the discriminator is the name of a key.
             custom_error_type="union_tag_invalid",
             custom_error_context={
                 "discriminator": "family",
@@ -119,7 +119,7 @@ class SloSection(StrictModel):
     """Longest time from arrival to the last token. Unit: ms."""
 
 
-# Sections that do not change a single run: they say which runs to make and what to draw of them.
+# Sections that do not affect a run: they say which runs to make and what to draw of the results.
 BESIDE_THE_RUN = frozenset({"sweep", "report", "tune"})
 
 
@@ -140,14 +140,14 @@ class Scenario(StrictModel):
     latency: LatencyConfig
     """How long a step takes."""
     workload: WorkloadConfig
-    """What is asked of the server."""
+    """The traffic: which requests the server gets, and when."""
     scheduler: SchedulerSection = _SECTIONS[DEFAULT_FAMILY]()
     """Settings of every replica's scheduler. Its keys depend on its `family`."""
     replicas: int = Field(default=1, ge=1, le=4096)
     """Number of identical servers. Unit: servers."""
     router: RouterConfig = RoundRobinConfig(kind="round-robin")
-    """Which replica a request goes to. A name alone is short for a section: `router:
-    least-loaded` means `router: {kind: least-loaded}`."""
+    """Which replica a request goes to. A name alone means a section of that kind: `router:
+    least-loaded` is `router: {kind: least-loaded}`."""
     slo: SloSection = SloSection()
     """What a request must meet to count as good."""
     sweep: SweepSection | None = None

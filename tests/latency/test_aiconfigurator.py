@@ -1,4 +1,4 @@
-"""Step times composed of operator times, with times that follow formulas."""
+"""Step times composed of operator times, which follow formulas here."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from sim.testing.contracts import LatencyModelContract
 from sim.testing.latency_steps import decode_step, extend_step, mixed_step
 
 TINY = load_model_shape("tiny", Path())
-# Milliseconds of the formulas for `tiny`: matrices, norms and activations, embedding; then a head.
+# Times of `tiny` by the formulas, in ms: matrices, norms and activations, embedding; head.
 TOKEN_MS = 1e-9 * TINY.num_layer_matrix_parameters + 1e-7 * (8 * 4 * 256 + 4 * 3 * 688) + 1e-6 * 256
 HEAD_MS = 1e-9 * TINY.num_head_parameters
 PAIR_MS = 1e-9 * 4 * 4 * 64
@@ -73,7 +73,7 @@ class FormulaDatabase:
 
 
 class EmptyDatabase(FormulaDatabase):
-    """Knows no attention."""
+    """A database without attention."""
 
     def prefill_timer(self, attention):
         def time_ms(num_rows, num_new, num_cached):

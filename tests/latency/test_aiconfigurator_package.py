@@ -1,6 +1,6 @@
-"""The module for the optional package: no package, unknown names, missing data.
+"""The module that loads the optional package: no package, unknown names, missing data.
 
-A stand-in of a few lines takes the package's place, so that this holds where it is not installed.
+A small stand-in replaces the package, so that these tests run where it is not installed.
 """
 
 import sys
@@ -49,7 +49,7 @@ class Handle:
 
 @pytest.fixture
 def stand_in(monkeypatch):
-    """The package's modules as far as they are used; gives what was sent to it last."""
+    """The modules of the package that are used. Returns the arguments of the last call."""
     kinds = ("GEMM", "ElementWise", "Embedding", "CustomAllReduce")
     operations = SimpleNamespace(
         **{kind: operator(kind) for kind in (*kinds, "ContextAttention", "GenerationAttention")}

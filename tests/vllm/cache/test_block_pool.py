@@ -1,4 +1,4 @@
-"""Which block is taken next, and which are found (rules 8 to 11)."""
+"""Which block is allocated next, and which are found (rules 8 to 11)."""
 
 import pytest
 from hypothesis import given
@@ -13,7 +13,7 @@ def add_hash(pool, block, content, full_at=0):
 
 
 def found(pool, content):
-    """The blocks that are found one after the other, as those before them are evicted."""
+    """The blocks found for `content`: each one is evicted, and then the next is looked up."""
     blocks = []
     while (block := pool.find(content)) is not None:
         blocks.append(block)
