@@ -41,8 +41,8 @@ class TraceConfig(CommonConfig):
     time_scale: Annotated[float, Field(gt=0, le=10**6)] = 1.0
     """Arrival times are multiplied by this: 0.25 is four times as fast."""
     block_size: Annotated[int, Field(ge=1, le=1 << 20)] | None = None
-    """Tokens that one block id of the trace stands for. Only with format `mooncake`. Without it:
-    512. Unit: tokens."""
+    """Tokens that one block id of the trace stands for. Only with format `mooncake`, which uses
+    512 without it. Unit: tokens."""
 
     @model_validator(mode="after")
     def _block_size_goes_with_format(self) -> Self:

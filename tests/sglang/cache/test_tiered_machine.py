@@ -102,8 +102,8 @@ class TieredMachine(RuleBasedStateMachine):
         """Set the model to the tree after a step that may have evicted, if the change is allowed.
 
         Locked prefixes must stay on the device. Prefixes that left it must be in host memory,
-        unless they had no copy (write-through) or there was no room for one (write-back). Copies may be
-        removed only if room was needed.
+        unless they had no copy (write-through) or there was no room for one (write-back). Copies
+        may be removed only if room was needed.
         """
         device, copies = self.found()
         gone = self.device - device
