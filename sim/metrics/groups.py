@@ -82,7 +82,7 @@ def jain_index(values: Float64) -> float | None:
     # Values are scaled, so that their squares neither overflow nor underflow.
     scaled = values / largest
     index = float(scaled.sum()) ** 2 / (len(values) * float((scaled**2).sum()))
-    # Rounding must not give values that differ an index of 1.
+    # Values that differ must not get an index of 1 by rounding.
     return min(index, math.nextafter(1.0, 0.0))
 
 
@@ -158,7 +158,7 @@ def _jain_of(values: list[float | None]) -> float | None:
 
 
 def _slowest_share_pct(rows: _Rows) -> float | None:
-    """Share of all TTFT that the slowest 5 % of finished requests, rounded up, carry."""
+    """Share of the sum of all TTFTs that the slowest 5 % of finished requests (rounded up) have."""
     ttft_ms = np.sort(rows.latencies_ms["ttft_ms"][rows.finished])
     num_slowest = math.ceil(_SLOWEST_SHARE * len(ttft_ms))
     slowest_ms = float(ttft_ms[len(ttft_ms) - num_slowest :].sum())

@@ -246,9 +246,10 @@ GROUP_METRICS: Mapping[str, Metric] = MappingProxyType({
 
 
 def metric(name: str) -> Metric:
-    """The metric with this name, which has no group: `p99_ttft_ms`, or a latency: `ttft_ms`.
+    """The metric with this name (`p99_ttft_ms`), or the latency itself (`ttft_ms`).
 
-    The label of an unknown metric is its name, so that metrics of newer versions can be drawn too.
+    The name has no group. The label of an unknown metric is its name, so that metrics of newer
+    versions can be drawn too.
     """
     found = RUN_METRICS.get(name) or GROUP_METRICS.get(name)
     if found is not None:

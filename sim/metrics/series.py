@@ -62,7 +62,7 @@ def occupancy(steps: StepColumns, requests: RequestColumns, column: Int64) -> St
         mine = steps.replica == replica
         ends_ns = steps.t_end_ns[mine]
         idle = num_in_flight(requests, int(replica), ends_ns) == 0
-        # A row after whose end the replica is idle is followed by a point of size 0.
+        # If the replica is idle at the end of a row, a point of size 0 follows that row.
         at_ns = np.concatenate((steps.t_start_ns[mine], ends_ns[idle]))
         size = np.concatenate((column[mine], np.zeros(int(idle.sum()), dtype=np.int64)))
         rank = np.concatenate((np.arange(len(ends_ns)) * 2, np.flatnonzero(idle) * 2 + 1))
@@ -75,7 +75,7 @@ def occupancy(steps: StepColumns, requests: RequestColumns, column: Int64) -> St
 def num_in_flight(requests: RequestColumns, replica: int, at_ns: Int64) -> Int64:
     """How many requests of a replica have arrived and not finished at each of these times.
 
-    Requests that never were in a batch do not count.
+    Requests that were never in a batch do not count.
     """
     mine = (requests.replica == replica) & (requests.scheduled_ns != NOT_YET_NS)
     finish_ns = requests.finish_ns[mine]

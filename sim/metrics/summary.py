@@ -47,7 +47,7 @@ class Slo:
 def summarise(log: RunLog, slo: Slo | None = None) -> Summary:
     """The metrics of one run, as plain JSON values. An undefined metric is None.
 
-    `sim.metrics.registry` defines the metrics. Besides, a summary has:
+    `sim.metrics.registry` defines the metrics. A summary also has:
 
     * `goodput_slos_ms`: the SLO's limits by latency.
     * `queue_time`: the statistics of the queue time again, as one object: `mean_ms`, ...

@@ -49,7 +49,7 @@ def build(loaded: LoadedScenario, *, read_trace: TraceReader = read_trace) -> Bu
 
     Args:
         loaded: the scenario.
-        read_trace: reads the rows of a trace. A caller that builds often passes one that caches.
+        read_trace: reads the rows of a trace; sweeps pass a reader that caches them.
 
     Raises:
         InputError: one line about a key of the scenario, or about a line of a file that it names.

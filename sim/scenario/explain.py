@@ -13,6 +13,8 @@ from sim.scenario.key_locations import KeyLocations
 from sim.scenario.sections import Place, Sections
 from sim.strict_model import KeysError
 
+# The words for pydantic's types of errors: what a value must be, whole reasons, and bounds with the
+# key of the error's context that has the bound.
 _NOUNS = {
     "int_type": "a whole number",
     "int_from_float": "a whole number",
@@ -39,8 +41,6 @@ _BOUNDS = {
     "less_than": ("less than", "lt"),
     "multiple_of": ("a multiple of", "multiple_of"),
 }
-
-
 _MAX_LISTED = 12
 _QUOTED = re.compile(r"'([^']*)'")
 
@@ -92,7 +92,7 @@ def explain(error: ValidationError, model: type[BaseModel], locations: KeyLocati
 
 
 def _path_of(problem: _Problem) -> KeyPath:
-    # Pydantic reports a wrong `kind` as an error of the section. The user looks for the key.
+    # Pydantic reports a wrong `kind` at the section, but the user needs the key.
     if problem.kind in {"union_tag_invalid", "union_tag_not_found"}:
         return (*problem.place.path, _discriminator(problem))
     return problem.place.path
@@ -136,7 +136,7 @@ def _is_noise(problem: _Problem, problems: list[_Problem], meant: set[KeyPath]) 
         # Pydantic counts valid items only. The invalid ones are reported.
         return below
     if problem.place.in_union and problem.kind in _NOUNS:
-        # The value has another type of the union, and the error is about that.
+        # The value fits another type of the union, and the error for that type is reported.
         return below or any(p.place.path == path and p.kind not in _NOUNS for p in problems)
     return False
 

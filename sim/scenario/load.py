@@ -110,7 +110,7 @@ def content_hash(scenario: Scenario, base_dir: Path = Path()) -> str:
     """
     content = scenario.model_dump(mode="json", exclude=set(BESIDE_THE_RUN))
     if content["scheduler"]["family"] == DEFAULT_FAMILY:
-        del content["scheduler"]["family"]  # keeps hashes made when there was one family valid
+        del content["scheduler"]["family"]  # hashes made before there were families stay valid
     if (code := scenario.scheduler.user_code) is not None:
         content[code.hashed_as] = source_hash(code.name, base_dir)
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)

@@ -1,7 +1,4 @@
-"""What a scenario's `report:` section may say: which pictures `simulate report` draws of its sweep.
-
-The section is not simulated: it changes neither the result of a run nor the identity of a point.
-"""
+"""What a scenario's `report:` section may say: which pictures `simulate report` draws of its sweep."""
 
 from typing import Annotated, Any, Literal
 

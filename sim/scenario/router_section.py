@@ -20,25 +20,25 @@ _MOST = 2**31 - 1
 _MAX_IDLE_S = 10**7
 
 
-class RoundRobinConfig(StrictModel):
+class _RouterSection(StrictModel):
+    def parameters(self) -> Mapping[str, object]:
+        """The parameters of the router's constructor."""
+        return self.model_dump(exclude={"kind"})
+
+
+class RoundRobinConfig(_RouterSection):
     """The replicas take turns."""
 
     kind: Literal["round-robin"]
 
-    def parameters(self) -> Mapping[str, object]:
-        return {}
 
-
-class LeastLoadedConfig(StrictModel):
+class LeastLoadedConfig(_RouterSection):
     """The replica with the fewest unfinished requests. Of several such replicas, the first."""
 
     kind: Literal["least-loaded"]
 
-    def parameters(self) -> Mapping[str, object]:
-        return {}
 
-
-class PrefixAwareConfig(StrictModel):
+class PrefixAwareConfig(_RouterSection):
     """The replica that was sent the longest prefix of the prompt before, while loads are even.
 
     Rules and defaults are those of SGLang's gateway; docs/how-to/routers.md#prefix-aware lists
@@ -60,9 +60,6 @@ class PrefixAwareConfig(StrictModel):
     block_tokens: int = Field(default=16, ge=1, le=4096)
     """Prompts are compared in whole blocks of this size. Unit: tokens."""
 
-    def parameters(self) -> Mapping[str, object]:
-        return self.model_dump(exclude={"kind"})
-
     @model_validator(mode="after")
     def _check_blocks(self) -> Self:
         if self.max_tree_tokens < self.block_tokens:
@@ -75,7 +72,7 @@ class PrefixAwareConfig(StrictModel):
         return self
 
 
-class SessionStickyConfig(StrictModel):
+class SessionStickyConfig(_RouterSection):
     """Requests of a session go where its first request went."""
 
     kind: Literal["session-sticky"]

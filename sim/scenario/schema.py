@@ -131,7 +131,7 @@ class Scenario(StrictModel):
     seed: int = Field(default=0, ge=0)
     """Seed of every random draw of the workload. At most 2**63 - 1."""
     model: NonEmpty | None = None
-    """Shapes of the served model: a name of the table
+    """Shapes of the served model: a name from the table of shapes
     (docs/explanation/latency.md#model-shapes), or the path of a Hugging Face `config.json`. A
     roofline and a derived pool size need it."""
     hardware: NonEmpty | None = None

@@ -68,7 +68,7 @@ class Sections:
         ]
 
     def family_with(self, section: str, key: str) -> str | None:
-        """The family whose section knows `key`; None if the section has no families."""
+        """The family whose `section` knows `key`; None if there is no such family."""
         for arm in self._families(self._resolve(self.root)["properties"].get(section, {})):
             known = arm.get("properties", {})
             if key in known and "family" in known:

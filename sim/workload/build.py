@@ -29,10 +29,11 @@ def build_workload(
         config: the validated section.
         seed: seed of all random draws, >= 0.
         base_dir: the scenario file's directory, which trace paths are relative to.
-        read_trace: reads the rows of a trace. A caller that builds often passes one that caches.
+        read_trace: reads the rows of a trace; sweeps pass a reader that caches them.
 
     Raises:
-        InputError: a trace file is bad (names file and line), or a drawn size is (names the key).
+        InputError: a trace file is bad (the error names the line), or a drawn size is too large
+            (the error names the key).
     """
     context = BuildContext(
         ("workload",), base_dir, RandomStreams(seed), TokenStreams(), read_trace=read_trace

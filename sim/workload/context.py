@@ -26,8 +26,8 @@ class BuildContext:
         base_dir: folder that a trace's path is relative to.
         random: random streams. Each part of a mix has its own.
         streams: hands out token streams. All parts of a mix share it.
-        mixed: the workload is part of a mix: the stream seeds and block ids of a trace are renamed,
-            so that they differ from those of other parts.
+        mixed: the workload is part of a mix. Then the stream seeds and block ids of a trace are
+            renamed, so that they differ from those of other parts.
         read_trace: reads the rows of a trace.
     """
 

@@ -29,8 +29,8 @@ class Prefixes(StrictModel):
     """How uneven the groups are: group g (from 0) is drawn in proportion to 1 / (g + 1) ** zipf.
     0 makes all groups equally likely."""
     unshared_as_long: bool = False
-    """`true`: a request without a prefix gets extra tokens of its own, in the length of the prefix
-    that was drawn for it. Then `share_probability` does not change the length of any prompt."""
+    """`true`: a request without a prefix gets extra tokens of its own. Their number is the length
+    of the prefix of a drawn group, so `share_probability` changes the length of no prompt."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ class RandomStreams:
 
 
 MAX_STREAMS = 1 << 32  # a stream's seed has 32 bits
-_MAX_BLOCKS = 1 << 41  # a block prompt's ids have 41
+_MAX_BLOCKS = 1 << 41  # a block id has 41 bits
 
 
 class TokenStreams:

@@ -17,7 +17,7 @@ from sim.workload.table import ClosedLoopWorkload, LazySequence, OpenLoopWorkloa
 
 @dataclass(frozen=True, slots=True)
 class SessionPrompts:
-    """Prompts of turns: row i belongs to session `session[i]`, whose first row is `offsets[...]`.
+    """Prompts of turns. Row i is a turn of session `session[i]`; session s begins at `offsets[s]`.
 
     A prompt is the session's system prompt, then the user text and the quoted answer of every
     earlier turn, then the turn's user text. `user_seed` and `output_seed` are the token streams of

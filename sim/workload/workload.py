@@ -37,7 +37,7 @@ class Workload(Protocol):
         ...
 
     def arrivals(self) -> Iterator[ScriptedRequest]:
-        """Open-loop requests in order of arrival."""
+        """Open-loop requests in order of arrival. Equal times keep the order of the source."""
         ...
 
     def clients(self) -> Sequence[Sequence[Turn]]:

@@ -87,7 +87,7 @@ def _drawn(pacing: Pacing, num_requests: int, seed: int | None, where: str) -> l
 def _with_slots(
     asked_ns: Sequence[int], latency_ns: Sequence[int | None], num_slots: int
 ) -> list[int]:
-    """When requests are sent that ask for a slot at these times: each takes the first free one."""
+    """Send times of requests that ask for a slot at these times, in order, and wait for one."""
     free_ns = [0] * min(num_slots, len(asked_ns))
     sent = []
     for asked, latency in zip(asked_ns, latency_ns, strict=True):

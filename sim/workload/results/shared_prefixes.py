@@ -83,7 +83,8 @@ class PrefixStreams:
         """Find the streams of these ids, and add a stream for ids that have none.
 
         Returns:
-            The last stream, how many of its ids are used, and all streams with such numbers.
+            The last stream; how many of its ids are used; and, for all streams from the first to
+            the last, their seeds and how many of their ids are used.
         """
         stream, offset, at = self._root, 0, 0
         path: list[Segment] = []

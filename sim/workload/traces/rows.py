@@ -32,7 +32,7 @@ class TraceRows:
 
 
 class IntColumn:
-    """A growing column of int64, eight bytes a value."""
+    """A growing column of int64. A value takes eight bytes."""
 
     def __init__(self, values: Iterable[int] = ()) -> None:
         self._values = array("q", values)

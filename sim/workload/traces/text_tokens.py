@@ -21,7 +21,7 @@ def text_token_ids(texts: Sequence[str], num_tokens: Int64) -> Iterator[Int64]:
     numbers of tokens have equal ids.
     """
     num_characters = sum(len(text) for text in texts)
-    # At least one character a token.
+    # Each id stands for at least one character.
     total = min(int(num_tokens.sum()), num_characters)
     for text, count in zip(texts, num_tokens.tolist(), strict=True):
         num_shared = min(len(text) * total // num_characters, count - 1)
