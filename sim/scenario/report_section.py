@@ -1,4 +1,4 @@
-"""What a scenario's `report:` section may say: which pictures `simulate report` draws of its sweep."""
+"""What a scenario's `report:` section may say: which plots `simulate report` draws of its sweep."""
 
 from typing import Annotated, Any, Literal
 
