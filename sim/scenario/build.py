@@ -58,7 +58,9 @@ def build(loaded: LoadedScenario, *, read_trace: TraceReader = read_trace) -> Bu
     with located_errors(loaded):
         model, hardware = load_shapes(scenario, base_dir)
         pool_tokens = _pool_tokens(scenario, model, hardware)
-        scheduler = scheduler_config_with_pool(scenario, pool_tokens, base_dir=base_dir)
+        scheduler = scheduler_config_with_pool(
+            scenario, pool_tokens, base_dir=base_dir, fail=user_code_error(loaded)
+        )
         latencies = tuple(
             _with_loads(
                 scenario,
@@ -122,8 +124,8 @@ def scheduler_config_with_pool(
         scenario: the scenario that the server runs.
         pool_tokens: size of the KV pool in tokens.
         base_dir: the scenario's folder, which is searched for a user's own class.
-        fail: turns a reason into an error about that class. None: the error names the key of the
-            scenario; `located_errors` adds file and line.
+        fail: turns a reason into an error about that class; it is also called during the run. None:
+            errors do not name file and line, see `user_code_error`.
 
     Raises:
         InputError: a user's own class cannot be loaded.
@@ -132,6 +134,11 @@ def scheduler_config_with_pool(
     fail = fail or partial(InputError, key=user_code_key(scenario))
     config: ServerConfig = section.with_user_code(section.config(pool_tokens), base_dir, fail)
     return config
+
+
+def user_code_error(loaded: LoadedScenario) -> Fail:
+    """Turns reasons into errors about a user's own class that name file and line."""
+    return partial(loaded.error, user_code_key(loaded.scenario))
 
 
 def _pool_tokens(scenario: Scenario, model: ModelShape | None, hardware: Hardware | None) -> int:
