@@ -18,14 +18,14 @@ from sim.workload.prefixes import Prefixes
 
 
 class Section(NamedTuple):
-    """A section of a scenario: what it is called, and the model or models it may be."""
+    """A section of a scenario: its title, and its models (one for each kind, if it has kinds)."""
 
     title: str
     models: tuple[type[BaseModel], ...]
 
 
 class KeyPage(NamedTuple):
-    """A page: its file in docs/reference/keys without the ending, its title, its sections."""
+    """A page; `name` is that of its file in docs/reference/keys, without `.md`."""
 
     name: str
     title: str
@@ -44,7 +44,7 @@ def _models(annotation: object) -> list[type[BaseModel]]:
 
 
 def _family_page(name: str) -> KeyPage:
-    """The scheduler section of a family, then the sections inside it by their keys."""
+    """The page of a family's scheduler section, followed by the sections inside it."""
     title = f"scheduler, family {name}"
     model = FAMILIES[name].section()
     inside = [

@@ -53,6 +53,11 @@ class ServerSection(StrictModel):
         raise NotImplementedError
 
     @property
+    def max_step_tokens(self) -> int:
+        """Largest number of new tokens of a step, for which the engine reserves memory."""
+        raise NotImplementedError
+
+    @property
     def pool_tokens(self) -> int | None:
         """Tokens of the pool; None if the section does not set them."""
         raise NotImplementedError

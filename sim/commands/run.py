@@ -68,7 +68,14 @@ def simulate_built(built: BuiltScenario, options: RunOptions) -> RunLog:
     if (source := latency_source(built.latencies[0])) is not None:
         options = replace(options, meta={**options.meta, "latency_source": source})
     router = make_router(built.loaded.scenario.router)
-    log = simulate(built.workload, built.scheduler, built.latencies, router=router, options=options)
+    log = simulate(
+        built.workload,
+        built.scheduler,
+        built.latencies,
+        router=router,
+        host=built.loaded.scenario.host,
+        options=options,
+    )
     ranged = (latency for latency in built.latencies if isinstance(latency, Ranged))
     left = str(RangeReport.merged(latency.left_range() for latency in ranged))
     return replace(log, meta={**log.meta, "left_range": left}) if left else log

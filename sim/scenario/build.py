@@ -9,8 +9,9 @@ from pathlib import Path
 from sim.core.errors import InputError
 from sim.engine.server_config import ServerConfig
 from sim.latency.build import build_latency
-from sim.latency.config import RecordedLatencyConfig, num_devices
+from sim.latency.config import AiconfiguratorLatencyConfig, RecordedLatencyConfig, num_devices
 from sim.latency.hardware import Hardware, load_hardware
+from sim.latency.host import HostedLatency
 from sim.latency.loading import LoadingLatency
 from sim.latency.model import LatencyModel
 from sim.latency.shape_files import load_model_shape
@@ -57,12 +58,12 @@ def build(loaded: LoadedScenario, *, read_trace: TraceReader = read_trace) -> Bu
     scenario, base_dir = loaded.scenario, loaded.base_dir
     with located_errors(loaded):
         model, hardware = load_shapes(scenario, base_dir)
-        pool_tokens = _pool_tokens(scenario, model, hardware)
+        pool_tokens = _pool_tokens(scenario, model, hardware, base_dir)
         scheduler = scheduler_config_with_pool(
             scenario, pool_tokens, base_dir=base_dir, fail=user_code_error(loaded)
         )
         latencies = tuple(
-            _with_loads(
+            _with_added_times(
                 scenario,
                 model,
                 build_latency(
@@ -70,6 +71,7 @@ def build(loaded: LoadedScenario, *, read_trace: TraceReader = read_trace) -> Bu
                     model=model,
                     hardware=hardware,
                     base_dir=base_dir,
+                    model_name=scenario.model,
                     overlaps=scheduler.overlaps,
                     replica=replica,
                 ),
@@ -82,20 +84,35 @@ def build(loaded: LoadedScenario, *, read_trace: TraceReader = read_trace) -> Bu
     return BuiltScenario(loaded, workload, scheduler, latencies, model, hardware)
 
 
-def _with_loads(
+def _with_added_times(
     scenario: Scenario, model: ModelShape | None, latency: LatencyModel
 ) -> LatencyModel:
-    """The latency model, with the time that loads from host memory add to steps."""
+    """The latency model, with the times that loads from host memory and the host add to steps.
+
+    Recorded step times include the loads.
+    """
     section = scenario.latency
     times = scenario.scheduler.load_times(model, num_devices(section))
-    if times is None or isinstance(section, RecordedLatencyConfig):
-        return latency  # recorded step times include the loads
-    return LoadingLatency(latency, times)
+    if times is not None and not isinstance(section, RecordedLatencyConfig):
+        latency = LoadingLatency(latency, times)
+    if scenario.host is None:
+        return latency
+    num_layers = getattr(latency, "num_layers", 0) if model is None else model.num_layers
+    return HostedLatency(latency, scenario.host, num_layers)
 
 
 def load_shapes(scenario: Scenario, base_dir: Path) -> tuple[ModelShape | None, Hardware | None]:
-    """The model and the hardware that a scenario names. Raises InputError for an unknown name."""
-    model = None if scenario.model is None else load_model_shape(scenario.model, base_dir)
+    """The model and the hardware that a scenario names. Raises InputError for an unknown name.
+
+    With kind aiconfigurator the model may be one that no `ModelShape` describes. Then it is None.
+    """
+    model = None
+    if scenario.model is not None:
+        try:
+            model = load_model_shape(scenario.model, base_dir)
+        except InputError:
+            if not isinstance(scenario.latency, AiconfiguratorLatencyConfig):
+                raise
     hardware = None if scenario.hardware is None else load_hardware(scenario.hardware)
     return model, hardware
 
@@ -107,7 +124,7 @@ def build_scheduler_config(scenario: Scenario, *, base_dir: Path = Path()) -> Se
         InputError: the model or hardware is unknown, no page fits beside the weights, or a user's
             own class cannot be loaded.
     """
-    pool_tokens = _pool_tokens(scenario, *load_shapes(scenario, base_dir))
+    pool_tokens = _pool_tokens(scenario, *load_shapes(scenario, base_dir), base_dir)
     return scheduler_config_with_pool(scenario, pool_tokens, base_dir=base_dir)
 
 
@@ -141,27 +158,51 @@ def user_code_error(loaded: LoadedScenario) -> Fail:
     return partial(loaded.error, user_code_key(loaded.scenario))
 
 
-def _pool_tokens(scenario: Scenario, model: ModelShape | None, hardware: Hardware | None) -> int:
+def _pool_tokens(
+    scenario: Scenario, model: ModelShape | None, hardware: Hardware | None, base_dir: Path
+) -> int:
     """The pool size: as given, or the whole pages that fit beside the weights, in tokens."""
     section = scenario.scheduler
     if section.pool_tokens is not None:
         return section.pool_tokens
-    key = ("scheduler", section.pool_key)
-    if model is None or hardware is None:
-        raise InputError("is required without model and hardware", key=key)
-    if num_devices(scenario.latency) > 1:
-        raise InputError("is required with latency.tp above 1", key=key)
     share_key, share = section.memory_share
-    room = int(hardware.memory_bytes * share) - model.weight_bytes
-    pages = room // (model.kv_bytes_per_token * section.page_size) - section.num_pages_kept_back
-    if pages < 1:
-        raise InputError(
+    if isinstance(scenario.latency, AiconfiguratorLatencyConfig):
+        tokens = _measured_room(scenario, scenario.latency, base_dir)
+        too_large = f"{scenario.model} does not fit: {share_key} {share} leaves no room for KV"
+    else:
+        if model is None or hardware is None:
+            key = ("scheduler", section.pool_key)
+            raise InputError("is required without model and hardware", key=key)
+        if num_devices(scenario.latency) > 1:
+            key = ("scheduler", section.pool_key)
+            raise InputError("is required with latency.tp above 1", key=key)
+        room = int(hardware.memory_bytes * share) - model.weight_bytes
+        tokens = room // model.kv_bytes_per_token
+        too_large = (
             f"{model.name} does not fit: its weights take {_gib(model.weight_bytes)} of the"
             f" {_gib(hardware.memory_bytes * share)} that {share_key} {share} leaves on"
-            f" {hardware.name}",
-            key=("model",),
+            f" {hardware.name}"
         )
+    pages = tokens // section.page_size - section.num_pages_kept_back
+    if pages < 1:
+        raise InputError(too_large, key=("model",))
     return pages * section.page_size
+
+
+def _measured_room(scenario: Scenario, latency: AiconfiguratorLatencyConfig, base_dir: Path) -> int:
+    """KV tokens that fit beside what the package says the engine keeps in memory."""
+    from sim.latency.aiconfigurator.deployment import deployment_of
+    from sim.latency.aiconfigurator.package import known_models, pool_tokens
+
+    if scenario.model is None:
+        raise InputError(f"kind {latency.kind} needs the scenario's model", key=("latency",))
+    section = scenario.scheduler
+    return pool_tokens(
+        deployment_of(latency, scenario.model, base_dir, known_models()),
+        section.memory_share[1],
+        max_step_tokens=section.max_step_tokens,
+        max_rows=section.max_rows,
+    )
 
 
 def _gib(num_bytes: float) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     Discriminator,
     Field,
     GetCoreSchemaHandler,
@@ -21,6 +22,7 @@ from pydantic_core import CoreSchema, core_schema
 
 from sim.families import DEFAULT_FAMILY, FAMILIES
 from sim.latency.config import LatencyConfig
+from sim.latency.host import HostSection, host_preset
 from sim.scenario.router_section import RoundRobinConfig, RouterConfig
 from sim.server_section import ServerSection
 from sim.strict_model import KeysError, StrictModel
@@ -82,6 +84,13 @@ NonEmpty = Annotated[str, Field(min_length=1)]
 Milliseconds = Annotated[float, Field(gt=0)]
 
 
+def _host_of(value: Any) -> Any:
+    return host_preset(value) if isinstance(value, str) else value
+
+
+Host = Annotated[HostSection, BeforeValidator(_host_of)]
+
+
 def _family_of(section: Any) -> str:
     """The name of the family whose section this is; it may be data or a validated section."""
     if isinstance(section, dict):
@@ -139,6 +148,9 @@ class Scenario(StrictModel):
     derived pool size need it."""
     latency: LatencyConfig
     """How long a step takes."""
+    host: Host | None = None
+    """What the host of a server adds to requests and steps: the name of a preset, such as
+    `sglang-0.5`, or a section. Without it: nothing."""
     workload: WorkloadConfig
     """The traffic: which requests the server gets, and when."""
     scheduler: SchedulerSection = _SECTIONS[DEFAULT_FAMILY]()
@@ -159,7 +171,8 @@ class Scenario(StrictModel):
 
     @model_validator(mode="after")
     def _check_pool_is_known(self) -> Self:
-        derivable = self.model is not None and self.hardware is not None
+        knows_gpu = self.hardware is not None or self.latency.kind == "aiconfigurator"
+        derivable = self.model is not None and knows_gpu
         if self.scheduler.pool_tokens is None and not derivable:
             raise KeysError(
                 f"scheduler.{self.scheduler.pool_key} is required: it can be derived only from"

@@ -49,7 +49,7 @@ class SlotsScheduler(BaseScheduler[SlotsRequest]):
     def new_request(self, spec, limit, outputs):
         request = SlotsRequest(spec, limit=limit)
         request.pages = self.memory.pool.empty
-        request.tokens = RequestTokens(spec.prompt, outputs.ids, outputs.part)
+        request.tokens = RequestTokens(spec.prompt, outputs)
         return request
 
     def enter(self, request):

@@ -166,7 +166,7 @@ def refused(capsys, *arguments):
         ({"scheduler": {"page_size": 256, "max_total_tokens": 512}},
          "s.yaml:12: scheduler.page_size: the runner takes 1 to 128"),
         ({"scheduler": {"max_total_tokens": 512, "host_cache": {"load_tokens_per_s": 10**6}}},
-         "scheduler.host_cache: the real runner has no host tier"),
+         "scheduler.host_cache: the real runner keeps no KV in host memory"),
         ({"scheduler": {"max_total_tokens": 640, "context_length": 4096}},
          "context_length: 4096 is more than the 512 positions of m"),
         ({"scheduler": {"max_total_tokens": 10**11}}, "scheduler.max_total_tokens: their KV takes"),

@@ -123,7 +123,7 @@ def test_suite_spent_budget_begins_nothing_more(tmp_path):
         "profile": "not begun",
         "runs": "not begun",
     }
-    assert "the same command goes on" in machine.said[-1]
+    assert "the same command continues" in machine.said[-1]
 
 
 def test_suite_limits_never_exceed_what_is_left(tmp_path):

@@ -107,7 +107,7 @@ def test_results_of_costs_compare_the_slo_where_costs_are_equal():
     assert found.difference(trials[0]).is_distinguishable
     assert found.difference(trials[2]).metric == "slo_attainment"
     assert verdicts(found) == [
-        "Winner minus the scenario as written: -2.00 replicas, whatever the seed.",
+        "Winner minus the scenario as written: -2.00 replicas, the same for every seed.",
         (
             "Winner minus the runner-up: 4.00 ± 2.48 points of SLO attainment at equal cost, seed"
             " by seed: distinguishable."

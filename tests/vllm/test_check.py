@@ -4,6 +4,7 @@ import pytest
 
 from sim.core.errors import InvariantError
 from sim.core.tokens import SegmentPrompt
+from sim.engine.request import OutputTokens
 from sim.vllm.cache.free_queue import FreedGroup
 from sim.vllm.cache.manager import BlockManager
 from sim.vllm.check import check_blocks
@@ -14,7 +15,7 @@ def two_requests():
     kv = BlockManager(8, 4)
     requests = {}
     for rid, segments in (("a", [(1, 10)]), ("b", [(1, 8), (2, 4)])):
-        request = kv.new_request(SegmentPrompt(segments), None, None)
+        request = kv.new_request(SegmentPrompt(segments), OutputTokens(None, None))
         num_tokens = sum(num for _, num in segments)
         kv.admit(request, kv.find_prefix(request, num_tokens), num_tokens)
         requests[rid] = (request, num_tokens)

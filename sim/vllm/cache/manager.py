@@ -8,8 +8,9 @@ from collections.abc import Callable
 import numpy as np
 
 from sim.core.errors import InvariantError
-from sim.core.tokens import Prompt, TokenIds, TokenSequence
+from sim.core.tokens import Prompt
 from sim.engine.page_pool import KVMemory, PageIdSpan, Span
+from sim.engine.request import OutputTokens
 from sim.vllm.cache.pool import BlockPool
 from sim.vllm.cache.prefix_index import PrefixIndex
 from sim.vllm.cache.request_blocks import RequestBlocks
@@ -50,13 +51,8 @@ class BlockManager(KVMemory):
         """Always 0: vLLM counts cached blocks that no request uses as free."""
         return 0
 
-    def new_request(
-        self,
-        prompt: Prompt,
-        output_ids: Callable[[int], TokenIds],
-        output_part: Callable[[int, int], TokenSequence],
-    ) -> RequestBlocks:
-        return RequestBlocks(prompt, output_ids, output_part)
+    def new_request(self, prompt: Prompt, outputs: OutputTokens) -> RequestBlocks:
+        return RequestBlocks(prompt, outputs)
 
     # ---- admission -----------------------------------------------------------------------------
 

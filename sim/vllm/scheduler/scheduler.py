@@ -54,13 +54,8 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
         """`max_new_tokens` as far as `max_model_len` allows; 0 or less: rejected (rule 1)."""
         return min(max_new_tokens, self._config.max_model_len - prompt_len)
 
-    def new_request(
-        self,
-        spec: RequestSpec,
-        limit: int,
-        outputs: OutputTokens,
-    ) -> VllmRequest:
-        kv = self._kv.new_request(spec.prompt, outputs.ids, outputs.part)
+    def new_request(self, spec: RequestSpec, limit: int, outputs: OutputTokens) -> VllmRequest:
+        kv = self._kv.new_request(spec.prompt, outputs)
         return VllmRequest(spec, kv, limit=limit)
 
     def enter(self, request: VllmRequest) -> None:

@@ -170,14 +170,14 @@ def test_fit_of_steps_with_equally_many_requests_cannot_tell_them_apart(load, se
         latency = HostLatency(built.latencies[0], times)
         return simulate(built.workload, built.scheduler, [latency])
 
-    with pytest.raises(InputError, match=r"^--per-request: steps all have as many requests"):
+    with pytest.raises(InputError, match=r"^--per-request: all steps have the same number"):
         fit_both(serve(*options, "latency.host_s=0.001"), run)
 
 
 def test_fit_of_hidden_host_time_is_refused(fit, serve):
     """With overlap the device is always the slower one, so host time does not show."""
     overlap = "scheduler.disable_overlap_schedule=false"
-    with pytest.raises(InputError, match="hidden behind the device's"):
+    with pytest.raises(InputError, match="hidden behind the device time"):
         fit(serve(overlap, "latency.host_s=0.0001"), overlap)
 
 
@@ -202,6 +202,6 @@ def test_fit_says_when_steps_are_too_long_already(fit, serve):
 def test_fit_of_few_requests_is_refused(fit, serve):
     """Nine requests are too few."""
     with pytest.raises(
-        InputError, match="requests of two tokens or more finished in both runs, too few"
+        InputError, match="requests of two tokens or more finished in both runs; at least 10"
     ):
         fit(serve(), selection=Selection(first=9))

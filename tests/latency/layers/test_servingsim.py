@@ -136,7 +136,7 @@ def test_serving_sim_layers_of_another_model_are_refused(build):
 def test_serving_sim_unknown_model_needs_a_number_of_layers(build, replaced):
     """The model in meta.yaml is not in our table."""
     changes = {"meta.yaml": replaced("meta-llama/Llama-3.1-8B", "org/Secret-7B")}
-    with pytest.raises(InputError, match=r"^latency.num_layers: is required where .*org/Secret-7B"):
+    with pytest.raises(InputError, match=r"^latency.num_layers: is required if .*org/Secret-7B"):
         build("serving_sim", changes)
     build("serving_sim", changes, num_layers=40)
     build("serving_sim", changes, model="llama-3.1-8b")

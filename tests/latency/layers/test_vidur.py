@@ -76,7 +76,7 @@ def test_vidur_layers_come_from_the_scenarios_model(build):
         InputError, match=r"latency.path: has layers of hidden size 4096, .* tiny has 256"
     ):
         build("vidur", model="tiny")
-    with pytest.raises(InputError, match=r"latency.num_layers: is required where the scenario"):
+    with pytest.raises(InputError, match=r"latency.num_layers: is required if the scenario"):
         build("vidur")
 
 

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from sim.core.tokens import SegmentPrompt, stream_token_ids
 from sim.engine.page_pool import PageIds
+from sim.engine.request import OutputTokens
 from sim.sglang.cache.eviction import HitBenefitLeafQueue, LfuLeafQueue
 from sim.sglang.cache.manager import KVCacheManager, RequestKV
 from sim.sglang.cache.radix_cache import RadixCache
@@ -24,7 +25,7 @@ class Desk:
     def begin(self, *segments):
         """A request after prefill, whose prompt is these (seed, length) pieces."""
         prompt = SegmentPrompt(segments)
-        request = RequestKV(prompt, lambda n: np.empty(n, np.int64), no_pages=self.pool.empty)
+        request = RequestKV(prompt, OutputTokens(np.zeros, np.zeros), self.pool.empty)
         found = self.kv.find_prefix(request, len(prompt), len(prompt) - 1)
         self.kv.lock_prefix(request)
         self.kv.extend([(request, found, len(prompt) - found)])

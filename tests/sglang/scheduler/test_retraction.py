@@ -77,8 +77,8 @@ def test_retract_counts_pages_not_rows(make_pass):
     rows = [("a", 4, 4, 0), ("b", 4, 3, 0), ("c", 8, 0, 0)]
     running = [(waiting_request(rid, (i, p)), g) for i, (rid, p, g, _) in enumerate(rows)]
     one = make_pass(max_total_tokens=24, page_size=4, running=running)
-    gone = retract(one.config, one.kv, one.running, lambda r, n: one.kv.release(r.kv, r.seq_len))
-    assert [r.rid for r in gone.retracted] == ["c"]
+    gone, _ = retract(one.config, one.kv, one.running, lambda r, n: one.kv.release(r.kv, r.seq_len))
+    assert [r.rid for r in gone] == ["c"]
 
 
 # ---- in a run ----------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from sim.core.tokens import ArrayPrompt
+from sim.engine.request import OutputTokens
 from sim.vllm.cache.manager import BlockManager
 from sim.vllm.check import check_blocks
 
@@ -100,9 +101,8 @@ class BlockMachine(RuleBasedStateMachine):
         prompt_len = min(prompt_len, len(tokens))
         row = Row(tokens, prompt_len, num_known=prompt_len)
         prompt, output = np.array(tokens[:prompt_len]), np.array(tokens[prompt_len:])
-        row.kv = self.manager.new_request(
-            ArrayPrompt(prompt), lambda n: output[:n], lambda start, stop: output[start:stop]
-        )
+        outputs = OutputTokens(lambda n: output[:n], lambda start, stop: output[start:stop])
+        row.kv = self.manager.new_request(ArrayPrompt(prompt), outputs)
         self.waiting.append(row)
 
     @rule(chunk=st.integers(1, 7), most=st.integers(0, 3))
@@ -192,7 +192,7 @@ class BlockMachine(RuleBasedStateMachine):
     @rule(tokens=sequences)
     def looks(self, tokens):
         """A request looks for its prefix and is not admitted."""
-        request = self.manager.new_request(ArrayPrompt(np.array(tokens)), None, None)
+        request = self.manager.new_request(ArrayPrompt(np.array(tokens)), OutputTokens(None, None))
         found = self.plain.find(tokens, (len(tokens) - 1) // _SIZE)
         assert self.manager.find_prefix(request, len(tokens)) == found
 

@@ -1,9 +1,12 @@
 """Blocks of whole requests: found, taken, filled, given back (rules 7 to 11)."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
 from sim.core.tokens import SegmentPrompt, stream_token_ids
+from sim.engine.request import OutputTokens
 from sim.vllm.cache.manager import BlockManager
 from sim.vllm.check import check_blocks
 
@@ -25,11 +28,10 @@ class Desk:
             The request, or None if it does not fit.
         """
         prompt = SegmentPrompt(segments)
-        request = self.kv.new_request(
-            prompt,
-            lambda n: stream_token_ids(_ANSWER, 0, n),
-            lambda start, stop: stream_token_ids(_ANSWER, start, stop),
+        outputs = OutputTokens(
+            partial(stream_token_ids, _ANSWER, 0), partial(stream_token_ids, _ANSWER)
         )
+        request = self.kv.new_request(prompt, outputs)
         found = self.kv.find_prefix(request, len(prompt))
         end = len(prompt) if num_tokens is None else len(found) * self.kv.page_size + num_tokens
         if not self.kv.fits(found, end):
@@ -52,7 +54,7 @@ class Desk:
         self.check()
 
     def found(self, *segments):
-        request = self.kv.new_request(SegmentPrompt(segments), None, None)
+        request = self.kv.new_request(SegmentPrompt(segments), OutputTokens(None, None))
         return self.kv.find_prefix(request, sum(n for _, n in segments))
 
     def _note(self, request, num_tokens):
