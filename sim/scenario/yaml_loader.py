@@ -1,4 +1,4 @@
-"""Strict YAML on PyYAML's parser: what can be misread is an error, and each key has a line.
+"""Strict YAML: text that can be misread is an error, and the line of each key is known.
 
 PyYAML's own constructors keep the last of duplicate keys, read `1e-3` as text, `12:30` as 750 and
 `off` as false. So only its parser is used, and values are built here from its events. Anchors,
@@ -43,8 +43,7 @@ def parse_plain_scalar(text: str) -> Scalar:
     such as `010`, or that is not finite, such as `.inf`, is an error.
 
     Raises:
-        InputError: the scalar is a bad number. The message gives only the reason: the caller adds
-            the line.
+        InputError: the scalar is a bad number. The message is the reason; the caller adds the line.
     """
     if text in _CONSTANTS:
         return _CONSTANTS[text]
@@ -62,7 +61,7 @@ def parse_plain_scalar(text: str) -> Scalar:
 
 
 def _parse_integer(text: str) -> int:
-    # Digits are counted first, as Python raises ValueError for thousands of them.
+    # Digits are counted first, because int() raises ValueError for thousands of them.
     if len(text.lstrip("+-")) > _MAX_INTEGER_DIGITS or abs(int(text)) > _MAX_INTEGER:
         raise InputError(f"{_shorten(text)} is too large: whole numbers end at 2**63 - 1")
     return int(text)

@@ -1,4 +1,4 @@
-"""Tables in a page of the documentation."""
+"""Tables are written into a page of the documentation."""
 
 from pathlib import Path
 

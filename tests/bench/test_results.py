@@ -1,4 +1,4 @@
-"""Tables, and the figures they are made of."""
+"""Tables of results, and the figures in them."""
 
 import json
 from dataclasses import asdict

@@ -1,4 +1,4 @@
-"""The work of the benchmarks can be built, small sizes of it also run."""
+"""The scenarios of the benchmarks can be built, and small ones run."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Speed of what a scheduling pass does most: `make bench`."""
+"""Speed of the operations that a scheduling pass does most often: `make bench`."""
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ PROMPT_TOKENS = 12_032
 
 
 def filled_cache(pool, num_prompts=40):
-    """A cache of prompts that share their first half by fours."""
+    """A cache of prompts, of which every four share their first half."""
     cache = RadixCache(pool)
     prompts = [
         np.concatenate(

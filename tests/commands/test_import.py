@@ -1,4 +1,4 @@
-"""`simulate import`: results in, a folder that simulates at once out."""
+"""`simulate import` turns results into a folder that can be simulated at once."""
 
 import json
 import re
@@ -17,7 +17,7 @@ SECOND = 1_000_000_000
 
 
 def served(place, *, prompt=None, output=5):
-    """Requests half a second apart: first token after 0.25 s, then 0.1 s each."""
+    """Requests 0.5 s apart. The first token comes after 0.25 s, each further one after 0.1 s."""
     start = place * SECOND // 2
     first = start + SECOND // 4
     tokens = range(1000 * place, 1000 * place + 40) if prompt is None else prompt

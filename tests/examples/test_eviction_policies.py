@@ -1,4 +1,4 @@
-"""Where hit-benefit eviction keeps more than LRU, and where less (docs/explanation/adr/0007)."""
+"""Traffic where hit-benefit eviction keeps more or less than LRU (docs/explanation/adr/0007)."""
 
 import pytest
 

@@ -99,7 +99,7 @@ class SlotsScheduler(BaseScheduler[SlotsRequest]):
         self._num_reserved -= self._need(request)
         self.free_slot(request)
 
-    # A request that leaves with the result in flight may let another one in.
+    # A request may leave with the result that is in flight, so that another one is admitted.
     repeats = property(lambda s: s.num_slots_used == len(s.running) and not s._has_room())
 
     def token_ids(self, request, num_tokens):

@@ -1,4 +1,4 @@
-"""Step times composed of operator times, with times that follow formulas."""
+"""Step times composed of operator times, which follow formulas here."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The package itself, where it is installed: the figures of docs/explanation/latency.md."""
+"""The real package, if it is installed: the figures in docs/explanation/latency.md."""
 
 from pathlib import Path
 

@@ -1,6 +1,6 @@
-"""The module for the optional package: no package, unknown names, missing data.
+"""The module that loads the optional package: no package, unknown names, missing data.
 
-A stand-in of a few lines takes the package's place, so that this holds where it is not installed.
+A small stand-in replaces the package, so that these tests run where it is not installed.
 """
 
 import json
@@ -39,7 +39,7 @@ class Handle:
 
 @pytest.fixture
 def stand_in(monkeypatch):
-    """The package's modules as far as they are used; lists what was compiled."""
+    """The modules of the package that are used. Returns what was compiled."""
     compiled = []
 
     def get_model(path, config, backend):

@@ -31,7 +31,7 @@ scheduler: {page_size: 1}
 
 
 class MeasuredElsewhere:
-    """A model whose times others measured."""
+    """A model whose times were measured by others."""
 
     source = "measurements [1.0]"
 

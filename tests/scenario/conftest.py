@@ -1,4 +1,4 @@
-"""A small valid scenario to spoil, and the one line that comes of it."""
+"""A small valid scenario, which tests make invalid, and the error line that follows."""
 
 from collections.abc import Callable
 from pathlib import Path

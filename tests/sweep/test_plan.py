@@ -1,4 +1,4 @@
-"""Sweep sections expanded: every combination once, in the order written, all of them checked."""
+"""Sweep sections give every combination once, in the order written, and all are checked."""
 
 import json
 from itertools import product

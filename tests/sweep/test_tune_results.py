@@ -1,4 +1,4 @@
-"""What is said of a search: who is best, how sure that is, and who is not beaten."""
+"""Results of a search: the best trial, how sure that is, and the front."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from sim.sweep.tune_results import TRIAL_METRICS, TrialResult, TuneResults
 
 
 def trial(number, objective, attainment=(1.0, 1.0, 1.0), *, ttft=100.0, rate=50.0, meets=True):
-    """A trial of three seeds; `sought` as a search for goodput has it."""
+    """A trial of three seeds, in a search for goodput."""
     runs = dict.fromkeys(TRIAL_METRICS, (7.0, 7.0, 7.0))
     runs |= {"slo_attainment": attainment, "p99_ttft_ms": (ttft,) * 3}
     runs |= {"output_throughput": (rate,) * 3}

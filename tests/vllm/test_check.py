@@ -1,4 +1,4 @@
-"""Every way in which vLLM's blocks can be unsound is found (INV-15)."""
+"""Every kind of broken block is found (INV-15)."""
 
 import pytest
 

@@ -117,7 +117,7 @@ class Layers(BaseModel):
 
 @dataclass
 class Loaded:
-    """As much of a loaded scenario as is looked at."""
+    """The attributes of a loaded scenario that are used."""
 
     latency: BaseModel
     base_dir: Path = Path("scenarios")

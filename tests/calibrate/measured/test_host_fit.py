@@ -23,7 +23,7 @@ LONG = "workload.num_requests=160"
 
 
 class HostLatency:
-    """A latency whose host time is a constant and a part for each request in the step."""
+    """A latency whose host time is a constant, and a time for each request in the step."""
 
     def __init__(self, device, times):
         self._device = device
@@ -53,7 +53,7 @@ def fit_both(measured, serve):
 
 
 def write_layers(path):
-    """Times of a whole model, in ms: of a prompt, of several at once, of tokens in a batch."""
+    """Writes step times of a whole model, in ms: one prompt, several prompts, decode batches."""
     sizes = "prompt_size,batch_size,token_size,prompt_time,token_time"
     rows = ["512,1,128,10,5", "64,1,128,4,4.9", "2048,1,128,38,5.3"]
     rows += [f"512,{batch},128,{10 * batch},{5 + batch / 10}" for batch in (2, 8, 16)]

@@ -26,7 +26,7 @@ ROWS = [
 
 @pytest.fixture
 def truth(folder, profile):
-    """A profile that is right, on disk."""
+    """A file with an exact profile."""
     Path("truth.json").write_text(profile_text(profile()), encoding="utf-8")
     return "truth.json"
 

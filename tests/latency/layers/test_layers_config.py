@@ -149,7 +149,7 @@ def test_layers_invalid_section_is_refused(section):
 
 
 def _with_degree_2(kind):
-    """What else has to be there; Vidur's small tables have both degrees."""
+    """The keys that degree 2 needs. Vidur's small tables have both degrees."""
     if kind == "vidur":
         return {}
     names = ("dense", "per_sequence", "attention", "skew_fit")

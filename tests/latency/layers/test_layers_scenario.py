@@ -1,4 +1,4 @@
-"""Kind layers in scenario files: runs, what they say, and what `simulate validate` refuses."""
+"""Kind layers in scenario files: runs, their outputs, and what `simulate validate` refuses."""
 
 import json
 from pathlib import Path

@@ -6,9 +6,9 @@ from sim.core.errors import InputError
 from sim.latency.model import latency_source
 from sim.testing.latency_steps import decode_step, extend_step, mixed_step
 
-# Microseconds over 1, 10 and 100 tokens: what runs once, and one layer without attention.
+# Microseconds for 1, 10 and 100 tokens: all that runs once, and a layer without attention.
 ONCE, LAYER = (4, 6, 33), (242, 263, 1284)
-# Expert times by tokens and activated experts, of 8 of which a token has 2.
+# Expert times by tokens and activated experts. There are 8 experts, and a token uses 2.
 MOE = "ep,tokens,activated_experts,time_us\n" + "".join(
     f"{ep},{tokens},{experts},{ep * 1000 + tokens + 10 * experts}\n"
     for ep in (1, 2)

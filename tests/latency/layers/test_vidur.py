@@ -19,7 +19,7 @@ def device_ms(build):
 
 
 def operators_ms(tokens):
-    """The embedding once; of a layer 2 + 3 + ... + 10 microseconds, and the second residual."""
+    """The embedding once, and for a layer 2 + 3 + ... + 10 microseconds and the second residual."""
     return (0.001 + LAYERS * 0.064) * (1 + (tokens - 1) / 10)
 
 

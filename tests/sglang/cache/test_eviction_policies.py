@@ -1,4 +1,4 @@
-"""What lfu and hit-benefit keep, against sums made by hand."""
+"""What lfu and hit-benefit keep, against sums by hand."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ from sim.sglang.cache.radix_node import RadixNode
 
 
 class Desk:
-    """Serves prompts one after the other: found, computed, put into the cache."""
+    """Serves prompts one after the other: matches, computes and caches each."""
 
     def __init__(self, leaves):
         self.pool = PageIds(1000, 1)
@@ -23,7 +23,7 @@ class Desk:
         self.kv = KVCacheManager(self.pool, self.cache)
 
     def begin(self, *segments):
-        """A request whose prompt is these (seed, length) pieces, its prefill done."""
+        """A request after prefill, whose prompt is these (seed, length) pieces."""
         prompt = SegmentPrompt(segments)
         request = RequestKV(prompt, OutputTokens(np.zeros, np.zeros), self.pool.empty)
         found = self.kv.find_prefix(request, len(prompt), len(prompt) - 1)
@@ -166,5 +166,5 @@ def test_heap_work_is_bounded_by_uses():
         if turn % 3 == 0:
             desk.cache.evict(40)
     desk.cache.evict(10_000)
-    # A request offers its leaf and its stem, and raises both.
+    # A request uses its leaf and its stem, and the uses of both rise.
     assert leaves._num_pushed <= 5 * num_served

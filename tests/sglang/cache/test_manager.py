@@ -1,4 +1,4 @@
-"""Who holds which pages as requests grow, are cached and leave."""
+"""Which pages requests hold as they grow, are cached and finish."""
 
 from functools import partial
 
@@ -40,7 +40,7 @@ def prefill(kv, one, prompt_len):
 
 
 def decode(kv, one, seq_len, num_steps):
-    """Steps of a lone request; pages are promised only."""
+    """Decode steps of a single request, which begins a page when the last one is full."""
     for length in range(seq_len, seq_len + num_steps):
         kv.decode(1, int(length % kv.page_size == 0))
 

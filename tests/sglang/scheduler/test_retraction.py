@@ -1,4 +1,4 @@
-"""Which rows go back when the next decode step does not fit, and how they come again (rule 11)."""
+"""Which rows are retracted when the next decode step does not fit, and come back (rule 11)."""
 
 import pytest
 
@@ -83,7 +83,7 @@ def test_retract_counts_pages_not_rows(make_pass):
 
 # ---- in a run ----------------------------------------------------------------------------------
 
-# Admission reserves next to nothing, so that rows outgrow the pool.
+# Admission reserves almost nothing, so that rows outgrow the pool.
 _RECKLESS = SchedulerConfig(
     max_total_tokens=100,
     clip_max_new_tokens=4,
@@ -94,7 +94,7 @@ _RECKLESS = SchedulerConfig(
 
 @pytest.fixture(scope="module")
 def crowded():
-    """Two requests that outgrow the pool together, and a third that comes in between."""
+    """Two requests that together outgrow the pool, and a third that arrives in between."""
     return serve(
         ListWorkload(
             [

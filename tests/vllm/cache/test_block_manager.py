@@ -23,7 +23,7 @@ class Desk:
         self._held = {}
 
     def admit(self, *segments, num_tokens=None):
-        """Admit a prompt of `(seed, num_tokens)` pieces whole, or so many tokens more than found.
+        """Admit a prompt of `(seed, num_tokens)` pieces, or only some tokens after the found ones.
 
         Returns:
             The request, or None if it does not fit.
@@ -42,7 +42,7 @@ class Desk:
         return request
 
     def decode(self, request, num_tokens):
-        """A request that has so many tokens with KV now, one by one."""
+        """Decode until the request has KV for `num_tokens` tokens."""
         before = self._held[id(request)][1]
         for length in range(before + 1, num_tokens + 1):
             self.kv.promise_pages(int((length - 1) % self.kv.page_size == 0))

@@ -1,4 +1,4 @@
-"""Which block is taken next, and which are found (rules 8 to 11)."""
+"""Which block is allocated next, and which are found (rules 8 to 11)."""
 
 import pytest
 from hypothesis import given
@@ -19,7 +19,7 @@ def find(pool, content):
 
 
 def found(pool, content):
-    """The blocks that are found one after the other, as those before them are evicted."""
+    """The blocks found for `content`: each one is evicted, and then the next is looked up."""
     blocks = []
     while (block := find(pool, content)) is not None:
         blocks.append(block)

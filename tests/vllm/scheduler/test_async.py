@@ -1,4 +1,4 @@
-"""Deciding a step while the one before runs (rules 12 and 13)."""
+"""Deciding a step while the previous one runs (rules 12 and 13)."""
 
 import numpy as np
 import pytest
