@@ -45,7 +45,7 @@ def test_finished_row_keeps_its_slot_until_the_next_decode_step(version, wait_st
 
 @pytest.mark.parametrize(("version", "needed"), [("0.5.9", 28), ("0.5.10", 28), ("0.5.23", 29)])
 def test_room_that_a_candidate_needs(make_pass, version, needed):
-    """20 of its prompt and 8 of its output; the newest asks for a page more. Equal is too little."""
+    """20 for its prompt and 8 for its output, or a page more. Equal is too little."""
     for free, verdict in [(needed, NO_TOKEN), (needed + 1, CONTINUE)]:
         one = make_pass(version=version, max_total_tokens=free)
         one.offer("a", 20, 8)
@@ -62,7 +62,7 @@ def test_charge_of_an_admitted_row(make_pass, version, charged):
 
 @pytest.mark.parametrize(("version", "reserved"), [("0.5.9", 5.0), ("0.5.23", 10.0)])
 def test_reservation_of_a_row_of_known_length(make_pass, version, reserved):
-    """Half of the ten tokens that it has left, by the ratio; the newest knows that it will need all."""
+    """Ten tokens are left: half of them by the ratio, or all, because it will need them."""
     row = waiting_request("r", (1, 10), limit=15, ignore_eos=True)
     one = make_pass(version=version, ratio=0.5, running=[(row, 5)])
     assert one.adder.budget.total_offset == reserved
