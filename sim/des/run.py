@@ -9,7 +9,7 @@ from sim.core.garbage import rare_collections
 from sim.des.clock import Clock
 from sim.des.routers.router import RoundRobin, Router
 from sim.des.server import Server
-from sim.des.traffic import SimulationLog, Watcher, closed_loop, open_loop
+from sim.des.traffic import PhaseProcess, SimulationLog, Watcher, closed_loop, open_loop
 from sim.engine.executor import ScriptedExecutor
 from sim.engine.page_pool import PageCounts, PagePool
 from sim.engine.server_config import ServerConfig
@@ -54,7 +54,7 @@ def simulate(
     """Simulate until all requests of a workload have ended.
 
     Args:
-        workload: open-loop requests, closed-loop clients, or both.
+        workload: open-loop requests, closed-loop clients, a benchmark's phases, or several.
         config: the settings of every server.
         latencies: one latency model for each server, because a model may have state.
         router: chooses a server for each request; use a new router for each run, because a router
@@ -77,17 +77,22 @@ def simulate(
     router = router or RoundRobin()
 
     def submit(request: ScriptedRequest) -> None:
+        if reports.ends_warm_up(request.spec):
+            for server in servers:
+                server.engine.clock.forget()
         servers[router.choose(request.spec, servers)].submit(request)
 
-    clients = workload.clients()
+    clients, phases = workload.clients(), workload.phases()
     env.process(open_loop(env, workload.arrivals(), submit))
     for turns in clients:
         env.process(closed_loop(env, turns, submit, reports))
+    if phases:
+        env.process(PhaseProcess(env, phases, submit, reports).run())
     for server in servers:
         server.start(
             overlaps=config.overlaps,
             fast_forward=options.fast_forward,
-            clients_react=bool(clients),
+            clients_react=bool(clients) or bool(phases),
             check=check_engine if options.check else None,
         )
     try:

@@ -22,6 +22,7 @@ def add_quantiles(summary: dict[str, Any], log: RunLog) -> dict[str, Any]:
     `itl_quantiles_ms` of token gaps at the top; `ttft_quantiles_ms` also in `hot`, `cold` and each
     of `tenants`. A list is empty if there is no sample. See `quantiles` for their definition.
     """
+    log = log.measured()
     finished = finished_mask(log.requests)
     latencies = request_latencies(log.requests)._asdict()
     of_all = {

@@ -56,9 +56,9 @@ def request_latencies(requests: RequestColumns) -> RequestLatencies:
 def request_table(log: RunLog) -> dict[str, list[str] | Int64 | Float64]:
     """The per-request table as columns, in the order every file and frame has them.
 
-    `host_cached_tokens` is there where the run had a host tier.
+    It has no warm-up requests. `host_cached_tokens` is there where the run had a host tier.
     """
-    requests = log.requests
+    requests = log.measured().requests
     latencies = request_latencies(requests)
     host = {"host_cached_tokens": requests.host_cached_tokens} if log.has_host_tier else {}
     return {

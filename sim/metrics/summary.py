@@ -47,6 +47,8 @@ class Slo:
 def summarise(log: RunLog, slo: Slo | None = None) -> Summary:
     """Everything one run is judged by, as plain JSON values; what is undefined is None.
 
+    A warm-up is left out of all of it.
+
     `sim.metrics.registry` defines every number. Beside them a summary has:
 
     * `goodput_slos_ms`: the SLO's limits by latency.
@@ -58,6 +60,7 @@ def summarise(log: RunLog, slo: Slo | None = None) -> Summary:
     * `left_range`, only where steps lie outside of the range that their times were fitted to: how
       many do.
     """
+    log = log.measured()
     remarks = {key: log.meta[key] for key in ("latency_source", "left_range") if key in log.meta}
     finished = finished_mask(log.requests)
     latencies = request_latencies(log.requests)
