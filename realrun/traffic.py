@@ -31,7 +31,7 @@ class Traffic:
     def next_ns(self) -> int | None:
         """When the next request arrives.
 
-        None if no request is left, or if each is sent only after a running request has ended.
+        None if no request is left, or if all others wait for the end of a running request.
         """
         of_phases_ns = self._sender.next_ns
         if not self._due:

@@ -7,13 +7,15 @@ from typing import Any
 
 from sim.core.garbage import rare_collections
 from sim.des.clock import Clock
+from sim.des.front_end import FrontEnd
 from sim.des.routers.router import RoundRobin, Router
-from sim.des.server import Server
-from sim.des.traffic import PhaseProcess, SimulationLog, Watcher, closed_loop, open_loop
+from sim.des.server import Server, ServerOptions
+from sim.des.traffic import SimulationLog, Watcher, start_traffic
 from sim.engine.executor import ScriptedExecutor
 from sim.engine.page_pool import PageCounts, PagePool
 from sim.engine.server_config import ServerConfig
 from sim.families import build_engine, check_engine
+from sim.latency.host import HostSection
 from sim.latency.model import LatencyModel
 from sim.runlog import RunLog
 from sim.runlog.decisions import DecisionLog
@@ -49,6 +51,7 @@ def simulate(
     latencies: Sequence[LatencyModel],
     *,
     router: Router | None = None,
+    host: HostSection | None = None,
     options: RunOptions | None = None,
 ) -> RunLog:
     """Simulate until all requests of a workload have ended.
@@ -59,6 +62,7 @@ def simulate(
         latencies: one latency model for each server, because a model may have state.
         router: chooses a server for each request; use a new router for each run, because a router
             may have state. None: round robin.
+        host: what a request passes before a scheduler can see it. None: nothing.
         options: see RunOptions.
 
     Raises:
@@ -70,31 +74,41 @@ def simulate(
     decisions = DecisionLog(options.decisions, replicas) if options.decisions else None
     reports = SimulationLog(decisions, options.watcher)
     env = Clock()
-    servers = [
-        _server(env, replica, config, latency, reports, options)
-        for replica, latency in enumerate(latencies)
-    ]
+    server_options = ServerOptions(
+        overlaps=config.overlaps,
+        fast_forward=options.fast_forward,
+        clients_react=bool(workload.clients()) or bool(workload.phases()),
+        check=check_engine if options.check else None,
+    )
+    servers = []
+    for replica, latency in enumerate(latencies):
+        executor = ScriptedExecutor()
+        pool = options.pool(config.pool_tokens // config.page_size, config.page_size)
+        engine = build_engine(config, pool=pool, executor=executor)
+        server = Server(
+            env,
+            replica,
+            engine=engine,
+            executor=executor,
+            latency=latency,
+            reports=reports,
+            options=server_options,
+        )
+        servers.append(server)
     router = router or RoundRobin()
+    entries: Sequence[Server | FrontEnd] = servers
+    if host is not None:
+        entries = [FrontEnd(env, host, server) for server in servers]
 
     def submit(request: ScriptedRequest) -> None:
         if reports.ends_warm_up(request.spec):
             for server in servers:
                 server.engine.clock.forget()
-        servers[router.choose(request.spec, servers)].submit(request)
+        entries[router.choose(request.spec, entries)].submit(request)
 
-    clients, phases = workload.clients(), workload.phases()
-    env.process(open_loop(env, workload.arrivals(), submit))
-    for turns in clients:
-        env.process(closed_loop(env, turns, submit, reports))
-    if phases:
-        env.process(PhaseProcess(env, phases, submit, reports).run())
+    start_traffic(env, workload, submit, reports)
     for server in servers:
-        server.start(
-            overlaps=config.overlaps,
-            fast_forward=options.fast_forward,
-            clients_react=bool(clients) or bool(phases),
-            check=check_engine if options.check else None,
-        )
+        server.start()
     try:
         with rare_collections():
             env.run()
@@ -103,9 +117,10 @@ def simulate(
             "replicas": replicas,
             "max_total_tokens": config.pool_tokens,
             "page_size": config.page_size,
-            **_host_meta(config),
-            "simulated_steps": sum(server.num_steps for server in servers),
         }
+        if config.host_cache_tokens is not None:
+            meta["host_cache_tokens"] = config.host_cache_tokens
+        meta["simulated_steps"] = sum(server.num_steps for server in servers)
         log = reports.builder.build((server.engine.clock for server in servers), meta)
         if decisions is not None:
             decisions.close(log)
@@ -113,29 +128,3 @@ def simulate(
         if decisions is not None:
             decisions.discard()
     return log
-
-
-def _host_meta(config: ServerConfig) -> dict[str, object]:
-    if config.host_cache_tokens is None:
-        return {}
-    return {"host_cache_tokens": config.host_cache_tokens}
-
-
-def _server(
-    env: Clock,
-    replica: int,
-    config: ServerConfig,
-    latency: LatencyModel,
-    reports: SimulationLog,
-    options: RunOptions,
-) -> Server:
-    executor = ScriptedExecutor()
-    pool = options.pool(config.pool_tokens // config.page_size, config.page_size)
-    return Server(
-        env,
-        replica,
-        engine=build_engine(config, pool=pool, executor=executor),
-        executor=executor,
-        latency=latency,
-        reports=reports,
-    )

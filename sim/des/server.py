@@ -6,7 +6,7 @@ request arrives, the wait ends at the next decision, exactly as if the steps had
 """
 
 from collections.abc import Callable, Generator
-from typing import Any
+from typing import Any, NamedTuple
 
 from simpy.events import Event
 
@@ -24,11 +24,27 @@ from sim.runlog.builder import FurtherSteps, StepRun
 from sim.workload.workload import ScriptedRequest
 
 Wait = Generator[Event, Any, None]
-Check = Callable[[EngineCore], None]
+
+
+class ServerOptions(NamedTuple):
+    """How a server is simulated.
+
+    Attributes:
+        overlaps: use overlap scheduling: decide a step while the one before runs.
+        fast_forward: if the next decode steps must repeat one decision, pass them as one wait.
+        clients_react: whether closed-loop clients may submit a request at the very time when one
+            ends.
+        check: called after every step; None: there is no check.
+    """
+
+    overlaps: bool
+    fast_forward: bool
+    clients_react: bool
+    check: Callable[[EngineCore], None] | None
 
 
 class Server:
-    """One replica. The router's side calls `submit`; all else happens in the server's process."""
+    """One replica. Clients call `submit`; all else happens in the server's own SimPy process."""
 
     def __init__(
         self,
@@ -39,6 +55,7 @@ class Server:
         executor: ScriptedExecutor,
         latency: LatencyModel,
         reports: SimulationLog,
+        options: ServerOptions,
     ) -> None:
         self.env = env
         self.replica = replica
@@ -51,32 +68,15 @@ class Server:
         self._arrived = env.event()
         self._wait: DecodeWait | None = None
         self._arrived_while_waiting: list[RequestSpec] = []
-        self._check: Check | None = None
-        self._fast_forward = True
-        self._clients_react = False
-        self._overlaps = False
+        self._overlaps, self._fast_forward, self._clients_react, self._check = options
 
     @property
     def num_unfinished(self) -> int:
         """Requests that were submitted here and have not ended; the router reads this."""
         return len(self.engine.requests) + len(self._arrived_while_waiting)
 
-    def start(
-        self, *, overlaps: bool, fast_forward: bool, clients_react: bool, check: Check | None
-    ) -> None:
-        """Start the server's process.
-
-        Args:
-            overlaps: use overlap scheduling: decide a step while the one before runs.
-            fast_forward: if the next decode steps must repeat one decision, pass them as one wait.
-            clients_react: whether closed-loop clients may submit a request at the very time when
-                one ends.
-            check: called after every step.
-        """
-        self._overlaps = overlaps
-        self._fast_forward = fast_forward
-        self._clients_react = clients_react
-        self._check = check
+    def start(self) -> None:
+        """Start the server's process. It comes after the processes of all clients."""
         self.env.process(self._overlap() if self._overlaps else self._serve())
 
     def submit(self, request: ScriptedRequest) -> None:
@@ -234,7 +234,7 @@ class Server:
     def _take_steps(
         self, step: StepRun, first: StepFeatures, steps: UpcomingSteps, num_steps: int
     ) -> None:
-        """Take `num_steps` of the upcoming steps: all are launched, all but the last have ended."""
+        """End the step in flight and `num_steps` - 1 of the upcoming ones; launch one more."""
         state = self.engine.state()
         run = self.engine.fast_forward(steps.known_ns[:num_steps])
         self._executor.execute(step.batch, num_steps)
@@ -265,7 +265,7 @@ class Server:
 
     @property
     def _others_are_due(self) -> bool:
-        """Whether clients may react to what just happened, and events of this time are due."""
+        """Whether events of this same time may be reactions of clients to a request that ended."""
         return self._clients_react and not self.env.skip_to(self.env.now_ns)
 
     def _after_others(self) -> TimedEvent:

@@ -12,7 +12,7 @@ from sim.engine.records import RequestRecord
 from sim.runlog.builder import RunLogBuilder, StepRun
 from sim.runlog.decisions import DecisionLog
 from sim.workload.phase_sender import PhaseSender
-from sim.workload.workload import Phase, ScriptedRequest, Turn
+from sim.workload.workload import Phase, ScriptedRequest, Turn, Workload
 
 Submit = Callable[[ScriptedRequest], None]
 Wait = Generator[Event, Any, None]
@@ -119,3 +119,13 @@ class PhaseProcess:
         self._sender.over(self._env.now_ns)
         if not self._woken.triggered:
             self._woken.succeed()
+
+
+def start_traffic(env: Clock, workload: Workload, submit: Submit, log: SimulationLog) -> None:
+    """Start the processes that send the requests of a workload."""
+    env.process(open_loop(env, workload.arrivals(), submit))
+    for turns in workload.clients():
+        env.process(closed_loop(env, turns, submit, log))
+    phases = workload.phases()
+    if phases:
+        env.process(PhaseProcess(env, phases, submit, log).run())

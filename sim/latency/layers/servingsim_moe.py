@@ -4,20 +4,21 @@ from sim.core.errors import InputError
 from sim.latency.curves import Curve, bracket
 from sim.latency.layers.csv_table import CsvTable, medians
 
-_MANY_TOKENS = 4096
+# The curve has a knot at every number of tokens below this, then only at the table's.
+_DENSE_TOKENS = 4096
 
 
 def experts_curve(table: CsvTable) -> Curve:
     """Microseconds of one layer's experts, over new tokens, on one device.
 
-    The table has times by tokens and by the number of experts that are used by any token. If tokens
-    choose their k of E experts evenly and independently, the expected number is E x (1 - (1 - k /
-    E)^tokens). E is the largest number of experts in the table, k the smallest.
+    The table has times by tokens and by the number of experts that at least one token uses. If each
+    token chooses k of E experts evenly and independently, the expected number of these is
+    E x (1 - (1 - k / E)^tokens). E is the largest number of experts in the table, k the smallest.
 
     Rows with experts spread over several devices (`ep` above 1) are left out.
 
     Raises:
-        InputError: a column is missing or spoilt, or there is no row with `ep` 1.
+        InputError: a column is missing or malformed, or there is no row with `ep` 1.
     """
     tokens, activated = table.numbers("tokens", low=1), table.numbers("activated_experts", low=1)
     times = table.numbers("time_us")
@@ -35,13 +36,13 @@ def experts_curve(table: CsvTable) -> Curve:
 
 def _over_tokens(grid: dict[float, Curve]) -> Curve:
     knots = sorted(grid)
-    most = max(curve.knots[-1] for curve in grid.values())
-    own = min(curve.knots[0] for curve in grid.values())
-    # The number of experts in use is no straight line between the table's knots.
-    sizes = sorted({*knots, *range(int(knots[0]), min(int(knots[-1]), _MANY_TOKENS))})
+    num_experts = max(curve.knots[-1] for curve in grid.values())
+    per_token = min(curve.knots[0] for curve in grid.values())
+    # Between the table's knots, the number of experts in use does not grow linearly.
+    sizes = sorted({*knots, *range(int(knots[0]), min(int(knots[-1]), _DENSE_TOKENS))})
     values = []
     for num_tokens in sizes:
-        activated = most * (1 - (1 - own / most) ** num_tokens)
+        activated = num_experts * (1 - (1 - per_token / num_experts) ** num_tokens)
         low, high, share = bracket(knots, num_tokens)
         us = grid[knots[low]].at(activated)
         values.append(us + share * (grid[knots[high]].at(activated) - us))
