@@ -64,3 +64,15 @@ def test_phase_goes_on_after_rejected_requests():
     assert served.request("big2")["status"] == "rejected"
     assert served.request("m1")["status"] == "finished"
     assert summarise(served.log)["rejected"] == 0
+
+
+@pytest.mark.parametrize("overlap", [True, False])
+def test_warm_up_is_left_out_alike_with_and_without_fast_forward(overlap):
+    """Log, gaps between tokens and metrics."""
+    config = SchedulerConfig(disable_overlap_schedule=not overlap)
+    workload = ListWorkload(benchmark=[WARM_UP, replace(MEASURED, pause_ns=0)])
+    fast, slow = (serve(workload, config, fast_forward=fast) for fast in (True, False))
+    assert fast.text == slow.text
+    assert summarise(fast.log) == summarise(slow.log)
+    outputs = sum(turn.request.script.num_tokens - 1 for turn in MEASURED.turns)
+    assert fast.log.token_gaps.count.sum() == outputs
