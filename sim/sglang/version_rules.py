@@ -3,6 +3,8 @@
 from dataclasses import dataclass, replace
 from typing import Final
 
+from sim.core.versions import entry_for
+
 NEWEST: Final = "0.5.23"
 
 
@@ -55,3 +57,10 @@ VERSIONS = {
     "0.5.9": _RULES_0_5_9,
     "0.5.1": _RULES_0_5_1,
 }
+# By the first version of which it is known. 0.5.11 to 0.5.22 were not looked at.
+_SINCE = {"0.5.1": "0.5.1", "0.5.3": "0.5.9", "0.5.10": "0.5.10", "0.5.11": NEWEST}
+
+
+def version_with_rules_of(version: str) -> str | None:
+    """The key of VERSIONS for a server of this version; None for what is not a version."""
+    return entry_for(version, _SINCE)
