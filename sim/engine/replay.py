@@ -1,8 +1,8 @@
 """Replay: a fresh engine decides every step of a log again, from the log's arrivals and times.
 
 The replay finds the first step that the engine decides differently. For example, it reveals a step
-that the log's server decided with a result that was not known yet. The log may come from the
-simulator or from a real server.
+that the log's server decided with the result of a step that had not ended yet. The log may come
+from the simulator or from a real server.
 """
 
 from collections import deque
@@ -91,10 +91,10 @@ class _Replayer:
         """
         if "looks_ns" in step:
             return all(self._launches_nothing(look_ns) for look_ns in step["looks_ns"])
-        # Logs of simulated servers leave out decisions that launched nothing, but this step tells
-        # whether there were any. Under overlap there was one at the start of the step before, if
-        # this step was decided after the end of that one. There was one more if the server had no
-        # request left.
+        # Logs of simulated servers leave out decisions that launched nothing, but they can be
+        # inferred. Under overlap a server decides when the step in flight starts. If this step was
+        # decided only after the step in flight had ended, that earlier decision launched nothing.
+        # There was one more if the server had no request left.
         decided_ns = step["t_decided_ns"]
         if self._in_flight is not None and self._in_flight[1]["t_end_ns"] <= decided_ns:
             self._launches_nothing(self._in_flight[1]["t_start_ns"])

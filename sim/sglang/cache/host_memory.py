@@ -110,7 +110,7 @@ class HostMemory:
     # ---- loads ---------------------------------------------------------------------------------
 
     def lock(self, node: RadixNode) -> None:
-        """Protect a node and its ancestors in host memory alone, while they are loaded."""
+        """While they are loaded, protect a node and its ancestors that are in host memory alone."""
         current = node
         while not current.on_device and current.parent is not None:
             if not current.host.num_locks:
