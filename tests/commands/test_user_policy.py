@@ -173,8 +173,8 @@ def test_user_policy_with_priorities_is_used(simulate, with_policy, example):
         ("my_policy:CacheBlind.x", "must be a name or module:Class, got "),
         ("my_policy:", "must be a name or module:Class, got 'my_policy:'"),
         ("my_policy:CacheBlind", "my_policy:CacheBlind is no policy: it needs a method order"),
-        ("json:loads", "json:loads is no policy: it must be a class made from a SchedulerConfig"),
-        ("json:JSONDecodeError", "is no policy: it must be a class made from"),
+        ("json:loads", "json:loads is no policy: it must be a class that takes a SchedulerConfig"),
+        ("json:JSONDecodeError", "is no policy: it must be a class that takes"),
     ],
 )
 def test_user_policy_that_is_none_is_refused(refused, with_policy, example, name, reason):

@@ -197,7 +197,8 @@ def _text(obj: Mapping[str, object]) -> str | None:
     text = obj.get("text")
     if not isinstance(text, str) or _ids(obj.get("input_ids"), whole=False) is not None:
         return None
-    # With --log-requests-level 2, a json log replaces the middle of longer texts by three dots.
+    # At --log-requests-level 2, a json log has three dots for all but the first and last 1024
+    # characters of a longer text.
     cut = len(text) == 2048 + len(_CUT_MARK) and text[1024:1027] == _CUT_MARK
     return None if cut else text
 
