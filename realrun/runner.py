@@ -1,4 +1,4 @@
-"""Runs batch plans through the model, eagerly or as a recorded decode pass."""
+"""Runs batch plans through the model, eagerly or as a CUDA graph."""
 
 from dataclasses import dataclass
 
