@@ -116,7 +116,7 @@ E2E_LATENCY = Latency(
 )  # fmt: skip
 QUEUE_TIME = Latency(
     "queue_time", "queue time", "queue time", "queue time",
-    "start of the first batch the request was in - arrival",
+    "decision of the first batch the request was in - arrival",
     "finished requests", ("mean", "median", "p90", "p95", "p99", "max"),
 )  # fmt: skip
 LATENCIES: Mapping[str, Latency] = MappingProxyType(
