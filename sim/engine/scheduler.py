@@ -122,6 +122,7 @@ class BaseScheduler(Generic[R]):
         num_slots_used: requests that hold KV, or wait for the result of their last step.
         has_finished_rows: whether `running` contains finished rows, which the next `decide`
             removes.
+        poll_interval: see `sim.engine.input_queue.InputQueue`.
     """
 
     family: str
@@ -131,6 +132,7 @@ class BaseScheduler(Generic[R]):
         self.running: RunningBatch[R] = RunningBatch(memory.page_size)
         self.num_slots_used = 0
         self.has_finished_rows = False
+        self.poll_interval = 1
 
     # ---- requests ------------------------------------------------------------------------------
 

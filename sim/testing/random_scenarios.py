@@ -16,6 +16,7 @@ from sim.sglang.policies.policy import POLICIES, PRIORITY_POLICIES
 from sim.sglang.scheduler.batching import StaticSettings
 from sim.sglang.scheduler.fairness import AgingTokens, FairnessSettings, FairnessT, ForceFifo, KLpm
 from sim.sglang.scheduler.packing import PackSettings
+from sim.sglang.version_rules import NEWEST, VERSIONS
 from sim.testing.random_vllm_configs import vllm_configs
 from sim.testing.workloads import ListWorkload, scripted
 from sim.workload.workload import Phase, ScriptedRequest, Turn
@@ -56,6 +57,7 @@ def scheduler_configs(draw: st.DrawFn) -> SchedulerConfig:
     chunk_pages = draw(st.sampled_from((0, 0, 1, 2, 8, 64)))
     turns = draw(st.sampled_from((None, None, None, 1, 3)))
     return SchedulerConfig(
+        version=draw(st.sampled_from((NEWEST, NEWEST, *VERSIONS))),
         schedule_policy=draw(
             st.sampled_from(sorted(PRIORITY_POLICIES if by_priority else POLICIES))
         ),
@@ -84,6 +86,7 @@ def scheduler_configs(draw: st.DrawFn) -> SchedulerConfig:
         static_batching=draw(batching_settings()),
         decode_max_requests=turns,
         decode_first=draw(st.integers(0, 3)) == 0,
+        scheduler_recv_interval=draw(st.sampled_from((1, 1, 2, 7, 30))),
         host_cache=None if no_cache else draw(host_cache_settings(page_size)),
     )
 
