@@ -1,4 +1,4 @@
-"""Scheduler settings as launch flags of vLLM 0.19.0.
+"""Scheduler settings as launch flags of vLLM 0.19.0; `read_launch` reads the same tables back.
 
 A flag is the key with hyphens; a switch that is off gets its `--no-` form. Some flags are always
 given because vLLM's defaults are not fixed: those of `max_num_batched_tokens` and `max_num_seqs`
@@ -14,7 +14,7 @@ SERVER = "vLLM 0.19.0"
 COMMAND = 'vllm serve "$MODEL"'
 
 _ALWAYS = ("max_num_batched_tokens", "max_num_seqs", "max_model_len")
-_OPTIONS = (
+OPTIONS = (
     *_ALWAYS,
     "block_size",
     "num_gpu_blocks_override",
@@ -23,7 +23,7 @@ _OPTIONS = (
     "scheduling_policy",
 )
 # Switches that are on by default in vLLM.
-_SWITCHES = (
+SWITCHES = (
     "enable_prefix_caching",
     "enable_chunked_prefill",
     "async_scheduling",
@@ -40,10 +40,10 @@ def vllm_launch(section: VllmSection, searched: Collection[str] = ()) -> LaunchC
     """
     flags = [
         f"{_flag(key)} {_value(section, key)}"
-        for key in _OPTIONS
+        for key in OPTIONS
         if _is_given(section, key, searched)
     ]
-    flags += [f"--no{_flag(key)[1:]}" for key in _SWITCHES if not getattr(section, key)]
+    flags += [f"--no{_flag(key)[1:]}" for key in SWITCHES if not getattr(section, key)]
     return LaunchCommand(SERVER, COMMAND, (), tuple(flags), ())
 
 
