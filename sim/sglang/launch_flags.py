@@ -50,7 +50,10 @@ VARIABLES = {
     "in_batch_prefix_deprioritize_threshold": "IN_BATCH_PREFIX_CACHING_DEPRIORITIZE_THRESHOLD",
 }
 # Decode once between two prefill steps, if any request decodes.
-_DECODE_FIRST = ("--prefill-decode-interval 1", "--prefill-decode-interval-min-bs 1")
+DECODE_FIRST = ("prefill-decode-interval", "prefill-decode-interval-min-bs")
+# Flags of host memory: the switch, and options by key of the section `host_cache`.
+HOST_CACHE_SWITCH = "enable-hierarchical-cache"
+HOST_CACHE_OPTIONS = {"ratio": "hicache-ratio", "write_policy": "hicache-write-policy"}
 _SGLANG_POLICIES = ("fcfs", "lpm", "dfs-weight", "lof", "random", "hrrn", "shortest-prefill-first")
 _SGLANG_EVICTION = ("lru", "lfu")
 
@@ -73,7 +76,7 @@ def sglang_launch(section: SglangSection, searched: Collection[str] = ()) -> Lau
     if section.schedule_policy == "priority":
         flags = _priority_flags(section, flags)
     if section.decode_first and "decode_first" not in without_flag:
-        flags += _DECODE_FIRST
+        flags += [f"--{flag} 1" for flag in DECODE_FIRST]
     flags += _host_cache_flags(section.host_cache)
     variables = [f"{VARIABLES[key]}={getattr(section, key)}" for key in given if key in VARIABLES]
     others = tuple(f"{key}={value}" for key, value in without_flag.items())
@@ -108,11 +111,11 @@ def _host_cache_flags(host_cache: HostCacheSection | None) -> list[str]:
     """Flags for host memory. The speed of loads is not a setting: the hardware decides it."""
     if host_cache is None:
         return []
-    flags = ["--enable-hierarchical-cache"]
+    flags = [f"--{HOST_CACHE_SWITCH}"]
     if host_cache.capacity_tokens is None:
         ratio = DEFAULT_RATIO if host_cache.ratio is None else host_cache.ratio
-        flags.append(f"--hicache-ratio {ratio}")
-    return [*flags, f"--hicache-write-policy {host_cache.write_policy}"]
+        flags.append(f"--{HOST_CACHE_OPTIONS['ratio']} {ratio}")
+    return [*flags, f"--{HOST_CACHE_OPTIONS['write_policy']} {host_cache.write_policy}"]
 
 
 def _host_cache_without_flag(host_cache: HostCacheSection | None) -> Iterator[tuple[str, str]]:

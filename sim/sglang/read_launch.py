@@ -4,7 +4,14 @@ from typing import Any
 
 from sim.core.flags import Command, Flags, plain_value
 from sim.launch_command import ServerSettings, quantization_of, whole_number
-from sim.sglang.launch_flags import OPTIONS, SWITCHES, VARIABLES
+from sim.sglang.launch_flags import (
+    DECODE_FIRST,
+    HOST_CACHE_OPTIONS,
+    HOST_CACHE_SWITCH,
+    OPTIONS,
+    SWITCHES,
+    VARIABLES,
+)
 
 _PROGRAMS = (("sglang.launch_server",), ("sglang", "serve"), ("launch_server.py",))
 _WHERE = "--server"
@@ -15,11 +22,13 @@ _FLAGS = Flags(
         "attn-dp-size": "attn_dp", "ep-size": "ep", "expert-parallel-size": "ep",
         "pp-size": "pp", "pipeline-parallel-size": "pp", "model-path": "model", "model": "model",
         "quantization": "quantization", "kv-cache-dtype": "kv_cache_dtype",
-        "prefill-decode-interval": "decode_first", "stream-interval": "stream_interval",
+        **dict.fromkeys(DECODE_FIRST, "decode_first"), "stream-interval": "stream_interval",
+        **{flag: f"host_cache.{key}" for key, flag in HOST_CACHE_OPTIONS.items()},
     },
     switches={
         **{key.replace("_", "-"): (key, True) for key in SWITCHES},
         "enable-dp-attention": ("enable_dp_attention", True),
+        HOST_CACHE_SWITCH: ("host_cache", True),
     },
     lists={},
     ignored=(
@@ -30,6 +39,7 @@ _FLAGS = Flags(
         "enable-cache-report", "nccl-init-addr", "dist-init-addr", "node-rank",
     ),
 )  # fmt: skip
+_HOST_CACHE = ("host_cache", *(f"host_cache.{key}" for key in HOST_CACHE_OPTIONS))
 # SGLang's default chunk by a GPU's memory: 90 to 160 GiB and less than 90 GiB have 8192.
 _CHUNKS = {("b", "gb", "mi3"): 16_384, ("l40",): 4096, ("l4_", "rtx", "a10"): 2048}
 _CHUNK = 8192
@@ -50,6 +60,12 @@ def read_sglang_launch(command: Command, system: str) -> ServerSettings | None:
         notes.append("--pp-size: pipeline parallelism is not simulated")
     if values.pop("stream_interval", "1") != "1":
         notes.append("--stream-interval: clients get each token at once here, so ITL differs")
+    of_host_memory = [values.pop(key, None) for key in _HOST_CACHE]
+    if any(of_host_memory):
+        notes.append(
+            f"--{HOST_CACHE_SWITCH}: how fast KV is loaded back is not in the command: set"
+            " scheduler.host_cache"
+        )
     model = str(values.pop("model", read.positional[0] if read.positional else ""))
     scheduler = {key: plain_value(text) if isinstance(text, str) else text
                  for key, text in values.items()}  # fmt: skip

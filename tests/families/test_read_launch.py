@@ -7,8 +7,9 @@ from sim.families import FAMILIES
 
 SGLANG = {
     "page_size": 64, "max_total_tokens": 65536, "chunked_prefill_size": 4096,
-    "max_running_requests": 77, "schedule_policy": "lpm", "enable_mixed_chunk": True,
-    "schedule_conservativeness": 0.3, "clip_max_new_tokens": 512, "scheduler_recv_interval": 30,
+    "max_running_requests": 77, "schedule_policy": "lpm", "disable_radix_cache": True,
+    "schedule_conservativeness": 0.3, "decode_first": True, "clip_max_new_tokens": 512,
+    "scheduler_recv_interval": 30,
 }  # fmt: skip
 VLLM = {
     "max_num_batched_tokens": 4096, "max_num_seqs": 3000, "block_size": 32,
@@ -61,6 +62,13 @@ def test_defaults_depend_on_the_gpu():
     assert "8192 is SGLang's default on h100_sxm" in read(text).notes[0]
     small = read("vllm serve m", "vllm", "a100_sxm").scheduler
     assert (small["max_num_batched_tokens"], small["max_num_seqs"]) == (2048, 256)
+
+
+def test_host_memory_is_not_taken_without_its_speed():
+    """The command does not say how fast KV is loaded back."""
+    found = read("python -m sglang.launch_server --model-path m --enable-hierarchical-cache")
+    assert "host_cache" not in found.scheduler
+    assert "set scheduler.host_cache" in found.notes[0]
 
 
 def test_formats_and_what_is_not_known():
