@@ -22,8 +22,6 @@ class VersionRules:
         limits_input_of_chunks: `max_prefill_tokens` refuses a candidate that exceeds what is left
             of it, also if prompts may be split.
         chunk_needs_room: the next chunk of a prompt is made smaller if memory is short.
-        counts_generated: a request that was put back needs room for the output it has left, not
-            for all that it may have.
         retracts_for_steps: requests are retracted until `retract_decode_steps` tokens are free for
             each row, not until the next step fits.
     """
@@ -35,7 +33,6 @@ class VersionRules:
     charges_page: bool = True
     limits_input_of_chunks: bool = False
     chunk_needs_room: bool = True
-    counts_generated: bool = True
     retracts_for_steps: bool = False
 
 
@@ -47,9 +44,7 @@ _RULES_0_5_10 = VersionRules(
     limits_input_of_chunks=True,
 )
 _RULES_0_5_9 = replace(_RULES_0_5_10, charges_page=False)
-_RULES_0_5_1 = replace(
-    _RULES_0_5_9, chunk_needs_room=False, counts_generated=False, retracts_for_steps=True
-)
+_RULES_0_5_1 = replace(_RULES_0_5_9, chunk_needs_room=False, retracts_for_steps=True)
 VERSIONS = {
     NEWEST: VersionRules(),
     "0.5.10": _RULES_0_5_10,

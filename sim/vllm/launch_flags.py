@@ -1,16 +1,16 @@
-"""Scheduler settings as launch flags of vLLM 0.19.0; `read_launch` reads the same tables back.
+"""Scheduler settings as launch flags of vLLM; `read_launch` reads the same tables back.
 
 A flag is the key with hyphens; a switch that is off gets its `--no-` form. Some flags are always
 given because vLLM's defaults are not fixed: those of `max_num_batched_tokens` and `max_num_seqs`
 depend on the GPU, that of `max_model_len` depends on the model.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
 from sim.launch_command import LaunchCommand
 from sim.vllm.section import VllmSection
+from sim.vllm.version_rules import VERSIONS
 
-SERVER = "vLLM 0.19.0"
 COMMAND = 'vllm serve "$MODEL"'
 
 _ALWAYS = ("max_num_batched_tokens", "max_num_seqs", "max_model_len")
@@ -22,7 +22,6 @@ OPTIONS = (
     "long_prefill_token_threshold",
     "scheduling_policy",
 )
-# Switches that are on by default in vLLM.
 SWITCHES = (
     "enable_prefix_caching",
     "enable_chunked_prefill",
@@ -43,8 +42,26 @@ def vllm_launch(section: VllmSection, searched: Collection[str] = ()) -> LaunchC
         for key in OPTIONS
         if _is_given(section, key, searched)
     ]
-    flags += [f"--no{_flag(key)[1:]}" for key in SWITCHES if not getattr(section, key)]
-    return LaunchCommand(SERVER, COMMAND, (), tuple(flags), ())
+    flags += [_switch(key, value) for key, value in _switches(section)]
+    return LaunchCommand(f"vLLM {section.version}", COMMAND, (), tuple(flags), ())
+
+
+def _switches(section: VllmSection) -> Iterator[tuple[str, bool]]:
+    """The switches that are not as the version has them by default."""
+    rules = VERSIONS[section.version]
+    values = (
+        (section.enable_prefix_caching, True),
+        (section.enable_chunked_prefill, True),
+        (section.schedules_ahead, rules.async_scheduling),
+        (section.reserves_full_isl, rules.reserves_full_isl),
+    )
+    for key, (value, default) in zip(SWITCHES, values, strict=True):
+        if value != default:
+            yield key, value
+
+
+def _switch(key: str, value: bool) -> str:
+    return _flag(key) if value else f"--no{_flag(key)[1:]}"
 
 
 def _flag(key: str) -> str:

@@ -231,9 +231,7 @@ class PrefillAdder:
         config, budget = self._config, self.budget
         prefix_len = request.prefix_len + host_len
         extend_len = request.num_tokens - prefix_len
-        left = request.max_new_tokens
-        if self._rules.counts_generated:
-            left = max(left - request.num_generated, 0)
+        left = max(request.max_new_tokens - request.num_generated, 0)
         needed = host_len + extend_len + min(left, config.clip_max_new_tokens)
         needed += self._needed_more
         paged = self._kv.ceil_page(extend_len)
