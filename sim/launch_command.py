@@ -40,6 +40,7 @@ class ServerSettings(NamedTuple):
         parallel: keys of the section `latency` that say how the model is spread over GPUs.
         replicas: identical servers.
         quantization: keys of `latency.quantization`.
+        host: the preset of the section `host` that is nearest to the newest version.
         ignored, unknown: flags and variables that change nothing here, and those not known.
         notes: a sentence each, about what is not as the command says.
     """
@@ -49,6 +50,7 @@ class ServerSettings(NamedTuple):
     parallel: dict[str, int]
     replicas: int
     quantization: dict[str, str]
+    host: str
     ignored: tuple[str, ...]
     unknown: tuple[str, ...]
     notes: tuple[str, ...]

@@ -105,15 +105,17 @@ def _compose(
         "model": known_model(server.model) or server.model,
         "latency": latency,
     }
-    preset = next((name for name in host_presets() if name.startswith(family.name)), None)
-    if preset is not None:
-        data["host"] = preset
+    hints = [Hint("workload", note) for note in bench.notes]
+    presets = [name for name in host_presets() if name.startswith(family.name)]
+    if server.host in presets:
+        data["host"] = server.host
+        text = f"host {server.host} and scheduler.version are the newest; known hosts:"
+        hints.append(Hint("host", f"{text} {', '.join(presets)}"))
     data |= {"workload": bench.workload, "scheduler": section.settings}
     if server.replicas > 1:
         data["replicas"] = server.replicas
     if bench.slo:
         data["slo"] = bench.slo
-    hints = [Hint("workload", note) for note in bench.notes]
     hints += [Hint("scheduler", note) for note in (*section.hints, *server.notes)]
     return data, hints
 

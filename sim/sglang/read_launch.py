@@ -40,6 +40,7 @@ _FLAGS = Flags(
     ),
 )  # fmt: skip
 _HOST_CACHE = ("host_cache", *(f"host_cache.{key}" for key in HOST_CACHE_OPTIONS))
+_HOST = "sglang-0.5.10"
 # SGLang's default chunk by a GPU's memory: 90 to 160 GiB and less than 90 GiB have 8192.
 _CHUNKS = {("b", "gb", "mi3"): 16_384, ("l40",): 4096, ("l4_", "rtx", "a10"): 2048}
 _CHUNK = 8192
@@ -78,7 +79,7 @@ def read_sglang_launch(command: Command, system: str) -> ServerSettings | None:
     scheduler.setdefault("max_running_requests", _MAX_RUNNING)
     others = tuple(sorted(command.variables.keys() - VARIABLES.values()))
     return ServerSettings(
-        model, {"family": "sglang", **scheduler}, parallel, replicas, formats,
+        model, {"family": "sglang", **scheduler}, parallel, replicas, formats, _HOST,
         read.ignored, (*read.unknown, *others), tuple(notes),
     )  # fmt: skip
 

@@ -70,8 +70,9 @@ def read_vllm_launch(command: Command, system: str) -> ServerSettings | None:
         notes.append(f"max_num_seqs {seqs} is vLLM's default on {system}")
         scheduler["max_num_seqs"] = seqs
     scheduler = {"family": "vllm", "max_num_batched_tokens": budget, **scheduler}
+    host = "vllm-async" if scheduler.get("async_scheduling", True) else "vllm-sync"
     return ServerSettings(
-        model, scheduler, parallel, 1, formats,
+        model, scheduler, parallel, 1, formats, host,
         read.ignored, (*read.unknown, *sorted(command.variables)), tuple(notes),
     )  # fmt: skip
 

@@ -49,6 +49,12 @@ def test_sglang_ranks(flags, parallel, replicas):
     assert (found.parallel, found.replicas) == (parallel, replicas)
 
 
+def test_host_preset_goes_with_the_scheduling():
+    """vLLM's newest version schedules ahead unless told not to."""
+    assert read("vllm serve m", "vllm").host == "vllm-async"
+    assert read("vllm serve m --no-async-scheduling", "vllm").host == "vllm-sync"
+
+
 def test_vllm_ranks():
     """DP multiplies the GPUs of TP, and experts are spread over all of them."""
     text = "vllm serve m -tp 2 --data-parallel-size 4 --enable-expert-parallel"
