@@ -80,7 +80,7 @@ def test_import_shows_what_was_measured_and_what_to_do_next(simulate, results):
     assert all(note.startswith("servetwin: ") for note in notes)
     [failed] = [note for note in notes if "failed" in note]
     assert failed.endswith(
-        "failed, in the workload with the tokens that came before, 1: 1 (ClientTimeout)"
+        "failed, but in the workload with the tokens generated until then, 1: 1 (ClientTimeout)"
     )
     assert sum("PLACEHOLDER" in note for note in notes) == 2
 
@@ -245,5 +245,6 @@ def test_import_document_names_every_format_and_option(simulate):
     for name in (*RESULT_FORMATS, "workload.jsonl.gz", "measured.jsonl.gz", "scenario.yaml"):
         assert f"`{name}`" in document
     options = set(re.findall(r"--[a-z-]+", simulate("import", "--help").out)) - {"--help"}
-    assert options == {"--out", "--format", "--template", "--line", "--draw-arrivals"}
+    of_commands = {"--command", "--server", "--hardware"}
+    assert options == {"--out", "--format", "--template", "--line", "--draw-arrivals"} | of_commands
     assert all(option in document for option in options)
