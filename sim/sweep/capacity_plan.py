@@ -151,7 +151,11 @@ def _check_keys(loaded: LoadedScenario, section: PlanSection) -> None:
         for key in settings or ():
             if key.partition(".")[0] in _NOT_SET:
                 raise loaded.error(("plan", *place, key), "cannot be set by a plan")
-    if isinstance(loaded.scenario.latency, RooflineLatencyConfig):
+    latency = loaded.scenario.latency
+    for name in _DEGREES:
+        if getattr(section, name) is not None and not hasattr(latency, name):
+            raise loaded.error(("plan", name), f"latency of kind {latency.kind} has no {name}")
+    if isinstance(latency, RooflineLatencyConfig):
         for name in section.gpus:
             try:
                 load_hardware(name)
