@@ -8,7 +8,7 @@ from textwrap import wrap
 from typing import Any, NamedTuple
 
 from sim.families import DEFAULT_FAMILY, FAMILIES, family_of_server
-from sim.latency.shape_files import model_table
+from sim.latency.model_key import model_table
 from sim.scenario.load import load_scenario, load_scenario_text
 from sim.scenario.yaml_writer import yaml_text
 from sim.server_section import ServerSection, setting_pairs

@@ -104,4 +104,5 @@ def _aiconfigurator(
 def _roofline(config: RooflineLatencyConfig, model: ModelShape, hardware: Hardware) -> LatencyModel:
     from sim.latency.roofline import RooflineLatency
 
+    model.check_tp(config.tp)
     return RooflineLatency(model, hardware, **config.model_dump(exclude={"kind"}))

@@ -53,6 +53,8 @@ class RooflineLatencyConfig(StrictModel):
     bandwidth_efficiency: Efficiency = _DEFAULT_BANDWIDTH_EFFICIENCY
     """Share of the hardware's memory bandwidth that is reached. The default was measured on an
     H200. Unit: share."""
+    tp: NumGpus = 1
+    """Degree of tensor parallelism. Unit: GPUs."""
     step_overhead_s: Seconds = 0.0
     """Added to the device time of every step. Unit: s."""
     host_s: Seconds = 0.0
@@ -195,6 +197,8 @@ LatencyConfig = Annotated[
 
 def num_devices(config: LatencyConfig) -> int:
     """How many devices the attention of a rank is split over."""
-    if isinstance(config, AiconfiguratorLatencyConfig | LayersLatencyConfig):
+    if isinstance(
+        config, RooflineLatencyConfig | AiconfiguratorLatencyConfig | LayersLatencyConfig
+    ):
         return config.tp
     return 1

@@ -26,6 +26,7 @@ _OPTIONS = (
     "page_size",
     "max_total_tokens",
     "mem_fraction_static",
+    "kv_cache_dtype",
     "context_length",
     "radix_eviction_policy",
     "priority_scheduling_preemption_threshold",

@@ -13,7 +13,8 @@ from sim.latency.features import StepFeatures
 from sim.latency.hardware import load_hardware
 from sim.latency.linear import LinearLatency
 from sim.latency.roofline import RooflineLatency
-from sim.latency.shape_files import load_model_shape, model_table
+from sim.latency.model_key import model_table
+from sim.latency.shape_files import load_model_shape
 from sim.testing.latency_steps import decode_step
 
 seconds = st.floats(min_value=0, max_value=60) | st.floats(min_value=0, max_value=1e-3)

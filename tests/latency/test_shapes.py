@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from sim.core.errors import InputError
-from sim.latency.shape_files import load_model_shape, model_table
+from sim.latency.model_key import model_table
+from sim.latency.shape_files import load_model_shape
 
 QWEN2 = {
     "model_type": "qwen2",
