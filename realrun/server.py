@@ -187,7 +187,8 @@ class RealServer:
     def _wait_for_work(self) -> None:
         """Wait until a request arrives, or until a waiting request may start."""
         wakes_ns = self._wakes_ns
-        if wakes_ns is not None or not self._engine.num_waiting:
+        polls_again = bool(self._engine.input_queue.requests)
+        if not polls_again and (wakes_ns is not None or not self._engine.num_waiting):
             times_ns = [t for t in (wakes_ns, self._traffic.next_ns) if t is not None]
             if times_ns:
                 self._clock.sleep_until(min(times_ns))

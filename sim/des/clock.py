@@ -66,7 +66,7 @@ class TimedEvent(Event):
 class DecodeWait:
     """A wait over several decode steps, which an arrival can cut short.
 
-    It ends at the decision after the last step, or at the first decision that sees an arrival.
+    It ends at the decision after the last step, or at the first decision that receives an arrival.
 
     Attributes:
         num_steps: steps that are decided before the wait ends.
@@ -87,11 +87,17 @@ class DecodeWait:
         self.num_steps = len(decided_ns) - 1
         self.end = self._at(self.num_steps)
 
-    def cut_short(self) -> None:
-        """A request arrives now. A decision at this same time sees it."""
-        decided_ns = self._decided_ns[:-1]
-        self.num_steps = int(decided_ns.searchsorted(self._env.now_ns, side="left"))
-        earlier = self._at(self.num_steps)
+    @property
+    def next_step(self) -> int:
+        """The first step that is not decided yet. One that is decided at this same time counts."""
+        return int(self._decided_ns[:-1].searchsorted(self._env.now_ns, side="left"))
+
+    def cut_short(self, num_steps: int) -> None:
+        """End before the decision of step `num_steps`, counted from 0, if the wait is longer."""
+        if num_steps >= self.num_steps:
+            return
+        self.num_steps = num_steps
+        earlier = self._at(num_steps)
         self.end.give_way_to(earlier)
         self.end = earlier
 

@@ -10,7 +10,7 @@ from sim.des.clock import Clock
 from sim.des.front_end import FrontEnd
 from sim.des.routers.router import RoundRobin, Router
 from sim.des.server import Server, ServerOptions
-from sim.des.traffic import SimulationLog, Watcher, closed_loop, open_loop
+from sim.des.traffic import SimulationLog, Watcher, start_traffic
 from sim.engine.executor import ScriptedExecutor
 from sim.engine.page_pool import PageCounts, PagePool
 from sim.engine.server_config import ServerConfig
@@ -57,7 +57,7 @@ def simulate(
     """Simulate until all requests of a workload have ended.
 
     Args:
-        workload: open-loop requests, closed-loop clients, or both.
+        workload: open-loop requests, closed-loop clients, a benchmark's phases, or several.
         config: the settings of every server.
         latencies: one latency model for each server, because a model may have state.
         router: chooses a server for each request; use a new router for each run, because a router
@@ -74,11 +74,10 @@ def simulate(
     decisions = DecisionLog(options.decisions, replicas) if options.decisions else None
     reports = SimulationLog(decisions, options.watcher)
     env = Clock()
-    clients = workload.clients()
     server_options = ServerOptions(
         overlaps=config.overlaps,
         fast_forward=options.fast_forward,
-        clients_react=bool(clients),
+        clients_react=bool(workload.clients()) or bool(workload.phases()),
         check=check_engine if options.check else None,
     )
     servers = []
@@ -102,11 +101,12 @@ def simulate(
         entries = [FrontEnd(env, host, server) for server in servers]
 
     def submit(request: ScriptedRequest) -> None:
+        if reports.ends_warm_up(request.spec):
+            for server in servers:
+                server.engine.clock.forget()
         entries[router.choose(request.spec, entries)].submit(request)
 
-    env.process(open_loop(env, workload.arrivals(), submit))
-    for turns in clients:
-        env.process(closed_loop(env, turns, submit, reports))
+    start_traffic(env, workload, submit, reports)
     for server in servers:
         server.start()
     try:

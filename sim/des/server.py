@@ -2,7 +2,8 @@
 
 The engine decides the batch, the latency model gives its duration, the executor its output tokens.
 Fast-forward: if the next decode steps must all repeat one decision, they pass as one wait. If a
-request arrives, the wait ends at the next decision, exactly as if the steps had been taken singly.
+request arrives, the wait ends at the decision that receives it, exactly as if the steps had been
+taken singly.
 """
 
 from collections.abc import Callable, Generator
@@ -11,7 +12,6 @@ from typing import Any, NamedTuple
 from simpy.events import Event
 
 from sim.core.batch import Batch
-from sim.core.request import RequestSpec
 from sim.des.clock import Clock, DecodeWait, TimedEvent, step_begin, step_end
 from sim.des.timeline import UpcomingSteps, overlapped_steps, serial_steps
 from sim.des.traffic import SimulationLog
@@ -67,13 +67,12 @@ class Server:
         self._reports = reports
         self._arrived = env.event()
         self._wait: DecodeWait | None = None
-        self._arrived_while_waiting: list[RequestSpec] = []
         self._overlaps, self._fast_forward, self._clients_react, self._check = options
 
     @property
     def num_unfinished(self) -> int:
         """Requests that were submitted here and have not ended; the router reads this."""
-        return len(self.engine.requests) + len(self._arrived_while_waiting)
+        return len(self.engine.requests)
 
     def start(self) -> None:
         """Start the server's process. It comes after the processes of all clients."""
@@ -88,14 +87,9 @@ class Server:
             self._reports.over([rejection], self.env.now_ns)
             return
         self._executor.add(spec.rid, request.script, ignore_eos=spec.ignore_eos)
-        if self._wait is None:
-            self._enter(spec)
-            return
-        self._arrived_while_waiting.append(spec)
-        if len(self._arrived_while_waiting) == 1:
-            self._wait.cut_short()
-
-    def _enter(self, spec: RequestSpec) -> None:
+        input_queue = self.engine.input_queue
+        if self._wait is not None and not input_queue.requests:
+            self._wait.cut_short(input_queue.next_poll(self._wait.next_step))
         self.engine.submit(spec)
         if not self._arrived.triggered:
             self._arrived.succeed()
@@ -203,8 +197,6 @@ class Server:
             num_steps = wait.num_steps
         if num_steps:
             self._take_steps(step, first, steps, num_steps)
-        while self._arrived_while_waiting:
-            self._enter(self._arrived_while_waiting.pop(0))
         return True
 
     def _upcoming_steps(
@@ -274,6 +266,8 @@ class Server:
 
     def _wait_for_work(self, wakes_ns: int | None) -> Wait:
         """Wait until a request arrives, or until `wakes_ns`, when a waiting request may start."""
+        if self.engine.input_queue.requests:
+            return
         if wakes_ns is not None:
             self._arrived = self.env.event()
             yield self._arrived | self._at(wakes_ns)

@@ -13,6 +13,9 @@ def check_requests(engine: EngineCore) -> None:
     """
     scheduler = engine.scheduler
     waiting = {request.rid for request in scheduler.waiting_requests()}
+    arrived = {request.rid for request in engine.input_queue.requests}
+    require(not waiting & arrived, f"received too early: {sorted(waiting & arrived)}")
+    waiting |= arrived
     running = {r.rid for r in scheduler.running.requests if r.status is Status.RUNNING}
     alive = set(engine.requests)
     elsewhere = alive - waiting - running

@@ -21,6 +21,7 @@ from sim.core.errors import InvariantError
 from sim.core.request import RequestSpec, Status
 from sim.engine.executor import Executor
 from sim.engine.fast_forward import DecodeRun, decode_horizon, take_decode_steps
+from sim.engine.input_queue import InputQueue
 from sim.engine.records import Decided, Preempted, RequestRecord, StepState
 from sim.engine.request import NEVER_NS, OutputTokens, Request
 from sim.engine.scheduler import BaseScheduler, Decision, Launch
@@ -35,6 +36,7 @@ class EngineCore:
         in_flight: launches whose results are not known yet, oldest first.
         clock: inter-token latencies so far.
         requests: live requests by rid: submitted, and not finished, rejected or aborted.
+        input_queue: submitted requests that the scheduler has not seen yet.
     """
 
     def __init__(self, scheduler: BaseScheduler[Request], executor: Executor) -> None:
@@ -45,6 +47,7 @@ class EngineCore:
         self.in_flight: deque[Launch[Request]] = deque()
         self.clock = TokenClock()
         self.requests: dict[str, Request] = {}
+        self.input_queue: InputQueue[Request] = InputQueue(scheduler.poll_interval)
         # A decision may preempt requests and launch nothing. The next batch then reports them.
         self._stopped_since_batch: list[str] = []
         self._preempted_since_batch: list[Preempted] = []
@@ -60,7 +63,7 @@ class EngineCore:
         return _record(request)
 
     def submit(self, spec: RequestSpec) -> None:
-        """Queue a request for which `rejection` returned None.
+        """Put a request for which `rejection` returned None into the input queue.
 
         Raises:
             InvariantError: the request can never be served, or its rid is in use.
@@ -69,7 +72,7 @@ class EngineCore:
         if spec.rid in self.requests or request.max_new_tokens <= 0:
             raise InvariantError(f"request {spec.rid} was already submitted, or must be rejected")
         self.requests[spec.rid] = request
-        self.scheduler.enter(request)
+        self.input_queue.requests.append(request)
 
     def _new_request(self, spec: RequestSpec) -> Request:
         executor, rid = self._executor, spec.rid
@@ -88,6 +91,7 @@ class EngineCore:
             InvariantError: requests wait and nothing runs, but none of them can be admitted.
         """
         in_flight = self.in_flight[-1] if self.in_flight else None
+        self._receive(self.input_queue.poll())
         decision = self.scheduler.decide(now_ns, in_flight)
         over: Sequence[RequestRecord] = ()
         preempted: Sequence[Preempted] = ()
@@ -99,9 +103,11 @@ class EngineCore:
             self._preempted_since_batch += preempted
         launch = decision.launch
         if launch is None:
+            self.input_queue.note_decision(None, is_idle=in_flight is None)
             wakes_ns = self.scheduler.idle(now_ns, decision) if in_flight is None else None
             return Decided(None, None, over, wakes_ns, preempted)
         self.in_flight.append(launch)
+        self.input_queue.note_decision(launch.mode, is_idle=False)
         for request in launch.prefill:
             if request.scheduled_ns == NEVER_NS:
                 request.scheduled_ns = now_ns
@@ -112,6 +118,10 @@ class EngineCore:
         if self._stopped_since_batch:
             self._stopped_since_batch, self._preempted_since_batch = [], []
         return Decided(batch, state, over, None, preempted)
+
+    def _receive(self, requests: list[Request]) -> None:
+        for request in requests:
+            self.scheduler.enter(request)
 
     def _take_out(self, decision: Decision[Request]) -> Sequence[RequestRecord]:
         """Note that the decision removed running requests; returns records of the aborted ones."""
@@ -269,13 +279,22 @@ class EngineCore:
     # ---- fast-forward --------------------------------------------------------------------------
 
     def decode_horizon(self) -> int:
-        """How many decode steps must follow the one in flight, unless a request arrives.
+        """How many decode steps must follow the one in flight, unless a request is received.
 
         These steps have the same rows and need no eviction. An end token may finish a request
-        sooner: only the executor knows when.
+        sooner: only the executor knows when. A request that arrives meanwhile is received by the
+        first decision that polls (`InputQueue.next_poll`).
         """
         if len(self.in_flight) != 1:
             return 0
+        queue = self.input_queue
+        if not queue.requests:
+            return decode_horizon(self.in_flight[0], self.scheduler)
+        num_unpolled = queue.num_unpolled_steps
+        if num_unpolled:
+            return min(decode_horizon(self.in_flight[0], self.scheduler), num_unpolled)
+        # The next decision receives them. They may have to wait, so that this decision repeats.
+        self._receive(queue.take())
         return decode_horizon(self.in_flight[0], self.scheduler)
 
     @property
@@ -293,6 +312,7 @@ class EngineCore:
         """
         self._take_turns(self.in_flight[0])
         run = take_decode_steps(len(ends_ns), self.scheduler)
+        self.input_queue.pass_decisions(len(ends_ns))
         self.clock.tick_many(ends_ns)
         return run
 

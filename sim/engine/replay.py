@@ -65,8 +65,7 @@ class _Replayer:
             if not self._catch_up(step):
                 return Divergence(f"step {number}", ("launched too early",), None, step, before)
             decided = self._decide(step["t_decided_ns"])
-            while decided.batch is None and "looks_ns" not in step and decided.preempted:
-                # After a decision that only preempted requests, a simulated server decides again.
+            while decided.batch is None and "looks_ns" not in step and self._again(decided):
                 decided = self._decide(step["t_decided_ns"])
             batch, ours = decided.batch, None
             if batch is not None and decided.state is not None:
@@ -93,15 +92,21 @@ class _Replayer:
             return all(self._launches_nothing(look_ns) for look_ns in step["looks_ns"])
         # Logs of simulated servers leave out decisions that launched nothing, but this step tells
         # whether there were any. Under overlap there was one at the start of the step before, if
-        # this step was decided after the end of that one. There was one more if the server had no
-        # request left.
+        # this step was decided after the end of that one. There was one more, at that end, if the
+        # server was idle between the two steps.
         decided_ns = step["t_decided_ns"]
         if self._in_flight is not None and self._in_flight[1]["t_end_ns"] <= decided_ns:
             self._launches_nothing(self._in_flight[1]["t_start_ns"])
-        idle = not self._arrivals or self._arrivals[0].arrival_ns > self._free_ns
-        if idle and not self._engine.requests:
-            self._engine.begin_step(decided_ns)
+        if self._in_flight is None and self._free_ns < decided_ns:
+            self._launches_nothing(self._free_ns)
         return True
+
+    def _again(self, decided: Decided) -> bool:
+        """Whether a simulated server that launched nothing decides again at once."""
+        engine = self._engine
+        waits = engine.num_waiting > 0 or len(engine.input_queue.requests) > 0
+        is_idle = self._in_flight is None and decided.wakes_ns is None
+        return bool(decided.preempted) or (is_idle and waits)
 
     def _launches_nothing(self, now_ns: int) -> bool:
         """Decide, and end the step in flight; returns whether the decision launched nothing."""

@@ -9,6 +9,7 @@ from sim.sglang.cache.host_settings import HostCacheSettings
 from sim.sglang.scheduler.batching import StaticSettings
 from sim.sglang.scheduler.fairness import FairnessSettings
 from sim.sglang.scheduler.packing import PackSettings
+from sim.sglang.version_rules import NEWEST, VERSIONS, VersionRules
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +21,7 @@ class SchedulerConfig:
     another type than the key.
 
     Attributes:
+        version: whose rules; name in `sim.sglang.version_rules.VERSIONS`.
         max_total_tokens: KV tokens of the pool; `pool_tokens` is this number in whole pages.
         fairness: the rule that keeps requests from starving; None: no rule.
         admission: which waiting requests a pass considers; None: all, as in SGLang.
@@ -29,6 +31,7 @@ class SchedulerConfig:
             built-in one.
     """
 
+    version: str = NEWEST
     schedule_policy: str = "fcfs"
     page_size: int = 1
     max_total_tokens: int = 32_768
@@ -60,6 +63,7 @@ class SchedulerConfig:
     static_batching: StaticSettings | None = None
     decode_max_requests: int | None = None
     decode_first: bool = False
+    scheduler_recv_interval: int = 1
     host_cache: HostCacheSettings | None = None
     user_policy: Callable[["SchedulerConfig"], Any] | None = None
 
@@ -72,6 +76,10 @@ class SchedulerConfig:
     @property
     def family(self) -> str:
         return "sglang"
+
+    @property
+    def rules(self) -> VersionRules:
+        return VERSIONS[self.version]
 
     @property
     def overlaps(self) -> bool:

@@ -1,4 +1,4 @@
-"""Scheduler settings as launch flags of SGLang 0.5.23.
+"""Scheduler settings as launch flags of SGLang.
 
 A flag is the key with hyphens. Some settings are environment variables in SGLang, and some do not
 exist in SGLang. `chunked_prefill_size` and `max_running_requests` are always given, because their
@@ -12,7 +12,6 @@ from sim.sglang.section.admission import PackConfig
 from sim.sglang.section.host_cache import DEFAULT_RATIO, HostCacheSection
 from sim.sglang.section.scheduler import SglangSection
 
-SERVER = "SGLang 0.5.23"
 COMMAND = 'python -m sglang.launch_server --model-path "$MODEL"'
 
 _DEFAULTS = SglangSection()
@@ -32,6 +31,7 @@ _OPTIONS = (
     "priority_scheduling_preemption_threshold",
     "retraction_policy",
     "random_seed",
+    "scheduler_recv_interval",
 )
 _SWITCHES = (
     "enable_mixed_chunk",
@@ -78,7 +78,8 @@ def sglang_launch(section: SglangSection, searched: Collection[str] = ()) -> Lau
     flags += _host_cache_flags(section.host_cache)
     variables = [f"{_VARIABLES[key]}={getattr(section, key)}" for key in given if key in _VARIABLES]
     others = tuple(f"{key}={value}" for key, value in without_flag.items())
-    return LaunchCommand(SERVER, COMMAND, tuple(variables), tuple(flags), others)
+    server = f"SGLang {section.version}"
+    return LaunchCommand(server, COMMAND, tuple(variables), tuple(flags), others)
 
 
 def _flag(key: str) -> str:

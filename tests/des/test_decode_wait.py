@@ -38,7 +38,7 @@ def test_wait_lands_at_the_first_decision_that_sees_the_arrival(arrives_ns, num_
 
     def arrive():
         yield TimedEvent(clock, arrives_ns, ARRIVAL)
-        wait_.cut_short()
+        wait_.cut_short(wait_.next_step)
 
     clock.process(wait())
     clock.process(arrive())

@@ -41,6 +41,7 @@ def test_built_scenario_has_everything_a_run_needs(valid_text):
 def test_scheduler_config_has_every_written_key(valid_text):
     """Each key reaches the setting of its name."""
     written = {
+        "version": "0.5.9",
         "schedule_policy": "lof",
         "page_size": 8,
         "max_total_tokens": 8000,
@@ -70,6 +71,7 @@ def test_scheduler_config_has_every_written_key(valid_text):
         "fairness": {"kind": "fairness_t", "t_ms": 1.5},
         "admission": {"kind": "pack", "lookahead": 21, "force_fifo_every": 22, "cost": "uncached"},
         "decode_first": True,
+        "scheduler_recv_interval": 24,
         "host_cache": None,
         "batching": "static",
         "static_batch_size": 23,

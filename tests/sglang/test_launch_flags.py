@@ -34,6 +34,7 @@ GIVEN = {
         "retraction_policy=priority (SGLang: with --enable-priority-scheduling only)",
     ),
     "random_seed": (5, "--random-seed 5"),
+    "scheduler_recv_interval": (30, "--scheduler-recv-interval 30"),
     "init_new_token_ratio": (0.5, "SGLANG_INIT_NEW_TOKEN_RATIO=0.5"),
     "min_new_token_ratio_factor": (0.2, "SGLANG_MIN_NEW_TOKEN_RATIO_FACTOR=0.2"),
     "new_token_ratio_decay_steps": (300, "SGLANG_NEW_TOKEN_RATIO_DECAY_STEPS=300"),
@@ -73,9 +74,9 @@ def launched(searched=(), **settings):
 def test_launch_knows_every_key_of_the_section():
     """A new key of the scheduler needs a flag, a variable, or a place among those without.
 
-    The family is the program.
+    The family is the program, and the version the server's.
     """
-    known = {"family", *GIVEN, *TOGETHER, *HOST_CACHE}
+    known = {"family", "version", *GIVEN, *TOGETHER, *HOST_CACHE}
     assert known == set(SglangSection.model_fields)
 
 
@@ -166,3 +167,8 @@ def test_launch_policy_priority_is_fcfs_with_priorities():
 def test_launch_decode_first_beside_mixed_chunks_is_named_apart():
     """SGLang's interval counts mixed steps, ours does not."""
     assert launched(decode_first=True, enable_mixed_chunk=True).apart == ("decode_first=true",)
+
+
+def test_launch_names_the_version():
+    """Its rules are what was simulated."""
+    assert launched(version="0.5.9").server == "SGLang 0.5.9"
