@@ -52,13 +52,19 @@ def build_latency(
         return _profile(config, model, base_dir, overlaps=overlaps)
     if isinstance(config, LayersLatencyConfig):
         return _layers(config, model, base_dir, overlaps=overlaps)
-    if model_name is None:
-        raise InputError(f"kind {config.kind} needs the scenario's model", key=("latency",))
     if isinstance(config, AiconfiguratorLatencyConfig):
+        if model_name is None:
+            raise _lacks(config, "model")
         return _aiconfigurator(config, model_name, base_dir)
-    if model is None or hardware is None:
-        raise InputError("kind roofline needs the scenario's hardware", key=("latency",))
+    if model is None:
+        raise _lacks(config, "model")
+    if hardware is None:
+        raise _lacks(config, "hardware")
     return _roofline(config, model, hardware)
+
+
+def _lacks(config: LatencyConfig, key: str) -> InputError:
+    return InputError(f"kind {config.kind} needs the scenario's {key}", key=("latency",))
 
 
 def _recorded(config: RecordedLatencyConfig, base_dir: Path, replica: int) -> LatencyModel:

@@ -16,7 +16,7 @@ from sim.latency.architectures.values import Config
 _FILE, _QUANTIZATION_FILE = "config.json", "hf_quant_config.json"
 # Names, in an entry of the table, the one that it differs from.
 _BASE = "base"
-_MAX_NEAR = 3
+_MAX_NEAR, _NEARLY_SAME, _SIMILAR = 3, 0.9, 0.7
 
 
 class FoundModel(NamedTuple):
@@ -125,17 +125,21 @@ def _entries() -> dict[str, dict[str, object] | str]:
 
 
 def _unknown(key: str, known: Iterable[str]) -> str:
-    """The nearest names: by the whole id, or by what follows the slash."""
+    """The nearest names: one that is nearly the same, or else a few that are similar."""
     by_name: dict[str, str] = {}
     for name in sorted(known):
         by_name.setdefault(name.lower(), name)
         by_name.setdefault(name.lower().rpartition("/")[2], name)
-    told = key.lower()
-    near = [
-        *get_close_matches(told, by_name, n=_MAX_NEAR, cutoff=0.7),
-        *get_close_matches(told.rpartition("/")[2], by_name, n=_MAX_NEAR, cutoff=0.7),
-    ]
-    names = list(dict.fromkeys(by_name[word] for word in near))[:_MAX_NEAR]
+    names: list[str] = []
+    for told in (key.lower(), key.lower().rpartition("/")[2]):
+        nearly = get_close_matches(told, by_name, n=1, cutoff=_NEARLY_SAME)
+        near = nearly or get_close_matches(told, by_name, n=_MAX_NEAR, cutoff=_SIMILAR)
+        names += [by_name[word] for word in near]
+        if nearly:
+            names = [by_name[nearly[0]]]
+            break
     other = "give the path of its config.json"
-    hint = f"did you mean {' or '.join(names)}? otherwise {other}" if names else other
-    return f"unknown model {key!r} ({hint})"
+    if not names:
+        return f"unknown model {key!r} ({other})"
+    hint = " or ".join(list(dict.fromkeys(names))[:_MAX_NEAR])
+    return f"unknown model {key!r} (did you mean {hint}? otherwise {other})"

@@ -7,9 +7,9 @@ import pytest
 
 from sim.latency.hardware import load_hardware
 from sim.latency.linear import LinearLatency
+from sim.latency.model_key import model_table
 from sim.latency.recorded import RecordedLatency
 from sim.latency.roofline import RooflineLatency
-from sim.latency.model_key import model_table
 from sim.latency.shape_files import load_model_shape
 from sim.testing.contracts import LatencyModelContract
 

@@ -12,8 +12,8 @@ from sim.core.batch import ForwardMode
 from sim.latency.features import StepFeatures
 from sim.latency.hardware import load_hardware
 from sim.latency.linear import LinearLatency
-from sim.latency.roofline import RooflineLatency
 from sim.latency.model_key import model_table
+from sim.latency.roofline import RooflineLatency
 from sim.latency.shape_files import load_model_shape
 from sim.testing.latency_steps import decode_step
 

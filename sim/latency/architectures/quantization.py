@@ -33,7 +33,7 @@ _ALGORITHMS: Mapping[str, NumberFormat] = {
     "W4A16_AWQ": integers(4, 128, zero_points=False),
 }
 _METHODS = ("fp8", "mxfp4", "awq", "gptq", "compressed-tensors", "modelopt", "modelopt_fp4")
-_MIXED = "MIXED_PRECISION"
+_MIXED, _SHORTEST_BITS = "MIXED_PRECISION", 4
 # Under which keys the modules stand that are not quantised.
 _SPARED = ("modules_to_not_convert", "ignored_layers", "ignore", "exclude_modules")
 _REGEX = "re:"
@@ -55,90 +55,115 @@ class WeightFormats:
     """
 
     def __init__(self, config: Config, where: str) -> None:
+        self._where = where
         inner = config.get("text_config")
         settings = config.get(_KEY) or (inner.get(_KEY) if isinstance(inner, dict) else None) or {}
-        self._where = where
-        if not isinstance(settings, dict):
-            raise self._error("", "must be a mapping")
-        self._quantised = BFLOAT16
-        self._by_module: dict[str, NumberFormat] = {}
+        self._settings = self._mapping("", settings)
         self._spared = _Modules(())
-        if settings:
-            self._read(settings)
-        self.kv_element_bytes = 1 if _has_short_kv(settings) else 2
+        self._by_module: dict[str, NumberFormat] = {}
+        self._quantised = self._read() if settings else BFLOAT16
+        self.kv_element_bytes = 1 if _has_short_kv(self._settings) else 2
 
     def of(self, module: str) -> NumberFormat:
         """The format of a matrix, by its name in the checkpoint, as `model.layers.0.mlp.gate`."""
         if self._quantised is BFLOAT16 and not self._by_module:
             return BFLOAT16
+        # Output heads and routers are quantised nowhere.
         if module == "lm_head" or module.endswith(".gate") or self._spared.has(module):
-            # Output heads and routers are quantised nowhere.
             return BFLOAT16
         return next(
             (self._by_module[part] for part in _prefixes(module) if part in self._by_module),
             self._quantised,
         )
 
-    def _read(self, settings: Mapping[str, Any]) -> None:
-        spared = [name for key in _SPARED for name in settings.get(key) or ()]
-        self._spared = _Modules(str(name) for name in spared)
+    def _read(self) -> NumberFormat:
+        settings = self._settings
+        for key in _SPARED:
+            if settings.get(key):
+                self._spared = self._modules(key, settings[key])
         algorithm = settings.get("quant_algo")
         if algorithm == _MIXED:
-            listed = settings.get("quantized_layers")
-            if not isinstance(listed, dict):
-                raise self._error("quantized_layers", "missing")
-            for module, entry in listed.items():
-                self._by_module[_plain(module)] = self._algorithm(entry["quant_algo"])
-        elif algorithm is not None:
-            self._quantised = self._algorithm(str(algorithm))
-        else:
-            self._quantised = self._method(settings)
+            key = "quantized_layers"
+            for module, entry in self._mapping(key, settings.get(key)).items():
+                self._by_module[_plain(module)] = self._algorithm(
+                    self._mapping(f"{key}.{module}", entry).get("quant_algo")
+                )
+            return BFLOAT16
+        return self._method() if algorithm is None else self._algorithm(algorithm)
 
-    def _algorithm(self, name: str) -> NumberFormat:
+    def _algorithm(self, name: object) -> NumberFormat:
         if name not in _ALGORITHMS:
-            raise self._error("quant_algo", unknown_name("number format", name, _ALGORITHMS))
-        return _ALGORITHMS[name]
+            raise self._error("quant_algo", unknown_name("number format", str(name), _ALGORITHMS))
+        return _ALGORITHMS[str(name)]
 
-    def _method(self, settings: Mapping[str, Any]) -> NumberFormat:
-        method = settings.get("quant_method")
+    def _method(self) -> NumberFormat:
+        settings, method = self._settings, self._settings.get("quant_method")
         if method == "fp8":
-            block = settings.get("weight_block_size")
-            return FP8 if block is None else fp8_blocks(int(block[0]) * int(block[1]))
+            return self._eight_bits("weight_block_size", settings.get("weight_block_size"))
         if method == "mxfp4":
             return MXFP4
         if method in ("awq", "gptq"):
-            bits, size = self._bits(settings, "bits"), settings.get("group_size")
             zero_points = bool(settings.get("zero_point", not settings.get("sym", True)))
-            return integers(
-                bits, None if size in (None, -1) else int(size), zero_points=zero_points
-            )
+            bits, size = self._bits("bits", settings.get("bits")), settings.get("group_size")
+            return integers(bits, self._group(size), zero_points=zero_points)
         if method == "compressed-tensors":
-            return self._compressed(settings)
+            return self._compressed()
         reason = unknown_name("quantisation", str(method), _METHODS)
         raise self._error("quant_method", reason)
 
-    def _compressed(self, settings: Mapping[str, Any]) -> NumberFormat:
-        groups = settings.get("config_groups")
-        if not isinstance(groups, dict) or len(groups) != 1:
-            raise self._error("config_groups", "must have one group")
-        (group,) = groups.values()
-        weights = group["weights"]
-        bits, size = self._bits(weights, "num_bits"), weights.get("group_size")
-        whole = group.get("input_activations") is None
+    def _compressed(self) -> NumberFormat:
+        """The format of compressed-tensors, which may have one group of modules."""
+        key = "config_groups"
+        groups = self._mapping(key, self._settings.get(key))
+        if len(groups) != 1:
+            raise self._error(key, f"must have one group, got {len(groups)}")
+        ((name, value),) = groups.items()
+        group = self._mapping(f"{key}.{name}", value)
+        key = f"{key}.{name}.weights"
+        weights = self._mapping(key, group.get("weights"))
+        bits = self._bits(f"{key}.num_bits", weights.get("num_bits"))
         if weights.get("type") == "int":
-            return integers(bits, size, zero_points=not weights.get("symmetric", True))
-        if bits == 4:
-            short = MXFP4 if "mxfp4" in str(settings.get("format")) else NVFP4
-            return short._replace(arithmetic="bf16") if whole else short
-        block = weights.get("block_structure")
-        made = FP8 if not block else fp8_blocks(int(block[0]) * int(block[1]))
-        return made._replace(arithmetic="bf16") if whole else made
+            zero_points = not weights.get("symmetric", True)
+            return integers(bits, self._group(weights.get("group_size")), zero_points=zero_points)
+        if bits == _SHORTEST_BITS:
+            found = MXFP4 if "mxfp4" in str(self._settings.get("format")) else NVFP4
+        else:
+            found = self._eight_bits(f"{key}.block_structure", weights.get("block_structure"))
+        is_of_weights_alone = group.get("input_activations") is None
+        return found._replace(arithmetic="bf16") if is_of_weights_alone else found
 
-    def _bits(self, settings: Mapping[str, Any], key: str) -> int:
-        bits = settings.get(key)
+    def _eight_bits(self, key: str, block: object) -> NumberFormat:
+        if not block:
+            return FP8
+        match block:
+            case [int(rows), int(columns)] if rows > 0 and columns > 0:
+                return fp8_blocks(rows * columns)
+        raise self._error(key, f"must be two positive whole numbers, got {block!r}")
+
+    def _bits(self, key: str, bits: object) -> int:
         if bits not in (2, 3, 4, 8):
             raise self._error(key, f"must be 2, 3, 4 or 8, got {bits!r}")
-        return int(bits)
+        return int(str(bits))
+
+    def _group(self, size: object) -> int | None:
+        if size in (None, -1):
+            return None
+        if not isinstance(size, int) or size < 1:
+            raise self._error("group_size", f"must be a positive whole number, got {size!r}")
+        return size
+
+    def _modules(self, key: str, names: object) -> "_Modules":
+        if not isinstance(names, list):
+            raise self._error(key, "must be a list of names")
+        try:
+            return _Modules(str(name) for name in names)
+        except re.error as error:
+            raise self._error(key, f"not a regular expression: {error}") from None
+
+    def _mapping(self, key: str, value: object) -> Mapping[str, Any]:
+        if not isinstance(value, dict):
+            raise self._error(key, "must be a mapping")
+        return value
 
     def _error(self, key: str, reason: str) -> InputError:
         return InputError(f"{self._where}: {'.'.join(filter(None, (_KEY, key)))}: {reason}")
