@@ -64,7 +64,7 @@ def _row(
 
 
 # Data sheets often give peaks with sparsity; the dense ones are half of these.
-_TABLE: Mapping[str, Hardware] = {
+HARDWARE: Mapping[str, Hardware] = {
     hardware.name: hardware
     for hardware in (
         _row("h200-sxm", (989, 1979, None), 4800, 141, 450, "h200_sxm"),
@@ -92,9 +92,9 @@ def load_hardware(name: str) -> Hardware:
     Raises:
         InputError: unknown name; the message offers a similar one.
     """
-    if name not in _TABLE:
-        raise InputError(unknown_name("hardware", name, _TABLE), key=("hardware",))
-    return _TABLE[name]
+    if name not in HARDWARE:
+        raise InputError(unknown_name("hardware", name, HARDWARE), key=("hardware",))
+    return HARDWARE[name]
 
 
 def check_system(hardware: Hardware, system: str) -> None:
@@ -105,7 +105,7 @@ def check_system(hardware: Hardware, system: str) -> None:
     """
     if hardware.system == system:
         return
-    same = next((row.name for row in _TABLE.values() if row.system == system), None)
+    same = next((row.name for row in HARDWARE.values() if row.system == system), None)
     hint = "leave hardware out" if same is None else f"give hardware {same} or leave it out"
     reason = f"is {hardware.name}, but latency.system is {system}: {hint}"
     raise InputError(reason, key=("hardware",))
