@@ -153,8 +153,7 @@ class LayersLatencyConfig(StrictModel):
     """Folder of an LLMServingSim or Vidur profile; or Splitwise's table, or the folder that
     holds it."""
     tp: Annotated[int, Field(ge=1, le=1024)] = 1
-    """Degree of tensor parallelism. It selects the tables, or the rows of a table. Above 1 the
-    scheduler section must give the size of its pool. Unit: GPUs."""
+    """Degree of tensor parallelism. It selects the tables, or the rows of a table. Unit: GPUs."""
     num_layers: Annotated[int, Field(ge=1, le=10_000)] | None = None
     """Layers of the model. Without it: those of the scenario's `model`; without that, those of
     the model that `meta.yaml` names. Unit: layers."""

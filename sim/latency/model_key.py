@@ -13,7 +13,9 @@ from sim.core.json_object import read_json_object
 from sim.latency.architectures.quantization import with_quantization
 from sim.latency.architectures.values import Config
 
-_FILE, _QUANTIZATION_FILE = "config.json", "hf_quant_config.json"
+# Of a model in a folder; the second may be missing.
+MODEL_FILES = ("config.json", "hf_quant_config.json")
+_FILE, _QUANTIZATION_FILE = MODEL_FILES
 # Names, in an entry of the table, the one that it differs from.
 _BASE = "base"
 _MAX_NEAR, _NEARLY_SAME, _SIMILAR = 3, 0.9, 0.7
