@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from sim.core.errors import InputError
 from sim.core.json_object import read_json_object
+from sim.latency.aiconfigurator.bundled import bundled_config, bundled_models
 from sim.latency.architectures.quantization import with_quantization
 from sim.latency.architectures.values import Config
 
@@ -62,9 +63,6 @@ def find_model(key: str, base_dir: Path) -> FoundModel:
         return FoundModel(name, table[name], f"model {name}")
     if _is_surely_path(key, base_dir):
         return FoundModel(key, _read(path), str(path), path)
-    # Only scenarios with a model that the table lacks need the package.
-    from sim.latency.aiconfigurator.package import bundled_config, bundled_models
-
     bundled = bundled_models()
     if key in bundled:
         return FoundModel(key, bundled_config(key), f"model {key}")

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from sim.core.errors import InputError
-from sim.latency.aiconfigurator.package import bundled_config, bundled_models
+from sim.latency.aiconfigurator.bundled import bundled_config, bundled_models
 from sim.latency.architectures.read import is_described, shape_of_config
 from sim.latency.model_key import find_model, model_table
 

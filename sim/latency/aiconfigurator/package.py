@@ -9,21 +9,18 @@ gives the time of any of these operators at any size. No network is used.
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache, lru_cache
+from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from sim.core.errors import InputError
-from sim.core.json_object import read_json_object
 from sim.core.messages import one_line, unknown_name
 from sim.latency.aiconfigurator.deployment import Deployment
 from sim.latency.aiconfigurator.operators import DECODE_PROBE, PREFILL_PROBE, OperatorList, Probe
-from sim.latency.architectures.quantization import with_quantization
 
 _DISTRIBUTION = "aiconfigurator-core"
-_CONFIG_ENDING, _QUANTIZATION_ENDING = "_config.json", "_hf_quant_config.json"
 _PACKAGE_ERRORS = (AssertionError, RuntimeError, ValueError, KeyError, NotImplementedError)
 
 # The package's argument, and its class of number formats, for each kind of operator.
@@ -202,35 +199,6 @@ def known_models() -> frozenset[str]:
     from aiconfigurator_core.sdk.common import DefaultHFModels
 
     return frozenset(DefaultHFModels)
-
-
-@cache
-def bundled_models() -> Mapping[str, Path]:
-    """Files of configurations that come with the package, by Hugging Face id.
-
-    Some are of models that the package does not know by their id.
-    """
-    try:
-        _package_version()
-    except InputError:
-        return {}
-    import aiconfigurator_core
-
-    folder = Path(aiconfigurator_core.__path__[0]) / "model_configs"
-    paths = (path for path in sorted(folder.glob(f"*{_CONFIG_ENDING}")) if not _is_beside(path))
-    return {path.name.removesuffix(_CONFIG_ENDING).replace("--", "/", 1): path for path in paths}
-
-
-def bundled_config(model: str) -> Mapping[str, object]:
-    """The config.json of one of `bundled_models`, with its number formats."""
-    path = bundled_models()[model]
-    config = read_json_object(path)
-    beside = path.with_name(path.name.removesuffix(_CONFIG_ENDING) + _QUANTIZATION_ENDING)
-    return with_quantization(config, read_json_object(beside)) if beside.exists() else config
-
-
-def _is_beside(path: Path) -> bool:
-    return path.name.endswith(_QUANTIZATION_ENDING)
 
 
 def _package_version() -> str:
