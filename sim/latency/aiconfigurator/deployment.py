@@ -6,6 +6,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sim.core.errors import InputError
+from sim.latency.aiconfigurator.bundled import bundled_config, bundled_models
+from sim.latency.architectures.quantization import WeightFormats
+from sim.latency.architectures.read import is_described
 from sim.latency.architectures.values import Config, ConfigValues
 from sim.latency.config import AiconfiguratorLatencyConfig
 from sim.latency.model_key import FoundModel, find_model
@@ -91,14 +94,19 @@ def deployment_of(
     """
     num_gpus, moe_ep = section.tp * section.dp, section.moe_ep
     parallelism = Parallelism(section.tp, section.dp, num_gpus // moe_ep, moe_ep)
-    formats = section.quantization.model_dump(exclude_none=True)
     found = find_model(model, base_dir)
-    named = next((name for name in (model, found.name) if name in known), None)
-    is_known = found.path is None and named is not None
-    config = None if is_known else json.dumps(_completed(found))
+    named = None
+    if found.path is None:
+        named = next((name for name in (model, found.name) if name in known), None)
+    formats = section.quantization.model_dump(exclude_none=True)
+    if is_described(found.config):
+        # The package would take 8 bits for every checkpoint in fp8. The engines do so only if the
+        # checkpoint has scales for them.
+        has_short_kv = WeightFormats(found.config, found.where).kv_element_bytes == 1
+        formats.setdefault("kv_cache", "fp8" if has_short_kv else "bfloat16")
     return Deployment(
-        named if is_known and named else model,
-        config,
+        named or model,
+        None if named else json.dumps(_completed(found)),
         section.system,
         section.backend,
         section.version,
@@ -109,9 +117,13 @@ def deployment_of(
 
 def _completed(found: FoundModel) -> Config:
     """The configuration with two keys that the package needs and short ones may lack."""
-    values = ConfigValues(found.config, found.where)
+    config = found.config
+    if found.path is None and found.name in bundled_models():
+        # All keys, where our table has a few.
+        config = bundled_config(found.name)
+    values = ConfigValues(config, found.where)
     architecture = _ARCHITECTURES.get(values.model_type)
-    completed = {"max_position_embeddings": _CONTEXT_LENGTH, **found.config}
+    completed = {"max_position_embeddings": _CONTEXT_LENGTH, **config}
     if architecture == _LLAMA:
         # The package does not know the classes of its relatives, nor models of text and images.
         return {**completed, **values.text, "architectures": [architecture]}
