@@ -84,13 +84,13 @@ def test_run_of_our_own_model_names_no_source():
 
 
 def test_scenario_of_a_model_without_a_shape_is_built():
-    """DeepSeek-V4 is described by the package alone; other kinds refuse it."""
+    """MiMo-V2-Flash is described by the package alone; other kinds refuse it."""
     pytest.importorskip("aiconfigurator_core.sdk.engine")
-    model = ("model=deepseek-ai/DeepSeek-V4-Flash", "hardware=null")
-    built = build(load("{kind: aiconfigurator, system: b200_sxm, tp: 8}", *model))
+    model = ("model=XiaomiMiMo/MiMo-V2-Flash", "hardware=null")
+    built = build(load("{kind: aiconfigurator, system: h200_sxm, tp: 8}", *model))
     assert built.model is None
     assert built.scheduler.pool_tokens > 0
-    with pytest.raises(InputError, match="unknown architecture 'deepseek_v4'"):
+    with pytest.raises(InputError, match="unknown architecture 'mimo_v2_flash'"):
         build(load("{kind: roofline}", model[0]))
 
 
