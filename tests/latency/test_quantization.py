@@ -104,6 +104,7 @@ def test_quantization_of_the_kv_cache(settings, num_bytes):
         ({"quant_method": "gguf"}, r"quant_method: unknown quantisation 'gguf' \(.*known: awq"),
         ({"quant_method": "awq"}, "bits: must be 2, 3, 4 or 8, got None"),
         ({"quant_algo": "INT3"}, "quant_algo: unknown number format 'INT3'"),
+        ({"quant_algo": ["FP8"]}, r"quant_algo: unknown number format \"\['FP8'\]\""),
         ({"quant_algo": "MIXED_PRECISION"}, "quantized_layers: must be a mapping"),
         (compressed({}), "config_groups.group_0.weights: must be a mapping"),
         ({"quant_method": "compressed-tensors"}, "config_groups: must be a mapping"),

@@ -92,9 +92,10 @@ class WeightFormats:
         return self._method() if algorithm is None else self._algorithm(algorithm)
 
     def _algorithm(self, name: object) -> NumberFormat:
-        if name not in _ALGORITHMS:
+        found = _ALGORITHMS.get(str(name))
+        if found is None:
             raise self._error("quant_algo", unknown_name("number format", str(name), _ALGORITHMS))
-        return _ALGORITHMS[str(name)]
+        return found
 
     def _method(self) -> NumberFormat:
         settings, method = self._settings, self._settings.get("quant_method")

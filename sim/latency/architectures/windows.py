@@ -27,7 +27,8 @@ def _windowed(values: ConfigValues, num_layers: int) -> list[bool]:
         # Qwen: the first layers see everything.
         first = values.number("max_window_layers")
         return [layer >= first for layer in range(num_layers)]
-    every = values.value("sliding_window_pattern") or _FULL_EVERY.get(values.model_type)
-    if every is None:
-        return [True] * num_layers
-    return [(layer + 1) % int(every) != 0 for layer in range(num_layers)]
+    # Without any such rule, every layer has a window.
+    every = values.count(
+        "sliding_window_pattern", default=_FULL_EVERY.get(values.model_type, 1 << 40)
+    )
+    return [(layer + 1) % every != 0 for layer in range(num_layers)]
