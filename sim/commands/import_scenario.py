@@ -8,7 +8,7 @@ from textwrap import wrap
 from typing import Any, NamedTuple
 
 from sim.families import DEFAULT_FAMILY, FAMILIES, family_of_server
-from sim.latency.shape_files import model_table
+from sim.latency.model_key import canonical_name, model_table
 from sim.scenario.load import load_scenario, load_scenario_text
 from sim.scenario.yaml_writer import yaml_text
 from sim.server_section import ServerSection, setting_pairs
@@ -181,8 +181,9 @@ def _comments(texts: Iterable[str]) -> list[str]:
 
 def known_model(hugging_face_name: str) -> str | None:
     """The model table's name for a model of Hugging Face; None: the table does not have it."""
-    name = hugging_face_name.rpartition("/")[2].lower().removesuffix("-instruct")
-    return name if name in model_table() else None
+    short = hugging_face_name.rpartition("/")[2].lower().removesuffix("-instruct")
+    names = (short, canonical_name(hugging_face_name))
+    return next((name for name in names if name in model_table()), None)
 
 
 def _printable(text: str) -> str:

@@ -53,6 +53,8 @@ class RooflineLatencyConfig(StrictModel):
     bandwidth_efficiency: Efficiency = _DEFAULT_BANDWIDTH_EFFICIENCY
     """Share of the hardware's memory bandwidth that is reached. The default was measured on an
     H200. Unit: share."""
+    tp: NumGpus = 1
+    """Degree of tensor parallelism. Unit: GPUs."""
     step_overhead_s: Seconds = 0.0
     """Added to the device time of every step. Unit: s."""
     host_s: Seconds = 0.0
@@ -151,8 +153,7 @@ class LayersLatencyConfig(StrictModel):
     """Folder of an LLMServingSim or Vidur profile; or Splitwise's table, or the folder that
     holds it."""
     tp: Annotated[int, Field(ge=1, le=1024)] = 1
-    """Degree of tensor parallelism. It selects the tables, or the rows of a table. Above 1 the
-    scheduler section must give the size of its pool. Unit: GPUs."""
+    """Degree of tensor parallelism. It selects the tables, or the rows of a table. Unit: GPUs."""
     num_layers: Annotated[int, Field(ge=1, le=10_000)] | None = None
     """Layers of the model. Without it: those of the scenario's `model`; without that, those of
     the model that `meta.yaml` names. Unit: layers."""
@@ -195,6 +196,8 @@ LatencyConfig = Annotated[
 
 def num_devices(config: LatencyConfig) -> int:
     """How many devices the attention of a rank is split over."""
-    if isinstance(config, AiconfiguratorLatencyConfig | LayersLatencyConfig):
+    if isinstance(
+        config, RooflineLatencyConfig | AiconfiguratorLatencyConfig | LayersLatencyConfig
+    ):
         return config.tp
     return 1

@@ -25,6 +25,7 @@ OPTIONS = (
     "page_size",
     "max_total_tokens",
     "mem_fraction_static",
+    "kv_cache_dtype",
     "context_length",
     "radix_eviction_policy",
     "priority_scheduling_preemption_threshold",

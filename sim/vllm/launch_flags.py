@@ -19,6 +19,7 @@ OPTIONS = (
     "block_size",
     "num_gpu_blocks_override",
     "gpu_memory_utilization",
+    "kv_cache_dtype",
     "long_prefill_token_threshold",
     "scheduling_policy",
 )

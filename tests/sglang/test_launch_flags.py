@@ -11,6 +11,7 @@ GIVEN = {
     "page_size": (64, "--page-size 64"),
     "max_total_tokens": (4096, "--max-total-tokens 4096"),
     "mem_fraction_static": (0.8, "--mem-fraction-static 0.8"),
+    "kv_cache_dtype": ("fp8_e4m3", "--kv-cache-dtype fp8_e4m3"),
     "context_length": (8192, "--context-length 8192"),
     "chunked_prefill_size": (-1, "--chunked-prefill-size -1"),
     "max_prefill_tokens": (4096, "--max-prefill-tokens 4096"),

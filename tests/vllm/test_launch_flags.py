@@ -13,6 +13,7 @@ GIVEN = {
     "block_size": (32, "--block-size 32"),
     "num_gpu_blocks_override": (513, "--num-gpu-blocks-override 513"),
     "gpu_memory_utilization": (0.8, "--gpu-memory-utilization 0.8"),
+    "kv_cache_dtype": ("fp8", "--kv-cache-dtype fp8"),
     "enable_prefix_caching": (False, "--no-enable-prefix-caching"),
     "enable_chunked_prefill": (False, "--no-enable-chunked-prefill"),
     "long_prefill_token_threshold": (512, "--long-prefill-token-threshold 512"),

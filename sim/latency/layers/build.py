@@ -5,6 +5,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from sim.core.errors import InputError
+from sim.latency.architectures.read import shape_of_config
 from sim.latency.config import LayersLatencyConfig
 from sim.latency.host_times import HostTimes, read_host_times
 from sim.latency.layers.composition import AllReduce, LayerComposition, LayerTimes
@@ -13,7 +14,7 @@ from sim.latency.layers.model import LayersLatency
 from sim.latency.layers.servingsim import is_serving_sim, read_serving_sim
 from sim.latency.layers.splitwise import NAME, WholeModel, read_splitwise
 from sim.latency.layers.vidur import is_vidur, read_vidur
-from sim.latency.shape_files import model_table, shape_of_config
+from sim.latency.model_key import model_table
 from sim.latency.shapes import ModelShape
 
 _Reader = Callable[[Path, int], LayerTimes]

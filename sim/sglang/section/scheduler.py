@@ -10,7 +10,7 @@ from sim.core.messages import shorten, unknown_value
 from sim.core.units import ms_to_ns
 from sim.latency.loading import LoadTimes
 from sim.latency.shapes import ModelShape
-from sim.server_section import Fail, ServerSection, UserCode
+from sim.server_section import Fail, ServerSection, UserCode, kv_format_of_flag
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.policies.policy import POLICIES, PRIORITY_POLICIES
 from sim.sglang.scheduler.batching import StaticSettings
@@ -26,6 +26,8 @@ _MAX_WAIT_MS = 10**6
 _MAX_POOL_TOKENS = 2**40
 # SGLang's default depends on the GPU and the chunk size; it is 0.88 for one large GPU.
 DEFAULT_MEM_FRACTION_STATIC = 0.88
+# Its default of `swa_full_tokens_ratio`.
+_WINDOW_SHARE = 0.8
 # Settings of SchedulerConfig that are not simply copied from a key of the same name.
 _DERIVED = {
     "max_total_tokens", "fairness", "admission", "static_batching", "host_cache", "user_policy",
@@ -78,6 +80,9 @@ class SglangSection(ServerSection):
     mem_fraction_static: float | None = Field(default=None, gt=0, le=1)
     """Share of the hardware's memory for weights and KV, from which the pool size is derived:
     0.88 without it. Not together with `max_total_tokens`. Unit: share."""
+    kv_cache_dtype: Literal["auto", "bfloat16", "fp8_e4m3", "fp8_e5m2"] = "auto"
+    """Number format of the KV cache, from which bytes of a token follow. `auto`: as the
+    checkpoint says, else 16 bits."""
     context_length: Count = _DEFAULT.context_length
     """Largest number of tokens of a request, prompt and output together. At least `page_size`.
     Unit: tokens."""
@@ -267,6 +272,15 @@ class SglangSection(ServerSection):
     def memory_share(self) -> tuple[str, float]:
         share = self.mem_fraction_static
         return "mem_fraction_static", DEFAULT_MEM_FRACTION_STATIC if share is None else share
+
+    @property
+    def kv_cache_format(self) -> str | None:
+        return kv_format_of_flag(self.kv_cache_dtype)
+
+    @property
+    def window_share(self) -> float | None:
+        """SGLang's `swa_full_tokens_ratio` (`model_runner_kv_cache_mixin.py` of 0.5.9)."""
+        return _WINDOW_SHARE
 
     def check_real_run(self) -> tuple[str, str] | None:
         if self.host_cache is None:
