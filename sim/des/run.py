@@ -101,7 +101,7 @@ def simulate(
             **_host_meta(config),
             "simulated_steps": sum(server.num_steps for server in servers),
         }
-        log = reports.builder.build((server.engine.clock for server in servers), meta)
+        log = reports.builder.build((engine.clock for server in servers for engine in server.engines), meta)
         if decisions is not None:
             decisions.close(log)
     finally:
