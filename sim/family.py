@@ -3,12 +3,14 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from sim.core.errors import InputError
 from sim.launch_command import LaunchCommand
 from sim.workload.results.names import ResultFormat
 
 if TYPE_CHECKING:
     from sim.engine.core import EngineCore
     from sim.engine.page_pool import PagePool
+    from sim.engine.ranks import RankRules
     from sim.engine.scheduler import BaseScheduler
     from sim.server_section import ImportedSection, ServerSection
 
@@ -41,6 +43,14 @@ class Family:
             pool: a pool of the configured size; a family may use a pool of its own instead.
         """
         raise NotImplementedError
+
+    def rank_rules(self, config: Any, engines: "Sequence[EngineCore]") -> "RankRules":
+        """The rules for the ranks of a group, one engine each.
+
+        Raises:
+            InputError: servers of this family have no ranks.
+        """
+        raise InputError(f"family {self.name} has no ranks", key=("latency", "dp"))
 
     def check(self, engine: "EngineCore") -> None:
         """Verify the family's own invariants between two steps, for example of its KV memory.

@@ -1,4 +1,4 @@
-"""A whole simulation: clients, a router and servers, from the workload to the run log."""
+"""A whole simulation: clients, a router and replicas, from the workload to the run log."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -7,14 +7,17 @@ from typing import Any
 
 from sim.core.garbage import rare_collections
 from sim.des.clock import Clock
+from sim.des.group import Group, Rank
+from sim.des.replica import Replica
 from sim.des.routers.router import RoundRobin, Router
 from sim.des.server import Server
 from sim.des.traffic import SimulationLog, Watcher, closed_loop, open_loop
+from sim.engine.core import EngineCore
 from sim.engine.executor import ScriptedExecutor
 from sim.engine.page_pool import PageCounts, PagePool
 from sim.engine.server_config import ServerConfig
-from sim.families import build_engine, check_engine
-from sim.latency.model import LatencyModel
+from sim.families import build_engine, check_engine, rank_rules
+from sim.latency.model import LatencyModel, ReplicaLatency, each_latency
 from sim.runlog import RunLog
 from sim.runlog.decisions import DecisionLog
 from sim.workload.workload import ScriptedRequest, Workload
@@ -46,7 +49,7 @@ class RunOptions:
 def simulate(
     workload: Workload,
     config: ServerConfig,
-    latencies: Sequence[LatencyModel],
+    latencies: Sequence[ReplicaLatency],
     *,
     router: Router | None = None,
     options: RunOptions | None = None,
@@ -55,9 +58,11 @@ def simulate(
 
     Args:
         workload: open-loop requests, closed-loop clients, or both.
-        config: the settings of every server.
-        latencies: one latency model for each server, because a model may have state.
-        router: chooses a server for each request; use a new router for each run, because a router
+        config: the settings of every server, or of every rank.
+        latencies: of each replica: one latency model, because a model may have state; or a tuple
+            with one for each of its ranks, of which every replica has as many. Ranks of a replica
+            step together.
+        router: chooses a replica for each request; use a new router for each run, because a router
             may have state. None: round robin.
         options: see RunOptions.
 
@@ -66,25 +71,29 @@ def simulate(
         InvariantError: a bug in the simulator.
     """
     options = options or RunOptions()
-    replicas = len(latencies)
-    decisions = DecisionLog(options.decisions, replicas) if options.decisions else None
+    num_ranks = len(list(each_latency(latencies[:1])))
+    decisions = None
+    if options.decisions is not None:
+        decisions = DecisionLog(options.decisions, len(latencies), num_ranks)
     reports = SimulationLog(decisions, options.watcher)
     env = Clock()
-    servers = [
-        _server(env, replica, config, latency, reports, options)
-        for replica, latency in enumerate(latencies)
+    replicas: list[Replica] = [
+        _group(env, number, config, latency, reports, options)
+        if isinstance(latency, tuple)
+        else _server(env, number, config, latency, reports, options)
+        for number, latency in enumerate(latencies)
     ]
     router = router or RoundRobin()
 
     def submit(request: ScriptedRequest) -> None:
-        servers[router.choose(request.spec, servers)].submit(request)
+        replicas[router.choose(request.spec, replicas)].submit(request)
 
     clients = workload.clients()
     env.process(open_loop(env, workload.arrivals(), submit))
     for turns in clients:
         env.process(closed_loop(env, turns, submit, reports))
-    for server in servers:
-        server.start(
+    for replica in replicas:
+        replica.start(
             overlaps=config.overlaps,
             fast_forward=options.fast_forward,
             clients_react=bool(clients),
@@ -95,13 +104,15 @@ def simulate(
             env.run()
         meta = {
             **options.meta,
-            "replicas": replicas,
+            "replicas": len(replicas),
+            **({"ranks": num_ranks} if num_ranks > 1 else {}),
             "max_total_tokens": config.pool_tokens,
             "page_size": config.page_size,
             **_host_meta(config),
-            "simulated_steps": sum(server.num_steps for server in servers),
+            "simulated_steps": sum(replica.num_steps for replica in replicas),
         }
-        log = reports.builder.build((engine.clock for server in servers for engine in server.engines), meta)
+        engines = [engine for replica in replicas for engine in replica.engines]
+        log = reports.builder.build((engine.clock for engine in engines), meta)
         if decisions is not None:
             decisions.close(log)
     finally:
@@ -118,19 +129,33 @@ def _host_meta(config: ServerConfig) -> dict[str, object]:
 
 def _server(
     env: Clock,
-    replica: int,
+    number: int,
     config: ServerConfig,
     latency: LatencyModel,
     reports: SimulationLog,
     options: RunOptions,
 ) -> Server:
     executor = ScriptedExecutor()
+    engine = _engine(config, executor, options)
+    return Server(env, number, engine=engine, executor=executor, latency=latency, reports=reports)
+
+
+def _group(
+    env: Clock,
+    number: int,
+    config: ServerConfig,
+    latencies: tuple[LatencyModel, ...],
+    reports: SimulationLog,
+    options: RunOptions,
+) -> Group:
+    ranks = []
+    for rank, latency in enumerate(latencies, start=number * len(latencies)):
+        executor = ScriptedExecutor()
+        ranks.append(Rank(rank, _engine(config, executor, options), executor, latency))
+    rules = rank_rules(config, [rank.engine for rank in ranks])
+    return Group(env, number, ranks=ranks, rules=rules, reports=reports)
+
+
+def _engine(config: ServerConfig, executor: ScriptedExecutor, options: RunOptions) -> EngineCore:
     pool = options.pool(config.pool_tokens // config.page_size, config.page_size)
-    return Server(
-        env,
-        replica,
-        engine=build_engine(config, pool=pool, executor=executor),
-        executor=executor,
-        latency=latency,
-        reports=reports,
-    )
+    return build_engine(config, pool=pool, executor=executor)

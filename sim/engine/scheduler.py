@@ -216,6 +216,9 @@ class BaseScheduler(Generic[R]):
         """The time from which a decision may change although no request arrives or leaves."""
         return NEVER_AGES_NS
 
+    def note_group(self, *, prefills: bool) -> None:
+        """On a rank of a group: all ranks have decided a step, in which some rank `prefills`."""
+
     # ---- results -------------------------------------------------------------------------------
 
     def prefill_computed(self, request: R) -> None:

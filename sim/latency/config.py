@@ -13,6 +13,7 @@ _DEFAULT_BANDWIDTH_EFFICIENCY = 4.3 / 4.8
 # A minute: far above any real cost, low enough that no step overflows 64-bit nanoseconds.
 Seconds = Annotated[float, Field(ge=0, le=60)]
 Efficiency = Annotated[float, Field(ge=0.001, le=1)]
+Ranks = Annotated[int, Field(ge=1, le=1024)]
 
 
 class LinearLatencyConfig(StrictModel):
@@ -35,6 +36,9 @@ class LinearLatencyConfig(StrictModel):
     s."""
     cold_start_s: Seconds = 0.0
     """Added to the first step, for a server that was not warmed up. Unit: s."""
+    dp: Ranks = 1
+    """Ranks of each replica that step together (docs/explanation/ranks.md). A rank's step takes
+    as long as the formula says for its own rows. Unit: ranks."""
 
 
 class RooflineLatencyConfig(StrictModel):
@@ -116,6 +120,10 @@ class LayersLatencyConfig(StrictModel):
     tp: Annotated[int, Field(ge=1, le=1024)] = 1
     """Degree of tensor parallelism. It selects the tables, or the rows of a table. Above 1 the
     scheduler section must give the size of its pool. Unit: GPUs."""
+    dp: Ranks = 1
+    """Degree of attention data parallelism: ranks of each replica that step together, with the
+    experts spread over all GPUs (docs/explanation/layers.md#mixtures-of-experts). Above 1 the
+    scheduler section must give the size of its pool, which is that of one rank. Unit: ranks."""
     num_layers: Annotated[int, Field(ge=1, le=10_000)] | None = None
     """Layers of the model. Without it: those of the scenario's `model`; without that, those of
     the model that `meta.yaml` names. Unit: layers."""
@@ -129,11 +137,11 @@ class LayersLatencyConfig(StrictModel):
     """Add time for decode rows of unequal contexts
     (docs/explanation/layers.md#unequal-contexts). Only with a profile that has a `skew_fit.csv`."""
     all_reduce_latency_s: Seconds | None = None
-    """Latency of each sum over the GPUs. Required with `tp` above 1; 0 means no latency. Unit:
-    s."""
+    """Latency of each sum over the GPUs. Required with `tp` or `dp` above 1; 0 means no latency.
+    Unit: s."""
     all_reduce_gb_s: Annotated[float, Field(ge=0, le=1e6)] | None = None
-    """Rate at which a GPU sends and receives in a sum over the GPUs. Required with `tp` above 1;
-    0 means that the transfer takes no time. Unit: 10^9 bytes/s."""
+    """Rate at which a GPU sends and receives in a sum over the GPUs. Required with `tp` or `dp`
+    above 1; 0 means that the transfer takes no time. Unit: 10^9 bytes/s."""
     host_s: Seconds = 0.0
     """Host time of a step that overlap does not hide: it is always added
     (docs/explanation/layers.md#words). Unit: s."""
@@ -157,6 +165,10 @@ LatencyConfig = Annotated[
 
 def num_devices(config: LatencyConfig) -> int:
     """How many devices each replica's model is split over."""
-    if isinstance(config, AiconfiguratorLatencyConfig | LayersLatencyConfig):
-        return config.tp
-    return 1
+    tp = getattr(config, "tp", 1)
+    return int(tp) * num_ranks(config)
+
+
+def num_ranks(config: LatencyConfig) -> int:
+    """How many ranks of attention data parallelism each replica has; they step together."""
+    return int(getattr(config, "dp", 1))

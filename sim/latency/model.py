@@ -1,5 +1,6 @@
 """How long a step takes: the interface of all latency models."""
 
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from sim.core.arrays import Int64
@@ -21,7 +22,8 @@ class LatencyModel(Protocol):
     depends on what was asked before. `consume` tells the model which steps really ran: of a decode
     run these are fewer than were asked about when an arrival cuts the run short. A recording then
     moves on, a profile counts the steps outside its range; most models do nothing. One model serves
-    one replica.
+    one server, or one rank of a group. Of a group's ranks, only those with work are asked, and
+    the step takes as long as the longest answer, device and host time each.
     """
 
     def step_ns(self, step: StepFeatures) -> StepTime:
@@ -52,6 +54,19 @@ class LatencyModel(Protocol):
             num_steps: at least 1.
         """
         ...
+
+
+# Of a server, or of each rank of a group.
+ReplicaLatency = LatencyModel | tuple[LatencyModel, ...]
+
+
+def each_latency(latencies: Iterable[ReplicaLatency]) -> Iterator[LatencyModel]:
+    """The models of all servers and of all ranks."""
+    for latency in latencies:
+        if isinstance(latency, tuple):
+            yield from latency
+        else:
+            yield latency
 
 
 @runtime_checkable

@@ -9,10 +9,10 @@ from pathlib import Path
 from sim.core.errors import InputError
 from sim.engine.server_config import ServerConfig
 from sim.latency.build import build_latency
-from sim.latency.config import RecordedLatencyConfig, num_devices
+from sim.latency.config import RecordedLatencyConfig, num_devices, num_ranks
 from sim.latency.hardware import Hardware, load_hardware
 from sim.latency.loading import LoadingLatency
-from sim.latency.model import LatencyModel
+from sim.latency.model import LatencyModel, ReplicaLatency
 from sim.latency.shape_files import load_model_shape
 from sim.latency.shapes import ModelShape
 from sim.scenario.load import LoadedScenario, user_code_key
@@ -31,7 +31,8 @@ class BuiltScenario:
         loaded: the scenario it was built from.
         workload: all traffic.
         scheduler: settings of every replica.
-        latencies: one model for each replica, as a model may have state.
+        latencies: one model for each replica, or for each rank of a replica, as a model may have
+            state.
         model: shapes of the served model, if the scenario names one.
         hardware: the accelerator, if the scenario names one.
     """
@@ -39,7 +40,7 @@ class BuiltScenario:
     loaded: LoadedScenario
     workload: Workload
     scheduler: ServerConfig
-    latencies: tuple[LatencyModel, ...]
+    latencies: tuple[ReplicaLatency, ...]
     model: ModelShape | None
     hardware: Hardware | None
 
@@ -60,19 +61,21 @@ def build(loaded: LoadedScenario, *, read_trace: TraceReader = read_trace) -> Bu
         scheduler = scenario.scheduler.with_user_code(
             _scheduler_config(scenario, model, hardware), base_dir, user_code_error(loaded)
         )
-        latencies = tuple(
-            _with_loads(
-                scenario,
-                model,
-                build_latency(
-                    scenario.latency,
-                    model=model,
-                    hardware=hardware,
-                    base_dir=base_dir,
-                    overlaps=scheduler.overlaps,
-                    replica=replica,
-                ),
+
+        def latency(replica: int) -> LatencyModel:
+            model_of_rank = build_latency(
+                scenario.latency,
+                model=model,
+                hardware=hardware,
+                base_dir=base_dir,
+                overlaps=scheduler.overlaps,
+                replica=replica,
             )
+            return _with_loads(scenario, model, model_of_rank)
+
+        ranks = num_ranks(scenario.latency)
+        latencies: tuple[ReplicaLatency, ...] = tuple(
+            latency(replica) if ranks == 1 else tuple(latency(replica) for _ in range(ranks))
             for replica in range(scenario.replicas)
         )
         workload = build_workload(
@@ -89,7 +92,7 @@ def _with_loads(
     Recorded times contain their loads already.
     """
     section = scenario.latency
-    times = scenario.scheduler.load_times(model, num_devices(section))
+    times = scenario.scheduler.load_times(model, num_devices(section) // num_ranks(section))
     if times is None or isinstance(section, RecordedLatencyConfig):
         return latency
     return LoadingLatency(latency, times)
@@ -118,7 +121,9 @@ def _scheduler_config(
     pool_tokens = scenario.scheduler.pool_tokens
     if pool_tokens is None:
         pool_tokens = _derive_pool_tokens(scenario, model, hardware)
-    return scenario.scheduler.config(pool_tokens)
+    config = scenario.scheduler.config(pool_tokens)
+    ranks = num_ranks(scenario.latency)
+    return config if ranks == 1 else scenario.scheduler.rank_config(config, ranks)
 
 
 def scheduler_config_with_pool(
@@ -167,7 +172,8 @@ def _derive_pool_tokens(
     if model is None or hardware is None:
         raise InputError("is required without model and hardware", key=key)
     if num_devices(scenario.latency) > 1:
-        raise InputError("is required with latency.tp above 1", key=key)
+        parallel = "tp" if num_ranks(scenario.latency) == 1 else "dp"
+        raise InputError(f"is required with latency.{parallel} above 1", key=key)
     share_key, share = section.memory_share
     room = int(hardware.memory_bytes * share) - model.weight_bytes
     pages = room // (model.kv_bytes_per_token * section.page_size) - section.num_pages_kept_back

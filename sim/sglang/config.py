@@ -52,6 +52,7 @@ class SchedulerConfig:
         fairness: the rule that keeps requests from starving; None: no rule. Not in SGLang.
         admission: which waiting requests a pass considers; None: all, as in SGLang.
         scheduler_recv_interval: decode steps from one look for new requests to the next.
+        load_balance_method: how requests are dealt to the ranks of a group.
         static_batching: settings of static batching; None: continuous batching, as in SGLang.
         decode_max_requests: largest number of rows of a decode step; if more requests run, they
             take turns. None: no limit, as in SGLang.
@@ -94,6 +95,7 @@ class SchedulerConfig:
     decode_max_requests: int | None = None
     decode_first: bool = False
     scheduler_recv_interval: int = 1
+    load_balance_method: str = "round_robin"
     host_cache: HostCacheSettings | None = None
     user_policy: Callable[["SchedulerConfig"], Any] | None = None
 

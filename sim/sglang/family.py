@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from sim.server_section import ImportedSection
     from sim.sglang.cache.prefix_cache import PrefixCache
     from sim.sglang.config import SchedulerConfig
+    from sim.sglang.scheduler.ranks import SglangRanks
     from sim.sglang.scheduler.scheduler import SglangScheduler
     from sim.sglang.section.scheduler import SglangSection
 
@@ -36,6 +37,13 @@ class SglangFamily(Family):
 
         kv = KVCacheManager(pool, _prefix_cache(config, pool))
         return SglangScheduler(config, kv=kv, policy=build_policy(config))
+
+    def rank_rules(
+        self, config: "SchedulerConfig", engines: "Sequence[EngineCore]"
+    ) -> "SglangRanks":
+        from sim.sglang.scheduler.ranks import SglangRanks
+
+        return SglangRanks(engines, config.load_balance_method)
 
     def check(self, engine: "EngineCore") -> None:
         from sim.sglang.check import check_sglang_memory

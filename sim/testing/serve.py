@@ -12,7 +12,7 @@ from sim.des.run import PoolFactory, RunOptions, simulate
 from sim.engine.page_pool import PageCounts
 from sim.engine.server_config import ServerConfig
 from sim.latency.linear import LinearLatency
-from sim.latency.model import LatencyModel
+from sim.latency.model import ReplicaLatency
 from sim.runlog import RunLog
 from sim.workload.workload import Workload
 
@@ -64,7 +64,7 @@ def linear_latency(**seconds: float) -> LinearLatency:
 def serve(
     workload: Workload,
     config: ServerConfig,
-    latencies: Sequence[LatencyModel] | None = None,
+    latencies: Sequence[ReplicaLatency] | None = None,
     *,
     fast_forward: bool = True,
     check: bool = True,

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from sim.engine.page_pool import PagePool
     from sim.server_section import ImportedSection
     from sim.vllm.config import VllmConfig
+    from sim.vllm.scheduler.ranks import VllmRanks
     from sim.vllm.scheduler.scheduler import VllmScheduler
     from sim.vllm.section import VllmSection
 
@@ -35,6 +36,11 @@ class VllmFamily(Family):
 
         kv = BlockManager(pool.num_pages, pool.page_size, caches=config.enable_prefix_caching)
         return VllmScheduler(config, kv=kv)
+
+    def rank_rules(self, config: "VllmConfig", engines: "Sequence[EngineCore]") -> "VllmRanks":
+        from sim.vllm.scheduler.ranks import VllmRanks
+
+        return VllmRanks(engines)
 
     def check(self, engine: "EngineCore") -> None:
         from sim.vllm.check import check_vllm_memory

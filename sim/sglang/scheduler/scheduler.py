@@ -54,6 +54,7 @@ class SglangScheduler(SglangHoldings):
         self.is_full = False
         self.kept_extend_tokens = 0
         self.decode_went_first = False
+        self._group_prefilled = False
         self.preempts = config.enable_priority_scheduling and not config.disable_priority_preemption
         self._last: SglangLaunch | None = None
         self._decision: SglangDecision = Decision()
@@ -96,9 +97,10 @@ class SglangScheduler(SglangHoldings):
         return decision
 
     def _decode_goes_first(self) -> bool:
-        """With `decode_first`, running requests decode once after each prefill step."""
+        """With `decode_first`, running requests decode once after each prefill step of any rank."""
         last = self._last
         just_prefilled = last is not None and last.mode is ForwardMode.EXTEND
+        just_prefilled = just_prefilled or self._group_prefilled
         return self._config.decode_first and just_prefilled and bool(self.running.requests)
 
     def _checkpoint_chunk(self) -> None:
@@ -138,6 +140,9 @@ class SglangScheduler(SglangHoldings):
             if finished:
                 self.running.remove(finished)
                 self.is_full = False
+
+    def note_group(self, *, prefills: bool) -> None:
+        self._group_prefilled = prefills
 
     # ---- prefill -------------------------------------------------------------------------------
 
