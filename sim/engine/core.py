@@ -95,8 +95,7 @@ class EngineCore:
             InvariantError: requests wait and nothing runs, but none of them can be admitted.
         """
         in_flight = self.in_flight[-1] if self.in_flight else None
-        for request in self.input_queue.poll():
-            self.scheduler.enter(request)
+        self._receive(self.input_queue.poll())
         decision = self.scheduler.decide(now_ns, in_flight)
         over: Sequence[RequestRecord] = ()
         preempted: Sequence[Preempted] = ()
@@ -138,6 +137,10 @@ class EngineCore:
             InvariantError: requests wait, but none of them can be admitted.
         """
         return self.scheduler.idle(now_ns, self._last_decision)
+
+    def _receive(self, requests: list[Request]) -> None:
+        for request in requests:
+            self.scheduler.enter(request)
 
     def _take_out(self, decision: Decision[Request]) -> Sequence[RequestRecord]:
         """Note which requests left the running batch; returns records of the aborted ones."""
@@ -303,10 +306,15 @@ class EngineCore:
         """
         if len(self.in_flight) != 1:
             return 0
-        horizon = decode_horizon(self.in_flight[0], self.scheduler)
-        if self.input_queue.requests:
-            return min(horizon, self.input_queue.num_unpolled_steps)
-        return horizon
+        queue = self.input_queue
+        if not queue.requests:
+            return decode_horizon(self.in_flight[0], self.scheduler)
+        num_unpolled = queue.num_unpolled_steps
+        if num_unpolled:
+            return min(decode_horizon(self.in_flight[0], self.scheduler), num_unpolled)
+        # The next decision receives them. They may have to wait, so that this decision repeats.
+        self._receive(queue.take())
+        return decode_horizon(self.in_flight[0], self.scheduler)
 
     @property
     def next_aging_ns(self) -> int:

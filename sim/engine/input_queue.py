@@ -54,6 +54,10 @@ class InputQueue(Generic[R]):
         if self._counter < self._interval and not self._is_idle:
             return []
         self._counter = 0
+        return self.take()
+
+    def take(self) -> list[R]:
+        """Remove and return the requests, for a decision that polls."""
         received, self.requests = self.requests, []
         return received
 

@@ -34,6 +34,7 @@ GIVEN = {
         "retraction_policy=priority (SGLang: with --enable-priority-scheduling only)",
     ),
     "random_seed": (5, "--random-seed 5"),
+    "scheduler_recv_interval": (30, "--scheduler-recv-interval 30"),
     "init_new_token_ratio": (0.5, "SGLANG_INIT_NEW_TOKEN_RATIO=0.5"),
     "min_new_token_ratio_factor": (0.2, "SGLANG_MIN_NEW_TOKEN_RATIO_FACTOR=0.2"),
     "new_token_ratio_decay_steps": (300, "SGLANG_NEW_TOKEN_RATIO_DECAY_STEPS=300"),
