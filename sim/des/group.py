@@ -286,7 +286,11 @@ class Group(Replica):
             steps = overlapped_steps(next_decision_ns, step.end_ns, device_ns, host_ns)
         else:
             steps = serial_steps(step.end_ns, device_ns, host_ns)
-        return steps.decided_before(min([rank.engine.next_aging_ns for rank in self._ranks]))
+        next_aging_ns = min([rank.engine.next_aging_ns for rank in self._ranks])
+        steps_left = steps.decided_before(next_aging_ns)
+        if steps_left is not None:
+            self._rules.passing(int(steps_left.known_ns[0]))
+        return steps_left
 
     def _horizon(self, step: GroupRun) -> int:
         """How many steps after `step`, the only one in flight, repeat it on every rank."""

@@ -43,6 +43,9 @@ class RankRules:
     def processed(self, now_ns: int, num_steps: int) -> None:
         """The results of a step are taken in, and those of the steps passed in one go with it."""
 
+    def passing(self, known_ns: int) -> None:
+        """Decode steps are passed in one go; the step in flight has its result at `known_ns`."""
+
     def idle(self, now_ns: int) -> bool:
         """No rank has anything to launch, and no step is in flight.
 

@@ -38,10 +38,11 @@ class _Timed(NamedTuple):
 def write_perfetto(log: RunLog, path: Path, *, max_requests: int = MAX_REQUESTS) -> None:
     """Write a trace; compressed if the name ends in .gz.
 
-    A replica is a process: its steps are slices on one track (`num_steps` decode steps of one
-    composition are one slice), its queue, running requests and KV tokens are counters. The first
-    `max_requests` requests to arrive are async slices of queued, prefill and decode; `otherData`
-    has their number and the number of all requests. Events are ordered by `ts`.
+    A replica, or each of its ranks, is a process: its steps are slices on one track (`num_steps`
+    decode steps of one composition are one slice), its queue, running requests and KV tokens are
+    counters. The first `max_requests` requests to arrive are async slices of queued, prefill and
+    decode; `otherData` has their number and the number of all requests. Events are ordered by
+    `ts`.
 
     Raises:
         InputError: the file cannot be written.
@@ -79,10 +80,15 @@ def _open(path: Path, stack: ExitStack, *, compressed: bool) -> TextIO:
 def _process_names(log: RunLog) -> Iterator[Event]:
     replicas = np.union1d(log.steps.replica, log.requests.replica)
     for replica in replicas.tolist():
-        name = {"name": f"replica {replica}"}
+        name = {"name": _process_name(log, replica)}
         yield {"ph": "M", "name": "process_name", "pid": replica, "tid": 0, "args": name}
         track = {"name": "device steps"}
         yield {"ph": "M", "name": "thread_name", "pid": replica, "tid": _STEP_TRACK, "args": track}
+
+
+def _process_name(log: RunLog, number: int) -> str:
+    replica, rank = log.place(number)
+    return f"replica {replica}" if log.num_ranks == 1 else f"replica {replica} rank {rank}"
 
 
 def _step_events(log: RunLog) -> Iterator[_Timed]:

@@ -7,12 +7,14 @@ from sim.latency.layers.csv_table import CsvTable, medians
 _MANY_TOKENS = 4096
 
 
-def experts_curve(table: CsvTable) -> Curve:
-    """Microseconds of one layer's experts, over new tokens, on one device.
+def experts_curve(table: CsvTable, num_devices: int = 1) -> Curve:
+    """Microseconds of one layer's experts, over new tokens, on the devices they are spread over.
 
     The table has times by tokens and by the number of experts that are used by any token. If tokens
     choose their k of E experts evenly and independently, the expected number is E x (1 - (1 - k /
-    E)^tokens). E is the largest number of experts in the table, k the smallest.
+    E)^tokens). E is the largest number of experts in the table, k the smallest. Each of n devices
+    has its share of the experts and of the tokens' choices: E / n experts, of which as large a
+    share is used, and as many choices as tokens / n whole tokens have.
 
     Rows with experts spread over several devices (`ep` above 1) are left out.
 
@@ -30,19 +32,21 @@ def experts_curve(table: CsvTable) -> Curve:
     if not by_tokens:
         raise InputError(f"{table.path}: ep: has no row of 1")
     grid = {num_tokens: Curve.through(times) for num_tokens, times in by_tokens.items()}
-    return _over_tokens(grid)
+    return _over_tokens(grid, num_devices)
 
 
-def _over_tokens(grid: dict[float, Curve]) -> Curve:
+def _over_tokens(grid: dict[float, Curve], num_devices: int) -> Curve:
     knots = sorted(grid)
     most = max(curve.knots[-1] for curve in grid.values())
     own = min(curve.knots[0] for curve in grid.values())
     # The number of experts in use is no straight line between the table's knots.
-    sizes = sorted({*knots, *range(int(knots[0]), min(int(knots[-1]), _MANY_TOKENS))})
+    last = num_devices * knots[-1]
+    on_knots = [num_devices * knot for knot in knots]
+    sizes = sorted({*on_knots, *range(int(knots[0]), min(int(last), _MANY_TOKENS))})
     values = []
     for num_tokens in sizes:
-        activated = most * (1 - (1 - own / most) ** num_tokens)
-        low, high, share = bracket(knots, num_tokens)
+        activated = most * (1 - (1 - own / most) ** num_tokens) / num_devices
+        low, high, share = bracket(knots, max(num_tokens / num_devices, knots[0]))
         us = grid[knots[low]].at(activated)
         values.append(us + share * (grid[knots[high]].at(activated) - us))
     return Curve(sizes, values)

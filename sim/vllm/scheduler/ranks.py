@@ -42,10 +42,14 @@ class VllmRanks(RankRules):
         self._sent_ns = self._message_ns = 0
         self._num_steps = 0
         self._are_running = False
+        # When the ranks report next, and what, while steps are passed in one go.
+        self._next_report: tuple[int, list[Counts]] | None = None
 
     # ---- the front end -------------------------------------------------------------------------
 
     def choose(self, num_prompt_tokens: int, now_ns: int) -> int:
+        if self._next_report is not None and self._next_report[0] < now_ns:
+            self._report_next()
         self._send_until(now_ns)
         scores = [waiting * _WAITING_WEIGHT + running for waiting, running in self._known]
         chosen = scores.index(min(scores))
@@ -73,9 +77,13 @@ class VllmRanks(RankRules):
             self._known = [[waiting, running] for waiting, running in counts]
             self._sent_ns = self._message_ns = due_ns
 
-    def _report(self, now_ns: int) -> None:
+    def _report_next(self) -> None:
+        if self._next_report is not None:
+            self._report(*self._next_report)
+            self._next_report = None
+
+    def _report(self, now_ns: int, counts: list[Counts]) -> None:
         """All ranks send their counts, as far as they have changed."""
-        counts = [_counts(engine) for engine in self.engines]
         if counts == self._counts:
             return
         self._send_until(now_ns)
@@ -88,11 +96,18 @@ class VllmRanks(RankRules):
     # ---- the ranks -----------------------------------------------------------------------------
 
     def decided(self, now_ns: int) -> None:
-        self._report(now_ns)
+        self._report(now_ns, self._counts_now())
+
+    def passing(self, known_ns: int) -> None:
+        self._next_report = known_ns, self._counts_now()
 
     def processed(self, now_ns: int, num_steps: int) -> None:
         self._num_steps += num_steps
-        self._report(now_ns)
+        self._report_next()
+        self._report(now_ns, self._counts_now())
+
+    def _counts_now(self) -> list[Counts]:
+        return [_counts(engine) for engine in self.engines]
 
     def idle(self, now_ns: int) -> bool:
         if self._num_steps % _STEPS_BETWEEN_SYNCS:
