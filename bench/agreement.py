@@ -33,11 +33,12 @@ _STEP_TIMES = ("--step-s", "0.010", "--prefill-token-s", "2.5e-5")
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Outcomes of both simulators with the same rules.
+    """The outcomes of both simulators in one comparison.
 
     Attributes:
-        replicas, label: what was compared.
-        ours, theirs: outcomes.
+        replicas: the number of servers.
+        label: that of the `Comparison`.
+        ours, theirs: outcomes of servetwin and of Dynamo's replay.
         ttft_difference_ms: theirs - ours, request by request: 5th, 50th and 95th percentile.
     """
 

@@ -7,7 +7,7 @@ LATENCY = (
     "latency: {kind: linear, step_s: 0.005, per_prefill_token_s: 4.0e-5,"
     " per_decode_request_s: 5.0e-5, per_context_token_s: 2.0e-8}\n"
 )
-# Just below saturation, with a cache that soon evicts.
+# The load is just below saturation, and the cache is so small that it soon evicts.
 TRAFFIC = """
 workload:
   kind: synthetic
@@ -60,13 +60,13 @@ class Axis:
     """A size that is varied.
 
     Attributes:
-        name: of the size.
-        cost: what is measured, "s" or "ms a request".
-        goal: the wished exponent, as text.
+        name: the size's name.
+        cost: the unit of the cost, such as "s" or "ms a request".
+        goal: the exponent that we want, as text.
         sizes: values of the size, ascending.
-        scenario: gives the scenario's text for a size.
-        scenario_without: gives the scenario whose time is subtracted; None: nothing is.
-        per: gives the divisor of the time for a size.
+        scenario: returns the scenario's text for a size.
+        per: returns what the time is divided by, for a size.
+        scenario_without: returns the scenario whose time is subtracted; None: none is.
     """
 
     name: str
@@ -115,7 +115,7 @@ def axes() -> list[Axis]:
             scenario_without=_running(1),
         ),
         Axis(
-            "replicas, each with as many requests",
+            "replicas, each with the same number of requests",
             "s a replica",
             "0",
             (1, 2, 4, 8),

@@ -41,7 +41,7 @@ def dynamo(
         trace: JSON lines, uncompressed.
         report: file for the summary.
         step_times: see `bench.step_times`.
-        workers: number of servers, which take requests in turn.
+        workers: number of servers, which get requests in turn.
         page_size: tokens of a page; the pool always has room for 819,200 tokens.
         sglang: settings of the engine; the default is chunks of 8,192 tokens and fcfs.
         options: more arguments.
@@ -74,4 +74,4 @@ def require_peers() -> None:
     """
     for command in (_DYNAMO, _SCHED_SIM):
         if not command.exists():
-            raise InputError(f"{command}: not there; make bench-peers installs it")
+            raise InputError(f"{command}: no such file; make bench-peers installs it")

@@ -23,18 +23,17 @@ def conversation() -> Path:
 
 
 def unshared_conversation(first_shared_blocks: int) -> Path:
-    """The trace with other block ids: prompts share at most their first blocks.
+    """The trace with new block ids, so that prompts share at most their first blocks.
 
     Args:
-        first_shared_blocks: number of first blocks, of 512 tokens, that may be shared; 0: nothing
-            is.
+        first_shared_blocks: how many first blocks, of 512 tokens, prompts may share; 0: none.
     """
     path = INPUTS / f"conversation-{first_shared_blocks}.jsonl"
     return _write_lines(path, renamed_blocks(trace_rows(), first_shared_blocks))
 
 
 def renamed_blocks(rows: Iterator[Row], first_shared_blocks: int) -> Iterator[Row]:
-    """The ids of a prompt with new ids, unique to it, after the first blocks."""
+    """The rows, where each prompt keeps its first block ids, and its other ids become unique."""
     fresh = count(1_000_000_000)
     for row in rows:
         shared = row["hash_ids"][:first_shared_blocks]

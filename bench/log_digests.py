@@ -1,7 +1,7 @@
-"""Digests of the logs of many scenarios: run before and after a change that must change no log.
+"""Prints digests of the logs of many scenarios, to check that a change leaves all logs the same.
 
-    python -m bench.log_digests > before.txt    # on one commit
-    python -m bench.log_digests > after.txt     # on the other; the files must be the same
+    python -m bench.log_digests > before.txt    # before the change
+    python -m bench.log_digests > after.txt     # after it; both files must be the same
 
 One line for each scenario: its name, a digest of all columns of its run log, and a digest of its
 decision log.
@@ -15,16 +15,14 @@ from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 
+from bench.places import REPOSITORY, TRACE
 from sim.commands.run import run_built
 from sim.runlog import RunLog
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario
 
-_ROOT = Path(__file__).parents[1]
 _SMOKE = "scenarios/smoke.yaml"
 _MOONCAKE = "scenarios/conversation.yaml"
-_TRACE = _ROOT.parent / "shared/traces/mooncake/conversation_trace.first-40min.jsonl.gz"
-_STUDIES = "scenarios/studies"
 
 # Options (`--set`) that the scenarios below share.
 _BUSY = (
@@ -134,10 +132,10 @@ def main(chosen: list[str]) -> None:
     for name, (file, overrides) in SCENARIOS.items():
         if chosen and not name.startswith(tuple(chosen)):
             continue
-        if file == _MOONCAKE and not _TRACE.exists():
-            sys.stderr.write(f"{name} is left out: there is no {_TRACE}\n")
+        if file == _MOONCAKE and not TRACE.exists():
+            sys.stderr.write(f"{name} is left out: there is no {TRACE}\n")
             continue
-        sys.stdout.write(" ".join([name, *_digests(_ROOT / file, overrides)]) + "\n")
+        sys.stdout.write(" ".join([name, *_digests(REPOSITORY / file, overrides)]) + "\n")
         sys.stdout.flush()
 
 
@@ -153,7 +151,7 @@ def _digests(scenario: Path, overrides: tuple[str, ...]) -> Iterator[str]:
 
 
 def _write_priorities(path: Path) -> None:
-    """A trace of requests with priorities that often differ from their neighbours'."""
+    """Write a trace of requests whose priorities often change from one to the next."""
     rows = [
         {
             "rid": f"r{i}",

@@ -9,7 +9,7 @@ LIBRARIES = ("numpy", "simpy", "pydantic")
 
 
 def describe_machine() -> dict[str, str]:
-    """Processor, cores, memory and versions, as text."""
+    """The processor, cores, memory, system and versions, as texts by name."""
     return {
         "processor": _field(Path("/proc/cpuinfo"), "model name") or platform.processor(),
         "cores": str(os.cpu_count()),
@@ -21,7 +21,7 @@ def describe_machine() -> dict[str, str]:
 
 
 def machine_line(machine: dict[str, str]) -> str:
-    """One line for a page."""
+    """The description in one line."""
     of_machine = ("processor", "cores", "memory", "system")
     first = (
         f"{machine['processor']}, {machine['cores']} cores, {machine['memory']}, "

@@ -1,4 +1,4 @@
-"""Outcomes of a run in one form, from what our simulator and Dynamo's replay write."""
+"""Reads the outcome of a run, from the files of our simulator or of Dynamo's replay."""
 
 import csv
 import json
@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-# Arrival in ms, prompt and output tokens, which both write for each request.
+# Arrival in ms, prompt tokens, output tokens. Both simulators write them for each request, but no
+# request ids.
 Key = tuple[int, int, int]
 
 
@@ -85,7 +86,7 @@ def dynamo_ttfts_ms(requests: Path) -> dict[Key, float]:
 
 
 def _unique(rows: Iterable[tuple[Key, float]]) -> dict[Key, float]:
-    """The values whose key occurs once: neither simulator writes the trace's names."""
+    """Only the values whose key occurs once: requests with equal keys cannot be told apart."""
     listed = list(rows)
     times = Counter(key for key, _ in listed)
     return {key: ttft_ms for key, ttft_ms in listed if times[key] == 1}

@@ -33,7 +33,7 @@ def replaced(text: str, part: str, content: str, page: Path) -> str:
     before, found_begin, rest = text.partition(begin)
     _, found_end, after = rest.partition(end)
     if not (found_begin and found_end):
-        raise InputError(f"{page}: {begin} and {end}: not both there")
+        raise InputError(f"{page}: needs both {begin} and {end}")
     return f"{before}{begin}\n\n{content}\n\n{end}{after}"
 
 

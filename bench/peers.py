@@ -11,19 +11,19 @@ from dataclasses import asdict
 from statistics import median
 
 from bench import inputs
-from bench.bars import (
-    STEP_TIMES,
-    Bar,
-    chats_bar,
-    conversation_bars,
-    million_bar,
-    start_up_bar,
-)
 from bench.commands import require_peers
 from bench.places import INPUTS, OUT, TRACE
 from bench.process import use_one_core
-from bench.race import Result, Runs, race, run_once
+from bench.races import (
+    STEP_TIMES,
+    Race,
+    chats_race,
+    conversation_races,
+    million_race,
+    start_up_race,
+)
 from bench.results import markdown_table, save
+from bench.run_race import Result, Runs, run_in_turns, run_once
 from sim.core.errors import InputError
 
 HEADER = (
@@ -58,7 +58,9 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Race servetwin against the peers, on one core.")
     parser.add_argument("--rounds", type=int, default=5, help="measured runs of each command")
     parser.add_argument("--million", action="store_true", help="also a million requests, once")
-    parser.add_argument("--only", default="", help="only work with this in its name; saves nothing")
+    parser.add_argument(
+        "--only", default="", help="only work whose name has this text; saves nothing"
+    )
     return parser.parse_args()
 
 
@@ -69,13 +71,13 @@ def _run(rounds: int, *, million: bool, only: str) -> None:
     INPUTS.mkdir(parents=True, exist_ok=True)
     use_one_core()
     results = []
-    for bar in _bars(million=million):
-        if only not in bar.work:
+    for race in _races(million=million):
+        if only not in race.work:
             continue
-        if bar.work == million_bar().work:
-            result = run_once(bar, folder=OUT)
+        if race.work == million_race().work:
+            result = run_once(race, folder=OUT)
         else:
-            result = race(bar, rounds=rounds, folder=OUT)
+            result = run_in_turns(race, rounds=rounds, folder=OUT)
         sys.stdout.write(" | ".join(cells(result)) + "\n")
         sys.stdout.flush()
         results.append(result)
@@ -85,23 +87,23 @@ def _run(rounds: int, *, million: bool, only: str) -> None:
     sys.stdout.write(f"{page}\n")
 
 
-def _bars(*, million: bool) -> Iterator[Bar]:
+def _races(*, million: bool) -> Iterator[Race]:
     if TRACE.exists():
         step_times = INPUTS / "step-times.npz"
         command = [sys.executable, "-m", "bench.step_times", str(step_times), *STEP_TIMES]
         subprocess.run(command, check=True)  # noqa: S603
-        yield from conversation_bars(inputs.conversation(), step_times)
+        yield from conversation_races(inputs.conversation(), step_times)
     else:
         sys.stderr.write(f"bench: the work on Mooncake's trace is left out: there is no {TRACE}\n")
     _, theirs = inputs.chats()
-    yield chats_bar(theirs)
-    yield start_up_bar()
+    yield chats_race(theirs)
+    yield start_up_race()
     if million:
-        yield million_bar()
+        yield million_race()
 
 
 def table(results: list[Result]) -> str:
-    """The table of races; the ratio says how many times as long the peer takes."""
+    """The table of races; a ratio is the peer's time over ours."""
     return markdown_table(HEADER, [cells(result) for result in results])
 
 

@@ -1,4 +1,4 @@
-"""Folders of the benchmarks, all below the repository's root."""
+"""The folders and files of the benchmarks."""
 
 from pathlib import Path
 

@@ -36,8 +36,8 @@ def use_one_core() -> None:
 def measure(command: Sequence[str], log: Path) -> Usage:
     """Run a command to its end; its stdout goes to `log`, its stderr to `*.err` beside it.
 
-    A child's peak memory counts what its parent had when it started the child, so callers must be
-    small.
+    The peak memory includes what the calling process had when it started the command, so callers
+    must be small.
 
     Raises:
         InputError: the command cannot be run, or fails.

@@ -1,4 +1,4 @@
-"""Stores results as JSON in out/bench, and writes all of them as Markdown tables."""
+"""Saves results as JSON in out/bench, and all of them together as Markdown tables."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -10,12 +10,12 @@ from bench.places import OUT
 from sim.core.atomic import atomic_path
 
 TABLES = "performance-tables.md"
-# In the order of the page; each is written by one tool.
+# In the order of the page. Each part is saved by one program: bench.peers, ...
 PARTS = ("peers", "scaling", "agreement")
 
 
 def save(part: str, tables: Sequence[str], figures: object, *, folder: Path = OUT) -> Path:
-    """Write a tool's figures and tables, and a page of all tables; returns the page's path.
+    """Save a program's figures and tables, and write a page with all tables. Returns its path.
 
     Raises:
         InputError: a file cannot be written.
@@ -30,7 +30,7 @@ def save(part: str, tables: Sequence[str], figures: object, *, folder: Path = OU
 
 
 def sections(parts: Iterable[str], folder: Path) -> Iterable[str]:
-    """The tables of the parts that were measured, each after a line about the machine."""
+    """The tables of the parts that were measured. A line names the machine when it changes."""
     last_machine = ""
     for part in parts:
         path = folder / f"{part}.json"

@@ -1,4 +1,7 @@
-"""Where Dynamo's SGLang engine decides otherwise than SGLang: removes one rule after another."""
+"""Comparisons that remove, one by one, the rules that servetwin and Dynamo's replay do not share.
+
+servetwin follows SGLang, from which Dynamo's SGLang engine differs in some rules.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -22,8 +25,8 @@ class Comparison:
         label: its name in the table.
         ours: overrides of scenarios/agreement.yaml.
         theirs: settings of Dynamo's SGLang engine.
-        shared_blocks: prompts share at most this number of first blocks of 512 tokens; None: as in
-            the trace.
+        shared_blocks: prompts share at most this number of first blocks of 512 tokens; None: what
+            they share in the trace.
     """
 
     label: str
@@ -33,10 +36,10 @@ class Comparison:
 
 
 def comparisons() -> list[Comparison]:
-    """From the default rules of both to the same rules; each adds to the one before.
+    """All comparisons, from the default rules of both simulators to the same rules.
 
-    Two do not: the second one keeps only the first 8,192 tokens of prompts shared, and the last one
-    splits prompts without a cache.
+    Each changes one more rule than the one before, with two exceptions. The second only limits
+    sharing to the first 8,192 tokens. The last splits prompts again, and still shares nothing.
     """
     passes = (_NO_OVERLAP, _DECODE_FIRST)
     unsplit = (*passes, *_UNSPLIT_OURS)
@@ -45,7 +48,7 @@ def comparisons() -> list[Comparison]:
         Comparison("as they are; prompts share their first 8,192 tokens at most", shared_blocks=16),
         Comparison("servetwin without overlap", (_NO_OVERLAP,)),
         Comparison("and decodes after each prefill", passes),
-        Comparison("and no prompt is split, by neither", unsplit, _UNSPLIT_THEIRS),
+        Comparison("and neither splits prompts", unsplit, _UNSPLIT_THEIRS),
         Comparison("and no two prompts share anything", unsplit, _UNSPLIT_THEIRS, shared_blocks=0),
         Comparison("the same, but prompts are split again", passes, shared_blocks=0),
     ]

@@ -1,4 +1,4 @@
-"""Measures how cost grows with size, as exponents: `python -m bench.scaling`."""
+"""Measures how the cost of a simulation grows, as exponents: `python -m bench.scaling`."""
 
 import argparse
 import gc
@@ -19,13 +19,13 @@ from sim.scenario.load import load_scenario_text
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """What was measured for a size that is varied.
+    """The costs that were measured along an `Axis`.
 
     Attributes:
         name, cost, goal: as in its `Axis`.
         sizes: the values that were measured.
         costs: one for each size, in the unit that `cost` names.
-        exponent: of cost against size.
+        exponent: that of the cost as a power of the size.
     """
 
     name: str
@@ -41,7 +41,9 @@ def main() -> None:
     parser.add_argument(
         "--repeats", type=int, default=3, help="runs of each size; the fastest one counts"
     )
-    parser.add_argument("--only", default="", help="only what has this in its name; saves nothing")
+    parser.add_argument(
+        "--only", default="", help="only sizes whose name has this text; saves nothing"
+    )
     arguments = parser.parse_args()
     try:
         _run(arguments.repeats, arguments.only)
@@ -73,7 +75,7 @@ def _run(repeats: int, only: str) -> None:
 
 
 def measure_growth(axis: Axis, repeats: int) -> Growth:
-    """Measure the cost at every value.
+    """Measure the cost at every size.
 
     Raises:
         InputError: a cost is too small to measure.

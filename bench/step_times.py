@@ -1,7 +1,7 @@
 """Writes linear step times as a table for Dynamo's replay: `python -m bench.step_times`.
 
-It is a process of its own, because a process that measures the memory of others must be small, and
-numpy would make it large.
+This is a program of its own, because it imports numpy. A process that measures the memory of others
+must be small, and numpy would make it large.
 """
 
 import argparse
@@ -20,10 +20,10 @@ _CONTEXT_POINTS = 400
 def step_time_table(
     *, step_s: float, prefill_token_s: float, decode_row_s: float, context_token_s: float
 ) -> dict[str, Float64]:
-    """Times in ms: of prefill over new tokens, of decode over context and mean context.
+    """Times in ms: of prefill over new tokens, of decode over total and mean context.
 
-    A prefill has no context in such tables. The number of decode rows is the context over the mean
-    context.
+    Such tables do not know a prefill's context. The number of decode rows is the total context over
+    the mean context.
     """
     new = np.array([0.0, _MOST_TOKENS])
     context = np.array([0.0, _MOST_TOKENS])

@@ -16,7 +16,7 @@ Scenario = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="estimate host times: LOG is a measured run of this scenario (YAML), no run log",
+        help="estimate host times; LOG is then a measured run of this scenario (YAML)",
     ),
 ]
 Set = Annotated[
@@ -30,7 +30,7 @@ MeasuredArrivals = Annotated[
     bool,
     typer.Option(
         "--measured-arrivals",
-        help="with a scenario: requests arrive when they were measured to",
+        help="with a scenario: requests arrive at their measured arrival times",
     ),
 ]
 
@@ -41,13 +41,22 @@ def fit_command(
     output: Annotated[
         Path, typer.Option("-o", "--output", help="the profile, or host times, to write (.json)")
     ],
-    name: Annotated[str | None, typer.Option(help="of the profile; default: of its file")] = None,
+    name: Annotated[
+        str | None,
+        typer.Option(help="name of the profile; default: that of the file, without .json"),
+    ] = None,
     label: Annotated[str | None, typer.Option(help="what a reader should know about it")] = None,
     folds: Annotated[
         int | None,
-        typer.Option(min=2, help="parts held out in turn, for the errors; default: 5"),
+        typer.Option(
+            min=2,
+            help="parts of the samples that are held out in turn to measure errors; default: 5",
+        ),
     ] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="draws the parts; default: 0")] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(min=0, help="seed of the random division into these parts; default: 0"),
+    ] = None,
     scenario: Scenario = None,
     set_: Set = None,
     first: First = None,
@@ -108,19 +117,19 @@ def validate_command(
         list[Path],
         typer.Argument(
             metavar="RUN...",
-            help="of a profile: logs of real runs; of a scenario: one measured run",
+            help="with a profile: logs of real runs; with a scenario: one measured run",
         ),
     ],
     out: Annotated[
         Path | None, typer.Option(help="write validation.json and pictures there")
     ] = None,
     format_: Annotated[
-        OutputFormat, typer.Option("--format", help="of the results")
+        OutputFormat, typer.Option("--format", help="format of the results")
     ] = OutputFormat.TABLE,
     base_dir: Annotated[
         Path | None,
         typer.Option(
-            help="with a profile: what traces in the scenarios are relative to;"
+            help="with a profile: folder of relative paths in the runs' scenarios;"
             " default: the log's folder"
         ),
     ] = None,

@@ -18,7 +18,7 @@ Line = Mapping[str, Any]
 
 _POINT_HOST_PARTS = ("plan_ns", "launch_ns", "read_back_ns")
 _STEP_HOST_PARTS = ("schedule_ns", *_POINT_HOST_PARTS)
-# 73 years; exact as a double.
+# 73 years, which a double holds exactly.
 _MOST_NS = 2**61
 # Decode steps whose mean contexts differ by less than this share count as one composition.
 _LIKENESS = 0.05
@@ -32,8 +32,8 @@ class Sample(NamedTuple):
         graph: rows of the decode graph that ran it; 0: it ran eagerly.
         device_ns: how long the device worked on it.
         host_ns: its own host time, see `host_work_ns`; None: not known.
-        scheduling: under which scheduling the host time was measured: normal, overlap or not
-            measured.
+        scheduling: the scheduling during which the host time was measured: normal, overlap or
+            "not measured".
         max_decode_context: longest context of its decode rows; None: not known.
     """
 
@@ -45,7 +45,7 @@ class Sample(NamedTuple):
     max_decode_context: int | None
 
     def composition(self) -> tuple[float, ...]:
-        """A key, equal for samples so similar that a fit to one has in effect seen the other."""
+        """A key that is equal for similar samples: a fit to one has in effect seen the others."""
         step = self.step
         if step.mode is not ForwardMode.DECODE:
             return step.mode, *step.totals
@@ -99,7 +99,9 @@ def load_dataset(paths: Sequence[Path]) -> Dataset:
             for log in logs
         ),
         samples={mode: tuple(samples[mode]) for mode in sorted(samples)},
-        graph_sizes=_graph_sizes(samples.get(ForwardMode.DECODE, ())),
+        graph_sizes=tuple(
+            sorted({sample.graph for sample in samples.get(ForwardMode.DECODE, ()) if sample.graph})
+        ),
     )
 
 
@@ -167,7 +169,7 @@ def _sample(
     try:
         step = line_features(line)
     except (KeyError, TypeError, ValueError):
-        raise InputError(f"{where}: mode, prefill, n_decode or ctx: not those of a step") from None
+        raise InputError(f"{where}: mode, prefill, n_decode or ctx: invalid") from None
     totals = step.totals
     if any(type(number) is not int for number in totals) or min(totals) < 0:
         raise InputError(f"{where}: prefill, n_decode, ctx: must be whole numbers of at least 0")
@@ -191,7 +193,3 @@ def _checked_ns(value: object, key: str, where: str, *, least: int) -> float:
     if isinstance(value, int | float) and not isinstance(value, bool) and least <= value < _MOST_NS:
         return float(value)
     raise InputError(f"{where}: {key}: must be a time of at least {least} ns, got {value!r}")
-
-
-def _graph_sizes(decodes: Sequence[Sample]) -> tuple[int, ...]:
-    return tuple(sorted({sample.graph for sample in decodes if sample.graph}))

@@ -1,4 +1,4 @@
-"""Errors of predictions for held-out samples, and what might explain what is left."""
+"""Errors of predictions for held-out samples, and how far uneven decode contexts explain them."""
 
 from collections.abc import Callable, Sequence
 
@@ -27,7 +27,7 @@ def predict_held_out(
 
 
 def errors_of(measured: Float64, predicted: Float64, *, least_ns: float = 1.0) -> Errors:
-    """Errors in percent of the measured times, of which each counts as at least `least_ns`."""
+    """Errors in percent of the measured times; a time below `least_ns` counts as `least_ns`."""
     relative = (predicted - measured) / np.maximum(measured, least_ns)
     sizes_pct = 100 * np.abs(relative)
     p50, p95 = np.percentile(sizes_pct, [50, 95])

@@ -37,7 +37,8 @@ def fit_profile(
     host = fit_host(dataset.samples, num_folds=num_folds, seed=seed)
     for mode in fits:
         if not any(MODE_NAMES[mode] in model.modes for model in host):
-            raise InputError(f"{_files(dataset)}: no host times of {MODE_NAMES[mode]} steps")
+            files = ", ".join(source.file for source in dataset.sources)
+            raise InputError(f"{files}: no host times of {MODE_NAMES[mode]} steps")
     decodes = dataset.samples.get(ForwardMode.DECODE)
     return LatencyProfile(
         schema_version=1,
@@ -65,7 +66,3 @@ def _check_enough(samples: Mapping[ForwardMode, Sequence[Sample]], num_folds: in
                 f"{MODE_NAMES[mode]}: {found} different points are too few to fit,"
                 f" at least {needed} are needed"
             )
-
-
-def _files(dataset: Dataset) -> str:
-    return ", ".join(source.file for source in dataset.sources)

@@ -37,7 +37,7 @@ class Grid(NamedTuple):
 
 
 def choose_grid(samples: Sequence[Sample], quantities: tuple[str, str]) -> Grid:
-    """Knots at all measured values; if these are many, at some, evenly spread on a log scale."""
+    """Knots at all measured values, or at 12 of many values, evenly spread on a log scale."""
     first, second = (_knots(values_of(name, samples)) for name in quantities)
     return Grid(quantities, first, second)
 

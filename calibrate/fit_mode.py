@@ -16,10 +16,10 @@ from sim.latency.profile.format import DeviceModel, Range, Term
 from sim.latency.profile.mode_time import ModeTime
 from sim.latency.profile.terms import MODE_TERMS, graph_rows
 
-# From a table that follows every sample to a nearly flat one. If none helps, there is no table.
+# With the first a table follows every sample, with the last it is nearly flat.
 _STIFFNESS = (0.01, 0.1, 1.0)
 _INNER_FOLDS = 4
-# A table is kept only if it reduces the errors to this share or less.
+# A mode gets a table only if the table's errors are below this share of the errors without it.
 _WORTH_IT = 0.98
 _FEWEST_FOR_TABLE = 24
 

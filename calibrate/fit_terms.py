@@ -46,8 +46,9 @@ def fit_terms(
 ) -> tuple[Term, ...]:
     """Fit coefficients of at least 0 that make the relative residuals small.
 
-    Errors are taken relative to predicted times, which needs iteration. Relative to measured times,
-    those that were measured too short would count most.
+    Residuals are relative to the predicted times, so the fit is repeated with the times that it
+    predicts. If they were relative to the measured times, times that were measured too short would
+    count most.
 
     Args:
         samples: what ran.
@@ -55,7 +56,7 @@ def fit_terms(
         names: quantities that may be terms.
         knee: the quantity that may also be a term with a knee; knees over its whole range are
             tried.
-        least_ns: shorter times count as this long when errors are made relative.
+        least_ns: smallest divisor of a relative residual.
     """
     keys = [TermKey(name) for name in names]
     columns = {name: values_of(name, samples) for name in names}

@@ -15,7 +15,7 @@ from sim.latency.profile.format import MODE_NAMES, HostModel, HostTerms, Schedul
 from sim.latency.profile.terms import MODE_TERMS
 
 # Shorter times are mostly noise of clocks and interrupts.
-_LEAST_NS = 1_000.0
+LEAST_HOST_NS = 1_000.0
 # With fewer compositions only a constant is fitted.
 _FEWEST_FOR_TERMS = 12
 
@@ -25,8 +25,8 @@ def fit_host(
 ) -> tuple[HostModel, ...]:
     """Fit one model for each way of scheduling among the samples.
 
-    Points that were measured one by one have no way of scheduling. The host time of their model is
-    a sum of measured parts. Of this model, only modes that no run measured are used.
+    Steps that were measured one by one, without a scheduler, get a model "not measured". Its host
+    time is a sum of measured parts. It is used only for modes that no run measured.
     """
     models = []
     schedulings: tuple[Scheduling, ...] = get_args(Scheduling)
@@ -52,7 +52,7 @@ def _fit_mode(
         predicted = evaluate(_fit(mode, samples), samples)
     else:
         predicted = predict_held_out(samples, fit_and_predict, num_folds=num_folds, seed=seed)
-    errors = errors_of(host_ns, predicted, least_ns=_LEAST_NS)
+    errors = errors_of(host_ns, predicted, least_ns=LEAST_HOST_NS)
     return HostTerms(terms=_fit(mode, samples), errors=errors)
 
 
@@ -65,9 +65,9 @@ def _fit(mode: ForwardMode, samples: Sequence[Sample]) -> tuple[Term, ...]:
     host_ns = _host_ns(samples)
     enough = num_compositions(samples) >= _FEWEST_FOR_TERMS
     names = MODE_TERMS[mode].host if enough else ("constant",)
-    terms = fit_terms(samples, host_ns, names, least_ns=_LEAST_NS)
+    terms = fit_terms(samples, host_ns, names, least_ns=LEAST_HOST_NS)
     predicted = evaluate(terms, samples)
-    residuals = (host_ns - predicted) / np.maximum(predicted, _LEAST_NS)
+    residuals = (host_ns - predicted) / np.maximum(predicted, LEAST_HOST_NS)
     usual = ~are_outliers(residuals)
     total = predicted[usual].sum()
     scale = host_ns[usual].sum() / total if total else 1.0

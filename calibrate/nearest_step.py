@@ -1,4 +1,4 @@
-"""Step times looked up in a recording by what a step computes, not by the step's number."""
+"""Looks step times up in a recording by what a step computes, not by the step's number."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -18,12 +18,11 @@ _OTHER_MODE = 1e6
 class NearestStepLatency:
     """Every step takes as long as the nearest recorded step.
 
-    While a run decides the same as the recorded one, that is the recorded step with the same
-    number. After a different decision the numbers are shifted, but times of steps with the same
-    composition still hold. The nearest step has the same mode if there is one. Among those it has
-    the smallest sum of differences of quantities, each divided by the largest recorded one; among
-    equally near ones it is closest to where the run is in the recording. So a recording never runs
-    out.
+    While a run makes the recorded decisions, this is the recorded step with the same number. After
+    a different decision the numbers are shifted, but times of steps with the same composition still
+    hold. The nearest step is a step of the same mode, if there is one, with the smallest sum of
+    differences of quantities, each divided by its largest recorded value. Of equally near steps,
+    the one closest to the run's place in the recording is taken. So a recording never runs out.
     """
 
     def __init__(self, steps: Sequence[Line]) -> None:
@@ -37,7 +36,7 @@ class NearestStepLatency:
         self._quantities = np.array([step.totals for step in self._steps], dtype=np.float64)
         self._unit = np.maximum(self._quantities.max(axis=0), 1)
         self._next = 0
-        # `consume` looks the steps up again that were asked about.
+        # A cache, because `consume` looks up the same steps again.
         self._nearest = lru_cache(maxsize=1024)(self._find_nearest)
 
     def step_ns(self, step: StepFeatures) -> StepTime:
@@ -49,7 +48,7 @@ class NearestStepLatency:
         return times[:, 0].copy(), times[:, 1].copy()
 
     def consume(self, first: StepFeatures, num_steps: int) -> None:
-        """Go on after the recorded step whose time the last of these steps took."""
+        """Move the place in the recording behind the step whose time was used last."""
         self._next = self._run(first, num_steps)[-1] + 1
 
     def _run(self, first: StepFeatures, num_steps: int) -> list[int]:

@@ -26,7 +26,7 @@ from sim.report.plot_style import (
     time_unit,
 )
 
-# Where both curves are the same, the first one shows between the dashes of the second.
+# Where the curves coincide, the first one is visible between the dashes of the second.
 _STYLES = (
     Style("measured", PALETTE[0], marker=""),
     Style("simulated", PALETTE[1], DASHES[1], marker=""),
@@ -67,7 +67,7 @@ class _Span(NamedTuple):
         return f"{words} (log scale)" if self.is_log else words
 
     def put_ticks(self, axis: Axis) -> None:
-        """Ticks such as 10 ms, 100 ms, 1 s; so few that their labels do not touch."""
+        """Put ticks such as 10 ms, 100 ms, 1 s, and not more than have room for their labels."""
         if self.is_log:
             put_log_ticks(axis, self.low, self.high)
         else:

@@ -2,8 +2,8 @@
 
 1. Replay: a new engine decides from what the real one knew at each decision.
 2. Recorded: the simulator serves the same arrivals, and steps take as long as the real ones. The
-   errors of this stage are the driver's: a simulated server decides in no time. So if a request
-   arrives while the real server decides, the simulated one sees it one step later.
+   errors of this stage are the driver's, because a simulated server decides in no time. So if a
+   request arrives while the real server decides, the simulated one sees it one step later.
 3. Profile: the same with predicted step times, which adds the latency model's error.
 """
 

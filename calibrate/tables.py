@@ -55,12 +55,12 @@ def remarks(profile: LatencyProfile) -> list[str]:
         lines.append(f"not measured, and refused: {', '.join(absent)}")
     schedulings = [host.scheduling for host in profile.host]
     if schedulings == ["not measured"]:
-        lines.append("scheduling was not measured: host times are those of the parts around a pass")
+        lines.append("scheduling was not measured: host times lack the time to decide a step")
     spread = profile.decode_spread
     if spread is not None:
         lines.append(
-            f"longest over mean decode context: correlation {spread.correlation:+.2f} with what"
-            f" the fit leaves over, {spread.variance_pct:.1f} % of its variance (not used)"
+            f"longest / mean decode context: correlation {spread.correlation:+.2f} with the"
+            f" residuals, {spread.variance_pct:.1f} % of their variance (not used)"
         )
     return lines
 

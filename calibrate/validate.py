@@ -1,4 +1,4 @@
-"""Real runs against simulations of them: the whole comparison (docs/how-to/validation.md)."""
+"""Compares real runs with simulations of them (docs/how-to/validation.md)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class Case:
     """One scenario: its real runs and their simulations.
 
     Attributes:
-        label: the scenario's name, with the keys that differ from others of that name.
+        label: the scenario's name; if others have it too, with the values that differ.
         runs: repeats.
         simulated: by stage, one simulation of each run.
         real: mean and spread of the repeats.
@@ -75,7 +75,7 @@ def validate(
     """
     foreign = [difference for run in runs if (difference := fingerprint_difference(profile, run))]
     if foreign and not any_fingerprint:
-        raise InputError(f"{foreign[0]} (--any-fingerprint compares all the same)")
+        raise InputError(f"{foreign[0]} (--any-fingerprint compares them anyway)")
     steps, left_range = step_errors(runs, profile)
     groups = repeats(runs)
     scenarios: list[Mapping[str, Any]] = [g[0].recorded.meta["scenario"] for g in groups]

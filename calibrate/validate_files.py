@@ -13,7 +13,7 @@ from sim.runlog import RunLog
 
 
 def write_validation(validation: Validation, directory: Path) -> list[Path]:
-    """Write validation.json, steps.png and one ttft-SCENARIO.png each; returns their paths.
+    """Write validation.json, steps.png and a ttft-SCENARIO.png for each case; returns the paths.
 
     The folder is made if its parent exists; other files in it are left alone.
 

@@ -8,15 +8,13 @@ import numpy as np
 
 from calibrate.dataset import device_work_ns, host_work_ns
 from calibrate.errors_by_mode import errors_of
+from calibrate.host_model import LEAST_HOST_NS
 from calibrate.rebuild import RebuiltRun
 from sim.core.arrays import Float64
 from sim.latency.features import line_features
 from sim.latency.profile.format import Errors, LatencyProfile, ModeName
 from sim.latency.profile.model import ProfileLatency
 from sim.latency.range_report import RangeReport
-
-# Shorter times are mostly noise of clocks and interrupts.
-_LEAST_HOST_NS = 1_000.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,5 +59,5 @@ def _errors(times: list[tuple[float, ...]]) -> StepErrors:
         measured_ns=device_ns,
         predicted_ns=predicted_device_ns,
         device=errors_of(device_ns, predicted_device_ns),
-        host=errors_of(host_ns, predicted_host_ns, least_ns=_LEAST_HOST_NS),
+        host=errors_of(host_ns, predicted_host_ns, least_ns=LEAST_HOST_NS),
     )

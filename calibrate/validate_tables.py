@@ -3,13 +3,13 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from calibrate.errors import METRICS, OF_A_REQUEST
-from calibrate.ranking import RANKED, Agreement, Ranking
+from calibrate.ranking import RANKED, Ranking
 from calibrate.tables import ERROR_COLUMNS, error_cells
 from calibrate.validate import STAGES, Case, Validation
 from calibrate.validate_steps import StepErrors
 from sim.metrics.registry import metric
 from sim.tables.table import Table, columns_of
-from sim.tables.text import UNDEFINED, number, number_as, yes_or_no
+from sim.tables.text import number, number_as, yes_or_no
 
 _RATE = "output_throughput"
 _RATIOS = ("mean_ttft_ms", "mean_tpot_ms", _RATE, "cache_hit_rate_pct")
@@ -37,8 +37,9 @@ def step_table(steps: Mapping[str, StepErrors]) -> Table:
 
 def case_table(case: Case) -> Table:
     """Real means, the spread of the repeats, and the errors of both simulations."""
+    runs = f"{len(case.runs)} runs" if len(case.runs) > 1 else "1 run"
     columns = columns_of(
-        (case_title(case),),
+        (f"{case.label}, {runs}",),
         ("real", "spread %", "recorded steps %", "profile %", "simulated/real"),
         ("within spread",),
     )
@@ -61,13 +62,7 @@ def case_table(case: Case) -> Table:
         sizes = (number_as(".1f", error[name]) for error in errors)
         rows.append((f"{words}, mean |error|", "", *sizes, "", ""))
     same = (_same_steps(case, stage) for stage in STAGES)
-    return Table(columns, [*rows, ("steps decided alike", "", "", *same, "", "")])
-
-
-def case_title(case: Case) -> str:
-    """The scenario's label and its number of runs."""
-    runs = f"{len(case.runs)} runs" if len(case.runs) > 1 else "1 run"
-    return f"{case.label}, {runs}"
+    return Table(columns, [*rows, ("same steps %", "", "", *same, "", "")])
 
 
 def ratio_table(cases: Sequence[Case]) -> Table:
@@ -99,14 +94,11 @@ def ranking_table(ranking: Ranking) -> Table:
         if profile is not None:
             pairs = "; ".join(f"{a} and {b}" for a, b in profile.discordant) or "none"
             clear = str(profile.clear_pairs)
-            rows.append((METRICS[name], *(_tau(found) for found in agreements), clear, pairs))
+            taus = (number_as("+.2f", found.tau if found else None) for found in agreements)
+            rows.append((METRICS[name], *taus, clear, pairs))
     return Table(columns, rows, note=" | ".join(ranking.labels))
 
 
 def _same_steps(case: Case, stage: str) -> str:
     shares = [run.same_steps_pct for run in case.simulated[stage]]
     return f"{sum(shares) / len(shares):.1f}"
-
-
-def _tau(agreement: Agreement | None) -> str:
-    return UNDEFINED if agreement is None else number_as("+.2f", agreement.tau)

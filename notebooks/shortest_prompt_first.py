@@ -1,4 +1,4 @@
-"""Shortest prompt first; whoever has waited for five seconds goes before, oldest first."""
+"""Shortest prompt first. Requests that have waited five seconds go before, oldest first."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ _LATE_NS = 5_000_000_000
 
 
 class ShortestPromptFirst(CacheBlind):
-    """Short questions need not wait behind long documents, nor long documents for ever."""
+    """Short questions do not wait behind long documents, and long documents do not wait forever."""
 
     def order(self, waiting: Sequence[Request], view: QueueView) -> list[Request]:
         def key(request: Request) -> tuple[int, int]:

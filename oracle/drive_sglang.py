@@ -1,7 +1,7 @@
 """Runs cases on SGLang's scheduler: `python oracle/drive_sglang.py HARNESS_FOLDER CASES_FOLDER`.
 
-It needs SGLang's environment. SGLang is imported once. Each case runs in a forked child, as
-SGLang's settings belong to the process.
+It needs SGLang's environment. SGLang is imported once. Each case runs in a forked child, because
+SGLang's settings are global to a process.
 """
 
 import importlib.util
@@ -26,11 +26,11 @@ def load_harness(folder: Path) -> ModuleType:
 
 
 def exact_oracle(harness: ModuleType) -> type:
-    """The harness's driver, with an exact count of tokens in flight with overlap.
+    """The harness's driver, with an exact count of tokens in flight under overlap.
 
-    The harness reduces a request's count by one when a batch with the request is done, even for a
-    chunk that samples nothing. As the last chunk is launched before, a prompt in several chunks got
-    its end token one step late.
+    The harness reduces a request's count by one when a batch with the request is done, even if the
+    batch had a chunk of it that samples nothing. The last chunk is launched before that. So in the
+    harness a prompt in several chunks gets its end token one step late.
     """
 
     class ExactOracle(harness.Oracle):

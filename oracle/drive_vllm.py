@@ -1,6 +1,6 @@
 """Runs cases on vLLM's scheduler: `python oracle/drive_vllm.py CASES_FOLDER`.
 
-It needs vLLM's environment. A case is one JSON file, to which its `decisions` are added.
+It needs vLLM's environment. A case is one JSON file; its `decisions` are added to the file.
 """
 
 import json

@@ -9,7 +9,7 @@ from vllm_load import STEP_S, Config, Load, draw_rows
 
 
 def draw_config(rng: random.Random) -> Config:
-    """Settings of one server, often close to its limits, but such that vLLM starts."""
+    """Settings of one server, often close to its limits, with which vLLM still starts."""
     block_size = rng.choice([1, 4, 8, 16, 16, 16, 32])
     # One block is reserved; the longest request of the model just fits the others.
     usable_blocks = rng.choice([4, 6, 9, 14, 25, 60, 200])
@@ -49,7 +49,7 @@ def _draw_latency(rng: random.Random) -> dict[str, float]:
 
 
 def draw_load(rng: random.Random, config: Config) -> Load:
-    """The load of such a server."""
+    """A load for a server with these settings."""
     return Load(
         num_requests=rng.choice([12, 25, 50]),
         gap_s=rng.choice([0.0, 0.002, 0.02, 0.1, 0.5]),

@@ -1,6 +1,6 @@
 """The named cases for vLLM: `python oracle/named_vllm.py FOLDER` writes them.
 
-`python oracle/named_vllm.py FOLDER TARGET` compresses those with decisions into TARGET.
+When they have decisions, `python oracle/named_vllm.py FOLDER TARGET` compresses them into TARGET.
 """
 
 import gzip
@@ -50,12 +50,12 @@ _CASES = {
         _NO_CACHE,
     ),
     "whole_prompts": Named(
-        "No chunked prefill: a prompt too long for the rest of the budget holds up all behind it",
+        "No chunked prefill: a prompt too long for the rest of the budget blocks all behind it",
         Load(num_requests=24, longest_prompt=100, together=0.7),
         {"enable_chunked_prefill": False, "max_num_batched_tokens": 200},
     ),
     "whole_prompts_threshold": Named(
-        "No chunked prefill, but a threshold: prompts come in chunks all the same",
+        "No chunked prefill, but a threshold: long prompts are still computed in chunks",
         Load(num_requests=20, longest_prompt=150, together=0.7),
         {
             "enable_chunked_prefill": False,
@@ -64,12 +64,12 @@ _CASES = {
         },
     ),
     "threshold": Named(
-        "Several prompts advance side by side, each by at most the threshold",
+        "Several prompts advance in the same steps, each by at most the threshold",
         Load(num_requests=24, longest_prompt=180, together=0.7),
         {"long_prefill_token_threshold": 20} | _NO_CACHE,
     ),
     "small_budget": Named(
-        "A budget that those who run use up; the request admitted last gets what is left",
+        "Running requests use up the budget; the request admitted last gets the rest of it",
         Load(num_requests=24, longest_prompt=120, longest_output=12, together=0.6),
         {"max_num_batched_tokens": 12, "max_num_seqs": 12, "long_prefill_token_threshold": 7},
     ),
@@ -79,17 +79,17 @@ _CASES = {
         _TIGHT | _NO_CACHE,
     ),
     "preemption_storm": Named(
-        "The same again and again, with a cache in which victims find what they lost",
+        "The pool runs out again and again; victims find some of their blocks in the cache",
         Load(num_requests=40, longest_prompt=80, longest_output=60, together=0.8),
         {"num_gpu_blocks": 41, "block_size": 4, "max_model_len": 160, "max_num_seqs": 16},
     ),
     "overcommitted": Named(
-        "Admitted by the first chunk alone: prompts outgrow the pool and give themselves up",
+        "Admitted if the first chunk fits: prompts outgrow the pool and preempt themselves",
         Load(num_requests=20, longest_prompt=180, together=0.8),
         {"scheduler_reserve_full_isl": False, "long_prefill_token_threshold": 24} | _TIGHT,
     ),
     "reserved": Named(
-        "The same requests, admitted only where the whole prompt fits",
+        "The same requests, admitted only if the whole prompt fits",
         Load(num_requests=20, longest_prompt=180, together=0.8),
         {"long_prefill_token_threshold": 24} | _TIGHT,
     ),
@@ -99,7 +99,7 @@ _CASES = {
         {"max_num_seqs": 1, "num_gpu_blocks": 14},
     ),
     "shared_prefixes": Named(
-        "Prompts that begin alike, in a pool that keeps them",
+        "Prompts with common prefixes, in a pool that is large enough to keep them",
         Load(num_requests=30, sharing=0.9, longest_prompt=120),
         {"num_gpu_blocks": 201, "max_num_batched_tokens": 256},
     ),
@@ -109,17 +109,17 @@ _CASES = {
         {"num_gpu_blocks": 101},
     ),
     "duplicates_at_once": Named(
-        "The same prompts in one step: the second finds blocks that the first has yet to compute",
+        "Equal prompts in one step: the second finds blocks that the first has yet to compute",
         Load(num_requests=30, repeating=0.8, together=0.9, longest_prompt=90),
         {"max_num_batched_tokens": 256, "num_gpu_blocks": 41},
     ),
     "sessions": Named(
-        "Prompts that go on from an earlier prompt and its answer",
+        "Prompts that continue an earlier prompt and its answer",
         Load(num_requests=40, quoting=0.7, longest_prompt=40, gap_s=0.05),
         {"num_gpu_blocks": 101},
     ),
     "eviction": Named(
-        "Old blocks give way to new ones, in the order in which they were freed",
+        "New blocks replace old ones, in the order in which these were freed",
         Load(num_requests=40, sharing=0.4, quoting=0.3, repeating=0.2, longest_prompt=90),
         {"num_gpu_blocks": 25, "max_num_seqs": 4},
     ),
@@ -134,13 +134,13 @@ _CASES = {
         {"policy": "priority", "max_num_seqs": 3},
     ),
     "priority_preemption": Named(
-        "Victims of the least importance, also such as had their tokens in this step",
+        "The least important request is preempted, even if this step has scheduled it already",
         Load(num_requests=30, longest_prompt=60, longest_output=50, sharing=0.4),
         {"policy": "priority"} | _TIGHT,
         seed=22,
     ),
     "async": Named(
-        "A step decided before the one before is known: rows run in vain after an end token",
+        "Steps are decided before the last result is known: rows are wasted after an end token",
         Load(num_requests=24, longest_prompt=150),
         _ASYNC | _NO_CACHE,
     ),
@@ -150,7 +150,7 @@ _CASES = {
         {"num_gpu_blocks": 41} | _ASYNC,
     ),
     "async_preemption": Named(
-        "Victims with a token in flight; some end with it while they wait",
+        "Victims with a token in flight; if it is their last token, they end while they wait",
         Load(num_requests=40, longest_prompt=60, longest_output=40, together=0.6),
         _TIGHT | _ASYNC,
         seed=72,

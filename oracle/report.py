@@ -1,4 +1,7 @@
-"""Compares decided cases with ours: `python oracle/report.py FOLDER`; exit code 1 if any differ."""
+"""Compares SGLang's decisions with servetwin's: `python oracle/report.py FOLDER`.
+
+The exit code is 1 if any case differs.
+"""
 
 import sys
 from pathlib import Path
@@ -29,7 +32,7 @@ def _steps(lines: list[Line]) -> list[Line]:
 
 
 def stopped_serving(theirs: list[Line]) -> bool:
-    """Whether SGLang keeps requests waiting for ever where ours serves them (decision record 3)."""
+    """Whether SGLang keeps requests waiting for ever that servetwin serves (decision record 3)."""
     return any(line.get("status") == "stuck" for line in theirs)
 
 

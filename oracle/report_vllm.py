@@ -1,4 +1,7 @@
-"""Compares decided cases with ours: `python oracle/report_vllm.py FOLDER`; exit 1 if any differ."""
+"""Compares vLLM's decisions with servetwin's: `python oracle/report_vllm.py FOLDER`.
+
+The exit code is 1 if any case differs.
+"""
 
 import sys
 from pathlib import Path
@@ -20,7 +23,7 @@ def disagreement(case: VllmCase) -> str:
     return ""
 
 
-def serves_for_ever(case: VllmCase) -> bool:
+def never_ends(case: VllmCase) -> bool:
     """Whether requests preempt each other forever and none gets a token (README.md)."""
     return any(line.get("status") == "stuck" for line in case.decisions)
 
@@ -31,7 +34,7 @@ def main() -> int:
     for case in cases:
         if not case.decisions:
             print(f"{case.name}: vLLM's side failed")
-        elif serves_for_ever(case):
+        elif never_ends(case):
             print(f"{case.name}: not compared, vLLM never ends", flush=True)
             num_endless += 1
         elif verdict := disagreement(case):

@@ -9,8 +9,9 @@ Config = dict[str, Any]
 Row = dict[str, Any]
 Segments = list[list[int]]
 
+# Duration of each step in cases whose steps all take the same time. Arrivals are then drawn at the
+# ends of steps.
 STEP_S = 0.005
-"""Length of a step where every step is as long: arrivals fall on boundaries then."""
 _FIRST_OWN_SEED, _FIRST_SHARED_SEED, _FIRST_OUTPUT_SEED = 5_000, 800, 70_000
 
 
@@ -22,14 +23,14 @@ class Load:
         num_requests: number of requests.
         gap_s: mean time between arrivals that are not at the same time.
         together: share of requests that arrive at the time of the one before.
-        longest_prompt: most tokens of a shared part; the rest has at most half as many.
+        longest_prompt: most tokens of a shared part. A prompt's own part has at most half of that.
         longest_output: most tokens of an output.
         sharing, quoting, repeating: shares of prompts that share a prefix, that continue an earlier
             prompt and its answer, and that repeat an earlier prompt.
         whole_blocks: share of prompts that are cut to whole blocks.
         too_long: share of prompts that may be too long for the model.
         endless: share of requests that ignore end tokens.
-        slack: largest factor of `max_new_tokens` over the output's length.
+        slack: largest ratio of `max_new_tokens` to the output's length.
         num_priorities: number of different priorities.
     """
 

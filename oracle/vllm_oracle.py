@@ -1,4 +1,4 @@
-"""Drives vLLM's scheduler on a virtual clock as the engine's loop does, step by step."""
+"""Drives vLLM's scheduler step by step, like the engine's loop, but on a virtual clock."""
 
 from typing import Any
 
@@ -10,8 +10,8 @@ Line = dict[str, Any]
 _NS_PER_S = 1_000_000_000
 _FIRST_OUTPUT_SEED = 1 << 20
 _UINT64 = (1 << 64) - 1
-# After as many decisions without a new token, requests preempt each other forever.
-_HOPELESS_DECISIONS = 3_000
+# If this many decisions in a row give no token, requests preempt each other forever: give up.
+_MAX_IDLE_DECISIONS = 3_000
 
 
 def stream_token_ids(seed: int, num_tokens: int) -> list[int]:
@@ -101,29 +101,29 @@ class Oracle:
         return [*self.steps, *(script.line() for script in self.scripts.values())]
 
     def _run_sync(self) -> None:
-        """As `EngineCore.step`: decide, run, process the result."""
+        """Like `EngineCore.step`: decide, run, process the result."""
         while True:
-            self._let_in()
+            self._add_arrivals()
             flight = self._decide(free_ns=0)
             if flight is not None:
-                self._take_in(flight)
+                self._process_result(flight)
             elif not self._wait():
                 return
 
     def _run_async(self) -> None:
-        """As `EngineCore.step_with_batch_queue`: decide step k+1 before the result of k."""
+        """Like `EngineCore.step_with_batch_queue`: decide step k+1 before the result of step k."""
         flying: Flight | None = None
         while True:
-            self._let_in()
+            self._add_arrivals()
             flight = self._decide(free_ns=flying.end_ns if flying else 0)
             if flying is not None:
-                self._take_in(flying)
+                self._process_result(flying)
             elif flight is None and not self._wait():
                 return
             flying = flight
 
-    def _let_in(self) -> None:
-        """Add what has arrived; the front end refuses requests that cannot get a token."""
+    def _add_arrivals(self) -> None:
+        """Add the requests that have arrived; reject prompts that vLLM's front end rejects."""
         while self.to_come and self.to_come[0].arrival_ns <= self.now_ns:
             script = self.to_come.pop(0)
             if len(script.prompt) >= self.config["max_model_len"]:
@@ -133,8 +133,8 @@ class Oracle:
             self.scheduler.add_request(script.request)
 
     def _wait(self) -> bool:
-        """Wait for the next arrival, if there is one; but not after a preemption."""
-        if self.num_idle_decisions > _HOPELESS_DECISIONS:
+        """Move the clock to the next arrival, but not after a preemption; False ends the run."""
+        if self.num_idle_decisions > _MAX_IDLE_DECISIONS:
             return False
         if self.preempted:
             return True
@@ -148,7 +148,7 @@ class Oracle:
         decided = self.scheduler.schedule()
         self.decoding.difference_update(self.preempted)
         self.num_idle_decisions += 1
-        if not decided.num_scheduled_tokens or self.num_idle_decisions > _HOPELESS_DECISIONS:
+        if not decided.num_scheduled_tokens or self.num_idle_decisions > _MAX_IDLE_DECISIONS:
             self.preempted_idle += self.preempted
             return None
         requests = self.scheduler.requests
@@ -187,7 +187,7 @@ class Oracle:
         }
 
     def _step_ns(self, rows: list[list[Any]]) -> int:
-        """The time of a step. A row counts as decode if an earlier row finished its prompt."""
+        """The time of a step. A row is a decode row if an earlier step finished its prompt."""
         num_prefill_tokens = num_decode_rows = num_context_tokens = 0
         for rid, num_computed, num_new in rows:
             num_context_tokens += num_computed + num_new
@@ -204,7 +204,7 @@ class Oracle:
         )
         return round(seconds * _NS_PER_S) or 1
 
-    def _take_in(self, flight: Flight) -> None:
+    def _process_result(self, flight: Flight) -> None:
         self.now_ns = flight.end_ns
         rids = list(flight.decided.num_scheduled_tokens)
         output = ModelRunnerOutput(

@@ -17,7 +17,7 @@ PLACEHOLDERS = frozenset((
 
 
 class _Meta(type):
-    """The class of stand-in classes, whose attributes and instances are stand-ins, too."""
+    """The metaclass of stand-in classes: their attributes are stand-in classes, too."""
 
     def __getattr__(cls, name: str) -> Any:
         if name.startswith("__"):

@@ -59,7 +59,7 @@ def build_scheduler(config: Config, preempted: list[str]) -> Scheduler:
 
 
 def _engine_settings(config: Config, settings: Any) -> SimpleNamespace:
-    """The settings of an engine, as far as the scheduler reads them."""
+    """The engine settings that the scheduler reads."""
     return SimpleNamespace(
         scheduler_config=settings,
         cache_config=SimpleNamespace(
@@ -90,7 +90,7 @@ def _engine_settings(config: Config, settings: Any) -> SimpleNamespace:
 
 
 def request_maker(config: Config) -> Any:
-    """A function that makes vLLM's requests; prompts are hashed only for a prefix cache."""
+    """Returns a function that makes a vLLM request of a script."""
     init_none_hash(sha256)
     hasher = None
     if config["enable_prefix_caching"]:

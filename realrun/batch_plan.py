@@ -48,7 +48,6 @@ class BatchPlan:
 
     @property
     def num_rows(self) -> int:
-        """Number of rows."""
         return len(self.query_lens)
 
     @property

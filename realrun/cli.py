@@ -168,7 +168,10 @@ def runs_command(
     out: Annotated[Path, typer.Option(help="file of the run logs (.tar)")],
     variant: Annotated[
         list[str],
-        typer.Option(metavar="'NAME KEY.PATH=VALUE...'", help="what to serve; may be repeated"),
+        typer.Option(
+            metavar="'NAME KEY.PATH=VALUE...'",
+            help="a variant to serve: its name and its changed keys; may be repeated",
+        ),
     ],
     set_: Annotated[
         list[str] | None,
@@ -186,7 +189,7 @@ def runs_command(
     attention: AttentionOption = Attention.AUTO,
     graphs: Graphs = True,
 ) -> None:
-    """Serve variants of a scenario; exit code 3 if runs remain: then repeat the command."""
+    """Serve variants of a scenario; exit code 3 if runs remain: repeat the command to continue."""
     # The budget includes the time that loading torch takes.
     began_s = time.monotonic()
     from realrun.budget import Budget

@@ -2,19 +2,15 @@
 
 import time
 
-# A sleep may last longer than asked for, by up to this time. So `sleep_until` asks for this much
-# less, and then a loop waits until the exact time.
+# A sleep may last longer than requested, by up to this time. So `sleep_until` sleeps this much
+# less, and then loops until the exact time.
 _LATE_NS = 200_000
 
 
 class WallClock:
-    """Counts from its construction, or from the last `restart`."""
+    """Counts from its construction."""
 
     def __init__(self) -> None:
-        self.restart()
-
-    def restart(self) -> None:
-        """Set the clock to 0."""
         self._begin_ns = time.perf_counter_ns()
 
     def now_ns(self) -> int:

@@ -82,7 +82,8 @@ class CudaStream:
     def submit(self, work: Callable[[], Tensor]) -> CudaStep:
         """Enqueue a step. An exception of its host work is raised here."""
         with torch.cuda.stream(self._stream), torch.inference_mode():
-            if self._is_idle() and self._clock.age_ns() > _REBASE_AFTER_NS:
+            is_idle = self._last is None or self._last.is_done()
+            if is_idle and self._clock.age_ns() > _REBASE_AFTER_NS:
                 self._clock.rebase()
             start, end = _timing_event(), _timing_event()
             start.record()
@@ -109,6 +110,3 @@ class CudaStream:
         if self._clock.age_ns() > MAX_AGE_NS:
             self._clock.move_base(end)
         return end_ns - forward_ns, end_ns
-
-    def _is_idle(self) -> bool:
-        return self._last is None or self._last.is_done()

@@ -57,7 +57,7 @@ class DeviceClock:
         self._base_ns, self._base = self.at_ns(event), event
 
     def _mark(self) -> tuple[int, int, Event]:
-        """One event: how long recording and waiting took, the middle of that time, the event."""
+        """Record an event and wait for it; returns the duration, its middle, and the event."""
         event = self._make_event()
         before_ns = self._now_ns()
         event.record()

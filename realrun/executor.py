@@ -97,7 +97,7 @@ class TorchExecutor:
         return StepWork(self._runner, self._runner.prepare(plan), inputs, self._last_tokens)
 
     def take_result(self, launched: LaunchedBatch) -> StepOutput:
-        """Wait for a batch's tokens, and return what the engine needs to know of them."""
+        """Wait for a batch's tokens; returns which requests they end."""
         sampled = launched.submitted.result().astype(np.int64, copy=False)
         return self.tokens.take(launched.batch, sampled)
 
@@ -108,7 +108,7 @@ class TorchExecutor:
         """
         for row in batch.prefill:
             if row.samples:
-                self._tables.cached(row.rid)
+                self._tables.note_cached(row.rid)
 
     def _token_ids(self, batch: Batch, rows: BatchRows) -> Int64:
         """The new tokens of all rows, modulo the model's vocabulary; SAMPLED_LAST is kept."""
@@ -131,7 +131,7 @@ class TorchExecutor:
         return self.take_result(self.launch(batch))
 
     def steps_to_finish(self) -> int:
-        """Unknown on a real device, and not needed: it never fast-forwards."""
+        """The number is unknown on a real device, and not needed without fast-forward."""
         return NEVER_STEPS
 
     def output_ids(self, rid: str, num_tokens: int) -> TokenIds:

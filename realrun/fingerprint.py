@@ -1,4 +1,4 @@
-"""The fingerprint of a run: device, libraries, model. Logs are comparable if theirs are equal."""
+"""The fingerprint of a run: device, libraries, model. Logs with equal ones can be compared."""
 
 import platform
 import shutil

@@ -2,7 +2,7 @@
 
 A graph is recorded for each of several row counts: 1, 2, 4, 8, 16, 24 and so on. A batch runs in
 the smallest graph that is large enough, padded with rows of one token on the scratch page. Batches
-larger than the largest graph run eagerly.
+with more rows than the largest graph run eagerly.
 
 A recorded pass reads its inputs and writes its logits at fixed addresses, and all graphs share the
 memory in between. So each replay overwrites the results of the one before. This is safe because
@@ -140,7 +140,7 @@ class DecodeGraphs:
             kv: its KV pages; recording writes to the scratch page.
             sizes: row counts; see `graph_sizes`.
             make_attention: `make_attention(num_rows)` returns attention for passes of that many
-                rows, whose plans lie at fixed addresses.
+                rows, which stores its plans at fixed addresses.
             recorder: records the passes.
         """
         self._passes: dict[int, _DecodePass] = {}
@@ -151,17 +151,14 @@ class DecodeGraphs:
         self._sizes = sorted(sizes)
 
     def padded_rows(self, num_rows: int) -> int:
-        """Rows of the smallest recorded pass with at least `num_rows` rows; 0 if there is none."""
         return next((size for size in self._sizes if size >= num_rows), 0)
 
     @torch.inference_mode()
     def prepare(self, plan: BatchPlan) -> None:
-        """Plan the attention and copy the inputs. The plan is padded to a recorded row count."""
         self._passes[plan.num_rows].prepare(plan)
 
     @torch.inference_mode()
     def replay(self, num_rows: int, token_ids: Tensor) -> Tensor:
-        """Run the pass prepared last; the next replay overwrites the logits [num_rows, vocab]."""
         return self._passes[num_rows].replay(token_ids)
 
 

@@ -45,7 +45,6 @@ class PagedModel:
 
     @property
     def num_layers(self) -> int:
-        """Transformer layers."""
         return self.shape.num_layers
 
     @property
@@ -55,7 +54,6 @@ class PagedModel:
 
     @property
     def num_kv_heads(self) -> int:
-        """Key and value heads."""
         return self.shape.num_kv_heads
 
     @property
@@ -65,7 +63,6 @@ class PagedModel:
 
     @property
     def vocab_size(self) -> int:
-        """Number of token ids."""
         return self.shape.vocab_size
 
     @torch.inference_mode()
@@ -88,8 +85,7 @@ class PagedModel:
             Logits [num_samples, vocab_size].
         """
         hidden = self._layers(
-            # Embeddings in place of ids: given ids, GPT-2 looks for padding, which waits for the
-            # device.
+            # Embeddings and not ids: with ids, GPT-2 looks for padding, which waits for the device.
             inputs_embeds=self._embedding(token_ids.unsqueeze(0)),
             position_ids=inputs.positions.unsqueeze(0),
             use_cache=False,

@@ -13,12 +13,12 @@ from sim.core.errors import InputError
 from sim.latency.shape_files import load_model_shape, model_table
 from sim.latency.shapes import ModelShape
 
-# The longest request of a packaged model with rotary positions. Such positions have no limit, and
-# the table of packaged models gives none.
+# The longest request of a packaged model with rotary positions. These have no limit of their own,
+# and the table of packaged models gives none.
 _ROTARY_MAX_POSITIONS = 131_072
 
-# Here the rotary frequencies depend on the longest request of a batch, so the K of a cached page
-# would not fit other batches.
+# With these types the rotary frequencies depend on the longest request of a batch, so the K of a
+# cached page would be wrong in other batches.
 _UNSTEADY_ROPE_TYPES = ("dynamic", "longrope")
 
 
@@ -79,5 +79,5 @@ def _read_keys(keys: Mapping[str, object], where: str) -> PretrainedConfig:
 
 
 def one_line(error: Exception) -> str:
-    """An exception of another library in one line, to end a message with."""
+    """An exception of another library as one line, for the end of a message."""
     return f"{type(error).__name__}: {' '.join(str(error).split())}"

@@ -70,7 +70,7 @@ class PageTables:
             self._outdated.discard(rid)
             self._decode_rids = None
 
-    def cached(self, rid: str) -> None:
+    def note_cached(self, rid: str) -> None:
         """Note that a request's prefill went into the prefix cache: its pages may have changed."""
         if rid in self._slot_of:
             self._outdated.add(rid)

@@ -19,7 +19,7 @@ class MeasuredTimes(NamedTuple):
         decided_ns: when the step was decided.
         started_ns, ended_ns: when the device started and ended it.
         known_ns: when the host had its tokens.
-        host_ns: host time that no device work hides; see docs/reference/run-log.md.
+        host_ns: host time as a simulator counts it; see docs/reference/run-log.md.
         forward_ns: device time of the forward pass and sampling.
         idle_ns: how long the device was idle before the step.
         schedule_ns: host time to process the last result and to decide.

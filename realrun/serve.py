@@ -1,7 +1,7 @@
 """Serves the workload of a scenario in real time, and returns the lines of its run log."""
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -17,7 +17,7 @@ from realrun.kv_tensors import (
 )
 from realrun.model import PagedModel
 from realrun.run_recorder import RunRecorder
-from realrun.server import RealServer
+from realrun.server import RealServer, Watcher
 from realrun.tokens import ForcedTokens, GreedyTokens, Tokens
 from realrun.traffic import Traffic
 from realrun.warm_runner import RunnerOptions, WarmRunner, load_with_options, warm_runner
@@ -36,7 +36,6 @@ from sim.workload.build import build_workload
 from sim.workload.workload import Workload
 
 Sampling = Literal["forced", "greedy"]
-Watcher = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,30 +49,6 @@ class RealRun:
 
     meta: dict[str, Any]
     lines: list[Line]
-
-
-def serve_scenario(
-    loaded: LoadedScenario,
-    options: RunnerOptions,
-    sampling: Sampling = "forced",
-    watcher: Callable[[Workload], Watcher] | None = None,
-) -> RealRun:
-    """Load the model, warm it up, and serve the scenario's workload in real time.
-
-    Args:
-        loaded: a scenario with a model and one replica.
-        options: how to run the model.
-        sampling: `forced`: outputs are the workload's scripts; `greedy`: outputs are the tokens
-            that the model finds most likely.
-        watcher: `watcher(workload)` returns a function that is called with the progress.
-
-    Raises:
-        InputError: a real server cannot serve the scenario, or the model or the device is missing,
-            or the pool does not fit.
-    """
-    workload = servable_workload(loaded)
-    with warm_server(loaded, options) as server:
-        return server.serve(loaded, workload, sampling, watcher)
 
 
 def servable_workload(loaded: LoadedScenario) -> Workload:
@@ -110,17 +85,24 @@ class WarmServer:
         loaded: LoadedScenario,
         workload: Workload,
         sampling: Sampling = "forced",
-        watcher: Callable[[Workload], Watcher] | None = None,
+        watcher: Watcher | None = None,
     ) -> RealRun:
         """Serve a scenario's workload in real time, to its end.
+
+        Args:
+            loaded: the scenario.
+            workload: the result of `servable_workload`.
+            sampling: `forced`: outputs are the workload's scripts; `greedy`: outputs are the tokens
+                that the model finds most likely.
+            watcher: called whenever a request ends, with the number of ended requests and the time
+                in ns.
 
         Raises:
             InputError: the scenario needs a different runner.
         """
         check_same_runner(self._first, loaded)
         config = _config(loaded, self._warm.runner.model, self._pool_tokens)
-        watch = watcher(workload) if watcher is not None else None
-        recorder = serve(self._warm, config, workload, sampling, watch)
+        recorder = serve(self._warm, config, workload, sampling, watcher)
         return RealRun(_meta(loaded, config, self._warm, sampling), list(recorder.lines()))
 
 
@@ -192,7 +174,7 @@ def _tokens(model: PagedModel, sampling: Sampling) -> Tokens:
 
 
 def check_same_runner(first: LoadedScenario, other: LoadedScenario) -> None:
-    """Raises InputError unless a runner made for scenario `first` can serve `other`."""
+    """Raises InputError unless a runner that was made for `first` can also serve `other`."""
     if other.scenario.model != first.scenario.model:
         reason = f"is {other.scenario.model}, but the loaded model is {first.scenario.model}"
         raise other.error(("model",), reason)

@@ -15,6 +15,7 @@ from sim.core.batch import Batch
 from sim.engine.core import EngineCore
 from sim.engine.records import RequestRecord, StepState
 
+# Called with the number of ended requests and the time, in ns.
 Watcher = Callable[[int, int], None]
 
 

@@ -141,7 +141,7 @@ class CpuStep(SubmittedStepTimes):
 
 
 class CpuStream:
-    """A queue with one worker thread: the host goes on while a step computes, as with a GPU.
+    """A queue with one worker thread: the host continues while a step computes, as with a GPU.
 
     Torch releases the interpreter lock while it computes. So with two or more cores host and step
     do run at the same time.

@@ -28,7 +28,7 @@ class Traffic:
     def next_ns(self) -> int | None:
         """When the next request arrives.
 
-        None if no request is left, or if each is sent only after a running request has ended.
+        None if no request is left, or if all others wait for the end of a running request.
         """
         return self._due[0][0] if self._due else None
 

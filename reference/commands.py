@@ -18,7 +18,7 @@ _APPS = {"simulate": sim.cli.app, "calibrate": calibrate.cli.app, "realrun": rea
 
 
 def command_pages() -> dict[str, str]:
-    """The pages' texts by path below `docs`."""
+    """The text of each page, by its path below `docs`."""
     return {f"{FOLDER}/{program}.md": _page_text(program) for program in _APPS}
 
 
@@ -31,7 +31,7 @@ def _page_text(program: str) -> str:
 
 
 def _endings() -> str:
-    """How each command ends, as the module that ends them says it."""
+    """The exit codes of all commands, from the docstring of the module that sets them."""
     _title, *paragraphs = (inspect.getdoc(sim.command_line) or "").split("\n\n")
     return "\n\n".join(" ".join(text.split()) for text in paragraphs)
 
@@ -50,6 +50,6 @@ def _command_blocks(name: str, command: Any) -> Iterator[str]:
 
 
 def _cell(text: str) -> str:
-    """One line, without characters that mean something in a table, in Markdown or in HTML."""
+    """The text as one line, with the characters escaped that Markdown or HTML would interpret."""
     line = escape(" ".join(text.split()), quote=False)
     return line.replace("*", "&#42;").replace("|", "&#124;")

@@ -1,4 +1,4 @@
-"""Paths of documents that a docstring names, as links of a page."""
+"""Turns the paths of documents in docstrings into links."""
 
 import posixpath
 import re
@@ -11,10 +11,10 @@ _HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 
 
 def with_links(text: str, page: str) -> str:
-    """The text with `docs/explanation/latency.md#linear` as a link from `page`.
+    """The text of a docstring, with paths such as `docs/explanation/latency.md#linear` as links.
 
     Args:
-        text: the text of a docstring.
+        text: the docstring.
         page: the page that will contain it, below `docs`: `reference/keys/latency.md`.
     """
 
@@ -39,5 +39,5 @@ def _slug(heading: str) -> str:
 
 
 def relative(document: str, page: str) -> str:
-    """The relative path from a page to a document, both below `docs`."""
+    """The path to a document relative to a page; both are given below `docs`."""
     return posixpath.relpath(document, posixpath.dirname(page))

@@ -1,6 +1,6 @@
-"""What the fields of a configuration model mean: the string below each field in the source.
+"""Reads the descriptions of a configuration model's fields: the string below each field.
 
-Python drops such strings when it compiles a module, so they cost a simulation nothing.
+They are read from the source, because Python drops such strings when it compiles a module.
 """
 
 import ast

@@ -5,7 +5,8 @@ from typing import NamedTuple, get_args
 from pydantic import BaseModel
 
 from sim.families import FAMILIES
-from sim.latency.config import LatencyConfig
+from sim.latency.config import LatencyConfig, QuantizationConfig
+from sim.latency.host import HostSection
 from sim.scenario.report_section import Plot, ReportSection
 from sim.scenario.router_section import RouterConfig
 from sim.scenario.schema import Scenario, SloSection
@@ -18,14 +19,14 @@ from sim.workload.prefixes import Prefixes
 
 
 class Section(NamedTuple):
-    """A section of a scenario: what it is called, and the model or models it may be."""
+    """A section of a scenario: its title, and its models (one for each kind, if it has kinds)."""
 
     title: str
     models: tuple[type[BaseModel], ...]
 
 
 class KeyPage(NamedTuple):
-    """A page: its file in docs/reference/keys without the ending, its title, its sections."""
+    """A page; `name` is that of its file in docs/reference/keys, without `.md`."""
 
     name: str
     title: str
@@ -44,7 +45,7 @@ def _models(annotation: object) -> list[type[BaseModel]]:
 
 
 def _family_page(name: str) -> KeyPage:
-    """The scheduler section of a family, then the sections inside it by their keys."""
+    """The page of a family's scheduler section, followed by the sections inside it."""
     title = f"scheduler, family {name}"
     model = FAMILIES[name].section()
     inside = [
@@ -76,7 +77,15 @@ PAGES = (
             _section("predicted output", PredictedOutput),
         ),
     ),
-    KeyPage("latency", "Keys of latency", (_section("latency", LatencyConfig),)),
+    KeyPage(
+        "latency",
+        "Keys of latency and host",
+        (
+            _section("latency", LatencyConfig),
+            _section("quantization", QuantizationConfig),
+            _section("host", HostSection),
+        ),
+    ),
     *map(_family_page, FAMILIES),
     KeyPage("router", "Keys of router", (_section("router", RouterConfig),)),
     KeyPage(

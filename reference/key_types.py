@@ -1,4 +1,4 @@
-"""JSON schemas of keys in words: `int [1, 4096]`, and the default that is written down."""
+"""The type and the default of a key in words, from its JSON schema: `int [1, 4096]`."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -17,8 +17,8 @@ def type_in_words(schema: Schema, link_to: Callable[[str], str]) -> str:
     """The type of a key.
 
     Args:
-        schema: its JSON schema. `null`, which the default column shows, is left out.
-        link_to: a link to the section that a model of this name describes.
+        schema: its JSON schema. `null` is left out, because the default says `optional`.
+        link_to: returns the link to the section of the model with this name.
     """
     if "$ref" in schema or "properties" in schema:
         return link_to(schema.get("$ref", schema.get("title", "")).rpartition("/")[2])
@@ -26,7 +26,7 @@ def type_in_words(schema: Schema, link_to: Callable[[str], str]) -> str:
     if arms:
         return " or ".join(type_in_words(arm, link_to) for arm in arms)
     if "oneOf" in schema:
-        # The arms of a union are described one below the other, in one section.
+        # All arms of a union are described in one section, so their links are the same.
         return " or ".join(dict.fromkeys(type_in_words(arm, link_to) for arm in schema["oneOf"]))
     return _plain_type(schema, link_to)
 
@@ -68,7 +68,7 @@ def _number(value: float) -> str:
 
 
 def default_in_words(schema: Schema, *, is_required: bool) -> str:
-    """`required`, `optional` for a default of null, else the default as a file would give it."""
+    """`required`, `optional` for a default of null, or the default as a scenario would write it."""
     default = schema.get("default")
     if is_required:
         return "required"

@@ -16,7 +16,7 @@ _HEADER = ("key", "type and default", "meaning")
 
 
 def key_pages() -> dict[str, str]:
-    """The pages' texts by path below `docs`."""
+    """The text of each page, by its path below `docs`."""
     places = {model.__name__: place for model, place in _places()}
     return {_path(page): _page_text(page, places) for page in PAGES}
 

@@ -1,4 +1,4 @@
-"""The page that lists every metric of a summary, from their registry."""
+"""The page that lists every metric of a summary, from the registry of metrics."""
 
 from collections.abc import Iterable, Iterator
 
@@ -26,7 +26,7 @@ These metrics are also given for each tenant (`tenants.NAME.p99_ttft_ms`), for h
 
 
 def metrics_page() -> str:
-    """The page's text."""
+    """The text of the page."""
     blocks = [
         _INTRO,
         keys_table(("time", "definition", "metrics"), map(_time_row, LATENCIES.values())),

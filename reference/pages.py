@@ -1,4 +1,4 @@
-"""Every page of the reference that is written from the code."""
+"""All pages of the reference that are written from the code."""
 
 from reference.commands import command_pages
 from reference.keys import key_pages
@@ -6,5 +6,5 @@ from reference.metrics import PATH, metrics_page
 
 
 def reference_pages() -> dict[str, str]:
-    """Texts in Markdown by path below `docs`."""
+    """The text of each page in Markdown, by its path below `docs`."""
     return {**key_pages(), **command_pages(), PATH: metrics_page()}

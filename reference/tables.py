@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table with these cells; a bar in a cell is shown as such."""
+    """A table with these cells; a `|` in a cell is escaped."""
     lines = [_row(header), _row(["---"] * len(header)), *map(_row, rows)]
     return "\n".join(lines)
 

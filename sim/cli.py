@@ -1,4 +1,4 @@
-"""The `simulate` command line. Commands import what they need when they run: help is quick."""
+"""The `simulate` command line. A command imports its modules when it runs, so help is quick."""
 
 import sys
 from collections.abc import Sequence
@@ -21,10 +21,10 @@ Set = Annotated[
 ]
 
 Jobs = Annotated[
-    int | None, typer.Option(min=1, help="workers, one core each; as many as there are cores")
+    int | None, typer.Option(min=1, help="number of workers; default: one for each core")
 ]
 Resume = Annotated[
-    bool, typer.Option("--resume/--fresh", help="use the points that are in the folder")
+    bool, typer.Option("--resume/--fresh", help="reuse the folder's points, or run all again")
 ]
 
 
@@ -47,25 +47,30 @@ def run_command(
     set_: Set = None,
     out: Annotated[Path | None, typer.Option(help="folder for summary, tables and plots")] = None,
     format_: Annotated[
-        OutputFormat, typer.Option("--format", help="of the summary")
+        OutputFormat, typer.Option("--format", help="format of the summary")
     ] = OutputFormat.TABLE,
     decisions: Annotated[
-        Path | None, typer.Option(help="write the decision log there (.jsonl or .jsonl.gz)")
+        Path | None, typer.Option(help="write the decision log to this file (.jsonl or .jsonl.gz)")
     ] = None,
     requests: Annotated[
-        Path | None, typer.Option(help="write one row a request there (.csv or .parquet)")
+        Path | None,
+        typer.Option(help="write a row for each request to this file (.csv or .parquet)"),
     ] = None,
     perfetto: Annotated[
-        Path | None, typer.Option(help="write a timeline for ui.perfetto.dev there")
+        Path | None, typer.Option(help="write a timeline for ui.perfetto.dev to this file")
     ] = None,
     fast_forward: Annotated[
-        bool, typer.Option("--fast-forward/--no-fast-forward", help="same results, slower")
+        bool,
+        typer.Option(
+            "--fast-forward/--no-fast-forward",
+            help="compute runs of equal decode steps at once, or one by one: same results, slower",
+        ),
     ] = True,
     check: Annotated[
         bool, typer.Option("--check", help="verify every invariant at every step")
     ] = False,
     debug: Annotated[
-        bool, typer.Option("--debug", help="show the traceback of an error in a policy of yours")
+        bool, typer.Option("--debug", help="show the traceback of an error in your own policy")
     ] = False,
 ) -> None:
     """Run one scenario and print its summary."""
@@ -97,14 +102,16 @@ def workload_command(
     file: Scenario,
     set_: Set = None,
     format_: Annotated[
-        OutputFormat, typer.Option("--format", help="of the table")
+        OutputFormat, typer.Option("--format", help="format of the table")
     ] = OutputFormat.TABLE,
     block_size: Annotated[
         int | None,
-        typer.Option(min=1, help="tokens of a block of that cache; default: the trace's, or 512"),
+        typer.Option(
+            min=1, help="tokens in a block of the cache; default: as in the trace, or 512"
+        ),
     ] = None,
 ) -> None:
-    """Describe a scenario's traffic: rates, lengths, hit rate of a cache that never evicts."""
+    """Describe a scenario's traffic: rates, lengths, and the hit rate of an unlimited cache."""
     from sim.commands.workload import describe_workload
 
     describe_workload(file, set_ or (), json=format_ is OutputFormat.JSON, block_size=block_size)
@@ -113,25 +120,30 @@ def workload_command(
 @app.command("import")
 def import_command(
     source: Annotated[
-        Path, typer.Argument(metavar="SOURCE", help="results: a file, or a folder of them")
+        Path, typer.Argument(metavar="SOURCE", help="measured results: a file or a folder")
     ],
     out: Annotated[Path, typer.Option(help="folder for workload, measured run and scenario")],
     format_: Annotated[
-        FormatName | None, typer.Option("--format", help="of the results; told by their content")
+        FormatName | None,
+        typer.Option(
+            "--format", help="format of the results; default: detected from their content"
+        ),
     ] = None,
     template: Annotated[
         Path | None,
-        typer.Option(metavar="SCENARIO", help="take latency, scheduler and the rest from there"),
+        typer.Option(metavar="SCENARIO", help="take everything but the traffic from this scenario"),
     ] = None,
     line: Annotated[
-        int | None, typer.Option(min=1, help="which run, of a file with one on each line")
+        int | None, typer.Option(min=1, help="read this line of a file with one run on each line")
     ] = None,
     draw_arrivals: Annotated[
         int | None,
-        typer.Option(metavar="SEED", min=0, help="draw arrivals that the results do not tell"),
+        typer.Option(
+            metavar="SEED", min=0, help="draw random arrival times if the results have none"
+        ),
     ] = None,
 ) -> None:
-    """Turn a server's measured results into traffic to simulate, and to compare with."""
+    """Turn a server's measured results into a scenario and a measured run to compare it with."""
     from sim.commands.import_results import ImportOptions, import_results
     from sim.workload.results.model import ReadOptions
 
@@ -147,7 +159,7 @@ def compare_command(
     ],
     set_: Set = None,
 ) -> None:
-    """Find the first step at which two logs, or a log and a scenario, decide otherwise."""
+    """Find the first step at which two logs, or a log and a scenario, differ."""
     from sim.commands.compare import compare
 
     compare(log, other, set_ or ())
@@ -160,14 +172,14 @@ def sweep_command(
     jobs: Jobs = None,
     executor: Annotated[SweepBackend, typer.Option(help="where points run")] = SweepBackend.PROCESS,
     ray_address: Annotated[
-        str | None, typer.Option(metavar="ADDRESS", help="of a Ray cluster, or auto")
+        str | None, typer.Option(metavar="ADDRESS", help="address of a Ray cluster, or auto")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="folder for points and results; FILE-sweep here")
+        Path | None, typer.Option(help="folder for points and results; default: FILE-sweep")
     ] = None,
     resume: Resume = True,
     format_: Annotated[
-        OutputFormat, typer.Option("--format", help="of the results")
+        OutputFormat, typer.Option("--format", help="format of the results")
     ] = OutputFormat.TABLE,
 ) -> None:
     """Run a scenario with every combination of values that its sweep section lists."""
@@ -191,7 +203,7 @@ def report_command(
         Path, typer.Argument(metavar="DIR", help="folder of a finished run or sweep")
     ],
     out: Annotated[
-        Path | None, typer.Option(help="folder for page and pictures; DIR/report")
+        Path | None, typer.Option(help="folder for page and pictures; default: DIR/report")
     ] = None,
 ) -> None:
     """Draw a finished run or sweep: pictures, and a page with everything in it."""
@@ -206,14 +218,14 @@ def tune_command(
     set_: Set = None,
     jobs: Jobs = None,
     out: Annotated[
-        Path | None, typer.Option(help="folder for points and results; FILE-tune here")
+        Path | None, typer.Option(help="folder for points and results; default: FILE-tune")
     ] = None,
     resume: Resume = True,
     format_: Annotated[
-        OutputFormat, typer.Option("--format", help="of the results")
+        OutputFormat, typer.Option("--format", help="format of the results")
     ] = OutputFormat.TABLE,
 ) -> None:
-    """Search the ranges of a scenario's tune section for what is best under its SLO."""
+    """Search the ranges in a scenario's tune section for the best settings under its SLO."""
     from sim.commands.tune import TuneOptions, tune
 
     options = TuneOptions(jobs=jobs, out=out, fresh=not resume, json=format_ is OutputFormat.JSON)
@@ -225,7 +237,7 @@ def tune_command(
 def demo_command(
     out: Annotated[Path, typer.Option(help="folder for the picture")] = Path("demo-out"),
 ) -> None:
-    """First come first served against longest prefix match, on a built-in workload."""
+    """Compare first come, first served with longest prefix match on built-in traffic."""
     from sim.commands.demo import demo
 
     demo(out)

@@ -1,4 +1,4 @@
-"""How every command line of the project ends: exit codes, and one line for what went wrong.
+"""What all command lines of the project share: options, exit codes, and one-line errors.
 
 Results go to stdout, diagnostics to stderr. Exit codes: 0 done; 1 a comparison or a run failed, or
 the program has a defect; 2 bad input; 130 interrupted.
@@ -45,7 +45,7 @@ Version = Annotated[
         "--version",
         is_eager=True,
         callback=_show_version,
-        help="say which this is, and whether compiled",
+        help="show the version, and whether this build is compiled",
     ),
 ]
 
@@ -58,7 +58,7 @@ class OutputFormat(StrEnum):
 
 
 def new_app(description: str) -> typer.Typer:
-    """A command line to add commands to."""
+    """Returns a command line that has no commands yet."""
     app = typer.Typer(
         help=description,
         add_completion=False,
@@ -68,28 +68,28 @@ def new_app(description: str) -> typer.Typer:
 
     @app.callback()
     def options(version: Version = False) -> None:
-        """What comes before a command."""
+        """Options before the command."""
 
     return app
 
 
 def run_app(app: typer.Typer, program: str, argv: Sequence[str] | None) -> int:
-    """Run the command line of `program`; returns the exit code. Without arguments: its help."""
-    # Looking for plugins reads a file of every installed package; none of them is needed here.
+    """Run the command line of `program` and return the exit code; without arguments, show help."""
+    # Pydantic's search for plugins reads a file of every installed package; none is needed here.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     skip_last_collections()
     if not (sys.argv[1:] if argv is None else argv):
         argv = ["--help"]
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # A terminal without the characters of a table or a name is no failure.
+        # A character that the terminal cannot show is escaped and does not raise.
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         with rare_collections():
             code = app(args=argv, prog_name=program, standalone_mode=False)
-        # Here, not at the interpreter's exit, where a closed pipe would be reported.
+        # Flush here: at the interpreter's exit, a closed pipe would print an error.
         sys.stdout.flush()
         if code == _INTERRUPTED:
-            # Typer makes an exit code of Ctrl-C, and says nothing.
+            # Typer turns Ctrl-C into this exit code, without a message.
             _complain(program, "interrupted")
     except InputError as error:
         code = 2
@@ -98,7 +98,7 @@ def run_app(app: typer.Typer, program: str, argv: Sequence[str] | None) -> int:
         code = _INTERRUPTED
         _complain(program, "interrupted")
     except BrokenPipeError:
-        # The reader of stdout has gone; nobody is left to tell, now or at exit.
+        # The reader of stdout is gone. With /dev/null in its place, the exit prints no error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 1
     except Exception as error:
@@ -107,9 +107,10 @@ def run_app(app: typer.Typer, program: str, argv: Sequence[str] | None) -> int:
 
 
 def use_one_blas_thread() -> None:
-    """Let numpy start no threads, unless the user has said how many. Call it before numpy loads.
+    """Keep numpy from starting BLAS threads. Call it before numpy loads.
 
-    For programs without linear algebra: the threads of a pool spin for work that never comes.
+    For programs without linear algebra: idle BLAS threads use CPU time while they wait for work. A
+    number of threads that the user has set is kept.
     """
     if not any(name in os.environ for name in _BLAS_THREADS):
         os.environ[_BLAS_THREADS[0]] = "1"
@@ -117,7 +118,7 @@ def use_one_blas_thread() -> None:
 
 @contextmanager
 def with_tracebacks(wanted: bool) -> Iterator[None]:
-    """Where wanted, bad input shows its traceback on stderr before its one line."""
+    """If `wanted`, print the traceback of bad input on stderr before its one-line error."""
     try:
         yield
     except InputError:
@@ -127,9 +128,10 @@ def with_tracebacks(wanted: bool) -> Iterator[None]:
 
 
 def _explain(program: str, error: Exception) -> int:
-    """Say what ended a command; returns the exit code.
+    """Print why a command failed; returns the exit code.
 
-    Typer's own exceptions are known by what they can do: their classes move between its versions.
+    Typer's own exceptions are recognised by a method or their name, because Typer moves their
+    classes from version to version.
     """
     if hasattr(error, "format_message"):
         fault = error.format_message().replace("Value error, ", "").strip().removesuffix(".")

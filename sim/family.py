@@ -1,4 +1,4 @@
-"""The interface of a scheduler family: everything that depends on the engine of a server."""
+"""The interface of a scheduler family: everything in which SGLang's and vLLM's servers differ."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -80,7 +80,7 @@ class Family:
 
         Args:
             known_settings: the server's settings that the results contain, by section key.
-            sizes: tokens of each request, with the most output that it may generate. If the
-                results do not contain the pool's size, the pool has room for all requests at once.
+            sizes: the largest number of tokens of each request, prompt and output together. If
+                the results do not contain the pool's size, the pool gets room for all of them.
         """
         raise NotImplementedError

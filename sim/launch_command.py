@@ -12,7 +12,7 @@ class LaunchCommand:
         program: the command before its flags; the model is `$MODEL`.
         variables: environment variables, `NAME=value`.
         flags: flags of the command, each with its value.
-        apart: settings for which the server has no flag, `key=value`.
+        apart: settings for which the server has no flag, each as `key=value`.
     """
 
     server: str

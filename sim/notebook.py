@@ -1,4 +1,4 @@
-"""servetwin from Python, as notebooks use it: run a scenario, or sweep it, and draw what came out.
+"""servetwin from Python, as notebooks use it: run a scenario or its sweep, and draw the results.
 
     result = run("scenarios/smoke.yaml", {"scheduler.schedule_policy": "lpm"})
     result.summary["mean_ttft_ms"]
@@ -6,7 +6,7 @@
     found = sweep("scenarios/smoke.yaml", {"sweep": {"scheduler.schedule_policy": ["fcfs", "lpm"]}})
     draw(found, kind="cdf", lines="scheduler.schedule_policy")
 
-Tables, data frames and pictures of both are in `sim.report`, `draw` in `sim.report.sweep_plots`.
+`draw` is in `sim.report.sweep_plots`; `sim.report` also makes tables and data frames.
 """
 
 import json
@@ -47,11 +47,11 @@ def run(scenario: Path | str, settings: Settings | None = None) -> RunResult:
     """Simulate a scenario file, with some settings changed.
 
     Args:
-        scenario: path of the file; a sweep in it is left out.
-        settings: values by key path, as of `--set`.
+        scenario: path of the file; its `sweep` section is ignored.
+        settings: values by key path, as for `--set`.
 
     Raises:
-        InputError: the scenario, or a file it names.
+        InputError: the scenario, or a file that it names, is invalid.
     """
     loaded = load_scenario(scenario, _overrides(settings))
     log = simulate_built(build(loaded), RunOptions(meta={"name": loaded.scenario.name}))
@@ -59,16 +59,16 @@ def run(scenario: Path | str, settings: Settings | None = None) -> RunResult:
 
 
 def sweep(scenario: Path | str, settings: Settings | None = None) -> SweepResults:
-    """Run every point of a scenario file's sweep, here and now, one after the other.
+    """Run every point of a scenario file's sweep in this process, one after the other.
 
-    `simulate sweep` does it on all cores, and keeps what it has run.
+    `simulate sweep` runs the points on all cores and stores their results.
 
     Args:
         scenario: path of the file.
-        settings: values by key path, as of `--set`; `sweep` may be among them.
+        settings: values by key path, as for `--set`; `sweep` may be among them.
 
     Raises:
-        InputError: the scenario, one of its points, or a file it names.
+        InputError: the scenario, one of its points, or a file that it names, is invalid.
     """
     plan = plan_sweep(load_scenario(scenario, _overrides(settings)))
     cache = TraceCache()

@@ -53,6 +53,11 @@ class ServerSection(StrictModel):
         raise NotImplementedError
 
     @property
+    def max_step_tokens(self) -> int:
+        """Largest number of new tokens of a step, for which the engine reserves memory."""
+        raise NotImplementedError
+
+    @property
     def pool_tokens(self) -> int | None:
         """Tokens of the pool; None if the section does not set them."""
         raise NotImplementedError
@@ -74,7 +79,7 @@ class ServerSection(StrictModel):
 
     @property
     def num_pages_kept_back(self) -> int:
-        """Pages of a pool of derived size that the server keeps for itself."""
+        """Pages that the server keeps for itself when the size of the pool is derived."""
         return 0
 
     @property
@@ -88,7 +93,7 @@ class ServerSection(StrictModel):
 
     @property
     def runner_keys(self) -> tuple[str, ...]:
-        """Keys whose values a warm real runner cannot change: it was loaded for them."""
+        """Keys whose values cannot change while a real runner stays loaded."""
         raise NotImplementedError
 
     def check_real_run(self) -> tuple[str, str] | None:
@@ -150,7 +155,7 @@ class ImportedSection(NamedTuple):
 
     Attributes:
         settings: keys and values, as YAML has them.
-        hints: one or two sentences each.
+        hints: comments for the scenario file, one or two sentences each.
     """
 
     settings: dict[str, Any]
@@ -160,10 +165,9 @@ class ImportedSection(NamedTuple):
 def accepted_settings(
     section: type[ServerSection], fixed: Mapping[str, Any], known_settings: Mapping[str, object]
 ) -> ImportedSection:
-    """The `fixed` settings, with those settings of a real server that the section accepts.
+    """Returns the `fixed` settings and those of `known_settings` that the section accepts.
 
-    Returns:
-        The settings, and a hint that names the refused ones.
+    A hint names the settings that it refuses.
     """
     accepted: dict[str, Any] = dict(fixed)
     refused: dict[str, object] = {}
@@ -175,7 +179,7 @@ def accepted_settings(
             refused[key] = value
         else:
             accepted[key] = plain
-    hints = [f"Told, but not simulated: {setting_pairs(refused)}."] if refused else []
+    hints = [f"In the results, but not simulated: {setting_pairs(refused)}."] if refused else []
     return ImportedSection(accepted, hints)
 
 

@@ -1,13 +1,18 @@
 """The base of every configuration model: frozen, and strict about keys, types and numbers."""
 
-from pydantic import BaseModel, ConfigDict
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+MAX_COUNT = 2**31 - 1
+Count = Annotated[int, Field(ge=1, le=MAX_COUNT)]
 
 
 class KeysError(ValueError):
-    """Values of several keys of a section that do not go together; for its validators to raise."""
+    """Raised by a section's validators: the values of several keys contradict each other."""
 
     def __init__(self, reason: str, *keys: str) -> None:
-        """Take the reason, and the keys by name, in the order in which they are to blame."""
+        """Take the reason and the keys; the error is shown at the first key that the file has."""
         super().__init__(reason)
         self.keys = keys
 
@@ -23,6 +28,6 @@ class StrictModel(BaseModel):
         frozen=True,
         strict=True,
         allow_inf_nan=False,
-        # Pydantic builds the validator of a model when it is used, not that of each of its parts.
+        # Build a validator only for models that are validated themselves, not for their parts.
         defer_build=True,
     )

@@ -75,7 +75,7 @@ def _find(name: str, folder: Path) -> tuple[Path, bool]:
 
 
 def _first_found(top: str) -> ModuleSpec | None:
-    """What a first import of the name would find, whatever has been imported since."""
+    """What a first import of the name would find, even if it is imported already."""
     for finder in sys.meta_path:
         spec = finder.find_spec(top, None)
         if spec is not None:
@@ -84,7 +84,7 @@ def _first_found(top: str) -> ModuleSpec | None:
 
 
 def _forget_namesakes(name: str, source: Path) -> None:
-    """Forget imported modules of this name: they may be of another scenario's folder."""
+    """Forget imported modules of this name: they may come from another scenario's folder."""
     known = sys.modules.get(name)
     if known is not None and getattr(known, "__file__", None) == str(source):
         return

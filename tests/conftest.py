@@ -1,4 +1,4 @@
-"""What tests of several packages use: how long random draws are, and reference data."""
+"""Shared by all tests: how many examples property tests draw, and reference data."""
 
 import os
 from pathlib import Path
@@ -19,7 +19,7 @@ REPOSITORY = Path(__file__).parents[1]
 
 @pytest.fixture(scope="session")
 def shared_dir() -> Path:
-    """Reference data beside the checkout, or where SERVETWIN_SHARED says; skips if absent."""
+    """Reference data, beside the checkout or in SERVETWIN_SHARED; skips the test without them."""
     path = Path(os.environ.get("SERVETWIN_SHARED", REPOSITORY / ".." / "shared"))
     if not path.is_dir():
         pytest.skip(f"no reference data at {path}")

@@ -29,7 +29,7 @@ def fit(
     from calibrate.tables import error_table, remarks, term_table
     from sim.latency.profile.format import profile_text
 
-    # By this ending scenarios tell a file from the name of a shipped profile.
+    # In a scenario, a path without this ending is the name of a shipped profile.
     if output.suffix != ".json":
         raise InputError(f"{output}: expected a name that ends in .json")
     check_target(output)

@@ -56,7 +56,7 @@ def fit_host(given: MeasuredInput, output: Path, *, per_request: bool) -> None:
         selection=selection,
         start=start,
         per_request=per_request,
-        say=_say,
+        say=lambda line: say(f"calibrate: {line}"),
     )
     fit = fit_host_times(trials)
     about = fit_document(fit, loaded, given.run, asdict(selection))
@@ -70,16 +70,12 @@ def fit_host(given: MeasuredInput, output: Path, *, per_request: bool) -> None:
     print_line(scenario_line(fit.times, loaded, output))
 
 
-def _say(line: str) -> None:
-    say(f"calibrate: {line}")
-
-
 def _check_output(output: Path, inputs: Sequence[Path]) -> None:
     if output.suffix != ".json":
         raise InputError(f"{output}: expected a name that ends in .json")
     check_target(output)
     if output.resolve() in [path.resolve() for path in inputs]:
-        raise InputError(f"{output}: is the file that is read: give another file to write")
+        raise InputError(f"{output}: is an input of the fit: give another file to write")
 
 
 def start_of(loaded: LoadedScenario, *, per_request: bool) -> HostTimes:
@@ -90,6 +86,6 @@ def start_of(loaded: LoadedScenario, *, per_request: bool) -> HostTimes:
             reason = f"kind {section.kind} has no {key} that could be estimated"
             raise loaded.error(("latency",), reason)
     if getattr(section, _FILE, None) is not None:
-        reason = f"host times are what is to be estimated: --set latency.{_FILE}=null"
+        reason = f"gives the host times that the fit estimates: --set latency.{_FILE}=null"
         raise loaded.error(("latency", _FILE), reason)
     return HostTimes(getattr(section, _HOST), getattr(section, _PER_REQUEST, 0.0))

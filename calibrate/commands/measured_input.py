@@ -1,4 +1,4 @@
-"""What two commands get: a scenario, a run of it that was measured, a selection of requests."""
+"""The input of two commands: a scenario, a measured run of it, and a selection of requests."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

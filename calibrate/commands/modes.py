@@ -14,7 +14,7 @@ def is_scenario(name: str) -> bool:
 
 
 def only_with(what: str, options: Mapping[str, object]) -> None:
-    """Raises InputError if any option was given; the message says that it needs `what`."""
+    """Raises InputError if any of these options was given; they are allowed only with `what`."""
     given = [name for name, value in options.items() if value is not None and value is not False]
     if given:
         raise InputError(f"{given[0]}: only with {what}")

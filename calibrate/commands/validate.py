@@ -1,4 +1,4 @@
-"""`calibrate validate`: a profile, and the simulator itself, against real runs."""
+"""`calibrate validate PROFILE RUN...`: compares simulations with real runs."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,7 +27,7 @@ def validate(
         as_json: print JSON, no tables.
 
     Returns:
-        False if the simulator decides otherwise than a run did; then nothing else is done.
+        False if the replay of a run makes a different decision; then nothing else is done.
 
     Raises:
         InputError: the profile or a log is bad, or the folder cannot be written to.
@@ -45,7 +45,7 @@ def validate(
     runs = [rebuild(path, base_dir) for path in logs]
     diverged = [(run, where) for run in runs if (where := replay_decisions(run))]
     for run, divergence in diverged:
-        print_line(f"{run.recorded.path}: decided otherwise when replayed")
+        print_line(f"{run.recorded.path}: a decision differs in the replay")
         print_line(str(divergence))
     if diverged:
         return False

@@ -1,4 +1,4 @@
-"""`calibrate validate SCENARIO.yaml MEASURED`: a scenario against what was measured of it."""
+"""`calibrate validate SCENARIO.yaml MEASURED`: compares a scenario with a measured run of it."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +15,7 @@ def validate_measured(
 
     Args:
         given: the scenario and the measured run.
-        timeseries: requests running and waiting over time, measured.
+        timeseries: a CSV of the measured numbers of running and waiting requests over time.
         directory: also write validation.json, tables and pictures there.
         as_json: print JSON, no tables.
 

@@ -1,4 +1,4 @@
-"""Host time of a step, estimated from time stamps alone: that of the nearest simulation.
+"""Estimates the host time of a step from time stamps alone: the nearest simulation has it.
 
 A request takes part in a known number of steps from its first token to its last, and host time
 makes each of them longer. Times before the first token are not used: they depend more on the moment
@@ -18,10 +18,11 @@ from calibrate.measured.uncertainty import covariance
 from sim.core.errors import InputError
 from sim.latency.host_times import HostTimes
 
-_ALIKE = 0.95
-# Columns with a larger correlation cannot be told apart.
-_SINGULAR = 1e6
-# If a smaller share of host time shows in decode times, it is hidden by the device's work.
+# A remark is made if the errors of the two times are correlated more strongly than this.
+_HIGH_CORRELATION = 0.95
+# Beyond this condition number the effects of the two times cannot be told apart.
+_MAX_CONDITION = 1e6
+# If decode times grow by a smaller share of the host time, the device's work hides it.
 _HIDDEN = 0.05
 
 
@@ -36,7 +37,7 @@ class HostFit:
         before, after: the simulation with the scenario's own times and with the estimate.
         objective_before, objective_after: robust root mean square of the relative errors of decode
             times.
-        num_requests: requests that were fitted to.
+        num_requests: requests whose decode times were used.
         num_simulations: simulations that were made.
         remarks: remarks for the reader, one line each.
     """
@@ -57,7 +58,7 @@ def fit_host_times(trials: HostTrials) -> HostFit:
     """Estimate host times.
 
     Raises:
-        InputError: host time, or one of its two parts, does not show in the requests' times.
+        InputError: host time, or one of its two parts, has no effect on the requests' times.
     """
     before = objective(trials.trial(trials.start).residuals)
     solution = solve(trials.trial, trials.start)
@@ -90,13 +91,13 @@ def _check_told(solution: Solution) -> None:
     shown = (instruments * solution.slopes).sum(axis=0) / (instruments**2).sum(axis=0)
     if shown.max() < _HIDDEN:
         raise InputError(
-            "host time does not show in how long requests decode in this scenario: under overlap"
-            " scheduling it is hidden behind the device's"
+            "host time does not change how long requests decode in this scenario: under overlap"
+            " scheduling it is hidden behind the device time"
         )
-    if np.linalg.cond(instruments) > _SINGULAR:
+    if np.linalg.cond(instruments) > _MAX_CONDITION:
         raise InputError(
-            "--per-request: steps all have as many requests, which does not tell a constant from a"
-            " time per request"
+            "--per-request: all steps have the same number of requests, so a constant and a time"
+            " per request cannot be told apart"
         )
 
 
@@ -104,9 +105,9 @@ def _remarks(solution: Solution, correlation: float | None) -> Iterator[str]:
     names = ("host_s", "host_per_request_s")
     for name, value in zip(names, solution.unknowns, strict=False):
         if not value:
-            yield f"{name} is 0: with more of it, simulated decode times are too long"
-    if correlation is not None and abs(correlation) > _ALIKE:
+            yield f"{name} is 0: with a larger value, simulated decode times are too long"
+    if correlation is not None and abs(correlation) > _HIGH_CORRELATION:
         yield (
-            f"the two times are hardly told apart (correlation {correlation:+.2f}): their sum in a"
-            " usual step is better known than either"
+            f"the two times can hardly be told apart (correlation {correlation:+.2f}): their sum in"
+            " a usual step is better known than either of them"
         )

@@ -41,7 +41,7 @@ def fit_lines(fit: HostFit, *, per_request: bool) -> Iterator[str]:
         micros = (times.per_request_s * 1e6, errors.per_request_s * 1e6)
         yield "of a request in it: {:.3f} µs, ± {:.3f}".format(*micros)
     yield (
-        f"± one standard error, from what is left over in {fit.num_requests} requests that share"
+        f"± one standard error, from the residuals of {fit.num_requests} requests, which share"
         f" steps; {fit.num_simulations} simulations"
     )
     yield from fit.remarks

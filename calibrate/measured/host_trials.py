@@ -27,8 +27,8 @@ _MOST_S = 60.0
 class HostTrials:
     """Makes trials; equal host times are simulated once.
 
-    The unit of the unknowns is the mean step of the first simulation: the constant is a share of
-    it, and the time per request a share of it divided by its mean number of requests.
+    The unknowns are in units of `units_s`: a constant of 1 is as long as the mean step of the first
+    simulation, and so is a time per request of 1 in a step with the mean number of requests.
 
     Args:
         measured: the measured run.
@@ -67,8 +67,8 @@ class HostTrials:
         self.num_requests = int(self._decoded.sum())
         if self.num_requests < _FEWEST_REQUESTS:
             raise InputError(
-                f"{self.num_requests} requests of two tokens or more finished in both runs, too"
-                f" few to estimate host times from: {_FEWEST_REQUESTS} must have"
+                f"{self.num_requests} requests of two tokens or more finished in both runs;"
+                f" at least {_FEWEST_REQUESTS} are needed to estimate host times"
             )
         first = self._judge(start, log, self.first)
         self._known: dict[HostTimes, tuple[SolverTrial, RunComparison]] = {
@@ -93,10 +93,10 @@ class HostTrials:
         return HostTimes(round(host_s, _SECOND_DIGITS), round(per_request_s, _PER_REQUEST_DIGITS))
 
     def trial(self, unknowns: Float64) -> SolverTrial:
-        """Relative errors of decode times, and the effect of a mean step more on each of them.
+        """Relative errors of decode times, and the effect of one more unit of each unknown on them.
 
         Raises:
-            InputError: other requests finish than in the first simulation.
+            InputError: not the same requests finish as in the first simulation.
         """
         times = self.times(unknowns)
         if times not in self._known:
@@ -123,7 +123,7 @@ class HostTrials:
         pairs = comparison.pairs
         if pairs.rid != self.first.pairs.rid:
             raise InputError(
-                "other requests finish in the simulation with other host times:"
+                "the requests that finish in the simulation change with the host times:"
                 f" {len(self.first.pairs)} at first, {len(pairs)} with {times.host_s} s a step"
             )
         measured_ms = pairs.measured.decode_ms()[self._decoded]

@@ -1,4 +1,4 @@
-"""Requests running and waiting over time, as a server logged them and as they are simulated."""
+"""Numbers of running and waiting requests over time, in a server's log and in a simulation."""
 
 import csv
 import math
@@ -27,7 +27,7 @@ class Samples:
 
 @dataclass(frozen=True, slots=True)
 class SizeErrors:
-    """One size over time: its mean in either run, and the absolute differences at the samples."""
+    """Errors of one number over time: the mean in each run, and absolute differences at samples."""
 
     mean_measured: float
     mean_simulated: float

@@ -11,7 +11,7 @@ from sim.runlog import RunLog, StepColumns
 
 
 def decode_steps(log: RunLog) -> tuple[Float64, Float64]:
-    """The steps between each request's first token and its finish, and their rows together.
+    """The number of steps from each request's first token to its finish, and the rows in them.
 
     Both have shape [num_requests], in the log's order; 0 for a request that did not finish.
     """
@@ -31,7 +31,7 @@ def mean_rows(steps: StepColumns) -> float:
 
 
 def mean_step_ns(steps: StepColumns) -> float:
-    """Mean device time and mean host time of a step."""
+    """Mean of a step's device time plus host time."""
     return float((steps.device_ns + steps.host_ns).sum() / steps.num_steps.sum())
 
 

@@ -10,7 +10,7 @@ from calibrate.measured.twin import Twin
 from sim.runlog import RunLog
 from sim.runlog.measured import MeasuredRun
 
-# Smaller differences of arrivals are those of a clock's last digits.
+# Smaller differences of arrivals come from rounding.
 _SAME_ARRIVAL_MS = 0.5
 
 
@@ -22,9 +22,10 @@ class MeasuredValidation:
         scenario: its name.
         scenario_hash: of its content.
         selection: which requests are judged.
-        num_measured, num_simulated: all requests of either run.
+        num_measured, num_simulated: number of all requests of each run.
         comparison: of the judged requests.
-        over_time: requests over time, of all requests; None: no samples were given.
+        over_time: numbers of running and waiting requests over time, judged or not; None: no
+            samples were given.
         remarks: remarks for the reader, one line each.
     """
 
@@ -74,7 +75,7 @@ def _remarks(log: RunLog, comparison: RunComparison, over_time: OverTime | None)
     if spread_ms > _SAME_ARRIVAL_MS:
         yield (
             f"requests arrive up to {spread_ms:.3g} ms off their measured arrivals"
-            " (--measured-arrivals takes those)"
+            " (--measured-arrivals uses the measured ones)"
         )
     for name, errors in comparison.latencies.items():
         if unknown := len(comparison.pairs) - errors.num_requests:

@@ -35,11 +35,6 @@ class CheckCase:
     plain: dict[str, Tensor]
     tolerance: float
 
-    @property
-    def longest(self) -> int:
-        """Tokens of the longest request that the model can serve."""
-        return self.model.max_positions
-
 
 def make_check_case(model: PagedModel, page_size: int) -> CheckCase:
     """Compute the plain logits and the tolerance.
@@ -47,9 +42,9 @@ def make_check_case(model: PagedModel, page_size: int) -> CheckCase:
     The tolerance is four rounding errors. The rounding error of a dtype is the largest difference
     between plain transformers and the same weights in the next higher precision (float64 for
     float32, float32 for other dtypes). Each computation of the logits may have about this error,
-    so two may differ by twice as much. The factor is doubled again, because the error is only a
-    sample of what other computations may have. A wrong page changes logits far more than this: see
-    the tests.
+    so two may differ by twice as much. The factor is doubled again, because other computations may
+    have a larger error than this one. A wrong page changes logits far more than this: see the
+    tests.
 
     Raises:
         InputError: the page size is out of range, or there is no memory for the pages.

@@ -15,7 +15,7 @@ Logits = Mapping[str, Tensor]
 
 
 def paged_against_plain(case: CheckCase, runner: ModelRunner) -> Comparison:
-    """All prompts in one paged batch, against plain transformers, which computes one at a time."""
+    """All prompts in one paged batch, against plain transformers with one prompt at a time."""
     requests = PagedRequests(runner)
     for rid, tokens in case.prompts.items():
         requests.add(rid, tokens)
@@ -42,7 +42,9 @@ def shared_against_recomputed(case: CheckCase, runner: ModelRunner) -> Compariso
     requests.add("donor", case.prompts["long"])
     requests.finish(["donor"], unsampled={"donor"})
     prompts = {
-        f"fork{cut}": (case.prompts["long"][:cut] + case.prompts["over"])[: case.longest]
+        f"fork{cut}": (case.prompts["long"][:cut] + case.prompts["over"])[
+            : case.model.max_positions
+        ]
         for cut in _cuts(len(case.prompts["long"]), requests.page_size)
     }
     prompts["same"] = case.prompts["long"]

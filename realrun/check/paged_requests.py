@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from realrun.batch_plan import BatchPlan, plan_batch
-from realrun.kv_tensors import KVTensors
 from realrun.runner import ModelRunner
 from sim.core.errors import InvariantError
 
@@ -29,7 +28,9 @@ class PagedRequests:
         self._tokens: dict[str, list[int]] = {}
         self._pages: dict[str, list[int]] = {}
         self._num_computed: dict[str, int] = {}
-        _fill_with_nan(runner.kv)
+        # A step that reads a token never written gets logits of NaN.
+        for layer in runner.kv.layers:
+            layer.fill_(float("nan"))
 
     def add(self, rid: str, tokens: Sequence[int]) -> None:
         """Add a request without any computed token."""
@@ -112,9 +113,3 @@ class PagedRequests:
             if not self._free:
                 raise InvariantError("a check needs more pages than it has")
             self._pages[rid].append(self._free.pop())
-
-
-def _fill_with_nan(kv: KVTensors) -> None:
-    """Fill all pages with NaN: a step that reads a token never written gets logits of NaN."""
-    for layer in kv.layers:
-        layer.fill_(float("nan"))

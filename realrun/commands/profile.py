@@ -130,7 +130,7 @@ def _measure(
             return "steps"
         return f"steps, {max(budget.left_s(), 0):,.0f} s of the budget left"
 
-    # As in a real run, exclude all existing objects from garbage collection, which takes time.
+    # As in a real run: garbage collections during the measurement skip the objects made before it.
     gc.collect()
     gc.freeze()
     num_steps = points.repeats * sum(map(len, rounds))

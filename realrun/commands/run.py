@@ -1,10 +1,9 @@
 """`realrun run`: serves one scenario in real time, prints its summary and writes its run log."""
 
 from collections.abc import Sequence
-from contextlib import ExitStack
 from pathlib import Path
 
-from realrun.serve import Sampling, Watcher, serve_scenario
+from realrun.serve import Sampling, servable_workload, warm_server
 from realrun.warm_runner import RunnerOptions
 from sim.commands.output import print_line, print_summary
 from sim.commands.run import slo_of
@@ -14,7 +13,6 @@ from sim.report.progress import Progress
 from sim.report.run_folder import summary_json
 from sim.runlog.run_log_file import RecordedRun, load_run_log, write_run_log
 from sim.scenario.load import load_scenario
-from sim.workload.workload import Workload
 
 
 def run(
@@ -34,12 +32,9 @@ def run(
     if log is not None:
         check_target(log)
     loaded = load_scenario(path, overrides)
-    with ExitStack() as stack:
-
-        def watch(workload: Workload) -> Watcher:
-            return stack.enter_context(Progress(workload.num_requests)).update
-
-        done = serve_scenario(loaded, options, sampling, watch)
+    workload = servable_workload(loaded)
+    with warm_server(loaded, options) as server, Progress(workload.num_requests) as progress:
+        done = server.serve(loaded, workload, sampling, progress.update)
     if log is not None:
         write_run_log(log, done.meta, done.lines)
     recorded = RecordedRun.of_lines(done.meta, done.lines)

@@ -1,7 +1,6 @@
 """`realrun runs`: serves variants of a scenario several times each, on one warm runner."""
 
 from collections.abc import Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -9,7 +8,6 @@ from realrun.budget import Budget
 from realrun.serve import (
     RealRun,
     WarmServer,
-    Watcher,
     check_same_runner,
     servable_workload,
     warm_server,
@@ -23,7 +21,6 @@ from sim.core.errors import InputError
 from sim.metrics.summary import summarise
 from sim.report.progress import Progress
 from sim.runlog.run_log_file import RecordedRun, load_run_log, write_run_log
-from sim.workload.workload import Workload
 
 _MIB = 1 << 20
 
@@ -94,12 +91,9 @@ def _check_room(out: Path, max_bytes: int | None) -> None:
 
 
 def _serve(server: WarmServer, run: VariantRun) -> RealRun:
-    with ExitStack() as stack:
-
-        def watch(workload: Workload) -> Watcher:
-            return stack.enter_context(Progress(workload.num_requests)).update
-
-        return server.serve(run.loaded, servable_workload(run.loaded), watcher=watch)
+    workload = servable_workload(run.loaded)
+    with Progress(workload.num_requests) as progress:
+        return server.serve(run.loaded, workload, watcher=progress.update)
 
 
 def _member(out: Path, run: VariantRun) -> str:

@@ -100,7 +100,7 @@ def _all_kinds(limits: Limits) -> Iterator[Leveled]:
     few_prefixes = _up_to(longest_prefix, _FEW_PREFIXES)
     yield from _grid_points(partial(extend, 1), (tokens, prefixes), limits)
     for num_rows in _PREFILL_ROWS:
-        axes = (_at_least(num_rows, _SPLIT_TOKENS), few_prefixes)
+        axes = ([total for total in _SPLIT_TOKENS if total >= num_rows], few_prefixes)
         yield from _grid_points(partial(extend, num_rows), axes, limits)
     mixed_contexts = _up_to(limits.max_context, _MIXED_CONTEXTS)
     # One of the `max_rows` rows is the prefill row.
@@ -151,7 +151,3 @@ def _shares(total: int, num_parts: int) -> list[int]:
 def _up_to(last: int, values: Sequence[int]) -> list[int]:
     """The values below `last`, then `last` itself."""
     return [*(value for value in values if value < last), last]
-
-
-def _at_least(smallest: int, values: Sequence[int]) -> list[int]:
-    return [value for value in values if value >= smallest]

@@ -12,8 +12,8 @@ from realrun.profiling.composition import Composition
 
 Stopped = Literal["complete", "budget", "interrupted"]
 
-# A step that would take more than this share of the budget is skipped: many shorter steps fit into
-# its time.
+# A step that would take more than this share of the budget is skipped, because many shorter steps
+# can be measured in that time.
 _MAX_SHARE = 1 / 20
 
 

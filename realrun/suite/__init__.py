@@ -1,4 +1,4 @@
-"""Measures one machine in stages, so that several short sessions on a GPU are enough."""
+"""Measures one machine in stages, which several short calls can complete."""
 
 # Exit code of a command that stopped because its time was up, and has more to do.
 UNFINISHED = 3

@@ -1,4 +1,4 @@
-"""Runs the stages in turn within a budget. A second call goes on where the first one stopped."""
+"""Runs the stages in turn within a budget. A second call continues where the first one stopped."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -44,7 +44,7 @@ def run_suite(
     for number, stage in enumerate(left):
         left_s = budget.left_s()
         if left_s < _LEAST_S:
-            say("the budget is spent; the same command goes on from here")
+            say("the budget is spent; the same command continues from here")
             break
         share = stage.weight / sum(other.weight for other in left[number:])
         limit_s = max(left_s * share, _LEAST_S)

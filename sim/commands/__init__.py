@@ -1,1 +1,1 @@
-"""What the command line does, one file a command. Imports heavy libraries only when it runs."""
+"""The commands of `simulate`, one file each. Heavy libraries are imported when a command runs."""

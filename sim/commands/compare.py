@@ -1,8 +1,7 @@
-"""`simulate compare`: do two decision logs agree, or a log and what a scenario decides?"""
+"""`simulate compare`: compares a decision log with another one, or replays it on a scenario."""
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import zip_longest
 from pathlib import Path
 
 from sim.commands.output import print_line
@@ -12,7 +11,7 @@ from sim.engine.executor import ScriptedExecutor
 from sim.engine.page_pool import PageCounts
 from sim.engine.replay import Replay, replay
 from sim.families import build_engine
-from sim.runlog.decisions import read_decisions
+from sim.runlog.decisions import first_difference, read_decisions
 from sim.runlog.json_lines import Line
 from sim.scenario.build import BuiltScenario, build
 from sim.scenario.load import load_scenario
@@ -24,11 +23,11 @@ _SCENARIO_SUFFIXES = (".yaml", ".yml")
 def compare(log: Path, other: Path, overrides: Sequence[str]) -> None:
     """Compare a decision log with another, or replay it on a scenario; print the first difference.
 
-    Two logs agree if the same was decided at every step, whatever their clocks say. A replay feeds
-    the log's arrivals and times to a fresh engine.
+    Two logs agree if every step has the same decision; their times may differ. A replay feeds the
+    log's arrivals and times to a fresh engine.
 
     Raises:
-        InputError: an unreadable log or scenario, or a log whose requests the scenario lacks.
+        InputError: a log or the scenario is bad, or the scenario lacks requests of the log.
     """
     steps, requests = read_decisions(log)
     if other.suffix in _SCENARIO_SUFFIXES:
@@ -38,28 +37,20 @@ def compare(log: Path, other: Path, overrides: Sequence[str]) -> None:
     else:
         if overrides:
             raise InputError(f"--set {overrides[0]}: {other} is a log, not a scenario")
-        divergence = _first_difference(steps, read_decisions(other)[0])
+        divergence = first_difference(steps, read_decisions(other)[0], _differing_fields)
         how = "the same"
     print_line(str(divergence) if divergence else f"all {len(steps):,} steps are {how}")
 
 
-def _first_difference(ours: list[Line], theirs: list[Line]) -> Divergence | None:
-    before: Line | None = None
-    for number, (a, b) in enumerate(zip_longest(ours, theirs)):
-        if a is None or b is None:
-            return Divergence(f"step {number}", ("number of steps",), a, b, before)
-        names = ("replica", *DECIDED_FIELDS, *HOST_FIELDS)
-        fields = tuple(name for name in names if a.get(name) != b.get(name))
-        if fields:
-            return Divergence(f"step {number}", fields, a, b, before)
-        before = b
-    return None
+def _differing_fields(ours: Line, theirs: Line) -> list[str]:
+    names = ("replica", *DECIDED_FIELDS, *HOST_FIELDS)
+    return [name for name in names if ours.get(name) != theirs.get(name)]
 
 
 def _replay_all(
     log: Path, steps: list[Line], requests: list[Line], built: BuiltScenario
 ) -> Divergence | None:
-    """Replay each server of the log by itself."""
+    """Replay each server of the log on its own; returns the first difference."""
     known = _requests_of(built)
     for number in sorted({step["replica"] for step in steps}):
         executor = ScriptedExecutor()
@@ -70,7 +61,7 @@ def _replay_all(
             if line["replica"] != number:
                 continue
             if line["rid"] not in known:
-                raise InputError(f"{log}: request {line['rid']} is not one of the scenario's")
+                raise InputError(f"{log}: request {line['rid']} is not in the scenario")
             request = known[line["rid"]]
             spec = replace(request.spec, arrival_ns=line["arrival_ns"])
             executor.add(spec.rid, request.script, ignore_eos=spec.ignore_eos)

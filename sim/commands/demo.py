@@ -1,4 +1,4 @@
-"""`simulate demo`: what FAIRNESS_T buys and costs on built-in traffic, as a table and a picture."""
+"""`simulate demo`: the effect of FAIRNESS_T on built-in traffic, as a table and a picture."""
 
 import os
 from contextlib import closing
@@ -21,7 +21,7 @@ _PICTURE = "fairness-t.png"
 
 
 def demo(folder: Path) -> None:
-    """Serve the same traffic under several T; print the comparison, draw it into `folder`.
+    """Serve the same traffic with several values of T; print a table, and draw it into `folder`.
 
     Raises:
         InputError: the folder cannot be made.
@@ -35,7 +35,7 @@ def demo(folder: Path) -> None:
 
 
 def _outcomes(plan: Plan) -> dict[str, PointOutcome]:
-    """The outcomes of all points by number. They run on all cores; nothing is stored."""
+    """Run all points on all cores, and store nothing; returns the outcomes by point number."""
     tasks = [Task(str(point.number), plan.scenario(point)) for point in plan.points]
     pool = ProcessPool(min(len(tasks), len(os.sched_getaffinity(0))))
     outcomes = {}

@@ -12,9 +12,10 @@ from sim.workload.results.model import ImportedRun, ReadOptions
 from sim.workload.results.names import ResultFormat
 from sim.workload.traces.lines import read_lines
 
-_HEAD = 1 << 18
+# Keys are looked for in this many characters at the beginning of a file.
+_NUM_SNIFFED_CHARS = 1 << 18
 _KEY = re.compile(r'"(\w+)"\s*:', re.ASCII)
-# The last formats first: some results of vLLM's benchmark have the keys of SGLang's, too.
+# In reverse order, so vLLM's benchmark first: some of its results have the keys of SGLang's, too.
 _BY_KEYS = [
     (keys, format_) for format_ in reversed(RESULT_FORMATS.values()) for keys in format_.key_sets
 ]
@@ -29,7 +30,9 @@ def sniff(path: Path) -> str:
     found = _sniff_folder(path) if path.is_dir() else _sniff_file(path)
     if found is None:
         known = ", ".join(RESULT_FORMATS)
-        raise InputError(f"{path}: none of the known results: {known} (--format says which it is)")
+        raise InputError(
+            f"{path}: is in none of the known formats: {known} (choose one by --format)"
+        )
     return found.name
 
 
@@ -49,7 +52,7 @@ def read_results(path: Path, name: str, options: ReadOptions) -> ImportedRun:
     for option, value in zip(("--line", "--draw-arrivals"), options, strict=True):
         if value is not None:
             benches = " and ".join(each.name for each in RESULT_FORMATS.values() if each.is_bench)
-            raise InputError(f"{option}: goes with {benches} only, and {path} is {name}")
+            raise InputError(f"{option}: goes with {benches} only, but {path} is {name}")
     return read(path)
 
 
@@ -60,7 +63,7 @@ def _load(place: str) -> Any:
 
 def _sniff_folder(path: Path) -> ResultFormat | None:
     tests = [each for each in RESULT_FORMATS.values() if each.folder_test]
-    # The general layout first: it asks for more.
+    # In reverse order: a folder with requests.jsonl is LLMServingSim's even if it has *.pkl files.
     for format_ in reversed(tests):
         if _load(format_.folder_test)(path):
             return format_
@@ -84,8 +87,8 @@ def _sniff_file(path: Path) -> ResultFormat | None:
     keys: set[str] = set()
     num_seen = 0
     for line in read_lines(path):
-        if num_seen < _HEAD and not line.text.startswith("["):
-            keys |= set(_KEY.findall(line.text[: _HEAD - num_seen]))
+        if num_seen < _NUM_SNIFFED_CHARS and not line.text.startswith("["):
+            keys |= set(_KEY.findall(line.text[: _NUM_SNIFFED_CHARS - num_seen]))
             num_seen += len(line.text)
             for needed, format_ in _BY_KEYS:
                 if needed <= keys:

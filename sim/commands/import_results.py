@@ -1,4 +1,4 @@
-"""`simulate import`: from results of a real server to a workload, a measured run, a scenario."""
+"""`simulate import`: turns a real server's results into a workload, a measured run, a scenario."""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -19,7 +19,8 @@ from sim.workload.results.write import in_order, measured_of, write_workload
 from sim.workload.stats import WorkloadStats, workload_stats
 
 WORKLOAD, MEASURED, SCENARIO = "workload.jsonl.gz", "measured.jsonl.gz", "scenario.yaml"
-_MOST_LISTED = 20
+_FAILED = f": those without finish_s in {MEASURED}"
+_MAX_LISTED = 20
 _MIN_BLOCK = 16
 
 
@@ -29,8 +30,8 @@ class ImportOptions:
 
     Attributes:
         out: the folder to write.
-        format: None: told by the content.
-        template: a scenario to take all but the traffic from; None: placeholders.
+        format: of the results; None: recognised by their content.
+        template: a scenario to take everything but the traffic from; None: use placeholders.
         read: options of the reader.
     """
 
@@ -41,10 +42,10 @@ class ImportOptions:
 
 
 def import_results(source: Path, options: ImportOptions) -> None:
-    """Write the folder, and say what is in it.
+    """Write the folder, and print what was imported.
 
     Raises:
-        InputError: the source, the template, or the folder; nothing is written then.
+        InputError: the source, the template or the folder is bad; nothing is written then.
     """
     ResultFiles(directory=options.out).check(source)
     if source.resolve() == options.out.resolve():
@@ -69,7 +70,7 @@ def import_results(source: Path, options: ImportOptions) -> None:
 
 
 def _write(out: Path, requests: Sequence[ImportedRequest], scenario: str) -> None:
-    """Write the scenario last: where it exists, all files are whole and of one run."""
+    """Write the scenario last: if it exists, all files are complete and of the same run."""
     make_directory(out)
     remove_file(out / SCENARIO)
     write_workload(requests, out / WORKLOAD)
@@ -90,22 +91,29 @@ def _notes(
 ) -> Iterator[str]:
     yield from run.notes
     if num_taken_back:
-        yield f"{num_taken_back} scheduling times, not from arrival to first token, are left out"
+        yield (
+            f"{num_taken_back} scheduling times are left out: they are not between the request's"
+            " arrival and its first token"
+        )
     failed = [request for request in requests if request.failure]
     again = [f"{request.rid} ({request.failure})" for request in failed if request.has_lengths]
     never = [f"{request.rid} ({request.failure})" for request in failed if not request.has_lengths]
     if again:
-        yield f"failed, sent again with the tokens they got, {len(again)}: {_listed(again)}"
+        yield (
+            f"failed, in the workload with the tokens that came before, {len(again)}:"
+            f" {_listed(again, _FAILED)}"
+        )
     if never:
         yield (
-            f"failed, their lengths not known, so not in {WORKLOAD}, {len(never)}: {_listed(never)}"
+            f"failed, not in {WORKLOAD} because their lengths are unknown, {len(never)}:"
+            f" {_listed(never, _FAILED)}"
         )
     if run.left_out:
         yield f"left out, {len(run.left_out)}: {_listed(run.left_out)}"
     yield from about_scenario
 
 
-def _listed(names: Sequence[str]) -> str:
-    rest = len(names) - _MOST_LISTED
-    more = f" and {rest} more: those without finish_s in {MEASURED}" if rest > 0 else ""
-    return "; ".join(names[:_MOST_LISTED]) + more
+def _listed(names: Sequence[str], where: str = "") -> str:
+    rest = len(names) - _MAX_LISTED
+    more = f" and {rest} more{where}" if rest > 0 else ""
+    return "; ".join(names[:_MAX_LISTED]) + more

@@ -1,4 +1,4 @@
-"""A first scenario for an imported run, with comments on what the results do not tell."""
+"""Composes a first scenario for an imported run. Comments name what the results do not contain."""
 
 import os
 import re
@@ -26,7 +26,7 @@ _LATENCY = {
     "per_context_token_s": 0.00000003,
 }
 _LATENCY_HINT = (
-    "PLACEHOLDER: made-up step times, of no server. Give the latency of yours"
+    "PLACEHOLDER: these step times are invented. Give the latency of your server"
     " (docs/explanation/latency.md), or import again with --template SCENARIO."
 )
 _WIDTH = 96
@@ -59,20 +59,20 @@ def compose_scenario(
     """Write a valid scenario that reads the folder's workload.
 
     Args:
-        facts: what the results tell of the server.
+        facts: what the results say about the server.
         requests: in order of arrival.
-        source: the results, for the name.
+        source: the results; the scenario is named after them.
         out: the folder of the scenario file.
         template: a scenario to take all sections but the workload from; None: placeholders.
 
     Raises:
-        InputError: the template, or what becomes of it in another folder.
+        InputError: the template is invalid, or becomes invalid in another folder.
     """
     if template is None:
         data, hints = _placeholders(facts, requests)
     else:
         data, hints = _of_template(template, out, facts)
-    hints = [_Hint("", text) for text in _account(facts, source, requests)] + hints
+    hints = [_Hint("", text) for text in _top_comments(facts, source, requests)] + hints
     name = _SUFFIXES.sub("", source.resolve().name)
     data = {"name": _printable(name) or "imported", **data, "workload": dict(_TRAFFIC)}
     text = _with_hints(data, hints)
@@ -83,7 +83,7 @@ def compose_scenario(
     return Composed(text, tuple(notes), scheduler.page_size)
 
 
-def _account(
+def _top_comments(
     facts: ServerFacts, source: Path, requests: Sequence[ImportedRequest]
 ) -> Iterator[str]:
     yield (
@@ -92,13 +92,13 @@ def _account(
     )
     family = family_of_server(facts.engines)
     if family is not None:
-        yield f"The server is taken for one of {family.title}."
+        yield f"The server is simulated with {family.title}'s rules."
     else:
         guess = f"that it follows {FAMILIES[DEFAULT_FAMILY].title}'s rules is a guess"
-        yield f"They do not say whose server it was: {guess}."
+        yield f"The results do not name the server's software: {guess}."
     told = {"model": facts.model, **facts.told} if facts.model else facts.told
     if told:
-        yield "It says: " + ", ".join(f"{key} {value}" for key, value in told.items()) + "."
+        yield "The results say: " + ", ".join(f"{key} {value}" for key, value in told.items()) + "."
 
 
 def _placeholders(
@@ -127,7 +127,7 @@ def _of_template(
     if isinstance(latency, dict) and isinstance(latency.get("path"), str):
         data["latency"] = {**latency, "path": _from_out(latency["path"], base_dir, out)}
     others = _differing(facts, loaded.scenario.scheduler)
-    hints = [_Hint("latency", f"Of {template.name}: everything but the traffic.")]
+    hints = [_Hint("latency", f"Everything but the traffic is from {template.name}.")]
     if others:
         hints.append(_Hint("scheduler", f"The results say otherwise: {setting_pairs(others)}."))
     return data, hints
@@ -178,9 +178,9 @@ def _comments(texts: Iterable[str]) -> list[str]:
     ]
 
 
-def _known_model(told: str) -> str | None:
+def _known_model(hugging_face_name: str) -> str | None:
     """The model table's name for a model of Hugging Face; None: the table does not have it."""
-    name = told.rpartition("/")[2].lower().removesuffix("-instruct")
+    name = hugging_face_name.rpartition("/")[2].lower().removesuffix("-instruct")
     return name if name in model_table() else None
 
 

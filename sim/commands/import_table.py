@@ -1,4 +1,4 @@
-"""A short table of an imported run: how many requests, tokens, and its measured latencies."""
+"""A short table of an imported run: numbers of requests and tokens, and measured latencies."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Where the results of a command go: stdout, and files that are checked before it runs."""
+"""Prints the results of a command, and checks the paths that it will write to."""
 
 import os
 import sys
@@ -15,13 +15,13 @@ from sim.tables.table import Coloured, Table
 
 
 def print_summary(summary: Summary) -> None:
-    """Print a summary: on a terminal with bold headings, elsewhere always as the same text."""
+    """Print a summary; headings are bold on a terminal."""
     takes_escapes = os.environ.get("TERM") != "dumb" and not os.environ.get("NO_COLOR")
     sys.stdout.write(summary_text(summary, bold=sys.stdout.isatty() and takes_escapes))
 
 
 def print_table(table: Table) -> None:
-    """Print a table: on a terminal in colour and fitted to its width, elsewhere always the same."""
+    """Print a table; on a terminal it is in colour and fitted to the width."""
     if sys.stdout.isatty():
         _print_on_terminal(table)
     else:
@@ -33,7 +33,7 @@ def print_line(text: str) -> None:
 
 
 def print_remarks(remarks: Iterable[str], written: Sequence[Path]) -> None:
-    """Print remarks on the tables before them, and the paths of the files that were written."""
+    """Print remarks on the tables printed before, then the paths of written files."""
     for remark in remarks:
         print_line(remark)
     if written:
@@ -59,7 +59,7 @@ def _print_on_terminal(table: Table) -> None:
     for column in table.columns:
         header = escape(column.header)
         if column.is_text:
-            # A name that is cut off tells nothing.
+            # Break a long name into lines instead of cutting it off.
             shown.add_column(header, overflow="fold")
         else:
             shown.add_column(header, justify="right")
@@ -77,7 +77,7 @@ _REQUEST_SUFFIXES = (".csv", ".parquet")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResultFiles:
-    """Where results go, besides the summary on stdout; None: nowhere."""
+    """Where results are written, besides the summary on stdout; None: not written."""
 
     directory: Path | None = None
     decisions: Path | None = None
@@ -85,10 +85,10 @@ class ResultFiles:
     perfetto: Path | None = None
 
     def check(self, scenario: Path) -> None:
-        """Refuse what cannot be written, and what would overwrite another file of this run.
+        """Check all paths before the run.
 
         Raises:
-            InputError: naming the path.
+            InputError: a path cannot be written, or is another file of this run.
         """
         if self.requests is not None and self.requests.suffix not in _REQUEST_SUFFIXES:
             known = " or ".join(_REQUEST_SUFFIXES)
@@ -102,17 +102,13 @@ class ResultFiles:
         for option, path in options.items():
             if path is None:
                 continue
-            _check_file(path)
+            check_target(path)
+            _check_writable(path, path.parent)
             if path.resolve() in taken:
                 raise InputError(f"{option} {path}: is {taken[path.resolve()]}")
             taken[path.resolve()] = f"the file of {option} already"
         if self.directory is not None:
             _check_directory(self.directory)
-
-
-def _check_file(path: Path) -> None:
-    check_target(path)
-    _check_writable(path, path.parent)
 
 
 def _check_directory(path: Path) -> None:
@@ -127,7 +123,7 @@ def _check_directory(path: Path) -> None:
 
 
 def _check_writable(path: Path, folder: Path) -> None:
-    """Try to write: permissions alone do not tell."""
+    """Try to write: permission bits alone do not show whether it works."""
     try:
         with tempfile.TemporaryFile(dir=folder):
             pass

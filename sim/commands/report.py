@@ -1,4 +1,4 @@
-"""`simulate report`: pictures and a page of a finished run or sweep. It runs nothing."""
+"""`simulate report`: makes pictures and a page of a finished run or sweep. It simulates nothing."""
 
 from pathlib import Path
 
@@ -12,15 +12,15 @@ from sim.report.run_folder import SUMMARY
 from sim.report.run_page import run_page
 from sim.report.sweep_page import sweep_page
 from sim.report.sweep_plots import draw_report, report_section
-from sim.sweep.result_files import ANEW, RESULTS, read_results
+from sim.sweep.result_files import RESULTS, REWRITE_HINT, read_results
 
 
 def report(folder: Path, out: Path | None) -> None:
-    """Draw what is in a folder; print the files written, one a line.
+    """Draw the results in a folder; print the written files, one on each line.
 
     Args:
         folder: of a run or of a sweep.
-        out: where to write; None: `report` in it.
+        out: where to write; None: the subfolder `report`.
 
     Raises:
         InputError: the folder is not finished, or damaged; or nothing can be written.
@@ -42,10 +42,10 @@ def report(folder: Path, out: Path | None) -> None:
 def _sweep_page(folder: Path) -> Page:
     data = read_results(folder)
     try:
-        # Checked once more: the file may have been edited.
+        # Check it again: the file may have been edited since the sweep.
         section = report_section(data.scenario.get("report") or {}, data)
     except InputError as error:
-        raise InputError(f"{folder / RESULTS}: {error} ({ANEW})") from None
+        raise InputError(f"{folder / RESULTS}: {error} ({REWRITE_HINT})") from None
     figures = [
         page_figure(number, drawn) for number, drawn in enumerate(draw_report(data, section), 1)
     ]

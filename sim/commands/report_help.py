@@ -5,7 +5,7 @@ from typing import Any
 
 from typer.core import TyperCommand
 
-_TITLE = "Metrics of the report section (hot.METRIC, cold.METRIC, tenants.NAME.METRIC: of a part)"
+_TITLE = "Metrics of the report section (a prefix hot., cold. or tenants.NAME. selects requests)"
 
 
 class ReportHelp(TyperCommand):

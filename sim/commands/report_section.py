@@ -1,4 +1,4 @@
-"""Whether a scenario's `report` section fits its sweep, before anything runs."""
+"""Checks a scenario's `report` section against its sweep before anything runs."""
 
 from sim.report.plot_check import check_report, tenants_of
 from sim.scenario.load import LoadedScenario
@@ -7,14 +7,15 @@ from sim.sweep.plan import SEED, Plan, value_at
 
 
 def check_report_section(loaded: LoadedScenario, plan: Plan | None) -> None:
-    """Check that everything that is to be drawn exists.
+    """Check that everything that the plots name exists.
 
     Args:
         loaded: the scenario.
-        plan: its sweep; None: it has none.
+        plan: its sweep; None: it has no sweep.
 
     Raises:
-        InputError: a key that is not swept, an unknown metric, a plot of too many panels.
+        InputError: a plot names a key that is not swept, names an unknown metric, or has too many
+            panels.
     """
     section = loaded.scenario.report
     if section is None:

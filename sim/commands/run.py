@@ -32,7 +32,7 @@ def run_built(
     """Simulate a built scenario, with progress on stderr.
 
     Raises:
-        InputError: the decision log cannot be written, or a recording is too short.
+        InputError: the decision log cannot be written, or a latency recording is too short.
     """
     scenario = built.loaded.scenario
     meta = {
@@ -54,7 +54,7 @@ def run_built(
         try:
             log = simulate_built(built, options)
         except OSError as error:
-            # A simulation writes no other file than the decision log.
+            # The decision log is the only file that a simulation writes.
             raise InputError(f"{decisions}: cannot be written: {error.strerror}") from error
     return replace(log, meta={**log.meta, "wall_seconds": time.perf_counter() - begin_s})
 
@@ -69,7 +69,14 @@ def simulate_built(built: BuiltScenario, options: RunOptions) -> RunLog:
     if (source := latency_source(latencies[0])) is not None:
         options = replace(options, meta={**options.meta, "latency_source": source})
     router = make_router(built.loaded.scenario.router)
-    log = simulate(built.workload, built.scheduler, built.latencies, router=router, options=options)
+    log = simulate(
+        built.workload,
+        built.scheduler,
+        built.latencies,
+        router=router,
+        host=built.loaded.scenario.host,
+        options=options,
+    )
     ranged = (latency for latency in latencies if isinstance(latency, Ranged))
     left = str(RangeReport.merged(latency.left_range() for latency in ranged))
     return replace(log, meta={**log.meta, "left_range": left}) if left else log

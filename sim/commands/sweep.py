@@ -1,4 +1,4 @@
-"""`simulate sweep`: runs every point of a scenario's sweep, stores each, prints their table."""
+"""`simulate sweep`: runs every point of a scenario's sweep, stores it, and prints a table."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -35,7 +35,7 @@ class SweepOptions:
         ray: run points on Ray, instead of processes of this machine.
         ray_address: the address of a Ray cluster; None: a cluster on this machine.
         out: the folder of points and results; None: `FILE-sweep` in the current folder.
-        fresh: run all points again, those stored too.
+        fresh: run all points again, even those that are stored.
         json: print the results as JSON, not as a table.
     """
 
@@ -48,7 +48,7 @@ class SweepOptions:
 
 
 def sweep(path: Path, overrides: Sequence[str], options: SweepOptions) -> int:
-    """Run those points of the scenario's sweep that are not stored; print a row for each setting.
+    """Run the points of the scenario's sweep that are not stored yet; print a row for each setting.
 
     Returns:
         the exit code: 1 if a point failed.
@@ -103,9 +103,7 @@ def _run(
             return run_sweep(state, store, executor, run_point, count)
         except (KeyboardInterrupt, InputError):
             if num_done:
-                say(
-                    f"sweep: {num_done:,} points more are kept; the same command goes on from there"
-                )
+                say(f"sweep: {num_done:,} more points are stored; the same command runs the rest")
             raise
 
 
@@ -122,8 +120,8 @@ def _warn_of_ranges(results: SweepResults) -> None:
     ]
     if left:
         say(
-            f"sweep: warning: {len(left):,} points left the range their step times were measured"
-            f" in, the first is point {left[0]}: see left_range in the results"
+            f"sweep: warning: {len(left):,} points left the range in which their step times were"
+            f" measured; the first is point {left[0]}: see left_range in the results"
         )
 
 
@@ -140,5 +138,5 @@ def _report_failures(state: SweepState, outcomes: Mapping[str, PointOutcome], ou
             f" {outcome.message} (its scenario: {out / POINTS / point_file(outcome.key)})"
         )
     if len(failed) > _MAX_LISTED:
-        say(f"sweep: {len(failed) - _MAX_LISTED:,} points more failed: see {out / 'results.csv'}")
+        say(f"sweep: {len(failed) - _MAX_LISTED:,} more points failed: see {out / 'results.csv'}")
     return 1 if failed else 0

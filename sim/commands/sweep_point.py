@@ -1,4 +1,4 @@
-"""What a worker of a sweep runs: one scenario, silently, down to its summary."""
+"""Runs one point of a sweep in a worker: a scenario, without a progress bar, up to its summary."""
 
 from sim.commands.run import simulate_built, slo_of
 from sim.des.run import RunOptions
@@ -10,9 +10,9 @@ from sim.workload.traces.read import TraceReader
 
 
 def run_point(loaded: LoadedScenario, read_trace: TraceReader) -> Summary:
-    """Simulate a scenario; its summary without `wall_seconds`, which no two runs share.
+    """Simulate a scenario and return its summary, without `wall_seconds`, which no two runs share.
 
-    It also has quantiles of latencies, because the run's log is not kept.
+    The summary also has quantiles of latencies, because the run's log is not kept.
 
     Raises:
         InputError: the scenario, or a file that it names, is invalid.

@@ -3,13 +3,14 @@
 import os
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sim.commands.output import ResultFiles, print_line, print_table, say
 from sim.commands.sweep_point import run_point
 from sim.core.errors import InputError
 from sim.core.files import make_directory
+from sim.families import FAMILIES
 from sim.launch_command import LaunchCommand
 from sim.report.progress import Progress
 from sim.report.tune_tables import (
@@ -24,14 +25,13 @@ from sim.scenario.load import load_scenario
 from sim.sweep.executor import PointStatus
 from sim.sweep.identity import code_version
 from sim.sweep.optuna_search import OptunaSearch
-from sim.sweep.plan import settings_text
+from sim.sweep.plan import canonical, settings_text
 from sim.sweep.process_pool import ProcessPool
 from sim.sweep.result_files import remove_results
 from sim.sweep.search import GridSearch, Search
-from sim.sweep.store import PointStore
+from sim.sweep.store import POINTS, PointStore, point_file
 from sim.sweep.tune import MemoisedPoints, Trial, run_tune
 from sim.sweep.tune_files import tune_json, write_tune_results
-from sim.sweep.tune_launch import launch_of
 from sim.sweep.tune_plan import TunePlan, plan_tune
 from sim.sweep.tune_results import TuneResults
 
@@ -45,7 +45,7 @@ class TuneOptions:
     Attributes:
         jobs: how many workers; None: one for each core.
         out: the folder of points and results; None: `FILE-tune` in the current folder.
-        fresh: run all points again, those stored too.
+        fresh: run all points again, even those that are stored.
         json: print the results as JSON, not as tables.
     """
 
@@ -59,7 +59,7 @@ def tune(path: Path, overrides: Sequence[str], options: TuneOptions) -> int:
     """Search the scenario's ranges and print the best settings. Points that are stored are reused.
 
     Returns:
-        the exit code: 1 if a point failed, or no setting meets the SLO as often as asked for.
+        the exit code: 1 if a point failed, or no setting reaches `min_slo_attainment`.
 
     Raises:
         InputError: the scenario is invalid, the output folder cannot be used, or Optuna is needed
@@ -70,11 +70,11 @@ def tune(path: Path, overrides: Sequence[str], options: TuneOptions) -> int:
     out = Path(f"{path.stem}-tune") if options.out is None else options.out
     ResultFiles(directory=out).check(path)
     make_directory(out)
-    make_directory(out / "points")
+    make_directory(out / POINTS)
     remove_results(out)
-    trials = _run(plan, search, PointStore(out / "points", code_version()), options)
+    trials = _run(plan, search, PointStore(out / POINTS, code_version()), options)
     results = TuneResults.of(plan, trials)
-    launch = launch_of(plan, trials, results)
+    launch = _launch_of(plan, trials, results)
     write_tune_results(results, launch, out)
     if options.json:
         print_line(tune_json(results, launch).rstrip())
@@ -95,7 +95,7 @@ def _search(plan: TunePlan) -> Search:
 
 
 class _PointProgress:
-    """Shows progress from the first point that has to be run; stored points take no time."""
+    """Shows progress from the first point that has to run: stored points take no time."""
 
     def __init__(self, num_points: int, progress: ExitStack) -> None:
         self._num_points = num_points
@@ -124,8 +124,8 @@ def _run(plan: TunePlan, search: Search, store: PointStore, options: TuneOptions
         except (KeyboardInterrupt, InputError):
             if progress.num_run:
                 say(
-                    f"tune: {progress.num_run:,} points more are kept;"
-                    " the same command goes on from there"
+                    f"tune: {progress.num_run:,} more points are stored;"
+                    " the same command runs the rest"
                 )
             raise
 
@@ -133,7 +133,7 @@ def _run(plan: TunePlan, search: Search, store: PointStore, options: TuneOptions
 def _plan_in_words(plan: TunePlan, num_points: int) -> str:
     text = f"{plan.num_trials:,} trials, {num_points:,} points"
     if plan.is_grid:
-        return f"{text}: the trials are enough for all settings, so that all are run"
+        return f"{text}: there are enough trials to run every setting"
     num = plan.space.num_settings
     return f"{text}: a search{'' if num is None else f' of {num:,} settings'}"
 
@@ -155,6 +155,25 @@ def _print(results: TuneResults, launch: LaunchCommand | None) -> None:
             print_line(line)
 
 
+def _launch_of(
+    plan: TunePlan, trials: Sequence[Trial], results: TuneResults
+) -> LaunchCommand | None:
+    """The winner's launch command; settings outside of the scheduler's section have no flag."""
+    if results.winner is None:
+        return None
+    settings = trials[results.winner.trial].settings
+    scheduler = plan.plan.vary(settings).scenario.scheduler
+    parts = {key: key.partition(".") for key in plan.space.axes}
+    searched = [rest for top, _, rest in parts.values() if top == "scheduler"]
+    launch = FAMILIES[scheduler.family].launch_command(scheduler, searched)
+    elsewhere = [
+        f"{key}={canonical(results.winner.settings[key])}"
+        for key, (top, _, _) in parts.items()
+        if top != "scheduler"
+    ]
+    return replace(launch, apart=(*launch.apart, *elsewhere))
+
+
 def _warn_of_ranges(trials: Sequence[Trial], results: TuneResults) -> None:
     left = [
         trial.number
@@ -165,8 +184,8 @@ def _warn_of_ranges(trials: Sequence[Trial], results: TuneResults) -> None:
         winner = results.winner
         who = "the winner too" if winner is not None and winner.trial in left else "not the winner"
         say(
-            f"tune: warning: {len(left):,} trials left the range their step times were measured in,"
-            f" {who}; the first is trial {left[0]}: see left_range in its points"
+            f"tune: warning: {len(left):,} trials left the range in which their step times were"
+            f" measured, {who}; the first is trial {left[0]}: see left_range in its points"
         )
 
 
@@ -176,9 +195,9 @@ def _report_failures(trials: Sequence[Trial], out: Path) -> bool:
     for trial in without[:_MAX_LISTED]:
         values = settings_text(trial.settings)
         keys = [outcome.key for outcome in trial.outcomes if outcome.status is not PointStatus.DONE]
-        where = f" (its scenario: {out / 'points' / keys[0]}.json)" if keys else ""
+        where = f" (its scenario: {out / POINTS / point_file(keys[0])})" if keys else ""
         what = "failed" if keys else "is not valid"
         say(f"tune: trial {trial.number} {what} ({values}): {trial.error}{where}")
     if len(without) > _MAX_LISTED:
-        say(f"tune: {len(without) - _MAX_LISTED:,} trials more: see {out / 'results.csv'}")
+        say(f"tune: {len(without) - _MAX_LISTED:,} more trials: see {out / 'results.csv'}")
     return any(trial.outcomes for trial in without)

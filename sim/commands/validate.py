@@ -1,4 +1,4 @@
-"""`simulate validate`: are this scenario and everything that it names valid?"""
+"""`simulate validate`: checks a scenario and everything that it names."""
 
 from collections.abc import Sequence
 from pathlib import Path

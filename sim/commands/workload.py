@@ -1,4 +1,4 @@
-"""`simulate workload`: statistics of a scenario's traffic."""
+"""`simulate workload`: prints statistics of a scenario's traffic."""
 
 import json as jsonlib
 from collections.abc import Iterator, Sequence
@@ -23,7 +23,7 @@ def describe_workload(
         path: the scenario.
         overrides: `--set` options.
         json: print JSON instead of a table.
-        block_size: tokens of a block of that cache; None: the trace's block size, or 512.
+        block_size: tokens in a block of that cache; None: the trace's block size, or 512.
 
     Raises:
         InputError: the scenario or its trace is invalid.

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all: beside their target, then renamed over it."""
+"""Writes files whole or not at all: to a temporary file, which is then renamed."""
 
 import os
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ _serial = count()
 
 
 def check_target(target: Path) -> None:
-    """Check that a file can be written there.
+    """Check that a file can be written at `target`.
 
     Raises:
         InputError: the folder does not exist, or the target is a folder, a pipe or a device.

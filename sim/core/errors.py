@@ -1,4 +1,4 @@
-"""The two kinds of failure: bad input, which the user can mend, and a broken invariant: our bug."""
+"""The two kinds of failure: bad input, which the user can correct, and bugs of servetwin."""
 
 # A key of a document: the names and list indices that lead to it from the top.
 KeyPath = tuple[str | int, ...]
@@ -11,8 +11,8 @@ class InputError(Exception):
 
     Attributes:
         reason: what is wrong: the message without the key.
-        key: the key of the scenario that the error is about; empty if it is about none. Where the
-            scenario's file is known, such an error is raised again with file and line.
+        key: the scenario's key that is wrong, or empty. Code that knows the scenario's file raises
+            such an error again, with file and line.
     """
 
     def __init__(self, reason: str, *, key: KeyPath = ()) -> None:
@@ -22,7 +22,7 @@ class InputError(Exception):
 
 
 class InvariantError(Exception):
-    """A rule of docs/explanation/invariants.md does not hold. This is always a bug of ours."""
+    """A rule of docs/explanation/invariants.md does not hold. This is always a bug of servetwin."""
 
 
 def require(holds: bool, what: str) -> None:

@@ -1,4 +1,4 @@
-"""Files and folders of results; every error is one line that names the path."""
+"""Writes and removes files and folders of results; every error names the path."""
 
 import json
 from pathlib import Path
@@ -20,7 +20,7 @@ def make_directory(path: Path) -> None:
 
 
 def remove_file(path: Path) -> None:
-    """Remove a file that is to be written anew, if it exists. Raises InputError on failure."""
+    """Remove an old file of results if it exists. Raises InputError if it cannot be removed."""
     try:
         path.unlink(missing_ok=True)
     except OSError as error:
@@ -28,7 +28,7 @@ def remove_file(path: Path) -> None:
 
 
 def json_text(content: object, indent: int = 2) -> str:
-    """Lines of JSON; equal content gives equal text. A float that is not finite is an error."""
+    """Lines of JSON; equal content gives equal text. NaN and infinity raise ValueError."""
     return json.dumps(content, indent=indent, allow_nan=False, ensure_ascii=False) + "\n"
 
 

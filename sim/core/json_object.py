@@ -1,4 +1,4 @@
-"""JSON objects, from a text and from a small file."""
+"""Reads JSON objects from texts and small files."""
 
 import json
 from pathlib import Path

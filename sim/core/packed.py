@@ -14,7 +14,7 @@ GZIP_ERRORS = (gzip.BadGzipFile, EOFError, zlib.error)
 
 @contextmanager
 def open_unpacked(path: Path) -> Iterator[BinaryIO]:
-    """Open a file to read its content, unpacked if it begins as gzip data do.
+    """Open a file to read; content that begins with gzip's magic bytes is decompressed.
 
     Raises:
         OSError, ValueError: it cannot be opened or read.

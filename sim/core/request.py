@@ -18,20 +18,20 @@ class Status(Enum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RequestSpec:
-    """What a client asks for. Only the executor knows how long the output really gets.
+    """What a client asks for. Only the executor knows how long the output really is.
 
     Attributes:
         rid: unique name.
         arrival_ns: when it reaches the server.
         prompt: made into token ids on demand.
         max_new_tokens: the client's limit on generated tokens, >= 1.
-        priority: which requests go first, larger or smaller values, and what None counts as, is up
-            to the scheduler family.
+        priority: the scheduler family defines whether larger or smaller values go first, and what
+            None means.
         ignore_eos: generate `max_new_tokens`, even after an end token.
         predicted_output_tokens: what the policy `sjf` takes the output length to be; None:
             `max_new_tokens`.
         tenant: whose request it is, for per-tenant metrics.
-        session: the conversation that the request is a turn of, for routers; empty: it is of none.
+        session: the conversation that the request is a turn of, for routers; empty: there is none.
     """
 
     rid: str

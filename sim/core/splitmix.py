@@ -1,9 +1,9 @@
-"""splitmix64: pseudo-random numbers out of counters (Steele, Lea and Flood, 2014)."""
+"""splitmix64: makes pseudo-random numbers from counters (Steele, Lea and Flood, 2014)."""
 
 import numpy as np
 from numpy.typing import NDArray
 
-# Added to a counter from one number to the next: 2**64 over the golden ratio, made odd.
+# The step of the counter: 2**64 divided by the golden ratio, made odd.
 GOLDEN_RATIO = 0x9E3779B97F4A7C15
 _FACTOR_1, _FACTOR_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _BITS_27, _BITS_30, _BITS_31 = (np.uint64(bits) for bits in (27, 30, 31))

@@ -1,8 +1,8 @@
 """Token sequences whose ids are made only when they are needed.
 
 A *stream* is an endless, reproducible sequence of token ids named by a 32-bit seed. Prompts that
-begin with equal segments of streams share exactly those tokens as a prefix, and a prefix cache
-looks at nothing else.
+begin with the same segments of streams share the tokens of those segments as a prefix, and no
+more. A prefix cache compares only tokens.
 """
 
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ class Prompt(Protocol):
     def __len__(self) -> int: ...
 
     def token_ids(self, start: int = 0, stop: int | None = None) -> TokenIds:
-        """Ids `start` to `stop`; int64. By default, and at most, to the prompt's end."""
+        """Ids `start` to `stop`, int64; `stop` is at most, and by default, the prompt's length."""
         ...
 
 
@@ -40,7 +40,7 @@ def stream_token_ids(seed: int, start: int, stop: int) -> TokenIds:
     Returns:
         int64, shape [stop - start], values 1000 to 1000 + 2**30 - 1.
     """
-    # Added as Python integers: numpy warns when the sum of two scalars wraps around.
+    # Add Python integers: numpy warns when the sum of two scalars wraps around.
     first = (((seed & 0xFFFFFFFF) << _INDEX_BITS) + GOLDEN_RATIO + start) & _UINT64_MAX
     if first + stop - start > _UINT64_MAX:
         return _to_token_ids(np.arange(stop - start, dtype=np.uint64) + np.uint64(first))
@@ -56,7 +56,7 @@ def stream_tokens_at(seeds: NDArray[np.int64], indices: NDArray[np.int64]) -> To
 
 
 def _to_token_ids(x: NDArray[np.uint64]) -> TokenIds:
-    """Token ids out of splitmix64's counters, in place."""
+    """Turn splitmix64's counters into token ids, in place."""
     finalise(x)
     x >>= _BITS_34
     x += _FIRST_STREAM_TOKEN
@@ -127,7 +127,7 @@ class ArrayPrompt:
 
 
 class TokenSequence(Protocol):
-    """Token ids, perhaps made only when a slice is asked for. A numpy array is one, too."""
+    """Token ids, which may be made only when a slice is asked for. A numpy array is one, too."""
 
     def __len__(self) -> int: ...
 
@@ -135,10 +135,10 @@ class TokenSequence(Protocol):
 
 
 class LazyTokens:
-    """Base of the sequences that make their token ids on demand.
+    """Base class of sequences that make their token ids on demand.
 
-    It is not an abstract base class, as `isinstance` on those takes several times as long, and each
-    look-up in the cache asks whether tokens are lazy.
+    It is not an abstract base class (ABC): each cache look-up calls `isinstance` with it, which
+    takes several times longer for an ABC.
     """
 
     def __len__(self) -> int:
@@ -157,16 +157,16 @@ class LazyTokens:
 
 
 def page_key(page: TokenIds) -> int | bytes:
-    """Equal for equal pages: the token of a one-token page, else the bytes of the tokens."""
+    """A dictionary key for a page: the token of a one-token page, else the bytes of the tokens."""
     return int(page[0]) if len(page) == 1 else page.tobytes()
 
 
 def kept_part(token_ids: TokenSequence, start: int, stop: int) -> TokenSequence:
-    """Tokens `start` to `stop` of a sequence, to be stored: they keep no larger array alive."""
+    """Tokens `start` to `stop` of a sequence, to be stored."""
     if isinstance(token_ids, LazyTokens):
         return token_ids.part(start, stop)
     ids = token_ids[start:stop]
-    # A small view would keep the whole array in memory.
+    # A view keeps the whole array in memory.
     is_small = isinstance(ids.base, np.ndarray) and ids.base.size > 2 * ids.size
     return ids.copy() if is_small else ids
 
@@ -193,7 +193,7 @@ class PromptPart(LazyTokens):
 
 
 def prompt_part(prompt: Prompt, start: int, stop: int) -> TokenSequence:
-    """Tokens `start` to `stop` of a prompt, to be stored; lazy unless the ids are there already."""
+    """Tokens `start` to `stop` of a prompt, to be stored; lazy unless the prompt is an array."""
     if isinstance(prompt, ArrayPrompt):
         return kept_part(prompt.ids, start, stop)
     return PromptPart(prompt, start, stop)

@@ -11,7 +11,7 @@ import numpy as np
 
 from sim.core.batch import Batch, ForwardMode
 from sim.des.clock import Clock
-from sim.des.replica import Replica
+from sim.des.replica import Replica, ServerOptions
 from sim.des.timeline import UpcomingSteps, overlapped_steps, serial_steps
 from sim.des.traffic import SimulationLog
 from sim.engine.core import EngineCore
@@ -90,8 +90,9 @@ class Group(Replica):
         ranks: Sequence[Rank],
         rules: RankRules,
         reports: SimulationLog,
+        options: ServerOptions,
     ) -> None:
-        super().__init__(env, number)
+        super().__init__(env, number, options)
         self._ranks = ranks
         self._rules = rules
         self._reports = reports

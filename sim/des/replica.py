@@ -7,7 +7,7 @@ if the steps had been taken singly.
 """
 
 from collections.abc import Callable, Generator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from simpy.events import Event
 
@@ -18,17 +18,33 @@ from sim.runlog.builder import StepRun
 from sim.workload.workload import ScriptedRequest
 
 Wait = Generator[Event, Any, None]
-Check = Callable[[EngineCore], None]
+
+
+class ServerOptions(NamedTuple):
+    """How a server is simulated.
+
+    Attributes:
+        overlaps: use overlap scheduling: decide a step while the one before runs.
+        fast_forward: if the next decode steps must repeat one decision, pass them as one wait.
+        clients_react: whether closed-loop clients may submit a request at the very time when one
+            ends.
+        check: called for every engine after every step; None: there is no check.
+    """
+
+    overlaps: bool
+    fast_forward: bool
+    clients_react: bool
+    check: Callable[[EngineCore], None] | None
 
 
 class Replica:
-    """Base class. The router's side calls `submit`; all else happens in the replica's process.
+    """Base class. Clients call `submit`; all else happens in the replica's own SimPy process.
 
     Attributes:
         num_steps: steps that have ended.
     """
 
-    def __init__(self, env: Clock, number: int) -> None:
+    def __init__(self, env: Clock, number: int, options: ServerOptions) -> None:
         """`number` counts replicas from 0."""
         self.env = env
         self.num_steps = 0
@@ -36,10 +52,7 @@ class Replica:
         self._arrived = env.event()
         self._wait: DecodeWait | None = None
         self._wakes_ns: int | None = None
-        self._check: Check | None = None
-        self._fast_forward = True
-        self._clients_react = False
-        self._overlaps = False
+        self._overlaps, self._fast_forward, self._clients_react, self._check = options
 
     # ---- what a step is ------------------------------------------------------------------------
 
@@ -89,22 +102,8 @@ class Replica:
 
     # ---- normal and overlap scheduling ---------------------------------------------------------
 
-    def start(
-        self, *, overlaps: bool, fast_forward: bool, clients_react: bool, check: Check | None
-    ) -> None:
-        """Start the replica's process.
-
-        Args:
-            overlaps: use overlap scheduling: decide a step while the one before runs.
-            fast_forward: if the next decode steps must repeat one decision, pass them as one wait.
-            clients_react: whether closed-loop clients may submit a request at the very time when
-                one ends.
-            check: called for every engine after every step.
-        """
-        self._overlaps = overlaps
-        self._fast_forward = fast_forward
-        self._clients_react = clients_react
-        self._check = check
+    def start(self) -> None:
+        """Start the replica's process. It comes after the processes of all clients."""
         self.env.process(self._overlap() if self._overlaps else self._serve())
 
     def _serve(self) -> Wait:

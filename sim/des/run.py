@@ -3,12 +3,13 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from sim.core.garbage import rare_collections
 from sim.des.clock import Clock
+from sim.des.front_end import FrontEnd
 from sim.des.group import Group, Rank
-from sim.des.replica import Replica
+from sim.des.replica import Replica, ServerOptions
 from sim.des.routers.router import RoundRobin, Router
 from sim.des.server import Server
 from sim.des.traffic import SimulationLog, Watcher, closed_loop, open_loop
@@ -17,6 +18,7 @@ from sim.engine.executor import ScriptedExecutor
 from sim.engine.page_pool import PageCounts, PagePool
 from sim.engine.server_config import ServerConfig
 from sim.families import build_engine, check_engine, rank_rules
+from sim.latency.host import HostSection
 from sim.latency.model import LatencyModel, ReplicaLatency, each_latency
 from sim.runlog import RunLog
 from sim.runlog.decisions import DecisionLog
@@ -52,6 +54,7 @@ def simulate(
     latencies: Sequence[ReplicaLatency],
     *,
     router: Router | None = None,
+    host: HostSection | None = None,
     options: RunOptions | None = None,
 ) -> RunLog:
     """Simulate until all requests of a workload have ended.
@@ -64,6 +67,7 @@ def simulate(
             step together.
         router: chooses a replica for each request; use a new router for each run, because a router
             may have state. None: round robin.
+        host: what a request passes before a scheduler can see it. None: nothing.
         options: see RunOptions.
 
     Raises:
@@ -77,42 +81,44 @@ def simulate(
         decisions = DecisionLog(options.decisions, len(latencies), num_ranks)
     reports = SimulationLog(decisions, options.watcher)
     env = Clock()
-    replicas: list[Replica] = [
-        _group(env, number, config, latency, reports, options)
-        if isinstance(latency, tuple)
-        else _server(env, number, config, latency, reports, options)
-        for number, latency in enumerate(latencies)
-    ]
+    clients = workload.clients()
+    server_options = ServerOptions(
+        overlaps=config.overlaps,
+        fast_forward=options.fast_forward,
+        clients_react=bool(clients),
+        check=check_engine if options.check else None,
+    )
+    make = _Maker(env, config, reports, options.pool, server_options)
+    replicas = [make.replica(number, latency) for number, latency in enumerate(latencies)]
     router = router or RoundRobin()
+    entries: Sequence[Replica | FrontEnd] = replicas
+    if host is not None:
+        entries = [FrontEnd(env, host, replica) for replica in replicas]
 
     def submit(request: ScriptedRequest) -> None:
-        replicas[router.choose(request.spec, replicas)].submit(request)
+        entries[router.choose(request.spec, entries)].submit(request)
 
-    clients = workload.clients()
     env.process(open_loop(env, workload.arrivals(), submit))
     for turns in clients:
         env.process(closed_loop(env, turns, submit, reports))
     for replica in replicas:
-        replica.start(
-            overlaps=config.overlaps,
-            fast_forward=options.fast_forward,
-            clients_react=bool(clients),
-            check=check_engine if options.check else None,
-        )
+        replica.start()
     try:
         with rare_collections():
             env.run()
         meta = {
             **options.meta,
             "replicas": len(replicas),
-            **({"ranks": num_ranks} if num_ranks > 1 else {}),
             "max_total_tokens": config.pool_tokens,
             "page_size": config.page_size,
-            **_host_meta(config),
-            "simulated_steps": sum(replica.num_steps for replica in replicas),
         }
-        engines = [engine for replica in replicas for engine in replica.engines]
-        log = reports.builder.build((engine.clock for engine in engines), meta)
+        if num_ranks > 1:
+            meta["ranks"] = num_ranks
+        if config.host_cache_tokens is not None:
+            meta["host_cache_tokens"] = config.host_cache_tokens
+        meta["simulated_steps"] = sum(replica.num_steps for replica in replicas)
+        clocks = [each.clock for replica in replicas for each in replica.engines]
+        log = reports.builder.build(clocks, meta)
         if decisions is not None:
             decisions.close(log)
     finally:
@@ -121,41 +127,37 @@ def simulate(
     return log
 
 
-def _host_meta(config: ServerConfig) -> dict[str, object]:
-    if config.host_cache_tokens is None:
-        return {}
-    return {"host_cache_tokens": config.host_cache_tokens}
+class _Maker(NamedTuple):
+    """Makes servers, and groups of ranks, of one configuration."""
 
+    env: Clock
+    config: ServerConfig
+    reports: SimulationLog
+    pool: PoolFactory
+    options: ServerOptions
 
-def _server(
-    env: Clock,
-    number: int,
-    config: ServerConfig,
-    latency: LatencyModel,
-    reports: SimulationLog,
-    options: RunOptions,
-) -> Server:
-    executor = ScriptedExecutor()
-    engine = _engine(config, executor, options)
-    return Server(env, number, engine=engine, executor=executor, latency=latency, reports=reports)
+    def replica(self, number: int, latency: ReplicaLatency) -> Replica:
+        if isinstance(latency, tuple):
+            return self._group(number, latency)
+        engine, executor = self._engine()
+        return Server(
+            self.env,
+            number,
+            engine=engine,
+            executor=executor,
+            latency=latency,
+            reports=self.reports,
+            options=self.options,
+        )
 
+    def _group(self, number: int, latencies: tuple[LatencyModel, ...]) -> Group:
+        first = number * len(latencies)
+        ranks = [Rank(rank, *self._engine(), each) for rank, each in enumerate(latencies, first)]
+        rules = rank_rules(self.config, [rank.engine for rank in ranks])
+        reports, options = self.reports, self.options
+        return Group(self.env, number, ranks=ranks, rules=rules, reports=reports, options=options)
 
-def _group(
-    env: Clock,
-    number: int,
-    config: ServerConfig,
-    latencies: tuple[LatencyModel, ...],
-    reports: SimulationLog,
-    options: RunOptions,
-) -> Group:
-    ranks = []
-    for rank, latency in enumerate(latencies, start=number * len(latencies)):
-        executor = ScriptedExecutor()
-        ranks.append(Rank(rank, _engine(config, executor, options), executor, latency))
-    rules = rank_rules(config, [rank.engine for rank in ranks])
-    return Group(env, number, ranks=ranks, rules=rules, reports=reports)
-
-
-def _engine(config: ServerConfig, executor: ScriptedExecutor, options: RunOptions) -> EngineCore:
-    pool = options.pool(config.pool_tokens // config.page_size, config.page_size)
-    return build_engine(config, pool=pool, executor=executor)
+    def _engine(self) -> tuple[EngineCore, ScriptedExecutor]:
+        executor, page_size = ScriptedExecutor(), self.config.page_size
+        pool = self.pool(self.config.pool_tokens // page_size, page_size)
+        return build_engine(self.config, pool=pool, executor=executor), executor

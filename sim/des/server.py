@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from sim.core.batch import Batch
 from sim.des.clock import Clock
-from sim.des.replica import Replica
+from sim.des.replica import Replica, ServerOptions
 from sim.des.timeline import UpcomingSteps, overlapped_steps, serial_steps
 from sim.des.traffic import SimulationLog
 from sim.engine.core import EngineCore
@@ -31,8 +31,9 @@ class Server(Replica):
         executor: ScriptedExecutor,
         latency: LatencyModel,
         reports: SimulationLog,
+        options: ServerOptions,
     ) -> None:
-        super().__init__(env, number)
+        super().__init__(env, number, options)
         self._number = number
         self.engine = engine
         self._executor = executor

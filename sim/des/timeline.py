@@ -51,7 +51,8 @@ def serial_steps(end_ns: int, device_ns: Int64, host_ns: Int64) -> UpcomingSteps
         device_ns: device time of each further step; shape [num_steps].
         host_ns: host time of each further step; shape [num_steps].
     """
-    decided = end_ns + _cumulated(device_ns + host_ns)
+    decided = np.full(len(device_ns) + 1, end_ns, dtype=np.int64)
+    decided[1:] += (device_ns + host_ns).cumsum()
     return UpcomingSteps(decided, decided[:-1] + host_ns, decided[1:], host_ns, decided[:-1])
 
 
@@ -75,10 +76,3 @@ def overlapped_steps(
     np.maximum(host_ns[1:], device_ns[:-1], out=starts[1:])
     starts.cumsum(out=starts)
     return UpcomingSteps(decided, starts, starts + device_ns, host_ns, starts)
-
-
-def _cumulated(durations_ns: Int64) -> Int64:
-    """The sum of the first k durations, for k = 0 to n; shape [n + 1]."""
-    sums = np.zeros(len(durations_ns) + 1, dtype=np.int64)
-    np.cumsum(durations_ns, out=sums[1:])
-    return sums

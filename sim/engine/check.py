@@ -1,4 +1,4 @@
-"""Checks that hold between any two steps, in every family: where requests are, and their slots."""
+"""Invariants of every family between two steps: each request is in one place and has its slot."""
 
 from sim.core.errors import require
 from sim.core.request import Status
@@ -9,7 +9,7 @@ def check_requests(engine: EngineCore) -> None:
     """Verify that every live request is in exactly one place and has the status of that place.
 
     Raises:
-        InvariantError: the message names the requests for which this is not so.
+        InvariantError: an invariant is broken; the message names it.
     """
     scheduler = engine.scheduler
     waiting = {request.rid for request in scheduler.waiting_requests()}
@@ -35,5 +35,5 @@ def check_requests(engine: EngineCore) -> None:
     num_held = len(alive) - len(waiting)
     require(
         scheduler.num_slots_used == num_held,
-        f"{scheduler.num_slots_used} slots are in use, but {num_held} requests need one",
+        f"{scheduler.num_slots_used} slots are in use, but {num_held} requests need a slot",
     )

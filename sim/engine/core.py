@@ -143,7 +143,7 @@ class EngineCore:
             self.scheduler.enter(request)
 
     def _take_out(self, decision: Decision[Request]) -> Sequence[RequestRecord]:
-        """Note which requests left the running batch; returns records of the aborted ones."""
+        """Note that the decision removed running requests; returns records of the aborted ones."""
         victims = [victim for _, group in decision.preempted for victim in group]
         for request in [*decision.retracted, *victims, *decision.aborted]:
             self.clock.leave(request)
@@ -247,8 +247,8 @@ class EngineCore:
     ) -> list[Request]:
         """Decode rows that finish with this result, in batch order.
 
-        Under overlap a row that this launch prefilled may already be in the running batch, or may
-        have left it. Rows that `finishing` already contains are not counted again.
+        Under overlap, the next decision may already have put a row that this launch prefilled into
+        the running batch. If that row finishes, it is in `finishing`, and not returned again.
         """
         due = [*launch.leaving, *self._running_rows_at_end(ended)]
         rows = {r.rid: r for r in due if r.status is Status.RUNNING and r not in finishing}
@@ -262,7 +262,7 @@ class EngineCore:
     def _finishing_put_back(
         self, launch: Launch[Request], ended: frozenset[str], now_ns: int
     ) -> Iterator[Request]:
-        """Give rows that were put back since the launch their token; yields those it finishes."""
+        """Give each row that was put back after the launch its token; yields the finished ones."""
         for request in launch.put_back:
             request.num_generated += 1
             self.clock.single_token(request, now_ns)
@@ -318,7 +318,6 @@ class EngineCore:
 
     @property
     def next_aging_ns(self) -> int:
-        """The time from which a decision may change although no request arrives or leaves."""
         return self.scheduler.next_aging_ns
 
     def fast_forward(self, ends_ns: NDArray[np.int64]) -> DecodeRun:

@@ -68,7 +68,7 @@ class Divergence:
         where: the step's number, or the request.
         fields: names of the fields that differ.
         ours, theirs: the two lines; None if that log has no more lines.
-        before: the line of `theirs`' log for the step before.
+        before: the line before `theirs` in the same log.
     """
 
     where: str

@@ -16,23 +16,18 @@ class Executor(Protocol):
 
         Only the last of these steps may finish a request: see `steps_to_finish`.
         """
-        ...
 
     def steps_to_finish(self) -> int:
         """Decode steps from now until one generates an end token; a huge number if none will."""
-        ...
 
     def output_ids(self, rid: str, num_tokens: int) -> TokenIds:
         """The first `num_tokens` output tokens of a request; it has generated that many."""
-        ...
 
     def output_part(self, rid: str, start: int, stop: int) -> TokenSequence:
         """Generated output tokens `start` to `stop`, in a form that outlives `forget`."""
-        ...
 
     def forget(self, rid: str) -> None:
         """Drop the tokens of a request that has ended; they are not read again."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +43,8 @@ class OutputScript:
     seed: int
 
     def token_ids(self, num_tokens: int) -> TokenIds:
-        return self.tokens_between(0, num_tokens)
-
-    def tokens_between(self, start: int, stop: int) -> TokenIds:
-        """Tokens `start` to `stop`; int64."""
-        return stream_token_ids(self.seed, start, stop)
+        """The first `num_tokens` tokens, none of them replaced by an end token; int64."""
+        return stream_token_ids(self.seed, 0, num_tokens)
 
 
 END_TOKEN = 2
@@ -72,7 +64,7 @@ class ScriptedOutput:
     def token_ids(self, start: int = 0, stop: int | None = None) -> TokenIds:
         last = self._script.num_tokens - 1
         stop = last + 1 if stop is None else stop
-        ids = self._script.tokens_between(start, stop)
+        ids = stream_token_ids(self._script.seed, start, stop)
         if self._ends and start <= last < stop:
             ids[last - start] = END_TOKEN
         return ids
@@ -148,7 +140,7 @@ class ScriptedExecutor:
     def output_part(self, rid: str, start: int, stop: int) -> TokenSequence:
         return prompt_part(self._output(rid), start, stop)
 
-    def _output(self, rid: str) -> "ScriptedOutput":
+    def _output(self, rid: str) -> ScriptedOutput:
         return ScriptedOutput(self._scripts[rid], ends=rid not in self._endless)
 
     def forget(self, rid: str) -> None:

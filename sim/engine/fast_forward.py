@@ -24,7 +24,7 @@ class DecodeRun:
         num_steps: number of steps.
         num_pages: pages that the steps allocated.
         last_free_tokens: free tokens after the last step began.
-        free_token_steps: sum over the steps of the free tokens after each began.
+        free_token_steps: free tokens after each step began, summed over the steps.
         ratio: the new-token ratio at each step.
     """
 

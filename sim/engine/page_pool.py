@@ -15,13 +15,12 @@ from sim.core.errors import InvariantError
 
 
 class Span(Protocol):
-    """An ordered list of pages. Code for both pools may only count, split and join spans."""
+    """An ordered list of pages. Code that must work with both pools uses these methods alone."""
 
     def __len__(self) -> int: ...
 
     def split(self, num_pages: int) -> tuple[Self, Self]:
         """The first `num_pages` pages and the rest."""
-        ...
 
     def concat(self, other: Self) -> Self: ...
 
@@ -48,11 +47,9 @@ class PagePool(Protocol[S]):
 
     def promise(self, num_pages: int) -> None:
         """Reserve free pages. Raises InvariantError if there are too few."""
-        ...
 
     def redeem(self, num_pages: int) -> S:
         """Turn promised pages into a span. Raises InvariantError if fewer were promised."""
-        ...
 
     def free(self, span: S) -> None: ...
 

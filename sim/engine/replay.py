@@ -1,7 +1,7 @@
 """Replay: a fresh engine decides every step of a log again, from the log's arrivals and times.
 
-The replay finds the first step that the engine decides differently. A step that the log's server
-decided from information it could not have had shows up this way. The log may come from the
+The replay finds the first step that the engine decides differently. For example, it reveals a step
+that the log's server decided with a result that was not known yet. The log may come from the
 simulator or from a real server.
 """
 
@@ -63,7 +63,7 @@ class _Replayer:
         before: Line | None = None
         for number, step in enumerate(self._recorded.steps):
             if not self._catch_up(step):
-                return Divergence(f"step {number}", ("looked and found",), None, step, before)
+                return Divergence(f"step {number}", ("launched too early",), None, step, before)
             decided = self._decide(step["t_decided_ns"])
             while decided.batch is None and "looks_ns" not in step and self._again(decided):
                 decided = self._decide(step["t_decided_ns"])
@@ -90,9 +90,10 @@ class _Replayer:
         """
         if "looks_ns" in step:
             return all(self._launches_nothing(look_ns) for look_ns in step["looks_ns"])
-        # Logs of simulated servers do not say when a decision launched nothing. Under overlap
-        # this happens once while the last step runs, if this step came only after its end. It
-        # happens once more, at that end, if the server was idle between the two steps.
+        # Logs of simulated servers leave out decisions that launched nothing, but this step tells
+        # whether there were any. Under overlap there was one at the start of the step before, if
+        # this step was decided after the end of that one. There was one more, at that end, if the
+        # server was idle between the two steps.
         decided_ns = step["t_decided_ns"]
         if self._in_flight is not None and self._in_flight[1]["t_end_ns"] <= decided_ns:
             self._launches_nothing(self._in_flight[1]["t_start_ns"])

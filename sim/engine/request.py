@@ -12,7 +12,6 @@ from sim.core.tokens import (
     Prompt,
     TokenIds,
     TokenSequence,
-    kept_part,
     page_key,
     prompt_part,
 )
@@ -196,7 +195,8 @@ class OutputTokens(NamedTuple):
 
     Attributes:
         ids: `ids(n)` returns the first n output tokens, all generated already.
-        part: `part(start, stop)` returns generated output tokens in a form that can be kept.
+        part: `part(start, stop)` returns generated output tokens in a form that can be stored
+            after the request has ended.
     """
 
     ids: Callable[[int], TokenIds]
@@ -211,25 +211,12 @@ class RequestTokens:
 
     __slots__ = ("_key", "_key_start", "_output_ids", "_output_part", "_prompt", "_prompt_len")
 
-    def __init__(
-        self,
-        prompt: Prompt,
-        output_ids: Callable[[int], TokenIds],
-        output_part: Callable[[int, int], TokenSequence] | None = None,
-    ) -> None:
-        """Take the prompt, and functions that return output tokens.
-
-        Args:
-            prompt: the request's prompt.
-            output_ids: `output_ids(n)` returns the first n output tokens, all generated already.
-            output_part: `output_part(start, stop)` returns generated output tokens in a form that
-                can be kept; None: they are cut from `output_ids`.
-        """
+    def __init__(self, prompt: Prompt, outputs: OutputTokens) -> None:
         self._prompt = prompt
-        self._output_ids = output_ids
-        self._output_part = output_part
+        self._output_ids, self._output_part = outputs
         self._prompt_len = len(prompt)
-        # The latest key: a waiting request is looked up in the cache again and again.
+        # The latest page key and its start: a waiting request is looked up in the cache again and
+        # again.
         self._key: int | bytes = 0
         self._key_start = -1
 
@@ -238,12 +225,10 @@ class RequestTokens:
         return FirstTokens(self, num_tokens)
 
     def part(self, start: int, stop: int) -> TokenSequence:
-        """Tokens `start` to `stop`, in a form that can be kept."""
+        """Tokens `start` to `stop`, in a form that can be stored after the request has ended."""
         prompt_len = self._prompt_len
         if stop <= prompt_len:
             return prompt_part(self._prompt, start, stop)
-        if self._output_part is None:
-            return kept_part(self.ids(start, stop), 0, stop - start)
         output = self._output_part(max(start - prompt_len, 0), stop - prompt_len)
         if start >= prompt_len:
             return output

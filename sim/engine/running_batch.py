@@ -125,6 +125,7 @@ class RunningBatch(Lockstep, Generic[R]):
         self._page_size = page_size
         self.requests: list[R] = []
         self.num_tokens = 0
+        # By `seq_base` modulo the page size: rows of one residue fill their pages in the same step.
         self._num_rows_by_residue = [0] * page_size
         self._limit_heap: list[_Due[R]] = []
         self._longest_heap: list[_Length[R]] = []
@@ -162,8 +163,8 @@ class RunningBatch(Lockstep, Generic[R]):
 
         Args:
             requests: the rows.
-            num_missed_steps: steps in flight that run without these rows. They will increase
-                `num_done`, so the rows' counts are reduced by as much.
+            num_missed_steps: steps in flight that run without these rows. Each will increase
+                `num_done` by one when it is done, so `num_generated` is lowered in advance.
         """
         self._set([*self.requests, *requests], joining=requests)
         if num_missed_steps:
@@ -175,7 +176,6 @@ class RunningBatch(Lockstep, Generic[R]):
         self._set([*requests, *self.requests], joining=requests)
 
     def remove(self, leaving: Collection[R]) -> None:
-        """Take rows out."""
         if not leaving:
             return
         for request in leaving:
@@ -250,6 +250,8 @@ class RunningBatch(Lockstep, Generic[R]):
 
     def page_demand(self) -> PageDemand:
         """The new pages that the next steps need. The batch must not be empty."""
+        # The next step fills the pages of the rows of residue `first`, the one after it those of
+        # residue `first` - 1, and so on, modulo the page size.
         residues, first = self._num_rows_by_residue, -self.num_begun % self._page_size
         return PageDemand(residues[first::-1] + residues[:first:-1], len(self.requests))
 
@@ -272,6 +274,7 @@ class RunningBatch(Lockstep, Generic[R]):
         heap = self._limit_heap
         if not heap or heap[0][0] > due:
             return []
+        # The two entries below the top of the heap are the smallest of all the others.
         if all(entry[0] > due for entry in heap[1:3]):
             return [heap[0][2]]
         return [request for request in self.requests if request.limit_step <= due]

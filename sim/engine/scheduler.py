@@ -23,7 +23,8 @@ class Launch(Generic[R]):
         prefill: prefill rows in batch order.
         decode: decode rows in batch order.
         chunked: the prefill rows whose prompts have more chunks to come.
-        num_new_tokens: new tokens of a batch with prefill rows; those of decode rows count too.
+        num_new_tokens: tokens that a batch with prefill rows computes, those of its decode rows
+            included; 0 for other batches.
         leaving: decode rows that reach their token limit with this launch's result. The next
             launch, decided before that result is known, does without them.
         resting, resumed: running rows that skip this launch; rows that take part again after a
@@ -136,15 +137,10 @@ class BaseScheduler(Generic[R]):
     # ---- requests ------------------------------------------------------------------------------
 
     def token_limit(self, prompt_len: int, max_new_tokens: int) -> int:
-        """`max_new_tokens`, reduced to the room there is; 0 or less: reject the request."""
+        """`max_new_tokens` as far as context and pool allow; 0 or less: reject the request."""
         raise NotImplementedError
 
-    def new_request(
-        self,
-        spec: RequestSpec,
-        limit: int,
-        outputs: OutputTokens,
-    ) -> R:
+    def new_request(self, spec: RequestSpec, limit: int, outputs: OutputTokens) -> R:
         """Make the state of a new request, which holds no KV yet.
 
         Args:
@@ -213,7 +209,10 @@ class BaseScheduler(Generic[R]):
 
     @property
     def next_aging_ns(self) -> int:
-        """The time from which a decision may change although no request arrives or leaves."""
+        """The time from which a decision may change although no request arrives or leaves.
+
+        An example is the time at which a waiting request ages under a fairness rule.
+        """
         return NEVER_AGES_NS
 
     def note_group(self, *, prefills: bool) -> None:
@@ -244,7 +243,7 @@ class BaseScheduler(Generic[R]):
 
     @property
     def repeats(self) -> bool:
-        """Whether the next decision must repeat the last decode batch.
+        """Whether the next decision is certain to repeat the last decode batch.
 
         The engine itself checks that no row ends and that there are enough pages.
         """

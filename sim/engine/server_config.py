@@ -9,33 +9,26 @@ class ServerConfig(Protocol):
     @property
     def family(self) -> str:
         """The family's name in `sim.families.FAMILIES`."""
-        ...
 
     @property
     def page_size(self) -> int:
         """Tokens in a page."""
-        ...
 
     @property
     def pool_tokens(self) -> int:
         """KV tokens of the pool; a multiple of the page size."""
-        ...
 
     @property
     def overlaps(self) -> bool:
         """Overlap scheduling: whether a step is decided while the one before runs."""
-        ...
 
     @property
     def max_rows(self) -> int:
         """Largest number of requests that run at a time."""
-        ...
 
     @property
     def host_cache_tokens(self) -> int | None:
-        """KV tokens that host memory holds for evicted KV; None without such memory."""
-        ...
+        """KV tokens that fit into the host memory for evicted KV; None without such memory."""
 
     def as_dict(self) -> dict[str, Any]:
         """All settings as plain values."""
-        ...

@@ -27,7 +27,7 @@ class TokenClock:
         self.count = array("q")
         self._num_ticking = 0
         self._last_tick_ns = 0
-        # Requests whose last token came before they joined: each has a next gap of its own.
+        # Requests that joined after the last tick. Their next gaps are measured one by one.
         self._joined: dict[int, Request] = {}
 
     def join(self, request: Request, now_ns: int) -> None:

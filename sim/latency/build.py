@@ -1,4 +1,4 @@
-"""From the `latency` section of a scenario to the model it asks for."""
+"""Builds the latency model that a scenario's `latency` section asks for."""
 
 from pathlib import Path
 
@@ -24,18 +24,21 @@ def build_latency(
     model: ModelShape | None,
     hardware: Hardware | None,
     base_dir: Path,
+    model_name: str | None = None,
     overlaps: bool = True,
     replica: int = 0,
 ) -> LatencyModel:
-    """The latency model a scenario asks for; called once for each replica, as models have state.
+    """Build one replica's latency model. Replicas do not share models, because models have state.
 
     Args:
         config: the scenario's section.
         model: shapes of the served model, if known.
         hardware: the accelerator, if known.
         base_dir: what paths are relative to.
+        model_name: what the scenario calls the model: kind aiconfigurator knows architectures that
+            a `ModelShape` does not describe.
         overlaps: the scheduler decides a step while the one before runs.
-        replica: the number of the server that the model is for; a recording may be of several.
+        replica: the replica's number; a recording may have the steps of several.
 
     Raises:
         InputError: a model or hardware that the kind needs is missing, or the recording, profile or
@@ -49,11 +52,11 @@ def build_latency(
         return _profile(config, model, base_dir, overlaps=overlaps)
     if isinstance(config, LayersLatencyConfig):
         return _layers(config, model, base_dir, overlaps=overlaps)
-    if model is None:
+    if model_name is None:
         raise InputError(f"kind {config.kind} needs the scenario's model", key=("latency",))
     if isinstance(config, AiconfiguratorLatencyConfig):
-        return _aiconfigurator(config, model)
-    if hardware is None:
+        return _aiconfigurator(config, model_name, base_dir)
+    if model is None or hardware is None:
         raise InputError("kind roofline needs the scenario's hardware", key=("latency",))
     return _roofline(config, model, hardware)
 
@@ -87,12 +90,15 @@ def _layers(
     return build_layers(config, model=model, base_dir=base_dir, overlaps=overlaps)
 
 
-def _aiconfigurator(config: AiconfiguratorLatencyConfig, model: ModelShape) -> LatencyModel:
+def _aiconfigurator(
+    config: AiconfiguratorLatencyConfig, model_name: str, base_dir: Path
+) -> LatencyModel:
+    from sim.latency.aiconfigurator.deployment import deployment_of
     from sim.latency.aiconfigurator.model import AiconfiguratorLatency
-    from sim.latency.aiconfigurator.package import open_database
+    from sim.latency.aiconfigurator.package import known_models, open_engine
 
-    database = open_database(config.system, config.backend, config.version)
-    return AiconfiguratorLatency(model, database, tp=config.tp, host_s=config.host_s)
+    deployment = deployment_of(config, model_name, base_dir, known_models())
+    return AiconfiguratorLatency(open_engine(deployment), host_s=config.host_s)
 
 
 def _roofline(config: RooflineLatencyConfig, model: ModelShape, hardware: Hardware) -> LatencyModel:

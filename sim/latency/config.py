@@ -1,19 +1,20 @@
 """The `latency` section of a scenario: one class for each kind."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from sim.strict_model import StrictModel
+from sim.strict_model import KeysError, StrictModel
 
 # Measured on an H200: 790 TFLOP/s of a peak of 989, 4.3 TB/s of 4.8 (docs/explanation/latency.md).
 _DEFAULT_MFU = 790 / 989
 _DEFAULT_BANDWIDTH_EFFICIENCY = 4.3 / 4.8
 
-# A minute: far above any real cost, low enough that no step overflows 64-bit nanoseconds.
+# At most a minute: far above any real cost, and low enough that no step overflows 64-bit ns.
 Seconds = Annotated[float, Field(ge=0, le=60)]
 Efficiency = Annotated[float, Field(ge=0.001, le=1)]
-Ranks = Annotated[int, Field(ge=1, le=1024)]
+NonEmpty = Annotated[str, Field(min_length=1)]
+NumGpus = Annotated[int, Field(ge=1, le=1024)]
 
 
 class LinearLatencyConfig(StrictModel):
@@ -36,7 +37,7 @@ class LinearLatencyConfig(StrictModel):
     s."""
     cold_start_s: Seconds = 0.0
     """Added to the first step, for a server that was not warmed up. Unit: s."""
-    dp: Ranks = 1
+    dp: NumGpus = 1
     """Ranks of each replica that step together (docs/explanation/ranks.md). A rank's step takes
     as long as the formula says for its own rows. Unit: ranks."""
 
@@ -73,6 +74,19 @@ class RecordedLatencyConfig(StrictModel):
     """The decision log: JSON lines, plain or gzip."""
 
 
+class QuantizationConfig(StrictModel):
+    """Number formats, by the names of aiconfigurator-core; without a key: the checkpoint's."""
+
+    gemm: NonEmpty | None = None
+    """Weights and inputs of dense matrix products: `bfloat16`, `fp8`, `fp8_block`, `nvfp4`, ..."""
+    moe: NonEmpty | None = None
+    """Weights and inputs of experts: `bfloat16`, `fp8_block`, `w4a16_mxfp4`, `int4_wo`, ..."""
+    attention: NonEmpty | None = None
+    """Arithmetic of prefill attention: `bfloat16` or `fp8`."""
+    kv_cache: NonEmpty | None = None
+    """Elements of the KV cache: `bfloat16` or `fp8`."""
+
+
 class AiconfiguratorLatencyConfig(StrictModel):
     """The operators of a step, each as long as it was measured on a GPU.
 
@@ -84,15 +98,37 @@ class AiconfiguratorLatencyConfig(StrictModel):
     system: Annotated[str, Field(min_length=1)]
     """The GPU, by the package's own name: `h200_sxm`, `h100_sxm`, ..."""
     backend: Annotated[str, Field(min_length=1)] = "sglang"
-    """Whose kernels were measured: `sglang`, `vllm` or `trtllm`."""
+    """The serving engine whose kernels were measured: `sglang`, `vllm` or `trtllm`."""
     version: Annotated[str, Field(min_length=1)] | None = None
     """Version of the backend. Without it: the newest that was measured in full."""
-    tp: Literal[1, 2, 4, 8] = 1
-    """Degree of tensor parallelism. Above 1 the scheduler section must give the size of its
-    pool. Unit: GPUs."""
+    tp: NumGpus = 1
+    """Degree of tensor parallelism. Unit: GPUs."""
+    dp: NumGpus = 1
+    """Ranks with attention and a KV cache of their own, which step together. Unit: ranks."""
+    moe_tp: NumGpus | None = None
+    """GPUs that share each expert. Without it: all that `moe_ep` leaves. Unit: GPUs."""
+    moe_ep: NumGpus = 1
+    """Groups of GPUs that each hold a part of the experts. `moe_tp` x `moe_ep` must be
+    `tp` x `dp`. Unit: groups."""
+    quantization: QuantizationConfig = QuantizationConfig()
+    """Number formats that differ from the checkpoint's."""
     host_s: Seconds = 0.0
     """Host time of a step. Overlap scheduling hides the smaller of host and device time. Unit:
     s."""
+
+    @model_validator(mode="after")
+    def _check_experts(self) -> Self:
+        num_gpus, moe_ep = self.tp * self.dp, self.moe_ep
+        if num_gpus % moe_ep or (self.moe_tp or num_gpus // moe_ep) * moe_ep != num_gpus:
+            spread = (
+                f"moe_ep {moe_ep}" if self.moe_tp is None else f"moe_tp {self.moe_tp} x {moe_ep}"
+            )
+            raise KeysError(
+                f"{spread} does not fit the {num_gpus} GPUs of tp {self.tp} x dp {self.dp}",
+                "moe_ep",
+                "moe_tp",
+            )
+        return self
 
 
 class ProfileLatencyConfig(StrictModel):
@@ -120,7 +156,7 @@ class LayersLatencyConfig(StrictModel):
     tp: Annotated[int, Field(ge=1, le=1024)] = 1
     """Degree of tensor parallelism. It selects the tables, or the rows of a table. Above 1 the
     scheduler section must give the size of its pool. Unit: GPUs."""
-    dp: Ranks = 1
+    dp: NumGpus = 1
     """Degree of attention data parallelism: ranks of each replica that step together, with the
     experts spread over all GPUs (docs/explanation/layers.md#mixtures-of-experts). Above 1 the
     scheduler section must give the size of its pool, which is that of one rank. Unit: ranks."""
@@ -137,16 +173,17 @@ class LayersLatencyConfig(StrictModel):
     """Add time for decode rows of unequal contexts
     (docs/explanation/layers.md#unequal-contexts). Only with a profile that has a `skew_fit.csv`."""
     all_reduce_latency_s: Seconds | None = None
-    """Latency of each sum over the GPUs. Required with `tp` or `dp` above 1; 0 means no latency.
-    Unit: s."""
+    """Latency of each all-reduce over the GPUs. Required with `tp` or `dp` above 1; 0 means no
+    latency. Unit: s."""
     all_reduce_gb_s: Annotated[float, Field(ge=0, le=1e6)] | None = None
-    """Rate at which a GPU sends and receives in a sum over the GPUs. Required with `tp` or `dp`
-    above 1; 0 means that the transfer takes no time. Unit: 10^9 bytes/s."""
+    """Rate at which a GPU sends and receives in an all-reduce. Required with `tp` or `dp` above
+    1; 0 means that the transfer takes no time. Unit: 10^9 bytes/s."""
     host_s: Seconds = 0.0
     """Host time of a step that overlap does not hide: it is always added
     (docs/explanation/layers.md#words). Unit: s."""
     host_per_request_s: Seconds = 0.0
-    """The same for each prefill or decode row of the step. Unit: s a request."""
+    """Host time for each prefill or decode row of the step; overlap does not hide it either.
+    Unit: s a request."""
     host: Annotated[str, Field(min_length=1)] | None = None
     """A file with both host times, written by `calibrate fit`. It takes the place of `host_s`
     and `host_per_request_s`."""
@@ -164,11 +201,14 @@ LatencyConfig = Annotated[
 
 
 def num_devices(config: LatencyConfig) -> int:
-    """How many devices each replica's model is split over."""
-    tp = getattr(config, "tp", 1)
-    return int(tp) * num_ranks(config)
+    """How many devices the attention of a rank is split over."""
+    if isinstance(config, AiconfiguratorLatencyConfig | LayersLatencyConfig):
+        return config.tp
+    return 1
 
 
 def num_ranks(config: LatencyConfig) -> int:
     """How many ranks of attention data parallelism each replica has; they step together."""
-    return int(getattr(config, "dp", 1))
+    if isinstance(config, AiconfiguratorLatencyConfig | LayersLatencyConfig | LinearLatencyConfig):
+        return config.dp
+    return 1

@@ -1,7 +1,7 @@
-"""Piecewise linear functions through measured points, and what happens outside of the points.
+"""Piecewise linear functions through measured points, with rules for sizes outside of the points.
 
-A value at one place and the values at many places are computed by the same operations in the same
-order, so that both agree to the bit: a run of decode steps takes as long as its steps one by one.
+`at` and `at_many` compute by the same operations in the same order, so their results agree to the
+bit: a run of decode steps takes exactly as long as its steps one by one.
 """
 
 from bisect import bisect_right
@@ -16,15 +16,15 @@ from sim.core.arrays import Float64
 class Curve:
     """A function of one size, never negative.
 
-    A curve is either *extended* or *held*. An extended one goes on beyond its points: below the
-    first knot along the first segment, above the last knot along the line from the knot at half
-    that size. (On a grid of powers of two that line is the last segment. On a finer grid the last
-    segment would have the slope of a kernel's tiles, or of noise.) A held one keeps the value of
-    the nearest knot.
+    A curve is either *extended* or *held*. A held curve keeps the value of the nearest knot beyond
+    its points. An extended curve goes on: below the first knot along the first segment; above the
+    last knot along the line through the last knot and the knot at half its size. (On a grid of
+    powers of two this line is the last segment. On a finer grid the last segment may only show the
+    step from one kernel tile to the next, or noise.)
 
     Attributes:
         knots: the sizes that were measured, rising.
-        values: the values there.
+        values: the values at the knots.
     """
 
     __slots__ = ("_arrays", "_is_held", "_slopes", "knots", "values")
@@ -72,7 +72,7 @@ class Curve:
 
 
 def _knot_at_half(knots: Sequence[float]) -> int:
-    """The index of the last knot at half of the greatest knot or below; 0 if there is none."""
+    """The index of the last knot that is at most half of the greatest one; 0 if there is none."""
     return max(bisect_right(knots, knots[-1] / 2) - 1, 0)
 
 
@@ -80,9 +80,10 @@ def bracket(knots: Sequence[float], x: float) -> tuple[int, int, float]:
     """Two knots to interpolate between at `x`, for curves whose values are curves themselves.
 
     Returns:
-        The indices of both knots, and how far `x` lies from the first towards the second: a share
-        from 0 to 1, or below 0 under the first knot and above 1 over the last one. Outside of the
-        knots the choice is that of an extended `Curve`. On a knot it is that knot twice, share 0.
+        The index of the lower knot, the index of the upper one, and the share of the way from the
+        lower to the upper one at which `x` lies. On a knot both indices are that knot's and the
+        share is 0. Outside of the knots, the two knots are those that an extended `Curve` uses, and
+        the share is below 0 or above 1.
     """
     index = bisect_right(knots, x) - 1
     last = len(knots) - 1

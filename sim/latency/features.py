@@ -1,4 +1,4 @@
-"""The numbers of a step that its duration depends on. They are computed here only."""
+"""The numbers of a step that its duration depends on. No other module computes them."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -18,11 +18,11 @@ class StepFeatures(NamedTuple):
         num_decode_rows: decode rows, one new token each.
         num_decode_context_tokens: tokens that all decode rows together attend to, their new tokens
             included.
-        num_context_tokens: the same over all rows.
+        num_context_tokens: tokens that all rows together attend to, their new tokens included.
         num_loaded_tokens: tokens whose KV this step loads from host memory.
-        max_decode_context_tokens, min_decode_context_tokens: context of the longest and of the
-            shortest decode row; 0: not known.
-        prefill_rows: of each prefill row its cached and its new tokens, in this order.
+        max_decode_context_tokens, min_decode_context_tokens: the longest and the shortest context
+            of a decode row; 0: not known.
+        prefill_rows: (cached tokens, new tokens) of each prefill row; empty: none, or not known.
         num_group_tokens: new tokens of the step over all ranks that step together, and those of the
             batches that ranks without work run; 0: there is one rank.
         max_rank_tokens: new tokens of the rank with the most; 0: there is one rank.
@@ -99,7 +99,7 @@ def step_features(batch: Batch) -> StepFeatures:
 
 
 def line_features(line: Mapping[str, Any]) -> StepFeatures:
-    """Features of a step or point of a run log."""
+    """Features of a step, or of a measured point, from its line in a run log."""
     return _features(
         ForwardMode[line["mode"].upper()],
         tuple([(prefix_len, extend_len) for _, prefix_len, extend_len in line["prefill"]]),
@@ -116,7 +116,7 @@ def _features(
     decode: tuple[int, int, int],
     num_context_tokens: int,
 ) -> StepFeatures:
-    """Features from rows; `decode`: number of decode rows, longest, shortest context."""
+    """Features from rows; `decode`: number of decode rows, their longest and shortest context."""
     num_prefill_tokens = num_cached_tokens = prefill_attention = 0
     for prefix_len, extend_len in prefill_rows:
         num_prefill_tokens += extend_len

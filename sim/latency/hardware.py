@@ -17,7 +17,7 @@ class Hardware:
         name: its key in the table.
         peak_flops_per_s: dense bf16 tensor-core peak with fp32 accumulation.
         peak_bytes_per_s: memory bandwidth.
-        memory_bytes: all memory of the accelerator, the driver's share included.
+        memory_bytes: the whole memory, including what the driver takes.
     """
 
     name: str

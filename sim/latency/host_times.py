@@ -1,4 +1,4 @@
-"""Host time of a step: a constant and a time for each request in it; also as a file.
+"""Host time of a step: a constant and a time for each request in it; reads and writes its file.
 
 A file is JSON: `{"format": "servetwin-host-times", "version": 1, "host_s": ..,
 "host_per_request_s": .., "fit": {..}}`; `fit` says where the numbers come from.
@@ -43,7 +43,7 @@ def read_host_times(path: Path) -> HostTimes:
     """Read a file of host times.
 
     Raises:
-        InputError: unreadable, not such a file, or of another version.
+        InputError: the file cannot be read, is no file of host times, or has another version.
     """
     data = read_json_object(path)
     if data.get("format") != _FORMAT:
@@ -59,15 +59,10 @@ def read_host_times(path: Path) -> HostTimes:
 
 
 def write_host_times(times: HostTimes, fit: Mapping[str, object], path: Path) -> None:
-    """Write a file of host times.
-
-    Args:
-        times: the numbers.
-        fit: what they were fitted to and how well; of types that JSON knows.
-        path: of the file.
+    """Write a file of host times; `fit` says in JSON types what they were fitted to, and how well.
 
     Raises:
-        InputError: it cannot be written.
+        InputError: the file cannot be written.
     """
     data = {
         "format": _FORMAT,

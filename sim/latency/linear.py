@@ -9,11 +9,11 @@ from sim.latency.model import StepTime
 
 
 class LinearLatency:
-    """A weighted sum of device seconds, and constant host time; a cold start comes once.
+    """Device time as a weighted sum, constant host time, and a cold start in the first step.
 
-    step + per_prefill_token x (new prefill tokens) + per_decode_request x (decode rows)
-    + per_context_token x (context tokens), computed from left to right in double precision and
-    rounded half-even to ns, so that a step and a run of steps agree to the bit.
+    The sum is step + per_prefill_token x (new prefill tokens) + per_decode_request x (decode rows)
+    + per_context_token x (context tokens). It is computed from left to right in double precision
+    and rounded half-even to ns, so that a step and a run of steps agree to the bit.
     """
 
     def __init__(

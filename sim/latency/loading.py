@@ -1,4 +1,4 @@
-"""How much longer a step takes that loads KV from host memory."""
+"""Step times when a step also loads KV from host memory."""
 
 from dataclasses import dataclass
 
@@ -14,9 +14,9 @@ class LoadTimes:
 
     Attributes:
         ns_per_token: time to load a token's KV.
-        num_parts: equal parts of a load and of a step, usually the model's layers. A part of the
-            step can run when its part of the load has arrived. 1: the step waits for the whole
-            load.
+        num_parts: into how many equal parts a load and a step are divided, usually the number of
+            layers. A part of the step can run when its part of the load has arrived. 1: the step
+            waits for the whole load.
     """
 
     ns_per_token: float
@@ -29,9 +29,9 @@ class LoadTimes:
     def device_ns(self, compute_ns: int, num_tokens: int) -> int:
         """The time of a step that computes for `compute_ns` and loads `num_tokens` tokens.
 
-        The link loads part after part while the device computes part after part. The longer of the
-        two has no gaps. If that is the load, the last part of the computation comes after it; if it
-        is the computation, the first part of the load comes before it.
+        The link loads part after part while the device computes part after part. If the load takes
+        longer, the last part of the computation runs after the whole load. If the computation takes
+        longer, it runs without gaps after the first part of the load.
         """
         load_ns = self.load_ns(num_tokens)
         parts = self.num_parts
@@ -39,7 +39,7 @@ class LoadTimes:
 
 
 class LoadingLatency:
-    """Another model's times, made longer where a step loads."""
+    """Another model's times, longer for steps that load."""
 
     def __init__(self, model: LatencyModel, times: LoadTimes) -> None:
         self._model = model
@@ -57,7 +57,7 @@ class LoadingLatency:
         return time._replace(device_ns=device_ns)
 
     def decode_run_ns(self, first: StepFeatures, num_steps: int) -> tuple[Int64, Int64]:
-        """The other model's times: decode steps load nothing."""
+        """The other model's times, because decode steps load nothing."""
         return self._model.decode_run_ns(first, num_steps)
 
     def consume(self, first: StepFeatures, num_steps: int) -> None:

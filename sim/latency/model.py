@@ -16,14 +16,14 @@ class StepTime(NamedTuple):
 
 
 class LatencyModel(Protocol):
-    """Maps a step's features to its duration. Returns whole ns, at least 1 of device time.
+    """Maps a step's features to its duration: whole ns, at least 1 ns of device time.
 
-    `step_ns` and `decode_run_ns` change nothing: asked again they answer the same, and no answer
-    depends on what was asked before. `consume` tells the model which steps really ran: of a decode
-    run these are fewer than were asked about when an arrival cuts the run short. A recording then
-    moves on, a profile counts the steps outside its range; most models do nothing. One model serves
-    one server, or one rank of a group. Of a group's ranks, only those with work are asked, and
-    the step takes as long as the longest answer, device and host time each.
+    `step_ns` and `decode_run_ns` change nothing, so an answer never depends on earlier calls.
+    `consume` tells the model which steps really ran. They may be fewer than `decode_run_ns` was
+    asked for, because an arrival can end a decode run early. On `consume` a recording moves on, and
+    a profile counts the steps outside its range; most models do nothing. One model serves one
+    server, or one rank of a group. Of a group, only the ranks with work are asked. The step takes
+    as long as the longest answer, for device time and for host time.
     """
 
     def step_ns(self, step: StepFeatures) -> StepTime:
@@ -35,7 +35,7 @@ class LatencyModel(Protocol):
         ...
 
     def decode_run_ns(self, first: StepFeatures, num_steps: int) -> tuple[Int64, Int64]:
-        """Device and host time of the next `num_steps` decode steps of one composition.
+        """Device and host time of the next `num_steps` decode steps with the same rows.
 
         Step i is `first` with every decode row's context grown by i tokens. Element i of each
         array equals what `step_ns` gives for step i, to the bit. Both have shape [k] with
@@ -47,12 +47,7 @@ class LatencyModel(Protocol):
         ...
 
     def consume(self, first: StepFeatures, num_steps: int) -> None:
-        """Note that a step ran, and `num_steps - 1` decode steps of its composition after it.
-
-        Args:
-            first: the first of these steps; the others are numbered as in `decode_run_ns`.
-            num_steps: at least 1.
-        """
+        """Note that `num_steps` >= 1 steps ran: `first`, then decode steps with the same rows."""
         ...
 
 
@@ -71,10 +66,10 @@ def each_latency(latencies: Iterable[ReplicaLatency]) -> Iterator[LatencyModel]:
 
 @runtime_checkable
 class Ranged(Protocol):
-    """A latency model that knows between which sizes it was measured."""
+    """A latency model that knows the range of sizes it was measured in."""
 
     def left_range(self) -> RangeReport:
-        """How many of the steps that ran so far lay outside, and in what size."""
+        """How many steps so far were outside the measured range, and in which sizes."""
         ...
 
 

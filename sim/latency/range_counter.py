@@ -16,10 +16,10 @@ class Limit(NamedTuple):
 
     Attributes:
         label: its name in warnings.
-        read: gives its value in a step. If the quantity is a mean over rows, this is the sum.
-        low, high: the ends of the range, which belong to it.
-        rows: for a mean over rows, gives their number. The value of each row grows by one from step
-            to step of a decode run. None: no mean; the quantity stays the same in a run.
+        read: returns its value in a step; for a mean over rows, returns the sum.
+        low, high: the ends of the range, both included.
+        rows: for a mean over rows, returns their number. The value of each row grows by one in each
+            step of a decode run. None: the quantity is no mean, and stays the same in a run.
     """
 
     label: str
@@ -38,7 +38,7 @@ class Limit(NamedTuple):
 
 
 class RangeCounter:
-    """How many steps that ran lay outside a measured range, and how far, by mode."""
+    """Counts for each mode the steps outside the measured ranges, and notes how far outside."""
 
     def __init__(self, limits: Mapping[ForwardMode, Sequence[Limit]]) -> None:
         self._limits = {mode: tuple(limits_of) for mode, limits_of in limits.items()}
@@ -49,7 +49,7 @@ class RangeCounter:
     def count(self, first: StepFeatures, num_steps: int) -> None:
         """Count `num_steps` steps: `first` and the steps of a decode run after it."""
         self._num_steps += num_steps
-        # A mode that was never measured has no limits: asking for its times is an error already.
+        # A mode that was not measured has no limits, and its steps do not count as outside.
         limits = self._limits.get(first.mode, ())
         for limit in limits:
             value = last = limit.read(first)
@@ -61,8 +61,8 @@ class RangeCounter:
                 return
 
     def report(self) -> RangeReport:
-        # Modes are in the order of their first exits, quantities in the order of the limits: which
-        # quantity was outside first is not known within a run of steps.
+        # Modes are in the order of their first exits. Quantities are in the order of the limits,
+        # because a run of steps is counted at once: which quantity left first is not known.
         exits = [
             exits_of[limit.label]
             for mode, exits_of in self._exits.items()

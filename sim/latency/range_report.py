@@ -40,8 +40,8 @@ class RangeReport:
     Attributes:
         num_steps: all steps that ran.
         num_outside: steps with any quantity outside its range.
-        exits: the quantities that were outside, by mode; the mode of the first such step comes
-            first.
+        exits: the quantities that were outside, grouped by mode. The mode that was outside first
+            comes first.
     """
 
     num_steps: int = 0

@@ -29,7 +29,7 @@ class RecordedLatency:
 
     @classmethod
     def from_file(cls, path: Path, replica: int = 0) -> "RecordedLatency":
-        """Read a server's steps of a decision log, plain or gzipped.
+        """Read one server's steps from a decision log, plain or gzipped.
 
         Raises:
             InputError: see `read_step_times`.
@@ -40,11 +40,7 @@ class RecordedLatency:
         self._check_left()
         return StepTime(int(self._device_ns[self._next]), int(self._host_ns[self._next]))
 
-    def decode_run_ns(
-        self,
-        first: StepFeatures,
-        num_steps: int,
-    ) -> tuple[Int64, Int64]:
+    def decode_run_ns(self, first: StepFeatures, num_steps: int) -> tuple[Int64, Int64]:
         self._check_left()
         coming = slice(self._next, self._next + num_steps)
         return self._device_ns[coming].copy(), self._host_ns[coming].copy()
@@ -63,12 +59,12 @@ class RecordedLatency:
 def read_step_times(path: Path, replica: int = 0) -> tuple[Int64, Int64]:
     """Device and host ns of a server's steps, in the file's order.
 
-    If the log is of one server, or names no server, its steps are used for any replica.
+    If the log has the steps of one server only, with or without `replica`, any replica uses them.
 
-    The time of a `"kind": "step"` line is the first of these that it has: `device_ns`; `t_end_ns -
-    t_start_ns`; `t_end - t_start` in seconds. The first two go with `host_ns`, 0 if it is missing.
-    Seconds are rounded to ns before they are subtracted, so that consecutive steps add up to the
-    log's own times.
+    The device time of a `"kind": "step"` line is the first of these that it has: `device_ns`;
+    `t_end_ns - t_start_ns`; `t_end - t_start` in seconds. The host time is `host_ns`, or 0 without
+    that key or with seconds. Seconds are rounded to ns before they are subtracted, so that
+    consecutive steps add up to the log's own times.
 
     Returns:
         Two int64 arrays of shape [num_steps], num_steps >= 1.

@@ -57,7 +57,7 @@ class RooflineLatency:
         """Nothing to do: the times depend on the features alone."""
 
     def _fixed_s(self, step: StepFeatures) -> float:
-        """Everything but the decode rows' attention, which alone grows with their context."""
+        """The time of all but the decode rows' attention, the only part that grows in a run."""
         num_tokens = step.num_prefill_tokens + step.num_decode_rows
         num_logit_rows = step.num_prefill_rows + step.num_decode_rows
         num_prefill_context = step.num_context_tokens - step.num_decode_context_tokens

@@ -20,11 +20,12 @@ _QWEN3_HEAD_DIM = 128
 
 
 def load_model_shape(name_or_path: str, base_dir: Path) -> ModelShape:
-    """A model of the packaged table, or of a config.json.
+    """Load a model's shape from the packaged table or from a config.json.
 
     Args:
-        name_or_path: a name of the table. With a slash or the ending `.json` it is a path, relative
-            to `base_dir` unless absolute: of such a file, or of a directory with a config.json.
+        name_or_path: a name of the table; or, if it has a slash or ends in `.json`, the path of
+            such a file or of a directory with a config.json, relative to `base_dir` unless
+            absolute.
         base_dir: the directory of the file that names the model.
 
     Raises:
@@ -36,11 +37,15 @@ def load_model_shape(name_or_path: str, base_dir: Path) -> ModelShape:
         return shape_of_config(name_or_path, table[name_or_path], where=f"model {name_or_path}")
     if "/" not in name_or_path and not name_or_path.endswith(".json"):
         raise InputError(unknown_name("model", name_or_path, table), key=("model",))
-    path = base_dir / name_or_path
-    if path.suffix != ".json":
-        path /= "config.json"
+    path = config_file(name_or_path, base_dir)
     name = path.parent.name if path.name == "config.json" else path.stem
     return shape_of_config(name, read_json_object(path), where=str(path))
+
+
+def config_file(path: str, base_dir: Path) -> Path:
+    """The config.json that a path means: the file itself, or the one in the folder."""
+    file = base_dir / path
+    return file if file.suffix == ".json" else file / "config.json"
 
 
 def model_table() -> Mapping[str, Config]:
@@ -87,7 +92,8 @@ def _flag(config: Config, key: str, where: str, *, default: bool) -> bool:
 
 def _head_dim(hidden_size: int, num_heads: int, where: str) -> int:
     if hidden_size % num_heads:
-        raise InputError(f"{where}: {hidden_size} hidden units do not divide by {num_heads} heads")
+        reason = f"{hidden_size} hidden units are not divisible by {num_heads} heads"
+        raise InputError(f"{where}: {reason}")
     return hidden_size // num_heads
 
 
@@ -101,7 +107,7 @@ def _llama_like(name: str, config: Config, where: str) -> ModelShape:
     no_groups = num_heads if model_type == "llama" else None
     num_kv_heads = _count(config, "num_key_value_heads", where, no_groups)
     if num_heads % num_kv_heads:
-        raise InputError(f"{where}: {num_heads} heads do not divide by {num_kv_heads} KV heads")
+        raise InputError(f"{where}: {num_heads} heads are not divisible by {num_kv_heads} KV heads")
     if model_type == "qwen3" or config.get("head_dim") is not None:
         head_dim = _count(config, "head_dim", where, _QWEN3_HEAD_DIM)
     else:

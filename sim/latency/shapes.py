@@ -18,8 +18,8 @@ class ModelShape:
         vocab_size: rows of the embedding and of the output head.
         tie_word_embeddings: the output head uses the weights of the embedding.
         gated_mlp: the MLP has three matrices instead of two.
-        num_other_parameters: norms, biases and learned positions: they are in no matrix product, so
-            that their cost cannot be measured.
+        num_other_parameters: norms, biases and learned positions. They are in no matrix product,
+            and cost too little time to be measured.
         dtype_bytes: bytes of a weight and of a KV element.
     """
 

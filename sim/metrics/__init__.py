@@ -1,1 +1,4 @@
-"""What a run log says in numbers; `sim.metrics.registry` says what each number is. numpy only."""
+"""Numbers computed from a run log. `sim.metrics.registry` defines each of them.
+
+Every run prints a summary, so importing what a summary needs loads numpy and nothing slower.
+"""

@@ -6,19 +6,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
-# Two runs give no useful interval: it is thirteen times as wide as they are apart.
+# The interval of two runs would be 13 times as wide as the difference between them.
 MIN_RUNS = 3
 _LEVEL = 0.95
 
 
 @dataclass(frozen=True, slots=True)
 class MeanInterval:
-    """A mean and how far the true one may be from it.
+    """A mean of several runs, with its 95 % confidence interval.
 
     Attributes:
-        mean: of the runs; None if there are none.
-        half_width: the mean lies within this of the true one in 95 of 100 cases, if runs are
-            normally distributed; None with fewer than three runs.
+        mean: None if there are no runs.
+        half_width: half of the interval's width, for normally distributed runs; None with fewer
+            than three runs.
         count: the number of runs.
     """
 
@@ -28,12 +28,12 @@ class MeanInterval:
 
     @property
     def ends(self) -> tuple[float, float]:
-        """The lower and the upper end; the mean twice where there is no interval."""
+        """The lower and the upper end. Both are the mean if there is no interval."""
         mean, half = self.mean or 0.0, self.half_width or 0.0
         return mean - half, mean + half
 
     def scaled(self, factor: float) -> "MeanInterval":
-        """The same in another unit: `scaled(100)` makes percent of a share."""
+        """The same in another unit: `scaled(100)` turns a share into percent."""
         mean, half = self.mean, self.half_width
         return MeanInterval(
             None if mean is None else factor * mean,
@@ -56,12 +56,12 @@ def mean_interval(values: Sequence[float]) -> MeanInterval:
 
 
 def t_quantile(degrees: int) -> float:
-    """How many standard errors to either side hold 95 % of Student's distribution.
+    """How many standard errors on either side of the mean hold 95 % of Student's distribution.
 
     Args:
-        degrees: of freedom, at least 1.
+        degrees: degrees of freedom, at least 1.
     """
-    # scipy takes a tenth of a second to load; a run that repeats nothing does without.
+    # scipy takes a tenth of a second to load, and only repeated runs need it.
     from scipy.special import stdtrit
 
     return float(stdtrit(degrees, (1 + _LEVEL) / 2))

@@ -1,4 +1,4 @@
-"""The quantiles of latencies that a sweep stores for each point, to draw distributions later."""
+"""Quantiles of latencies. A sweep stores them for each point, to draw distributions later."""
 
 from typing import Any
 
@@ -9,18 +9,17 @@ from sim.metrics.latencies import finished_mask, request_latencies
 from sim.metrics.quantiles import quantiles
 from sim.runlog import RunLog
 
-# Every percent, and two more for the slowest requests.
 PERCENTS: tuple[float, ...] = (*range(100), 99.5, 99.9, 100)
-# Digits of a millisecond: microseconds are enough.
+# Milliseconds are rounded to microseconds.
 _DIGITS = 3
 
 
 def add_quantiles(summary: dict[str, Any], log: RunLog) -> dict[str, Any]:
     """A run's summary with the quantiles of its latencies at `PERCENTS`, in milliseconds.
 
-    `ttft_quantiles_ms`, `tpot_quantiles_ms`, `e2e_latency_quantiles_ms` of finished requests and
-    `itl_quantiles_ms` of token gaps at the top; `ttft_quantiles_ms` also in `hot`, `cold` and each
-    of `tenants`. A list is empty if there is no sample. See `quantiles` for their definition.
+    Added at the top: `ttft_quantiles_ms`, `tpot_quantiles_ms` and `e2e_latency_quantiles_ms` of
+    finished requests, and `itl_quantiles_ms` of token gaps. Added to `hot`, `cold` and each of
+    `tenants`: `ttft_quantiles_ms`. A list is empty if there is no sample.
     """
     finished = finished_mask(log.requests)
     latencies = request_latencies(log.requests)._asdict()

@@ -1,6 +1,6 @@
-"""The numbers of each tenant, of the hot and of the cold requests, and how even tenants fare.
+"""Metrics of each tenant, of hot and cold requests, and of how evenly tenants are served.
 
-docs/how-to/tenants.md has the definitions. numpy only: every run prints them.
+docs/how-to/tenants.md has the definitions.
 """
 
 import math
@@ -23,10 +23,12 @@ _SLOWEST_SHARE = 0.05
 
 
 class _Rows(NamedTuple):
-    """Columns that every group's numbers are computed from; arrays have one row a request.
+    """Columns that every group's metrics are computed from, with one row for each request.
 
-    `latencies_ms` are by name, NaN where undefined; `wait_ns` is until the first batch or the
-    log's end. `duration_s` is the whole run's, None if nothing finished.
+    Attributes:
+        latencies_ms: by name (`ttft_ms`); NaN where undefined.
+        wait_ns: see `queue_times_ns`.
+        duration_s: of the whole run; None if no request finished.
     """
 
     columns: RequestColumns
@@ -41,7 +43,7 @@ class _Rows(NamedTuple):
 def group_metrics(log: RunLog) -> dict[str, Any]:
     """`tenants`, `jain_ttft`, `jain_throughput`, `slowest_5pct_ttft_share_pct`, `hot`, `cold`.
 
-    `tenants` is empty, and Jain's indices are None, where requests have no tenant.
+    If no request has a tenant, `tenants` is empty and Jain's indices are None.
     """
     rows = _rows(log)
     masks = _tenant_masks(log.requests)
@@ -58,30 +60,29 @@ def group_metrics(log: RunLog) -> dict[str, Any]:
 
 
 def group_masks(requests: RequestColumns) -> dict[str, Bools]:
-    """By group (`hot`, `cold`, `tenants.NAME`) a mask of its requests; shape [num_requests]."""
+    """For each group (`hot`, `cold`, `tenants.NAME`) a mask of its requests, [num_requests]."""
     hot, cold = _hot_and_cold(requests)
     tenants = {f"tenants.{name}": mask for name, mask in _tenant_masks(requests).items()}
     return {"hot": hot, "cold": cold, **tenants}
 
 
 def jain_index(values: Float64) -> float | None:
-    """Jain's fairness index, (sum x)^2 / (n sum x^2): 1 if all are equal, 1 / n if one has all.
+    """Jain's fairness index, (sum x)^2 / (n sum x^2); None if there are no values.
+
+    It is 1 if all values are equal (also if all are 0), and 1 / n if only one is above 0.
 
     Args:
-        values: at least 0, shape [n]; all 0 counts as all equal.
-
-    Returns:
-        None if there are no values.
+        values: at least 0, shape [n].
     """
     if not len(values):
         return None
     largest = float(values.max())
     if largest == 0 or bool((values == largest).all()):
         return 1.0
-    # Scaled, so that squares neither overflow nor vanish.
+    # Values are scaled, so that their squares neither overflow nor underflow.
     scaled = values / largest
     index = float(scaled.sum()) ** 2 / (len(values) * float((scaled**2).sum()))
-    # Values that are not equal must not get an index of 1 by rounding.
+    # Values that differ must not get an index of 1 by rounding.
     return min(index, math.nextafter(1.0, 0.0))
 
 
@@ -107,7 +108,7 @@ def _hot_and_cold(requests: RequestColumns) -> tuple[Bools, Bools]:
 
 
 def _tenant_masks(requests: RequestColumns) -> dict[str, Bools]:
-    """Each tenant's requests, by its name; empty if no tenant has one."""
+    """A mask of each tenant's requests, by name; empty if no request has a tenant."""
     names = sorted(set(requests.tenant))
     if names == [""]:
         return {}
@@ -117,7 +118,7 @@ def _tenant_masks(requests: RequestColumns) -> dict[str, Bools]:
 
 
 def _group(rows: _Rows, mask: Bools) -> Group:
-    """The numbers of the requests in `mask`; rates are over the whole run's duration."""
+    """The metrics of the requests in `mask`. Rates divide by the whole run's duration."""
     requests, done = rows.columns, mask & rows.finished
     num_done = int(done.sum())
     found: Group = {
@@ -137,10 +138,10 @@ def _group(rows: _Rows, mask: Bools) -> Group:
 
 
 def _served_share(rows: _Rows, mask: Bools) -> float | None:
-    """Requests finished per second over requests sent per second, each in its own window.
+    """(Requests finished per second of serving) / (requests sent per second of sending).
 
-    Sending lasts from the first to the last arrival, serving from the first arrival to the last
-    finish. None if nothing finished, or if all arrived at once.
+    Sending lasts from the first arrival to the last, serving from the first arrival to the last
+    finish. None if no request finished, or if all arrived at once.
     """
     done = mask & rows.finished
     arrivals_ns = rows.columns.arrival_ns[mask]
@@ -157,7 +158,7 @@ def _jain_of(values: list[float | None]) -> float | None:
 
 
 def _slowest_share_pct(rows: _Rows) -> float | None:
-    """Share of all TTFT that the slowest 5 % of finished requests, rounded up, carry."""
+    """Share of the sum of all TTFTs that the slowest 5 % of finished requests (rounded up) have."""
     ttft_ms = np.sort(rows.latencies_ms["ttft_ms"][rows.finished])
     num_slowest = math.ceil(_SLOWEST_SHARE * len(ttft_ms))
     slowest_ms = float(ttft_ms[len(ttft_ms) - num_slowest :].sum())

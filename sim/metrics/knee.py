@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-# In sides of the unit square. (The farthest point of a quarter circle is 0.29 from its chord.)
+# In sides of the unit square. For comparison: a quarter circle is at most 0.29 from its chord.
 MIN_DISTANCE = 0.1
 
 
@@ -14,8 +14,8 @@ class Knee:
     """The point of a line that is farthest from its chord.
 
     Attributes:
-        index: of the point.
-        distance: from the chord, in sides of the unit square that the line is scaled to.
+        index: which point it is.
+        distance: distance from the chord, after the line is scaled to the unit square.
     """
 
     index: int
@@ -33,17 +33,19 @@ def find_knee(
     """The knee of a line of points, if the line bends.
 
     Both metrics are scaled to run from 0 to 1 over the line. The knee is the point farthest from
-    the chord, which joins the first point to the last; where it is known what is better, the
-    farthest on the better side. There is none if it is less than 0.1 away, or no farther than its
-    own error; nor if a metric is the same at both ends, or everywhere; nor if one end is better in
-    both, as nothing is traded then.
+    the chord, which joins the first point to the last. If `better` is known for both metrics, only
+    points on the better side of the chord count. There is no knee
+
+    * if that point is less than 0.1 from the chord, or no farther than its own error;
+    * if a metric has the same value at both ends of the line;
+    * if one end is better in both metrics, because then there is no trade-off.
 
     Args:
-        x: of the points, in order; logarithms where the axis is logarithmic.
-        y: likewise.
-        better: for x and y, 1 if more is better, -1 if less is, 0 if that is not known.
-        x_errors: half-widths of the points' intervals; None: none.
-        y_errors: likewise.
+        x: the first metric of each point, in order; its logarithm if the axis is logarithmic.
+        y: the second metric.
+        better: for x and y: 1 if more is better, -1 if less is better, 0 if that is not known.
+        x_errors: half-widths of the confidence intervals of `x`; None: there are no intervals.
+        y_errors: the same for `y`.
     """
     if len(x) < 3:
         return None

@@ -11,13 +11,13 @@ from sim.runlog import NOT_YET_NS, RequestColumns, RunLog
 
 
 class RequestLatencies(NamedTuple):
-    """One row a request, in the log's order; milliseconds, NaN where undefined.
+    """Latencies in milliseconds, one for each request in the log's order; NaN where undefined.
 
     Attributes:
         ttft_ms: first token - arrival.
         tpot_ms: (e2e - ttft) / (output tokens - 1), for finished requests of two tokens or more.
         e2e_latency_ms: finish - arrival, for finished requests.
-        queue_time_ms: start of the first batch the request was in - arrival.
+        queue_time_ms: start of the request's first batch - arrival.
     """
 
     ttft_ms: Float64
@@ -27,7 +27,7 @@ class RequestLatencies(NamedTuple):
 
 
 def finished_mask(requests: RequestColumns) -> Bools:
-    """True where a request ran to its end; only finished requests enter latency statistics."""
+    """True where a request finished. Latency statistics are over these requests only."""
     return status_mask(requests, Status.FINISHED)
 
 
@@ -54,9 +54,9 @@ def request_latencies(requests: RequestColumns) -> RequestLatencies:
 
 
 def request_table(log: RunLog) -> dict[str, list[str] | Int64 | Float64]:
-    """The per-request table as columns, in the order every file and frame has them.
+    """The table of requests, by column, in the order of the columns in files and data frames.
 
-    `host_cached_tokens` is there where the run had a host tier.
+    `host_cached_tokens` is among them if the run had a host tier.
     """
     requests = log.requests
     latencies = request_latencies(requests)

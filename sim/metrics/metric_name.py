@@ -1,4 +1,4 @@
-"""Metrics by their dotted names, as scenarios write them: whose requests, and which number."""
+"""Dotted names of metrics, as scenarios write them: `hot.p99_ttft_ms` is a group and a metric."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ class MetricName:
 
     Attributes:
         name: as scenarios write it: `p99_ttft_ms`, `tenants.chat.p99_ttft_ms`.
-        group: whose requests: `""` for all, `hot`, `cold`, `tenants.chat`.
+        group: whose requests: `""` (all), `hot`, `cold` or `tenants.chat`.
         base: the name without the group.
     """
 
@@ -31,7 +31,7 @@ class MetricName:
 
     @property
     def metric(self) -> Metric:
-        """What the registry says of it."""
+        """The metric's facts from the registry."""
         if self.base.startswith(f"{QUEUE_TIME.name}."):
             # `queue_time.max_ms` is another name of `max_queue_time_ms`.
             statistic = self.base.removeprefix(f"{QUEUE_TIME.name}.").removesuffix("_ms")
@@ -44,17 +44,14 @@ class MetricName:
 
     @property
     def label(self) -> str:
-        """In words, without the unit: `p99 TTFT`."""
         return self.metric.label
 
     @property
     def unit(self) -> str:
-        """Empty where there is none."""
         return self.metric.unit
 
     @property
     def group_label(self) -> str:
-        """`all requests`, `hot`, `cold`, or the tenant's name."""
         return group_label(self.group)
 
     @property
@@ -72,7 +69,7 @@ class MetricName:
         return f"{self.long_label} ({self.unit})" if self.unit else self.long_label
 
     def value(self, summary: Mapping[str, Any]) -> float | None:
-        """Its value in a run's summary; None where it is undefined there, or unknown."""
+        """The metric's value in a run's summary; None if it is undefined or unknown there."""
         found = group_of(summary, self.group)
         for key in self.base.split("."):
             found = found.get(key) if isinstance(found, Mapping) else None
@@ -80,13 +77,10 @@ class MetricName:
 
 
 def group_of(summary: Mapping[str, Any], group: str) -> Any:
-    """The part of a summary about these requests; None if it has none.
-
-    A tenant's name may contain dots.
-    """
+    """The part of a summary about a group of requests; None if there is no such part."""
     if not group:
         return summary
-    top, _, tenant = group.partition(".")
+    top, _, tenant = group.partition(".")  # a tenant's name may contain dots
     found = summary.get(top)
     return found.get(tenant) if tenant and isinstance(found, Mapping) else found
 

@@ -15,10 +15,10 @@ def statistics(values: Float64, counts: Int64 | None = None) -> dict[str, float 
 
     Args:
         values: in any order.
-        counts: `values[i]` stands for `counts[i]` equal samples; None: for one each.
+        counts: `values[i]` stands for `counts[i]` equal samples; None: each is one sample.
 
     Returns:
-        values by name (`STATISTICS`); all None if there is no sample.
+        One value for each name in `STATISTICS`; all are None if there is no sample.
     """
     values, weights = _sorted_samples(values, counts)
     num_samples = int(weights.sum())
@@ -38,14 +38,14 @@ def statistics(values: Float64, counts: Int64 | None = None) -> dict[str, float 
 def quantiles(
     values: Float64, percents: Sequence[float], counts: Int64 | None = None
 ) -> list[float]:
-    """The values below which these percents of the samples lie; empty if there is no sample.
+    """The quantiles of samples at these percents; empty if there is no sample.
 
-    Like numpy's percentiles they interpolate linearly between neighbouring samples.
+    Like numpy's percentiles, they interpolate linearly between neighbouring samples.
 
     Args:
-        values: in any order; NaN is no sample.
+        values: in any order; NaN is ignored.
         percents: from 0 to 100.
-        counts: `values[i]` stands for `counts[i]` equal samples; None: for one each.
+        counts: see `statistics`.
     """
     known = ~np.isnan(values)
     values, weights = _sorted_samples(values[known], None if counts is None else counts[known])
@@ -60,7 +60,7 @@ def _sorted_samples(values: Float64, counts: Int64 | None) -> tuple[Float64, Int
 
 
 def _quantiles(values: Float64, weights: Int64, percents: Sequence[float]) -> list[float]:
-    """See `quantiles`; values are sorted, and at least one has a weight above 0."""
+    """Like `quantiles`, for sorted values of which at least one has a weight above 0."""
     num_up_to = np.cumsum(weights)
     last = int(num_up_to[-1]) - 1
     ranks = last * (np.array(percents) / 100)

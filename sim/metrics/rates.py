@@ -12,19 +12,22 @@ _MIN_WINDOWS, _MAX_WINDOWS, _REQUESTS_PER_WINDOW = 8, 40, 50
 
 
 def ratio(amount: float, base: float | None) -> float | None:
-    """`amount / base`; None where the base is 0 or undefined."""
+    """`amount / base`; None if the base is 0 or None."""
     return amount / base if base else None
 
 
 def duration_s(requests: RequestColumns, finished: Bools) -> float | None:
-    """Seconds from the first arrival to the last finish; None if nothing finished."""
+    """Seconds from the first arrival to the last finish; None if no request finished."""
     if not finished.any():
         return None
     return int(requests.finish_ns[finished].max() - requests.arrival_ns.min()) / NS_PER_S
 
 
 def request_rate(requests: RequestColumns) -> float | None:
-    """Arrivals after the first one, per second up to the last; None if all came at once."""
+    """Requests per second from the first arrival to the last; None if all arrived at once.
+
+    The first request is not counted: n requests have n - 1 gaps between them.
+    """
     if not len(requests.rid):
         return None
     window_ns = int(requests.arrival_ns.max() - requests.arrival_ns.min())
@@ -38,18 +41,19 @@ def admitted_mask(requests: RequestColumns) -> Bools:
 
 
 def hit_rate_pct(requests: RequestColumns, admitted: Bools) -> float | None:
-    """Cached / prompt tokens of these requests, in percent; None without prompt tokens."""
+    """Cached tokens / prompt tokens of these requests, in percent; None if there are none."""
     num_cached = int(requests.cached_tokens[admitted].sum())
     return ratio(100 * num_cached, int(requests.prompt_tokens[admitted].sum()))
 
 
 def hit_rate_over_time(log: RunLog) -> tuple[Float64, Float64]:
-    """The hit rate (percent) of the requests admitted in equal windows of time.
+    """The cache hit rate of the requests admitted in each of several equal windows of time.
 
-    A window has 50 requests on average, but there are 8 to 40 windows; empty ones are left out.
+    There is one window for every 50 requests, but at least 8 and at most 40. Windows without
+    requests are left out.
 
     Returns:
-        the windows' middles (ns) and their hit rates, both of shape [num_windows].
+        The middles of the windows in ns and their hit rates in percent, both [num_windows].
     """
     admitted = admitted_mask(log.requests)
     at_ns = log.requests.scheduled_ns[admitted]
@@ -66,8 +70,8 @@ def hit_rate_over_time(log: RunLog) -> tuple[Float64, Float64]:
 def occupancy_metrics(steps: StepColumns) -> dict[str, Any]:
     """`mean_decode_rows`, `max_decode_rows`, `mean_kv_used_pct`.
 
-    The first two are over steps with decode rows, the last one is over all steps; a value is None
-    if there is no such step. Means are over steps, not over time.
+    The first two are over the steps with decode rows, the third is over all steps. Means are over
+    steps, not over time. A value is None if there is no such step.
     """
     decodes = steps.num_decode_rows > 0
     rows, num_steps = steps.num_decode_rows[decodes], steps.num_steps[decodes]

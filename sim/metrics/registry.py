@@ -1,7 +1,6 @@
 """Every metric of a summary: its name, labels, unit, definition, and which direction is better.
 
-Text tables, axes of plots, reports, the search for settings, the reference documentation and
-`simulate report --help` all take these facts from here.
+Tables, plots, searches, documentation and help texts take these facts from here.
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,21 +18,21 @@ class Better(IntEnum):
 
 
 LOWER, NEITHER, HIGHER = Better.LOWER, Better.NEITHER, Better.HIGHER
-# Units of whole numbers; a table's heading leaves them out.
+# Units of counts. Headings of tables do not show them.
 _COUNTED = ("", "requests", "tokens")
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """What is known about a metric, whatever its value.
+    """The facts about a metric that do not depend on the run.
 
     Attributes:
         name: its key in a summary: `p99_ttft_ms`.
-        label: in words, as axes and captions have it: `p99 TTFT`.
-        unit: of its values; empty: it has none.
+        label: its name on axes and in captions: `p99 TTFT`.
+        unit: unit of its values; empty: it has none.
         definition: one sentence.
         better: which direction is better.
-        heading: its short name in text tables: `TTFT p99`; empty: the label.
+        heading: its name in text tables: `TTFT p99`; empty: the label.
         table_unit: its unit in text tables; None: `unit`.
     """
 
@@ -57,7 +56,7 @@ class Metric:
 
     @property
     def table_heading_with_unit(self) -> str:
-        """`TTFT p99 ms`, `requests/s`; counts go without."""
+        """`TTFT p99 ms`, `requests/s`; the heading alone for counts."""
         unit = self.unit if self.table_unit is None else self.table_unit
         if unit in _COUNTED:
             return self.table_heading
@@ -65,12 +64,12 @@ class Metric:
 
     @property
     def table_factor(self) -> float:
-        """The factor of values in a text table: 100 for a share that is shown in percent."""
+        """What values are multiplied by in a text table: 100 for a share shown in percent."""
         return 100 if self.unit == "share" and self.table_unit == "%" else 1
 
     @property
     def is_count(self) -> bool:
-        """Whether it counts something: its values are whole numbers."""
+        """Whether the values are whole numbers."""
         return self.unit in _COUNTED
 
 
@@ -79,13 +78,13 @@ class Latency:
     """A time of each request, or of each token.
 
     Attributes:
-        name: `ttft`; `ttft_ms` in tables of requests, `mean_ttft_ms` in summaries.
-        label: on axes: `TTFT`.
-        heading: in text tables.
-        words: written out: `time to first token`.
+        name: `ttft`. Columns of request tables are named `ttft_ms`, metrics `mean_ttft_ms`.
+        label: its name on axes: `TTFT`.
+        heading: its name in text tables.
+        words: its full name: `time to first token`.
         definition: how it is measured.
-        samples: what the statistics are over: `finished requests`.
-        statistics: those that a summary has.
+        samples: what its statistics are over: `finished requests`.
+        statistics: the statistics that a summary has.
     """
 
     name: str
@@ -146,7 +145,6 @@ def _statistics(*latencies: Latency) -> Iterator[Metric]:
         yield from (_statistic(latency, statistic) for statistic in latency.statistics)
 
 
-# In the order of a summary.
 # fmt: off
 _RUN_METRICS = (
     Metric("duration", "duration", "s",
@@ -179,13 +177,14 @@ _RUN_METRICS = (
            "Prompt tokens found in the cache at first admission / prompt tokens, over all admitted"
            " requests, finished or not.", HIGHER, table_unit="%"),
     Metric("total_host_cached_tokens", "prompt tokens found in host memory", "tokens",
-           "Those of the cached prompt tokens that were loaded back from host memory; only with a"
-           " host tier."),
+           "The cached prompt tokens that were loaded back from host memory; only with a host"
+           " tier."),
     Metric("host_hit_rate_pct", "hits in host memory", "% of prompt tokens",
            "The part of the cache hit rate that was loaded back from host memory; only with a host"
            " tier.", HIGHER, "from host memory", "%"),
     Metric("total_loaded_tokens", "tokens loaded from host memory", "tokens",
-           "All tokens loaded back from host memory, for re-admissions too; only with a host tier.",
+           "All tokens loaded back from host memory, at later admissions too; only with a host"
+           " tier.",
            NEITHER, "tokens loaded"),
     *_statistics(QUEUE_TIME),
     Metric("retractions", "retractions", "",
@@ -197,8 +196,8 @@ _RUN_METRICS = (
     Metric("max_itl_ms", "longest ITL", "ms",
            "The longest time between two consecutive tokens of a request.", LOWER),
     Metric("max_wait_ms", "longest wait", "ms",
-           "The longest wait for a first batch, rejected requests aside; requests still waiting"
-           " count up to the log's end.", LOWER),
+           "The longest time from the arrival of a request, if it was not rejected, to its first"
+           " batch; requests that still wait at the log's end count up to then.", LOWER),
     Metric("saturated", "saturated", "share of runs",
            "Whether the load exceeds capacity: the queue grows for as long as requests arrive.",
            LOWER, table_unit=""),
@@ -207,22 +206,23 @@ _RUN_METRICS = (
     Metric("max_decode_rows", "decode rows a step", "most",
            "The largest number of requests that a step decodes."),
     Metric("mean_kv_used_pct", "KV used", "% of the pool, mean",
-           "Share of the KV pool that requests hold, mean over steps; tokens that are only cached"
-           " do not count."),
+           "Share of the KV pool that running requests hold, mean over steps; tokens that are only"
+           " cached do not count."),
     Metric("jain_ttft", "Jain's index of TTFT", "1: even",
-           "Jain's index of the tenants' mean TTFT: 1 if all are equal, 1 / n if one of n tenants"
-           " has everything.", HIGHER),
+           "Jain's index of the tenants' mean TTFTs: 1 if all are equal, 1 / n if all but one of n"
+           " tenants have 0.", HIGHER),
     Metric("jain_throughput", "Jain's index of throughput", "1: even",
-           "Jain's index of the tenants' requests finished a second over requests sent a second.",
+           "Jain's index of the tenants' requests finished a second / requests sent a second.",
            HIGHER),
     Metric("slowest_5pct_ttft_share_pct", "TTFT carried by the slowest 5 %", "%",
-           "Share of all TTFT that the slowest 5 % of finished requests carry; 5 % if all wait"
-           " alike.", LOWER),
+           "Share of the sum of all TTFTs that the slowest 5 % of finished requests have; 5 % if"
+           " all TTFTs are equal.", LOWER),
     Metric("submitted", "submitted", "requests", "Requests that arrived."),
     Metric("rejected", "rejected", "requests",
            "Requests refused on arrival because they can never be served.", LOWER),
     Metric("aborted", "aborted", "requests",
-           "Requests that were given up: alone in the pool, they did not fit.", LOWER),
+           "Requests that were given up because they did not fit even when alone in the pool.",
+           LOWER),
     Metric("unfinished", "unfinished", "requests",
            "Requests still waiting or running at the end of the log.", LOWER),
     Metric("request_rate", "offered load", "requests/s",
@@ -246,9 +246,10 @@ GROUP_METRICS: Mapping[str, Metric] = MappingProxyType({
 
 
 def metric(name: str) -> Metric:
-    """The metric of this name, without a group: `p99_ttft_ms`; also a latency's own: `ttft_ms`.
+    """The metric with this name (`p99_ttft_ms`), or the latency itself (`ttft_ms`).
 
-    An unknown name is its own label, so that metrics of a newer version can be drawn too.
+    The name has no group. The label of an unknown metric is its name, so that metrics of newer
+    versions can be drawn too.
     """
     found = RUN_METRICS.get(name) or GROUP_METRICS.get(name)
     if found is not None:

@@ -1,4 +1,4 @@
-"""Whether the load exceeded what the servers can carry: does the queue grow while work arrives?"""
+"""Whether the load exceeded the servers' capacity; and how long requests waited."""
 
 import numpy as np
 
@@ -12,28 +12,28 @@ from sim.runlog import NOT_YET_NS, RequestColumns, RunLog
 _NUM_SLICES = 20
 _FIFTH = _NUM_SLICES // 5
 _MIN_REQUESTS = 40
-# One-sided Student t of the slope at 0.5 %, 18 degrees of freedom.
+# Student's t, one-sided, at 0.5 % and 18 degrees of freedom.
 _MIN_SLOPE_T = 2.88
 _MIN_GROWTH = 2.0
 
 
 def is_saturated(log: RunLog) -> bool | None:
-    """Does the queue grow for as long as requests arrive?
+    """Whether the queue grows for as long as requests arrive.
 
-    The depth of a stable queue fluctuates about a level. Beyond capacity it grows linearly with
-    time, whatever the policy. (Waits need not grow: a request that others overtake waits longest,
-    and may have been the first to arrive.) The window from the first to the last arrival is cut
-    into 20 equal slices, because depths close in time are correlated. Three things must hold of the
-    queue's mean depth in them:
+    The depth of a stable queue fluctuates about a level. Beyond capacity the depth grows linearly
+    with time, under every policy. Waits are no such sign: the request that waits longest, because
+    others overtake it, may be the first that arrived. The time from the first to the last arrival
+    is cut into 20 equal slices, because depths close in time are correlated. The run is saturated
+    if the mean depths of the slices meet three conditions:
 
     1. The least-squares slope is positive, at a significance of 0.5 %.
-    2. The last fifth of the window is more than twice as deep as the first.
+    2. The mean over the last fifth is more than twice the mean over the first fifth.
     3. In the last fifth, the mean wait by Little's law, depth / arrival rate, exceeds the run's
-       median time from first batch to first token: growth that no client notices does not count.
+       median time from first batch to first token. Clients do not notice a smaller queue.
 
     Returns:
-        None if that cannot be told: fewer than 40 requests that were not rejected, or all of them
-        at once.
+        None if that cannot be decided: fewer than 40 requests were not rejected, or all of these
+        arrived at once.
     """
     requests = log.requests
     taken = ~status_mask(requests, Status.REJECTED)
@@ -53,7 +53,7 @@ def is_saturated(log: RunLog) -> bool | None:
 def queue_times_ns(log: RunLog) -> Int64:
     """How long each request waited for its first batch; shape [num_requests].
 
-    A request that was in no batch waited until it was aborted, or else until the log's end.
+    A request that was in no batch waited until it was given up, or else until the log's end.
     """
     requests = log.requests
     left_ns = np.where(requests.scheduled_ns != NOT_YET_NS, requests.scheduled_ns, log_end_ns(log))
@@ -62,7 +62,7 @@ def queue_times_ns(log: RunLog) -> Int64:
 
 
 def max_wait_ms(wait_ns: Int64, mask: Bools) -> float | None:
-    """The longest of these waits; None without any."""
+    """The longest wait of the requests in `mask`; None if there are none."""
     waits_ns = wait_ns[mask]
     return int(waits_ns.max()) / NS_PER_MS if len(waits_ns) else None
 

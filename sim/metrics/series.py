@@ -1,4 +1,4 @@
-"""Piecewise constant functions of time, summed over replicas and thinned without losing area."""
+"""Piecewise constant functions of time: queue depths, KV use and token rates of all replicas."""
 
 from dataclasses import dataclass
 
@@ -14,14 +14,14 @@ MAX_POINTS = 2_000
 class StepSeries:
     """A function of time: `value[i]` from `t_ns[i]` until `t_ns[i + 1]`, and 0 before `t_ns[0]`.
 
-    The last value holds forever. `t_ns` rises strictly; both have shape [num_points].
+    The last value has no end. `t_ns` increases strictly. Both have shape [num_points].
     """
 
     t_ns: Int64
     value: Float64
 
     def means(self, edges_ns: Float64) -> Float64:
-        """Time-weighted means between neighbouring edges, which rise strictly."""
+        """Time-weighted means between neighbouring edges, which increase strictly."""
         if not len(self.t_ns):
             return np.zeros(len(edges_ns) - 1)
         held_ns = np.diff(self.t_ns, append=max(self.t_ns[-1], int(edges_ns[-1])) + 1)
@@ -30,7 +30,7 @@ class StepSeries:
         return np.diff(np.interp(edges_ns, corners_ns, area)) / np.diff(edges_ns)
 
     def thinned(self, end_ns: int, max_points: int = MAX_POINTS) -> "StepSeries":
-        """The same until `end_ns`, in at most `max_points` points: means over equal parts."""
+        """At most `max_points` points up to `end_ns`: means over equal windows, if needed."""
         if len(self.t_ns) <= max_points or end_ns <= self.t_ns[0]:
             return self
         edges_ns = np.linspace(self.t_ns[0], end_ns, max_points + 1)
@@ -38,7 +38,7 @@ class StepSeries:
 
 
 def from_changes(t_ns: Int64, change: Int64) -> StepSeries:
-    """The running sum of changes made at these times, in any order."""
+    """The running sum of `change[i]` at `t_ns[i]`; the times may be in any order."""
     order = np.argsort(t_ns, kind="stable")
     t_ns, level = t_ns[order], np.cumsum(change[order])
     last_of_its_time = np.append(t_ns[1:] != t_ns[:-1], np.ones(min(1, len(t_ns)), dtype=np.bool_))
@@ -46,7 +46,7 @@ def from_changes(t_ns: Int64, change: Int64) -> StepSeries:
 
 
 def gauge(steps: StepColumns, column: Int64) -> StepSeries:
-    """A logged size over time, summed over replicas: an entry holds until the replica's next."""
+    """A logged size over time, summed over replicas. A value lasts until the replica's next row."""
     times, changes = [], []
     for replica in np.unique(steps.replica):
         mine = steps.replica == replica
@@ -56,13 +56,13 @@ def gauge(steps: StepColumns, column: Int64) -> StepSeries:
 
 
 def occupancy(steps: StepColumns, requests: RequestColumns, column: Int64) -> StepSeries:
-    """A `gauge` that is 0 while its replica has no request; an idle replica logs nothing."""
+    """Like `gauge`, but 0 while a replica has no requests, because an idle replica logs nothing."""
     times, changes = [], []
     for replica in np.unique(steps.replica):
         mine = steps.replica == replica
         ends_ns = steps.t_end_ns[mine]
         idle = num_in_flight(requests, int(replica), ends_ns) == 0
-        # An idle moment goes after the run that ended in it, hence the stable sort below.
+        # If the replica is idle at the end of a row, a point of size 0 follows that row.
         at_ns = np.concatenate((steps.t_start_ns[mine], ends_ns[idle]))
         size = np.concatenate((column[mine], np.zeros(int(idle.sum()), dtype=np.int64)))
         rank = np.concatenate((np.arange(len(ends_ns)) * 2, np.flatnonzero(idle) * 2 + 1))
@@ -73,7 +73,10 @@ def occupancy(steps: StepColumns, requests: RequestColumns, column: Int64) -> St
 
 
 def num_in_flight(requests: RequestColumns, replica: int, at_ns: Int64) -> Int64:
-    """Requests of a replica that have arrived and not finished at each time, of those served."""
+    """How many requests of a replica have arrived and not finished at each of these times.
+
+    Requests that were never in a batch do not count.
+    """
     mine = (requests.replica == replica) & (requests.scheduled_ns != NOT_YET_NS)
     finish_ns = requests.finish_ns[mine]
     finish_ns = np.sort(finish_ns[finish_ns != NOT_YET_NS])
@@ -82,14 +85,14 @@ def num_in_flight(requests: RequestColumns, replica: int, at_ns: Int64) -> Int64
 
 
 def tokens_per_s(steps: StepColumns, num_tokens: Int64, edges_ns: Float64) -> Float64:
-    """Tokens a second between the edges; each run's tokens are spread evenly over its duration."""
+    """Tokens per second between the edges. A row's tokens are spread evenly over its duration."""
     total = np.zeros(len(edges_ns))
     for replica in np.unique(steps.replica):
         mine = steps.replica == replica
         corners_ns = np.column_stack((steps.t_start_ns[mine], steps.t_end_ns[mine])).ravel()
         done = np.cumsum(num_tokens[mine])
         before_and_after = np.column_stack((done - num_tokens[mine], done)).ravel()
-        # Overlapped steps may start before their predecessor's end; time must not run back.
+        # With overlap a step may start before the previous one ends; interp needs rising times.
         total += np.interp(edges_ns, np.maximum.accumulate(corners_ns), before_and_after)
     return np.diff(total) / np.diff(edges_ns) * 1e9
 

@@ -1,4 +1,4 @@
-"""A run's summary in the names of SGLang's serving benchmark. numpy only: every run prints it."""
+"""A run's summary. Metrics have the names that SGLang's serving benchmark gives them."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -32,7 +32,7 @@ _MAX_REJECTED_RIDS = 10
 class Slo:
     """Limits of a request's latencies; None: no limit. A request is good if it meets them all.
 
-    A request of one output token has no TPOT: `tpot_ms` does not bind it.
+    A request with one output token has no TPOT, so it meets every `tpot_ms`.
     """
 
     ttft_ms: float | None = None
@@ -45,18 +45,17 @@ class Slo:
 
 
 def summarise(log: RunLog, slo: Slo | None = None) -> Summary:
-    """Everything one run is judged by, as plain JSON values; what is undefined is None.
+    """The metrics of one run, as plain JSON values. An undefined metric is None.
 
-    `sim.metrics.registry` defines every number. Beside them a summary has:
+    `sim.metrics.registry` defines the metrics. A summary also has:
 
     * `goodput_slos_ms`: the SLO's limits by latency.
-    * `queue_time`: the statistics of the queue time once more, as one object: `mean_ms`, ...
-    * `tenants`, `hot`, `cold`: the numbers of these requests alone, see docs/how-to/tenants.md.
-    * `rejected_rids`: the names of the first ten rejected requests.
+    * `queue_time`: the statistics of the queue time again, as one object: `mean_ms`, ...
+    * `tenants`, `hot`, `cold`: the metrics of these requests alone, see docs/how-to/tenants.md.
+    * `rejected_rids`: the ids of the first ten rejected requests.
     * `wall_seconds`: how long the simulation took.
-    * `latency_source`, only where step times come from others' measurements: whose they are.
-    * `left_range`, only where steps lie outside of the range that their times were fitted to: how
-      many do.
+    * `latency_source`: who measured the step times, if they are published measurements.
+    * `left_range`: how many steps are outside the range that step times were fitted to, if any are.
     """
     remarks = {key: log.meta[key] for key in ("latency_source", "left_range") if key in log.meta}
     finished = finished_mask(log.requests)

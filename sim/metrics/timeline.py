@@ -18,7 +18,7 @@ class Timeline:
     """Means over equal windows from the run's start to its end; arrays of one length.
 
     Attributes:
-        t_s: where each window begins.
+        t_s: start of each window.
         waiting: requests in the queues of all replicas.
         running: requests being served.
         used_tokens, evictable_tokens, free_tokens: of the replicas' KV pools.
@@ -37,7 +37,7 @@ class Timeline:
 
     @property
     def window_s(self) -> float:
-        """The length of a window; 0 of an empty run."""
+        """The length of a window; 0 if the run is empty."""
         return float(self.t_s[1]) if len(self.t_s) > 1 else 0.0
 
 
@@ -51,7 +51,7 @@ def timeline(log: RunLog) -> Timeline:
         gauge(steps, column).means(edges_ns)
         for column in (steps.used_tokens, steps.evictable_tokens, steps.free_tokens)
     )
-    # Nothing is logged of a replica before its first step: all of its pool is free until then.
+    # A replica logs nothing before its first step. Until then all of its pool is free.
     pool = (used + evictable + free).max()
     return Timeline(
         t_s=edges_ns[:-1] / NS_PER_S,

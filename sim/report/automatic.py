@@ -1,4 +1,4 @@
-"""The plots of a sweep whose scenario asks for none: its swept keys decide."""
+"""Chooses the plots of a sweep by its swept keys, if its scenario does not name any."""
 
 from collections.abc import Iterator, Sequence
 from math import prod
@@ -22,7 +22,6 @@ from sim.sweep.results import SweepResults
 
 _TTFT, _ITL, _HITS = "p99_ttft_ms", "p99_itl_ms", "cache_hit_rate_pct"
 _FAIRNESS_T = "t_ms"
-# A key with more values than this, not combined with all others, was drawn at random.
 _MAX_GRID_VALUES = 12
 _MAX_LINES = 7
 # More panels would hide the rest of the page.
@@ -32,10 +31,10 @@ _MAX_PANELS = 6
 def automatic_plots(data: SweepResults) -> list[Plot]:
     """Plots that fit the sweep, the most telling ones first.
 
-    A trade-off along FAIRNESS_T, metrics against every other number, goodput against every load,
-    heat maps of the first two numbers that are no load; bars, distributions and hot against cold
-    by every other key. Lines are told apart by the first key that has no numbers. Random sweeps
-    get scatter plots.
+    A random sweep gets a scatter plot for each numeric key. Other sweeps get a trade-off along
+    FAIRNESS_T, a curve against each numeric key (if the key makes load: with goodput), heat maps
+    over the first two numeric keys that make no load, bars and distributions by each other key, and
+    the distributions of hot and cold requests. The first key without numbers tells lines apart.
     """
     design = data.design
     if _is_random(design):
@@ -55,7 +54,10 @@ def _is_numeric(design: Design, key: str) -> bool:
 
 
 def _is_random(design: Design) -> bool:
-    """Whether values were drawn: not all are combined, and there are more than one would list."""
+    """Whether values seem to be drawn at random.
+
+    They do if not all combinations were run and a key has more values than a user would list.
+    """
     sizes = {key: len(design.values(key)) for key in design.keys}
     return len(design.settings) < prod(sizes.values()) and any(
         size > _MAX_GRID_VALUES and _is_numeric(design, key) for key, size in sizes.items()
@@ -65,8 +67,8 @@ def _is_random(design: Design) -> bool:
 def _of_grid(data: SweepResults, numeric: Sequence[str], named: Sequence[str]) -> Iterator[Plot]:
     few = [key for key in (*named, *numeric) if len(data.design.values(key)) <= _MAX_LINES]
     for key in numeric:
-        lines = _first_other(few, key)
         if last_part(key) == _FAIRNESS_T:
+            lines = _first_other(few, key)
             yield TradeOffPlot(kind="trade-off", x=_TTFT, y=_HITS, along=key, lines=lines)
     parts = _parts(data, "mean_ttft_ms")
     for key in numeric:
@@ -87,7 +89,7 @@ def _by_name(
     parts = _parts(data, "mean_ttft_ms")
     for key in named:
         others = _first_other([other for other in few if other in named], key)
-        # The first key tells lines apart in the plots against numbers: that is enough.
+        # The first key needs no bars if the plots against numbers have a line for each value.
         if not numeric or key not in few[:1]:
             yield BarsPlot(kind="bars", x=key, y=(_TTFT, _HITS), lines=others)
             if parts:
@@ -112,7 +114,7 @@ def _against(data: SweepResults, key: str, lines: tuple[str, ...]) -> Plot:
 
 
 def _parts(data: SweepResults, metric: str) -> tuple[str, ...]:
-    """The names of a metric of hot and of cold requests; none unless both are defined."""
+    """The metric's names for hot and for cold requests; empty unless both are defined."""
     names = [f"{group}.{metric}" for group in (HOT, COLD)]
     return tuple(names) if all(_is_defined(data, name) for name in names) else ()
 
@@ -131,9 +133,9 @@ def _scatter(key: str) -> Plot:
 
 
 def _narrowed(data: SweepResults, plot: Plot) -> Plot | None:
-    """The plot; if it has too many panels, with other numbers fixed at their middle values.
+    """The plot; if it has too many panels, other numeric keys are fixed at their middle values.
 
-    None if it has too many even so.
+    Returns None if even then too many panels remain.
     """
     where: dict[str, object] = {}
     named = {key for keys in plot_keys(plot).values() for key in keys}

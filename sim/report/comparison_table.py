@@ -16,7 +16,7 @@ _COMPARED = (
     "p99_ttft_ms", "mean_tpot_ms", "p99_tpot_ms", "p99_itl_ms", "mean_e2e_latency_ms",
     "p99_e2e_latency_ms", "max_wait_ms", "retractions", "preemptions", "aged",
 )  # fmt: skip
-# Differences from the registry. Its heading of this metric is `all`, which is too short here.
+# The registry's heading of this metric is `all`, which is too short here.
 _HEADINGS = {"total_throughput": "all tokens"}
 _WITHOUT_UNIT = ("aged",)
 

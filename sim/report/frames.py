@@ -11,7 +11,7 @@ from sim.runlog import RunLog, StepColumns
 
 
 def request_frame(log: RunLog) -> pd.DataFrame:
-    """One row for each request in order of submission; times in the units of their names.
+    """One row for each request, in order of submission. Column names end in their unit.
 
     Columns: rid, arrival_s, ttft_ms, tpot_ms, e2e_latency_ms, queue_time_ms, prompt_tokens,
     cached_tokens, host_cached_tokens (where there is a host tier), output_tokens, retractions,

@@ -48,7 +48,7 @@ _NAMES: Mapping[str, str] = {"t_ms": "FAIRNESS_T"}
 _LOAD_KEYS = ("rate_rps", "time_scale", "every_s")
 _CLIENT_KEYS = ("clients", "sessions")
 _MAX_TEXT = 40
-# A mapping with one of these keys says by its value what it is.
+# A mapping with one of these keys is understood without the swept key's name: `k_lpm, k 4`.
 _NAMING_KEYS = frozenset({"kind", "family"})
 
 
@@ -91,7 +91,7 @@ def value_text(key: str, value: Any) -> str:
 
 
 def number_text(value: float) -> str:
-    """A number with up to six digits, thousands separated from 10,000 on."""
+    """A number with up to six digits; from 10,000 on with commas between thousands."""
     if float(value).is_integer() and abs(value) < 10**15:
         return f"{int(value):,}" if abs(value) >= 10_000 else str(int(value))
     return f"{value:.6g}"
@@ -104,7 +104,7 @@ def key_name(key: str, keys: Iterable[str]) -> str:
 
 
 def short_names(keys: Iterable[str]) -> Mapping[str, str]:
-    """The shortest ends of key paths that are still different from each other."""
+    """For each key path its shortest end that differs from those of the other paths."""
     paths = list(keys)
     names = {}
     for key in paths:
@@ -120,7 +120,7 @@ def short_names(keys: Iterable[str]) -> Mapping[str, str]:
 
 
 def key_label(key: str, keys: Iterable[str]) -> str:
-    """An axis' title: name and unit."""
+    """The title of an axis: `page_size (tokens)`."""
     unit = key_unit(key)
     name = key_name(key, keys)
     return f"{name} ({unit})" if unit else name

@@ -1,4 +1,4 @@
-"""Columns of metrics in tables: headings from the registry, means with their intervals."""
+"""Table columns of metrics: headings from the registry, cells with means and intervals."""
 
 from collections.abc import Iterable, Mapping
 
@@ -11,12 +11,7 @@ from sim.tables.text import UNDEFINED, number
 def interval_columns(
     names: Iterable[str], headings: Mapping[str, str] | None = None
 ) -> list[Column]:
-    """A column of intervals for each metric.
-
-    Args:
-        names: of the metrics.
-        headings: where a table calls a metric otherwise than the registry does.
-    """
+    """A column of intervals for each metric; `headings` replaces the registry's, by metric."""
     own = headings or {}
     return [
         Column(own.get(name, metric(name).table_heading_with_unit), to_text=interval_text)
@@ -25,7 +20,7 @@ def interval_columns(
 
 
 def interval_text(interval: MeanInterval) -> str:
-    """`12.3 ± 0.4`; the mean alone without an interval."""
+    """`12.3 ± 0.4`, or only the mean if there is no interval."""
     if interval.mean is None:
         return UNDEFINED
     if interval.half_width is None:

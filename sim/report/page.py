@@ -17,7 +17,7 @@ _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 
 
 class PageFigure(NamedTuple):
-    """A figure in its two forms, and the name of their files without suffix."""
+    """A figure, also as SVG and PNG; `name` is that of its files without suffix."""
 
     name: str
     drawn: Drawn
@@ -27,14 +27,14 @@ class PageFigure(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What a page says, from top to bottom.
+    """The content of a page, from top to bottom.
 
     Attributes:
-        title: of the page.
+        title: the heading.
         facts: one line that says what was run.
-        warning: what the reader must not miss; empty: nothing.
+        warning: a line in red; empty: none.
         text: the text that the scenario's author wrote; an empty line begins a paragraph.
-        figures: numbered from 1.
+        figures: the page numbers them from 1.
         tables: below the figures.
         scenario: what was run, at the end.
     """

@@ -1,6 +1,6 @@
 """The style sheet of a report's page.
 
-It is light or dark like the reader's system, and also fits narrow screens and paper.
+The page is light or dark as the reader's system is, and also fits narrow screens and paper.
 """
 
 STYLE = """\

@@ -1,13 +1,10 @@
-"""A run as Chrome trace events, for ui.perfetto.dev: steps, gauges, and the life of requests."""
+"""A run as Chrome trace events, for ui.perfetto.dev: steps, counters and requests."""
 
-import gzip
 import heapq
-import io
 import json
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, NamedTuple, TextIO
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,6 +13,7 @@ from sim.core.batch import ForwardMode
 from sim.core.request import Status
 from sim.metrics.saturation import log_end_ns
 from sim.runlog import NOT_YET_NS, RunLog
+from sim.runlog.json_lines import open_text
 
 MAX_REQUESTS = 2_000
 
@@ -38,11 +36,11 @@ class _Timed(NamedTuple):
 def write_perfetto(log: RunLog, path: Path, *, max_requests: int = MAX_REQUESTS) -> None:
     """Write a trace; compressed if the name ends in .gz.
 
-    A replica, or each of its ranks, is a process: its steps are slices on one track (`num_steps`
-    decode steps of one composition are one slice), its queue, running requests and KV tokens are
-    counters. The first `max_requests` requests to arrive are async slices of queued, prefill and
-    decode; `otherData` has their number and the number of all requests. Events are ordered by
-    `ts`.
+    A replica, or each of its ranks, is a process. Its steps are slices on one track (a run of
+    decode steps with the same rows is one slice). Its queue, running requests and KV tokens are
+    counters. The first `max_requests` requests to arrive are async slices, each with a slice for
+    queued, prefill and decode; `otherData` has their number and the number of all requests. Events
+    are ordered by `ts`.
 
     Raises:
         InputError: the file cannot be written.
@@ -54,8 +52,8 @@ def write_perfetto(log: RunLog, path: Path, *, max_requests: int = MAX_REQUESTS)
         "requests_total": len(log.requests.rid),
     }
     streams = (_step_events(log), _request_events(log, order.tolist()))
-    with atomic_path(path) as beside, ExitStack() as stack:
-        file = _open(beside, stack, compressed=path.suffix == ".gz")
+    compressed = path.suffix == ".gz"
+    with atomic_path(path) as beside, open_text(beside, compressed=compressed) as file:
         file.write(f'{{"displayTimeUnit":"ms","otherData":{json.dumps(other_data)},"traceEvents":[')
         separator = "\n"
         for event in _process_names(log):
@@ -66,15 +64,6 @@ def write_perfetto(log: RunLog, path: Path, *, max_requests: int = MAX_REQUESTS)
             file.write(separator + json.dumps(event, separators=(",", ":")))
             separator = ",\n"
         file.write("\n]}\n")
-
-
-def _open(path: Path, stack: ExitStack, *, compressed: bool) -> TextIO:
-    raw = stack.enter_context(path.open("wb"))
-    if not compressed:
-        return stack.enter_context(io.TextIOWrapper(raw, encoding="utf-8", newline="\n"))
-    # No name and no time in the header: the same log gives the same bytes.
-    packed = stack.enter_context(gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0))
-    return stack.enter_context(io.TextIOWrapper(packed, encoding="utf-8", newline="\n"))
 
 
 def _process_names(log: RunLog) -> Iterator[Event]:
@@ -128,10 +117,10 @@ def _counter(replica: int, name: str, values: dict[str, int]) -> Event:
 
 
 def _request_events(log: RunLog, rows: list[int]) -> list[_Timed]:
-    """Begin and end events of the requests' slices, each slice inside the request's own."""
+    """Begin and end events of the requests' slices: those of the phases inside the request's."""
     end_ns = log_end_ns(log)
     events = [timed for row in rows for timed in _one_request(log, row, end_ns)]
-    # Stable: events of one time keep the order in which slices nest.
+    # The sort is stable: events at the same time keep their order, so slices stay nested.
     return sorted(events, key=lambda timed: timed.ts_ns)
 
 

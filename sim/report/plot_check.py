@@ -1,4 +1,4 @@
-"""Whether a `report` section fits a sweep: its keys are swept, its metrics exist."""
+"""Checks that a `report` section fits a sweep: its keys are swept, its metrics exist."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -35,9 +35,9 @@ def check_report(
     """Find the first thing that cannot be drawn.
 
     Args:
-        section: what is to be drawn.
+        section: the plots to draw.
         design: the sweep; None: there is none.
-        tenants: the workload's.
+        tenants: names of the workload's tenants.
     """
     if section.plots is None:
         return None
@@ -51,7 +51,7 @@ def check_report(
 
 
 def tenants_of(*data: object) -> set[str]:
-    """All names that are values of a key `tenant`, or of a key path that ends with it."""
+    """All names that are values of a key `tenant`, or of a key path that ends in `.tenant`."""
     found: set[str] = set()
     for part in data:
         if isinstance(part, Mapping):
@@ -93,7 +93,7 @@ def plot_metrics(plot: Plot) -> dict[str, tuple[str, ...]]:
 
 
 def panel_metrics(metrics: Sequence[str]) -> list[tuple[MetricName, ...]]:
-    """Metrics by panel: the same metric of several groups of requests shares one."""
+    """Metrics by panel: one panel has a metric of all groups of requests, such as hot and cold."""
     panels: dict[str, list[MetricName]] = {}
     for metric in map(MetricName.of, metrics):
         panels.setdefault(metric.base, []).append(metric)
@@ -138,7 +138,7 @@ def _where_problems(plot: Plot, design: Design) -> Iterator[Problem]:
 
 
 def _size_problems(plot: Plot, design: Design) -> Iterator[Problem]:
-    """What is wrong with the settings that `where` leaves, or with the number of panels."""
+    """Problems with the values of `x` in the settings that `where` leaves, or with the panels."""
     if isinstance(plot, CurvePlot | ScatterPlot | LoadPlot):
         for value in design.values(plot.x):
             if value is not None and not is_number(value):

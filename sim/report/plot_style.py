@@ -1,4 +1,4 @@
-"""How pictures look: colours, type, axes, and how they are saved."""
+"""How pictures look: colours, fonts, axes, and how they are saved."""
 
 import io
 from collections.abc import Callable
@@ -18,12 +18,12 @@ from sim.core.atomic import atomic_path
 from sim.core.errors import InputError
 from sim.core.units import NS_PER_S
 
-# Okabe and Ito's palette, told apart by the colour-blind; strongest contrasts first.
+# Okabe and Ito's palette, which the colour-blind can tell apart; strongest contrasts first.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 GREY = "#6b6b6b"
 
 _DPI = 120
-# Metadata by kind of file, without versions and dates: the same figure gives the same bytes.
+# Metadata by kind of file. None omits versions and dates: the same figure gives the same bytes.
 _METADATA: dict[str, dict[str, Any]] = {"png": {"Software": None}, "svg": {"Date": None}}
 _STYLE: dict[str, Any] = {
     "axes.axisbelow": True,
@@ -68,7 +68,7 @@ def styled(draw: Callable[_P, _R]) -> Callable[_P, _R]:
 
 
 def new_figure(width_px: int = 1_200, height_px: int = 800) -> Figure:
-    """A figure that pyplot does not keep alive in its global list."""
+    """An empty figure. It is made without pyplot, whose global list would keep it in memory."""
     figure = Figure(
         figsize=(width_px / _DPI, height_px / _DPI),
         dpi=_DPI,
@@ -94,14 +94,14 @@ def save_figure(figure: Figure, path: Path) -> None:
 
 @styled
 def figure_bytes(figure: Figure, kind: str) -> bytes:
-    """The figure as `png` or `svg`; always the same bytes."""
+    """The figure as `png` or `svg`; the same figure gives the same bytes."""
     file = io.BytesIO()
     figure.savefig(file, format=kind, metadata=_METADATA[kind])
     return file.getvalue()
 
 
 def time_unit(duration_ns: int) -> tuple[int, str]:
-    """The unit of a time axis of this length: ns in it, and its name."""
+    """The unit for a time axis of this length: its ns, and its name."""
     if duration_ns < 600 * NS_PER_S:
         return NS_PER_S, "s"
     if duration_ns < 3 * 3_600 * NS_PER_S:
@@ -125,7 +125,7 @@ def plain_text(name: str) -> str:
 
 
 def put_log_latency_axis(axes: Axes, label: str) -> None:
-    """A logarithmic x axis in ms, limits set before, whose ticks read 10 ms, 100 ms, 1 s, ..."""
+    """Make the x axis logarithmic in ms: 10 ms, 100 ms, 1 s. Its limits must be set before."""
     axes.set_xscale("log")
     put_log_ticks(axes.xaxis, *axes.get_xlim())
     put_tick_text(axes.xaxis, latency_text)
@@ -133,7 +133,7 @@ def put_log_latency_axis(axes: Axes, label: str) -> None:
 
 
 def put_log_ticks(axis: Axis, low: float, high: float) -> None:
-    """Ticks of a logarithmic axis: several for each power of ten if the axis spans little."""
+    """Set the ticks of a logarithmic axis: several for each power of ten if it spans little."""
     if high < 50 * low:
         axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axis.set_minor_formatter(NullFormatter())

@@ -1,4 +1,4 @@
-"""Progress on stderr for runs of more than two seconds, with the time left."""
+"""Shows on stderr how far a run has come and the time left, if it takes over two seconds."""
 
 import os
 import sys
@@ -22,13 +22,14 @@ def _requests_served(now_ns: int) -> str:
 
 
 class Progress:
-    """Shows nothing for two seconds; then a bar in a terminal, elsewhere a line every 10 s.
+    """A bar in a terminal, from two seconds on; elsewhere a line every 10 s.
 
     Use as a context manager, so that the bar is cleared however the run ends.
 
     Args:
-        total: how many there will be.
-        text: from the run time (ns) to the words after the numbers: `requests, 3.5 s served`.
+        total: the number of requests (or other items) to do.
+        text: returns the words after the numbers (`requests, 3.5 s served`) for a time of the run
+            in ns.
         stream: where to write; None: stderr.
         clock: monotonic seconds.
     """
@@ -63,7 +64,7 @@ class Progress:
         self.close()
 
     def update(self, done: int, now_ns: int) -> None:
-        """Say how many are done by run time `now_ns`. Cheap: call it every step."""
+        """Show how many are done at `now_ns`, a time of the run. Cheap: call it every step."""
         clock_s = self._clock()
         if clock_s < self._next_s:
             return
@@ -99,7 +100,7 @@ class Progress:
 
 
 def _new_bar(stream: TextIO) -> "Bar":
-    # Most runs end before anything is shown; they need not load this.
+    # Most runs end before anything is shown, and do not load rich.
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
     from rich.progress import Progress as Bar

@@ -14,18 +14,16 @@ _FIGURE_NAME = re.compile(r"\d\d+-[a-z0-9-]+\.(svg|png)")
 
 
 def page_figure(number: int, drawn: Drawn) -> PageFigure:
-    """A figure, numbered from 1, in the forms that a report has it in."""
+    """A figure as SVG and PNG; its name begins with its number, from 1."""
     svg, png = (figure_bytes(drawn.figure, kind) for kind in ("svg", "png"))
     return PageFigure(f"{number:02}-{drawn.slug}", drawn, svg, png)
 
 
 def write_report(page: Page, folder: Path) -> list[Path]:
-    """Write all files, the page last: where it exists, the figures are whole and are its own.
+    """Write all files and return their paths, the page first.
 
-    Figures of an earlier report are removed; other files are left alone.
-
-    Returns:
-        what was written, the page first.
+    Figures of an earlier report are removed; other files are left alone. The page is removed first
+    and written last, so if it exists, all its figures are complete.
 
     Raises:
         InputError: the folder cannot be made, or writing failed.

@@ -17,7 +17,8 @@ from sim.report.run_folder import REQUESTS, SCENARIO, SUMMARY, TIMELINE
 from sim.report.timeline_file import read_timeline
 from sim.runlog import NOT_YET_NS, RequestColumns, RunLog, StepColumns, TokenGaps
 
-_NEEDED = ("rid", "tenant", "status", "arrival_s", "ttft_ms", "e2e_latency_ms", "queue_time_ms")
+_TEXTS = ("rid", "tenant", "status")
+_TIMES = ("arrival_s", "ttft_ms", "e2e_latency_ms", "queue_time_ms")
 _COUNTS = ("prompt_tokens", "cached_tokens", "output_tokens", "retractions", "preemptions", "aged",
            "replica")  # fmt: skip
 # Only runs with a host tier have this column.
@@ -32,8 +33,8 @@ class RunData:
     Attributes:
         scenario: the scenario's keys and values, with `--set` options applied.
         summary: as `simulate run` prints it.
-        log: its requests; it has no steps.
-        timeline: its steps, summed up over time.
+        log: a run log with the requests, but no steps.
+        timeline: the steps, summed up over time.
     """
 
     scenario: Mapping[str, Any]
@@ -74,36 +75,35 @@ def _log(path: Path) -> RunLog:
     try:
         with path.open("rb") as file:
             parquet = pq.ParquetFile(file)
-            known = {*_NEEDED, *_COUNTS, _HOST_COUNT}
+            known = {*_TEXTS, *_TIMES, *_COUNTS, _HOST_COUNT}
             table = parquet.read([name for name in parquet.schema_arrow.names if name in known])
     except (OSError, pa.ArrowException) as error:
         raise _damaged(path, error) from error
-    missing = [name for name in (*_NEEDED, *_COUNTS) if name not in table.column_names]
+    missing = [n for n in (*_TEXTS, *_TIMES, *_COUNTS) if n not in table.column_names]
     if missing:
         raise InputError(f"{path}: has no column {missing[0]} ({_ANEW})")
-    columns = {name: table.column(name).to_pylist() for name in _NEEDED[:3]}
-    times = {name: np.array(table.column(name).to_pylist(), dtype=np.float64)
-             for name in _NEEDED[3:]}  # fmt: skip
+    texts = {name: table.column(name).to_pylist() for name in _TEXTS}
+    times = {name: np.array(table.column(name).to_pylist(), dtype=np.float64) for name in _TIMES}
     counts = {name: np.array(table.column(name).to_pylist(), dtype=np.int64) for name in _COUNTS}
     counts[_HOST_COUNT] = np.zeros(len(table), dtype=np.int64)
     if _HOST_COUNT in table.column_names:
         counts[_HOST_COUNT] += np.array(table.column(_HOST_COUNT).to_pylist(), dtype=np.int64)
     nothing: Int64 = np.zeros(0, dtype=np.int64)
     steps = StepColumns(**{field.name: nothing for field in fields(StepColumns)})
-    return RunLog(_requests(columns, times, counts), steps, TokenGaps(nothing, nothing))
+    return RunLog(_requests(texts, times, counts), steps, TokenGaps(nothing, nothing))
 
 
 def _requests(
-    columns: Mapping[str, list[str]], times: Mapping[str, Float64], counts: Mapping[str, Int64]
+    texts: Mapping[str, list[str]], times: Mapping[str, Float64], counts: Mapping[str, Int64]
 ) -> RequestColumns:
-    """Time stamps, computed back from latencies; priorities are not in the table."""
+    """The requests, with time stamps from latencies. Priorities are 0: the table has none."""
     arrival_ns = np.rint(times["arrival_s"] * NS_PER_S).astype(np.int64)
-    finished = np.array([status == Status.FINISHED.value for status in columns["status"]])
+    finished = np.array([status == Status.FINISHED.value for status in texts["status"]])
     finish_ns = _stamps(arrival_ns, times["e2e_latency_ms"])
     return RequestColumns(
-        rid=columns["rid"],
-        tenant=columns["tenant"],
-        status=columns["status"],
+        rid=texts["rid"],
+        tenant=texts["tenant"],
+        status=texts["status"],
         arrival_ns=arrival_ns,
         scheduled_ns=_stamps(arrival_ns, times["queue_time_ms"]),
         first_token_ns=_stamps(arrival_ns, times["ttft_ms"]),

@@ -1,4 +1,4 @@
-"""What a run leaves on disk: its summary, its table of requests, or a whole folder."""
+"""What a run writes to disk: its summary, its table of requests, or a whole folder."""
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -82,7 +82,7 @@ def _write_csv(log: RunLog, path: Path) -> None:
 
 
 def _rows(table: Mapping[str, list[str] | Int64 | Float64]) -> Iterator[tuple[object, ...]]:
-    """Row by row: as Python objects, all of them together would take more memory than the run."""
+    """The rows one by one: all together, as Python objects, would need more memory than the run."""
     num_rows = len(table["rid"])
     for first in range(0, num_rows, _CSV_ROWS):
         parts = (column[first : first + _CSV_ROWS] for column in table.values())

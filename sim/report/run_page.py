@@ -1,4 +1,4 @@
-"""The page of a run: its figures, its summary as tables."""
+"""The page of a run: its figures, and its summary as tables."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -23,11 +23,11 @@ _OF_GROUPS = ("completed", "request_throughput", "mean_ttft_ms", "p99_ttft_ms", 
 
 
 def run_page(data: RunData, figures: Sequence[PageFigure]) -> Page:
-    """Put it together. How long the simulation took is left out: no two runs share it."""
+    """The page of a run, without `wall_seconds`: the same run always gives the same page."""
     section = data.scenario.get("report") or {}
     name = str(data.scenario.get("name", "run"))
     facts = f"{name}: a run of {data.summary.get('submitted', 0):,} requests."
-    saturated = "The load exceeds what the server can carry: its queue grew to the end."
+    saturated = "The server cannot keep up with the load: its queue grew until the end of the run."
     tables = [_latency_table(data.summary), _group_table(data.summary), _totals(data.summary)]
     return Page(
         section.get("title") or name,

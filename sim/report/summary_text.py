@@ -23,12 +23,7 @@ _GROUP_HEADINGS = {"p99_ttft_ms": "p99 ms", "cache_hit_rate_pct": "cache hit %"}
 
 
 def summary_text(summary: Summary, *, bold: bool = False) -> str:
-    """The summary as lines, as wide as they need to be.
-
-    Args:
-        summary: of one run.
-        bold: print headings in bold, with escape sequences of terminals.
-    """
+    """The summary as lines of any width; `bold` prints headings with a terminal's escape codes."""
     lines = [*_latencies(summary).lines(bold=bold), "", *_totals(summary)]
     if len(summary["tenants"]) > 1:
         lines += ["", *_groups(summary).lines(bold=bold), _evenness(summary)]
@@ -70,7 +65,7 @@ def _value(summary: Summary, name: str) -> str:
     value = summary[name]
     if name == "saturated":
         return yes_or_no(value)
-    # Without any request the attainment is undefined, and shown as 0 %.
+    # Without any request the attainment is undefined; it is shown as 0 %.
     return number(100 * (value or 0.0) if name == "slo_attainment" else value)
 
 

@@ -1,4 +1,4 @@
-"""The page of a sweep: its figures, its settings as a table, what failed."""
+"""The page of a sweep: its figures, its settings as a table, and the points that failed."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,6 @@ from sim.sweep.results import SweepResults
 
 
 def sweep_page(data: SweepResults, section: ReportSection, figures: Sequence[PageFigure]) -> Page:
-    """Put it together."""
     num_settings, num_points = len(data.design.settings), len(data.points)
     facts = (
         f"{data.name}: a sweep of {num_points:,} point{'' if num_points == 1 else 's'},"

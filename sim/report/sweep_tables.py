@@ -47,7 +47,7 @@ def sweep_table(results: SweepResults) -> Table:
 
 
 def settings_table(results: SweepResults) -> Table:
-    """The same for a page: values as its figures write them, and no more than `MAX_ROWS`."""
+    """The same table for a page: at most `MAX_ROWS` rows, with values as the figures write them."""
     keys, settings = results.design.keys, results.design.settings
     rows = [
         [*(value_text(key, setting[key]) for key in keys), len(results.summaries(setting)),
@@ -75,7 +75,7 @@ def failures_table(results: SweepResults) -> Table:
 
 
 def fairness_table(results: SweepResults, key: str) -> Table:
-    """What each FAIRNESS_T finds in the cache, and who waits for it; means over the seeds.
+    """For each FAIRNESS_T its hit rate, and the TTFT of hot and of cold requests; means of seeds.
 
     Args:
         results: of a sweep whose tenants are `hot` and `cold`.
@@ -107,9 +107,9 @@ def _means(results: SweepResults, setting: Settings) -> list[Any]:
 
 def _left_out(what: str, num_rows: int) -> str:
     more = num_rows - MAX_ROWS
-    return f"{more:,} {what} more are in results.csv." if more > 0 else ""
+    return f"{more:,} more {what} are in results.csv." if more > 0 else ""
 
 
 def _whole_or_number(value: float | None) -> str:
-    """Means of counts are often whole; then they are shown without decimals."""
+    """A whole mean, such as that of a count, without decimals; any other with its decimals."""
     return f"{value:,.0f}" if value is not None and value.is_integer() else number(value)

@@ -15,9 +15,9 @@ _NAMES = [field.name for field in fields(Timeline)]
 _DIGITS = 6
 
 
-def write_timeline(found: Timeline, path: Path) -> None:
+def write_timeline(timeline: Timeline, path: Path) -> None:
     """Raises InputError if the file cannot be written."""
-    columns = (np.round(column, _DIGITS).tolist() for column in astuple(found))
+    columns = (np.round(column, _DIGITS).tolist() for column in astuple(timeline))
     Table(columns_of(numbers=_NAMES), zip(*columns, strict=True)).write_csv(path)
 
 

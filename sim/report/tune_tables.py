@@ -24,7 +24,7 @@ _MAX_FRONT = 10
 def best_table(results: TuneResults) -> Table:
     """The winner, the runner-up and the scenario's own setting side by side.
 
-    Where nothing meets the SLO, the trial that comes nearest is shown instead of a winner.
+    If no trial meets the SLO, the one that comes nearest takes the winner's place.
     """
     ranked = results.ranked()
     named: dict[str, TrialResult | None] = {"winner": results.winner}
@@ -43,7 +43,7 @@ def best_table(results: TuneResults) -> Table:
 
 
 def front_table(results: TuneResults) -> Table:
-    """The first trials of the front, the best objective first."""
+    """The first trials of the Pareto front, the best objective first."""
     columns = [
         *columns_of(numbers=["trial"]),
         *columns_of(short_names(results.keys).values(), _labels(results)),
@@ -66,7 +66,7 @@ def front_in_words(results: TuneResults) -> str:
 
 
 def method_in_words(results: TuneResults) -> str:
-    """A line: what was sought, how many settings were tried, and how many there are."""
+    """One line: the objective, how many settings were tried, and how many there are."""
     done = len(results.ranked())
     tried = f"{len(results.trials):,} trials"
     if done < len(results.trials):
@@ -85,7 +85,7 @@ def method_in_words(results: TuneResults) -> str:
 
 
 def verdicts(results: TuneResults) -> list[str]:
-    """How the winner compares, and how sure that is, a sentence each."""
+    """Sentences that compare the winner with other trials, and say how sure that is."""
     winner, own = results.winner, results.trials[OWN]
     if winner is None:
         return [_no_winner(results)]
@@ -117,7 +117,7 @@ def _labels(results: TuneResults) -> list[str]:
 
 
 def _metrics(trial: TrialResult) -> list[str]:
-    """The cells of `_labels`."""
+    """A trial's cells, in the order of `_labels`."""
     intervals = (trial.interval(name).scaled(metric(name).table_factor) for name in TRIAL_METRICS)
     return [interval_text(trial.interval(OBJECTIVE)), *map(interval_text, intervals)]
 
@@ -130,7 +130,7 @@ def _difference(results: TuneResults, other: TrialResult, name: str) -> str:
     if found.metric == ATTAINMENT:
         interval, unit = interval.scaled(100), "points of SLO attainment at equal cost"
     elif results.objective == "cost":
-        return f"Winner minus {name}: {number(interval.mean)} {unit}, whatever the seed."
+        return f"Winner minus {name}: {number(interval.mean)} {unit}, the same for every seed."
     text = f"Winner minus {name}: {interval_text(interval)} {unit}, seed by seed: "
     if found.is_distinguishable is None:
         return f"{text}it takes {MIN_RUNS} seeds to say whether that is chance."

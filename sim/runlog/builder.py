@@ -1,10 +1,11 @@
-"""Builds a RunLog during a simulation: rows of numbers are appended, and become columns at the end.
+"""Builds a RunLog during a simulation: appends rows of numbers, and makes columns at the end.
 
 `StepRun` is what a server reports for each step.
 """
 
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -18,7 +19,7 @@ from sim.engine.records import RequestRecord, StepState
 from sim.engine.token_clock import TokenClock
 from sim.runlog.columns import NOT_YET_NS, RequestColumns, RunLog, StepColumns, TokenGaps
 
-# Rows that are packed together; before that they take a few megabytes at most.
+# Rows that are packed together; unpacked, they take a few megabytes at most.
 _ROWS_A_PACK = 1 << 14
 _WIDTHS = (np.int8, np.int16, np.int32, np.int64)
 
@@ -144,7 +145,8 @@ class StepRun:
         return self.first_end_ns if self.further is None else int(self.further.ends_ns[-1])
 
 
-# The columns of a request that are known when it arrives, and those known when it has ended.
+# The columns of a request that are known when it arrives, and those known when it has ended. The
+# latter are fields of `RequestRecord`.
 _KNOWN_AT_FIRST = ("arrival_ns", "prompt_tokens", "priority", "replica")
 _KNOWN_AT_LAST = (
     "scheduled_ns",
@@ -157,6 +159,7 @@ _KNOWN_AT_LAST = (
     "preemptions",
     "aged",
 )
+_known_at_last = attrgetter(*_KNOWN_AT_LAST)
 
 
 class RunLogBuilder:
@@ -184,20 +187,7 @@ class RunLogBuilder:
         """A request finished, or was rejected or aborted."""
         row = self._row_of.pop(record.spec.rid)
         self._status[row] = record.status.value
-        self._over.append(
-            (
-                row,
-                record.scheduled_ns,
-                record.first_token_ns,
-                record.finish_ns,
-                record.cached_tokens,
-                record.host_cached_tokens,
-                record.output_tokens,
-                record.retractions,
-                record.preemptions,
-                record.aged,
-            )
-        )
+        self._over.append((row, *_known_at_last(record)))
         self.num_over += 1
 
     def stepped(self, run: StepRun) -> None:
@@ -248,7 +238,7 @@ class RunLogBuilder:
         )
 
     def build(self, clocks: Iterable[TokenClock], meta: Mapping[str, object]) -> RunLog:
-        """The log so far, with the token gaps of each server; the clocks then drop their gaps."""
+        """The log so far, with the token gaps from the clocks, which then drop their gaps."""
         return RunLog(
             requests=RequestColumns(
                 self._rids, self._tenants, self._status, **self._request_columns()
@@ -293,7 +283,7 @@ def _step_row(  # noqa: PLR0913 - one argument for each column
 ) -> tuple[int, ...]:
     """One row of StepColumns: the numbers in the order of its fields.
 
-    A function of named arguments costs a compiled build nothing; a named tuple would.
+    In a compiled build a call with named arguments costs nothing; making a named tuple would.
     """
     return (
         replica,

@@ -7,14 +7,15 @@ docs/reference/decision-log.md explains each key.
 import heapq
 import json
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, ExitStack
+from itertools import zip_longest
 from pathlib import Path
 from typing import TextIO, cast
 
 from sim.core.atomic import atomic_path, check_target
 from sim.core.errors import InputError
-from sim.engine.decision import decode_crc
+from sim.engine.decision import Divergence, decode_crc
 from sim.runlog.builder import StepRun
 from sim.runlog.columns import RunLog
 from sim.runlog.json_lines import Line, numbered_lines, open_text, to_json_line
@@ -80,7 +81,7 @@ def _order(line: str) -> tuple[int, int, int]:
 # Keys that each line of a step, and each line of a request, must have.
 _STEP_KEYS = ("replica", "t_decided_ns", "t_start_ns", "t_end_ns", "mode", "prefill", "ratio")
 _REQUEST_KEYS = ("rid", "replica", "arrival_ns", "status")
-# Further lines of run logs, without decisions.
+# Other lines of run logs, which hold no decision.
 _OTHER_KINDS = ("meta", "end")
 
 
@@ -107,3 +108,22 @@ def read_decisions(path: Path) -> tuple[list[Line], list[Line]]:
     if not steps:
         raise InputError(f'{path}: no line with "kind": "step"')
     return steps, requests
+
+
+def first_difference(
+    ours: Iterable[Line],
+    theirs: Iterable[Line],
+    differing_fields: Callable[[Line, Line], Sequence[str]],
+) -> Divergence | None:
+    """The first step at which two logs' steps differ; None if there is none.
+
+    `differing_fields` returns the names of the fields in which two steps differ.
+    """
+    before: Line | None = None
+    for number, (a, b) in enumerate(zip_longest(ours, theirs)):
+        if a is None or b is None:
+            return Divergence(f"step {number}", ("number of steps",), a, b, before)
+        if fields := differing_fields(a, b):
+            return Divergence(f"step {number}", tuple(fields), a, b, before)
+        before = b
+    return None

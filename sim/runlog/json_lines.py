@@ -26,7 +26,7 @@ def open_text(path: Path, *, compressed: bool) -> Iterator[TextIO]:
     with ExitStack() as stack:
         file = stack.enter_context(path.open("wb"))
         if compressed:
-            # Without a file name and a time in the gzip header, which would differ.
+            # The gzip header gets no file name and no time, which would differ from run to run.
             packed = gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0)
             file = cast("io.BufferedWriter", stack.enter_context(packed))
         yield stack.enter_context(io.TextIOWrapper(file, encoding="utf-8", newline="\n"))

@@ -21,7 +21,8 @@ from sim.runlog.json_lines import Line, numbered_lines, open_text, to_json_line
 
 _TIMES = ("arrival_s", "scheduled_s", "first_token_s", "finish_s")
 _COUNTS = ("prompt_tokens", "output_tokens")
-_MOST_S = 1e9
+# 1e18 ns: a difference of two such times still fits 64 bits.
+_MAX_S = 1e9
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +48,12 @@ def read_measured(path: Path) -> MeasuredRun:
     """Read a measured run, plain or gzipped.
 
     Raises:
-        InputError: an unreadable file, or a line that is not a request, naming the line and key.
+        InputError: the file cannot be read, or a line is not a request (the message names line
+            and key).
     """
     rows = [_row(line, f"{path}:{number}") for number, line in numbered_lines(path)]
     if not rows:
-        raise InputError(f"{path}: no request in it")
+        raise InputError(f"{path}: has no request")
     rows.sort(key=lambda row: row[1])
     rid, *numbers = zip(*rows, strict=True)
     twice = next((name for name, count in Counter(rid).items() if count > 1), None)
@@ -92,7 +94,7 @@ def _row(line: Line, where: str) -> tuple[str, int, int, int, int, int, int]:
         raise InputError(f"{where}: arrival_s: is required")
     known = [t for t in (arrival, scheduled, first, finish) if t != NOT_YET_NS]
     if known != sorted(known):
-        raise InputError(f"{where}: times out of order: {', '.join(_TIMES)} must not fall")
+        raise InputError(f"{where}: times out of order: must be ordered as {', '.join(_TIMES)}")
     prompt_tokens, output_tokens = (_count(line, key, where) for key in _COUNTS)
     return rid, arrival, scheduled, first, finish, prompt_tokens, output_tokens
 
@@ -101,9 +103,9 @@ def _time_ns(line: Line, key: str, where: str) -> int:
     value = line.get(key)
     if value is None:
         return NOT_YET_NS
-    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < _MOST_S:
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < _MAX_S:
         return seconds_to_ns(value)
-    raise InputError(f"{where}: {key}: must be at least 0 seconds, got {value!r}")
+    raise InputError(f"{where}: {key}: must be seconds from 0 to {_MAX_S:.0e}, got {value!r}")
 
 
 def _count(line: Line, key: str, where: str) -> int:

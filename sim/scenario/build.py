@@ -9,8 +9,14 @@ from pathlib import Path
 from sim.core.errors import InputError
 from sim.engine.server_config import ServerConfig
 from sim.latency.build import build_latency
-from sim.latency.config import RecordedLatencyConfig, num_devices, num_ranks
+from sim.latency.config import (
+    AiconfiguratorLatencyConfig,
+    RecordedLatencyConfig,
+    num_devices,
+    num_ranks,
+)
 from sim.latency.hardware import Hardware, load_hardware
+from sim.latency.host import HostedLatency
 from sim.latency.loading import LoadingLatency
 from sim.latency.model import LatencyModel, ReplicaLatency
 from sim.latency.shape_files import load_model_shape
@@ -31,10 +37,10 @@ class BuiltScenario:
         loaded: the scenario it was built from.
         workload: all traffic.
         scheduler: settings of every replica.
-        latencies: one model for each replica, or for each rank of a replica, as a model may have
-            state.
-        model: shapes of the served model, if the scenario names one.
-        hardware: the accelerator, if the scenario names one.
+        latencies: a latency model for each replica, or a tuple with one for each of its ranks. Each
+            has its own because a latency model may have state.
+        model: shapes of the served model; None: the scenario names no model.
+        hardware: the accelerator; None: the scenario names none.
     """
 
     loaded: LoadedScenario
@@ -46,32 +52,34 @@ class BuiltScenario:
 
 
 def build(loaded: LoadedScenario, *, read_trace: TraceReader = read_trace) -> BuiltScenario:
-    """Read the files the scenario refers to and build what it describes.
+    """Read the files that the scenario names, and build what it describes.
 
     Args:
         loaded: the scenario.
-        read_trace: reads the rows of a trace; callers that build often pass one that caches them.
+        read_trace: reads the rows of a trace; sweeps pass a reader that caches them.
 
     Raises:
-        InputError: one line, about the scenario's key or about a line of the file it refers to.
+        InputError: one line about a key of the scenario, or about a line of a file that it names.
     """
     scenario, base_dir = loaded.scenario, loaded.base_dir
     with located_errors(loaded):
         model, hardware = load_shapes(scenario, base_dir)
-        scheduler = scenario.scheduler.with_user_code(
-            _scheduler_config(scenario, model, hardware), base_dir, user_code_error(loaded)
+        pool_tokens = _pool_tokens(scenario, model, hardware, base_dir)
+        scheduler = scheduler_config_with_pool(
+            scenario, pool_tokens, base_dir=base_dir, fail=user_code_error(loaded)
         )
 
         def latency(replica: int) -> LatencyModel:
-            model_of_rank = build_latency(
+            kernels = build_latency(
                 scenario.latency,
                 model=model,
                 hardware=hardware,
                 base_dir=base_dir,
+                model_name=scenario.model,
                 overlaps=scheduler.overlaps,
                 replica=replica,
             )
-            return _with_loads(scenario, model, model_of_rank)
+            return _with_added_times(scenario, model, kernels)
 
         ranks = num_ranks(scenario.latency)
         latencies: tuple[ReplicaLatency, ...] = tuple(
@@ -84,46 +92,48 @@ def build(loaded: LoadedScenario, *, read_trace: TraceReader = read_trace) -> Bu
     return BuiltScenario(loaded, workload, scheduler, latencies, model, hardware)
 
 
-def _with_loads(
+def _with_added_times(
     scenario: Scenario, model: ModelShape | None, latency: LatencyModel
 ) -> LatencyModel:
-    """The latency model, with the time that loads from host memory add to steps.
+    """The latency model, with the times that loads from host memory and the host add to steps.
 
-    Recorded times contain their loads already.
+    Recorded step times include the loads.
     """
     section = scenario.latency
-    times = scenario.scheduler.load_times(model, num_devices(section) // num_ranks(section))
-    if times is None or isinstance(section, RecordedLatencyConfig):
+    times = scenario.scheduler.load_times(model, num_devices(section))
+    if times is not None and not isinstance(section, RecordedLatencyConfig):
+        latency = LoadingLatency(latency, times)
+    if scenario.host is None:
         return latency
-    return LoadingLatency(latency, times)
+    num_layers = getattr(latency, "num_layers", 0) if model is None else model.num_layers
+    return HostedLatency(latency, scenario.host, num_layers)
 
 
 def load_shapes(scenario: Scenario, base_dir: Path) -> tuple[ModelShape | None, Hardware | None]:
-    """The model and hardware a scenario names. Raises InputError where a name is unknown."""
-    model = None if scenario.model is None else load_model_shape(scenario.model, base_dir)
+    """The model and the hardware that a scenario names. Raises InputError for an unknown name.
+
+    With kind aiconfigurator the model may be one that no `ModelShape` describes. Then it is None.
+    """
+    model = None
+    if scenario.model is not None:
+        try:
+            model = load_model_shape(scenario.model, base_dir)
+        except InputError:
+            if not isinstance(scenario.latency, AiconfiguratorLatencyConfig):
+                raise
     hardware = None if scenario.hardware is None else load_hardware(scenario.hardware)
     return model, hardware
 
 
 def build_scheduler_config(scenario: Scenario, *, base_dir: Path = Path()) -> ServerConfig:
-    """The scheduler's settings; the pool size is derived if the scenario does not give it.
+    """The scheduler's settings. The pool size is derived if the scenario does not give it.
 
     Raises:
-        InputError: an unknown model or hardware, or no room for a page beside the weights.
+        InputError: the model or hardware is unknown, no page fits beside the weights, or a user's
+            own class cannot be loaded.
     """
-    config = _scheduler_config(scenario, *load_shapes(scenario, base_dir))
-    return _with_user_code(scenario, config, base_dir, None)
-
-
-def _scheduler_config(
-    scenario: Scenario, model: ModelShape | None, hardware: Hardware | None
-) -> ServerConfig:
-    pool_tokens = scenario.scheduler.pool_tokens
-    if pool_tokens is None:
-        pool_tokens = _derive_pool_tokens(scenario, model, hardware)
-    config = scenario.scheduler.config(pool_tokens)
-    ranks = num_ranks(scenario.latency)
-    return config if ranks == 1 else scenario.scheduler.rank_config(config, ranks)
+    pool_tokens = _pool_tokens(scenario, *load_shapes(scenario, base_dir), base_dir)
+    return scheduler_config_with_pool(scenario, pool_tokens, base_dir=base_dir)
 
 
 def scheduler_config_with_pool(
@@ -136,55 +146,76 @@ def scheduler_config_with_pool(
     """The scheduler's settings on a server whose pool size is known.
 
     Args:
-        scenario: what the server serves.
-        pool_tokens: KV tokens of the pool.
-        base_dir: the scenario's folder, in which a user's own class is looked for.
-        fail: makes an error from a reason; see `user_code_error`. None: one without file and line.
+        scenario: the scenario that the server runs.
+        pool_tokens: size of the KV pool in tokens.
+        base_dir: the scenario's folder, which is searched for a user's own class.
+        fail: turns a reason into an error about that class; it is also called during the run. None:
+            errors do not name file and line, see `user_code_error`.
 
     Raises:
         InputError: a user's own class cannot be loaded.
     """
-    config = scenario.scheduler.config(pool_tokens)
-    return _with_user_code(scenario, config, base_dir, fail)
+    section = scenario.scheduler
+    fail = fail or partial(InputError, key=user_code_key(scenario))
+    config = section.config(pool_tokens)
+    ranks = num_ranks(scenario.latency)
+    if ranks > 1:
+        config = section.rank_config(config, ranks)
+    with_code: ServerConfig = section.with_user_code(config, base_dir, fail)
+    return with_code
 
 
 def user_code_error(loaded: LoadedScenario) -> Fail:
-    """A function that makes errors about a user's own class, with file and line, from reasons."""
+    """Turns reasons into errors about a user's own class that name file and line."""
     return partial(loaded.error, user_code_key(loaded.scenario))
 
 
-def _with_user_code(
-    scenario: Scenario, config: ServerConfig, base_dir: Path, fail: Fail | None
-) -> ServerConfig:
-    def bare_error(reason: str) -> InputError:
-        return InputError(reason, key=user_code_key(scenario))
-
-    made: ServerConfig = scenario.scheduler.with_user_code(config, base_dir, fail or bare_error)
-    return made
-
-
-def _derive_pool_tokens(
-    scenario: Scenario, model: ModelShape | None, hardware: Hardware | None
+def _pool_tokens(
+    scenario: Scenario, model: ModelShape | None, hardware: Hardware | None, base_dir: Path
 ) -> int:
-    """KV tokens, in whole pages, that fit into the static share of memory beside the weights."""
+    """The pool size: as given, or the whole pages that fit beside the weights, in tokens."""
     section = scenario.scheduler
-    key = ("scheduler", section.pool_key)
-    if model is None or hardware is None:
-        raise InputError("is required without model and hardware", key=key)
-    if num_devices(scenario.latency) > 1:
-        parallel = "tp" if num_ranks(scenario.latency) == 1 else "dp"
-        raise InputError(f"is required with latency.{parallel} above 1", key=key)
+    if section.pool_tokens is not None:
+        return section.pool_tokens
     share_key, share = section.memory_share
-    room = int(hardware.memory_bytes * share) - model.weight_bytes
-    pages = room // (model.kv_bytes_per_token * section.page_size) - section.num_pages_kept_back
-    if pages < 1:
-        raise InputError(
+    if isinstance(scenario.latency, AiconfiguratorLatencyConfig):
+        tokens = _measured_room(scenario, scenario.latency, base_dir)
+        too_large = f"{scenario.model} does not fit: {share_key} {share} leaves no room for KV"
+    else:
+        if model is None or hardware is None:
+            key = ("scheduler", section.pool_key)
+            raise InputError("is required without model and hardware", key=key)
+        if num_devices(scenario.latency) * num_ranks(scenario.latency) > 1:
+            key = ("scheduler", section.pool_key)
+            parallel = "tp" if num_ranks(scenario.latency) == 1 else "dp"
+            raise InputError(f"is required with latency.{parallel} above 1", key=key)
+        room = int(hardware.memory_bytes * share) - model.weight_bytes
+        tokens = room // model.kv_bytes_per_token
+        too_large = (
             f"{model.name} does not fit: its weights take {_gib(model.weight_bytes)} of the"
             f" {_gib(hardware.memory_bytes * share)} that {share_key} {share} leaves on"
-            f" {hardware.name}",
-            key=("model",),
+            f" {hardware.name}"
         )
+    pages = tokens // section.page_size - section.num_pages_kept_back
+    if pages < 1:
+        raise InputError(too_large, key=("model",))
     return pages * section.page_size
+
+
+def _measured_room(scenario: Scenario, latency: AiconfiguratorLatencyConfig, base_dir: Path) -> int:
+    """KV tokens that fit beside what the package says the engine keeps in memory."""
+    from sim.latency.aiconfigurator.deployment import deployment_of
+    from sim.latency.aiconfigurator.package import known_models, pool_tokens
+
+    if scenario.model is None:
+        raise InputError(f"kind {latency.kind} needs the scenario's model", key=("latency",))
+    section = scenario.scheduler
+    return pool_tokens(
+        deployment_of(latency, scenario.model, base_dir, known_models()),
+        section.memory_share[1],
+        max_step_tokens=section.max_step_tokens,
+        max_rows=section.max_rows,
+    )
 
 
 def _gib(num_bytes: float) -> str:
@@ -193,9 +224,9 @@ def _gib(num_bytes: float) -> str:
 
 @contextmanager
 def located_errors(loaded: LoadedScenario) -> Iterator[None]:
-    """Raise errors about a key of the scenario again, with its file and line.
+    """A context that adds file and line to errors about a key of the scenario.
 
-    Errors about another file are left as they are: they name it already.
+    An error about another file already names that file, and passes unchanged.
     """
     try:
         yield

@@ -13,6 +13,8 @@ from sim.scenario.key_locations import KeyLocations
 from sim.scenario.sections import Place, Sections
 from sim.strict_model import KeysError
 
+# The words for pydantic's types of errors: what a value must be, whole reasons, and bounds with the
+# key of the error's context that has the bound.
 _NOUNS = {
     "int_type": "a whole number",
     "int_from_float": "a whole number",
@@ -39,8 +41,6 @@ _BOUNDS = {
     "less_than": ("less than", "lt"),
     "multiple_of": ("a multiple of", "multiple_of"),
 }
-
-
 _MAX_LISTED = 12
 _QUOTED = re.compile(r"'([^']*)'")
 
@@ -61,11 +61,11 @@ class _Problem:
 
 
 def explain(error: ValidationError, model: type[BaseModel], locations: KeyLocations) -> InputError:
-    """The first problem in reading order, as `label: key.path: reason (did you mean x?)`.
+    """The error that comes first in the file, as `label: key.path: reason (did you mean x?)`.
 
     Args:
-        error: what validating the scenario's data as `model` raised.
-        model: the model.
+        error: what pydantic raised for the scenario's data.
+        model: the pydantic model that the data were validated as.
         locations: where the data's keys were written.
     """
     sections = Sections.of(model)
@@ -92,7 +92,7 @@ def explain(error: ValidationError, model: type[BaseModel], locations: KeyLocati
 
 
 def _path_of(problem: _Problem) -> KeyPath:
-    # Pydantic reports a wrong kind at the section, not at its key `kind`.
+    # Pydantic reports a wrong `kind` at the section, but the user needs the key.
     if problem.kind in {"union_tag_invalid", "union_tag_not_found"}:
         return (*problem.place.path, _discriminator(problem))
     return problem.place.path
@@ -103,7 +103,7 @@ def _discriminator(problem: _Problem) -> str:
 
 
 def _blamed(problem: _Problem, path: KeyPath, locations: KeyLocations) -> KeyPath:
-    """The key whose place is shown: of a contradiction, one of its keys."""
+    """The key whose line the message shows. For a contradiction it is one of the keys in it."""
     error = problem.context.get("error")
     if not _is_contradiction(problem) or not isinstance(error, KeysError):
         return path
@@ -116,7 +116,7 @@ def _is_contradiction(problem: _Problem) -> bool:
 
 
 def _without_noise(problems: list[_Problem]) -> list[_Problem]:
-    """Leave out errors that only follow from another one."""
+    """Leave out the errors that only follow from another one."""
     meant = {
         (*p.place.path[:-1], near)
         for p in problems
@@ -129,14 +129,14 @@ def _without_noise(problems: list[_Problem]) -> list[_Problem]:
 def _is_noise(problem: _Problem, problems: list[_Problem], meant: set[KeyPath]) -> bool:
     path = problem.place.path
     if problem.kind == "missing":
-        # The user misspelled it: the unknown key is reported already.
+        # The user misspelled this key, and the misspelled key is reported as unknown.
         return path in meant
     below = any(p.place.path[: len(path)] == path != p.place.path for p in problems)
     if problem.kind == "too_short":
-        # Pydantic counts valid items only, and an invalid one is reported already.
+        # Pydantic counts valid items only. The invalid ones are reported.
         return below
     if problem.place.in_union and problem.kind in _NOUNS:
-        # The value has one of the union's other types, and is wrong in another way.
+        # The value fits another type of the union, and the error for that type is reported.
         return below or any(p.place.path == path and p.kind not in _NOUNS for p in problems)
     return False
 

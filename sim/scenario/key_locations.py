@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import chain
 
 from sim.core.errors import KeyPath
 from sim.core.messages import dotted
@@ -9,7 +10,7 @@ from sim.core.messages import dotted
 
 @dataclass(frozen=True, slots=True)
 class KeyLocations:
-    """Where each key path was written, in reading order: the file's lines, then the options.
+    """Where each key path was written. The file's keys come first, then those set by options.
 
     Attributes:
         labels: `file.yaml:12` or `--set key.path=value` for each key path; the empty path is always
@@ -32,10 +33,10 @@ class KeyLocations:
         return KeyLocations(labels, frozenset(overridden))
 
     def nearest(self, path: KeyPath) -> KeyPath:
-        """The key that an error about `path` points to: one that a user wrote.
+        """The key that an error about `path` points to. It is a key that the user wrote.
 
-        It is `path` itself if a user wrote it, else a key below `path` that an option set, else the
-        nearest key above `path` to which this applies.
+        It is `path` itself if the user wrote it, else a key below `path` that an option set. If
+        there is neither, the same is tried for the key above `path`.
         """
         while path not in self.labels:
             below = [p for p in self.labels if p in self.overridden and p[: len(path)] == path]
@@ -45,27 +46,27 @@ class KeyLocations:
         return path
 
     def position(self, path: KeyPath) -> int:
-        """The position of `path` in reading order."""
+        """The place of `path` in the order of `labels`."""
         return list(self.labels).index(self.nearest(path))
 
     def key_to_blame(self, paths: Iterable[KeyPath]) -> KeyPath:
         """Of several keys that contradict each other, the one that the error is about.
 
-        It is the first one that an option set, else the first one in the file, else the first.
+        It is the first one that an option set, else the first one that is written in the file, else
+        the first.
         """
         candidates = list(paths)
-        for path in candidates:
-            if self.nearest(path) in self.overridden:
-                return path
-        return next((path for path in candidates if path in self.labels), candidates[0])
+        set_by_option = (path for path in candidates if self.nearest(path) in self.overridden)
+        in_file = (path for path in candidates if path in self.labels)
+        return next(chain(set_by_option, in_file, candidates))
 
     def message(self, path: KeyPath, reason: str, *, blamed: KeyPath | None = None) -> str:
-        """One line: where the key was written, the key path if that does not show it, the reason.
+        """One line: `label: key.path: reason`, without the key path if the label shows it.
 
         Args:
             path: the key that the reason is about.
             reason: what is wrong.
-            blamed: the key whose location is shown, `path` if None.
+            blamed: the key whose label is shown; None: `path`.
         """
         written = self.nearest(path if blamed is None else blamed)
         label = self.labels[written]

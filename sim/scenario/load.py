@@ -25,10 +25,8 @@ class LoadedScenario:
     Attributes:
         scenario: the scenario.
         path: its file, as given; for text that is in no file, the text's name.
-        base_dir: what paths in the scenario are relative to.
-        content_hash: SHA-256 of the validated scenario, in hex. A default that is written down
-            makes no difference, nor do the order of keys, comments, or the folder of the file. The
-            source of a user's policy is part of it.
+        base_dir: the folder that paths in the scenario are relative to.
+        content_hash: see `content_hash`.
         raw: the data before validation, with options applied.
         locations: where each key was written.
     """
@@ -46,7 +44,7 @@ class LoadedScenario:
 
 
 def load_scenario(path: Path | str, overrides: Sequence[str] = ()) -> LoadedScenario:
-    """Read and validate a scenario file. Of the files it refers to, only a policy's is read.
+    """Read and validate a scenario file. Files that it names are not read, except a policy's.
 
     Args:
         path: a YAML file.
@@ -71,7 +69,7 @@ def load_scenario_text(
 
 
 def vary(loaded: LoadedScenario, changes: Sequence[Change]) -> LoadedScenario:
-    """The scenario with some values changed, and without `BESIDE_THE_RUN`.
+    """The scenario with some values changed, and without the sections in `BESIDE_THE_RUN`.
 
     Raises:
         InputError: a change is to a key that cannot be set, or makes the scenario invalid.
@@ -104,14 +102,15 @@ def user_code_key(scenario: Scenario) -> KeyPath:
 def content_hash(scenario: Scenario, base_dir: Path = Path()) -> str:
     """SHA-256, in hex, of the scenario as canonical JSON: sorted keys, defaults filled in.
 
-    The hash of the source of a user's own class is part of it; `BESIDE_THE_RUN` is not.
+    Comments, the order of keys, defaults that are written down and the file's folder do not change
+    it. The source of a user's own class is part of it; the sections in `BESIDE_THE_RUN` are not.
 
     Raises:
-        InputError: the policy's source cannot be found. The message is a reason without the key.
+        InputError: the source of that class cannot be found. The message does not name the key.
     """
     content = scenario.model_dump(mode="json", exclude=set(BESIDE_THE_RUN))
     if content["scheduler"]["family"] == DEFAULT_FAMILY:
-        del content["scheduler"]["family"]  # as if there were no other
+        del content["scheduler"]["family"]  # hashes made before there were families stay valid
     if (code := scenario.scheduler.user_code) is not None:
         content[code.hashed_as] = source_hash(code.name, base_dir)
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)

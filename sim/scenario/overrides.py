@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from copy import deepcopy
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from sim.core.errors import InputError, KeyPath
 from sim.core.messages import describe, dotted, one_line, shorten
@@ -25,12 +25,12 @@ def apply_overrides(
 ) -> tuple[Data, KeyLocations]:
     """Apply options in order; returns changed copies.
 
-    The parts of a path are separated by dots; a number is an index where the data has a list.
-    Mappings on the way that are missing or null are created. The value is read as YAML.
+    The parts of a key path are separated by dots: `workload.parts.0.tenant`. Where the data has a
+    list, the part is an index. A mapping on the path that is missing or null is created. The value
+    is read as YAML.
 
     Raises:
-        InputError: the option has no `=`, an empty key, a value that is not YAML, an index that a
-            list does not have, or a path through something other than a mapping or list.
+        InputError: the option has no `=` or its value is not YAML; or as `apply_changes`.
     """
     return apply_changes(data, locations, [_parse(override) for override in overrides])
 
@@ -41,8 +41,8 @@ def apply_changes(
     """Like `apply_overrides`, for values that are parsed already.
 
     Raises:
-        InputError: a path has an empty part, an index that a list does not have, or leads through
-            something other than a mapping or list.
+        InputError: a path has an empty part, an index that the list does not have, or a key below
+            a value that is neither a mapping nor a list.
     """
     changed = deepcopy(data)
     for path_text, value, label in changes:
@@ -63,39 +63,25 @@ def _parse(override: str) -> Change:
 def _set(data: Data, parts: Sequence[str], value: YamlValue, label: str) -> KeyPath:
     if not all(parts):
         raise InputError(f"{label}: the key path has an empty part")
-    container: YamlValue = data
+    container: Any = data
     path: KeyPath = ()
     for part in parts[:-1]:
-        container, step = _descend(container, part, path, label)
-        path = (*path, step)
+        key = _key(container, part, path, label)
+        if isinstance(container, dict) and container.get(key) is None:
+            container[key] = {}
+        container, path = container[key], (*path, key)
+    key = _key(container, parts[-1], path, label)
+    container[key] = value
+    return (*path, key)
+
+
+def _key(container: YamlValue, part: str, path: KeyPath, label: str) -> str | int:
+    """The key or the index that a part of a key path means in the value at `path`."""
     if isinstance(container, dict):
-        container[parts[-1]] = value
-        return (*path, parts[-1])
-    if isinstance(container, list):
-        index = _index(container, parts[-1], path, label)
-        container[index] = value
-        return (*path, index)
-    raise _not_a_container(container, path, label)
-
-
-def _descend(
-    container: YamlValue, part: str, path: KeyPath, label: str
-) -> tuple[YamlValue, str | int]:
-    if isinstance(container, dict):
-        if container.get(part) is None:
-            container[part] = {}
-        return container[part], part
-    if isinstance(container, list):
-        index = _index(container, part, path, label)
-        return container[index], index
-    raise _not_a_container(container, path, label)
-
-
-def _index(items: list[YamlValue], part: str, path: KeyPath, label: str) -> int:
-    if part.isascii() and part.isdigit() and len(part) < 10 and int(part) < len(items):
+        return part
+    where = f"{label}: {dotted(path)} is"
+    if not isinstance(container, list):
+        raise InputError(f"{where} {describe(container)}: no key can be set in it")
+    if part.isascii() and part.isdigit() and len(part) < 10 and int(part) < len(container):
         return int(part)
-    raise InputError(f"{label}: {dotted(path)} is a list of {len(items)}: it has no index {part!r}")
-
-
-def _not_a_container(value: YamlValue, path: KeyPath, label: str) -> InputError:
-    return InputError(f"{label}: {dotted(path)} is {describe(value)}: no key can be set in it")
+    raise InputError(f"{where} a list of {len(container)}: it has no index {part!r}")

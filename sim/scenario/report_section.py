@@ -1,7 +1,4 @@
-"""What a scenario's `report:` section may say: which pictures `simulate report` draws of its sweep.
-
-It is no part of what is simulated: neither a run nor a point's identity depends on it.
-"""
+"""What a scenario's `report:` section may say: which plots `simulate report` draws of its sweep."""
 
 from typing import Annotated, Any, Literal
 
@@ -11,7 +8,7 @@ from sim.strict_model import StrictModel
 
 
 def _listed(value: object) -> object:
-    """One name is a list of one."""
+    """A name alone means a list with that name."""
     return [value] if isinstance(value, str) else value
 
 
@@ -25,7 +22,7 @@ Distribution = Literal["ttft_ms", "tpot_ms", "itl_ms", "e2e_latency_ms"]
 
 
 class _Plot(StrictModel):
-    """What every plot may say."""
+    """Keys that every plot has."""
 
     title: Text | None = None
     """Title of the plot. Without it: made from what is drawn."""
@@ -36,7 +33,7 @@ class _Plot(StrictModel):
 
 
 class _Axes(_Plot):
-    """What the axes are called."""
+    """Titles of the axes."""
 
     x_label: Text | None = None
     """Title of the x axis, with the unit. Without it: made from what the axis shows."""
@@ -45,7 +42,7 @@ class _Axes(_Plot):
 
 
 class _ScaledAxes(_Axes):
-    """And their scales."""
+    """Titles and scales of the axes."""
 
     x_scale: Scale | None = None
     """Scale of the x axis. Without it: chosen by the values."""
@@ -56,7 +53,7 @@ class _ScaledAxes(_Axes):
 class CurvePlot(_ScaledAxes):
     """Lines over a swept key with numbers.
 
-    A value that means "without end" (`null`, or -1) stands at the right end as ∞.
+    A value that means "no limit" (`null` or -1) is drawn at the right end, as ∞.
     """
 
     kind: Literal["curve"]
@@ -69,7 +66,7 @@ class CurvePlot(_ScaledAxes):
 
 
 class BarsPlot(_Axes):
-    """Metrics by the values of a swept key, whatever these are."""
+    """Metrics by the values of a swept key. The values need not be numbers."""
 
     kind: Literal["bars"]
     x: Key
@@ -79,7 +76,7 @@ class BarsPlot(_Axes):
     lines: Keys = ()
     """Swept keys. Each value has a colour; the bars stand side by side."""
     y_scale: Scale | None = None
-    """Scale of the y axes. With `log` dots are drawn, not bars. Without it: chosen by the
+    """Scale of the y axes. With `log`, dots are drawn instead of bars. Without it: chosen by the
     values."""
 
 
@@ -122,8 +119,8 @@ class CdfPlot(_Plot):
     lines: Keys = ()
     """Swept keys. Each value is a curve."""
     of: Metrics = ("all",)
-    """Whose requests: `all`, `hot`, `cold` or `tenants.NAME`. Others than `all` go with
-    `ttft_ms` only."""
+    """Whose requests: `all`, `hot`, `cold` or `tenants.NAME`. Only metric `ttft_ms` has groups
+    other than `all`."""
     x_scale: Scale | None = None
     """Scale of the latency axis. Without it: chosen by the values."""
     x_label: Text | None = None
@@ -142,16 +139,15 @@ class LoadPlot(_ScaledAxes):
     lines: Keys = ()
     """Swept keys. Each value is a line."""
     at: Literal["request_rate", "key"] | None = None
-    """The x axis shows the requests sent per second, or the key's own value. Without it:
+    """What the x axis shows: the requests sent per second, or the value of the key. Without it:
     requests per second for keys that end in `rate_rps`, `time_scale` or `every_s`, the value for
-    others."""
+    other keys."""
 
 
 class ScatterPlot(_ScaledAxes):
     """A dot for each setting.
 
-    The plot for random sweeps, where no two settings share a value. It has one panel a metric,
-    whatever else varies.
+    This plot is for random sweeps, where no two settings share a value.
     """
 
     kind: Literal["scatter"]

@@ -1,4 +1,4 @@
-"""The `router` key: which replica a request goes to. A kind alone may be given by its name."""
+"""The `router` key: which replica a request goes to. A name alone means a section of that kind."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self, get_args
@@ -20,26 +20,26 @@ _MOST = 2**31 - 1
 _MAX_IDLE_S = 10**7
 
 
-class RoundRobinConfig(StrictModel):
+class _RouterSection(StrictModel):
+    def parameters(self) -> Mapping[str, object]:
+        """The parameters of the router's constructor."""
+        return self.model_dump(exclude={"kind"})
+
+
+class RoundRobinConfig(_RouterSection):
     """The replicas take turns."""
 
     kind: Literal["round-robin"]
 
-    def parameters(self) -> Mapping[str, object]:
-        return {}
 
-
-class LeastLoadedConfig(StrictModel):
-    """The replica with the fewest requests that are not over; of several, the first."""
+class LeastLoadedConfig(_RouterSection):
+    """The replica with the fewest unfinished requests. Of several such replicas, the first."""
 
     kind: Literal["least-loaded"]
 
-    def parameters(self) -> Mapping[str, object]:
-        return {}
 
-
-class PrefixAwareConfig(StrictModel):
-    """The replica that was sent the prompt's beginning before, while loads are even.
+class PrefixAwareConfig(_RouterSection):
+    """The replica that was sent the longest prefix of the prompt before, while loads are even.
 
     Rules and defaults are those of SGLang's gateway; docs/how-to/routers.md#prefix-aware lists
     them.
@@ -50,17 +50,15 @@ class PrefixAwareConfig(StrictModel):
     """Follow the prefix if more than this share of the prompt was sent to some replica before.
     Unit: share."""
     balance_abs_threshold: int = Field(default=64, ge=0, le=_MOST)
-    """Loads are uneven if the largest exceeds the smallest by more than this ... Unit: requests."""
+    """Loads are uneven if the largest exceeds the smallest by more than this, and is also more than
+    `balance_rel_threshold` times the smallest. Unit: requests."""
     balance_rel_threshold: float = Field(default=1.5, ge=1, le=1000)
-    """... and is also more than this times the smallest. Unit: factor."""
+    """The other condition for uneven loads, see `balance_abs_threshold`. Unit: factor."""
     max_tree_tokens: int = Field(default=2**24, ge=1, le=2**40)
     """How much of what was sent is remembered for each replica. At least `block_tokens`. Unit:
     tokens."""
     block_tokens: int = Field(default=16, ge=1, le=4096)
     """Prompts are compared in whole blocks of this size. Unit: tokens."""
-
-    def parameters(self) -> Mapping[str, object]:
-        return self.model_dump(exclude={"kind"})
 
     @model_validator(mode="after")
     def _check_blocks(self) -> Self:
@@ -74,7 +72,7 @@ class PrefixAwareConfig(StrictModel):
         return self
 
 
-class SessionStickyConfig(StrictModel):
+class SessionStickyConfig(_RouterSection):
     """Requests of a session go where its first request went."""
 
     kind: Literal["session-sticky"]
@@ -106,7 +104,7 @@ def _section_of(value: Any) -> Any:
 
 
 def _shortest(section: _Section, dump: SerializerFunctionWrapHandler) -> Any:
-    """The name alone if all else is default, so that tables and hashes see one spelling."""
+    """The name alone if all keys have their defaults, so that equal routers have equal hashes."""
     is_default = section == type(section).model_validate({"kind": section.kind})
     return section.kind if is_default else dump(section)
 

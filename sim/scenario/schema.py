@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     Discriminator,
     Field,
     GetCoreSchemaHandler,
@@ -21,6 +22,7 @@ from pydantic_core import CoreSchema, core_schema
 
 from sim.families import DEFAULT_FAMILY, FAMILIES
 from sim.latency.config import LatencyConfig
+from sim.latency.host import HostSection, host_preset
 from sim.scenario.router_section import RoundRobinConfig, RouterConfig
 from sim.server_section import ServerSection
 from sim.strict_model import KeysError, StrictModel
@@ -29,9 +31,9 @@ from sim.workload.config import WorkloadConfig
 
 @dataclass(frozen=True, slots=True)
 class LazySection:
-    """An annotation: the value is the model `name` of `module`, imported on first use.
+    """Annotates a field whose model, `name` of `module`, is imported when a value is validated.
 
-    Errors are those of a field that is annotated with the model itself.
+    Errors are the same as if the field were annotated with the model itself.
     """
 
     module: str
@@ -82,8 +84,15 @@ NonEmpty = Annotated[str, Field(min_length=1)]
 Milliseconds = Annotated[float, Field(gt=0)]
 
 
+def _host_of(value: Any) -> Any:
+    return host_preset(value) if isinstance(value, str) else value
+
+
+Host = Annotated[HostSection, BeforeValidator(_host_of)]
+
+
 def _family_of(section: Any) -> str:
-    """The family a scheduler section is of."""
+    """The name of the family whose section this is; it may be data or a validated section."""
     if isinstance(section, dict):
         return str(section.get("family", DEFAULT_FAMILY))
     return str(getattr(section, "family", DEFAULT_FAMILY))
@@ -97,7 +106,7 @@ else:
         reduce(or_, [Annotated[section, Tag(name)] for name, section in _SECTIONS.items()]),
         Discriminator(
             _family_of,
-            # As pydantic tells of a discriminator that is a key.
+            # The error that pydantic raises if the discriminator is the name of a key.
             custom_error_type="union_tag_invalid",
             custom_error_context={
                 "discriminator": "family",
@@ -119,7 +128,7 @@ class SloSection(StrictModel):
     """Longest time from arrival to the last token. Unit: ms."""
 
 
-# Sections that do not change a single run: they say which runs to make and what to draw of them.
+# Sections that do not affect a run: they say which runs to make and what to draw of the results.
 BESIDE_THE_RUN = frozenset({"sweep", "report", "tune"})
 
 
@@ -131,7 +140,7 @@ class Scenario(StrictModel):
     seed: int = Field(default=0, ge=0)
     """Seed of every random draw of the workload. At most 2**63 - 1."""
     model: NonEmpty | None = None
-    """Shapes of the served model: a name of the table
+    """Shapes of the served model: a name from the table of shapes
     (docs/explanation/latency.md#model-shapes), or the path of a Hugging Face `config.json`. A
     roofline and a derived pool size need it."""
     hardware: NonEmpty | None = None
@@ -139,15 +148,18 @@ class Scenario(StrictModel):
     derived pool size need it."""
     latency: LatencyConfig
     """How long a step takes."""
+    host: Host | None = None
+    """What the host of a server adds to requests and steps: the name of a preset, such as
+    `sglang-0.5`, or a section. Without it: nothing."""
     workload: WorkloadConfig
-    """What is asked of the server."""
+    """The traffic: which requests the server gets, and when."""
     scheduler: SchedulerSection = _SECTIONS[DEFAULT_FAMILY]()
     """Settings of every replica's scheduler. Its keys depend on its `family`."""
     replicas: int = Field(default=1, ge=1, le=4096)
     """Number of identical servers. Unit: servers."""
     router: RouterConfig = RoundRobinConfig(kind="round-robin")
-    """Which replica a request goes to. A name alone is short for a section: `router:
-    least-loaded` means `router: {kind: least-loaded}`."""
+    """Which replica a request goes to. A name alone means a section of that kind: `router:
+    least-loaded` is `router: {kind: least-loaded}`."""
     slo: SloSection = SloSection()
     """What a request must meet to count as good."""
     sweep: SweepSection | None = None
@@ -159,7 +171,8 @@ class Scenario(StrictModel):
 
     @model_validator(mode="after")
     def _check_pool_is_known(self) -> Self:
-        derivable = self.model is not None and self.hardware is not None
+        knows_gpu = self.hardware is not None or self.latency.kind == "aiconfigurator"
+        derivable = self.model is not None and knows_gpu
         if self.scheduler.pool_tokens is None and not derivable:
             raise KeysError(
                 f"scheduler.{self.scheduler.pool_key} is required: it can be derived only from"

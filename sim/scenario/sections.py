@@ -1,8 +1,8 @@
-"""Translates the places of pydantic's errors to the key paths that the user wrote.
+"""Translates the locations of pydantic's errors to the key paths that the user wrote.
 
-Pydantic's places contain the chosen arm of a union, as in `workload.synthetic.arrivals` or
-`max_new_tokens.constrained-int`. The file has no such key; the model's JSON schema tells which
-parts are arms.
+A pydantic location also names the arm of a union that was chosen, as in
+`workload.synthetic.arrivals` or `max_new_tokens.constrained-int`. The file has no such key. The
+model's JSON schema tells which parts of a location are arms.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,8 +23,8 @@ class Place:
 
     Attributes:
         path: the key path as written.
-        siblings: the known keys of the section that holds the path's last key.
-        in_union: the value may have one of several types; the error is about one of them.
+        siblings: all keys that the section of the path's last key may have.
+        in_union: the value may have one of several types, and the error is about one of these.
     """
 
     path: KeyPath
@@ -34,7 +34,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Sections:
-    """The keys a model knows, at every depth."""
+    """The keys that a pydantic model has, at every depth."""
 
     root: _Schema
 
@@ -68,7 +68,7 @@ class Sections:
         ]
 
     def family_with(self, section: str, key: str) -> str | None:
-        """The family whose section knows `key`; None if the section has no families."""
+        """The family whose `section` knows `key`; None if there is no such family."""
         for arm in self._families(self._resolve(self.root)["properties"].get(section, {})):
             known = arm.get("properties", {})
             if key in known and "family" in known:
@@ -76,7 +76,7 @@ class Sections:
         return None
 
     def _kinds(self, schema: _Schema) -> dict[str, _Schema]:
-        """The arms of a union that a key such as `kind` tells apart, by the value of that key."""
+        """The arms of a union that a key selects, by the value of that key (`kind`, `family`)."""
         mapping = schema.get("discriminator", {}).get("mapping", {})
         kinds = {kind: self._resolve({"$ref": ref}) for kind, ref in mapping.items()}
         if not kinds:
@@ -95,12 +95,12 @@ class Sections:
         if isinstance(step, int):
             return self._resolve(schema.get("items", {}))
         known = schema.get("properties", {})
-        # Where the user chooses the keys of a mapping, all its values have one schema.
+        # If users choose the keys of a mapping, all its values have one schema.
         free = schema.get("additionalProperties")
         return self._resolve(known.get(step, free if isinstance(free, Mapping) else {}))
 
     def _resolve(self, schema: _Schema) -> _Schema:
-        """Follow references; of a union with null, take the other arm."""
+        """Follow references, and replace a union of one type with null by that type."""
         while True:
             if "$ref" in schema:
                 schema = self.root["$defs"][schema["$ref"].rpartition("/")[2]]

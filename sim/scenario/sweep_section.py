@@ -1,6 +1,6 @@
 """What a scenario's `sweep:` section may say: which keys take which values."""
 
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import ConfigDict, Field, model_validator
 
@@ -10,12 +10,23 @@ Choices = Annotated[tuple[Any, ...], Field(strict=False, min_length=1)]
 Seed = Annotated[int, Field(ge=0)]
 
 
-def _check_room(low: float, high: float) -> None:
-    if high < low:
-        raise KeysError(f"max must be at least min, got {low} to {high}", "max", "min")
+class _Range(StrictModel):
+    if TYPE_CHECKING:
+        # Fields of the subclasses, whole numbers or not.
+
+        @property
+        def min(self) -> float: ...
+        @property
+        def max(self) -> float: ...
+
+    @model_validator(mode="after")
+    def _min_is_not_above_max(self) -> Self:
+        if self.max < self.min:
+            raise KeysError(f"max must be at least min, got {self.min} to {self.max}", "max", "min")
+        return self
 
 
-class UniformDraw(StrictModel):
+class UniformDraw(_Range):
     """Any number of a range, all equally likely."""
 
     kind: Literal["uniform"]
@@ -24,13 +35,8 @@ class UniformDraw(StrictModel):
     max: float
     """The largest value. At least `min`."""
 
-    @model_validator(mode="after")
-    def _has_room(self) -> Self:
-        _check_room(self.min, self.max)
-        return self
 
-
-class LogUniformDraw(StrictModel):
+class LogUniformDraw(_Range):
     """A number of a range. Every factor is equally likely: 1 to 10 as likely as 10 to 100."""
 
     kind: Literal["loguniform"]
@@ -39,13 +45,8 @@ class LogUniformDraw(StrictModel):
     max: Annotated[float, Field(gt=0)]
     """The largest value. At least `min`."""
 
-    @model_validator(mode="after")
-    def _has_room(self) -> Self:
-        _check_room(self.min, self.max)
-        return self
 
-
-class IntDraw(StrictModel):
+class IntDraw(_Range):
     """A whole number of a range, all equally likely."""
 
     kind: Literal["int"]
@@ -53,11 +54,6 @@ class IntDraw(StrictModel):
     """The smallest value."""
     max: int
     """The largest value. At least `min`."""
-
-    @model_validator(mode="after")
-    def _has_room(self) -> Self:
-        _check_room(self.min, self.max)
-        return self
 
 
 class ChoiceDraw(StrictModel):
@@ -85,11 +81,11 @@ class RandomSection(StrictModel):
 class SweepSection(StrictModel):
     """Which keys take which values.
 
-    Any key beside these four is a key path with its list of values, as in `grid`.
-    docs/how-to/sweep.md explains what comes of it.
+    Any other key than these four is a key path with its list of values, as in `grid`.
+    docs/how-to/sweep.md explains sweeps.
     """
 
-    # What is not a field of this section is a key path, checked against the scenario later.
+    # Extra keys are key paths. They are checked against the scenario later.
     model_config = ConfigDict(extra="allow")
     __pydantic_extra__: dict[str, Choices] = Field(init=False)
 

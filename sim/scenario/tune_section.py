@@ -1,4 +1,4 @@
-"""What a scenario's `tune:` section may say: what is sought, over which ranges, how thoroughly."""
+"""What a scenario's `tune:` section may say: the objective, the ranges to search, the effort."""
 
 from typing import Annotated, Literal, Self
 
@@ -14,14 +14,14 @@ class UniformRange(UniformDraw):
     """Any number of a range, or one of evenly spaced numbers."""
 
     step: Annotated[float, Field(gt=0)] | None = None
-    """Only `min` and whole steps from there. Without it: any number."""
+    """Only `min`, `min` + `step`, `min` + 2 x `step` and so on. Without it: any number."""
 
 
 class IntRange(IntDraw):
     """Whole numbers of a range, evenly spaced."""
 
     step: Annotated[int, Field(ge=1)] = 1
-    """Only `min` and whole steps from there."""
+    """Only `min`, `min` + `step`, `min` + 2 x `step` and so on."""
 
 
 Range = Annotated[
@@ -35,8 +35,8 @@ class TuneSection(StrictModel):
     objective: Literal["goodput", "cost"]
     """`goodput`: the most requests/s within the SLO. `cost`: the least cost that meets the SLO."""
     ranges: Annotated[dict[str, Range], Field(min_length=1)]
-    """Where to look: for each key path the values that may be tried. Kinds `uniform` and `int` are
-    those of *range*, kinds `loguniform` and `choice` those of *draw*."""
+    """For each key path, the values that may be tried. Kinds `uniform` and `int` are described
+    under *range*, kinds `loguniform` and `choice` under *draw*."""
     num_trials: Annotated[int, Field(ge=1, le=10**4)]
     """How many settings are tried. The scenario's own is one of them. Unit: settings."""
     seeds: Annotated[tuple[Seed, ...], Field(strict=False, min_length=1)] | None = None
@@ -45,11 +45,11 @@ class TuneSection(StrictModel):
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
     """Seed of the search. It is independent of the scenario's `seed`. At most 2**32 - 1."""
     batch_size: Annotated[int, Field(ge=1, le=256)] = 4
-    """How many settings are chosen before their results are looked at. It is not the number of
-    workers, as results must not depend on that. Unit: settings."""
+    """How many settings are chosen at once, before the results of any of them are known. The number
+    of workers does not matter: results must not depend on it. Unit: settings."""
     min_slo_attainment: Share | None = None
     """Smallest share of requests that must finish within the SLO. Required with `cost`. Without
-    it: any share will do. Unit: share."""
+    it: there is no such condition. Unit: share."""
     price_per_hour: Annotated[float, Field(gt=0)] | None = None
     """Price of one replica. Only with `cost`. Without it: replicas are counted. Unit: money."""
 

@@ -1,4 +1,4 @@
-"""Strict YAML on PyYAML's parser: what can be misread is an error, and each key has a line.
+"""Strict YAML: text that can be misread is an error, and the line of each key is known.
 
 PyYAML's own constructors keep the last of duplicate keys, read `1e-3` as text, `12:30` as 750 and
 `off` as false. So only its parser is used, and values are built here from its events. Anchors,
@@ -38,13 +38,12 @@ _MAX_INTEGER_DIGITS = 19
 def parse_plain_scalar(text: str) -> Scalar:
     """The value of an unquoted scalar: YAML 1.2's core types without what surprises people.
 
-    Only `true` and `false` are booleans. Only `null`, `~` and an empty scalar are null. Dates, times
-    of day, `on`, `yes`, `0x10` and `1_000` are text. A number that can be read in two ways, such as
-    `010`, or that is not finite, such as `.inf`, is an error.
+    Only `true` and `false` are booleans. Only `null`, `~` and an empty scalar are null. Dates,
+    times of day, `on`, `yes`, `0x10` and `1_000` are text. A number that can be read in two ways,
+    such as `010`, or that is not finite, such as `.inf`, is an error.
 
     Raises:
-        InputError: the scalar is a bad number. The message gives only the reason: the caller adds
-            the line.
+        InputError: the scalar is a bad number. The message is the reason; the caller adds the line.
     """
     if text in _CONSTANTS:
         return _CONSTANTS[text]
@@ -62,7 +61,7 @@ def parse_plain_scalar(text: str) -> Scalar:
 
 
 def _parse_integer(text: str) -> int:
-    # Digits are counted first, as Python raises ValueError for thousands of them.
+    # Digits are counted first, because int() raises ValueError for thousands of them.
     if len(text.lstrip("+-")) > _MAX_INTEGER_DIGITS or abs(int(text)) > _MAX_INTEGER:
         raise InputError(f"{_shorten(text)} is too large: whole numbers end at 2**63 - 1")
     return int(text)

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import cast
 
-from sim.core.errors import InvariantError, require
+from sim.core.errors import require
 from sim.engine.core import EngineCore
 from sim.sglang.cache.manager import KVCacheManager
 from sim.sglang.cache.radix_node import RadixNode
@@ -55,13 +55,11 @@ def _check_tree(kv: KVCacheManager) -> None:
 
 
 def _check_node(node: RadixNode, page_size: int) -> None:
-    parent = node.parent
-    if parent is None:
-        raise InvariantError("a node below the root has no parent")
+    parent = node.required_parent()
     require(node.on_device, "an evicted node is still in the tree")
     num_tokens = len(node.token_ids)
     require(num_tokens == len(node.pages) * page_size > 0, "a node is not made of whole pages")
-    require(node.end == parent.end + len(node.token_ids), "a node's end is wrong")
+    require(node.end == parent.end + num_tokens, "a node's end is wrong")
     require(
         node.num_locks <= parent.num_locks or not parent.parent,
         "a node has more locks than its parent",

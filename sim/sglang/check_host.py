@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from sim.core.errors import InvariantError, require
+from sim.core.errors import require
 from sim.sglang.cache.radix_node import RadixNode
 from sim.sglang.cache.tiered_cache import TieredRadixCache
 
@@ -54,9 +54,7 @@ def _has_copy_above(node: RadixNode) -> bool:
 
 
 def _check_host_node(node: RadixNode) -> None:
-    parent = node.parent
-    if parent is None:
-        raise InvariantError("a node below the root has no parent")
+    parent = node.required_parent()
     require(not node.children, "a node on the device is below a node that is not")
     require(not (node.num_locks or len(node.pages)), "an evicted node is locked or has pages")
     require(not node.host.num_locks, "a host lock is left although its load is done")

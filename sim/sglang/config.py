@@ -15,52 +15,20 @@ from sim.sglang.scheduler.packing import PackSettings
 class SchedulerConfig:
     """Settings of one scheduler; names and defaults are SGLang 0.5.23's, where SGLang has them.
 
-    The values are not checked here: the scenario schema checks them.
+    `sim.sglang.section.scheduler.SglangSection` describes the settings, and the scenario schema
+    checks them: nothing is checked here. The attributes below are not keys of a scenario, or have
+    another type than the key.
 
     Attributes:
-        schedule_policy: name in `sim.sglang.policies.policy.POLICIES`, or `module:Class`.
-        page_size: tokens in a page.
-        max_total_tokens: KV tokens of the pool; floored to whole pages.
-        context_length: largest number of tokens of a request, prompt and output together.
-        chunked_prefill_size: largest number of prefill tokens of a step; a longer prompt is split
-            into chunks. -1: prompts are never split.
-        max_prefill_tokens: once a pass has admitted this many prefill tokens, it ends.
-        max_running_requests: request slots.
-        prefill_max_requests: largest number of requests of one prefill batch; None: no limit.
-        schedule_conservativeness: scales the initial new-token ratio.
-        clip_max_new_tokens: admission never reserves more than this for one output.
-        enable_mixed_chunk: a prefill batch includes the decode rows; needs chunked prefill.
-        disable_radix_cache: cached prefixes are not reused.
-        radix_eviction_policy: name in `sim.sglang.cache.eviction.EVICTION_POLICIES`.
-        disable_overlap_schedule: decide a step only after the result of the step before is known.
-        enable_priority_scheduling: order the queue by priority first.
-        schedule_low_priority_values_first: smaller priority values go first.
-        priority_scheduling_preemption_threshold: a request preempts another one only if their
-            priorities differ by more than this.
-        disable_priority_preemption: never preempt.
-        retraction_policy: `length` or `priority`.
-        random_seed: seed of policy `random`.
-        init_new_token_ratio, min_new_token_ratio_factor, new_token_ratio_decay_steps: the new-token
-            ratio is the share of a running request's remaining output that admission reserves.
-            These keys set its start (times conservativeness), its floor as a share of the start,
-            and the decode steps in which it falls from the start to the floor.
-        retract_decode_steps: after a retraction, evict until this many decode steps fit.
-        in_batch_prefix_check_threshold: LPM may defer a request with at most this many cached
-            tokens.
-        in_batch_prefix_deprioritize_threshold: LPM defers such a request if it shares at least this
-            many tokens with an earlier waiting request, which will put them into the cache.
-        fairness: the rule that keeps requests from starving; None: no rule. Not in SGLang.
+        max_total_tokens: KV tokens of the pool; `pool_tokens` is this number in whole pages.
+        fairness: the rule that keeps requests from starving; None: no rule.
         admission: which waiting requests a pass considers; None: all, as in SGLang.
         scheduler_recv_interval: decode steps from one look for new requests to the next.
         load_balance_method: how requests are dealt to the ranks of a group.
         static_batching: settings of static batching; None: continuous batching, as in SGLang.
-        decode_max_requests: largest number of rows of a decode step; if more requests run, they
-            take turns. None: no limit, as in SGLang.
-        decode_first: after a prefill step, running requests decode once before the next prefill.
-            SGLang's `--prefill-decode-interval 1`; without it prefill goes first.
         host_cache: host memory for evicted KV; None: there is no host memory.
         user_policy: makes the user's own policy that `schedule_policy` names; None: the policy is a
-            built-in one. Not in SGLang.
+            built-in one.
     """
 
     schedule_policy: str = "fcfs"
@@ -131,11 +99,15 @@ class SchedulerConfig:
         return self.enable_mixed_chunk and self.chunking
 
     @property
+    def priority_sign(self) -> int:
+        """1 or -1: a request is more important if its priority times this is smaller."""
+        return 1 if self.schedule_low_priority_values_first else -1
+
+    @property
     def least_priority(self) -> int:
         """The priority of a request that has none of its own: the least important (rule 9)."""
         return sys.maxsize if self.schedule_low_priority_values_first else -sys.maxsize - 1
 
     @property
     def pool_tokens(self) -> int:
-        """`max_total_tokens` in whole pages."""
         return self.max_total_tokens // self.page_size * self.page_size

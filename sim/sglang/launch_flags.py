@@ -137,7 +137,7 @@ def _without_flag(section: SglangSection) -> Iterator[tuple[str, str]]:
     if section.retraction_policy == "priority" and not takes_priorities:
         yield "retraction_policy", "priority (SGLang: with --enable-priority-scheduling only)"
     if section.decode_first and section.enable_mixed_chunk:
-        # With mixed batches SGLang's flag acts otherwise: it counts mixed steps as prefill steps.
+        # With mixed batches SGLang's flag differs: it counts mixed steps as prefill steps.
         yield "decode_first", "true"
     if section.fairness is not None:
         yield "fairness", section.fairness.model_dump_json()

@@ -12,7 +12,7 @@ class SglangRequest(Request):
 
     Attributes:
         kv: its tokens and its KV pages.
-        entry: number of its entry into the queue, counted over all requests; a new one each time.
+        entry: number of its latest entry into the queue; entries of all requests are counted.
         entry_tokens: the server's counter of processed prefill tokens at its entry (policy hrrn).
         fill_len: tokens to prefill, set by each try to admit it; 0 before the first.
         matched_len: cached tokens at the last match, those in host memory included.

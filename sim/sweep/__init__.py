@@ -1,1 +1,1 @@
-"""Many runs of one scenario: what to run, where, and what is kept of it."""
+"""Many runs of one scenario: sweeps and searches, where they run, and how results are stored."""

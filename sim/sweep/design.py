@@ -1,4 +1,4 @@
-"""Which settings a sweep has, and how a plot divides them: into panels, and panels into lines."""
+"""The settings of a sweep, and how a plot divides them into panels and lines."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ class Design:
 
     @staticmethod
     def of(keys: Sequence[str], settings: Sequence[Settings]) -> "Design":
-        """The design of settings that may repeat."""
+        """The design of settings among which some may be equal."""
         found = {same([setting[key] for key in keys]): setting for setting in reversed(settings)}
         return Design(tuple(keys), tuple(reversed(found.values())))
 
@@ -31,7 +31,7 @@ class Design:
         return list({same(setting[key]): setting[key] for setting in self.settings}.values())
 
     def where(self, wanted: Settings) -> "Design":
-        """Only the settings that have these values; a list stands for any of its values."""
+        """Only the settings that have these values; a list allows any of its values."""
         allowed = {key: _choices(values) for key, values in wanted.items()}
         settings = [
             setting
@@ -41,9 +41,9 @@ class Design:
         return Design(self.keys, tuple(settings))
 
     def divided(self, keys: Sequence[str]) -> "list[tuple[Settings, Design]]":
-        """Groups of settings that agree in these keys: the keys' values, and the group.
+        """Groups of settings that agree in these keys: pairs of the keys' values and the group.
 
-        A group's place is that of its first setting.
+        Groups are in the order of their first settings.
         """
         parts: dict[str, list[Settings]] = {}
         for setting in self.settings:
@@ -54,10 +54,10 @@ class Design:
         ]
 
     def undecided(self, named: Sequence[str]) -> tuple[str, ...]:
-        """Keys that take several values even where the named keys have one value each.
+        """Keys that still have several values when each named key has one value.
 
-        Only these need panels. Example: where every policy has a chunk size of its own, a plot
-        that names the policy needs no panels for chunk sizes.
+        Only these need panels. Example: if every policy has its own chunk size, a plot that names
+        the policy needs no panels for chunk sizes.
         """
         known = list(named)
         for key in self.keys:
@@ -71,7 +71,7 @@ class Design:
 
 
 def same(value: Any) -> str:
-    """A text that equal values have in common. Here 1 equals 1.0, but not true."""
+    """Text that is the same for equal values. 1 and 1.0 are equal here, 1 and true are not."""
     return json.dumps(_whole(value), sort_keys=True)
 
 

@@ -1,4 +1,4 @@
-"""Random settings of a sweep: one stream of draws for every key path."""
+"""Draws random settings of a sweep, with one random stream for each key path."""
 
 import math
 from collections.abc import Callable
@@ -16,8 +16,6 @@ from sim.scenario.sweep_section import (
 from sim.scenario.yaml_loader import YamlValue
 from sim.workload.rng import RandomStreams
 
-_Generator = np.random.Generator
-
 
 def draw_settings(section: RandomSection) -> list[dict[str, YamlValue]]:
     """`num_points` settings, each a mapping of key paths to values.
@@ -30,20 +28,20 @@ def draw_settings(section: RandomSection) -> list[dict[str, YamlValue]]:
     return [{key: draw() for key, draw in drawers.items()} for _ in range(section.num_points)]
 
 
-def _drawer(draw: Draw, rng: _Generator) -> Callable[[], YamlValue]:
+def _drawer(draw: Draw, rng: np.random.Generator) -> Callable[[], YamlValue]:
     match draw:
         case UniformDraw():
             return lambda: float(rng.uniform(draw.min, draw.max))
         case LogUniformDraw():
-            low, high = math.log(draw.min), math.log(draw.max)
-            # Rounding must not leave the range.
-            return lambda: min(max(math.exp(rng.uniform(low, high)), draw.min), draw.max)
+            return lambda: log_uniform(rng, draw.min, draw.max)
         case IntDraw():
             return lambda: int(rng.integers(draw.min, draw.max, endpoint=True))
         case ChoiceDraw():
-            return lambda: _chosen(draw, rng)
+            return lambda: draw.values[int(rng.integers(len(draw.values)))]
 
 
-def _chosen(draw: ChoiceDraw, rng: _Generator) -> YamlValue:
-    value: YamlValue = draw.values[int(rng.integers(len(draw.values)))]
-    return value
+def log_uniform(rng: np.random.Generator, low: float, high: float) -> float:
+    """A number from `low` to `high` whose logarithm is uniformly distributed."""
+    drawn = math.exp(rng.uniform(math.log(low), math.log(high)))
+    # Rounding must not leave the range.
+    return min(max(drawn, low), high)

@@ -1,4 +1,4 @@
-"""Where points run: the protocol of executors, what goes to a worker, what comes back."""
+"""The protocol of executors, which run points; the tasks they take and the outcomes they give."""
 
 import time
 import traceback
@@ -12,7 +12,7 @@ from sim.metrics.summary import Summary
 from sim.scenario.load import LoadedScenario
 from sim.workload.traces.read import TraceReader
 
-# Runs one point; a function of a module, so that workers can import it.
+# Runs one point; a module-level function, so that workers can import it.
 PointRunner = Callable[[LoadedScenario, TraceReader], Summary]
 
 
@@ -42,9 +42,9 @@ class PointOutcome:
     """How a point ended, with its result.
 
     Attributes:
-        key: of its task.
+        key: the key of its task.
         status: how it ended.
-        summary: its metrics, as JSON values; None unless it is done.
+        summary: its metrics, as JSON values; None if it failed.
         message: one line on what went wrong; None if it is done.
         trace: Python's traceback of a fault.
         wall_seconds: how long it ran, until its end or its failure; None: not known.
@@ -78,7 +78,7 @@ class SweepExecutor(Protocol):
 
 
 def run_task(task: Task, runner: PointRunner, read_trace: TraceReader) -> PointOutcome:
-    """Run a task in a worker. Raises only what is to end the worker, such as KeyboardInterrupt."""
+    """Run a task in a worker. Raises only what shall end the worker, such as KeyboardInterrupt."""
     begin_s = time.perf_counter()
     message = trace = summary = None
     try:

@@ -1,4 +1,4 @@
-"""The keys of points: two points are the same if scenario, named files and code are."""
+"""Computes keys of points. Points with the same scenario, files and code have the same key."""
 
 import hashlib
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from sim.latency.profile.files import shipped_profiles
 from sim.scenario.load import LoadedScenario
 from sim.scenario.schema import BESIDE_THE_RUN, Scenario
 
-# Files that decide results; caches of compiled code do not.
+# Suffixes of files that results depend on; caches of compiled code are not among them.
 _SOURCES = (".py", ".json", ".yaml")
 # Keys under which scenarios name files.
 _FILE_KEYS = ("path", "model")
@@ -45,7 +45,7 @@ class Identities:
     def key(self, loaded: LoadedScenario) -> str:
         """SHA-256 in hex of everything a point's results depend on.
 
-        A missing file that is there later makes another key.
+        If a missing file appears later, the key changes.
         """
         digest = hashlib.sha256(f"{self._code}\0{loaded.content_hash}\0".encode())
         for path in named_files(loaded.scenario, loaded.base_dir):
@@ -61,13 +61,13 @@ class Identities:
 def named_files(scenario: Scenario, base_dir: Path) -> list[Path]:
     """Traces, profiles, recordings and model configurations, in the order of the scenario's keys.
 
-    Names that are no files are left out where they are names of packaged data.
+    A name of packaged data gives a path that does not exist.
     """
     sections = scenario.model_dump(mode="json", exclude=set(BESIDE_THE_RUN))
     paths = [base_dir / name for name in _names(sections)]
     paths = [path / _MODEL_CONFIG if path.is_dir() else path for path in paths]
     if isinstance(scenario.latency, ProfileLatencyConfig):
-        # Shipped profiles lie outside of the package whose sources make the code's version.
+        # Shipped profiles are not in package `sim`, so the code's version does not cover them.
         shipped = shipped_profiles().get(scenario.latency.path)
         paths += [] if shipped is None else [Path(str(shipped))]
     return paths

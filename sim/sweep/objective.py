@@ -1,4 +1,4 @@
-"""How good a setting is: the one number that a search minimises, and whether the SLO is met."""
+"""Scores a setting: the number that a search minimises, and whether the SLO is met."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from sim.scenario.schema import Scenario
 from sim.scenario.tune_section import TuneSection
 
 # Of two settings of equal cost, the one that meets the SLO more often is better. The weight is so
-# small that attainment never outweighs one replica of at most 4096.
+# small that attainment never outweighs one replica, of up to 4096.
 _ATTAINMENT_WEIGHT = 1e-6
 
 

@@ -1,28 +1,28 @@
-"""A search by Optuna's tree-structured Parzen estimator, loaded when asked for."""
+"""A search by Optuna's tree-structured Parzen estimator. Optuna is loaded when it is used."""
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
 from sim.core.errors import InputError
+from sim.sweep.draws import log_uniform
 from sim.sweep.objective import Score
 from sim.sweep.space import Axis, Countable, Place, Places, Space
 from sim.workload.rng import RandomStreams
 
 _INSTALL = "a search needs Optuna: pip install 'servetwin[tune]'"
-# After this many settings that were chosen before, one is drawn at random.
+# If Optuna proposes this many settings in a row that were tried before, one is drawn at random.
 _MAX_REPEATS = 32
-# The first quarter is drawn at random, within these bounds.
+# The first quarter of the trials is random, within these bounds on their number.
 _MIN_RANDOM, _MAX_RANDOM = 4, 10
 
 
 class OptunaSearch:
-    """A `Search` that looks near what was good.
+    """A `Search` that prefers settings near good ones.
 
     Args:
-        space: what to choose from; has more settings than are asked for.
-        first: where to begin; None: anywhere.
-        seed: of all its draws.
+        space: the settings to choose from, more than `num_trials`.
+        first: the settings to try first; None: any.
+        seed: the seed of all draws.
         num_trials: how many settings will be asked for.
 
     Raises:
@@ -90,9 +90,7 @@ class OptunaSearch:
         if isinstance(axis, Countable):
             return int(self._rng.integers(axis.num_values))
         if axis.is_log:
-            drawn = math.exp(self._rng.uniform(math.log(axis.low), math.log(axis.high)))
-            # Rounding must not leave the range.
-            return min(max(drawn, axis.low), axis.high)
+            return log_uniform(self._rng, axis.low, axis.high)
         return float(self._rng.uniform(axis.low, axis.high))
 
 

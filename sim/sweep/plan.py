@@ -1,4 +1,4 @@
-"""What a sweep runs: the scenario's `sweep` section expanded into points, all of them checked."""
+"""Expands a scenario's `sweep` section into points, and checks them all."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,8 +29,8 @@ class Point:
 
     Attributes:
         number: from 0, in the order of the plan.
-        settings: values by key path, the seed last where seeds are swept.
-        content_hash: of the scenario with these values.
+        settings: values by key path; the seed is last, if seeds are swept.
+        content_hash: the hash of the scenario with these values.
     """
 
     number: int
@@ -40,14 +40,14 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """All points of a sweep, in order: the list, the draws, the grid as written, the seeds.
+    """All points of a sweep, in order. Two points may be equal, since draws may repeat.
 
-    The last of them varies fastest. Two points may be equal, since draws may repeat.
+    Listed points vary slowest, then random draws, then grid keys as written, then seeds.
 
     Attributes:
         base: the scenario.
-        keys: the key paths that are swept, `seed` last where seeds are.
-        points: what to run.
+        keys: the key paths that are swept; `seed` is last, if seeds are swept.
+        points: the runs.
         section: the section of the scenario that lists them: `sweep` or `tune`.
     """
 
@@ -69,7 +69,7 @@ class Plan:
         return vary(self.base, _changes(self.base, settings, self.section))
 
     def values(self, settings: Settings) -> Settings:
-        """The values of all keys and of the seed; those not in the settings are the scenario's."""
+        """The values of all keys and of the seed, from `settings` or else from the scenario."""
         dump = self.vary(settings).scenario.model_dump(mode="json")
         values = {key: value_at(dump, key) for key in (*self.keys, SEED)}
         return values | dict(settings)
@@ -161,7 +161,7 @@ def _check_key(loaded: LoadedScenario, key: str, axis: int, taken: dict[str, int
     for other, its_axis in taken.items():
         inside = f"{key}.".startswith(f"{other}.")
         if f"{other}.".startswith(f"{key}.") and not inside:
-            raise loaded.error(place, f"would undo {other}: it has to come before")
+            raise loaded.error(place, f"would overwrite {other}: put it before {other}")
         if key == other and its_axis != axis:
             raise loaded.error(place, "is swept twice")
     taken[key] = axis

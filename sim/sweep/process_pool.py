@@ -1,7 +1,7 @@
-"""Points on the cores of this machine: processes that live as long as the sweep does.
+"""Runs points in processes on this machine, which live as long as the sweep.
 
-Not `concurrent.futures`: there, one worker that dies takes all points with it, and workers outlive
-a parent that was killed. Here each worker has a pipe of its own, and ends when the pipe closes.
+It does not use `concurrent.futures`: there, one dead worker fails all points, and workers outlive a
+parent that was killed. Here each worker has its own pipe, and ends when the pipe closes.
 """
 
 import os
@@ -13,13 +13,12 @@ from itertools import islice
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
-from types import TracebackType
 from typing import Self
 
 from sim.sweep.executor import PointOutcome, PointOutcomes, PointRunner, PointStatus, Task, run_task
 from sim.sweep.trace_cache import TraceCache
 
-# A worker has one core: libraries must not start a thread for each of the machine's.
+# A worker has one core: libraries must not start a thread for each core of the machine.
 THREAD_SETTINGS = dict.fromkeys(
     (
         "OMP_NUM_THREADS",
@@ -36,11 +35,11 @@ _END_S = 5.0
 class ProcessPool:
     """A `SweepExecutor` of spawned processes.
 
-    As a context manager it keeps them, and the traces they read, from one run to the next; all
-    runs must then have the same runner.
+    Used as a context manager, it keeps the processes, and the traces that they read, from one run
+    to the next. All runs must then have the same runner.
 
     Args:
-        jobs: how many, at least 1.
+        jobs: the number of processes, at least 1.
     """
 
     def __init__(self, jobs: int) -> None:
@@ -52,12 +51,7 @@ class ProcessPool:
         self._keeps_workers = True
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         self._end_workers()
 
     def run(self, tasks: Iterable[Task], runner: PointRunner) -> PointOutcomes:
@@ -110,7 +104,7 @@ class _Worker:
         process = context.Process(target=_work, args=(theirs, runner), daemon=True)
         with _one_thread(), _interrupts_blocked():
             process.start()
-        # While this process has the worker's end open, the pipe would not close when it dies.
+        # If this process kept the worker's end open, the pipe would not close when the worker dies.
         theirs.close()
         return _Worker(process, ours)
 
@@ -119,7 +113,7 @@ class _Worker:
         try:
             self.pipe.send(task)
         except OSError:
-            # It has died: `take` finds that out.
+            # The process has died; `take` reports it.
             return
 
     def take(self) -> PointOutcome:
@@ -135,7 +129,7 @@ class _Worker:
         return outcome
 
     def end(self) -> None:
-        """Stop it, in the middle of its task if it has one."""
+        """Stop the process, even in the middle of a task."""
         self.pipe.close()
         if self.is_busy:
             self.process.kill()
@@ -183,9 +177,9 @@ def _one_thread() -> Iterator[None]:
 
 @contextmanager
 def _interrupts_blocked() -> Iterator[None]:
-    """Processes started inside never get Ctrl-C: this process does, and ends them.
+    """Processes started inside ignore Ctrl-C; this process gets it and ends them.
 
-    A Ctrl-C that comes meanwhile is delivered at the end of the block.
+    A Ctrl-C during the block is delivered at its end.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:

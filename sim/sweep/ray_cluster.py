@@ -1,4 +1,4 @@
-"""Points on a Ray cluster, or on a local one. Ray is loaded when asked for, and nowhere else."""
+"""Runs points on a Ray cluster, remote or local. Only this module loads Ray, when it is used."""
 
 from collections.abc import Iterable, Iterator
 from itertools import islice
@@ -20,8 +20,9 @@ class RayCluster:
     the same paths.
 
     Args:
-        jobs: how many actors; None: as many as the cluster has cores.
-        address: of the cluster's head, or `auto`; None: a cluster on this machine, for the sweep.
+        jobs: the number of actors; None: one for each core of the cluster.
+        address: the address of the cluster's head, or `auto`; None: a
+            new cluster on this machine.
 
     Raises:
         InputError: Ray is not installed.
@@ -44,7 +45,7 @@ class RayCluster:
 
 
 class RayWorker:
-    """What runs as an actor: one trace cache for all its points."""
+    """A Ray actor that runs points, with one trace cache for all of them."""
 
     def __init__(self, runner: PointRunner) -> None:
         self._runner = runner
@@ -59,7 +60,7 @@ class RayWorker:
 
 
 def _run(ray: Any, jobs: int, waiting: Iterator[Task], runner: PointRunner) -> PointOutcomes:
-    # A dead actor is not restarted, and its point is not tried again: it could kill the next one.
+    # A dead actor is not restarted, and its point is not run again: it could kill another actor.
     actor_class = ray.remote(num_cpus=1, max_restarts=0, max_task_retries=0)(RayWorker)
     code = code_version()
     running: dict[Any, tuple[Any, str]] = {}
@@ -78,8 +79,8 @@ def _run(ray: Any, jobs: int, waiting: Iterator[Task], runner: PointRunner) -> P
             reason = " ".join(str(error).split())
             outcome = PointOutcome(key, PointStatus.FAULT, message=f"the worker ended: {reason}")
             actor = actor_class.remote(runner)
-        if (task_or_none := next(waiting, None)) is not None:
-            give(actor, task_or_none)
+        if (next_task := next(waiting, None)) is not None:
+            give(actor, next_task)
         yield outcome
 
 

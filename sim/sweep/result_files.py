@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 RESULTS = "results.json"
 _NAMES = (RESULTS, "results.csv", "results.parquet")
-ANEW = "simulate sweep with the same --out writes it anew"
+REWRITE_HINT = "simulate sweep with the same --out writes it anew"
 
 
 def point_rows(results: SweepResults) -> list[dict[str, Any]]:
@@ -50,7 +50,7 @@ def point_rows(results: SweepResults) -> list[dict[str, Any]]:
 
 
 def sweep_json(results: SweepResults) -> str:
-    """Equal results give equal text."""
+    """The text of results.json; equal results give equal text."""
     settings = []
     for setting in results.design.settings:
         points = results.points_of(setting)
@@ -85,9 +85,9 @@ def remove_results(folder: Path) -> None:
 
 
 def write_results(results: SweepResults, folder: Path) -> None:
-    """Write all three; results.json comes last, so if it exists, the others are complete.
+    """Write all three files; results.json comes last, so if it exists, the others are complete.
 
-    In results.parquet all values of a column are JSON text if they are of several types.
+    If the values of a column have several types, results.parquet has them as JSON text.
 
     Raises:
         InputError: writing failed.
@@ -100,7 +100,7 @@ def write_results(results: SweepResults, folder: Path) -> None:
 
 
 def read_results(folder: Path) -> SweepResults:
-    """All of a finished sweep.
+    """Read the results of a finished sweep, summaries of all points included.
 
     Raises:
         InputError: a file is missing, damaged, or of an older version.
@@ -110,11 +110,11 @@ def read_results(folder: Path) -> SweepResults:
         results = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError) as error:
         reason = getattr(error, "strerror", None) or " ".join(str(error).split())
-        raise InputError(f"{path}: cannot be read: {reason} ({ANEW})") from error
+        raise InputError(f"{path}: cannot be read: {reason} ({REWRITE_HINT})") from error
     needed = ("name", "keys", "scenario", "points", "point_files")
     missing = [key for key in needed if not isinstance(results, dict) or key not in results]
     if missing:
-        raise InputError(f"{path}: has no {missing[0]}: of an older version ({ANEW})")
+        raise InputError(f"{path}: has no {missing[0]}: of an older version ({REWRITE_HINT})")
     points = [
         _point(folder, row, file, results["keys"])
         for row, file in zip(results["points"], results["point_files"], strict=True)
@@ -127,14 +127,14 @@ def _point(folder: Path, row: Mapping[str, Any], file: str, keys: list[str]) -> 
     stored = read_point(path)
     if stored is None:
         what = "is damaged" if path.exists() else "is missing"
-        raise InputError(f"{path}: {what} ({ANEW})")
+        raise InputError(f"{path}: {what} ({REWRITE_HINT})")
     values = {key: row.get(key) for key in (*keys, SEED)}
     summary = stored["summary"] if stored["status"] == PointStatus.DONE else None
     return PointResult(values, file, stored["status"], summary, stored["message"])
 
 
 def _write_parquet(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
-    # pyarrow takes long to load, and a sweep's workers do without.
+    # pyarrow takes long to load, and a sweep's workers do not need it.
     import pyarrow as pa
     import pyarrow.parquet as pq
 

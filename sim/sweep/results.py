@@ -44,10 +44,10 @@ class SweepResults:
     """All points of a sweep.
 
     Attributes:
-        name: of the scenario.
+        name: the scenario's name.
         scenario: its keys and values with `--set` options applied, `sweep` and `report` included.
-        keys: the swept key paths, `seed` last where seeds are swept.
-        points: their outcomes, in the plan's order.
+        keys: the swept key paths; `seed` is last, if seeds are swept.
+        points: the outcomes of all points, in the plan's order.
         design: the settings.
     """
 
@@ -73,7 +73,7 @@ class SweepResults:
 
     @staticmethod
     def of_plan(plan: Plan, outcomes: Iterable[PointOutcome]) -> "SweepResults":
-        """The results of a plan, given the outcomes of its points in their order."""
+        """The results of a plan; `outcomes` are in the order of its points."""
         points = [
             PointResult(plan.values(point.settings), point_file(outcome.key), outcome.status.value,
                         outcome.summary, outcome.message)
@@ -99,9 +99,9 @@ class SweepResults:
         """Quantiles of a latency, each the mean over the runs; shape [len(PERCENTS)].
 
         Args:
-            setting: whose runs.
-            metric: `ttft_ms`, ...
-            group: whose requests, as in `MetricName`.
+            setting: the runs of this setting.
+            metric: a latency, such as `ttft_ms`.
+            group: the requests, as in `MetricName`; empty: all.
         """
         name = metric.replace("_ms", "_quantiles_ms")
         parts = [group_of(summary, group) for summary in self.summaries(setting)]

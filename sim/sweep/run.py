@@ -1,4 +1,4 @@
-"""Runs a sweep: only points that are not stored yet; every outcome is stored as it comes in."""
+"""Runs the points of a sweep that are not stored yet, and stores every outcome at once."""
 
 from collections.abc import Callable, Mapping
 from contextlib import closing
@@ -11,7 +11,7 @@ from sim.sweep.identity import Identities
 from sim.sweep.plan import Plan, Point
 from sim.sweep.store import PointStore, StoreContents
 
-# Gets the number of finished points after each one.
+# Called after each finished point, with the number of points finished so far.
 Watcher = Callable[[int], None]
 
 
@@ -21,8 +21,8 @@ class SweepState:
 
     Attributes:
         plan: what to run.
-        keys: of the plan's points, in their order; equal points have equal keys.
-        stored: what was found.
+        keys: the keys of the plan's points, in their order; equal points have equal keys.
+        stored: what the store holds.
         missing: the points to run, one for each key, in the plan's order.
     """
 
@@ -39,7 +39,7 @@ def sweep_state(plan: Plan, store: PointStore, *, code: str, fresh: bool = False
         plan: the sweep.
         store: where finished points are.
         code: the version of the code.
-        fresh: run all of them again.
+        fresh: run all points again.
 
     Raises:
         InputError: the store cannot be read.
@@ -74,7 +74,7 @@ def run_sweep(
     runner: PointRunner,
     watcher: Watcher | None = None,
 ) -> Mapping[str, PointOutcome]:
-    """Run what is missing; every outcome is stored before the next one is waited for.
+    """Run the missing points; every outcome is stored before the next one is awaited.
 
     Returns:
         all outcomes of the plan by key, those stored before included.
@@ -97,7 +97,7 @@ def run_sweep(
 
 
 def _with_absolute_folder(plan: Plan, point: Point) -> LoadedScenario:
-    """Workers may run in other folders; messages that name files must not depend on that."""
+    """The point's scenario with an absolute folder: a worker may run in another folder."""
     loaded = plan.scenario(point)
     return replace(loaded, base_dir=loaded.base_dir.resolve())
 

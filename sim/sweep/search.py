@@ -39,4 +39,4 @@ class GridSearch:
         return list(islice(self._left, count))
 
     def tell(self, scores: Sequence[Score | None]) -> None:
-        """Ignored: the grid has an order of its own."""
+        """Ignore the scores: the order of a grid is fixed."""

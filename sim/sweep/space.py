@@ -1,4 +1,4 @@
-"""The settings a search chooses from: an axis for each key path, on it a place for each value."""
+"""The settings that a search chooses from: an axis for each key path, with places for values."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,10 +26,10 @@ class Countable:
     """An axis of single values.
 
     Attributes:
-        num_values: how many.
-        is_scale: values are numbers in ascending order, so that neighbours behave alike.
-        low, step: of the numbers; None: `values` are listed.
-        values: the list, empty if `low` and `step` say them.
+        num_values: the number of values.
+        is_scale: values are numbers in ascending order, so that neighbours behave similarly.
+        low, step: the first number and the step to the next; unused if `values` are listed.
+        values: the listed values; empty if `low` and `step` define them.
     """
 
     num_values: int
@@ -55,7 +55,7 @@ class Countable:
         return nearest if is_on_it else None
 
     def edges(self) -> list[YamlValue]:
-        """The values to check in place of all: the whole list, or both ends."""
+        """The values that are checked instead of all: the whole list, or both ends."""
         return list(self.values) or [self.value(0), self.value(self.num_values - 1)]
 
 
@@ -65,7 +65,7 @@ class Continuous:
 
     Attributes:
         low, high: the ends, both included.
-        is_log: equal factors are equally far apart, not equal differences.
+        is_log: distance is measured by the logarithm: 1 to 10 is as far as 10 to 100.
     """
 
     low: float
@@ -101,7 +101,7 @@ class Space:
 
     @property
     def num_settings(self) -> int | None:
-        """The number of settings; None: an axis has all numbers between two."""
+        """The number of settings; None: an axis is continuous."""
         sizes = [axis.num_values for axis in self.axes.values() if isinstance(axis, Countable)]
         return prod(sizes) if len(sizes) == len(self.axes) else None
 
@@ -119,7 +119,7 @@ class Space:
         return inside if len(inside) == len(places) else None
 
     def all_places(self) -> Iterator[Places]:
-        """Every setting of a space that can be counted; the last axis varies fastest."""
+        """Every setting of a space without continuous axes; the last axis varies fastest."""
         counts = [axis.num_values for axis in self.axes.values() if isinstance(axis, Countable)]
         return iter(product(*map(range, counts)))
 

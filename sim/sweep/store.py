@@ -1,4 +1,4 @@
-"""Finished points on disk, a whole file each. Points that other code ran are not used."""
+"""Stores finished points, one file each. Points of another version of the code are not used."""
 
 import hashlib
 import json
@@ -25,12 +25,12 @@ Stored = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class StoreContents:
-    """What a folder of points holds.
+    """What `PointStore.read` found in a folder of points.
 
     Attributes:
         outcomes: the points asked for that were found, by key.
         num_other_code: points that other versions of the code ran; they are not used.
-        num_damaged: files that are not whole, or whose key is not their name; not used.
+        num_damaged: files that are incomplete, or whose key is not their name; they are not used.
     """
 
     outcomes: Mapping[str, PointOutcome]
@@ -38,10 +38,10 @@ class StoreContents:
     num_damaged: int
 
     def unused_in_words(self) -> str:
-        """The files of no use, as the end of a sentence: `; 3 damaged files are not used`."""
+        """The unused files, as the end of a sentence: `; 3 damaged files are not used`."""
         text = ""
         if self.num_other_code:
-            text += f"; {self.num_other_code:,} stored by other code are not used"
+            text += f"; {self.num_other_code:,} stored by another version of the code are not used"
         if self.num_damaged:
             text += f"; {self.num_damaged:,} damaged files are not used"
         return text
@@ -51,7 +51,7 @@ class PointStore:
     """A folder of points. Several sweeps may share it: equal points have equal content.
 
     Args:
-        folder: exists.
+        folder: an existing folder.
         code: the version of the code that runs the points.
     """
 
@@ -82,20 +82,20 @@ class PointStore:
         """Read the files of these points alone; points without a usable file are left out."""
         outcomes = {}
         for key in keys:
-            point = read_point(self._folder / f"{key}.json")
+            point = read_point(self._folder / point_file(key))
             if point is not None and point["code"] == self._code:
                 outcomes[key] = _outcome(point)
         return outcomes
 
     def write(self, outcome: PointOutcome, described: Mapping[str, object]) -> None:
-        """Keep a point.
+        """Store a point.
 
         Args:
-            outcome: what became of it.
+            outcome: its outcome.
             described: what was run, for people who read the file.
 
         Raises:
-            InputError: it cannot be written; what was kept before stays.
+            InputError: it cannot be written; an older file of the point stays.
         """
         content = {"schema": _SCHEMA, "code": self._code, **described, **asdict(outcome)}
         text = json.dumps({"digest": _digest(content), **content}, indent=1, allow_nan=False)
@@ -130,7 +130,7 @@ def read_point(path: Path) -> Stored | None:
 
 
 def _digest(content: Mapping[str, object]) -> str:
-    """A hash of the content. After a crash a file may have its name, and not all of its bytes."""
+    """A hash of the content. After a crash of the machine, a file may lack some of its bytes."""
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -147,7 +147,7 @@ def _outcome(point: Stored) -> PointOutcome:
 
 
 def _runs(pid: int) -> bool:
-    """Whether there is a process of this number; yes if that cannot be told."""
+    """Whether a process with this id exists; True if that is not known."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

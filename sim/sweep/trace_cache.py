@@ -1,7 +1,6 @@
 """Keeps the rows of traces between the points of one worker, so that each file is read once."""
 
 from collections import OrderedDict
-from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 
@@ -13,15 +12,15 @@ from sim.workload.traces.read import TraceReader, read_trace
 from sim.workload.traces.rows import TraceRows
 
 _MAX_BYTES = 1 << 30
-# A Python string or small object in a list.
+# About the size of a Python string or small object in a list.
 _ITEM_BYTES = 64
 
-# The file and the settings with which it is read. Equal keys have equal rows.
+# The file and the settings that it is read with. Equal keys have equal rows.
 _Key = tuple[object, ...]
 
 
 class TraceCache:
-    """A `TraceReader` that keeps what it read; the least recently used rows are dropped first.
+    """A `TraceReader` that keeps the rows it has read; it drops the least recently used ones first.
 
     Args:
         max_bytes: about how much is kept; the newest rows are kept whatever their size.
@@ -35,7 +34,7 @@ class TraceCache:
         self.num_read = 0
 
     def __call__(self, config: TraceConfig, base_dir: Path) -> TraceRows:
-        """The rows of the trace, which must not be changed.
+        """The rows of the trace; callers must not change them.
 
         Raises:
             InputError: the file is bad; the next call reads it again.
@@ -67,14 +66,8 @@ def _key(config: TraceConfig, base_dir: Path) -> _Key:
 
 
 def _num_bytes(value: object) -> int:
-    return sum(_parts(value))
-
-
-def _parts(value: object) -> Iterator[int]:
     if isinstance(value, np.ndarray):
-        yield value.nbytes
-    elif is_dataclass(value):
-        for field in fields(value):
-            yield from _parts(getattr(value, field.name))
-    elif isinstance(value, list | tuple):
-        yield _ITEM_BYTES * len(value)
+        return value.nbytes
+    if is_dataclass(value):
+        return sum(_num_bytes(getattr(value, field.name)) for field in fields(value))
+    return _ITEM_BYTES * len(value) if isinstance(value, list | tuple) else 0

@@ -1,7 +1,7 @@
-"""A whole search: batches of settings are chosen, run and scored, and the search learns the scores.
+"""Runs a search: chooses, runs and scores batches of settings, and tells the search the scores.
 
-Only points are stored. A search that was killed chooses the same settings again, finds their points
-stored, and goes on where these end.
+Only points are stored. If a search was killed, the same command chooses the same settings again,
+finds their points in the store, and runs the rest.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,20 +18,20 @@ from sim.sweep.search import Search
 from sim.sweep.store import PointStore, StoreContents
 from sim.sweep.tune_plan import TunePlan
 
-# Gets how many points have an outcome, and how many of these had to be run.
+# Called with the number of points that have an outcome, and how many of them had to be run.
 TuneWatcher = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A setting and what became of it.
+    """A setting and its outcomes.
 
     Attributes:
-        number: from 0, in the order they were chosen; 0 is the scenario's own setting.
+        number: from 0, in the order in which trials are chosen; 0 is the scenario's own setting.
         settings: values by key path.
         outcomes: one for each seed; none if the values contradict each other.
-        score: None unless all of them are done.
-        message: what is wrong with the values.
+        score: None unless all outcomes are done.
+        message: what is wrong with the values; None if they are valid.
     """
 
     number: int
@@ -48,14 +48,14 @@ class Trial:
 
 
 class MemoisedPoints:
-    """Outcomes of points: those known or stored are not run again.
+    """Runs points and remembers outcomes: known or stored points are not run again.
 
     Args:
-        store: where finished points are, and go.
-        executor: where points run.
-        runner: runs one.
+        store: has finished points, and gets new ones.
+        executor: runs points.
+        runner: runs one point.
         code: the version of the code.
-        fresh: use nothing that was stored before.
+        fresh: use no point that was stored before.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class MemoisedPoints:
 def run_tune(
     tune: TunePlan, search: Search, memo: MemoisedPoints, watcher: TuneWatcher
 ) -> list[Trial]:
-    """Try as many settings as the scenario says, its own first.
+    """Try `tune.num_trials` settings, the scenario's own setting first.
 
     Raises:
         InputError: an outcome cannot be stored, or the executor cannot be used.
@@ -114,12 +114,12 @@ def run_tune(
     batch_size = tune.num_trials if tune.is_grid else tune.section.batch_size
     trials: list[Trial] = []
     while len(trials) < tune.num_trials:
-        # The scenario's own setting is tried even where the ranges leave it out.
-        beside: list[Settings] = [] if trials or tune.own_is_inside else [{}]
-        wanted = min(batch_size, tune.num_trials - len(trials)) - len(beside)
+        # The scenario's own setting is tried even if it is outside the ranges.
+        outside: list[Settings] = [] if trials or tune.own_is_inside else [{}]
+        wanted = min(batch_size, tune.num_trials - len(trials)) - len(outside)
         chosen = [tune.space.settings(places) for places in search.ask(wanted)]
-        batch = _tried(tune, len(trials), [*beside, *chosen], memo, watcher)
-        search.tell([trial.score for trial in batch[len(beside) :]])
+        batch = _tried(tune, len(trials), [*outside, *chosen], memo, watcher)
+        search.tell([trial.score for trial in batch[len(outside) :]])
         trials += batch
     return trials
 

@@ -11,7 +11,7 @@ from sim.tables.table import csv_table
 
 
 def tune_json(results: TuneResults, launch: LaunchCommand | None) -> str:
-    """Equal results give equal text.
+    """The text of results.json; equal results give equal text.
 
     Args:
         results: the results of the search.
@@ -39,7 +39,7 @@ def tune_json(results: TuneResults, launch: LaunchCommand | None) -> str:
 
 
 def write_tune_results(results: TuneResults, launch: LaunchCommand | None, folder: Path) -> None:
-    """Write both; results.json comes last, so if it exists, results.csv is complete.
+    """Write both files; results.json comes last, so if it exists, results.csv is complete.
 
     Raises:
         InputError: writing failed.

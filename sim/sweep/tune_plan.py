@@ -1,4 +1,4 @@
-"""A scenario's `tune` section as a plan: the space of settings, its keys checked one by one."""
+"""Turns a scenario's `tune` section into a plan: a space of settings with checked keys."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,19 +11,19 @@ from sim.scenario.tune_section import TuneSection
 from sim.sweep.plan import SEED, Plan, Point, Settings, canonical
 from sim.sweep.space import Axis, Countable, Space, axis_of
 
-# A search cannot change what settings are judged by.
+# Keys that a search cannot change: settings are judged by some of them.
 _NOT_TUNED = (*BESIDE_THE_RUN, SEED, "slo", "name")
 _MAX_COUNT = 2**53
 
 
 @dataclass(frozen=True, slots=True)
 class TunePlan:
-    """A search before it begins.
+    """What a search will do.
 
     Attributes:
         section: the scenario's `tune` section.
-        plan: the scenario and the keys; its points are added as settings are chosen.
-        space: what to choose from.
+        plan: the scenario and the keys; points are added when settings are chosen.
+        space: the settings to choose from.
         own: the scenario's own settings.
         seeds: every setting is run with each of them.
     """
@@ -40,7 +40,7 @@ class TunePlan:
 
     @property
     def is_grid(self) -> bool:
-        """Whether there are enough trials for all settings: then all of them are tried."""
+        """Whether there are enough trials to try all settings; then all of them are tried."""
         num = self.space.num_settings
         return num is not None and num + (not self.own_is_inside) <= self.section.num_trials
 

@@ -1,4 +1,4 @@
-"""What a search found: trials in order, the best of them, and how sure that is."""
+"""The results of a search: its trials, the best one, and by how much it is better."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,12 +9,12 @@ from sim.metrics.registry import metric
 from sim.sweep.tune import Trial
 from sim.sweep.tune_plan import TunePlan
 
-# The metrics that trials are shown with.
+# The metrics that are shown for each trial.
 TRIAL_METRICS = (
     "slo_attainment", "mean_ttft_ms", "p99_ttft_ms", "mean_tpot_ms", "output_throughput",
 )  # fmt: skip
 OBJECTIVE, ATTAINMENT = "objective", "slo_attainment"
-# The metrics that, beside the objective, decide which trials are on the front.
+# The metrics that, beside the objective, decide which trials are on the Pareto front.
 FRONT_METRICS: Mapping[str, tuple[str, str]] = {
     "goodput": ("p99_ttft_ms", "output_throughput"),
     "cost": (ATTAINMENT, "p99_ttft_ms"),
@@ -25,17 +25,17 @@ OWN = 0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialResult:
-    """A setting and what its runs gave.
+    """A setting and the results of its runs.
 
     Attributes:
         trial: its number from 0; 0 is the scenario as it is.
         settings: values by key path.
         status: `done`, `failed`, or `contradiction` of values that do not go together.
-        error: one line; None if it is done.
+        error: one line on what went wrong; None if it is done.
         objective: requests/s of goodput, or the cost, with each seed; empty unless done.
-        sought: the number that the search lowers; None unless done.
-        meets: whether the SLO is attained as often as asked for; None unless done.
-        runs: of each of `TRIAL_METRICS`, its values with each seed; empty unless done.
+        sought: the number that the search minimises; None unless done.
+        meets: whether the SLO attainment is high enough; None unless done.
+        runs: for each of `TRIAL_METRICS`, its values with each seed; empty unless done.
     """
 
     trial: int
@@ -74,7 +74,7 @@ class TrialResult:
         return mean_interval([value for value in values if value is not None])
 
     def rank(self) -> tuple[object, ...]:
-        """Less is better: trials that meet the SLO, then by what is sought, then the earlier."""
+        """Sort key, less is better: trials that meet the SLO, then `sought`, then the number."""
         if self.meets:
             return (0, self.sought, self.trial)
         attainment = self.interval(ATTAINMENT).mean
@@ -87,9 +87,9 @@ class TrialDifference:
 
     Attributes:
         metric: `OBJECTIVE` or `ATTAINMENT`.
-        interval: of the differences.
-        is_distinguishable: the interval excludes 0, or every seed gives the same difference and
-            that is not 0; None with too few seeds to say.
+        interval: the mean of the differences, with its confidence interval.
+        is_distinguishable: the interval excludes 0, or every seed gives the same difference, which
+            is not 0; None: there are too few seeds to say.
     """
 
     metric: str
@@ -102,15 +102,15 @@ class TuneResults:
     """All trials of a search.
 
     Attributes:
-        name: of the scenario.
+        name: the scenario's name.
         objective: `goodput` or `cost`.
-        unit: of the objective.
+        unit: the unit of the objective.
         method: `grid` or `search`.
-        num_settings: how many settings there are; None: beyond counting.
-        least_attainment: the SLO attainment asked for; None: any.
+        num_settings: how many settings there are; None: infinitely many.
+        least_attainment: the required SLO attainment; None: none is required.
         keys: the tuned key paths.
-        seeds: of every trial.
-        trials: in the order they were chosen, the scenario's own setting first.
+        seeds: the seeds of every trial.
+        trials: in the order in which they were chosen, the scenario's own setting first.
     """
 
     name: str
@@ -161,7 +161,7 @@ class TuneResults:
     def difference(self, other: TrialResult) -> TrialDifference | None:
         """How far the winner is from another trial; None without a winner.
 
-        A cost is the same with every seed: at equal cost the SLO attainment is compared.
+        A cost is the same with every seed, so trials of equal cost are compared by SLO attainment.
         """
         winner = self.winner
         if winner is None or other.sought is None or winner is other:
@@ -184,7 +184,7 @@ class TuneResults:
         return abs(interval.mean) > interval.half_width
 
     def front(self) -> list[TrialResult]:
-        """Trials that no other one beats in the objective and all `FRONT_METRICS` at once.
+        """The Pareto front of the trials in the objective and the `FRONT_METRICS`.
 
         The best objective comes first. Whether the SLO is met does not matter here.
         """
@@ -198,7 +198,7 @@ class TuneResults:
         return sorted(front, key=lambda trial: (costs[trial.trial], trial.trial))
 
     def _costs(self, trial: TrialResult) -> tuple[float, ...]:
-        """The objective and the `FRONT_METRICS` with their signs such that less is better."""
+        """The objective and the `FRONT_METRICS` with signs such that less is better."""
         mean = trial.interval(OBJECTIVE).mean or 0.0
         costs = [mean if self.objective == "cost" else -mean]
         for name in FRONT_METRICS[self.objective]:
@@ -208,6 +208,6 @@ class TuneResults:
 
 
 def _beats(one: Sequence[float], other: Sequence[float]) -> bool:
-    """Whether it is nowhere worse and somewhere better; less is better."""
+    """Whether `one` is nowhere worse than `other` and somewhere better; less is better."""
     pairs = list(zip(one, other, strict=True))
     return all(a <= b for a, b in pairs) and any(a < b for a, b in pairs)

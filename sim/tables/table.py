@@ -15,12 +15,12 @@ from sim.tables.text import aligned, column_widths, printable
 
 _BOLD, _NORMAL = "\x1b[1m", "\x1b[0m"
 _GAP = 3
-# Text cells of more characters may be broken into several lines on a page.
+# Text cells longer than this many characters may be wrapped on a page.
 _LONG = 60
 
 
 class Coloured(NamedTuple):
-    """A cell whose text has a colour on terminals that take it."""
+    """A cell whose text is coloured on terminals."""
 
     text: str
     colour: str
@@ -33,7 +33,7 @@ class Column:
     Attributes:
         header: may have several lines.
         is_text: flush left; other columns are flush right, as numbers are.
-        to_text: from a cell's value to its text.
+        to_text: turns a cell's value into its text.
         min_width: in characters of the text form.
     """
 
@@ -75,7 +75,7 @@ class Table:
     def lines(self, *, bold: bool = False) -> list[str]:
         """The text form, without line ends and as wide as it needs to be.
 
-        The header and a rule are left out if no column has a header.
+        The header and the rule below it are left out if no column has a header.
 
         Args:
             bold: print the header in bold, with escape sequences of terminals.
@@ -94,7 +94,7 @@ class Table:
         return [*head, *body, *wrap(printable(self.note), width, break_on_hyphens=False)]
 
     def text(self) -> str:
-        """The text form: the same bytes wherever it is printed."""
+        """The text form; it does not depend on the terminal."""
         return "".join(f"{line}\n" for line in self.lines())
 
     def html(self) -> str:
@@ -128,13 +128,9 @@ def columns_of(
     *,
     to_text: Callable[[Any], str] = str,
 ) -> list[Column]:
-    """Columns of text, then of numbers, then of text again, by their headers.
+    """Columns with these headers: text columns, then number columns, then more text columns.
 
-    Args:
-        text: headers.
-        numbers: headers.
-        more_text: headers.
-        to_text: from a value in a column of numbers to its text.
+    `to_text` turns a value in a number column into its text.
     """
     return [
         *(Column(header, is_text=True) for header in text),
@@ -144,7 +140,7 @@ def columns_of(
 
 
 def csv_table(rows: Sequence[Mapping[str, Any]]) -> Table:
-    """Rows by the names of their columns, which are the same and in the same order in all rows."""
+    """A table of rows given by column name; all rows have the same names in the same order."""
     return Table(columns_of(numbers=rows[0]), (list(row.values()) for row in rows))
 
 
@@ -173,7 +169,7 @@ def _float_cell(value: float) -> float | str:
     return "" if math.isnan(value) else value
 
 
-# How CSV writes values of some types; others are written as they are.
+# How CSV writes values of these types; other values are written unchanged.
 _CSV_CELLS: Mapping[type, Callable[[Any], object]] = {
     float: _float_cell,
     **dict.fromkeys((bool, list, tuple, dict), json.dumps),

@@ -1,4 +1,4 @@
-"""How tables write numbers, and text of fixed width by what a terminal gives each character."""
+"""Text of table cells: numbers, and padding that counts the terminal columns of a character."""
 
 from collections.abc import Collection, Sequence
 from unicodedata import combining, east_asian_width
@@ -7,7 +7,7 @@ UNDEFINED = "-"
 
 
 def number(value: float | None) -> str:
-    """Three or more significant digits, thousands separated; whole numbers in full."""
+    """An int in full. A float has two decimals, but one from 100 on, and none from 1,000 on."""
     if value is None:
         return UNDEFINED
     if isinstance(value, int):
@@ -18,7 +18,7 @@ def number(value: float | None) -> str:
 
 
 def number_as(spec: str, value: float | None) -> str:
-    """The number in a format of Python's, such as `+.2f`; a dash where it is undefined."""
+    """The number in a Python format such as `+.2f`; a dash if it is None."""
     return UNDEFINED if value is None else f"{value:{spec}}"
 
 
@@ -33,13 +33,13 @@ def aligned(
     right: Collection[int],
     min_widths: Sequence[int] = (),
 ) -> list[str]:
-    """Each row as a line without trailing blanks, all columns as wide as their widest cell.
+    """Each row as a line without trailing blanks; a column is as wide as its widest cell.
 
     Args:
-        rows: of equally many cells.
+        rows: all have the same number of cells.
         gap: blanks between two columns.
         right: which columns are flush right, counted from 0.
-        min_widths: of the columns, in characters.
+        min_widths: the smallest width of each column, in characters.
     """
     shown = [[printable(cell) for cell in row] for row in rows]
     widths = column_widths(shown, min_widths)
@@ -63,7 +63,7 @@ def column_widths(rows: Sequence[Sequence[str]], min_widths: Sequence[int] = ())
 
 
 def printable(text: str) -> str:
-    """The text with line ends, escape sequences and the like spelled out."""
+    """The text; if it has line ends or other control characters, they are escaped."""
     return text if text.isprintable() else repr(text)[1:-1]
 
 

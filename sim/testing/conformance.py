@@ -8,7 +8,6 @@ SGLang's scheduler classes decided). The harness of `make oracle` made them.
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import zip_longest
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -16,12 +15,13 @@ from sim.core.json_object import read_json_object
 from sim.des.run import PoolFactory, RunOptions, simulate
 from sim.engine.decision import DECIDED_FIELDS, Divergence
 from sim.engine.page_pool import PageCounts
+from sim.runlog.decisions import first_difference
 from sim.runlog.json_lines import Line, numbered_lines
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario_text
 
-# Fields of a step that must be equal. Ratios must agree to their printed digits, times to a
-# microsecond.
+# Fields of a step that must be equal. Ratios and times may differ by the tolerances below: the
+# digits that SGLang's ratio is printed with, and a microsecond.
 EXACT_FIELDS = tuple(name for name in DECIDED_FIELDS if name != "ratio")
 _RATIO_TOLERANCE = 2e-9
 _TIME_TOLERANCE_S = 1e-6
@@ -97,7 +97,7 @@ def case_scenario(latency: Line, scheduler: Line) -> Line:
 def serve_case(
     case: ReferenceCase, *, fast_forward: bool = True, pool: PoolFactory = PageCounts
 ) -> list[Line]:
-    """Run a case as any scenario is run; returns our decision log."""
+    """Run a case like any scenario; returns our decision log."""
     config = case.config()
     ignore_eos = bool(config.get("ignore_eos", False))
     rows = ({"ignore_eos": ignore_eos, **row} for row in case.read_lines("workload"))
@@ -121,15 +121,10 @@ def serve_scenario(scenario: Line, rows: Iterable[Line], options: RunOptions) ->
 
 def first_divergence(ours: Sequence[Line], theirs: Sequence[Line]) -> Divergence | None:
     """Compare our decision log with SGLang's: every step, then every request."""
-    before: Line | None = None
-    our_steps = [line for line in ours if line["kind"] == "step"]
-    their_steps = [_in_ns(line) for line in theirs if line["kind"] == "step"]
-    for number, (a, b) in enumerate(zip_longest(our_steps, their_steps)):
-        if a is None or b is None:
-            return Divergence(f"step {number}", ("number of steps",), a, b, before)
-        if differing := _differing_fields(a, b):
-            return Divergence(f"step {number}", differing, a, b, before)
-        before = b
+    our_steps = (line for line in ours if line["kind"] == "step")
+    their_steps = (_in_ns(line) for line in theirs if line["kind"] == "step")
+    if divergence := first_difference(our_steps, their_steps, _differing_fields):
+        return divergence
     ours_by_rid = {line["rid"]: line for line in ours if line["kind"] == "req"}
     for line in theirs:
         if line["kind"] == "req":
@@ -146,7 +141,7 @@ def _in_ns(step: Line) -> Line:
     }
 
 
-def _differing_fields(ours: Line, theirs: Line) -> tuple[str, ...]:
+def _differing_fields(ours: Line, theirs: Line) -> list[str]:
     differing = [name for name in EXACT_FIELDS if ours[name] != theirs[name]]
     if abs(ours["ratio"] - theirs["ratio"]) > _RATIO_TOLERANCE:
         differing.append("ratio")
@@ -155,7 +150,7 @@ def _differing_fields(ours: Line, theirs: Line) -> tuple[str, ...]:
         for name in ("t_start_ns", "t_end_ns")
         if abs(ours[name] - theirs[name]) > _TIME_TOLERANCE_S * 1e9
     ]
-    return tuple(differing)
+    return differing
 
 
 def _differing_results(ours: Line, theirs: Line) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from sim.latency.features import StepFeatures
 
 
 def decode_step(rows: int, context: int, longest: int = 0, shortest: int = 0) -> StepFeatures:
-    """A decode step; `context` is the sum over rows, 0 for `longest` or `shortest`: not known."""
+    """A decode step; `context` is the sum over rows; `longest` or `shortest` 0 means not known."""
     return StepFeatures(ForwardMode.DECODE, 0, 0, 0, rows, context, context, 0, longest, shortest)
 
 

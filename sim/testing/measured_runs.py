@@ -1,8 +1,7 @@
-"""Run logs like those of a real server, on a device whose step times are known.
+"""Makes run logs like those of a real server, on a device whose step times are known.
 
-The loop is that of a real server, on a simulated clock. Unlike the simulator's server it may need
-time between a result and the next decision, and it sees requests that arrive within that time one
-step earlier.
+The loop is that of a real server, on a simulated clock. The simulator's server decides right after
+a result. This one may decide later (`lag_ns`), and then sees the requests that arrived meanwhile.
 """
 
 from collections import deque
@@ -38,7 +37,7 @@ class Disturbance(NamedTuple):
     Attributes:
         noise: relative standard deviation of step times.
         lag_ns: time from a result to the next decision.
-        seed: of the noise.
+        seed: seed of the noise.
     """
 
     noise: float = 0.0
@@ -70,9 +69,8 @@ def measured_run(
     return RecordedRun.of_lines(_meta(loaded, config), server.lines())
 
 
-class _Flight(NamedTuple):
+class _Launched(NamedTuple):
     batch: Batch
-    ready_ns: int
     end_ns: int
     line: Line
 
@@ -108,31 +106,31 @@ class _TimedServer:
             yield measured_request_line(self._records[rid], self._token_ns[rid])
 
     def serve(self) -> None:
-        flying: _Flight | None = None
-        while flying is not None or self._engine.requests or self._arrivals:
+        in_flight: _Launched | None = None
+        while in_flight is not None or self._engine.requests or self._arrivals:
             launched = self._launch()
-            landing = flying if self._overlaps else launched
-            if landing is not None:
-                self._land(landing)
+            ending = in_flight if self._overlaps else launched
+            if ending is not None:
+                self._finish(ending)
             elif launched is None and self._arrivals and not self._decides_again:
                 self._free_ns = max(self._free_ns, self._arrivals[0].spec.arrival_ns)
-            flying = launched if self._overlaps else None
+            in_flight = launched if self._overlaps else None
 
-    def _launch(self) -> _Flight | None:
+    def _launch(self) -> _Launched | None:
         decided_ns = self._free_ns + self._disturbance.lag_ns
         while self._arrivals and self._arrivals[0].spec.arrival_ns <= decided_ns:
             self._take(self._arrivals.popleft())
         decided = self._engine.begin_step(decided_ns)
-        self._over(decided.over)
-        # The decision launched nothing, but what it put back may be admitted now.
+        self._record(decided.over)
+        # If this decision launched nothing, the next one may admit the requests that it put back.
         self._decides_again = bool(decided.preempted)
         if decided.batch is None or decided.state is None:
             self._looks_ns.append(decided_ns)
             self._free_ns = decided_ns
             return None
-        return self._fly(decided.batch, decided.state, decided_ns)
+        return self._run(decided.batch, decided.state, decided_ns)
 
-    def _fly(self, batch: Batch, state: StepState, decided_ns: int) -> _Flight:
+    def _run(self, batch: Batch, state: StepState, decided_ns: int) -> _Launched:
         features = step_features(batch)
         times = self._latency.step_ns(features)
         device_ns, host_ns = self._disturbed(times.device_ns), self._disturbed(times.host_ns)
@@ -153,14 +151,14 @@ class _TimedServer:
         self._looks_ns = []
         self._steps.append(line)
         self._free_ns = ready_ns
-        return _Flight(batch, ready_ns, end_ns, line)
+        return _Launched(batch, end_ns, line)
 
-    def _land(self, flight: _Flight) -> None:
-        known_ns = self._free_ns = max(self._free_ns, flight.end_ns)
-        flight.line["t_known_ns"] = known_ns
-        self._note_tokens(flight.batch, known_ns)
-        output = self._executor.execute(flight.batch)
-        self._over(self._engine.end_step(flight.batch, output, known_ns))
+    def _finish(self, launched: _Launched) -> None:
+        known_ns = self._free_ns = max(self._free_ns, launched.end_ns)
+        launched.line["t_known_ns"] = known_ns
+        self._note_tokens(launched.batch, known_ns)
+        output = self._executor.execute(launched.batch)
+        self._record(self._engine.end_step(launched.batch, output, known_ns))
 
     def _note_tokens(self, batch: Batch, known_ns: int) -> None:
         sampling = [row.rid for row in batch.prefill if row.samples]
@@ -174,12 +172,12 @@ class _TimedServer:
         self._token_ns[spec.rid] = []
         rejection = self._engine.rejection(spec)
         if rejection is not None:
-            self._over([rejection])
+            self._record([rejection])
             return
         self._executor.add(spec.rid, request.script, ignore_eos=spec.ignore_eos)
         self._engine.submit(spec)
 
-    def _over(self, records: Iterable[RequestRecord]) -> None:
+    def _record(self, records: Iterable[RequestRecord]) -> None:
         self._records |= {record.spec.rid: record for record in records}
 
     def _disturbed(self, time_ns: int) -> int:

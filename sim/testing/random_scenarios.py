@@ -1,7 +1,4 @@
-"""Hypothesis strategies for scenarios of every policy and mode, with pools that run short.
-
-Schedulers are of any family, all equally often.
-"""
+"""Hypothesis strategies for scenarios of every family, policy and mode, with small pools."""
 
 from dataclasses import dataclass
 
@@ -95,7 +92,7 @@ def scheduler_configs(draw: st.DrawFn) -> SchedulerConfig:
 
 
 def host_cache_settings(page_size: int) -> st.SearchStrategy[HostCacheSettings | None]:
-    """No host cache, or one of any size: from too small for anything to room for everything."""
+    """No host cache, or one of any size: some hold almost nothing, some hold everything."""
     settings = st.builds(
         HostCacheSettings,
         st.sampled_from((1, 40, 200, 100_000)).map(
@@ -115,13 +112,13 @@ def batching_settings() -> st.SearchStrategy[StaticSettings | None]:
 
 
 def admission_settings() -> st.SearchStrategy[PackSettings | None]:
-    """SGLang's as often as packing."""
+    """SGLang's admission (None) in one half of the cases, packing in the other."""
     pack = st.builds(PackSettings, st.integers(1, 8), st.integers(1, 5), st.booleans())
     return st.one_of(st.none(), pack)
 
 
 def fairness_settings() -> st.SearchStrategy[FairnessSettings | None]:
-    """No rule, or any of them."""
+    """No fairness rule, or any of them."""
     return st.one_of(
         st.none(),
         st.none(),

@@ -1,4 +1,4 @@
-"""Hypothesis strategy for settings of family vllm: small budgets, pools that run short."""
+"""Hypothesis strategy for settings of family vllm: small budgets and small pools."""
 
 from hypothesis import strategies as st
 

@@ -1,4 +1,4 @@
-"""Writes results in the formats of other benchmarks and servers, from a known run."""
+"""Writes a known run in the formats of benchmarks' results and servers' logs."""
 
 import json
 import pickle
@@ -16,7 +16,8 @@ from sim.runlog import RunLog
 from sim.workload.workload import Workload
 
 _IO_STRUCT = "sglang.srt.managers.io_struct"
-# Small, so that seconds as floats are exact to a nanosecond.
+# When the run starts, on the clock of the results. It is small, so that a float in seconds is exact
+# to a nanosecond.
 EPOCH_S = 4096
 
 
@@ -125,7 +126,7 @@ def _aiperf(place: int, one: ServedRequest) -> dict[str, object]:
 
 
 def sglang_json_log(served: Sequence[ServedRequest]) -> str:
-    """A server's JSON log; of each request a line when received and one when finished."""
+    """A server's JSON log: for each request a line when it is received and one when it finishes."""
     lines = []
     for one in served:
         for event, more in (("received", {}), ("finished", {"out": _out(one)})):

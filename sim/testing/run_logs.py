@@ -1,4 +1,4 @@
-"""Run logs made of a few columns, without a simulation."""
+"""Makes run logs from a few columns, without a simulation."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
@@ -21,7 +21,7 @@ def request_columns(**columns: Sequence[object]) -> RequestColumns:
     size = len(next(iter(columns.values()))) if columns else 0
     made: dict[str, object] = {name: list(values) for name, values in columns.items()}
     for column in fields(RequestColumns):
-        if column.type in {"Int64", np.ndarray} or column.name not in {"rid", "tenant", "status"}:
+        if column.name not in {"rid", "tenant", "status"}:
             absent = NOT_YET_NS if column.name in _TIMES else 0
             made[column.name] = np.array(made.get(column.name, [absent] * size), dtype=np.int64)
     made.setdefault("rid", [f"r{row}" for row in range(size)])

@@ -1,4 +1,4 @@
-"""Runs a small workload and gives access to what was decided."""
+"""Runs a small workload and returns its run log and decision log."""
 
 import json
 from collections.abc import Sequence
@@ -50,15 +50,26 @@ class ServedRun:
         return float(100 * requests.cached_tokens.sum() / requests.prompt_tokens.sum())
 
 
+# The section of a scenario with the default step times of `linear_latency`.
+LINEAR_LATENCY = """\
+latency:
+  kind: linear
+  step_s: 0.005
+  per_prefill_token_s: 4e-5
+  per_decode_request_s: 5e-5
+  per_context_token_s: 2e-8
+"""
+
+
 def linear_latency(**seconds: float) -> LinearLatency:
-    """A linear model; coefficients that are not given have usual values for tests."""
-    usual = {
+    """A linear model; coefficients that are not given have default values for tests."""
+    defaults = {
         "step_s": 0.005,
         "per_prefill_token_s": 4e-5,
         "per_decode_request_s": 5e-5,
         "per_context_token_s": 2e-8,
     }
-    return LinearLatency(**(usual | seconds))
+    return LinearLatency(**(defaults | seconds))
 
 
 def serve(

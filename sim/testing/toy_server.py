@@ -15,7 +15,7 @@ _POOL_TOKENS = 200_000
 
 @dataclass(slots=True)
 class _ToyServer:
-    """Turns requests into columns. It admits by arrival, or those with most cached tokens first."""
+    """Turns requests into columns. It admits by arrival, or by cached tokens, most first."""
 
     prompt: list[int]
     cached: list[int]

@@ -10,10 +10,10 @@ from sim.workload.workload import ScriptedRequest, Workload
 
 
 def write_servetwin(workload: Workload, path: Path) -> None:
-    """Write the requests; reading the file gives equal ones.
+    """Write the requests; reading the file gives equal requests.
 
     Raises:
-        InputError: the file cannot be written, or the workload has what the format cannot express:
+        InputError: the file cannot be written, or the format cannot express the workload:
             closed-loop clients, prompts given by block ids, or predicted output lengths.
     """
     if len(workload.clients()):

@@ -6,7 +6,6 @@ A reference case is one JSON file: `config` (vLLM's settings and the step time's
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
 from pathlib import Path
 from zlib import crc32
 
@@ -14,6 +13,7 @@ from sim.core.json_object import parse_json_object
 from sim.core.packed import open_unpacked
 from sim.des.run import RunOptions
 from sim.engine.decision import Divergence
+from sim.runlog.decisions import first_difference
 from sim.runlog.json_lines import Line
 from sim.testing.conformance import case_scenario, serve_scenario
 
@@ -66,23 +66,16 @@ def vllm_scenario_of(config: Line) -> Line:
 def serve_vllm_case(
     case: VllmCase, *, fast_forward: bool = True, check: bool = False
 ) -> list[Line]:
-    """Run a case as any scenario is run; returns our decision log."""
+    """Run a case like any scenario; returns our decision log."""
     options = RunOptions(fast_forward=fast_forward, check=check)
     return serve_scenario(vllm_scenario_of(case.config), case.workload, options)
 
 
 def first_vllm_divergence(ours: Sequence[Line], case: VllmCase) -> Divergence | None:
     """Compare our decision log with vLLM's: every step, then every request."""
-    before: Line | None = None
-    our_steps = [line for line in ours if line["kind"] == "step"]
-    their_steps = vllm_steps(case)
-    for number, (a, theirs) in enumerate(zip_longest(our_steps, their_steps)):
-        if a is None or theirs is None:
-            return Divergence(f"step {number}", ("number of steps",), a, theirs, before)
-        mine = a | {"preempted": [v for _, victims in a["preempted"] for v in victims]}
-        if differing := tuple(name for name in _STEP_FIELDS if mine[name] != theirs[name]):
-            return Divergence(f"step {number}", differing, mine, theirs, before)
-        before = theirs
+    our_steps = (_victims_only(line) for line in ours if line["kind"] == "step")
+    if divergence := first_difference(our_steps, vllm_steps(case), _differing_fields):
+        return divergence
     ours_by_rid = {line["rid"]: line for line in ours if line["kind"] == "req"}
     for line in case.decisions:
         if line["kind"] == "req":
@@ -93,8 +86,17 @@ def first_vllm_divergence(ours: Sequence[Line], case: VllmCase) -> Divergence | 
     return None
 
 
+def _victims_only(step: Line) -> Line:
+    """The step with the preempted requests only, without those that they made room for."""
+    return step | {"preempted": [rid for _, victims in step["preempted"] for rid in victims]}
+
+
+def _differing_fields(ours: Line, theirs: Line) -> list[str]:
+    return [name for name in _STEP_FIELDS if ours[name] != theirs[name]]
+
+
 def vllm_steps(case: VllmCase) -> list[Line]:
-    """The steps of vLLM in the fields of our log; vLLM tells no prefill from decode rows."""
+    """Steps of vLLM with the fields of our log. vLLM lists prefill and decode rows together."""
     steps = (line for line in case.decisions if line["kind"] == "step")
     return [_as_ours(step, case.config["block_size"]) for step in steps]
 

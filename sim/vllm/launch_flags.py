@@ -36,7 +36,7 @@ def vllm_launch(section: VllmSection, searched: Collection[str] = ()) -> LaunchC
 
     Args:
         section: the settings.
-        searched: keys that are given even if they have vLLM's default: those that a search varied.
+        searched: keys that a search varied; they are given even if they have vLLM's default.
     """
     flags = [
         f"{_flag(key)} {_value(section, key)}"

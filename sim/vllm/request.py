@@ -13,7 +13,7 @@ class VllmRequest(Request):
     Attributes:
         kv: its tokens and its block table.
         entry: number of its entry into the waiting queue, counted over all requests.
-        admission: number of its admission, counted over all requests; a new one each time.
+        admission: number of its latest admission, counted over all requests.
         fill_len: tokens that must be computed before it decodes, set at its admission.
     """
 

@@ -1,21 +1,18 @@
 """The `scheduler` section with `family: vllm`: vLLM's flags, their bounds and combinations."""
 
-from typing import Annotated, Literal, Self
+from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
 from sim.core.errors import InputError
 from sim.server_section import ServerSection
-from sim.strict_model import KeysError
+from sim.strict_model import MAX_COUNT, Count, KeysError
 from sim.vllm.config import VllmConfig
 
 _DEFAULT = VllmConfig()
-_MAX_COUNT = 2**31 - 1
 _MAX_BLOCKS = 2**36
 # vLLM 0.19.0's default.
 DEFAULT_GPU_MEMORY_UTILIZATION = 0.9
-
-Count = Annotated[int, Field(ge=1, le=_MAX_COUNT)]
 
 
 class VllmSection(ServerSection):
@@ -27,21 +24,21 @@ class VllmSection(ServerSection):
     """
 
     family: Literal["vllm"]
-    """Whose scheduler it is."""
+    """The server whose scheduler is simulated."""
     max_num_batched_tokens: Count = _DEFAULT.max_num_batched_tokens
     """Token budget of a step, for all requests together. At least `max_num_seqs`. Unit: tokens."""
     max_num_seqs: Count = _DEFAULT.max_num_seqs
     """Largest number of requests that run at the same time. Unit: requests."""
     max_model_len: Count | None = None
     """Largest number of tokens of a request, prompt and output together. Not more than the pool
-    has. Without it: as many as the pool has. Unit: tokens."""
+    has. Without it: the size of the pool. Unit: tokens."""
     block_size: int = Field(default=_DEFAULT.block_size, ge=1, le=4096)
     """Tokens of a KV block. Prefixes are shared in whole blocks. Unit: tokens."""
     num_gpu_blocks_override: int | None = Field(default=None, ge=2, le=_MAX_BLOCKS)
     """Blocks of the pool, counting the null block, which no request gets. Without it: what fits
     beside the weights (docs/reference/scenario.md#derived-pool-size). Unit: blocks."""
     gpu_memory_utilization: float | None = Field(default=None, gt=0, le=1)
-    """Share of the hardware's memory for weights and KV, where the pool size is derived: 0.9
+    """Share of the hardware's memory for weights and KV, from which the pool size is derived: 0.9
     without it. Not together with `num_gpu_blocks_override`. Unit: share."""
     enable_prefix_caching: bool = _DEFAULT.enable_prefix_caching
     """Other requests can find a full block by its tokens and reuse it."""
@@ -49,7 +46,7 @@ class VllmSection(ServerSection):
     """A prompt may be split over several steps. `false` needs
     `max_num_batched_tokens` of at least `max_model_len`."""
     long_prefill_token_threshold: int = Field(
-        default=_DEFAULT.long_prefill_token_threshold, ge=0, le=_MAX_COUNT
+        default=_DEFAULT.long_prefill_token_threshold, ge=0, le=MAX_COUNT
     )
     """Largest number of tokens of one request in a step. 0: only the step's token budget limits it.
     Unit: tokens."""
@@ -88,6 +85,10 @@ class VllmSection(ServerSection):
     @property
     def max_rows(self) -> int:
         return self.max_num_seqs
+
+    @property
+    def max_step_tokens(self) -> int:
+        return self.max_num_batched_tokens
 
     @property
     def pool_tokens(self) -> int | None:

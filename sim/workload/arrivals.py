@@ -1,4 +1,4 @@
-"""When requests, sessions and next turns come: arrival processes and think times."""
+"""When requests, sessions and later turns arrive: arrival processes and think times."""
 
 from typing import Annotated, Literal
 
@@ -12,7 +12,7 @@ from sim.strict_model import StrictModel
 from sim.workload.limits import MAX_CV, MAX_RATE_RPS, MAX_REQUESTS, MAX_TIME_NS
 
 _Rate = Annotated[float, Field(gt=0, le=MAX_RATE_RPS)]
-# Gaps with a smaller `cv` are equal in floating point, and its square may underflow.
+# With a smaller `cv` all gaps are equal in floating point, and its square may underflow.
 _MIN_CV = 1e-15
 _Seconds = Annotated[float, Field(ge=0, le=1e9)]
 
@@ -47,11 +47,11 @@ class ConstantArrivals(StrictModel):
 
 
 class BurstArrivals(StrictModel):
-    """Several requests at once, again and again. The first burst arrives at time 0."""
+    """Several requests at once, at equal intervals. The first burst arrives at time 0."""
 
     kind: Literal["burst"]
     size: Annotated[int, Field(ge=1, le=MAX_REQUESTS)]
-    """Requests of a burst. Unit: requests."""
+    """Number of requests in a burst. Unit: requests."""
     every_s: _Seconds
     """Time from one burst to the next. Unit: s."""
 
@@ -120,7 +120,7 @@ def draw_think_ns(
 
 
 def _slowed(at_s: Float64, rate_rps: float) -> Float64:
-    """Times of one arrival a second, rescaled to a rate; infinite where a float overflows."""
+    """Rescale arrival times of rate 1 per second to `rate_rps`; infinite if a float overflows."""
     with np.errstate(over="ignore"):
         return at_s / rate_rps
 

@@ -27,13 +27,13 @@ def build_workload(
 
     Args:
         config: the validated section.
-        seed: of all random draws, >= 0. Each kind of draw has a stream of its own, so a new one
-            changes no other.
+        seed: seed of all random draws, >= 0.
         base_dir: the scenario file's directory, which trace paths are relative to.
-        read_trace: reads the rows of a trace; callers that build often pass one that caches them.
+        read_trace: reads the rows of a trace; sweeps pass a reader that caches them.
 
     Raises:
-        InputError: a trace file is bad (with file and line), or a drawn size is (with the key).
+        InputError: a trace file is bad (the error names the line), or a drawn size is too large
+            (the error names the key).
     """
     context = BuildContext(
         ("workload",), base_dir, RandomStreams(seed), TokenStreams(), read_trace=read_trace

@@ -17,16 +17,15 @@ _Tokens = Annotated[int, Field(ge=0, le=MAX_TOKENS)]
 
 
 class CommonConfig(StrictModel):
-    """What every kind of traffic takes."""
+    """Keys that every kind of traffic has."""
 
     tenant: str = ""
-    """Whose requests they are. Metrics are also given for each tenant."""
+    """Name of the tenant that sends the requests. Metrics are also given for each tenant."""
     max_new_tokens: MaxNewTokens | None = None
-    """Limit on the output that a client sends with its request. Without it: the limit that the
-    trace gives; without that, the output length. Unit: tokens."""
+    """Limit on the output that a client sends with its request. Without it: the trace's limit, or
+    the output length if the trace has no limits. Unit: tokens."""
     predicted_output: PredictedOutput | None = None
-    """How good the guess of each output length is, for schedule policy `sjf`. Without it: no
-    guess."""
+    """How each output length is guessed, for schedule policy `sjf`. Without it: no guess."""
 
 
 class TraceConfig(CommonConfig):
@@ -42,7 +41,7 @@ class TraceConfig(CommonConfig):
     time_scale: Annotated[float, Field(gt=0, le=10**6)] = 1.0
     """Arrival times are multiplied by this: 0.25 is four times as fast."""
     block_size: Annotated[int, Field(ge=1, le=1 << 20)] | None = None
-    """Tokens that one block id of the trace stands for. Only with format `mooncake`, which takes
+    """Tokens that one block id of the trace stands for. Only with format `mooncake`, which uses
     512 without it. Unit: tokens."""
 
     @model_validator(mode="after")
@@ -84,7 +83,7 @@ class SystemPrompts(StrictModel):
 
 
 class SessionsConfig(CommonConfig):
-    """Conversations: a prompt is the whole previous prompt, its answer, and new text."""
+    """Conversations. A prompt is the previous prompt, the answer to it, and new text."""
 
     kind: Literal["sessions"]
     sessions: _Count
@@ -92,7 +91,7 @@ class SessionsConfig(CommonConfig):
     arrivals: Arrivals
     """When they start."""
     turns: LengthDistribution
-    """Requests of a conversation. Unit: requests."""
+    """Number of requests in a conversation. Unit: requests."""
     user_tokens: LengthDistribution
     """New tokens that a turn adds to the prompt. Unit: tokens."""
     output_tokens: LengthDistribution
@@ -100,7 +99,7 @@ class SessionsConfig(CommonConfig):
     think_s: ThinkTime
     """Pause before the next turn. Unit: s."""
     system_prompts: SystemPrompts | None = None
-    """What conversations begin with. Without it: no system prompt."""
+    """The system prompts that conversations begin with. Without it: none."""
     closed_loop: bool = True
     """`true`: the pause begins when the previous turn finished. `false`: it begins when the
     previous turn was sent."""
@@ -116,7 +115,8 @@ class ClientsConfig(CommonConfig):
     clients: _Count
     """How many clients there are. Unit: clients."""
     requests_per_client: _Count
-    """Requests of each client. All clients together send at most 10**8. Unit: requests."""
+    """Number of requests that each client sends. All clients together send at most 10**8. Unit:
+    requests."""
     think_s: ThinkTime
     """Pause between an answer and the client's next request. Unit: s."""
     prompt_tokens: LengthDistribution

@@ -1,4 +1,4 @@
-"""What workloads are built with: randomness, token streams, the folder of files."""
+"""What the builders of workloads share: random streams, token streams, the folder of traces."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,12 +22,12 @@ class BuildContext:
     """What the builder of one workload, or of one part of a mix, is given.
 
     Attributes:
-        key: path of the workload's section in the scenario, for errors.
+        key: key path of the workload's section in the scenario, for errors.
         base_dir: folder that a trace's path is relative to.
-        random: random streams that no other part of a mix uses.
-        streams: hands out token streams; shared by all parts of a mix.
-        mixed: the workload is part of a mix, so the stream seeds and block ids of a trace must be
-            renamed to differ from those of other parts.
+        random: random streams. Each part of a mix has its own.
+        streams: hands out token streams. All parts of a mix share it.
+        mixed: the workload is part of a mix. Then the stream seeds and block ids of a trace are
+            renamed, so that they differ from those of other parts.
         read_trace: reads the rows of a trace.
     """
 
@@ -48,7 +48,7 @@ class BuildContext:
         output_seed: int,
         sessions: Sequence[str] | None = None,
     ) -> RequestTable:
-        """A table of generated requests; the answer of row i is token stream `output_seed + i`.
+        """A table of generated requests. The output of row i is token stream `output_seed + i`.
 
         Raises:
             InputError: a prompt is above the limit on tokens.
@@ -70,6 +70,6 @@ class BuildContext:
         )
 
     def predict(self, config: CommonConfig, output_tokens: Int64) -> Int64 | None:
-        """Guessed output lengths as the configuration describes them; None: no guesses."""
+        """The guesses of the output lengths that the configuration asks for; None: no guesses."""
         rng = self.random.stream("predicted_output")
         return predict_outputs(config.predicted_output, output_tokens, rng)

@@ -1,4 +1,4 @@
-"""A prefix cache that never evicts: how much of the prompts would be found in it."""
+"""A prefix cache that never evicts. It tells how much of the prompts could be found at most."""
 
 from collections.abc import Hashable, Iterator, Sequence
 from hashlib import blake2b
@@ -9,12 +9,12 @@ _ROOT = 0
 
 
 class InfiniteCache:
-    """Counts the blocks of prompts that it finds, from the first block up to the first miss.
+    """Counts the blocks that it finds, from each prompt's first block up to the first miss.
 
-    Two blocks are the same if their tokens and all tokens before them are. Segments and block ids
-    are compared by seed or id, without making token ids; so they never equal a prompt that is given
-    by token ids. Two blocks of a trace with equal ids are the same even if one of them is not full,
-    because publishers of traces compute their hit rates like that.
+    Two blocks are equal if their tokens and all tokens before them are equal. Segments are compared
+    by seed and blocks of a trace by id, without making token ids. So neither is ever equal to a
+    prompt that is given by token ids. Blocks of a trace with equal ids are equal even if one of
+    them is not full: publishers of traces compute hit rates in this way.
     """
 
     def __init__(self, block_size: int) -> None:
@@ -29,7 +29,7 @@ class InfiniteCache:
         for key in keys:
             new_node = len(self._nodes) + 1
             node = self._nodes.setdefault((node, key), new_node)
-            # All blocks after a new one are new, too, so the found ones are the first ones.
+            # All blocks after a new block are new too, so only leading blocks are counted.
             hits += node != new_node
         self._blocks += len(keys)
         self._hit_blocks += hits
@@ -37,7 +37,7 @@ class InfiniteCache:
         self._hit_tokens += min(hits * self._block_size, len(prompt))
 
     def hit_pcts(self) -> tuple[float, float]:
-        """Found blocks and found tokens so far, in % of all; 0 if there were no blocks."""
+        """Found blocks and found tokens so far, in percent of all; 0 if there were no blocks."""
         return (
             100 * self._hit_blocks / max(1, self._blocks),
             100 * self._hit_tokens / max(1, self._tokens),
@@ -49,6 +49,7 @@ class InfiniteCache:
             case BlockPrompt() if prompt.block_size == size:
                 return [int(i) for i in prompt.block_ids]
             case BlockPrompt():
+                # Block ids become negative, so that none is equal to the seed of a segment.
                 named = [(~int(i), prompt.block_size) for i in prompt.block_ids]
                 last, _ = named[-1]
                 named[-1] = (last, len(prompt) - (len(named) - 1) * prompt.block_size)
@@ -63,7 +64,7 @@ class InfiniteCache:
 
 
 def _pieces(named: Sequence[tuple[int, int]], size: int) -> Iterator[Hashable]:
-    """Cut a sequence of named parts into blocks; a block is a tuple of (name, start, stop)."""
+    """Cut parts, given by name and length, into blocks: tuples of (name, start, stop)."""
     block: list[tuple[int, int, int]] = []
     room = size
     for name, num_tokens in named:

@@ -1,4 +1,4 @@
-"""Lengths of prompts and outputs, the client's limit on an output, and a guess of its length."""
+"""Lengths of prompts and outputs, clients' limits on outputs, and guesses of output lengths."""
 
 from typing import Annotated, Literal, Self
 
@@ -167,7 +167,7 @@ class LognormalPrediction(StrictModel):
 
     kind: Literal["lognormal"]
     sigma: Annotated[float, Field(ge=0, le=10)]
-    """How far the guesses are off: the standard deviation of their logarithm."""
+    """Standard deviation of the logarithm of guess / true length. 0 makes guesses exact."""
 
 
 PredictedOutput = Annotated[ExactPrediction | LognormalPrediction, Field(discriminator="kind")]

@@ -1,11 +1,11 @@
-"""Sizes above which an input must be a mistake."""
+"""Limits of input values. A larger value must be a mistake."""
 
 MAX_REQUESTS = 10**8
 MAX_TOKENS = 10**7
 MAX_OUTPUT_FACTOR = 1000
 MAX_RATE_RPS = 10**6
 MAX_CV = 100
-# In a column of priorities: the request has none.
+# The value in a column of priorities for a request without priority.
 NO_PRIORITY = -(1 << 63)
 # int64 nanoseconds hold 292 years. Half of that leaves room for the run after the last arrival.
 MAX_TIME_NS = 1 << 62

@@ -11,7 +11,7 @@ from sim.workload.workload import ScriptedRequest, Turn, Workload
 
 @dataclass(frozen=True, slots=True)
 class TenantWorkload:
-    """A workload whose requests get a tenant. Request and session ids begin with its name."""
+    """Gives a workload's requests a tenant. Their ids and session ids begin with its name."""
 
     tenant: str
     workload: Workload
@@ -42,7 +42,7 @@ class TenantWorkload:
 
 @dataclass(frozen=True, slots=True)
 class MixedWorkload:
-    """All parts at once: arrivals merged by time, equal times in the order of the parts."""
+    """All parts at once. Requests that arrive at the same time keep the order of the parts."""
 
     parts: tuple[Workload, ...]
 

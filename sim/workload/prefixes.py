@@ -29,16 +29,19 @@ class Prefixes(StrictModel):
     """How uneven the groups are: group g (from 0) is drawn in proportion to 1 / (g + 1) ** zipf.
     0 makes all groups equally likely."""
     unshared_as_long: bool = False
-    """A request without a prefix gets as many tokens of its own instead. Then
-    `share_probability` changes no prompt's length."""
+    """`true`: a request without a prefix gets extra tokens of its own. Their number is the length
+    of the prefix of a drawn group, so `share_probability` changes the length of no prompt."""
 
 
 @dataclass(frozen=True, slots=True)
 class PrefixedPrompts:
-    """Prompts of a system prompt, then the group's prefix, then text of their own.
+    """Prompts that consist of a system prompt, a group's prefix, and text of their own.
 
-    `group` has shape [num_rows], `NO_GROUP` where there is no prefix; `group_tokens` has shape
-    [num_groups]. The three `_seed`s are the first token streams of system, groups and rows.
+    Attributes:
+        group: the group of each row, [num_rows]; `NO_GROUP`: the prompt has no prefix.
+        group_tokens: length of each group's prefix, [num_groups].
+        system_seed, group_seed, own_seed: the first token streams of the system prompt, of the
+            groups and of the rows.
     """
 
     system_tokens: int
@@ -51,7 +54,7 @@ class PrefixedPrompts:
 
     @property
     def num_tokens(self) -> Int64:
-        # A 0 at the end, which the index NO_GROUP, -1, finds.
+        # NO_GROUP is -1, the index of the appended 0.
         prefix_tokens = np.append(self.group_tokens, 0)[self.group]
         return self.system_tokens + prefix_tokens + self.own_tokens
 

@@ -1,4 +1,4 @@
-"""Many prompts as a few numpy columns; a prompt becomes an object when it is asked for."""
+"""Many prompts as a few numpy columns. The object of a prompt is made when it is asked for."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -20,7 +20,7 @@ class PromptColumn(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SegmentPrompts:
-    """Row i is made of segments `offsets[i]` to `offsets[i + 1]`."""
+    """The prompt of row i consists of segments `offsets[i]` to `offsets[i + 1]`."""
 
     seeds: Int64
     lengths: Int64
@@ -39,7 +39,7 @@ class SegmentPrompts:
 
 @dataclass(frozen=True, slots=True)
 class ArrayPrompts:
-    """Row i is made of token ids `offsets[i]` to `offsets[i + 1]`."""
+    """The prompt of row i consists of token ids `offsets[i]` to `offsets[i + 1]`."""
 
     ids: Int64
     offsets: Int64
@@ -54,7 +54,7 @@ class ArrayPrompts:
 
 @dataclass(frozen=True, slots=True)
 class EitherPrompts:
-    """Prompts of which some are given by token ids; the others are given by segments."""
+    """Prompts of which some are given by token ids, the others by segments."""
 
     segments: SegmentPrompts
     arrays: ArrayPrompts
@@ -70,7 +70,10 @@ class EitherPrompts:
 
 @dataclass(frozen=True, slots=True)
 class BlockPrompts:
-    """Row i is made of blocks `offsets[i]` to `offsets[i + 1]`; the last may be partial."""
+    """The prompt of row i consists of blocks `offsets[i]` to `offsets[i + 1]`.
+
+    Its last block may be partial.
+    """
 
     block_ids: Int64
     offsets: Int64

@@ -1,4 +1,4 @@
-"""What a workload draws from: random streams with names, and token streams that nothing shares."""
+"""Random generators for the draws of a workload, and ranges of token streams for its texts."""
 
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -13,6 +13,8 @@ from sim.core.errors import InputError
 class RandomStreams:
     """Named random generators. Equal seed, scope and name give equal draws on any machine.
 
+    Each kind of draw has its own name, so that a new kind of draw does not change the others.
+
     Raises:
         InputError: the seed is negative.
     """
@@ -25,22 +27,22 @@ class RandomStreams:
             raise InputError(f"must be at least 0, not {self.seed}", key=("seed",))
 
     def stream(self, name: str) -> np.random.Generator:
-        """A new generator, which starts from its beginning at each call."""
+        """The generator of this name, from its beginning."""
         digest = blake2b(f"{self.scope}/{name}".encode(), digest_size=16).digest()
         entropy = (self.seed, int.from_bytes(digest, "little"))
         return np.random.Generator(np.random.PCG64(np.random.SeedSequence(entropy)))
 
     def scoped(self, scope: str) -> "RandomStreams":
-        """Streams of the same seed with names of their own."""
+        """Random streams with the same seed, which differ from those of all other scopes."""
         return RandomStreams(self.seed, f"{self.scope}/{scope}")
 
 
 MAX_STREAMS = 1 << 32  # a stream's seed has 32 bits
-_MAX_BLOCKS = 1 << 41  # a block prompt's ids have 41
+_MAX_BLOCKS = 1 << 41  # a block id has 41 bits
 
 
 class TokenStreams:
-    """Gives each part of a workload ranges of stream seeds and block ids of its own."""
+    """Hands out stream seeds and block ids, each of them once."""
 
     def __init__(self) -> None:
         self._next_stream = 0
@@ -59,12 +61,12 @@ class TokenStreams:
         return first
 
     def rename_streams(self, seeds: Int64) -> Int64:
-        """New seeds for old ones: equal seeds stay equal, and different ones different."""
+        """Replace seeds by newly reserved ones. Equal seeds stay equal, and others different."""
         distinct, places = np.unique(seeds, return_inverse=True)
         return places.astype(np.int64) + self.take(len(distinct))
 
     def rename_blocks(self, block_ids: Int64) -> Int64:
-        """New block ids for old ones: equal ids stay equal, and different ones different.
+        """Replace block ids by newly reserved ones. Equal ids stay equal, and others different.
 
         Raises:
             InputError: all 41-bit block ids are in use.

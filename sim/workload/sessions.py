@@ -1,4 +1,4 @@
-"""Conversations: every turn's prompt contains the whole conversation before it."""
+"""Conversations: each prompt contains the whole conversation before it."""
 
 from dataclasses import dataclass
 
@@ -17,10 +17,11 @@ from sim.workload.table import ClosedLoopWorkload, LazySequence, OpenLoopWorkloa
 
 @dataclass(frozen=True, slots=True)
 class SessionPrompts:
-    """Prompts of turns: row i is of session `session[i]`, which begins at `offsets[session[i]]`.
+    """Prompts of turns. Row i is a turn of session `session[i]`; session s begins at `offsets[s]`.
 
     A prompt is the session's system prompt, then the user text and the quoted answer of every
-    earlier turn, then the turn's user text. The two `_seed`s are those of row 0.
+    earlier turn, then the turn's user text. `user_seed` and `output_seed` are the token streams of
+    row 0; those of row i are i higher.
     """
 
     session: Int64
@@ -134,13 +135,14 @@ def _draw_prompts(
 
 
 def _sum_within_sessions(delay_ns: Int64, turns: Int64, first_rows: Int64, key: KeyPath) -> Int64:
-    """Sums of delays from the beginning of each session.
+    """For each turn, the sum of the delays from the beginning of its session.
 
-    The sum over all sessions may overflow and wrap around. The difference of two of its values is
-    right nevertheless if it fits the clock, which is checked in floating point.
+    Raises:
+        InputError: a sum is beyond the clock's range.
     """
     longest_ns = np.add.reduceat(delay_ns.astype(np.float64), first_rows).max()
     if longest_ns > MAX_TIME_NS:
         raise InputError("a session's think times add up to more than the clock can hold", key=key)
+    # The sum over all sessions may wrap around. Differences within a session are right even then.
     sums = np.cumsum(delay_ns)
     return sums - np.repeat(sums[first_rows] - delay_ns[first_rows], turns)

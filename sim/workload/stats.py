@@ -16,7 +16,7 @@ _DEFAULT_BLOCK_SIZE = 512
 
 @dataclass(frozen=True, slots=True)
 class LengthStats:
-    """Token counts over all requests. Percentiles interpolate linearly."""
+    """Tokens of all prompts, or of all outputs. Percentiles interpolate linearly."""
 
     total: int
     mean: float
@@ -31,13 +31,13 @@ class WorkloadStats:
     """Statistics of a workload.
 
     Attributes:
-        span_s: from the first arrival to the last; None with closed-loop clients.
-        rate_rps: requests over span; None without a span.
-        gap_cv: coefficient of variation of the gaps between arrivals; None without a span.
-        output_tokens: lengths of outputs, within the clients' limits.
-        block_hit_pct: share of the prompts' blocks that an unbounded prefix cache finds, from a
-            prompt's first block up to the first miss. A last, partial block counts as one block.
-        token_hit_pct: the same in tokens.
+        span_s: time from the first arrival to the last; None with closed-loop clients.
+        rate_rps: requests / span; None if the span is 0 or None.
+        gap_cv: coefficient of variation of the gaps between arrivals; None like `rate_rps`.
+        output_tokens: lengths of outputs, cut at the clients' limits.
+        block_hit_pct: share of the prompts' blocks that `InfiniteCache` finds. A partial block
+            counts as one block.
+        token_hit_pct: the same share in tokens.
     """
 
     num_requests: int
@@ -53,7 +53,7 @@ class WorkloadStats:
 
 
 class _RequestColumns:
-    """Counts of the requests seen so far."""
+    """The requests seen so far, as columns, and the prefix cache that they were looked up in."""
 
     def __init__(self, block_size: int | None) -> None:
         self.arrivals, self.inputs, self.outputs = IntColumn(), IntColumn(), IntColumn()
@@ -83,13 +83,13 @@ class _RequestColumns:
 def workload_stats(workload: Workload, block_size: int | None = None) -> WorkloadStats:
     """Compute the statistics, going through the workload once.
 
-    Open-loop requests come first, by arrival; then all first turns of clients, all second turns,
-    and so on.
+    The prefix cache sees open-loop requests first, by arrival, then the first turns of all clients,
+    then the second turns, and so on.
 
     Args:
-        workload: it is not changed.
-        block_size: of the cache, in tokens; None: that of the first request if it is given by
-            block ids, else 512.
+        workload: the workload.
+        block_size: the cache's block size in tokens; None: that of the first prompt if it is given
+            by block ids, else 512.
     """
     columns = _RequestColumns(block_size)
     for request in workload.arrivals():

@@ -1,4 +1,4 @@
-"""Independent requests, sent at random times or by clients that wait for answers."""
+"""Independent requests, sent at drawn times or by clients that wait for answers."""
 
 import numpy as np
 

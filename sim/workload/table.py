@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class LazySequence(Sequence[T]):
-    """A sequence that makes an item each time it is asked for."""
+    """A sequence that makes an item each time the item is asked for."""
 
     num_items: int
     make: Callable[[int], T]
@@ -38,9 +38,9 @@ class LazySequence(Sequence[T]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestTable:
-    """Requests by row. Arrays have shape [num_rows]; a column is None if no request has the value.
+    """Requests as columns of shape [num_rows]. A column is None if no request has a value.
 
-    A request without priority has `NO_PRIORITY` in `priorities`.
+    In `priorities`, `NO_PRIORITY` stands for no priority.
     """
 
     rids: Sequence[str]
@@ -77,7 +77,7 @@ def _priority(value: int) -> int | None:
 
 
 class OpenLoopWorkload:
-    """Requests sent at given times, whatever finishes; equal times keep the row order."""
+    """Requests sent at given times. Requests with the same time keep the order of their rows."""
 
     def __init__(self, table: RequestTable, arrival_ns: Int64) -> None:
         self._table = table
@@ -99,7 +99,7 @@ class OpenLoopWorkload:
 
 
 class ClosedLoopWorkload:
-    """Clients that think, send and wait. Client c sends rows `offsets[c]` to `offsets[c + 1]`."""
+    """Clients with one request at a time. Client c sends rows `offsets[c]` to `offsets[c + 1]`."""
 
     def __init__(self, table: RequestTable, think_ns: Int64, offsets: Int64) -> None:
         self._table = table

@@ -1,4 +1,4 @@
-"""What simulated clients do: open-loop arrivals, closed-loop clients, and how long outputs get."""
+"""The interface of workloads: open-loop arrivals, closed-loop clients, and scripted outputs."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -20,8 +20,8 @@ class ScriptedRequest:
 class Turn:
     """One request of a closed-loop client, sent `think_ns` after its previous one finished.
 
-    For the client's first turn, `think_ns` counts from time 0. `request.spec.arrival_ns` is
-    replaced by the time it is sent.
+    For the client's first turn, `think_ns` counts from time 0. When the request is sent, that time
+    replaces its `spec.arrival_ns`.
     """
 
     think_ns: int
@@ -29,7 +29,7 @@ class Turn:
 
 
 class Workload(Protocol):
-    """All traffic of a scenario. Re-iterable: every iteration yields equal requests."""
+    """All traffic of a scenario. Every iteration over it yields equal requests."""
 
     @property
     def num_requests(self) -> int:
@@ -37,7 +37,7 @@ class Workload(Protocol):
         ...
 
     def arrivals(self) -> Iterator[ScriptedRequest]:
-        """Open-loop requests by arrival; equal times keep the source's order."""
+        """Open-loop requests in order of arrival. Equal times keep the order of the source."""
         ...
 
     def clients(self) -> Sequence[Sequence[Turn]]:

@@ -1,4 +1,4 @@
-"""Who may import whom: .importlinter, and what it cannot say."""
+"""Import rules: those of .importlinter, and those that it cannot express."""
 
 import ast
 import subprocess
@@ -11,7 +11,7 @@ import pytest
 
 REPOSITORY = Path(__file__).parents[2]
 CORE = ("core", "kvcache", "scheduler", "engine")
-# What would let a decision depend on the clock, on chance or on thread timing.
+# With these modules a decision could depend on the clock, on chance or on thread timing.
 UNFIT_FOR_CORE = {
     "asyncio",
     "concurrent",

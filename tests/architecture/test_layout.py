@@ -1,4 +1,4 @@
-"""The shape of the source tree: small files that say what they are for."""
+"""The shape of the source tree: small files, each with a docstring."""
 
 import ast
 from pathlib import Path

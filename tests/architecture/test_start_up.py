@@ -1,4 +1,4 @@
-"""What a small run loads and starts: it should be over before a library is missed."""
+"""A small run starts fast: it loads no module and starts no thread that it does not need."""
 
 import os
 import subprocess
@@ -50,7 +50,7 @@ ASKED_ABOUT = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "PYDANTIC_DISABLE_PLUG
 
 
 def small_run(**settings):
-    """The last lines of a small run in a process of its own, by their first word."""
+    """The last lines that a small run in a new process prints, by their first word."""
     environment = {name: value for name, value in os.environ.items() if name not in ASKED_ABOUT}
     done = subprocess.run(
         [sys.executable, "-c", RUN_AND_TELL], cwd=REPOSITORY, env=environment | settings,

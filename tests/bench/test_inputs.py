@@ -1,4 +1,4 @@
-"""Both sides of a comparison are given the same."""
+"""Both simulators of a comparison get the same input."""
 
 import json
 
@@ -35,7 +35,7 @@ def test_renamed_blocks_only_the_first_ones_stay_shared():
 
 
 def interpolated_decode_ms(table, context, mean_context):
-    """The bilinear reading of the table."""
+    """A time from the table, interpolated bilinearly."""
     per_context = [
         np.interp(mean_context, table["decode_context_length"], row) for row in table["decode_itl"]
     ]

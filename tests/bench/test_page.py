@@ -1,4 +1,4 @@
-"""Tables in a page of the documentation."""
+"""Tables are written into a page of the documentation."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ def test_replaced_only_what_is_between_the_marks():
 
 def test_replaced_page_without_a_mark_is_refused():
     """With its name."""
-    with pytest.raises(InputError, match=r"page\.md: <!-- peers -->"):
+    with pytest.raises(InputError, match=r"page\.md: needs both <!-- peers -->"):
         replaced("<!-- peers -->", "peers", "new", Path("page.md"))
 
 

@@ -1,4 +1,4 @@
-"""What is measured of a command."""
+"""Measurements of a command: its times, peak memory and output."""
 
 import sys
 

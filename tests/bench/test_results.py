@@ -1,12 +1,12 @@
-"""Tables, and the figures they are made of."""
+"""Tables of results, and the figures in them."""
 
 import json
 from dataclasses import asdict
 
 from bench.outcomes import dynamo_ttfts_ms, our_ttfts_ms
 from bench.peers import HEADER, cells
-from bench.race import Result, Runs
 from bench.results import TABLES, markdown_table, save
+from bench.run_race import Result, Runs
 
 SLOW = Runs([4.0, 6.0, 5.0], [4.0, 4.5, 4.2], [300.0, 301.0, 299.0])
 QUICK = Runs([2.0, 2.6, 2.5], [2.0, 2.1, 2.0], [100.0, 90.0, 95.0])

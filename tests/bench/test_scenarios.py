@@ -1,12 +1,12 @@
-"""The work of the benchmarks can be built, small sizes of it also run."""
+"""The scenarios of the benchmarks can be built, and small ones run."""
 
 from dataclasses import replace
 
 import pytest
 
 from bench.axes import axes
-from bench.bars import STEP_TIMES
 from bench.places import SCENARIOS
+from bench.races import STEP_TIMES
 from bench.rules import comparisons
 from bench.scaling import measure_growth
 from sim.latency.config import LinearLatencyConfig

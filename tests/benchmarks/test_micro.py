@@ -1,4 +1,4 @@
-"""Speed of what a scheduling pass does most: `make bench`."""
+"""Speed of the operations that a scheduling pass does most often: `make bench`."""
 
 import numpy as np
 import pytest
@@ -6,6 +6,7 @@ import pytest
 from sim.core.request import RequestSpec
 from sim.core.tokens import SegmentPrompt, stream_token_ids
 from sim.engine.page_pool import PageCounts, PageIds
+from sim.engine.request import OutputTokens
 from sim.sglang.cache.manager import KVCacheManager, RequestKV
 from sim.sglang.cache.radix_cache import RadixCache
 from sim.sglang.config import SchedulerConfig
@@ -20,7 +21,7 @@ PROMPT_TOKENS = 12_032
 
 
 def filled_cache(pool, num_prompts=40):
-    """A cache of prompts that share their first half by fours."""
+    """A cache of prompts, of which every four share their first half."""
     cache = RadixCache(pool)
     prompts = [
         np.concatenate(
@@ -99,10 +100,11 @@ def test_order(benchmark, policy):
     pool = PageCounts(20_000, PAGE_SIZE)
     kv = KVCacheManager(pool, RadixCache(pool))
     queue = WaitingQueue(config, kv, build_policy(config))
+    no_outputs = OutputTokens(lambda n: np.empty(n, np.int64), lambda *part: np.empty(0, np.int64))
     for i in range(1_000):
         prompt = SegmentPrompt(((i % 50, 400), (1_000 + i, 200)))
         spec = RequestSpec(f"r{i}", 0, prompt, max_new_tokens=1 + i % 97)
-        request_kv = RequestKV(prompt, lambda n: np.empty(n, np.int64), no_pages=pool.empty)
+        request_kv = RequestKV(prompt, no_outputs, pool.empty)
         queue.enter(SglangRequest(spec, request_kv, limit=spec.max_new_tokens))
     benchmark(queue.order, 0)
     assert len(queue) == 1_000

@@ -1,4 +1,4 @@
-"""Made-up devices whose step times are known, and the logs they leave behind."""
+"""Simulated devices whose step times are known, and logs of their steps."""
 
 from dataclasses import dataclass, field
 from functools import partial
@@ -24,12 +24,12 @@ PREFILL_TOKENS = (16, 32, 64, 96, 128, 160, 192, 256, 384, 512, 1_024, 2_048, 4_
 
 
 def padded(rows):
-    """Rows of the decode graph, 0 if none takes them."""
+    """Rows of the smallest decode graph that has room for these rows; 0 if there is none."""
     return next((size for size in GRAPH_SIZES if size >= rows), 0)
 
 
 def line_of(mode, prefill, rows, context):
-    """The composition of a step, as a run log has it."""
+    """The line of a run log for a step of this composition."""
     return {
         "mode": mode,
         "prefill": [["", *row] for row in prefill],
@@ -102,7 +102,7 @@ class Device:
 
 
 def linear_device(**options):
-    """Times that are exactly such sums as are fitted."""
+    """Step times that are exactly of the fitted form."""
     return Device(
         extend_ns=lambda tokens, pairs, rows, cached: (
             400_000 + 2_000 * tokens + 0.05 * pairs + 3_000 * rows + 4 * cached
@@ -119,7 +119,7 @@ def linear_device(**options):
 
 
 def bent_device(**options):
-    """Bound by memory first, by arithmetic later; attention costs more in small batches."""
+    """Memory-bound for few tokens, then compute-bound; attention costs more in small batches."""
     return Device(
         extend_ns=lambda tokens, pairs, rows, cached: (
             200_000 + max(1e6, 1e6 * tokens / 184) + max(0.02 * pairs, 5 * (cached + tokens))
@@ -133,7 +133,7 @@ def bent_device(**options):
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
-    """Every test runs in a folder of its own."""
+    """Every test runs in its own empty folder."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -196,7 +196,7 @@ def bent():
 
 @pytest.fixture(scope="session")
 def step_line():
-    """Makes a step of a run: overlapped or not is the log's to say."""
+    """Makes a step of a run. The log's first line says whether steps overlap."""
 
     def make(number, mode, prefill, rows, context, *, forward_ns, host_ns):
         start_ns = number * 10_000_000

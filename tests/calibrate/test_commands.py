@@ -1,4 +1,4 @@
-"""`calibrate fit` and `calibrate show`, and a scenario that uses what they made."""
+"""`calibrate fit` and `calibrate show`, and a scenario that uses the fitted profile."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""What is taken from run logs, and what is refused."""
+"""Which steps of run logs are used for a fit, and which logs are refused."""
 
 import pytest
 

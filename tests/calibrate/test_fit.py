@@ -1,4 +1,4 @@
-"""Fits recover the times of made-up devices."""
+"""Fits recover the step times of simulated devices."""
 
 import numpy as np
 import pytest
@@ -71,7 +71,7 @@ def test_fit_judges_what_the_simulator_will_predict_and_is_the_same_twice(bent, 
     assert [model.step_ns(sample.step).device_ns for sample in samples] == pytest.approx(
         fast, abs=1
     )
-    # Nothing depends on the clock, and the seed draws nothing but the held-out parts.
+    # A fit does not depend on the clock. The seed only decides which points are held out.
     assert profile_text(profile) == profile_text(fitted(bent().decodes()))
     other = fitted(bent().decodes(), seed=5)
     assert profile.modes["decode"].errors != other.modes["decode"].errors

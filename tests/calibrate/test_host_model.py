@@ -1,4 +1,4 @@
-"""Host times are fitted to runs if there are any, else to the parts measured for a profile."""
+"""Host times are fitted to real runs if there are any, else to the host work of profiled steps."""
 
 import numpy as np
 import pytest

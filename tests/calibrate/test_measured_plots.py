@@ -1,4 +1,4 @@
-"""Pictures of a simulation beside a measured run: what they show, and that they can be read."""
+"""Pictures of a simulation beside a measured run: right values, readable texts."""
 
 import itertools
 

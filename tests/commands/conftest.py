@@ -1,4 +1,4 @@
-"""A small scenario, a small trace, and the command line run in this process and in others."""
+"""A small scenario, a small trace, and command lines run in this process and in new ones."""
 
 import json
 import os
@@ -13,7 +13,7 @@ import pytest
 from sim.cli import main
 from sim.sweep.executor import run_task
 from sim.sweep.trace_cache import TraceCache
-from sim.testing.scenario_text import LINEAR_LATENCY
+from sim.testing.serve import LINEAR_LATENCY
 
 SCENARIO = (
     f"name: study\nseed: 3\n{LINEAR_LATENCY}"
@@ -57,7 +57,7 @@ class Ended(NamedTuple):
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
-    """Every test runs in a folder of its own."""
+    """Every test runs in its own empty folder."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -164,7 +164,7 @@ def inline(monkeypatch):
     return InlinePool
 
 
-# The command line, which kills itself as soon as it has stored this many points.
+# A command line that kills itself when it has stored this many points.
 KILLED = """\
 import os, signal, sys
 from sim.cli import main
@@ -208,7 +208,7 @@ def points_in():
 
 @pytest.fixture
 def listing(folder):
-    """What lies in the folder now: every path, and every file's bytes."""
+    """Every path in the folder, and every file's bytes."""
 
     def look():
         return {
@@ -227,7 +227,7 @@ ALL_OUTPUTS = (
 
 @pytest.fixture
 def refused(simulate, listing):
-    """Run with every kind of output asked for; it must fail cleanly. Returns the line."""
+    """Run with options for every kind of output. It must fail cleanly. Returns the line."""
 
     def run(*arguments):
         before = listing()

@@ -1,4 +1,4 @@
-"""A trace with a fault ends a run in one line; tests/workload has every kind of fault."""
+"""A trace with a fault ends a run in one line; tests/workload tests every kind of fault."""
 
 import gzip
 from pathlib import Path

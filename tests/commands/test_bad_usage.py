@@ -1,4 +1,4 @@
-"""Options, arguments and output paths that cannot be: one line, before anything runs."""
+"""Bad options, arguments and output paths are refused in one line, before anything runs."""
 
 from pathlib import Path
 

@@ -70,7 +70,7 @@ def test_compare_foreign_log_is_refused(refused_bare, log):
     """A log whose requests the scenario does not have cannot be replayed on it."""
     scenario = Path("study.yaml").read_text(encoding="utf-8")
     Path("other.yaml").write_text(scenario.replace("num_requests: 40", "num_requests: 7"))
-    assert refused_bare("compare", log, "other.yaml").startswith(f"{log}: request 7 is not one of")
+    assert refused_bare("compare", log, "other.yaml").startswith(f"{log}: request 7 is not in")
 
 
 def test_compare_override_without_a_scenario_is_refused(refused_bare, log):

@@ -1,4 +1,4 @@
-"""Documents that can be held against the program are."""
+"""Documents agree with the program, where that can be checked."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""How a command ends that does not reach its end: interrupted, at fault, or unheard."""
+"""Commands that end early: interrupted, by a bug, or because nobody reads their output."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""`simulate import`: results in, a folder that simulates at once out."""
+"""`simulate import` turns results into a folder that can be simulated at once."""
 
 import json
 import re
@@ -17,7 +17,7 @@ SECOND = 1_000_000_000
 
 
 def served(place, *, prompt=None, output=5):
-    """Requests half a second apart: first token after 0.25 s, then 0.1 s each."""
+    """Requests 0.5 s apart. The first token comes after 0.25 s, each further one after 0.1 s."""
     start = place * SECOND // 2
     first = start + SECOND // 4
     tokens = range(1000 * place, 1000 * place + 40) if prompt is None else prompt
@@ -79,7 +79,9 @@ def test_import_shows_what_was_measured_and_what_to_do_next(simulate, results):
     notes = ended.err.splitlines()
     assert all(note.startswith("servetwin: ") for note in notes)
     [failed] = [note for note in notes if "failed" in note]
-    assert failed.endswith("failed, sent again with the tokens they got, 1: 1 (ClientTimeout)")
+    assert failed.endswith(
+        "failed, in the workload with the tokens that came before, 1: 1 (ClientTimeout)"
+    )
     assert sum("PLACEHOLDER" in note for note in notes) == 2
 
 
@@ -90,7 +92,7 @@ def test_import_names_failed_requests_that_cannot_be_sent_again(simulate, result
     ended = simulate("import", "results.json", "--out", "out")
     assert rows_of(ended.out)["in the workload"] == "2"
     assert (
-        "failed, their lengths not known, so not in workload.jsonl.gz, 1: 1 (ClientTimeout)"
+        "failed, not in workload.jsonl.gz because their lengths are unknown, 1: 1 (ClientTimeout)"
         in ended.err
     )
     assert read_measured(Path("out/measured.jsonl.gz")).rid == ["0", "1", "2"]
@@ -154,7 +156,7 @@ def test_import_fills_in_what_the_results_tell(simulate, folder):
     assert (scheduler.page_size, scheduler.schedule_policy) == (64, "lpm")
     assert (scheduler.chunked_prefill_size, scheduler.max_total_tokens) == (4096, 64000)
     text = Path("out/scenario.yaml").read_text("utf-8")
-    assert "# Told, but not simulated: radix_eviction_policy slru." in text
+    assert "# In the results, but not simulated: radix_eviction_policy slru." in text
     assert "version 0.5.23" in text.replace("\n# ", " ")
     assert text.count("PLACEHOLDER") == 1
 

@@ -1,4 +1,4 @@
-"""How tables are printed: fitted and coloured on a terminal, the same text everywhere else."""
+"""Tables are fitted and coloured on a terminal, and are the same text everywhere else."""
 
 import io
 import sys

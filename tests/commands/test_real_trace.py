@@ -1,4 +1,4 @@
-"""A published trace from end to end; skipped where it is not at hand."""
+"""A published trace from end to end; skipped if the trace is not there."""
 
 import json
 from pathlib import Path
@@ -26,7 +26,7 @@ def test_run_conversation_trace_accounts_for_every_request(simulate, conversatio
     assert summary["completed"] + summary["rejected"] == summary["submitted"] == 7851
     assert (summary["unfinished"], summary["aborted"]) == (0, 0)
     assert summary["completed"] > 7500
-    # An endless cache finds 35.8 % of the prompt tokens; four that share nothing find less.
+    # An unbounded cache finds 35.8 % of the prompt tokens. Four separate caches find less.
     assert 0 < summary["cache_hit_rate_pct"] < 35.8
 
 

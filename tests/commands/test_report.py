@@ -1,4 +1,4 @@
-"""`simulate report` from end to end: what it draws, what it refuses, what it leaves alone."""
+"""`simulate report` from end to end: what it draws, refuses, and does not touch."""
 
 import json
 import re

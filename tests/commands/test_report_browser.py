@@ -1,4 +1,4 @@
-"""The report's page in a real browser: every figure is laid out, nothing is complained of."""
+"""The report's page in a real browser: every figure is laid out, and the console shows no error."""
 
 import json
 import re
@@ -10,7 +10,7 @@ import pytest
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 DEADLINE_S = 120
-# What is measured, in a copy of the page: the page itself has no script, and refuses any.
+# The script that measures runs in a copy of the page: the page itself allows no scripts.
 SCRIPT = """\
 <script>
 addEventListener("load", () => {

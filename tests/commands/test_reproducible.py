@@ -12,7 +12,7 @@ OUTPUTS = (
 
 
 def written(place, ended):
-    """What a run wrote into a folder of its own: texts without the time it took, other files."""
+    """The files that a run writes; in texts, the time that the run took is left out."""
     assert (ended.code, ended.err) == (0, "")
     files = {p.relative_to(place): p.read_bytes() for p in place.rglob("*") if p.is_file()}
     summary = files.pop(Path("out/summary.json")).decode()
@@ -20,7 +20,7 @@ def written(place, ended):
 
 
 def without_wall_seconds(text):
-    """Its lines, but for the one that says how long the run took."""
+    """The text without the line that says how long the run took."""
     assert json.loads(text)["wall_seconds"] > 0
     return [line for line in text.splitlines() if '"wall_seconds"' not in line]
 

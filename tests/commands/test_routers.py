@@ -1,4 +1,4 @@
-"""Routers through the command line: named in a file, in an option, swept."""
+"""Routers through the command line: named in a file, in an option, and in a sweep."""
 
 import json
 from pathlib import Path
@@ -41,7 +41,7 @@ def test_run_router_by_name_is_the_router_of_that_kind(simulate, scenario):
         assert set(replicas) == {"0", "1", "2"}
         assert replicas_of(simulate, scenario, "--set", f"router.kind={kind}") == replicas
     assert by_name["round-robin"] == replicas_of(simulate, scenario)
-    # Nobody has a session here.
+    # No request has a session here.
     assert by_name["session-sticky"] == by_name["least-loaded"]
     assert len({tuple(replicas) for replicas in by_name.values()}) == 3
 

@@ -1,4 +1,4 @@
-"""What `simulate run` writes: every file parses, has the documented names, agrees with the rest."""
+"""What `simulate run` writes: every file has the documented names, and agrees with the rest."""
 
 import csv
 import gzip

@@ -113,7 +113,7 @@ def test_sweep_interrupted_keeps_what_is_finished(simulate, inline, grid):
     ended = simulate("sweep", grid, "--out", "out")
     assert (ended.code, ended.out) == (130, "")
     assert ended.err.splitlines()[1:] == [
-        "sweep: 2 points more are kept; the same command goes on from there",
+        "sweep: 2 more points are stored; the same command runs the rest",
         "simulate: interrupted",
     ]
     inline.num_before_ctrl_c = None
@@ -127,7 +127,10 @@ def test_sweep_runs_again_what_is_not_stored_by_this_code(simulate, inline, grid
     assert simulate("sweep", grid, "--out", "out", "--fresh").err == "sweep: 6 points, 6 to run\n"
     monkeypatch.setattr(sim.commands.sweep, "code_version", lambda: "9+next")
     ended = simulate("sweep", grid, "--out", "out")
-    assert ended.err == "sweep: 6 points, 6 to run; 6 stored by other code are not used\n"
+    assert (
+        ended.err
+        == "sweep: 6 points, 6 to run; 6 stored by another version of the code are not used\n"
+    )
 
 
 def test_sweep_on_a_full_disk_keeps_earlier_points(simulate, inline, points_in, grid, monkeypatch):

@@ -58,7 +58,7 @@ def test_tune_finds_the_best_of_the_grid_in_fewer_than_half_of_its_runs(simulate
     assert (len(found["trials"]), num_searched) == (20, 20)
     assert (len(grid["trials"]), inline.num_run - num_searched) == (49, 49)
     assert best_of("search") >= best_of("grid") > 0
-    # The optimum is no plateau, and not what the scenario had.
+    # Only one setting is best, and it is not the scenario's own.
     means = sorted(trial["objective"]["mean"] for trial in grid["trials"])
     assert means[len(means) * 3 // 4] < 0.95 * best_of("grid")
     assert grid["trials"][0]["objective"]["mean"] < 0.95 * best_of("grid")
@@ -234,7 +234,7 @@ def test_tune_outside_of_measured_step_times_is_warned_of(
 
     monkeypatch.setattr(sim.commands.tune, "run_point", run_point)
     file = scenario_with(COST.replace("cost", "goodput"))
-    warning = "tune: warning: 3 trials left the range their step times were measured in, {};"
+    warning = "tune: warning: 3 trials left the range in which their step times were measured, {};"
     assert warning.format("the winner too") in simulate("tune", file, "--out", "a").err
     near = scenario_with(COST)
     assert warning.format("not the winner") in simulate("tune", near, "--out", "b").err
@@ -246,7 +246,7 @@ def test_tune_interrupted_keeps_what_is_finished(simulate, inline, points_in, sm
     ended = simulate("tune", small, *LOAD)
     assert (ended.code, ended.out) == (130, "")
     assert ended.err.splitlines()[1:] == [
-        "tune: 4 points more are kept; the same command goes on from there",
+        "tune: 4 more points are stored; the same command runs the rest",
         "simulate: interrupted",
     ]
     assert len(points_in("study-tune")) == 4

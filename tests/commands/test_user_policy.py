@@ -1,4 +1,4 @@
-"""Users' own schedule policies: found, used like ours, and blamed in one line where they fail."""
+"""Users' own schedule policies are found and used; their errors are reported in one line."""
 
 import json
 import re
@@ -45,7 +45,7 @@ def blocks():
 
 @pytest.fixture
 def example(folder):
-    """The document's example, as its reader would write it."""
+    """A file with the example of the documentation."""
     (folder / "my_policy.py").write_text(blocks()[0], encoding="utf-8")
     return EXAMPLE
 
@@ -74,7 +74,7 @@ def mine(with_policy):
 
 
 class TestExample(SchedulePolicyContract):
-    """The documented example keeps the contract, and so does the guard around it."""
+    """The documented example keeps the contract, in its guard too."""
 
     @pytest.fixture
     def make_policy(self, example, folder):

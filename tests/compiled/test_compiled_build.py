@@ -31,7 +31,7 @@ MODULES = [path.removesuffix(".py").replace("/", ".") for path in PATHS]
 
 
 def compiler_missing():
-    """What there is no compiling without; None if all is here."""
+    """What is missing for compiling; None if nothing is."""
     compiler = (sysconfig.get_config_var("CC") or "cc").split()[0]
     if shutil.which(compiler) is None:
         return f"no C compiler: {compiler}"

@@ -1,4 +1,4 @@
-"""The cases that vLLM 0.19.0 decided, and that comparing with them notices what differs."""
+"""The cases that vLLM 0.19.0 decided: what they cover, and that a comparison finds differences."""
 
 import copy
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Facts that cross seams are frozen; conversions happen at the edges."""
+"""Objects that modules exchange are frozen. Units are converted on input and output only."""
 
 from copy import copy
 

@@ -1,4 +1,4 @@
-"""Parts of prompts and outputs, kept unexpanded, have the tokens of the whole."""
+"""Parts of prompts and outputs have the tokens of the whole, without making its token ids."""
 
 import numpy as np
 from hypothesis import given

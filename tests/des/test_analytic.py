@@ -19,7 +19,7 @@ _CONFIG = SchedulerConfig(
 
 
 def waits_ns(arrivals_ns, output_tokens=1):
-    """Time from arrival to the first step, where a request takes `_SERVICE_NS` in equal steps."""
+    """Time from arrival to the first step; each request takes `_SERVICE_NS` in equal steps."""
     requests = [
         scripted(f"r{i}", (1, 5), output=output_tokens, arrival_ns=arrival_ns)
         for i, arrival_ns in enumerate(arrivals_ns.tolist())

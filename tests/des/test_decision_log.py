@@ -1,4 +1,4 @@
-"""The decision log: its keys, its meanings, its bytes, and what is left when it fails."""
+"""The decision log: its keys and their meaning, its bytes, and the file after a failure."""
 
 import gzip
 import itertools

@@ -1,4 +1,4 @@
-"""Waiting without events, and waits that are cut short."""
+"""A server waits for many decode steps at once, and an arrival cuts the wait short."""
 
 import numpy as np
 import pytest

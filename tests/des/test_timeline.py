@@ -1,4 +1,4 @@
-"""Times of many decode steps at once equal those of a loop, and overlap hides what it should."""
+"""Times of many decode steps at once equal those of a loop; overlap hides the host time."""
 
 import numpy as np
 import pytest

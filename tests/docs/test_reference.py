@@ -31,7 +31,7 @@ def test_reference_has_no_page_that_the_code_does_not_make(folder):
 
 
 def models_of(schema):
-    """Names of all models of a JSON schema; sections that are loaded late stand inside it."""
+    """Names of all models of a JSON schema; sections that are imported late are nested in it."""
     if isinstance(schema, dict):
         if schema.get("type") == "object" and "properties" in schema:
             yield schema["title"]

@@ -1,4 +1,4 @@
-"""Files about the project say what the package says."""
+"""README and other files about the project agree with the package."""
 
 import tomllib
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Commands that documents show can be given like that."""
+"""The commands that documents show are valid."""
 
 import re
 import shlex
@@ -17,7 +17,7 @@ DOCUMENTS = [
     REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md",
     *sorted((REPOSITORY / "docs").rglob("*.md")),
 ]  # fmt: skip
-# Written from the help: usages, not commands.
+# This page is made from the help texts: it shows usages, not commands.
 COMMANDS_FOLDER = REPOSITORY / "docs" / "reference" / "commands"
 
 

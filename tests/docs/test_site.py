@@ -1,4 +1,4 @@
-"""The documentation as a site: built strictly, whole, and without anything from the network."""
+"""The documentation as a site: no warnings, no missing page, nothing from the network."""
 
 import os
 import re
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).parents[2]
-# What a browser fetches by itself; a link that a reader may follow is none of these.
+# What a browser loads with the page; links that a reader may follow are not meant.
 FETCHED = re.compile(
     r"<(?:script|img|iframe|source)[^>]*\ssrc=[\"']?(?:https?:)?//"
     r"|<link[^>]*\srel=[\"']?(?:stylesheet|preconnect|icon|preload)[^>]*\shref=[\"']?(?:https?:)?//"

@@ -1,4 +1,4 @@
-"""The running batch knows its longest and its shortest row, whoever joins and leaves."""
+"""The running batch knows its longest and its shortest row, whichever rows join and leave."""
 
 import numpy as np
 from hypothesis import given

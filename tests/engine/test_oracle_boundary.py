@@ -1,4 +1,4 @@
-"""INV-7 and INV-8: nobody asks for tokens not yet generated; the engine never stalls."""
+"""INV-7 and INV-8: no token is asked for before it is generated; the engine never stalls."""
 
 from hypothesis import given
 
@@ -47,7 +47,7 @@ class Guarded:
 
 
 def drive(scenario):
-    """Step an engine by hand, results one step late if the scenario overlaps; returns records."""
+    """Step an engine by hand. With overlap, results come one step late. Returns the records."""
     executor = Guarded()
     config = scenario.config
     pool = PageIds(config.pool_tokens // config.page_size, config.page_size)
@@ -72,7 +72,7 @@ def drive(scenario):
             records += engine.end_step(ended, executor.execute(ended), now_ns)
         check_engine(engine)
         if not (arriving or launched or engine.requests):
-            # Everything comes back.
+            # All pages are free again.
             assert engine.kv.free_tokens + engine.kv.evictable_tokens == engine.kv.pool_tokens
             return records
     raise AssertionError("the engine does not come to an end")

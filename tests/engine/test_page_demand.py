@@ -1,4 +1,4 @@
-"""What decode steps need is known ahead: as if the rows were looked at one by one."""
+"""The pages that decode steps will need equal a count of them row by row."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,7 +7,7 @@ from sim.engine.running_batch import PageDemand
 
 
 def new_pages(lengths, page_size, step):
-    """Pages that one step starts: rows whose last page is full, so many tokens later."""
+    """Pages that a step begins: rows whose last page is full after the steps before."""
     return sum((length + step) % page_size == 0 for length in lengths)
 
 

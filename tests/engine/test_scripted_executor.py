@@ -1,4 +1,4 @@
-"""The scripted executor's ends: where scripts say, and nowhere else."""
+"""The scripted executor ends outputs where scripts say, and nowhere else."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Inter-token gaps counted in groups equal those of every request by itself."""
+"""Inter-token gaps that are counted in groups equal those counted request by request."""
 
 import itertools
 from collections import Counter
@@ -12,7 +12,7 @@ from sim.testing.contracts.policies import waiting_request
 
 _NUM_REQUESTS = 5
 
-# Who is told what after how many ns: a join, a leave, or a row of ticks for all that decode.
+# Events with the ns before them: a request joins or leaves, or all decode several tokens.
 moves = st.lists(
     st.tuples(
         st.integers(0, 50),

@@ -1,4 +1,4 @@
-"""The worked example of admission: what the budget lets in, and when the rest follows."""
+"""The worked example of admission: which requests the budget admits, and when the others follow."""
 
 from sim.sglang.config import SchedulerConfig
 from sim.testing.serve import serve

@@ -1,4 +1,4 @@
-"""A long prompt's life: chunked while the server is idle, its next chunks, and mixed batches."""
+"""A long prompt in chunks: on an idle server, beside other prompts, and in mixed batches."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from sim.testing.workloads import ListWorkload, scripted
 
 
 def serve_prefills(requests, *, mixed):
-    """The steps with prefill rows; chunks of 1,024 tokens."""
+    """The steps with prefill rows, with chunks of 1,024 tokens."""
     config = SchedulerConfig(
         max_total_tokens=32_000,
         page_size=16,

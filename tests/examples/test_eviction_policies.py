@@ -1,4 +1,4 @@
-"""Where hit-benefit eviction keeps more than LRU, and where less (docs/explanation/adr/0007)."""
+"""Traffic where hit-benefit eviction keeps more or less than LRU (docs/explanation/adr/0007)."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from sim.des.run import simulate
 from sim.metrics.summary import summarise
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario_text
-from sim.testing.scenario_text import LINEAR_LATENCY
+from sim.testing.serve import LINEAR_LATENCY
 
 SERVER = (
     f"name: eviction\n{LINEAR_LATENCY}"

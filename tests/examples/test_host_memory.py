@@ -9,7 +9,7 @@ from sim.testing.serve import linear_latency, serve
 from sim.testing.workloads import ListWorkload, scripted
 
 MS = 1_000_000
-# b does not fit beside what a left behind; c begins with all of a's prompt.
+# b does not fit beside the cached KV of a. c begins with all of a's prompt.
 COMING_BACK = ListWorkload(
     [
         scripted("a", (1, 100), output=1),
@@ -20,7 +20,7 @@ COMING_BACK = ListWorkload(
 
 
 def serve_coming_back(num_parts=1, overlap=False, **settings):
-    """5 ms a step and 0.04 ms a new token; 0.02 ms for a token to come back."""
+    """A step takes 5 ms, and 0.04 ms for each new token; loading a token back takes 0.02 ms."""
     model = linear_latency(per_decode_request_s=0, per_context_token_s=0)
     config = SchedulerConfig(max_total_tokens=200, disable_overlap_schedule=not overlap, **settings)
     loading = LoadingLatency(model, LoadTimes(20_000, num_parts))

@@ -1,6 +1,6 @@
 """A server of family vllm that is short of KV: 899 blocks of 16 tokens for chats of about 1,500.
 
-Requests are preempted over and over, and still every one of them gets all its tokens.
+Requests are preempted again and again, and still each of them gets all its tokens.
 """
 
 import numpy as np
@@ -53,13 +53,13 @@ def served_from(workload, overrides, **how):
 
 
 def check_all_served(built, served):
-    """Everybody finished with the length asked for; each token has its time, each page its use."""
+    """Each request finished with its length; each token has a time; pages add up to the pool."""
     wanted = {r.spec.rid: r.script.num_tokens for r in built.workload.arrivals()}
     requests, gaps = served.log.requests, served.log.token_gaps
     assert dict(zip(requests.rid, requests.output_tokens.tolist(), strict=True)) == wanted
     assert set(requests.status) == {"finished"}
     assert len(wanted) + int(gaps.count.sum()) == sum(wanted.values())
-    # Times of tokens: from the first to the last of each request, summed.
+    # The sum over requests of the time from the first token to the last.
     lasted_ns = requests.finish_ns - requests.first_token_ns
     assert int((gaps.gap_ns * gaps.count).sum()) == int(lasted_ns.sum())
     assert all(step["free"] + step["used"] == POOL_TOKENS for step in served.steps)

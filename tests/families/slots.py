@@ -49,7 +49,7 @@ class SlotsScheduler(BaseScheduler[SlotsRequest]):
     def new_request(self, spec, limit, outputs):
         request = SlotsRequest(spec, limit=limit)
         request.pages = self.memory.pool.empty
-        request.tokens = RequestTokens(spec.prompt, outputs.ids, outputs.part)
+        request.tokens = RequestTokens(spec.prompt, outputs)
         return request
 
     def enter(self, request):
@@ -99,7 +99,7 @@ class SlotsScheduler(BaseScheduler[SlotsRequest]):
         self._num_reserved -= self._need(request)
         self.free_slot(request)
 
-    # A request that leaves with the result in flight may let another one in.
+    # A request may leave with the result that is in flight, so that another one is admitted.
     repeats = property(lambda s: s.num_slots_used == len(s.running) and not s._has_room())
 
     def token_ids(self, request, num_tokens):

@@ -1,4 +1,4 @@
-"""Models small enough to load in a moment, with heads as FlashInfer's kernels want them."""
+"""Models that load fast, with head sizes that FlashInfer's kernels support."""
 
 import json
 from collections.abc import Callable
@@ -21,7 +21,7 @@ MakeModel = Callable[..., PagedModel]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Everything here needs a CUDA device and FlashInfer, whose warnings are its own."""
+    """Skip these tests without a CUDA device and FlashInfer; ignore FlashInfer's warnings."""
     here = Path(__file__).parent
     for item in items:
         if here in item.path.parents:
@@ -34,7 +34,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def make_model(tmp_path_factory: pytest.TempPathFactory) -> MakeModel:
-    """A llama-like model on the GPU by its heads; the same one when asked again."""
+    """A llama-like model with these heads on the GPU. Equal arguments return the same model."""
     directory = tmp_path_factory.mktemp("configs")
     models: dict[str, PagedModel] = {}
 

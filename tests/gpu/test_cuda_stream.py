@@ -9,7 +9,7 @@ from realrun.cuda_stream import CudaStream
 
 # About 50 ms of a GPU's cycles.
 LONG = 100_000_000
-# What mapping an event to the host's clock may be off by.
+# Tolerance of mapping an event to the host's clock.
 SLACK_NS = 200_000
 
 

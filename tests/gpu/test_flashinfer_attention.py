@@ -40,7 +40,7 @@ def make_plan(query_lens, kv_lens, kv):
 
 
 def random_kv(model, page_size):
-    """Random where requests are; NaN on the page that none has."""
+    """Random KV on the pages of requests; NaN on the page that no request has."""
     torch.manual_seed(1)
     num_pages = NUM_TOKENS // page_size + len(KV_LENS)
     kv = KVTensors(model, num_pages=num_pages, page_size=page_size)
@@ -57,7 +57,7 @@ def expected(plan, query, kv):
 
 
 def assert_near(got, want):
-    """bfloat16 keeps 8 bits: outputs, and the weights they are summed with, are off by 1 / 256."""
+    """bfloat16 has 8 bits: outputs and softmax weights have errors of 1 / 256."""
     torch.testing.assert_close(got.float(), want, rtol=1 / 64, atol=1 / 64)
 
 

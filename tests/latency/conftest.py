@@ -100,7 +100,7 @@ PROFILE = {
 
 @pytest.fixture
 def profile_data():
-    """The data of a valid profile, to change at will."""
+    """The data of a valid profile, which tests change."""
     return copy.deepcopy(PROFILE)
 
 

@@ -1,6 +1,4 @@
-"""Step times composed of operator times, with times that follow formulas."""
-
-from pathlib import Path
+"""Step times composed of operator times, which follow formulas here."""
 
 import numpy as np
 import pytest
@@ -8,93 +6,75 @@ import pytest
 from sim.core.errors import InputError
 from sim.latency.aiconfigurator.curve import KNOTS, ContextCurve
 from sim.latency.aiconfigurator.model import AiconfiguratorLatency
-from sim.latency.aiconfigurator.operators import (
-    AllReduceOperator,
-    Elementwise,
-    EmbeddingLookup,
-    MatrixProduct,
-)
+from sim.latency.aiconfigurator.operators import DECODE_PROBE, PREFILL_PROBE, OperatorList
 from sim.latency.model import latency_source
-from sim.latency.shape_files import load_model_shape
 from sim.testing.contracts import LatencyModelContract
 from sim.testing.latency_steps import decode_step, extend_step, mixed_step
 
-TINY = load_model_shape("tiny", Path())
-# Milliseconds of the formulas for `tiny`: matrices, norms and activations, embedding; then a head.
-TOKEN_MS = 1e-9 * TINY.num_layer_matrix_parameters + 1e-7 * (8 * 4 * 256 + 4 * 3 * 688) + 1e-6 * 256
-HEAD_MS = 1e-9 * TINY.num_head_parameters
-PAIR_MS = 1e-9 * 4 * 4 * 64
-CONTEXT_MS = 1e-7 * 4 * 2 * 64
+# Milliseconds of the formulas: for each new token, each logits row, each query-key pair, each token
+# of context.
+TOKEN_MS, HEAD_MS, PAIR_MS, CONTEXT_MS = 0.003, 0.0005, 1e-6, 1e-4
 
 
-class FormulaDatabase:
-    """A database whose operator times follow formulas, instead of measurements."""
+def operator_ms(name, num_rows, num_tokens, prefix, x):
+    """The time of an operator by a formula, instead of a measurement."""
+    match name:
+        case "qkv_gemm":
+            return 2 / 3 * TOKEN_MS * x
+        case "mlp":
+            return 1 / 3 * TOKEN_MS * x
+        case "logits_gemm":
+            return HEAD_MS * x
+        case "prefill_attention":
+            return PAIR_MS * num_rows * num_tokens * (2 * prefix + num_tokens)
+        case "decode_attention":
+            return 0.02 + CONTEXT_MS * num_rows * num_tokens
+    raise AssertionError(name)
+
+
+class Formulas:
+    """Operators whose times follow formulas; `calls` has the rows that attention was asked for."""
 
     source = "formulas 1.0"
+    num_layers = 4
 
-    def __init__(self):
-        self.prefill_calls = []
-        self.num_decode_calls = 0
+    def __init__(self, *, knows_attention=True):
+        self.calls = {"prefill": [], "decode": []}
+        self._knows_attention = knows_attention
+        self.prefill = self._list("prefill", PREFILL_PROBE)
+        self.decode = self._list("decode", DECODE_PROBE, "logits_gemm")
 
-    def token_timer(self, operators):
-        per_token = sum(self._per_token(operator) for operator in operators)
-        return lambda num_tokens: per_token * num_tokens
+    def _list(self, phase, probe, *more):
+        names = ["qkv_gemm", f"{phase}_attention", "mlp", *more]
 
-    @staticmethod
-    def _per_token(operator):
-        match operator:
-            case MatrixProduct(_, repeats, width_out, width_in):
-                return 1e-9 * repeats * width_out * width_in
-            case Elementwise(_, repeats, width_read, width_written):
-                return 1e-7 * repeats * (width_read + width_written)
-            case EmbeddingLookup(_, _, width):
-                return 1e-6 * width
-            case AllReduceOperator(_, repeats, width, num_devices):
-                return 1e-8 * repeats * width * num_devices
-        raise AssertionError(operator)
+        def time_ms(places, num_rows, num_tokens, prefix=0, x=0):
+            if places == [1] and x == 0:
+                if not self._knows_attention:
+                    raise InputError("latency: formulas 1.0: no data for attention")
+                self.calls[phase].append((num_rows, num_tokens, prefix))
+            sizes = num_rows, num_tokens, prefix, x or num_rows * num_tokens
+            return sum(operator_ms(names[place], *sizes) for place in places)
 
-    def prefill_timer(self, attention):
-        weight = 1e-9 * attention.repeats * attention.num_heads * attention.head_dim
-
-        def time_ms(num_rows, num_new, num_cached):
-            self.prefill_calls.append((num_rows, num_new, num_cached))
-            return weight * num_rows * num_new * (2 * num_cached + num_new)
-
-        return time_ms
-
-    def decode_timer(self, attention):
-        weight = 1e-7 * attention.repeats * attention.num_kv_heads * attention.head_dim
-
-        def time_ms(num_rows, num_context):
-            self.num_decode_calls += 1
-            return 0.02 + weight * num_rows * num_context
-
-        return time_ms
-
-
-class EmptyDatabase(FormulaDatabase):
-    """Knows no attention."""
-
-    def prefill_timer(self, attention):
-        def time_ms(num_rows, num_new, num_cached):
-            raise InputError("latency: formulas 1.0: no data for attention")
-
-        return time_ms
+        return OperatorList(names, time_ms, probe)
 
 
 class TestAiconfiguratorLatency(LatencyModelContract):
-    """Composed of formulas, on one device and on two."""
+    """Composed of formulas."""
 
-    @pytest.fixture(params=[1, 2])
-    def make_model(self, request):
-        model = load_model_shape("llama-3.1-8b", Path())
-        return lambda: AiconfiguratorLatency(
-            model, FormulaDatabase(), tp=request.param, host_s=0.0007
-        )
+    @pytest.fixture
+    def make_model(self):
+        return lambda: AiconfiguratorLatency(Formulas(), host_s=0.0007)
 
 
-def device_ms(step, database=None):
-    return AiconfiguratorLatency(TINY, database or FormulaDatabase()).step_ns(step).device_ns / 1e6
+def device_ms(step):
+    return AiconfiguratorLatency(Formulas()).step_ns(step).device_ns / 1e6
+
+
+def test_operators_are_sorted_by_what_their_time_depends_on():
+    """By asking, not by their names; only the output head is known by its name."""
+    operators = Formulas().decode
+    assert (operators.tokens, operators.rows, operators.head) == ([0, 2], [1], [3])
+    assert Formulas().prefill.head == []
 
 
 def test_composed_decode_step_sums_its_operators():
@@ -125,11 +105,11 @@ def test_composed_unequal_rows_keep_their_pairs():
 
 def test_composed_rows_of_a_fraction_of_a_token_lie_between_whole_ones():
     """Three rows with four new tokens are asked for as rows of one and of two tokens."""
-    database = FormulaDatabase()
-    model = AiconfiguratorLatency(TINY, database)
-    database.prefill_calls.clear()
+    operators = Formulas()
+    model = AiconfiguratorLatency(operators)
+    operators.calls["prefill"].clear()
     model.step_ns(extend_step((600, 2), (600, 1), (600, 1)))
-    assert [(rows, new) for rows, new, _ in database.prefill_calls] == [(3, 1), (3, 2)]
+    assert [(rows, new) for rows, new, _ in operators.calls["prefill"]] == [(3, 1), (3, 2)]
 
 
 def test_composed_chunk_after_a_long_prefix_reads_its_keys():
@@ -143,32 +123,32 @@ def test_composed_chunk_after_a_long_prefix_reads_its_keys():
 
 def test_composed_host_time_is_constant():
     """`host_s` is every step's host time."""
-    model = AiconfiguratorLatency(TINY, FormulaDatabase(), host_s=0.002)
+    model = AiconfiguratorLatency(Formulas(), host_s=0.002)
     assert model.step_ns(decode_step(1, 5)).host_ns == 2_000_000
     assert model.decode_run_ns(decode_step(1, 5), 3)[1].tolist() == [2_000_000] * 3
 
 
 def test_composed_model_tells_the_source_of_its_times():
     """Results can name whose measurements they rest on."""
-    model = AiconfiguratorLatency(TINY, FormulaDatabase())
+    model = AiconfiguratorLatency(Formulas())
     assert latency_source(model) == "formulas 1.0"
 
 
 def test_composed_model_without_data_is_refused_when_built():
     """Not in the middle of a simulation."""
     with pytest.raises(InputError, match="no data for attention"):
-        AiconfiguratorLatency(TINY, EmptyDatabase())
+        AiconfiguratorLatency(Formulas(knows_attention=False))
 
 
 def test_composed_long_run_asks_for_few_knots():
     """10,000 decode steps from context 1,000 on ask for the knots up to 11,000 tokens alone."""
-    database = FormulaDatabase()
-    model = AiconfiguratorLatency(TINY, database)
+    operators = Formulas()
+    model = AiconfiguratorLatency(operators)
     model.decode_run_ns(decode_step(8, 8_000), 10_000)
-    num_asked = database.num_decode_calls
+    num_asked = len(operators.calls["decode"])
     assert num_asked < 40
     model.decode_run_ns(decode_step(8, 8_000), 10_000)
-    assert database.num_decode_calls == num_asked
+    assert len(operators.calls["decode"]) == num_asked
 
 
 def test_curve_meets_its_knots_and_is_straight_between():

@@ -1,168 +1,180 @@
-"""The module for the optional package: no package, unknown names, missing data.
+"""The module that loads the optional package: no package, unknown names, missing data.
 
-A stand-in of a few lines takes the package's place, so that this holds where it is not installed.
+A small stand-in replaces the package, so that these tests run where it is not installed.
 """
 
+import json
 import sys
 from importlib.metadata import PackageNotFoundError
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
 
 from sim.core.errors import InputError
 from sim.latency.aiconfigurator import package
-from sim.latency.aiconfigurator.operators import (
-    AllReduceOperator,
-    AttentionOperator,
-    Elementwise,
-    EmbeddingLookup,
-    MatrixProduct,
-)
-from sim.latency.aiconfigurator.package import open_database
+from sim.latency.aiconfigurator.deployment import Deployment, Parallelism
+from sim.latency.aiconfigurator.package import known_models, open_engine, pool_tokens
 
-VERSIONS = {"current": "0.5.14", "next": "0.5.16"}
-BF16 = SimpleNamespace(bfloat16="bf16")
-
-
-def operator(kind):
-    return lambda *sizes, **more: SimpleNamespace(
-        sent=[kind, *sizes, more], _lane_order=["default"]
-    )
+LLAMA = Deployment("meta/llama", None, "h200_sxm", "sglang", None, Parallelism())
+SOURCE = "aiconfigurator-core 0.12.0 (NVIDIA, Apache-2.0), h200_sxm, sglang 0.5.14"
+FORMATS = SimpleNamespace(__members__={"bfloat16": 1, "fp8": 2})
+GIB = 2**30
 
 
 class Handle:
-    """Takes a millisecond for each operator and token, and knows heads of width 64 and 128."""
+    """Takes a millisecond for each operator and token; knows no attention in 8 bits."""
 
-    @classmethod
-    def for_database(cls, database):
-        assert database == ("h200_sxm", "sglang", "0.5.14")
-        return cls()
+    def __init__(self, arguments):
+        self._formats = arguments
 
-    def evaluate_ops_json(self, wire, *, is_context, batch_size, s, prefix=0, x=None):
-        times = []
-        for sent in wire:
-            if sent.sent[-1].get("head_size", 64) not in {64, 128}:
-                raise RuntimeError("perf database error:\ntable keys without end")
-            times.append(("name", float(batch_size * (x or s) + prefix), 0.0, "silicon"))
-        return times
+    def evaluate_context_ops(self, places, *, batch_size, s, prefix=0, x=None):
+        if 1 in places and self._formats.get("fmha_quant_mode") == "fp8":
+            raise RuntimeError("perf database error: no key\ntable keys without end")
+        size = batch_size * s * s if 1 in places else x or batch_size * s
+        return [("name", float(size + prefix), 0.0, "silicon")]
+
+    evaluate_generation_ops = evaluate_context_ops
 
 
 @pytest.fixture
 def stand_in(monkeypatch):
-    """The package's modules as far as they are used; gives what was sent to it last."""
-    kinds = ("GEMM", "ElementWise", "Embedding", "CustomAllReduce")
-    operations = SimpleNamespace(
-        **{kind: operator(kind) for kind in (*kinds, "ContextAttention", "GenerationAttention")}
-    )
-    wires = []
+    """The modules of the package that are used. Returns what was compiled."""
+    compiled = []
+
+    def get_model(path, config, backend):
+        if config["tp_size"] == 3:
+            raise AssertionError("num_heads 32 should be divisible by tp_size 3 \n")
+        named = [SimpleNamespace(_name=name) for name in ("qkv_gemm", "attention", "logits_gemm")]
+        return SimpleNamespace(
+            context_ops=named[:2],
+            generation_ops=named,
+            _num_layers=32,
+            get_kvcache_bytes_per_sequence=lambda tokens: 1_000 + 100 * tokens,
+        )
+
+    def compile_engine(path, system, backend, *, backend_version, **arguments):
+        file = Path(path) / "config.json"
+        config = json.loads(file.read_text()) if file.exists() else path
+        compiled.append((config, system, backend, backend_version, arguments))
+        return Handle(arguments)
+
+    def estimate(path, *names, memory_fraction_value, **arguments):
+        parts = {"weights": 60, "activations": 5, "runtime_overhead": 3, "comm_overhead": 2}
+        return {
+            "total_gpu_capacity_bytes": 102 * GIB,
+            "memory_breakdown": {f"{name}_bytes": size * GIB for name, size in parts.items()},
+        }
+
+    slots = {"current": "0.5.14", "next": "0.5.16"}
     sdk = ModuleType("aiconfigurator_core.sdk")
     sdk.perf_database = SimpleNamespace(
         get_version_slots=lambda system, backend: (
-            VERSIONS if (system, backend) == ("h200_sxm", "sglang") else None
+            slots if system == "h200_sxm" and backend in {"sglang", "vllm"} else None
         ),
         get_supported_databases=lambda: {"h200_sxm": {"sglang": [], "vllm": []}, "l40s": {}},
-        get_database=lambda *names: None if names[2] == "0.5.16" else names,
     )
-    sdk.engine = SimpleNamespace(
-        EngineHandle=Handle, build_ops_json=lambda sent: wires.append(sent) or sent
-    )
-    sdk.common = SimpleNamespace(GEMMQuantMode=BF16, KVCacheQuantMode=BF16, FMHAQuantMode=BF16)
-    sdk.operations = operations
-    attention = SimpleNamespace(resolved_lane_order_for_op=lambda database, table: [table])
-    modules = {
-        "aiconfigurator_core": ModuleType("aiconfigurator_core"),
-        "aiconfigurator_core.sdk": sdk,
-        "aiconfigurator_core.sdk.operations": operations,
-        "aiconfigurator_core.sdk.operations.attention": attention,
-    }
-    for name, module in modules.items():
-        monkeypatch.setitem(sys.modules, name, module)
+    kinds = ("GEMMQuantMode", "MoEQuantMode", "FMHAQuantMode", "KVCacheQuantMode")
+    sdk.common = ModuleType("aiconfigurator_core.sdk.common")
+    sdk.common.DefaultHFModels = {"meta/llama"}
+    for kind in kinds:
+        setattr(sdk.common, kind, FORMATS)
+    sdk.config_builders = SimpleNamespace(build_model_config=lambda **arguments: arguments)
+    sdk.models = SimpleNamespace(get_model=get_model)
+    sdk.memory = SimpleNamespace(estimate_kv_cache=estimate)
+    sdk.engine = SimpleNamespace(EngineHandle=SimpleNamespace(compile=compile_engine))
+    monkeypatch.setitem(sys.modules, "aiconfigurator_core", ModuleType("aiconfigurator_core"))
+    monkeypatch.setitem(sys.modules, "aiconfigurator_core.sdk", sdk)
+    monkeypatch.setitem(sys.modules, "aiconfigurator_core.sdk.common", sdk.common)
     monkeypatch.setattr(package, "version", lambda name: "0.12.0")
-    open_database.cache_clear()
-    yield wires
-    open_database.cache_clear()
+    open_engine.cache_clear()
+    yield compiled
+    open_engine.cache_clear()
 
 
 def test_package_absent_is_one_line_that_says_how_to_get_it(monkeypatch):
-    """Bad input, with the command that helps."""
+    """Bad input, with the command that helps; no model is known."""
 
     def absent(name):
         raise PackageNotFoundError(name)
 
     monkeypatch.setattr(package, "version", absent)
-    open_database.cache_clear()
+    open_engine.cache_clear()
     with pytest.raises(InputError) as caught:
-        open_database("h200_sxm", "sglang", None)
+        open_engine(LLAMA)
     assert str(caught.value) == (
         "latency: kind aiconfigurator needs the package aiconfigurator-core"
         " (pip install 'servetwin[aiconfigurator]')"
     )
+    assert known_models() == frozenset()
 
 
 def test_package_source_names_version_licence_and_database(stand_in):
-    """The source names them; by default the newest complete version is taken."""
-    assert open_database("h200_sxm", "sglang", None).source == (
-        "aiconfigurator-core 0.12.0 (NVIDIA, Apache-2.0), h200_sxm, sglang 0.5.14"
-    )
+    """By default the newest version that was measured in full is taken."""
+    engine = open_engine(LLAMA)
+    assert engine.source == SOURCE
+    assert (engine.prefill.tokens, engine.prefill.rows, engine.decode.head) == ([0], [1], [2])
+    assert known_models() == {"meta/llama"}
 
 
 @pytest.mark.parametrize(
-    ("names", "message"),
+    ("change", "message"),
     [
+        ({"system": "h200"}, r"latency.system: .* \(did you mean h200_sxm\? known: h200_sxm,"),
+        ({"backend": "vlm"}, r"latency.backend: .* on h200_sxm 'vlm' \(did you mean vllm"),
+        ({"version": "0.4"}, r"latency.version: .* known: 0.5.14, 0.5.16\)"),
         (
-            ("h200", "sglang", None),
-            r"latency.system: .* \(did you mean h200_sxm\? known: h200_sxm,",
+            {"quantization": (("moe", "fp9"),)},
+            r"latency.quantization.moe: unknown number format 'fp9' \(did you mean fp8\?",
         ),
-        (("h200_sxm", "vlm", None), r"latency.backend: .* on h200_sxm 'vlm' \(did you mean vllm"),
-        (("h200_sxm", "sglang", "0.4"), r"latency.version: .* known: 0.5.14, 0.5.16\)"),
-        (("h200_sxm", "sglang", "0.5.16"), r"latency.version: .*: cannot load 0.5.16"),
+        (
+            {"parallelism": Parallelism(tp=3)},
+            r"latency: .* 0.5.14: meta/llama: num_heads 32 should be divisible by tp_size 3$",
+        ),
     ],
 )
-def test_package_unknown_database_says_what_exists(stand_in, names, message):
-    """System, backend and version, each with the names there are."""
+def test_package_unknown_name_says_what_exists(stand_in, change, message):
+    """System, backend, version, number format; and a model that cannot be split."""
     with pytest.raises(InputError, match=message):
-        open_database(*names)
+        open_engine(LLAMA._replace(**change))
 
 
-def test_package_operators_go_in_its_own_form(stand_in):
-    """Sizes in the package's order, bf16, and all of them added up."""
-    timer = open_database("h200_sxm", "sglang", None).token_timer(
+def test_package_is_given_the_model_and_its_parallelism(stand_in):
+    """In its own words; a configuration that it does not have goes as a file."""
+    spread = Parallelism(tp=4, dp=2, moe_tp=2, moe_ep=4)
+    formats = (("gemm", "fp8"), ("kv_cache", "fp8"))
+    config = json.dumps({"model_type": "llama"})
+    open_engine(LLAMA._replace(config=config, parallelism=spread, quantization=formats))
+    assert stand_in == [
         (
-            MatrixProduct("p", 2, 30, 40),
-            Elementwise("e", 3, 50, 60),
-            EmbeddingLookup("l", 1_000, 70),
-            AllReduceOperator("a", 4, 80, 2),
+            {"model_type": "llama"}, "h200_sxm", "sglang", "0.5.14",
+            {"tp_size": 4, "pp_size": 1, "attention_dp_size": 2, "moe_tp_size": 2,
+             "moe_ep_size": 4, "gemm_quant_mode": "fp8", "kvcache_quant_mode": "fp8"},
         )
-    )
-    assert [sent.sent for sent in stand_in[-1]] == [
-        ["GEMM", "p", 2, 30, 40, "bf16", {}],
-        ["ElementWise", "e", 3, 50, 60, {}],
-        ["Embedding", "l", 1, 1_000, 70, {}],
-        ["CustomAllReduce", "a", 4, 80, 2, {}],
-    ]
-    assert timer(7) == 4 * 7.0
+    ]  # fmt: skip
 
 
-def test_package_attention_uses_the_backends_kernels(stand_in):
-    """Each phase asks with the order of kernels of its own table."""
-    database, attention = (
-        open_database("h200_sxm", "sglang", None),
-        AttentionOperator(32, 16, 8, 128),
-    )
-    assert database.prefill_timer(attention)(3, 10, 5) == 35.0
-    assert stand_in[-1][0].sent[:5] == ["ContextAttention", "attention", 32, 16, 8]
-    assert stand_in[-1][0]._lane_order == ["_context_attention_data"]
-    assert database.decode_timer(attention)(3, 10) == 30.0
-    assert stand_in[-1][0].sent[:5] == ["GenerationAttention", "attention", 32, 16, 8]
-    assert stand_in[-1][0]._lane_order == ["_generation_attention_data"]
+def test_package_without_attention_in_8_bits_takes_16_and_says_so(stand_in):
+    """Results can name the substitution."""
+    engine = open_engine(LLAMA._replace(quantization=(("attention", "fp8"),)))
+    assert engine.source == f"{SOURCE}; for lack of data attention in bfloat16"
+    assert [arguments["fmha_quant_mode"] for *_, arguments in stand_in] == ["fp8", "bfloat16"]
 
 
-def test_package_without_data_says_which_widths_it_has(stand_in):
-    """One line, not the package's page of table keys."""
-    timer = open_database("h200_sxm", "sglang", None).decode_timer(AttentionOperator(4, 7, 7, 96))
+def test_package_without_data_is_one_line(stand_in, monkeypatch):
+    """Not the package's page of table keys."""
+    monkeypatch.setattr(Handle, "evaluate_context_ops", _without_data)
     with pytest.raises(InputError) as caught:
-        timer(1, 1)
-    assert str(caught.value) == (
-        "latency: aiconfigurator-core 0.12.0 (NVIDIA, Apache-2.0), h200_sxm, sglang 0.5.14: no data"
-        " for attention of 7 query and 7 KV heads of width 96; it has heads of width 64, 128"
-    )
+        open_engine(LLAMA)
+    assert str(caught.value) == f"latency: {SOURCE}: no data: perf database error: no key"
+
+
+def _without_data(*sizes, **more):
+    raise RuntimeError("perf database error: no key\ntable keys without end")
+
+
+@pytest.mark.parametrize(("backend", "budget_gib"), [("sglang", 30), ("vllm", 22)])
+def test_package_pool_is_what_the_engine_leaves_for_it(stand_in, backend, budget_gib):
+    """Of 100 GiB, 90 are for weights and KV; vLLM takes activations and its own 8 GiB off, too."""
+    tokens = pool_tokens(LLAMA._replace(backend=backend), 0.9, max_step_tokens=8_192, max_rows=256)
+    assert tokens == (budget_gib * GIB - 256 * 1_000) // 100

@@ -31,7 +31,7 @@ scheduler: {page_size: 1}
 
 
 class MeasuredElsewhere:
-    """A model whose times others measured."""
+    """A model whose times were measured by others."""
 
     source = "measurements [1.0]"
 
@@ -46,19 +46,23 @@ def load(latency, *overrides):
     return load_scenario_text(text, overrides, name="study.yaml", base_dir=Path())
 
 
-def test_scenario_number_of_devices_is_a_power_of_two():
-    """The message lists the allowed numbers."""
-    with pytest.raises(InputError, match=r"latency.tp: must be one of 1, 2, 4, 8, got 3"):
-        load("{kind: aiconfigurator, system: h200_sxm, tp: 3}")
+@pytest.mark.parametrize("experts", ["moe_ep: 3", "moe_tp: 2, moe_ep: 4"])
+def test_scenario_experts_are_spread_over_all_gpus(experts):
+    """The message names both numbers of GPUs."""
+    with pytest.raises(InputError, match="does not fit the 4 GPUs of tp 2 x dp 2"):
+        load("{kind: aiconfigurator, system: h200_sxm, tp: 2, dp: 2, " + experts + "}")
 
 
-def test_scenario_split_model_needs_its_pool_size():
-    """A size can be derived for one device only."""
-    split = "{kind: aiconfigurator, system: h200_sxm, tp: 2}"
-    with pytest.raises(InputError, match=r"max_total_tokens: is required with latency.tp above 1"):
-        build_scheduler_config(load(split).scenario)
-    given = load(split, "scheduler.max_total_tokens=5000").scenario
-    assert build_scheduler_config(given).max_total_tokens == 5_000
+def test_scenario_pool_size_is_what_the_package_leaves():
+    """More GPUs, more room; a size that is given wins."""
+    pytest.importorskip("aiconfigurator_core.sdk.engine")
+
+    def pool(tp, *overrides):
+        latency = f"{{kind: aiconfigurator, system: h200_sxm, tp: {tp}}}"
+        return build_scheduler_config(load(latency, *overrides).scenario).max_total_tokens
+
+    assert 2 * pool(1) < pool(2) < 2.5 * pool(1)
+    assert pool(2, "scheduler.max_total_tokens=5000") == 5_000
 
 
 def test_run_names_the_source_of_its_step_times():

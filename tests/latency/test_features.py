@@ -1,4 +1,4 @@
-"""The numbers of a batch that latency models see."""
+"""The numbers that latency models get for a batch."""
 
 from sim.core.batch import Batch, ForwardMode, PrefillRow
 from sim.latency.features import StepFeatures, step_features

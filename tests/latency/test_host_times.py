@@ -1,4 +1,4 @@
-"""Host times: a constant and a time for each request, in a file and back."""
+"""Host times: a constant and a time for each request, written to a file and read back."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""What every latency model promises, and the sums of the linear one."""
+"""What every latency model guarantees, and the sums of the linear model."""
 
 from itertools import accumulate
 from pathlib import Path

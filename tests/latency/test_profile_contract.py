@@ -8,7 +8,7 @@ from sim.testing.contracts import LatencyModelContract
 
 
 class TestProfileLatency(LatencyModelContract):
-    """Profiles with tables, graphs and knees; without; with edges that all steps exceed."""
+    """Profiles with and without tables, graphs and knees, and one whose range all steps exceed."""
 
     @pytest.fixture(params=["tables", "flat", "one knot", "no time", "normal"])
     def make_model(self, request, profile_data, write):

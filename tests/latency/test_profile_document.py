@@ -1,4 +1,4 @@
-"""docs/explanation/profile.md says of profiles what the code does."""
+"""docs/explanation/profile.md agrees with the code."""
 
 import re
 from pathlib import Path

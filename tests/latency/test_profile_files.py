@@ -1,4 +1,4 @@
-"""Profiles on disk: what is read, what ships, and what is refused in one line."""
+"""Profiles on disk: what is read, which profiles are packaged, and what is refused in one line."""
 
 import json
 from pathlib import Path

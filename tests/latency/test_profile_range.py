@@ -1,4 +1,4 @@
-"""Steps outside of what a profile was measured on are counted, once they ran."""
+"""Steps outside the measured range of a profile are counted when they ran."""
 
 import pytest
 

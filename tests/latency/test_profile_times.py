@@ -1,4 +1,4 @@
-"""What a profile predicts, number by number."""
+"""The step times that a profile predicts, computed by hand."""
 
 import math
 

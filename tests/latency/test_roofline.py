@@ -1,4 +1,4 @@
-"""The roofline against floors worked out apart from it, and against common sense."""
+"""The roofline against lower bounds that are computed separately, and against common sense."""
 
 from pathlib import Path
 
@@ -49,8 +49,8 @@ def test_roofline_context_of_64_rows_on_h200_adds_its_floor():
 @pytest.mark.parametrize(
     ("model", "floor_ms", "tolerance"),
     [
-        # The floors leave out the output head's weights and the KV write, which weigh most
-        # where the layers are small.
+        # The bounds leave out the weights of the output head and the KV writes, which count most
+        # if the layers are small.
         ("gpt2", 0.54, 0.08),
         ("qwen2.5-0.5b", 2.1, 0.05),
         ("qwen3-0.6b", 2.9, 0.05),

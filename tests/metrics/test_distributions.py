@@ -1,4 +1,4 @@
-"""Quantiles of a run's latencies, for all requests and for parts of them."""
+"""Quantiles of a run's latencies, for all requests and for groups of them."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Tenants, hot and cold: against sums made by hand, and what must hold of any values."""
+"""Metrics of tenants, hot and cold requests: against sums by hand, and for any values."""
 
 import json
 
@@ -49,7 +49,7 @@ def test_tenants_equal_hand_computation():
     assert b["p99_tpot_ms"] == pytest.approx(3_400 / 19)
     assert (a["mean_e2e_latency_ms"], b["p99_e2e_latency_ms"]) == (1_000.0, 4_000.0)
     assert (a["cache_hit_rate_pct"], b["cache_hit_rate_pct"]) == (20.0, 49.0)
-    # The one that still waits does so until the log's end, the rejected one not at all.
+    # The waiting request waits until the log's end. The rejected request does not wait.
     assert (a["max_wait_ms"], b["max_wait_ms"]) == (30.0, 1_000.0)
     assert (a["aged"], b["aged"]) == (0, 2)
 
@@ -103,7 +103,7 @@ def test_groups_of_one_burst_leave_its_demand_undefined():
     log = run_log(columns)
     found = group_metrics(log)
     assert found["jain_throughput"] == 1.0
-    # Nobody waited: all equal.
+    # No request waited, so all are equal.
     assert found["jain_ttft"] == 1.0
     assert found["slowest_5pct_ttft_share_pct"] is None
 

@@ -1,4 +1,4 @@
-"""Metrics by name: all that a summary has, and none that it lacks."""
+"""The registry has all metrics of a summary, and no others."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Saturation on queues whose load is known."""
+"""Saturation of queues with a known load."""
 
 import numpy as np
 import pytest

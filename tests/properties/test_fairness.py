@@ -1,4 +1,4 @@
-"""INV-13, FAIRNESS_T: once a request has aged, nobody who came later is admitted before it."""
+"""INV-13, FAIRNESS_T: when a request has aged, no later request is admitted before it."""
 
 from dataclasses import replace
 
@@ -17,7 +17,7 @@ MS = 1_000_000
 
 
 def overtaken(served, config, replica=0):
-    """Admissions that break the rule: (step, who was admitted, who was aged and waited on)."""
+    """Admissions that break the rule: (step, admitted rid, rid of the aged request)."""
     t_ns = config.fairness.t_ns
     lines = [line for line in served.steps if line["replica"] == replica]
     requests = served.log.requests
@@ -27,7 +27,7 @@ def overtaken(served, config, replica=0):
     found, chunked = [], None
     for line in lines:
         now_ns = line["t_decided_ns"]
-        # What the decision put back waits from here on; it did not wait when the pass was made.
+        # Requests that this decision put back wait from now on, but did not wait in this pass.
         admitted = [rid for rid, _, _ in line["prefill"] if rid != chunked]
         aged = {rid for rid in waiting if arrival_ns[rid] + t_ns <= now_ns}
         passed_over = aged - set(admitted)
@@ -74,7 +74,7 @@ def test_fairness_holds_when_hot_prefixes_flood(workload, config, t_ns):
 
 
 def starving(num_hot):
-    """A stream of requests with one hot prefix, as quick as the server; one cold request early."""
+    """A stream of requests with one hot prefix, as fast as the server; one cold request early."""
     hot = [
         scripted(f"h{i}", (1, 400), (10 + i, 8), output=4, arrival_ns=i * 4 * MS)
         for i in range(num_hot)
@@ -107,7 +107,7 @@ def test_fairness_bounds_the_wait_whatever_comes(t_ms):
     waits = [wait_of_cold_ms(num_hot, FairnessT(t_ms * MS)) for num_hot in (20, 40)]
     assert waits[0] == waits[1]
     wait_ms, aged = waits[0]
-    # Before the cold one, at T: hot ones that arrived before it, and the one that runs.
+    # Before the cold request, at T: the hot ones that arrived earlier, and the running one.
     assert wait_ms <= max(t_ms, 30 * 8) + 40
     assert aged == 1
 

@@ -1,4 +1,4 @@
-"""INV-14 and what must not depend on host memory, over random traffic that keeps coming back."""
+"""INV-14, and what must not depend on host memory, on random traffic with re-used prefixes."""
 
 import json
 from dataclasses import replace
@@ -37,7 +37,7 @@ def returning_traffic(draw, num_requests=25):
 
 @st.composite
 def tiered_configs(draw):
-    """A pool for one or two requests; host memory from a page to all there is."""
+    """A pool for one or two requests; host memory from one page to more than is needed."""
     page_size = draw(st.sampled_from((1, 4, 16)))
     capacity = draw(st.sampled_from((32, 200, 600, 100_000)))
     return SchedulerConfig(
@@ -95,7 +95,7 @@ def test_host_tier_that_never_copies_decides_like_none(requests, config):
 
 
 def one_after_the_other(requests):
-    """A single client: nobody's prefix is in the making when another one is matched."""
+    """A single client, so that no prefix is being computed when another request is matched."""
     turns = [Turn(0, replace(r, spec=replace(r.spec, arrival_ns=0))) for r in requests]
     return ListWorkload((), [turns])
 

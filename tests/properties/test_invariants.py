@@ -1,4 +1,4 @@
-"""docs/explanation/invariants.md over random scenarios, pools near exhaustion included."""
+"""The invariants of docs/explanation/invariants.md on random scenarios, also with tiny pools."""
 
 import itertools
 import json

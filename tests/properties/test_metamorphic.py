@@ -20,7 +20,7 @@ _PLENTY_TOKENS = 100_000
 
 
 def with_pool(config, num_tokens):
-    """The same settings with pages of 4 tokens, and so many tokens of them."""
+    """The same settings with pages of 4 tokens, and a pool of `num_tokens` tokens."""
     if isinstance(config, VllmConfig):
         return replace(config, num_gpu_blocks=num_tokens // 4 + 1, block_size=4)
     assume(config.chunked_prefill_size == -1 or config.chunked_prefill_size % 4 == 0)
@@ -39,7 +39,7 @@ def test_pool_too_large_to_evict_hits_do_not_depend_on_its_size(scenario, factor
 
 
 class DoubledLatency:
-    """Another model's times, twice."""
+    """Twice the times of another model."""
 
     def __init__(self, model):
         self.model = model
@@ -57,7 +57,7 @@ class DoubledLatency:
 
 
 def doubled(workload):
-    """The same traffic, everything twice as late."""
+    """The same traffic with all times doubled."""
 
     def later(request):
         spec = replace(request.spec, arrival_ns=2 * request.spec.arrival_ns)
@@ -68,7 +68,7 @@ def doubled(workload):
 
 
 def with_doubled_times(config):
-    """The same settings with twice the times; vLLM's have none."""
+    """The same settings with all times doubled. vLLM's settings have no times."""
     if isinstance(config, VllmConfig):
         return config
     if isinstance(config.fairness, FairnessT):

@@ -1,4 +1,4 @@
-"""INV-12 and INV-6 with many replicas: what a router sees does not depend on how time passes."""
+"""INV-12 and INV-6 with many replicas: what a router sees does not depend on fast-forward."""
 
 from dataclasses import replace
 
@@ -18,7 +18,7 @@ from sim.workload.workload import Turn
 ROUTERS = {
     "round-robin": RoundRobin,
     "least-loaded": LeastLoaded,
-    # So that all three of its rules decide, and its tree overflows, with a few short requests.
+    # With these values a few short requests use all three rules, and overflow the tree.
     "prefix-aware": lambda: PrefixAware(
         cache_threshold=0.2,
         balance_abs_threshold=2,
@@ -32,7 +32,7 @@ kinds = pytest.mark.parametrize("kind", sorted(ROUTERS))
 
 
 def in_session(request, number):
-    """Every third request stands alone."""
+    """Every third request has no session."""
     session = f"s{number % 5}" if number % 3 else ""
     return replace(request, spec=replace(request.spec, session=session))
 
@@ -47,7 +47,7 @@ def with_sessions(workload):
 
 
 def outcome(scenario, workload, router, **how):
-    """All that is logged; `replica` of every request among it."""
+    """All that is logged, including the `replica` of every request."""
     served = serve(
         workload, scenario.config, scenario.latencies(), check=False, router=router, **how
     )
@@ -102,7 +102,7 @@ def test_router_arrival_at_the_end_of_a_request_goes_first(kind, overlap, late_n
 
 
 def runs_of(served, replica):
-    """Logged runs of steps: where the steps of a replica were cut."""
+    """Length and start of each logged run of decode steps of a replica."""
     steps = served.log.steps
     mine = steps.replica == replica
     return steps.num_steps[mine].tolist(), steps.t_start_ns[mine].tolist()

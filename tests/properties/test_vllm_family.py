@@ -1,4 +1,4 @@
-"""What holds for every server of family vllm, whatever arrives and however small its pool."""
+"""What holds for every server of family vllm, for all traffic and pool sizes."""
 
 from dataclasses import replace
 

@@ -47,9 +47,9 @@ torch.set_num_threads(1)
 
 
 class PagedRequests:
-    """Requests by name, whose tokens a runner computes over pages in no order at all.
+    """Requests by name, whose pages are in random order.
 
-    What no step has written is NaN: attending to it would show in every logit.
+    KV that no step has written is NaN. A step that reads it gives NaN logits.
     """
 
     def __init__(self, model: PagedModel, page_size: int, num_tokens: int = 2048) -> None:
@@ -68,14 +68,14 @@ class PagedRequests:
         self._num_computed: dict[str, int] = {}
 
     def add(self, rid: str, tokens: Sequence[int], shared: tuple[str, int] = ("", 0)) -> None:
-        """A request; `shared` names another one and how many whole pages of it this one reads."""
+        """Add a request that shares this number of full pages with another request."""
         donor, num_pages = shared
         self._tokens[rid] = list(tokens)
         self._pages[rid] = self._pages[donor][:num_pages] if donor else []
         self._num_computed[rid] = num_pages * self.page_size
 
     def plan(self, rows: dict[str, int], silent: Sequence[str] = ()) -> BatchPlan:
-        """A step that computes so many tokens of each request; `silent` rows do not sample."""
+        """The plan of a step: how many tokens of each request; `silent` rows do not sample."""
         kv_lens = [self._num_computed[rid] + count for rid, count in rows.items()]
         for rid, length in zip(rows, kv_lens, strict=True):
             while len(self._pages[rid]) * self.page_size < length:
@@ -125,7 +125,7 @@ def paged_models(config_paths: dict[str, Path]) -> dict[str, PagedModel]:
 
 @pytest.fixture(scope="session")
 def one_layer(tmp_path_factory: pytest.TempPathFactory) -> PagedModel:
-    """A model for tests to which it does not matter what it computes: a single layer."""
+    """A model of one layer, for tests that do not depend on what is computed."""
     path = tmp_path_factory.mktemp("one") / "config.json"
     path.write_text(json.dumps({**_LLAMA, "num_hidden_layers": 1}))
     return load_model(str(path), device="cpu", dtype="float32")
@@ -133,7 +133,7 @@ def one_layer(tmp_path_factory: pytest.TempPathFactory) -> PagedModel:
 
 @pytest.fixture(scope="session")
 def plain_logits(paged_models: dict[str, PagedModel]) -> Callable[[str, Sequence[int]], Tensor]:
-    """What transformers alone makes of tokens: logits [num_tokens, vocab_size]."""
+    """Plain transformers' logits of tokens: [num_tokens, vocab_size]."""
     plain = {}
     for name, paged in paged_models.items():
         config = type(paged.model.config).from_dict(ARCHITECTURES[name])

@@ -1,4 +1,4 @@
-"""The reference backend against attention written down token by token; which backend is chosen."""
+"""The reference backend against attention token by token; and which backend is chosen."""
 
 import math
 
@@ -50,7 +50,7 @@ def batches(draw):
 
 
 def attend(page_size, rows, num_kv_heads, heads_per_kv_head, dtype=torch.float32):
-    """(what the backend says, what is true) for rows of (tokens before the step, new tokens)."""
+    """The backend's result and the right one, for rows of (tokens before the step, new tokens)."""
     rng = np.random.default_rng(1)
     width = max(-(-(before + new) // page_size) for before, new in rows)
     table = rng.permutation(len(rows) * width).astype(np.int32).reshape(len(rows), width)
@@ -66,7 +66,7 @@ def attend(page_size, rows, num_kv_heads, heads_per_kv_head, dtype=torch.float32
     shape = (table.size + 1, 2, page_size, num_kv_heads, 8)
     kv = torch.randn(shape, generator=generator).to(dtype)
     num_heads = num_kv_heads * heads_per_kv_head
-    # As models hand it over: heads first in memory.
+    # The memory layout that models use: heads first.
     query = torch.randn(num_heads, plan.num_tokens, 8, generator=generator).to(dtype)
     query = query.transpose(0, 1)
     step = ReferenceAttention(kv, num_heads).plan(plan)

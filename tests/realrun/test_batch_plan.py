@@ -1,4 +1,4 @@
-"""The layout of a step against one written down token by token."""
+"""The layout of a step against a layout made token by token."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from sim.core.errors import InvariantError
 
 @st.composite
 def steps(draw):
-    """(page size, rows): a row is its pages, its tokens before the step, its new ones, samples."""
+    """(page size, rows); a row is (pages, tokens before the step, new tokens, samples)."""
     page_size = draw(st.sampled_from([1, 2, 16, 128]))
     page_ids = iter(draw(st.permutations(range(400))))
     rows = []

@@ -1,4 +1,4 @@
-"""`realrun check` end to end on the CPU, and that it notices what it is there to notice."""
+"""`realrun check` end to end on the CPU, and that it finds broken attention."""
 
 import json
 from collections.abc import Callable
@@ -30,7 +30,7 @@ Sabotage = Callable[[BatchPlan], BatchPlan]
 
 
 class SabotagedAttention:
-    """Reference attention that plans something else than it is told."""
+    """Reference attention that changes the plan that it is given."""
 
     def __init__(self, case, sabotage):
         self._backend = build_attention("reference", case.model, case.kv, case.model.device)
@@ -45,7 +45,7 @@ def runner_of(case, sabotage=lambda plan: plan):
 
 
 def swap_pages(plan):
-    """The first page of every row of several pages is read from the second."""
+    """Rows of several pages read their first page from the second."""
     indices = plan.kv_indices.copy()
     starts, ends = plan.kv_indptr[:-1], plan.kv_indptr[1:]
     several = ends - starts > 1
@@ -54,7 +54,7 @@ def swap_pages(plan):
 
 
 def forget_first_chunk(plan):
-    """Rows that continue attend to their own page over and over: what came before is lost."""
+    """Rows with earlier tokens read their last page in place of every page."""
     if (plan.query_lens == plan.kv_lens).all():
         return plan
     last = plan.kv_indices[plan.kv_indptr[1:] - 1]
@@ -62,7 +62,7 @@ def forget_first_chunk(plan):
 
 
 def mix_rows_up(plan):
-    """Each row's first page is read from its neighbour's."""
+    """Each row reads the first page of the row before it."""
     indices, starts = plan.kv_indices.copy(), plan.kv_indptr[:-1]
     indices[starts] = np.roll(indices[starts], 1)
     return replace(plan, kv_indices=indices)

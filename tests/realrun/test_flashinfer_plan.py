@@ -1,4 +1,4 @@
-"""What FlashInfer is handed, checked without it: fake wrappers record every call."""
+"""The arguments that FlashInfer gets: fake wrappers record every call."""
 
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -38,7 +38,7 @@ LLAMA_8B = AttentionShape(
 
 @dataclass
 class Fakes:
-    """Makes fake wrappers and marks; everything that is called goes into one log."""
+    """Makes fake wrappers and marks, and keeps one log of all calls."""
 
     log: list[tuple[str, Any]] = field(default_factory=list)
     num_made: int = 0

@@ -95,7 +95,7 @@ def test_replayed_decodes_equal_eager_ones(paged_models, paged_requests, archite
         assert list(got) == list(rids)
         for rid in rids:
             torch.testing.assert_close(got[rid], want[rid])
-    # Largest first; the batch of five ran eagerly.
+    # Passes are captured from the largest; the batch of five ran without a graph.
     assert [recording.num_replays for recording in recorder.recordings] == [2, 1, 2]
 
 

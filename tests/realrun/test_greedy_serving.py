@@ -1,4 +1,4 @@
-"""Requests served together, cut up, shared and put back get the tokens they get alone."""
+"""Requests get the same greedy tokens alone and together, in chunks, shared, and put back."""
 
 from dataclasses import replace
 
@@ -46,7 +46,7 @@ TIGHT_SETTINGS = {
     "vllm, sync": replace(TIGHT_VLLM, async_scheduling=False),
     "vllm, no cache": replace(TIGHT_VLLM, enable_prefix_caching=False),
 }
-# Prompts share 40 tokens, two of them all; some are longer than a chunk.
+# Prompts share 40 tokens, two are equal, and some are longer than a chunk.
 WORKLOAD = ListWorkload(
     [
         scripted("a", (7, 40), (1, 30), output=24),
@@ -63,7 +63,7 @@ GROWING = ListWorkload([scripted(f"r{i}", (7, 16), (i, 5), output=60) for i in r
 
 
 def served_outputs(model, config, workload):
-    """Greedy outputs by rid, how often requests were put back, and prompt tokens found."""
+    """Greedy outputs by rid, how often requests were put back, and cached prompt tokens."""
     with warm_runner(
         model,
         RunnerOptions(device="cpu"),
@@ -82,7 +82,7 @@ def served_outputs(model, config, workload):
 
 
 def check_outputs(outputs, workload, architecture, plain_logits, end_ids):
-    """Each token is the one plain transformers finds most likely after those before it."""
+    """Each token is the most likely one by plain transformers, after the tokens before it."""
     for request in workload.requests:
         output = outputs[request.spec.rid]
         prompt = (request.spec.prompt.token_ids() % 97).tolist()
@@ -96,7 +96,7 @@ def check_outputs(outputs, workload, architecture, plain_logits, end_ids):
 
 
 def with_each_architecture(names):
-    """Every setting with one architecture in turn; with the others in long runs."""
+    """Each setting with one of the architectures, in turn; with all of them in long runs."""
     architectures = ("llama", "qwen2", "qwen3", "gpt2")
     params = [
         pytest.param(architecture, name, marks=() if place % 4 == turn else pytest.mark.long)
@@ -111,7 +111,7 @@ def test_greedy_served_together_equals_alone(paged_models, plain_logits, archite
     """Chunked, mixed and shared prompts: every token is transformers' own choice."""
     model = paged_models[architecture]
     outputs, _, num_cached = served_outputs(model, SETTINGS[settings], WORKLOAD)
-    # Under a threshold they go on side by side, and nobody has anything for the others.
+    # Below the threshold they are computed side by side, and none finds another's prefix.
     assert (num_cached > 0) == (settings not in {"no cache", "vllm, threshold"})
     check_outputs(outputs, WORKLOAD, architecture, plain_logits, {model.model.config.eos_token_id})
 

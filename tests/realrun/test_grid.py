@@ -1,4 +1,4 @@
-"""The grid of compositions: within the limits, and even wherever it is cut off."""
+"""The grid of compositions is within the limits, and even after any number of points."""
 
 from itertools import pairwise
 

@@ -1,4 +1,4 @@
-"""KV tensors: their layout, how many pages fit, and what is said when they do not."""
+"""KV tensors: their layout, how many pages fit, and the error if none fits."""
 
 import pytest
 import torch

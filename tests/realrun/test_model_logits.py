@@ -25,7 +25,7 @@ def server(architecture, page_size, paged_models, paged_requests):
 
 @pytest.fixture
 def same(architecture, plain_logits):
-    """Compares a row's logits with those after the last of its tokens."""
+    """Whether a row's logits are those of plain transformers after its last token."""
 
     def compare(logits, tokens):
         torch.testing.assert_close(logits, plain_logits(architecture, tokens)[-1])

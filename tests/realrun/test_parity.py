@@ -1,4 +1,4 @@
-"""INV-9 on real runs: what a real server decided, a simulated engine decides again."""
+"""INV-9 on real runs: a simulated engine makes the same decisions as the real server."""
 
 from dataclasses import replace
 from itertools import product
@@ -35,8 +35,8 @@ REQUESTS = [
     )
     for i in range(20)
 ]
-# An important request is sent 5 ms after its client's first one is over. By then one of those that
-# wait has taken the free slot, however fast or busy the machine is.
+# An important request is sent 5 ms after its client's first one finished. By then a waiting request
+# has taken the free slot, on a machine of any speed.
 WAITING = [scripted(f"low{i}", (i, 5), output=20, limit=20) for i in range(24)]
 CLIENTS = [
     [
@@ -78,7 +78,7 @@ def record(warm, config, workload):
 
 
 def replayed(run, config, requests):
-    """The first decision that a simulated engine makes otherwise; None if there is none."""
+    """The first decision in which a simulated engine differs; None if there is none."""
     executor, arrivals = ScriptedExecutor(), []
     by_rid = {request.spec.rid: request for request in requests}
     for line in run.requests:
@@ -92,7 +92,7 @@ def replayed(run, config, requests):
 
 
 def check_log(run, requests):
-    """Everybody finished with the scripted lengths; times are in order; tokens are all noted."""
+    """Requests finished with the scripted lengths, times are in order, all tokens are logged."""
     log = load_run_log(run)
     lengths = {request.spec.rid: request.script.num_tokens for request in requests}
     for line in run.requests:
@@ -109,7 +109,7 @@ def check_log(run, requests):
 
 
 def policies_and_modes():
-    """Every two of policy, chunking and overlap together; the other combinations in long runs."""
+    """Each pair of policy, chunking and overlap occurs; the other combinations in long runs."""
     for number, (policy, chunking) in enumerate(product(sorted(POLICIES), CHUNKING)):
         for overlap in (True, False):
             marks = () if overlap == (number % 2 == 0) else pytest.mark.long
@@ -191,7 +191,7 @@ OF_VLLM = {
         "scheduler_reserve_full_isl": False,
     },
 }
-# Eight of them have room with what they are admitted with, and not with all they generate.
+# Eight of them fit into the pool when they are admitted, but not with all their outputs.
 GROWING = [scripted(f"g{i}", (100 + i % 3, 16), (i, 10), output=20, limit=20) for i in range(14)]
 
 
@@ -200,7 +200,7 @@ GROWING = [scripted(f"g{i}", (100 + i % 3, 16), (i, 10), output=20, limit=20) fo
 def test_parity_of_family_vllm(warm, settings, ahead):
     """Prompts in pieces, several at a time, beside decode rows; preempted rows computed again."""
     config = replace(VLLM, async_scheduling=ahead, **OF_VLLM[settings])
-    # All at once: the pool fills up however fast the machine is.
+    # They arrive at once, so that the pool fills up on a machine of any speed.
     requests = [
         replace(request, spec=replace(request.spec, arrival_ns=0, priority=i % 4))
         for i, request in enumerate(GROWING if "preemption" in settings else REQUESTS)

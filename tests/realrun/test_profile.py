@@ -1,4 +1,4 @@
-"""Walks over the grid under a clock the test turns, and one over a real tiny model."""
+"""Profiles under a clock that the test sets, and one of a real tiny model."""
 
 import io
 import json
@@ -22,7 +22,7 @@ ROUNDS = [[decode(1, 16), decode(4, 16)], [decode(2, 16), decode(3, 16), extend(
 
 
 class Device:
-    """Takes a second a row; stands in for meter and clock."""
+    """A fake meter and clock: a step takes a second for each row."""
 
     def __init__(self):
         self.now_s = 0.0

@@ -1,4 +1,4 @@
-"""`realrun run`: a scenario served for real, and what is refused in one line."""
+"""`realrun run`: it serves a scenario for real, and refuses bad ones in one line."""
 
 import json
 import re
@@ -35,7 +35,7 @@ VLLM = {"family": "vllm"}
 
 @pytest.fixture
 def write(tmp_path, config_paths):
-    """Writes the scenario with changes, the tiny model's configuration beside it."""
+    """Writes the scenario with changes, and the tiny model's configuration."""
     (tmp_path / "m.json").write_text(config_paths["llama"].read_text())
 
     def to_disk(**sections):
@@ -148,7 +148,7 @@ def test_run_greedy_logs_what_the_model_said(write, tmp_path, config_paths):
 
 
 def refused(capsys, *arguments):
-    """The one line that `realrun run` answers with."""
+    """The error line of `realrun run`."""
     assert run(*arguments) == 2
     printed = capsys.readouterr()
     assert printed.out == ""
@@ -166,7 +166,7 @@ def refused(capsys, *arguments):
         ({"scheduler": {"page_size": 256, "max_total_tokens": 512}},
          "s.yaml:12: scheduler.page_size: the runner takes 1 to 128"),
         ({"scheduler": {"max_total_tokens": 512, "host_cache": {"load_tokens_per_s": 10**6}}},
-         "scheduler.host_cache: the real runner has no host tier"),
+         "scheduler.host_cache: the real runner keeps no KV in host memory"),
         ({"scheduler": {"max_total_tokens": 640, "context_length": 4096}},
          "context_length: 4096 is more than the 512 positions of m"),
         ({"scheduler": {"max_total_tokens": 10**11}}, "scheduler.max_total_tokens: their KV takes"),

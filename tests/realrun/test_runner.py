@@ -1,4 +1,4 @@
-"""Which steps go through recorded passes, and what the runner makes of their logits."""
+"""Which steps use recorded passes, and which of their logits the runner returns."""
 
 import numpy as np
 import pytest
@@ -27,7 +27,7 @@ class FakeGraphs:
 
 @pytest.fixture
 def server(paged_models, paged_requests):
-    """Requests in front of a runner that has recorded passes."""
+    """Requests on a runner with recorded passes."""
     server = paged_requests(paged_models["llama"], 16)
     runner = server.runner
     server.runner = ModelRunner(runner.model, runner.kv, runner.attention, graphs=FakeGraphs())

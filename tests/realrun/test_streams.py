@@ -21,7 +21,7 @@ def stream():
 
 
 class Gate:
-    """Work that says when it began and waits until it may go on."""
+    """Work that signals when it begins, and waits until it may continue."""
 
     def __init__(self):
         self.begun = threading.Event()
@@ -127,7 +127,7 @@ def test_cpu_stream_closed_finishes_and_takes_no_more():
 
 
 class FakeGpu:
-    """A host clock and a device clock that runs apart from it; events take time to run."""
+    """A host clock, and a device clock that differs from it; events take time to run."""
 
     def __init__(self, delays_ns):
         self.host_ns = 1_000_000
@@ -150,7 +150,7 @@ class FakeEvent:
         self.at_ms = 0.0
 
     def record(self):
-        """Runs half-way through the time that waiting for it takes."""
+        """The event happens half-way through the time of waiting for it."""
         delay_ns = self._gpu.delays_ns.pop(0) if self._gpu.delays_ns else 0
         self._gpu.host_ns += delay_ns // 2
         self.at_ms = self._gpu.device_ms

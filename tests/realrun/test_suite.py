@@ -1,4 +1,4 @@
-"""The suite: stages in turn, within a budget, recorded and taken up again."""
+"""The suite: stages run in order, within a budget, are recorded and resumed."""
 
 import gzip
 import json
@@ -29,7 +29,7 @@ STAGES = (
 
 
 class Machine:
-    """Stands in for processes and clock: what each stage does, and how long it takes."""
+    """Fake processes and clock: what each stage does, and how long it takes."""
 
     def __init__(self, folder, **codes):
         self.folder = folder
@@ -123,7 +123,7 @@ def test_suite_spent_budget_begins_nothing_more(tmp_path):
         "profile": "not begun",
         "runs": "not begun",
     }
-    assert "the same command goes on" in machine.said[-1]
+    assert "the same command continues" in machine.said[-1]
 
 
 def test_suite_limits_never_exceed_what_is_left(tmp_path):
@@ -155,7 +155,7 @@ def test_process_at_its_limit_is_interrupted(monkeypatch):
     """As by Ctrl-C, so that a command can keep what it has."""
     # A shell may have started the tests with SIGINT ignored, and children would inherit that.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    # However busy the machine is, the process has time to end.
+    # Even on a busy machine, the process has time to end.
     monkeypatch.setattr("realrun.suite.process._KILL_AFTER_S", 60.0)
     try:
         outcome = run_process([sys.executable, "-Sc", "import signal; signal.pause()"], 60.1)

@@ -1,4 +1,4 @@
-"""Where tokens come from: scripts that are followed to the letter, or the model."""
+"""Output tokens are exactly those of the scripts, or those of the model."""
 
 import numpy as np
 from hypothesis import given

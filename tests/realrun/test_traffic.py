@@ -1,4 +1,4 @@
-"""Real-time traffic: requests are there at their times, turns after their clients' last answers."""
+"""Real-time traffic: requests arrive at their times, turns after the answers before them."""
 
 from realrun.traffic import Traffic
 from sim.testing.workloads import ListWorkload, scripted

@@ -1,4 +1,4 @@
-"""Where weights come from: checkpoints on disk, or hashes; and what is said when neither works."""
+"""Weights come from checkpoints on disk or from hashes; errors if neither works."""
 
 import json
 import shutil
@@ -141,12 +141,12 @@ def test_configurations_that_cannot_be_served_are_refused(
 @pytest.mark.parametrize(
     ("architecture", "keys", "message"),
     [
-        # Found only when the model is built.
+        # This error comes only when the model is built.
         ("llama", {"pad_token_id": 500}, r"the model cannot be built: .*num_embeddings"),
         # GPT-2 with cross attention has weights that the simulator does not count.
         ("gpt2", {"add_cross_attention": True},
          r"config\.json: transformers builds \d+ parameters"),
-        # Before anything is allocated.
+        # The error comes before anything is allocated.
         ("llama", {"hidden_size": 2**16, "intermediate_size": 2**20, "num_hidden_layers": 100},
          r"weights take \d+\.\d\d GiB, but cpu has \d+\.\d\d GiB free"),
     ],

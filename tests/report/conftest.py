@@ -1,4 +1,4 @@
-"""Sweeps made up of numbers, as small as a test likes."""
+"""Small sweeps with made-up numbers."""
 
 from itertools import product
 

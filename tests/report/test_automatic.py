@@ -1,4 +1,4 @@
-"""Which plots a sweep gets that asks for none."""
+"""The plots of a sweep whose report section lists none."""
 
 from sim.report.automatic import automatic_plots
 from sim.report.figures.draw import draw_plot

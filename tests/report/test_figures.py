@@ -1,4 +1,4 @@
-"""Every kind of plot shows what it says: places, units, legends, intervals; and never varies."""
+"""Every kind of plot: its points, units, legends and intervals; equal input, equal picture."""
 
 import math
 
@@ -73,7 +73,7 @@ def test_keys_that_a_plot_does_not_name_make_panels_with_equal_axes(made_up):
 
 
 def bent(setting, seed):
-    """Hits rise until T = 400, TTFT from there on."""
+    """Hits increase up to T = 400, TTFT from there on."""
     order = [0, 100, 200, 400, 800, 1600, None].index(setting[T_MS])
     hits, ttft_ms = min(order, 3) * 10 + 0.5 * order, 100 + 2 * order + 300 * max(0, order - 3)
     return {"cache_hit_rate_pct": hits + 0.01 * seed, "p99_ttft_ms": ttft_ms + 0.1 * seed}

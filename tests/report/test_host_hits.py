@@ -1,4 +1,4 @@
-"""Hits in host memory are told apart, and only where there is host memory."""
+"""Hits in host memory are shown, and only if the run has host memory."""
 
 import csv
 import io

@@ -1,4 +1,4 @@
-"""What a report section may ask of a sweep."""
+"""Plots that a sweep can have, and the errors for others."""
 
 import pytest
 

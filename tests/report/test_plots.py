@@ -1,4 +1,4 @@
-"""Pictures are made for every kind of log, look at the right numbers, and do not vary."""
+"""Pictures are made for every kind of log, show the right numbers, and do not vary."""
 
 import numpy as np
 import pytest

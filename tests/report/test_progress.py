@@ -1,4 +1,4 @@
-"""Progress under a clock that the test turns."""
+"""Progress under a clock that the test sets."""
 
 import io
 import re

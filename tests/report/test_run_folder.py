@@ -1,4 +1,4 @@
-"""Files on disk: whole, deterministic, and refused in one line where they cannot be written."""
+"""Files of a run: complete, deterministic, and one error line if they cannot be written."""
 
 import csv
 import json
@@ -61,7 +61,7 @@ def test_csv_of_many_requests_is_whole_and_made_in_parts(tmp_path):
         tracemalloc.stop()
     with (tmp_path / "r.csv").open(encoding="utf-8", newline="") as file:
         assert [row["rid"] for row in csv.DictReader(file)] == log.requests.rid
-    # The columns that are computed take 77 bytes a row; all cells as objects, at once, 370.
+    # The computed columns take 77 bytes a row. All cells as objects would take 370.
     assert peak_bytes < 150 * size
 
 

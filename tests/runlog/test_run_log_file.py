@@ -1,4 +1,4 @@
-"""Run logs on disk: what is written is read, and damage is noticed in one line."""
+"""Run logs on disk: what was written is read back, and damage is reported in one line."""
 
 import gzip
 import json

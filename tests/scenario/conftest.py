@@ -1,4 +1,4 @@
-"""A small valid scenario to spoil, and the one line that comes of it."""
+"""A small valid scenario, which tests make invalid, and the error line that follows."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 
 from sim.core.errors import InputError
 from sim.scenario.load import load_scenario
-from sim.testing.scenario_text import LINEAR_LATENCY
+from sim.testing.serve import LINEAR_LATENCY
 
 VALID = (
     f"name: study\nseed: 3\n{LINEAR_LATENCY}"

@@ -1,4 +1,4 @@
-"""Building: scheduler settings, derived pools, and errors about what a scenario refers to."""
+"""Building: scheduler settings, derived pools, and errors about what a scenario names."""
 
 import json
 from dataclasses import fields

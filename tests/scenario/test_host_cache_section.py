@@ -1,4 +1,4 @@
-"""The host_cache section: what it makes of its keys, and what it refuses."""
+"""The host_cache section: its settings, and its errors."""
 
 import json
 import re

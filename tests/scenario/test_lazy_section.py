@@ -1,4 +1,4 @@
-"""Sections whose models are loaded when one is there behave as if they had been there always."""
+"""Sections whose models are imported on first use behave as if they were imported always."""
 
 from sim.scenario.load import load_scenario_text
 from sim.scenario.schema import Scenario

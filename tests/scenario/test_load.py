@@ -31,7 +31,7 @@ LENGTHS = st.one_of(
     ),
 )
 SECONDS = st.floats(0, 10)
-# Words that YAML dialects read as something else, among others.
+# Some of these words are not text in some YAML dialects.
 NAMES = st.one_of(
     st.sampled_from(["off", "12:30", "1e3", "0x1", "null", "~", "2026-01-31", "a: b", "#", "012"]),
     st.text(st.characters(categories=["L", "N", "P", "S", "Zs"]), min_size=1, max_size=20),
@@ -40,7 +40,7 @@ NAMES = st.one_of(
 
 @st.composite
 def sglang_sections(draw):
-    """Data of valid scheduler sections that need not say whose they are."""
+    """Data of valid scheduler sections of the default family."""
     page = draw(st.integers(1, 4096))
     return {
         "schedule_policy": draw(st.sampled_from(sorted(POLICIES))),
@@ -99,7 +99,7 @@ def as_yaml(data):
 
 
 def error_line(text, *overrides):
-    """What loading says; None if the text is a valid scenario."""
+    """The error line of loading; None if the text is a valid scenario."""
     try:
         load_scenario_text(text, overrides, name="fuzzed.yaml")
     except InputError as error:

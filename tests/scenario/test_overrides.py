@@ -78,7 +78,7 @@ def test_override_repairs_a_faulty_file(valid_text):
          ("--set scheduler.page_size=48: scheduler: chunked_prefill_size 512 is not a multiple"
           " of page_size 48")),
         (["latency={kind: linear}"], "--set latency={kind: linear}: latency.step_s: is required"),
-        # The file is at fault for what an option did not touch.
+        # An error about a key that no option set names the file.
         (["latency.kind=recorded", "latency.path=x"],
          "study.yaml:5: latency.step_s: unknown key (known: kind, path)"),
     ],

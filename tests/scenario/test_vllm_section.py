@@ -1,4 +1,4 @@
-"""The scheduler section of family vllm: what it comes to, and its errors with place and key."""
+"""The scheduler section of family vllm: its settings, and its errors with line and key."""
 
 import json
 from pathlib import Path
@@ -58,7 +58,7 @@ SPOILED = [
     ("  num_gpu_blocks_override: 257\n", "",
      ("15: scheduler.num_gpu_blocks_override is required: it can be derived only from model"
       " and hardware together")),
-    # of the pool
+    # the pool
     ("block_size: 16", "max_model_len: 4097",
      "17: scheduler.max_model_len: 4097 tokens do not fit in the pool of 4096 tokens"),
     ("block_size: 16", "enable_chunked_prefill: false",

@@ -51,7 +51,7 @@ GIVEN = {
     ),
     "decode_first": (True, "--prefill-decode-interval 1"),
 }
-# Keys that go together, and are none of SGLang's.
+# Keys that are set together, which SGLang does not have.
 TOGETHER = {
     "batching": "static",
     "static_batch_size": 4,

@@ -1,4 +1,4 @@
-"""Studies run in this process, on the scenario files that ship, smaller where a test says so."""
+"""Studies run in this process on the shipped scenario files; some tests make them smaller."""
 
 import json
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ STUDIES = Path(__file__).parents[2] / "scenarios" / "studies"
 
 
 class Run(NamedTuple):
-    """A point of a sweep; settings are called by the last part of their key path."""
+    """A point of a sweep. Settings are named by the last part of their key path."""
 
     settings: Mapping[str, Any]
     summary: Mapping[str, Any]
@@ -29,9 +29,9 @@ class Results(NamedTuple):
     runs: list[Run]
 
     def mean(self, metric: str, **settings: Any) -> float:
-        """The metric's mean over the points with these settings, which are all its seeds.
+        """The metric's mean over the seeds of the point with these settings.
 
-        A metric of a part of the requests is written with dots: `tenants.chat.mean_ttft_ms`.
+        A metric of a group of requests has dots: `tenants.chat.mean_ttft_ms`.
         """
         found = [
             _value(run.summary, metric)
@@ -59,7 +59,7 @@ def plan_of():
 
 @pytest.fixture(scope="module")
 def study(plan_of):
-    """Run a study; every request that was sent has to be answered."""
+    """Run a study. Every request must finish."""
 
     def run(name: str, sweep: Mapping[str, Any] | None = None, *overrides: str) -> Results:
         plan, read_trace, runs = plan_of(name, sweep, *overrides), TraceCache(), []

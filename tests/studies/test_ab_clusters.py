@@ -1,4 +1,4 @@
-"""A, B, A, B, A, B: who is served when."""
+"""Prompts A, B, A, B, A, B: the order in which they are served."""
 
 import pytest
 

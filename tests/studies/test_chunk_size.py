@@ -1,4 +1,4 @@
-"""The chunk size decides little without mixed batches, and the token gaps with them."""
+"""The chunk size matters little without mixed batches; with them it decides the token gaps."""
 
 import pytest
 

@@ -20,7 +20,7 @@ def test_clip_new_tokens_small_admits_more_and_retracts(study):
     rows, retractions = at("mean_decode_rows"), at("retractions")
     assert rows[0] > rows[1] > 2 * rows[2]
     assert retractions[0] > 20 > retractions[1] >= retractions[2] == 0
-    # What is gained by a clip below the usual output is paid back in retractions.
+    # With a clip below the usual output, the gain is lost to retractions.
     throughput = at("output_throughput")
     assert throughput[1] > 1.8 * throughput[2]
     assert throughput[0] < 1.05 * throughput[1]

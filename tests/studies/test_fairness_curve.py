@@ -1,4 +1,4 @@
-"""What FAIRNESS_T buys and costs: the hit rate against the tail, and where it bends."""
+"""FAIRNESS_T trades the hit rate for tail latency; the curve has a knee."""
 
 from sim.metrics.knee import find_knee
 

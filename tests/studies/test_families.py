@@ -1,4 +1,4 @@
-"""SGLang's rules and vLLM's on one server and one traffic: what differs, and which rule it is."""
+"""SGLang's rules and vLLM's on equal servers and traffic: the differences, and their rules."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""24 requests share 2,000 tokens, 8 share nothing: what is found, by which definition."""
+"""24 requests share 2,000 tokens, 8 share nothing: the hit rate, by several definitions."""
 
 import pytest
 

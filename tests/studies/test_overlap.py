@@ -26,7 +26,7 @@ def test_overlap_gains_10_to_20_percent_where_the_host_takes_10_to_16(study):
     for n in (1, 2):
         assert gain[n] == pytest.approx(HOSTS_S[n] / device_s, abs=0.02)
         assert 0.1 <= HOSTS_S[n] / (HOSTS_S[n] + device_s) <= 0.165
-    # Host-bound: what is hidden is the device.
+    # Host-bound: the device time is hidden.
     assert gain[3] == pytest.approx(device_s / HOSTS_S[3], abs=0.05)
 
 

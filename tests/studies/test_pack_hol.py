@@ -1,4 +1,4 @@
-"""The published packing experiment: what comes out here, and how near that is."""
+"""The published packing experiment, repeated: how near the results are."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Hits and waits under four routers, and what one system prompt for all does to prefixes."""
+"""Hits and waits under four routers, and the effect of one system prompt for all."""
 
 import pytest
 

@@ -5,7 +5,7 @@ import pytest
 from sim.scenario.load import load_scenario_text
 from sim.sweep.executor import run_task
 from sim.sweep.trace_cache import TraceCache
-from sim.testing.scenario_text import LINEAR_LATENCY
+from sim.testing.serve import LINEAR_LATENCY
 
 BASE = (
     f"name: study\n{LINEAR_LATENCY}"

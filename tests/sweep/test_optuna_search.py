@@ -1,4 +1,4 @@
-"""What a search chooses: never the same twice, always the same for a seed, near what was good."""
+"""A search never chooses a setting twice, repeats for a seed, and stays near good settings."""
 
 import pytest
 
@@ -18,14 +18,14 @@ BEST = (2, 5, 3)
 
 
 def badness(places):
-    """0 at BEST, more the farther off; as a score."""
+    """A score: 0 at BEST, larger with the distance from it."""
     policy, chunk, slots = places
     value = 3.0 * (policy != BEST[0]) + abs(chunk - BEST[1]) + abs(slots - BEST[2])
     return Score((-value,), value, None)
 
 
 def searched(space, num_trials, *, first=None, seed=0, batch_size=4, judge=badness):
-    """All places chosen, in their order."""
+    """All settings that were chosen, in order."""
     search = OptunaSearch(space, first, seed=seed, num_trials=num_trials)
     chosen = []
     while len(chosen) < num_trials:
@@ -41,7 +41,7 @@ def test_search_finds_what_is_good_in_a_fraction_of_the_grid(seed):
     chosen = searched(SPACE, 40, seed=seed)
     assert min(badness(places).sought for places in chosen) <= 1
     assert len(set(chosen)) == 40
-    # Chance alone comes that near, on average, with 2 of 40.
+    # By chance, 2 of 40 would be that near on average.
     late = chosen[20:]
     assert sum(badness(places).sought <= 4 for places in late) > 10
 
@@ -71,7 +71,7 @@ def test_search_learns_from_failures_and_from_broken_promises():
     def judge(places):
         if places[0] < 10:
             return None
-        # The most that is sought lies where the SLO is missed.
+        # The largest objective is where the SLO is missed.
         return Score((0.0,), -float(places[0]), shortfall=(places[0] - 25) / 40)
 
     chosen = searched(space, 40, judge=judge)
@@ -79,7 +79,7 @@ def test_search_learns_from_failures_and_from_broken_promises():
     late = [x for x, _ in chosen[20:]]
     assert sum(x < 10 for x in late) <= 2
     assert max(x for x in late if x <= 25) == 25
-    # By chance it would be five and seven or eight.
+    # By chance it would be five, and seven or eight.
     assert sum(19 <= x <= 31 for x in late) > 10
 
 

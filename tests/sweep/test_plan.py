@@ -1,4 +1,4 @@
-"""Sweep sections expanded: every combination once, in the order written, all of them checked."""
+"""Sweep sections give every combination once, in the order written, and all are checked."""
 
 import json
 from itertools import product
@@ -139,7 +139,7 @@ REFUSED = {
     "sweep.seeds: [1]": "study.yaml:16: sweep.sweep.seeds: cannot be swept",
     "replicas: [1]\ngrid: {replicas: [2]}": "study.yaml:16: sweep.replicas: is swept twice",
     "scheduler.page_size: [1]\nscheduler: [{max_total_tokens: 64}]": "study.yaml:17:"
-    " sweep.scheduler: would undo scheduler.page_size: it has to come before",
+    " sweep.scheduler: would overwrite scheduler.page_size: put it before scheduler.page_size",
     "workload.num_requests.x: [1]": "study.yaml:16: sweep: workload.num_requests.x=1:"
     " workload.num_requests is 3: no key can be set in it"
     " (point 1 of 1: workload.num_requests.x=1)",

@@ -1,4 +1,4 @@
-"""Worker processes: any number of them gives the same, and one that dies costs its own point."""
+"""Worker processes: their number changes no result, and one that dies loses only its point."""
 
 import os
 import signal
@@ -11,7 +11,7 @@ from sim.sweep.process_pool import THREAD_SETTINGS, ProcessPool
 
 
 def describe_worker(loaded, read_trace):
-    """A runner that tells where it runs, and dies of seed 2."""
+    """A runner that returns its process id, and dies at seed 2."""
     seed = loaded.scenario.seed
     if seed == 2:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -27,7 +27,7 @@ def describe_worker(loaded, read_trace):
 
 @pytest.fixture
 def tasks(with_sweep):
-    """One task a seed; its key is the seed."""
+    """One task for each seed. Its key is the seed."""
 
     def make(*seeds):
         plan = plan_sweep(with_sweep(f"seeds: {list(seeds)}"))

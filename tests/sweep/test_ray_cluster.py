@@ -12,7 +12,7 @@ from sim.sweep.ray_cluster import RayCluster, RayWorker
 
 
 class RayError(Exception):
-    """What a dead actor's results raise."""
+    """Raised for the results of a dead actor."""
 
 
 class StandIn:

@@ -35,7 +35,7 @@ def test_mean_interval_is_students_and_needs_three_runs():
 
 @pytest.fixture
 def results():
-    """Two settings, three seeds, one point of the second one bad."""
+    """Two settings with three seeds; one point of the second setting failed."""
     points = []
     for t_ms in (None, 50):
         for seed in (1, 2, 3):

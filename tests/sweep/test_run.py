@@ -1,4 +1,4 @@
-"""What a sweep runs, and what it only looks up."""
+"""Which points a sweep runs, and which it takes from the store."""
 
 import pytest
 
@@ -12,7 +12,7 @@ from sim.sweep.store import PointStore
 
 
 def seed_of(loaded, read_trace):
-    """A runner that tells the seed, and has two bad days."""
+    """A runner that returns the seed, and fails for two seeds."""
     seed = loaded.scenario.seed
     if seed == 2:
         raise InputError("study.yaml:3:\nseed: is 2")

@@ -1,4 +1,4 @@
-"""Axes of a search: what lies on them, and where."""
+"""Axes of a search: their values, and the positions of these."""
 
 import pytest
 from hypothesis import given
@@ -10,7 +10,7 @@ from sim.sweep.space import Continuous, Countable, Space, axis_of
 
 RANGE = TypeAdapter(Range)
 
-# A range, how many values it has (None: beyond counting), some of them, some that are not on it.
+# A range, how many values it has (None: infinitely many), some values, some non-values.
 RANGES = [
     ({"kind": "int", "min": 3, "max": 10}, 8, [3, 10, 7.0], [2, 11, 3.5, True, "3", None]),
     ({"kind": "int", "min": 3, "max": 10, "step": 3}, 3, [3, 6, 9], [10, 12, 4]),

@@ -1,4 +1,4 @@
-"""Stored points are whole, of this code, and under their own names, or they do not count."""
+"""Stored points are used only if complete, of this version, and under the right name."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Tune sections: what is refused before anything runs, and what is left to the trials."""
+"""Tune sections: errors before anything runs, and errors that only trials show."""
 
 import pytest
 

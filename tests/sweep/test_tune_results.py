@@ -1,4 +1,4 @@
-"""What is said of a search: who is best, how sure that is, and who is not beaten."""
+"""Results of a search: the best trial, how sure that is, and the front."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from sim.sweep.tune_results import TRIAL_METRICS, TrialResult, TuneResults
 
 
 def trial(number, objective, attainment=(1.0, 1.0, 1.0), *, ttft=100.0, rate=50.0, meets=True):
-    """A trial of three seeds; `sought` as a search for goodput has it."""
+    """A trial of three seeds, in a search for goodput."""
     runs = dict.fromkeys(TRIAL_METRICS, (7.0, 7.0, 7.0))
     runs |= {"slo_attainment": attainment, "p99_ttft_ms": (ttft,) * 3}
     runs |= {"output_throughput": (rate,) * 3}
@@ -107,7 +107,7 @@ def test_results_of_costs_compare_the_slo_where_costs_are_equal():
     assert found.difference(trials[0]).is_distinguishable
     assert found.difference(trials[2]).metric == "slo_attainment"
     assert verdicts(found) == [
-        "Winner minus the scenario as written: -2.00 replicas, whatever the seed.",
+        "Winner minus the scenario as written: -2.00 replicas, the same for every seed.",
         (
             "Winner minus the runner-up: 4.00 ± 2.48 points of SLO attainment at equal cost, seed"
             " by seed: distinguishable."

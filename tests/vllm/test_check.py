@@ -1,11 +1,13 @@
-"""Every way in which vLLM's blocks can be unsound is found (INV-15)."""
+"""Every kind of broken block is found (INV-15)."""
 
 import pytest
 
 from sim.core.errors import InvariantError
 from sim.core.tokens import SegmentPrompt
+from sim.engine.request import OutputTokens
 from sim.vllm.cache.free_queue import FreedGroup
 from sim.vllm.cache.manager import BlockManager
+from sim.vllm.cache.request_blocks import RequestBlocks
 from sim.vllm.check import check_blocks
 
 
@@ -14,7 +16,7 @@ def two_requests():
     kv = BlockManager(8, 4)
     requests = {}
     for rid, segments in (("a", [(1, 10)]), ("b", [(1, 8), (2, 4)])):
-        request = kv.new_request(SegmentPrompt(segments), None, None)
+        request = RequestBlocks(SegmentPrompt(segments), OutputTokens(None, None))
         num_tokens = sum(num for _, num in segments)
         kv.admit(request, kv.find_prefix(request, num_tokens), num_tokens)
         requests[rid] = (request, num_tokens)

@@ -24,7 +24,7 @@ ALWAYS = ["--max-num-batched-tokens 2048", "--max-num-seqs 128", "--max-model-le
 
 
 def launched(searched=(), **settings):
-    """With async scheduling on, as vLLM has it, unless a test says otherwise."""
+    """Launch flags with async scheduling on, vLLM's default, unless a test turns it off."""
     written = {"family": "vllm", "async_scheduling": True, **settings}
     return vllm_launch(VllmSection.model_validate(written), searched)
 

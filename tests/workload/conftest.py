@@ -1,4 +1,4 @@
-"""Workloads from sections as a scenario would have them, and requests as plain data."""
+"""Workloads built from sections of a scenario, and requests as plain data."""
 
 import json
 from collections.abc import Callable
@@ -29,7 +29,7 @@ def build(tmp_path: Path) -> Callable[..., Workload]:
 
 @pytest.fixture
 def synthetic(build: Callable[..., Workload]) -> Callable[..., Workload]:
-    """Build a synthetic workload; options replace those of a small plain one."""
+    """Build a small synthetic workload; options replace its keys."""
 
     def with_options(seed: int = 0, **options: Any) -> Workload:
         section = {
@@ -46,7 +46,7 @@ def synthetic(build: Callable[..., Workload]) -> Callable[..., Workload]:
 
 @pytest.fixture
 def trace(tmp_path: Path, build: Callable[..., Workload]) -> Callable[..., Workload]:
-    """Write a trace file from rows (objects, text or one lot of bytes) and build its workload."""
+    """Write a trace file from rows (objects, or text, or bytes), and build its workload."""
 
     def from_rows(format_: str, rows: Any, **options: Any) -> Workload:
         if not isinstance(rows, bytes):
@@ -60,7 +60,7 @@ def trace(tmp_path: Path, build: Callable[..., Workload]) -> Callable[..., Workl
 
 @pytest.fixture
 def error_of(tmp_path: Path, trace: Callable[..., Workload]) -> Callable[..., str]:
-    """The error line of a bad trace, beginning with the file's name instead of its whole path."""
+    """The error line of a bad trace, with the file's name in place of its path."""
 
     def line(format_: str, rows: Any, **options: Any) -> str:
         with pytest.raises(InputError) as caught:

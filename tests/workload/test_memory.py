@@ -1,4 +1,4 @@
-"""Large workloads are columns of numbers; a request exists only while somebody looks at it."""
+"""Large workloads are columns of numbers; a request object exists only while it is used."""
 
 import tracemalloc
 from itertools import islice

@@ -1,4 +1,4 @@
-"""The published traces give the numbers known of them; skipped where they are not at hand."""
+"""The published traces have their known statistics; skipped if they are not there."""
 
 from typing import NamedTuple
 

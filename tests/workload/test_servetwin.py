@@ -1,4 +1,4 @@
-"""Our own trace format."""
+"""servetwin's own trace format."""
 
 import pytest
 

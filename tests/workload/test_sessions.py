@@ -1,4 +1,4 @@
-"""Conversations: every prompt quotes the whole conversation before it."""
+"""Conversations: each prompt contains the whole conversation before it."""
 
 from itertools import pairwise
 
@@ -36,7 +36,7 @@ def sessions_of(workload):
 
 
 def quoted(request):
-    """The answer as it can be cached: without its end token, or cut off at the limit."""
+    """The answer as later prompts quote it: without its end token, or cut off at the limit."""
     limit, length = request.spec.max_new_tokens, request.script.num_tokens
     return request.script.token_ids(limit if limit < length else length - 1).tolist()
 

@@ -124,7 +124,7 @@ def test_infinite_cache_finds_the_same_in_blocks_as_in_their_ids(lengths, own_si
     by_name, by_ids = InfiniteCache(size), InfiniteCache(size)
     for length in lengths:
         num_blocks = -(-length // own_size)
-        # Of its own blocks the ids alone count, so there an id must not stand for two contents.
+        # Blocks of a trace are compared by id alone, so an id must not stand for two contents.
         num_tokens = num_blocks * own_size if size == own_size else length
         ids = data.draw(st.lists(st.integers(0, 1), min_size=num_blocks, max_size=num_blocks))
         prompt = BlockPrompt(np.array(ids), own_size, num_tokens)

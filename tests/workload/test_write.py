@@ -1,4 +1,4 @@
-"""Saving a workload in our own format and reading it back."""
+"""Writing a workload in servetwin's format and reading it back."""
 
 import json
 from dataclasses import fields

@@ -20,8 +20,8 @@ class Node:
     Attributes:
         start: number of blocks before the node.
         keys: the keys of its blocks.
-        used: for each replica that got these blocks, when it last did; the replica that got them
-            first comes first.
+        used: for each replica that got these blocks, the number of the latest prompt with them,
+            counted over all prompts. The replica that got them first comes first.
     """
 
     start: int
@@ -50,7 +50,7 @@ class PrefixTree:
         self._max_blocks = max_blocks
         self._nodes: dict[int, Node] = {}
         self._num_blocks: dict[int, int] = {}
-        # For each replica, a heap of (time of use, -start, node); that time may be outdated.
+        # For each replica, a heap of (`used` of the node, -start, node); the first may be outdated.
         self._oldest: dict[int, list[tuple[int, int, Node]]] = {}
         self._uses = 0
 

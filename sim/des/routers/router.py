@@ -12,7 +12,6 @@ class Replica(Protocol):
     @property
     def num_unfinished(self) -> int:
         """Requests that were sent to this replica and have not ended."""
-        ...
 
 
 class Router(Protocol):
@@ -26,11 +25,11 @@ class Router(Protocol):
             replicas: all replicas, one or more, the same in every call; routers must not change
                 them.
         """
-        ...
 
 
-def least_loaded(loads: Sequence[int]) -> int:
-    """The index of the smallest load; the first one if several are equal."""
+def least_loaded(replicas: Sequence[Replica]) -> int:
+    """The index of the replica with the fewest unfinished requests; the first one if equal."""
+    loads = [replica.num_unfinished for replica in replicas]
     return loads.index(min(loads))
 
 
@@ -50,4 +49,4 @@ class LeastLoaded:
     """Sends each request to the replica with the fewest unfinished ones; the first if equal."""
 
     def choose(self, spec: RequestSpec, replicas: Sequence[Replica]) -> int:
-        return least_loaded([replica.num_unfinished for replica in replicas])
+        return least_loaded(replicas)

@@ -31,10 +31,7 @@ class SessionSticky:
         self._forget(spec.arrival_ns)
         session = spec.tenant if self._by_tenant else spec.session
         known = self._sessions.pop(session, None)
-        if known is not None:
-            chosen = known[0]
-        else:
-            chosen = least_loaded([replica.num_unfinished for replica in replicas])
+        chosen = least_loaded(replicas) if known is None else known[0]
         if session:
             self._sessions[session] = chosen, spec.arrival_ns
         return chosen

@@ -21,11 +21,9 @@ class RouterSection(Protocol):
     @property
     def kind(self) -> str:
         """The router's name in `ROUTERS`."""
-        ...
 
     def parameters(self) -> Mapping[str, object]:
         """Keyword arguments for the router's constructor."""
-        ...
 
 
 def make_router(section: RouterSection) -> Router:

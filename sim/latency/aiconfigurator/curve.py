@@ -1,8 +1,8 @@
 """Decode attention as a function of the rows' mean context, through a fixed set of knots.
 
 The package answers for whole numbers of tokens, one at a time. The mean context is a fraction, and
-a run of decode steps has hundreds of them. So times are interpolated between knots, which do not
-depend on what was asked before.
+a run of decode steps needs hundreds of times. So times are interpolated between knots. The knots
+are fixed, so that an answer does not depend on earlier ones.
 """
 
 from collections.abc import Callable
@@ -31,8 +31,8 @@ KNOTS = _knots()
 class ContextCurve:
     """Straight lines between the knots; the first and the last line go on beyond them.
 
-    The package is asked for a knot when a line first needs it: far from what was measured, its
-    answer takes a tenth of a millisecond. (`Curve` needs all its knots at the start.)
+    The package is asked for the time at a knot when a line first needs it, because an answer far
+    from the measurements takes a tenth of a millisecond. (`Curve` needs all times at the start.)
     """
 
     def __init__(self, time_ms: Callable[[int], float]) -> None:
@@ -41,7 +41,7 @@ class ContextCurve:
         self._at_knot_ms = np.full(len(KNOTS), np.nan)
 
     def time_ms(self, mean_contexts: Float64) -> Float64:
-        """Times at these contexts; many contexts give the same bits as each by itself.
+        """The times at these contexts, each equal to the bit to that of a call with it alone.
 
         Args:
             mean_contexts: in ascending order, shape [k] with k >= 1.

@@ -1,49 +1,77 @@
 """Step times put together from measured operator times, as docs/explanation/latency.md says."""
 
-from functools import cache
+from functools import lru_cache
+from typing import Protocol
 
 import numpy as np
 
 from sim.core.arrays import Float64, Int64
 from sim.core.units import NS_PER_MS, seconds_to_ns
 from sim.latency.aiconfigurator.curve import ContextCurve
-from sim.latency.aiconfigurator.database import OperatorDatabase
-from sim.latency.aiconfigurator.operators import step_operators
+from sim.latency.aiconfigurator.operators import OperatorList
 from sim.latency.features import StepFeatures
 from sim.latency.model import StepTime
-from sim.latency.shapes import ModelShape
+
+# Answers that are kept: the least recently used are forgotten first.
+_KEPT_ANSWERS = 1 << 16
+_KEPT_CURVES = 1 << 12
+
+
+class MeasuredOperators(Protocol):
+    """The operators of a deployment, with their times."""
+
+    @property
+    def source(self) -> str:
+        """Where the times come from: package, version, licence, database."""
+        ...
+
+    @property
+    def num_layers(self) -> int:
+        """Layers of the model."""
+        ...
+
+    @property
+    def prefill(self) -> OperatorList:
+        """The operators of a step with prefill rows."""
+        ...
+
+    @property
+    def decode(self) -> OperatorList:
+        """The operators of a step of decode rows alone."""
+        ...
 
 
 class AiconfiguratorLatency:
-    """The operators of a step one after another, plus constant host time.
+    """The operators of a step one after another, plus host time.
 
-    Times over tokens are cached by number of tokens, and decode attention by number of rows, as a
-    curve over the context. Prefill attention is not cached.
+    Answers over tokens are kept by number of tokens, and those over decode rows by number of rows,
+    as a curve over the context.
     """
 
-    def __init__(
-        self, model: ModelShape, database: OperatorDatabase, *, tp: int = 1, host_s: float = 0.0
-    ) -> None:
-        """Compose `model` on `tp` devices.
+    def __init__(self, operators: MeasuredOperators, *, host_s: float = 0.0) -> None:
+        """Compose the steps of a deployment.
 
         Raises:
-            InputError: the model does not divide by `tp`, or the database has no data for it.
+            InputError: there are no times for its smallest steps.
         """
-        operators = step_operators(model, tp)
-        self.source = database.source
-        self._tokens_ms = cache(database.token_timer(operators.tokens))
-        self._head_ms = cache(database.token_timer(operators.head))
-        self._prefill_ms = database.prefill_timer(operators.attention)
-        decode_ms = database.decode_timer(operators.attention)
-        self._curve = cache(
-            lambda num_rows: ContextCurve(lambda context: decode_ms(num_rows, context))
+        self.source = operators.source
+        self.num_layers = operators.num_layers
+        prefill, decode = operators.prefill, operators.decode
+        head = decode if decode.head else prefill
+        keep = lru_cache(maxsize=_KEPT_ANSWERS)
+        self._prefill_tokens_ms = keep(prefill.tokens_ms)
+        self._decode_tokens_ms = keep(decode.tokens_ms)
+        self._head_ms = keep(head.head_ms)
+        self._prefill_rows_ms = keep(prefill.rows_ms)
+        self._curve = lru_cache(maxsize=_KEPT_CURVES)(
+            lambda num_rows: ContextCurve(lambda context: decode.rows_ms(num_rows, context))
         )
         self._host_ns = seconds_to_ns(host_s)
         # So that a model without data is found when the scenario is read.
-        for ask_ms in (self._tokens_ms, self._head_ms):
+        for ask_ms in (self._prefill_tokens_ms, self._decode_tokens_ms, self._head_ms):
             ask_ms(1)
-        self._prefill_ms(1, 1, 0)
-        decode_ms(1, 1)
+        self._prefill_rows_ms(1, 1, 0)
+        decode.rows_ms(1, 1)
 
     def step_ns(self, step: StepFeatures) -> StepTime:
         device_ns, _ = self.decode_run_ns(step, 1)
@@ -64,11 +92,11 @@ class AiconfiguratorLatency:
 
     def _fixed_ms(self, step: StepFeatures) -> float:
         """Everything but the decode rows' attention, which alone grows with their context."""
-        fixed_ms = self._tokens_ms(step.num_prefill_tokens + step.num_decode_rows)
-        fixed_ms += self._head_ms(step.num_prefill_rows + step.num_decode_rows)
-        if step.num_prefill_rows:
-            fixed_ms += self._prefill_attention_ms(step)
-        return fixed_ms
+        fixed_ms = self._head_ms(step.num_prefill_rows + step.num_decode_rows)
+        if not step.num_prefill_rows:
+            return fixed_ms + self._decode_tokens_ms(step.num_decode_rows)
+        fixed_ms += self._prefill_tokens_ms(step.num_prefill_tokens + step.num_decode_rows)
+        return fixed_ms + self._prefill_attention_ms(step)
 
     def _prefill_attention_ms(self, step: StepFeatures) -> float:
         """Attention of equal rows that together have the step's new tokens and query-key pairs.
@@ -82,9 +110,9 @@ class AiconfiguratorLatency:
         # Twice the pairs are the sum of new x (2 x cached + new); at least 0 by Cauchy-Schwarz.
         cached = round((step.prefill_attention / num_new - new) / 2)
         below = int(new)
-        computed_ms = self._prefill_ms(rows, below, cached)
+        computed_ms = self._prefill_rows_ms(rows, below, cached)
         if below < new:
-            above_ms = self._prefill_ms(rows, below + 1, cached)
+            above_ms = self._prefill_rows_ms(rows, below + 1, cached)
             computed_ms += (above_ms - computed_ms) * (new - below)
         num_context = step.num_context_tokens - step.num_decode_context_tokens
         read_ms: Float64 = self._curve(rows).time_ms(np.array([num_context / rows]))

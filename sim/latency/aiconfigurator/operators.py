@@ -1,120 +1,88 @@
-"""What one step of a model runs on each device, operator by operator.
+"""The operators of a step, sorted by what their time depends on."""
 
-This module knows sizes only; an `OperatorDatabase` knows how long operators take. Widths are
-numbers of activations of a token, of 16 bits each.
-"""
-
-from typing import NamedTuple
-
-from sim.core.errors import InputError
-from sim.latency.shapes import ModelShape
-
-_KEY = ("latency", "tp")
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
 
 
-class MatrixProduct(NamedTuple):
-    """`repeats` products of each token's `width_in` activations with a weight matrix."""
-
-    name: str
-    repeats: int
-    width_out: int
-    width_in: int
-
-
-class Elementwise(NamedTuple):
-    """`repeats` passes that read and write activations and compute little, such as norms."""
-
-    name: str
-    repeats: int
-    width_read: int
-    width_written: int
-
-
-class EmbeddingLookup(NamedTuple):
-    """A read of each token's row of the embedding table."""
-
-    name: str
-    num_rows: int
-    width: int
-
-
-class AllReduceOperator(NamedTuple):
-    """`repeats` sums over `num_devices` devices of every token's activations."""
-
-    name: str
-    repeats: int
-    width: int
-    num_devices: int
-
-
-class AttentionOperator(NamedTuple):
-    """`repeats` attention calls for one device's share of the heads."""
-
-    repeats: int
-    num_heads: int
-    num_kv_heads: int
-    head_dim: int
-
-
-TokenOperator = MatrixProduct | Elementwise | EmbeddingLookup | AllReduceOperator
-
-
-class StepOperators(NamedTuple):
-    """The operators of a step on one device.
+class Probe(NamedTuple):
+    """Two sizes of a step with equally many new tokens, at which operators are compared.
 
     Attributes:
-        tokens: run on every new token of the step, prefill and decode rows together.
-        head: run on every row that gets logits.
-        attention: run once for the prefill rows and once for the decode rows.
+        sizes: rows, and tokens of each row.
+        x: new tokens of the step.
     """
 
-    tokens: tuple[TokenOperator, ...]
-    head: tuple[TokenOperator, ...]
-    attention: AttentionOperator
+    sizes: tuple[tuple[int, int], tuple[int, int]]
+    x: int
 
 
-def step_operators(model: ModelShape, tp: int) -> StepOperators:
-    """Split a model over `tp` devices: heads, inner width and vocabulary.
+PREFILL_PROBE = Probe(((2, 3_000), (6, 1_000)), 6_000)
+DECODE_PROBE = Probe(((16, 1_000), (16, 9_000)), 16)
 
-    If there are fewer KV heads than devices, several devices hold the same one.
+
+class TimeOperators(Protocol):
+    """The time of some operators at one size, in ms.
+
+    Args:
+        places: which operators: places in their list.
+        num_rows: rows of the step, that is, sequences.
+        num_tokens: tokens of each row: the new ones of a prefill row, the whole context of a decode
+            row.
+        prefix: cached tokens of each prefill row.
+        x: new tokens of the step over all rows; without it: what follows from the other sizes.
 
     Raises:
-        InputError: the heads or the inner width do not divide by `tp`.
+        InputError: there is no time for this size.
     """
-    _check_divides(model, tp)
-    layers, hidden = model.num_layers, model.hidden_size
-    num_heads, num_kv_heads = model.num_heads // tp, -(-model.num_kv_heads // tp)
-    attention_width = num_heads * model.head_dim
-    qkv_width = attention_width + 2 * num_kv_heads * model.head_dim
-    inner_width = model.intermediate_size // tp
-    up_width = 2 * inner_width if model.gated_mlp else inner_width
-    tokens: list[TokenOperator] = [
-        EmbeddingLookup("embedding", model.vocab_size // tp, hidden),
-        MatrixProduct("query, key and value", layers, qkv_width, hidden),
-        MatrixProduct("attention output", layers, hidden, attention_width),
-        MatrixProduct("MLP up", layers, up_width, hidden),
-        MatrixProduct("MLP down", layers, hidden, inner_width),
-        # Two norms a layer, each fused with the residual sum: both are read and written.
-        Elementwise("norms", 2 * layers, 2 * hidden, 2 * hidden),
-        Elementwise("activation", layers, up_width, inner_width),
-    ]
-    if tp > 1:
-        # After the attention and the MLP of every layer, and after the split embedding.
-        tokens.append(AllReduceOperator("all-reduce", 2 * layers + 1, hidden, tp))
-    return StepOperators(
-        tokens=tuple(tokens),
-        head=(MatrixProduct("output head", 1, model.vocab_size // tp, hidden),),
-        attention=AttentionOperator(layers, num_heads, num_kv_heads, model.head_dim),
-    )
+
+    def __call__(
+        self, places: list[int], num_rows: int, num_tokens: int, *, prefix: int = 0, x: int = 0
+    ) -> float: ...
 
 
-def _check_divides(model: ModelShape, tp: int) -> None:
-    for what, size in (("heads", model.num_heads), ("MLP units", model.intermediate_size)):
-        if size % tp:
-            raise InputError(f"{size} {what} of {model.name} do not divide by {tp}", key=_KEY)
-    if model.num_kv_heads % tp and tp % model.num_kv_heads:
-        raise InputError(
-            f"{model.num_kv_heads} KV heads of {model.name} can neither be split nor repeated"
-            f" over {tp}",
-            key=_KEY,
-        )
+class OperatorList:
+    """One phase's operators: those of prefill rows, or those of decode rows.
+
+    An operator is asked at the two sizes of a probe. If both times are equal, it depends on the
+    number of new tokens alone, as a matrix product does. If not, it depends on the rows, as
+    attention does. So no list of names must be kept up to date. The output head is known by its
+    name: it runs on one token of each row.
+
+    Attributes:
+        tokens: operators that run on every new token.
+        rows: operators whose time depends on how tokens are spread over rows.
+        head: the output head; empty in the lists of some models.
+    """
+
+    def __init__(self, names: Sequence[str], time_ms: TimeOperators, probe: Probe) -> None:
+        self._time_ms = time_ms
+        self._new_per_row = probe is DECODE_PROBE
+        self.tokens: list[int] = []
+        self.rows: list[int] = []
+        self.head: list[int] = []
+        for place, name in enumerate(names):
+            if "logits" in name:
+                self.head.append(place)
+            elif len({time_ms([place], *size, x=probe.x) for size in probe.sizes}) == 1:
+                self.tokens.append(place)
+            else:
+                self.rows.append(place)
+
+    def tokens_ms(self, num_tokens: int) -> float:
+        """Time of the operators that run on every new token."""
+        rows, tokens = (num_tokens, 1) if self._new_per_row else (1, num_tokens)
+        return self._time_ms(self.tokens, rows, tokens, x=num_tokens)
+
+    def head_ms(self, num_rows: int) -> float:
+        """Time of the output head."""
+        return self._time_ms(self.head, 1, num_rows, x=num_rows) if self.head else 0.0
+
+    def rows_ms(self, num_rows: int, num_tokens: int, num_cached: int = 0) -> float:
+        """Time of attention and its like, for rows of `num_tokens` tokens each.
+
+        Args:
+            num_rows: equal rows.
+            num_tokens: new tokens of each prefill row, or the context of each decode row.
+            num_cached: cached tokens of each prefill row.
+        """
+        return self._time_ms(self.rows, num_rows, num_tokens, prefix=num_cached)

@@ -1,63 +1,221 @@
 """Measured operator times from the package aiconfigurator-core, an optional extra.
 
 Only this module imports the package, and only for scenarios that ask for it, as it is 110 MB large.
-This follows version 0.12: databases and their versions come from `sdk.perf_database`, times from
-the ad-hoc operator lists of `sdk.engine.EngineHandle`. No network is needed.
+It follows version 0.12. The package's own model classes (`sdk.models`) list the operators of a
+step, so that a new version of it brings new models; its compiled engine (`sdk.engine.EngineHandle`)
+gives the time of any of these operators at any size. No network is used.
 """
 
 import logging
-from collections.abc import Callable, Sequence
-from functools import lru_cache, partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from sim.core.errors import InputError
-from sim.core.messages import unknown_name
-from sim.latency.aiconfigurator.operators import (
-    AttentionOperator,
-    Elementwise,
-    EmbeddingLookup,
-    MatrixProduct,
-    TokenOperator,
-)
+from sim.core.messages import one_line, unknown_name
+from sim.latency.aiconfigurator.deployment import Deployment
+from sim.latency.aiconfigurator.operators import DECODE_PROBE, PREFILL_PROBE, OperatorList, Probe
 
 _DISTRIBUTION = "aiconfigurator-core"
-# Widths of heads that models have; error messages say which of them were measured.
-_HEAD_DIMS = (64, 80, 96, 128, 192, 256, 512)
+_PACKAGE_ERRORS = (AssertionError, RuntimeError, ValueError, KeyError, NotImplementedError)
+
+# The package's argument, and its class of number formats, for each kind of operator.
+_QUANTIZATION: Mapping[str, tuple[str, str]] = {
+    "gemm": ("gemm_quant_mode", "GEMMQuantMode"),
+    "moe": ("moe_quant_mode", "MoEQuantMode"),
+    "attention": ("fmha_quant_mode", "FMHAQuantMode"),
+    "kv_cache": ("kvcache_quant_mode", "KVCacheQuantMode"),
+}
 
 
-@lru_cache(maxsize=4)
-def open_database(system: str, backend: str, wanted_version: str | None) -> "PackageDatabase":
-    """The measurements on `system` of the kernels that `backend` uses.
+class PackageEngine:
+    """The operators of one deployment, and their times. It has no state: replicas share one."""
 
-    Replicas share one: opening it takes half a second and 60 MB, and it has no state.
+    def __init__(
+        self, source: str, version: str, arguments: Mapping[str, Any], model: Any, handle: Any
+    ) -> None:
+        self.source = source
+        self.version = version
+        self.arguments = arguments
+        self.model = model
+        self.num_layers = int(model._num_layers)
+        self.prefill = self._operators(
+            model.context_ops, handle.evaluate_context_ops, PREFILL_PROBE
+        )
+        self.decode = self._operators(
+            model.generation_ops, handle.evaluate_generation_ops, DECODE_PROBE
+        )
 
-    Args:
-        system: the package's name of it, for instance `h200_sxm`.
-        backend: `sglang`, `vllm` or `trtllm`.
-        wanted_version: the backend's version; None: the newest one that was measured in full.
+    def _operators(
+        self, operators: Any, evaluate: Callable[..., Any], probe: Probe
+    ) -> OperatorList:
+        def time_ms(
+            places: list[int], num_rows: int, num_tokens: int, prefix: int = 0, x: int = 0
+        ) -> float:
+            try:
+                times = evaluate(
+                    places, batch_size=num_rows, s=num_tokens, prefix=prefix, x=x or None
+                )
+            except (RuntimeError, ValueError) as error:
+                reason = f"{self.source}: no data: {_reason(error)}"
+                raise _NoDataError(reason, key=("latency",)) from None
+            return float(sum(operator_ms for _, operator_ms, _, _ in times))
+
+        return OperatorList([operator._name for operator in operators], time_ms, probe)
+
+
+# Tokens of a short sequence: no sliding window is full yet.
+_SHORT = 64
+
+
+@lru_cache(maxsize=16)
+def open_engine(deployment: Deployment) -> PackageEngine:
+    """The operators of a deployment, with their times. The first one takes two seconds.
+
+    Where the package has no times of attention in 8 bits, those in 16 bits are taken; then `source`
+    says so.
 
     Raises:
-        InputError: the package is absent, or has no such database.
+        InputError: the package is absent, or has no such system, backend, version, model or number
+            format, or the model cannot be spread over the GPUs in this way.
     """
+    formats = dict(deployment.quantization)
+    substitutes: list[Mapping[str, str]] = [
+        {},
+        {"attention": "bfloat16"},
+        {"attention": "bfloat16", "kv_cache": "bfloat16"},
+    ]
+    errors = []
+    for substitute in substitutes:
+        wanted = deployment._replace(quantization=tuple({**formats, **substitute}.items()))
+        try:
+            return _open(wanted, [f"{kind} in {name}" for kind, name in substitute.items()])
+        except _NoDataError as error:
+            errors.append(error)
+    raise InputError(errors[0].reason, key=("latency",)) from None
+
+
+class _NoDataError(InputError):
+    """The package has no times of an operator."""
+
+
+def _open(deployment: Deployment, remarks: Sequence[str]) -> PackageEngine:
+    package_version = _package_version()
+    # It logs warnings about rows taken from other models' tables. What it cannot answer raises.
+    logging.getLogger("aiconfigurator_core").setLevel(logging.ERROR)
+    from aiconfigurator_core.sdk import common, config_builders, engine, models, perf_database
+
+    system, backend, parallelism = deployment.system, deployment.backend, deployment.parallelism
+    database_version = _known_version(perf_database, system, backend, deployment.version)
+    place = f"{_DISTRIBUTION} {package_version} (NVIDIA, Apache-2.0), {system}, {backend}"
+    place = f"{place} {database_version}"
+    arguments: dict[str, Any] = {
+        "tp_size": parallelism.tp,
+        "pp_size": 1,
+        "attention_dp_size": parallelism.dp,
+        "moe_tp_size": parallelism.moe_tp,
+        "moe_ep_size": parallelism.moe_ep,
+    }
+    for kind, name in deployment.quantization:
+        arguments[_QUANTIZATION[kind][0]] = _known_format(common, kind, name)
+    with _model_path(deployment) as path:
+        try:
+            config = config_builders.build_model_config(**arguments)
+            model = models.get_model(path, config, backend)
+            handle = engine.EngineHandle.compile(
+                path, system, backend, backend_version=database_version, **arguments
+            )
+        except _PACKAGE_ERRORS as error:
+            reason = f"{place}: {deployment.model}: {_reason(error)}"
+            raise InputError(reason, key=("latency",)) from None
+    substituted = f"; for lack of data {' and '.join(remarks)}" if remarks else ""
+    return PackageEngine(place + substituted, database_version, arguments, model, handle)
+
+
+def pool_tokens(
+    deployment: Deployment, memory_share: float, *, max_step_tokens: int, max_rows: int
+) -> int:
+    """KV tokens for which one rank has room; negative if even the weights do not fit.
+
+    SGLang sizes the pool before it reserves memory for activations, which must fit into the rest
+    (`model_runner_kv_cache_mixin.py` of 0.5.9). vLLM measures the activations of the largest step
+    first (`gpu_worker.py` of 0.19).
+
+    Args:
+        deployment: the model on its GPUs.
+        memory_share: of a GPU's memory, for weights and KV, as the engine's flag says.
+        max_step_tokens: of the largest step.
+        max_rows: sequences at a time; each has a state of its own in models with linear attention.
+    """
+    from aiconfigurator_core.sdk import memory
+
+    engine = open_engine(deployment)
+    with _model_path(deployment) as path:
+        estimate = memory.estimate_kv_cache(
+            path,
+            deployment.system,
+            deployment.backend,
+            engine.version,
+            max_num_tokens=max_step_tokens,
+            max_batch_size=max_rows,
+            memory_fraction_kind="of_total",
+            memory_fraction_value=1.0,
+            **engine.arguments,
+        )
+    parts = estimate["memory_breakdown"]
+    budget = estimate["total_gpu_capacity_bytes"] - parts["comm_overhead_bytes"]
+    budget = budget * memory_share - parts["weights_bytes"]
+    if deployment.backend != "sglang":
+        budget -= parts["activations_bytes"] + parts["runtime_overhead_bytes"]
+    first, short = (engine.model.get_kvcache_bytes_per_sequence(n) for n in (1, 1 + _SHORT))
+    per_token = (short - first) / _SHORT
+    per_row = first - per_token
+    return int((budget - per_row * max_rows) // per_token)
+
+
+@contextmanager
+def _model_path(deployment: Deployment) -> Iterator[str]:
+    """What the package takes as a model: an id that it knows, or a folder with a config.json."""
+    if deployment.config is None:
+        yield deployment.model
+        return
+    with TemporaryDirectory() as folder:
+        (Path(folder) / "config.json").write_text(deployment.config, encoding="utf-8")
+        yield folder
+
+
+def known_models() -> frozenset[str]:
+    """Hugging Face ids whose config.json comes with the package; empty without the package."""
     try:
-        package_version = version(_DISTRIBUTION)
+        _package_version()
+    except InputError:
+        return frozenset()
+    from aiconfigurator_core.sdk.common import DefaultHFModels
+
+    return frozenset(DefaultHFModels)
+
+
+def _package_version() -> str:
+    try:
+        return version(_DISTRIBUTION)
     except PackageNotFoundError:
         raise InputError(
             f"kind aiconfigurator needs the package {_DISTRIBUTION}"
             " (pip install 'servetwin[aiconfigurator]')",
             key=("latency",),
         ) from None
-    # It logs warnings about rows taken from other models' tables. What it cannot answer raises.
-    logging.getLogger("aiconfigurator_core").setLevel(logging.ERROR)
-    from aiconfigurator_core.sdk import perf_database
 
-    database_version = _known_version(perf_database, system, backend, wanted_version)
-    database = perf_database.get_database(system, backend, database_version)
-    place = f"{_DISTRIBUTION} {package_version} (NVIDIA, Apache-2.0), {system}, {backend}"
-    if database is None:
-        raise InputError(f"{place}: cannot load {database_version}", key=("latency", "version"))
-    return PackageDatabase(database, f"{place} {database_version}")
+
+def _known_format(common: Any, kind: str, name: str) -> str:
+    formats = getattr(common, _QUANTIZATION[kind][1]).__members__
+    if name not in formats:
+        reason = unknown_name("number format", name, formats)
+        raise InputError(reason, key=("latency", "quantization", kind))
+    return name
 
 
 def _known_version(
@@ -81,96 +239,9 @@ def _known_version(
     return wanted_version
 
 
-class PackageDatabase:
-    """An `OperatorDatabase` on a database of the package, whose classes have no types."""
-
-    def __init__(self, database: Any, source: str) -> None:
-        from aiconfigurator_core.sdk import common, engine, operations
-
-        self._database = database
-        self._source = source
-        self._engine, self._operations = engine, operations
-        self._weights = common.GEMMQuantMode.bfloat16
-        self._kv = common.KVCacheQuantMode.bfloat16
-        self._scores = common.FMHAQuantMode.bfloat16
-        self._handle = engine.EngineHandle.for_database(database)
-
-    @property
-    def source(self) -> str:
-        return self._source
-
-    def token_timer(self, operators: Sequence[TokenOperator]) -> Callable[[int], float]:
-        wire = self._engine.build_ops_json([self._operator(operator) for operator in operators])
-        ask = partial(self._time_ms, wire, partial(_describe_products, operators), batch_size=1)
-        return lambda num_tokens: ask(s=num_tokens, x=num_tokens)
-
-    def prefill_timer(self, attention: AttentionOperator) -> Callable[[int, int, int], float]:
-        describe = partial(self._describe_attention, attention)
-        ask = partial(self._time_ms, self._prefill_wire(attention), describe)
-        return lambda rows, new, cached: ask(batch_size=rows, s=new, prefix=cached)
-
-    def decode_timer(self, attention: AttentionOperator) -> Callable[[int, int], float]:
-        repeats, *heads, head_dim = attention
-        operator = self._operations.GenerationAttention(
-            "attention", repeats, *heads, self._kv, head_size=head_dim
-        )
-        wire = self._attention_wire(operator, "_generation_attention_data")
-        describe = partial(self._describe_attention, attention)
-        ask = partial(self._time_ms, wire, describe, is_context=False)
-        return lambda rows, context: ask(batch_size=rows, s=context)
-
-    def _operator(self, operator: TokenOperator) -> Any:
-        """The package's object for an operator. Its arguments have the order of our fields."""
-        if isinstance(operator, MatrixProduct):
-            return self._operations.GEMM(*operator, self._weights)
-        if isinstance(operator, Elementwise):
-            return self._operations.ElementWise(*operator)
-        if isinstance(operator, EmbeddingLookup):
-            return self._operations.Embedding(operator.name, 1, operator.num_rows, operator.width)
-        return self._operations.CustomAllReduce(*operator)
-
-    def _prefill_wire(self, attention: AttentionOperator) -> str:
-        repeats, *heads, head_dim = attention
-        operator = self._operations.ContextAttention(
-            "attention", repeats, *heads, self._kv, self._scores, head_size=head_dim
-        )
-        return self._attention_wire(operator, "_context_attention_data")
-
-    def _attention_wire(self, operator: Any, table: str) -> str:
-        """An attention operator that tries kernels in the order in which the backend does."""
-        from aiconfigurator_core.sdk.operations.attention import resolved_lane_order_for_op
-
-        operator._lane_order = resolved_lane_order_for_op(self._database, table)
-        wire: str = self._engine.build_ops_json([operator])
-        return wire
-
-    def _time_ms(
-        self, wire: str, describe: Callable[[], str], *, is_context: bool = True, **sizes: int
-    ) -> float:
-        try:
-            times = self._handle.evaluate_ops_json(wire, is_context=is_context, **sizes)
-        except (RuntimeError, ValueError):
-            # The package's own message is a page of table keys.
-            reason = f"{self._source}: no data for {describe()}"
-            raise InputError(reason, key=("latency",)) from None
-        return float(sum(time_ms for _, time_ms, _, _ in times))
-
-    def _describe_attention(self, attention: AttentionOperator) -> str:
-        found = [width for width in _HEAD_DIMS if self._knows(attention, width)]
-        known = f"; it has heads of width {', '.join(map(str, found))}" if found else ""
-        heads = f"{attention.num_heads} query and {attention.num_kv_heads} KV heads"
-        return f"attention of {heads} of width {attention.head_dim}{known}"
-
-    def _knows(self, attention: AttentionOperator, head_dim: int) -> bool:
-        wire = self._prefill_wire(attention._replace(head_dim=head_dim))
-        try:
-            self._handle.evaluate_ops_json(wire, is_context=True, batch_size=1, s=1)
-        except (RuntimeError, ValueError):
-            return False
-        return True
-
-
-def _describe_products(operators: Sequence[TokenOperator]) -> str:
-    products = [operator for operator in operators if isinstance(operator, MatrixProduct)]
-    sizes = ", ".join(f"{product.width_in} x {product.width_out}" for product in products)
-    return f"one of the matrix products {sizes}"
+def _reason(error: Exception) -> str:
+    """The first sentence of the package's message: some are pages of table keys."""
+    if isinstance(error, KeyError):
+        return f"its configuration lacks {error}"
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return one_line(lines[0])[:200] if lines else type(error).__name__

@@ -9,20 +9,20 @@ from collections.abc import Mapping
 
 from sim.latency.curves import Curve, between, bracket
 
-# Times by cached tokens of the prefill, then by context of the decode rows.
+# Times by two sizes of a call, such as its decode rows and their context.
 Plane = Mapping[float, Mapping[float, float]]
 
 
 class PrefillAttention:
     """The time of one prefill chunk alone, over its new and cached tokens.
 
-    Some chunks may have been measured without cached tokens only, for example the longest ones, if
-    the model's length is limited. What cached tokens add to such a chunk is taken from the longest
-    shorter chunk that was measured with cached tokens, times the ratio of the two chunks' tokens.
+    Some chunks may have no measurement with cached tokens, for example the longest ones, because
+    the model's length is limited. Such a chunk takes what cached tokens add to the longest shorter
+    chunk that was measured with them, times the ratio of the two lengths.
 
     The time of a chunk longer than all measured ones is that of several chunks of the longest
-    measured length. Cached tokens are added to these so that the mean number of keys is right. So
-    the time rises with the square of the chunk, as the number of query-key pairs does.
+    measured length. These get more cached tokens, so that the mean number of keys is right. So the
+    time grows with the square of the chunk, as the number of query-key pairs does.
 
     Attributes:
         chunks: the measured lengths.
@@ -93,11 +93,11 @@ class DecodeAttention:
 class MixedAttention:
     """The time of one call with a prefill chunk and decode rows.
 
-    For a chunk shorter than all measured ones, the time lies between that of decode rows alone and
-    that with the shortest measured chunk. For a chunk longer than all measured ones, the difference
-    to the longest measured chunk is that between the two chunks alone. For more rows than
-    measured, times are extrapolated. If a table has no mixed calls, the times of the chunk alone
-    and of the rows alone are added.
+    For a chunk shorter than all measured ones, the time is interpolated between that of the decode
+    rows alone and that with the shortest measured chunk. For a chunk longer than all measured ones,
+    the time with the longest measured chunk is taken, plus the difference of the two chunks' times
+    alone. For more rows than measured, times are extrapolated. If a table has no mixed calls, the
+    times of the chunk alone and of the rows alone are added.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class MixedAttention:
         decode: DecodeAttention,
         times: Mapping[float, Mapping[float, Plane]],
     ) -> None:
-        """Take times by chunk, then by decode rows, then as a plane."""
+        """Take times by chunk, decode rows, cached tokens (or keys), and context of the rows."""
         self._prefill, self._decode = prefill, decode
         self.chunks = [0.0, *sorted(times)]
         self._by_rows = {
@@ -181,7 +181,7 @@ class _Sheet:
 
 
 def _grown(curve: Curve, growing: Curve, ratio: float) -> Curve:
-    """The one time of `curve`, made to grow with cached tokens `ratio` times as `growing` does."""
+    """The single time of `curve`, plus `ratio` times what cached tokens add in `growing`."""
     start = growing.at(curve.knots[0])
     values = [curve.values[0] + ratio * (time - start) for time in growing.values]
     return Curve(growing.knots, values)

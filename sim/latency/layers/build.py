@@ -1,4 +1,4 @@
-"""From a scenario's section to a model: finds the format at a path, checks keys against it."""
+"""Builds a latency model of kind `layers`: finds the table's format, checks keys against it."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -39,8 +39,8 @@ def build_layers(
         overlaps: the scheduler decides a step while the one before runs.
 
     Raises:
-        InputError: there is no known format at the path, a file is spoilt, or keys are missing, not
-            for this format, or in contradiction to the file.
+        InputError: there is no known format at the path, a file is malformed, or a key is missing,
+            belongs to another format, or contradicts the file.
     """
     host = _host_times(config, base_dir)
     path = base_dir / config.path
@@ -83,9 +83,9 @@ def _layers(config: LayersLatencyConfig, path: Path, model: ModelShape | None) -
         _check_same(times, shape)
     num_layers = config.num_layers or (shape and shape.num_layers)
     if not num_layers:
-        whose = f"; {times.model} is not a model it knows" if times.model else ""
+        measured = f", as the shape of {times.model} is not known" if times.model else ""
         raise InputError(
-            f"is required where the scenario names no model{whose}", key=("latency", "num_layers")
+            f"is required if the scenario names no model{measured}", key=("latency", "num_layers")
         )
     sums = _all_reduce(config, times, shape)
     if sums is None:
@@ -118,7 +118,7 @@ def _reader(folder: Path) -> _Reader:
 
 
 def _read(reader: _Reader, folder: Path, degrees: tuple[int, ...]) -> LayerTimes:
-    """Read once for all replicas, unless a file has changed meanwhile: tables are long."""
+    """Read a table. As that is slow, replicas share the result until a file changes."""
     found = (path for part in ("*", "tp1/*", f"tp{degrees[0]}/*") for path in folder.glob(part))
     files = sorted({path for path in found if path.is_file()})
     stamps = tuple((str(path), path.stat().st_mtime_ns, path.stat().st_size) for path in files)
@@ -136,7 +136,7 @@ def _read_kept(
 
 
 def _known_shape(name: str | None) -> ModelShape | None:
-    """The shape of a model by its Hugging Face name; None if our own table does not have it."""
+    """The shape of a model by its Hugging Face name; None if the packaged table lacks it."""
     if name is None:
         return None
     known = name.rpartition("/")[2].lower().removesuffix(_FINETUNED)
@@ -168,7 +168,7 @@ def _sizes(shape: ModelShape) -> tuple[int, ...]:
 
 def _check_spread(config: LayersLatencyConfig, *, known: bool) -> None:
     if config.spread_correction and not known:
-        reason = "this table has no skew_fit, which says how"
+        reason = "needs a table with a skew_fit; this one has none"
         raise InputError(reason, key=("latency", "spread_correction"))
 
 
@@ -176,7 +176,7 @@ def _all_reduce(
     config: LayersLatencyConfig, times: LayerTimes, shape: ModelShape | None
 ) -> AllReduce | None:
     if config.tp == config.dp == 1:
-        reason = "needs latency.tp or latency.dp above 1: one device sums nothing"
+        reason = "needs latency.tp or latency.dp above 1: one device has no all-reduce"
         _refuse(config, _FOR_LAYERS[1:], reason)
         return None
     parallel = "tp" if config.tp > 1 else "dp"
@@ -184,9 +184,8 @@ def _all_reduce(
     if latency_s is None or gb_per_s is None:
         key = "all_reduce_latency_s" if latency_s is None else "all_reduce_gb_s"
         raise InputError(
-            f"is required with latency.{parallel} above 1, as the tables leave out what the devices"
-            " exchange"
-            " (0: they take no time)",
+            f"is required with latency.{parallel} above 1, as the tables have no times of"
+            " all-reduces (0: they take no time)",
             key=("latency", key),
         )
     hidden_size = times.hidden_size or (shape and shape.hidden_size)
@@ -199,7 +198,7 @@ def _all_reduce(
 def _host_times(config: LayersLatencyConfig, base_dir: Path) -> HostTimes:
     if config.host is None:
         return HostTimes(config.host_s, config.host_per_request_s)
-    _refuse(config, ("host_s", "host_per_request_s"), "is given beside latency.host")
+    _refuse(config, ("host_s", "host_per_request_s"), "must not be given with latency.host")
     return read_host_times(base_dir / config.host)
 
 

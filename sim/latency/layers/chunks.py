@@ -1,4 +1,4 @@
-"""The prefill rows of a step, in the form in which tables of chunks are looked up."""
+"""The prefill rows of a step as chunks, with which tables are looked up."""
 
 from typing import NamedTuple
 
@@ -13,10 +13,10 @@ class Chunk(NamedTuple):
 
 
 def chunks_of(step: StepFeatures) -> list[Chunk]:
-    """The step's prefill rows, longest chunk first; of equally long ones the most cached first.
+    """The step's prefill rows, longest chunk first, then most cached tokens first.
 
-    If the features contain only sums over the rows, the result is equal chunks with these sums of
-    tokens and of query-key pairs.
+    If the features contain only sums over the rows, the result is equal chunks that have the same
+    sums of new tokens and of query-key pairs.
     """
     if step.prefill_rows:
         chunks = [Chunk(new, cached) for cached, new in step.prefill_rows]

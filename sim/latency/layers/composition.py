@@ -1,4 +1,4 @@
-"""The device time of a step as the sum over the layers of a model."""
+"""The device time of a step as a sum over the layers of a model."""
 
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -10,8 +10,7 @@ from sim.latency.layers.decode_times import LayersDecodeTimes
 from sim.latency.layers.limits import Limits
 from sim.latency.layers.skew import Alphas
 
-# Weights and activations in 16 bits.
-_BYTES = 2
+_ACTIVATION_BYTES = 2
 
 
 class AttentionTimes(Protocol):
@@ -22,7 +21,7 @@ class AttentionTimes(Protocol):
         ...
 
     def decode_alphas(self, rows: int) -> Alphas | None:
-        """What corrects `decode_curve` for unequal contexts; None: nothing."""
+        """The correction of `decode_curve` for unequal contexts; None: the table has none."""
         ...
 
     def prefill_time(self, step: StepFeatures) -> float:
@@ -32,16 +31,16 @@ class AttentionTimes(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerTimes:
-    """The times a table holds.
+    """The times of a table.
 
     Attributes:
         source: one line that says where the times were measured.
-        limits: the sizes between which it was measured.
-        unit_ns: nanoseconds of the table's unit.
-        once: what runs once a step, over new tokens.
-        layer: what runs once a layer, over new tokens.
-        head: what runs once a step, over rows with logits; None: the table does not have it.
-        attention: of one layer.
+        limits: the ranges of step sizes that were measured.
+        unit_ns: the table's unit of time, in ns.
+        once: time of what runs once a step, over new tokens.
+        layer: time of one layer without attention, over new tokens.
+        head: time of the output head, over rows with logits; None: the table does not have it.
+        attention: times of one layer's attention.
         hidden_size: width of the residual stream; None: the table does not say.
         model: the model that was measured; None: the table does not say.
         experts: of one layer, spread over the devices, over the new tokens of all ranks; None:
@@ -65,11 +64,11 @@ class AllReduce:
     """Ring all-reduces over the devices that a model is split over.
 
     Attributes:
-        num_devices: how many.
-        latency_s: seconds of each sum, whatever its size.
+        num_devices: the number of devices.
+        latency_s: seconds that each all-reduce takes besides the transfer.
         gb_per_s: 10^9 bytes a second that a device sends and receives; 0: the transfer takes no
             time.
-        hidden_size: elements of 16 bits that a token has.
+        hidden_size: a token's activations, of 16 bits each.
     """
 
     num_devices: int
@@ -78,8 +77,10 @@ class AllReduce:
     hidden_size: int
 
     def curve_ns(self) -> Curve:
-        """The time of one sum, over the tokens of a step."""
-        token_bytes = 2 * (self.num_devices - 1) / self.num_devices * self.hidden_size * _BYTES
+        """The time of one all-reduce, over the tokens of a step."""
+        # In a ring, each device sends this share of the data.
+        share = 2 * (self.num_devices - 1) / self.num_devices
+        token_bytes = share * self.hidden_size * _ACTIVATION_BYTES
         token_ns = token_bytes / self.gb_per_s if self.gb_per_s else 0.0
         latency_ns = self.latency_s * NS_PER_S
         return Curve([0.0, 1.0], [latency_ns, latency_ns + token_ns])
@@ -93,7 +94,7 @@ class AllReduce:
 
 
 class LayerComposition:
-    """The layers of a model one after another, and what comes before and after them."""
+    """The device times of a whole model: its layers, the embedding and the output head."""
 
     def __init__(
         self,
@@ -107,8 +108,8 @@ class LayerComposition:
         Args:
             times: the table.
             num_layers: layers of the model.
-            all_reduce: the sums of a model on several devices: one after the embedding, and one
-                after the attention and one after the MLP of each layer.
+            all_reduce: for a model on several devices. A step has one after the embedding, and in
+                each layer one after the attention and one after the MLP.
             exchange: over the ranks that step together: before and after the experts of each layer.
         """
         self.source, self.limits = times.source, times.limits

@@ -10,8 +10,8 @@ from sim.latency.layers.skew import Alphas
 class LayersDecodeTimes:
     """A constant and a curve over the mean context, corrected for unequal contexts.
 
-    Tables do not count the new token in a context; steps do. A step and a run of steps take the
-    same operations in the same order.
+    Tables do not count the new token in a context; steps do. `step_ns` and `run_ns` compute by the
+    same operations in the same order, so they agree to the bit.
     """
 
     def __init__(
@@ -27,9 +27,9 @@ class LayersDecodeTimes:
 
         Args:
             rows: number of decode rows.
-            fixed_ns: the part that does not depend on contexts.
-            curve: the part that does, over the mean context.
-            scale_ns: nanoseconds of the curve's unit.
+            fixed_ns: the time that does not depend on contexts.
+            curve: the time that does, over the mean context.
+            scale_ns: the curve's unit of time, in ns.
             alphas: how much longer unequal contexts take; None: no longer than equal ones.
         """
         self._rows = rows
@@ -39,7 +39,7 @@ class LayersDecodeTimes:
         self._alphas = alphas if rows > 1 else None
 
     def step_ns(self, context: int, longest: int, shortest: int) -> int:
-        """The time at these contexts, new tokens included; an extreme of 0 is not known."""
+        """The time of a step, from its total, longest and shortest context; 0: not known."""
         mean = context / self._rows - 1.0
         time = self._curve.at(mean)
         if self._alphas is not None and longest:

@@ -42,7 +42,8 @@ class MeasuredSpans(NamedTuple):
             Limit("longest prefill chunk", _longest_chunk, *self.chunk),
             Limit("cached tokens of a chunk", _most_cached, *self.cached),
         )
-        # If the longest row is not known, its context reads 0 and is inside.
+        # The longest context grows by one token a step, like a mean over one row. If it is not
+        # known, it reads 0, which is inside the range.
         context = (
             Limit("mean decode context", _context, *self.context, _decode_rows),
             Limit("longest decode context", _longest, 0, self.context[1], _one_if_longest_is_known),

@@ -1,4 +1,4 @@
-"""The latency model on composed device times: it adds host time, decode runs and ranges."""
+"""The latency model over a table's device times: adds host time, counts steps outside the table."""
 
 from collections.abc import Mapping, Sequence
 from typing import Protocol
@@ -19,11 +19,11 @@ _MOST_LINES = 4096
 
 
 class DeviceTimes(Protocol):
-    """Device times of steps, composed of a table.
+    """Device times of steps, composed from a table.
 
     Attributes:
         source: one line that says where the times were measured.
-        limits: the sizes between which the table was measured.
+        limits: the ranges of step sizes that were measured.
     """
 
     @property
@@ -41,16 +41,16 @@ class DeviceTimes(Protocol):
         ...
 
     def prefill_ns(self, step: StepFeatures) -> float:
-        """Time of a step with prefill rows, with or without decode rows beside them."""
+        """Time of a step with prefill rows, and perhaps decode rows."""
         ...
 
 
 class LayersLatency:
-    """Device times composed of a table, and the host time that the device waits for.
+    """Device times composed from a table, plus host time.
 
-    Host times are fitted to what was seen from outside of a server. Overlap scheduling hides a part
-    of the host's work, which the fit does not see. So with overlap the fitted times are added to
-    the device's, where nothing hides them.
+    Host times are fitted to latencies that a server's clients saw. Under overlap scheduling these
+    show only the part of the host's work that overlap did not hide. So with overlap the fitted
+    times count as device time, of which overlap hides nothing.
     """
 
     def __init__(
@@ -97,11 +97,11 @@ class LayersLatency:
         return device_ns, host_ns
 
     def consume(self, first: StepFeatures, num_steps: int) -> None:
-        """Count the steps that ran, and those of them outside the table."""
+        """Count the steps that ran, and how many of them were outside the table."""
         self._ranges.count(first, num_steps)
 
     def left_range(self) -> RangeReport:
-        """How many of the steps that ran lay outside the table, and in what size."""
+        """How many steps so far were outside the table, and in which sizes."""
         return self._ranges.report()
 
     def _line(self, step: StepFeatures) -> LayersDecodeTimes:
@@ -114,7 +114,7 @@ class LayersLatency:
         return line
 
     def _contexts(self, step: StepFeatures) -> tuple[int, int, int]:
-        """Context of all decode rows, of the longest, of the shortest; 0: not used."""
+        """The total, longest and shortest context of the decode rows; 0: not to be used."""
         context = step.num_decode_context_tokens
         if not self._corrects_spread:
             return context, 0, 0

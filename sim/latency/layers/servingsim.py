@@ -1,8 +1,9 @@
-"""LLMServingSim's profiles: a folder with meta.yaml, and tpN with the tables of tensor parallel N.
+"""LLMServingSim's profiles: meta.yaml, and a folder tpN for each degree N of tensor parallelism.
 
-Format of version 2 (profiler 1.0.0), times in microseconds: dense.csv has times by tokens,
-per_sequence.csv by rows with logits, attention.csv by what a call holds, moe.csv those of mixtures
-of experts; skew_fit.csv has the correction for unequal contexts.
+The format has version 2 (profiler 1.0.0), the times are in microseconds. A folder tpN has times by
+new tokens (dense.csv), by rows with logits (per_sequence.csv), of attention by chunk, cached
+tokens, decode rows and context (attention.csv), and of mixtures of experts (moe.csv). skew_fit.csv
+corrects attention for unequal contexts.
 """
 
 from collections.abc import Mapping
@@ -16,7 +17,11 @@ from sim.latency.curves import Curve, weighted_sum
 from sim.latency.layers.composition import LayerTimes
 from sim.latency.layers.csv_table import CsvTable, find_table, medians, need_table
 from sim.latency.layers.limits import MeasuredSpans
-from sim.latency.layers.servingsim_attention import LAYER, FusedAttention, attention_grid
+from sim.latency.layers.servingsim_attention import (
+    FusedAttention,
+    attention_grid,
+    check_attention_only,
+)
 from sim.latency.layers.servingsim_meta import NAME, SkewFit, read_meta
 from sim.latency.layers.servingsim_moe import experts_curve
 from sim.latency.layers.skew import SkewTable
@@ -25,7 +30,7 @@ from sim.latency.layers.skew import SkewTable
 _ONCE: Mapping[str, int] = {"embedding": 1, "final_layernorm": 1}
 _HEAD: Mapping[str, int] = {"lm_head": 1, "sampler": 1}
 _MLP: Mapping[str, int] = {"gate_up_proj": 1, "act_fn": 1, "down_proj": 1}
-# One row has the norms of queries and keys together.
+# `qk_norm` is the norm of the queries and that of the keys together.
 _OPTIONAL: Mapping[str, int] = {"rotary_emb": 1, "qk_norm": 1}
 _BLOCK: Mapping[str, int] = {"layernorm": 2, "qkv_proj": 1, "o_proj": 1}
 _SKEW_KEY = ("n_label", "skew_rate_label", "kv_big_label", "kp_label")
@@ -39,8 +44,7 @@ def read_serving_sim(folder: Path, tp: int, dp: int = 1) -> LayerTimes:
     """Read a profile for one degree of tensor parallelism, and of data parallelism of attention.
 
     Raises:
-        InputError: a file is missing or spoilt, or has a layer of which it is not known how often
-            it runs.
+        InputError: a file is missing or malformed, or has a layer that is not known here.
     """
     meta = read_meta(folder / NAME, tp)
     tables = folder / f"tp{tp}"
@@ -107,7 +111,7 @@ def _curves(table: CsvTable, size: str, known: Mapping[str, int]) -> dict[str, C
 
 
 def _experts(tables: Path, folder: Path, num_devices: int) -> Curve | None:
-    """One layer's experts, spread over the devices; they are measured whole, beside tp1's tables."""
+    """One layer's experts, spread over the devices. The table of all experts may be in tp1 only."""
     path = find_table(tables, "moe.csv") or find_table(folder / "tp1", "moe.csv")
     return None if path is None else experts_curve(CsvTable(path), num_devices)
 
@@ -118,8 +122,8 @@ def _check_mlp(table: CsvTable, dense: Mapping[str, Curve], *, has_experts: bool
         _check_there(table, dense, _MLP)
     elif found := [name for name in _MLP if name in dense]:
         raise InputError(
-            f"{table.path}: layer: {found[0]} beside a moe.csv: the table does not say how many"
-            " layers have experts"
+            f"{table.path}: layer: {found[0]} is here although there is a moe.csv: the table does"
+            " not say how many layers have experts"
         )
 
 
@@ -130,10 +134,7 @@ def _check_there(table: CsvTable, found: Mapping[str, Curve], needed: Mapping[st
 
 
 def _skew(table: CsvTable, fit: SkewFit) -> SkewTable:
-    if "layer" in table:
-        for row, layer in enumerate(table.texts("layer")):
-            if layer != LAYER:
-                raise table.error(row, "layer", f"unknown layer {layer!r} (known: {LAYER})")
+    check_attention_only(table)
     _check_labels(table, fit)
     keys = zip(table.numbers("pc"), *map(table.texts, _SKEW_KEY), strict=True)
     alphas = table.numbers("alpha", low=-inf)

@@ -11,17 +11,17 @@ from sim.latency.layers.chunks import chunks_of
 from sim.latency.layers.csv_table import CsvTable, medians
 from sim.latency.layers.skew import Alphas, SkewTable
 
-LAYER = "attention"
+_LAYER = "attention"
 
 
 class FusedAttention:
     """One layer's attention, in microseconds.
 
-    There are two forms of tables. In the older one a call has one prefill chunk and its cached
-    tokens. If a step has several chunks, the longest one goes with the decode rows. Each other
-    chunk adds its time alone less that of the table's shortest call, because it is not launched by
-    itself. In the newer form a call has all prefill tokens of a step, however many chunks they
-    form, and its time depends on their number and on the mean number of keys they attend to.
+    There are two forms of tables. In the older form a call has one prefill chunk and its cached
+    tokens. If a step has several chunks, its time is that of a call with the longest chunk and the
+    decode rows. Each other chunk adds its time alone, less that of the table's shortest call,
+    because it needs no launch of its own. In the newer form a call has all prefill tokens of a
+    step. Its time depends on their number and on the mean number of keys that they attend to.
     """
 
     def __init__(self, times: "AttentionGrid", skew: SkewTable | None) -> None:
@@ -43,15 +43,15 @@ class FusedAttention:
         others_us = 0.0
         if self.by_key:
             new = step.num_prefill_tokens
-            place = step.prefill_attention / (2 * new)
+            cached_or_keys = step.prefill_attention / (2 * new)
         else:
-            place = cached
+            cached_or_keys = cached
             for other in chunks[1:]:
                 us = self.prefill.at(*other) - self.prefill.shortest
                 others_us += max(0.0, us)
         if not step.num_decode_rows:
-            return self.prefill.at(new, place) + others_us
-        return self._mixed_us(step, (new, place), cached) + others_us
+            return self.prefill.at(new, cached_or_keys) + others_us
+        return self._mixed_us(step, (new, cached_or_keys), cached) + others_us
 
     def _mixed_us(self, step: StepFeatures, chunk: tuple[float, float], cached: float) -> float:
         rows, longest = step.num_decode_rows, step.max_decode_context_tokens
@@ -66,13 +66,13 @@ class FusedAttention:
 
 
 class AttentionGrid(NamedTuple):
-    """The times of an attention.csv, by the rows of a call.
+    """The times of an attention.csv, by kind of call.
 
     Attributes:
         prefill: by chunk, then by cached tokens (or keys).
         decode: by rows, then by context.
         mixed: by chunk, rows, cached tokens (or keys), context.
-        by_key: the second axis of prefill is the mean number of keys, not the cached tokens.
+        by_key: the table has the mean number of keys in place of the cached tokens.
     """
 
     prefill: Plane
@@ -87,39 +87,43 @@ def attention_grid(table: CsvTable) -> AttentionGrid:
     Decode calls with several new tokens per row (speculative decoding) are left out.
 
     Raises:
-        InputError: a column is missing or has a bad value, a kernel is not plain attention, a call
-            has no tokens, or there is no call with prefill only or with decode only.
+        InputError: a column is missing or has a bad value, a layer is not plain attention, a call
+            has no tokens, or there is no call with prefill only or none with decode only.
     """
     by_key = "prefill_key" in table
     prefill: dict[float, dict[float, float]] = {}
     decode: dict[float, dict[float, float]] = {}
     mixed: dict[float, dict[float, dict[float, dict[float, float]]]] = {}
-    for (chunk, place, rows, context), us in medians(_calls(table, by_key=by_key)).items():
+    for (chunk, cached_or_keys, rows, context), us in medians(_calls(table, by_key=by_key)).items():
         if not chunk:
             decode.setdefault(rows, {})[context] = us
         elif not rows:
-            prefill.setdefault(chunk, {})[place] = us
+            prefill.setdefault(chunk, {})[cached_or_keys] = us
         else:
             sheet = mixed.setdefault(chunk, {}).setdefault(rows, {})
-            sheet.setdefault(place, {})[context] = us
+            sheet.setdefault(cached_or_keys, {})[context] = us
     for times, what in ((prefill, "prefill chunks"), (decode, "decode rows")):
         if not times:
             raise InputError(f"{table.path}: has no row with {what} only")
     return AttentionGrid(prefill, decode, mixed, by_key)
 
 
+def check_attention_only(table: CsvTable) -> None:
+    """Raise InputError if a row is of another layer than plain attention."""
+    for row, layer in enumerate(table.texts("layer") if "layer" in table else ()):
+        if layer != _LAYER:
+            raise table.error(row, "layer", f"unknown layer {layer!r} (known: {_LAYER})")
+
+
 def _calls(
     table: CsvTable, *, by_key: bool
 ) -> Iterator[tuple[tuple[float, float, float, float], float]]:
-    if "layer" in table:
-        for row, layer in enumerate(table.texts("layer")):
-            if layer != LAYER:
-                raise table.error(row, "layer", f"unknown layer {layer!r} (known: {LAYER})")
+    check_attention_only(table)
     names = "prefill_chunk", "prefill_key" if by_key else "kv_prefill", "n_decode", "kv_decode"
     keys = zip(*map(table.numbers, names), strict=True)
     lens = table.numbers("decode_q_len") if "decode_q_len" in table else None
     for row, (key, us) in enumerate(zip(keys, table.numbers("time_us"), strict=True)):
         if not key[0] and not key[2]:
-            raise table.error(row, "n_decode", "a call without prefill chunk and decode rows")
+            raise table.error(row, "n_decode", "a call needs a prefill chunk or decode rows")
         if lens is None or lens[row] == 1:
             yield key, us

@@ -10,7 +10,7 @@ from sim.core.errors import InputError
 from sim.latency.layers.skew import Bins, SkewAxes
 
 NAME = "meta.yaml"
-# The file's names of the axes, by our names.
+# The file's names of the axes, by their names in `SkewAxes`.
 _AXES = {"rows": "n", "rate": "skew_rate", "longest": "kv_big", "cached": "kp"}
 
 
@@ -20,7 +20,7 @@ class SkewFit:
 
     Attributes:
         axes: its bins.
-        default: the alpha of bins that have none of their own.
+        default: the alpha of bins that are not in skew_fit.csv.
     """
 
     axes: SkewAxes
@@ -46,7 +46,7 @@ def read_meta(path: Path, tp: int) -> Meta:
     """Read a meta.yaml, for one degree of tensor parallelism.
 
     Raises:
-        InputError: the file cannot be read, is not YAML, or a key is missing or of another type.
+        InputError: the file cannot be read or is not YAML, or a key is missing or has a wrong type.
     """
     data = _Section(_load(path), str(path))
     model, hardware = data.text("model"), data.text("hardware")

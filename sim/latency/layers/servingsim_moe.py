@@ -4,22 +4,24 @@ from sim.core.errors import InputError
 from sim.latency.curves import Curve, bracket
 from sim.latency.layers.csv_table import CsvTable, medians
 
-_MANY_TOKENS = 4096
+# The curve has a knot at every number of tokens below this, then only at the table's.
+_DENSE_TOKENS = 4096
 
 
 def experts_curve(table: CsvTable, num_devices: int = 1) -> Curve:
     """Microseconds of one layer's experts, over new tokens, on the devices they are spread over.
 
-    The table has times by tokens and by the number of experts that are used by any token. If tokens
-    choose their k of E experts evenly and independently, the expected number is E x (1 - (1 - k /
-    E)^tokens). E is the largest number of experts in the table, k the smallest. Each of n devices
-    has its share of the experts and of the tokens' choices: E / n experts, of which as large a
-    share is used, and as many choices as tokens / n whole tokens have.
+    The table has times by tokens and by the number of experts that at least one token uses. If each
+    token chooses k of E experts evenly and independently, the expected number of these is
+    E x (1 - (1 - k / E)^tokens). E is the largest number of experts in the table, k the smallest.
+
+    Each of n devices has E / n experts, of which as large a share is used. Its experts are chosen
+    as often as all experts are by tokens / n tokens.
 
     Rows with experts spread over several devices (`ep` above 1) are left out.
 
     Raises:
-        InputError: a column is missing or spoilt, or there is no row with `ep` 1.
+        InputError: a column is missing or malformed, or there is no row with `ep` 1.
     """
     tokens, activated = table.numbers("tokens", low=1), table.numbers("activated_experts", low=1)
     times = table.numbers("time_us")
@@ -37,15 +39,14 @@ def experts_curve(table: CsvTable, num_devices: int = 1) -> Curve:
 
 def _over_tokens(grid: dict[float, Curve], num_devices: int) -> Curve:
     knots = sorted(grid)
-    most = max(curve.knots[-1] for curve in grid.values())
-    own = min(curve.knots[0] for curve in grid.values())
-    # The number of experts in use is no straight line between the table's knots.
-    last = num_devices * knots[-1]
-    on_knots = [num_devices * knot for knot in knots]
-    sizes = sorted({*on_knots, *range(int(knots[0]), min(int(last), _MANY_TOKENS))})
+    num_experts = max(curve.knots[-1] for curve in grid.values())
+    per_token = min(curve.knots[0] for curve in grid.values())
+    # Between the table's knots, the number of experts in use does not grow linearly.
+    last = min(int(num_devices * knots[-1]), _DENSE_TOKENS)
+    sizes = sorted({*(num_devices * knot for knot in knots), *range(int(knots[0]), last)})
     values = []
     for num_tokens in sizes:
-        activated = most * (1 - (1 - own / most) ** num_tokens) / num_devices
+        activated = num_experts * (1 - (1 - per_token / num_experts) ** num_tokens) / num_devices
         low, high, share = bracket(knots, max(num_tokens / num_devices, knots[0]))
         us = grid[knots[low]].at(activated)
         values.append(us + share * (grid[knots[high]].at(activated) - us))

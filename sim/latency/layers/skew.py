@@ -1,7 +1,7 @@
 """How much longer decode rows take if their contexts are unequal.
 
 t = t(mean) + alpha x (t(longest) - t(mean)): the time at the mean context, moved by a share alpha
-towards the time at the longest context. Alphas were fitted for each kind of batch.
+towards the time at the longest context. A table has a fitted alpha for each kind of batch.
 """
 
 from bisect import bisect_left
@@ -15,10 +15,10 @@ from sim.core.arrays import Float64
 
 
 class Bins(NamedTuple):
-    """One axis of the table. A bin holds the values above the edge before it, up to its own edge.
+    """One axis of the table, divided into bins.
 
     Attributes:
-        edges: where each bin ends; larger values than the last edge are in the last bin.
+        edges: the largest value of each bin; values above the last edge are in the last bin.
         labels: the table's name of each bin.
     """
 
@@ -39,11 +39,10 @@ class SkewAxes(NamedTuple):
 
 
 class Alphas:
-    """Alphas for one number of rows beside one prefill, by skew rate and longest context.
+    """Alphas for one number of decode rows and one prefill chunk, by skew rate and longest context.
 
-    The skew rate says how far the mean lies from the shortest context towards the longest one, from
-    0 to 1. If the shortest context is not known, it counts as 0: then the rate is the greatest
-    possible one, mean / longest.
+    The skew rate is (mean - shortest) / (longest - shortest). A shortest context that is not known
+    counts as 0, which gives the largest possible rate, mean / longest.
     """
 
     def __init__(self, axes: SkewAxes, table: Sequence[Sequence[float]]) -> None:
@@ -56,7 +55,7 @@ class Alphas:
     def corrected(
         self, mean: float, longest: float, shortest: float, times: tuple[float, float]
     ) -> float:
-        """The time of a batch from those at its mean and at its longest context."""
+        """The time of a batch, from its contexts and the times at the mean and the longest one."""
         at_mean, at_longest = times
         gap = at_longest - at_mean
         if gap <= 0.0:
@@ -80,8 +79,8 @@ class Alphas:
 class SkewTable:
     """Fitted alphas by prefill chunk, decode rows, skew rate, longest context and cached tokens.
 
-    A chunk that was not measured takes the alphas of the nearest measured chunk, of two equally
-    near ones the shorter. A bin without an alpha takes the default.
+    A chunk that was not measured takes the alphas of the nearest measured chunk; if two are equally
+    near, those of the shorter one. A bin without an alpha takes the default.
     """
 
     def __init__(
@@ -99,7 +98,7 @@ class SkewTable:
         self._kept: dict[tuple[float, str, str], Alphas] = {}
 
     def alphas(self, rows: int, chunk: float = 0.0, cached: float = 0.0) -> Alphas:
-        """The alphas of a step: of its decode rows, beside a prefill chunk or alone (chunk 0)."""
+        """The alphas of a step with this number of decode rows; chunk 0: without prefill rows."""
         axes = self._axes
         nearest = self._chunks[bisect_left(self._halfway, chunk)]
         of_rows, of_cached = axes.rows.label(rows), axes.cached.label(cached)

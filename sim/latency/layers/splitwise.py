@@ -1,9 +1,9 @@
 """Splitwise's perf_model.csv: measured prompt and token times of whole models, in milliseconds.
 
-The table has three sweeps around one base point: the length of a single prompt, the number of
-prompts of the base length, and the number of generated tokens. The third sweep is not used: where
-many tokens were asked for, generation ended early, so the contexts of its token times are not
-known.
+The table has three sweeps around one base point: over the length of a single prompt, over the
+number of prompts of the base length, and over the number of generated tokens. The third sweep is
+not used. If many tokens were asked for, generation ended early, so the contexts of its token times
+are not known.
 """
 
 from collections import Counter
@@ -48,13 +48,15 @@ class Sweeps:
 
 
 class WholeModel:
-    """Step times of a whole model: of prompts, of decode rows, or their sum for both.
+    """Step times of a whole model: of prompts, of decode rows, or the sum of both.
 
-    Prompts: both sweeps say something about a step of n tokens, as several prompts of the base
-    length or as a single prompt. The step lies between both, by how far its mean length has come
-    from the base length towards n. Decode rows: at the base context the sweep over rows gives the
-    time. Further context adds for the first row what it adds in the sweep of one row, and for each
-    other row what the line from that sweep's base point to its end adds.
+    Prompts: each of the two sweeps has a time for n prompt tokens. One has it for several prompts
+    of the base length, the other for a single prompt of length n. The step's time is interpolated
+    between these two by its mean prompt length, which lies between the base length and n.
+
+    Decode rows: the sweep over rows has the time at the base context. For the first row, more
+    context adds what it adds in the sweep of one row. For each other row it adds the mean slope of
+    that sweep, from the base point to the end.
     """
 
     def __init__(self, sweeps: Sweeps) -> None:
@@ -130,8 +132,8 @@ def read_splitwise(path: Path, tp: int, model: str | None, hardware: str | None)
         hardware: its name in the table; None if the model was measured on one only.
 
     Raises:
-        InputError: the table cannot be read or is spoilt, or lacks the model, hardware, degree of
-            tensor parallelism, or the base point.
+        InputError: the table cannot be read or is malformed, or lacks the model, hardware, degree
+            of tensor parallelism, or base point.
     """
     table = CsvTable(path)
     model = _chosen(table, "model", model, range(table.num_rows))
@@ -161,7 +163,7 @@ def _of_degree(table: CsvTable, rows: Sequence[int], tp: int) -> list[int]:
     found = [row for row in rows if degrees[row] == tp]
     if not found:
         known = ", ".join(f"{degree:g}" for degree in sorted({degrees[row] for row in rows}))
-        reason = f"must be one of {known}, as {table.path} has it, got {tp}"
+        reason = f"must be one of {known}, the degrees in {table.path}, got {tp}"
         raise InputError(reason, key=("latency", "tp"))
     return found
 
@@ -207,5 +209,5 @@ def _sweeps(times: _Times, where: str, source: str) -> Sweeps:
 
 
 def _usual(sizes: Iterable[float]) -> float:
-    """The most frequent value of a size: that of the base point, as other sweeps keep it."""
+    """The base point's value of a size: the most frequent one, because other sweeps keep it."""
     return Counter(sizes).most_common(1)[0][0]

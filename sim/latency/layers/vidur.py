@@ -1,7 +1,8 @@
 """Vidur's operator profiles: a folder with mlp.csv and attention.csv, milliseconds of one layer.
 
-A row has a column `time_stats.<operator>.median`. A row of mlp.csv is of a number of new tokens. A
-row of attention.csv is of one prefill chunk, or of decode rows that have equal contexts.
+Each operator has a column `time_stats.<operator>.median`. A row of mlp.csv has the times for a
+number of new tokens. A row of attention.csv has those for one prefill chunk, or for decode rows
+that have equal contexts.
 """
 
 from collections.abc import Mapping, Sequence
@@ -45,8 +46,8 @@ def read_vidur(folder: Path, tp: int) -> LayerTimes:
     """Read a profile for one degree of tensor parallelism.
 
     Raises:
-        InputError: a file is missing or spoilt, has no rows of this degree, or has an operator of
-            which it is not known how often it runs.
+        InputError: a file is missing or malformed, has no rows of this degree, or has an operator
+            that is not known here.
     """
     mlp, attention = need_table(folder, "mlp.csv"), need_table(folder, "attention.csv")
     rows = _rows_of(mlp, tp)
@@ -77,13 +78,14 @@ def read_vidur(folder: Path, tp: int) -> LayerTimes:
 
 
 class SeparateAttention:
-    """One layer's attention in milliseconds: a call a prefill chunk, one for decode rows.
+    """One layer's attention in ms: one call for each prefill chunk, and one for all decode rows.
 
-    A call's time contains the writing of keys and values, which is in the same row.
+    A call's time includes what runs around the kernel, such as writing keys and values.
     """
 
     def __init__(self, table: CsvTable, rows: Sequence[int]) -> None:
-        around = _operators(table, (*_AROUND, *_KERNELS))[: -len(_KERNELS)]
+        found = _operators(table, (*_AROUND, *_KERNELS))
+        around = [name for name in found if name not in _KERNELS]
         prefill, decode = _by_kind(table, rows)
         chunk, cached = "prefill_chunk_size", "kv_cache_size"
         self.prefill = PrefillAttention(

@@ -1,4 +1,4 @@
-"""Where latency profiles come from: those that ship with servetwin, or a file."""
+"""Loads latency profiles: those that ship with servetwin, or a file."""
 
 from collections.abc import Iterator, Mapping
 from importlib.resources import files
@@ -13,15 +13,15 @@ _SUFFIX = ".json"
 
 
 def load_profile(name_or_path: str, base_dir: Path) -> LatencyProfile:
-    """A shipped profile, or one of a file.
+    """Load a shipped profile or a profile file.
 
     Args:
-        name_or_path: the path of a file if it ends in `.json`, relative to `base_dir` unless
-            absolute; else the name of a shipped profile, such as `example/tiny-cpu`.
+        name_or_path: if it ends in `.json`, the path of a file, relative to `base_dir` unless
+            absolute; otherwise the name of a shipped profile, such as `example/tiny-cpu`.
         base_dir: the directory of the file that names the profile.
 
     Raises:
-        InputError: unknown name, missing file, or no profile that this version can read.
+        InputError: the name is unknown, or see `read_profile`.
     """
     if name_or_path.endswith(_SUFFIX):
         return read_profile(base_dir / name_or_path)
@@ -50,8 +50,8 @@ def read_profile(path: Path) -> LatencyProfile:
 
 
 def shipped_profiles() -> Mapping[str, Traversable]:
-    """The shipped profiles by name: their paths below the folder of profiles."""
-    # The profiles lie in the package that makes them; none of its code is used here.
+    """The shipped profiles by name, such as `example/tiny-cpu`."""
+    # They are data files of `calibrate`, which makes them. None of its code is imported here.
     folder = files("calibrate") / "profiles"
     return dict(sorted(_below(folder, ""))) if folder.is_dir() else {}
 

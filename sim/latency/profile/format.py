@@ -24,8 +24,8 @@ MODE_NAMES: Mapping[ForwardMode, ModeName] = {
     ForwardMode.DECODE: "decode",
     ForwardMode.MIXED: "mixed",
 }
-# Bounds with which no step's time overflows 64-bit nanoseconds: at most a minute for each unit, and
-# amounts far above real ones.
+# With these bounds no step's time overflows 64-bit nanoseconds. A coefficient is at most a minute
+# for each unit, and amounts are far above real ones.
 Coefficient = Annotated[float, Field(ge=0, le=6e10)]
 Amount = Annotated[float, Field(ge=0, le=1e9)]
 Factor = Annotated[float, Field(gt=0, le=1e3)]
@@ -54,7 +54,7 @@ class Axis(StrictModel):
 
 
 class Correction(StrictModel):
-    """Factors that correct the sum of the terms; linear between their knots."""
+    """Factors that correct the sum of the terms, interpolated linearly between their knots."""
 
     axes: tuple[Axis, Axis]
     factors: tuple[tuple[Factor, ...], ...]
@@ -71,10 +71,10 @@ class Errors(StrictModel):
     """Errors of predictions for points that the fit did not see, in percent of what was measured.
 
     Attributes:
-        points: how many.
-        mape_pct, p50_pct, p95_pct, max_pct: of the absolute error.
-        total_pct: error of the sum over all points; positive if predicted too long.
-        outliers: points so far off that the fit limited their weight; they count in the errors.
+        points: the number of points.
+        mape_pct, p50_pct, p95_pct, max_pct: mean, percentiles and maximum of the absolute error.
+        total_pct: error of the sum over all points; positive if the prediction is too long.
+        outliers: points so far off that the fit limited their weight. The errors include them.
     """
 
     points: Count
@@ -94,7 +94,7 @@ class Range(StrictModel):
 
 
 class DeviceModel(StrictModel):
-    """Device time of one mode: the sum of terms, times a correction; and where it was measured."""
+    """Device time of one mode, a sum of terms times a correction, and its measured ranges."""
 
     range: dict[str, Range]
     terms: Annotated[tuple[Term, ...], Field(min_length=1)]
@@ -110,7 +110,11 @@ class HostTerms(StrictModel):
 
 
 class HostModel(StrictModel):
-    """Host time under one way of scheduling; `not measured`: a sum of measured parts."""
+    """Host time under one way of scheduling.
+
+    `not measured`: no server was scheduling; host times are those of the parts around a forward
+    pass, measured alone.
+    """
 
     scheduling: Scheduling
     modes: dict[ModeName, HostTerms]
@@ -126,7 +130,7 @@ class Source(StrictModel):
 
 
 class Spread(StrictModel):
-    """How much of the fit's residuals the ratio of longest to mean decode context explains."""
+    """How much of the fit's residuals unequal decode contexts (longest over mean) explain."""
 
     points: Count
     correlation: float
@@ -134,7 +138,7 @@ class Spread(StrictModel):
 
 
 class LatencyProfile(StrictModel):
-    """A whole profile."""
+    """The content of a profile file."""
 
     schema_version: Literal[1]
     name: Annotated[str, Field(min_length=1)]
@@ -190,7 +194,8 @@ def parse_profile(text: str, where: str) -> LatencyProfile:
 def profile_text(profile: LatencyProfile) -> str:
     """The text of a profile: the same profile always gives the same bytes."""
     text = json.dumps(profile.model_dump(), indent=2, allow_nan=False, ensure_ascii=False)
-    # Each list of numbers on one line, so that a table looks like one. Texts have no line breaks.
+    # Put each list of numbers on one line, so that tables are readable. Strings never match,
+    # because JSON strings have no line breaks.
     numbers = re.compile(r"\[\n\s+([-+0-9.e]+(?:,\n\s+[-+0-9.e]+)*)\n\s+\]")
     return numbers.sub(lambda found: "[" + " ".join(found[1].split()) + "]", text) + "\n"
 

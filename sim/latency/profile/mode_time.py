@@ -13,7 +13,7 @@ from sim.latency.profile.format import Correction, DeviceModel, Term
 from sim.latency.profile.surface import Surface
 from sim.latency.profile.terms import QUANTITIES, above
 
-# The quantities that grow within a run of decode steps. In a decode step both are equal.
+# The quantities that grow within a run of decode steps. In a decode step both have the same value.
 _GROWING = ("decode_context", "context")
 _FLAT = Curve([0.0], [1.0])
 
@@ -83,8 +83,7 @@ def surface_of(correction: Correction) -> Surface:
 class ProfileDecodeTimes:
     """Times of decode steps with one number of rows, as a function of their context.
 
-    A step and a run of steps take the same operations in the same order, so that both agree to the
-    bit.
+    `step` and `run` compute by the same operations in the same order, so they agree to the bit.
     """
 
     def __init__(self, device: ModeTime, host: TermSum, *, rows: int, graph: int) -> None:

@@ -24,9 +24,9 @@ _EXTEND, _DECODE, _MIXED = ForwardMode.EXTEND, ForwardMode.DECODE, ForwardMode.M
 class ProfileLatency:
     """Device and host time of a step, from a profile's terms and corrections.
 
-    If the profile lacks a mode, steps of that mode raise InputError. The exception is a mixed step
-    if extend and decode were measured. Its time is then put together: each decode row counts as a
-    prefill token of an extend step, and its context costs what it costs in a decode step.
+    If the profile lacks a mode, steps of that mode raise InputError. Mixed steps are the exception:
+    extend and decode are enough. Each decode row then counts as a prefill token of an extend step,
+    and its context costs what it costs in a decode step.
     """
 
     def __init__(self, profile: LatencyProfile, *, overlaps: bool = True) -> None:
@@ -34,8 +34,8 @@ class ProfileLatency:
 
         Args:
             profile: what to predict with.
-            overlaps: the scheduler decides a step while the one before runs, so the host times are
-                those measured with overlap. If only the other kind was measured, that is used.
+            overlaps: the scheduler decides a step while the one before runs, so host times measured
+                with overlap are used. If the profile has none, those without overlap are.
         """
         self.profile = profile
         self._graph_sizes = profile.graph_sizes
@@ -65,11 +65,11 @@ class ProfileLatency:
         return self._line(first).run(first.num_decode_context_tokens + grown)
 
     def consume(self, first: StepFeatures, num_steps: int) -> None:
-        """Count the steps that ran, and those of them outside the range."""
+        """Count the steps that ran, and how many of them were outside the range."""
         self._ranges.count(first, num_steps)
 
     def left_range(self) -> RangeReport:
-        """How many of the steps that ran lay outside the profile's range, and in what quantity."""
+        """How many steps so far were outside the profile's range, and in which quantities."""
         return self._ranges.report()
 
     def _line(self, step: StepFeatures) -> ProfileDecodeTimes:
@@ -104,7 +104,7 @@ class ProfileLatency:
         host = self._host.get(step.mode)
         if host is not None:
             return host.at(step, 0)
-        # Only mixed steps without measurements get here: they take the longer of both host times.
+        # Only mixed steps get here, if they were not measured: take the longer of both host times.
         return max(self._host[_EXTEND].at(step, 0), self._host[_DECODE].at(step, 0))
 
     def _never_measured(self, mode: ForwardMode) -> InputError:
@@ -116,14 +116,13 @@ class ProfileLatency:
 
 
 def _host_of(profile: LatencyProfile, overlaps: bool) -> list[tuple[ForwardMode, HostTerms]]:
-    """Each mode's host terms, measured with (or without) overlap as asked, if there are any.
+    """The host terms of each mode, from the best source that the profile has for it.
 
-    Otherwise they are those of the other way of scheduling, or else a sum of measured parts
-    (`not measured` in the profile).
+    The best source is the way of scheduling asked for, then the other way, then `not measured`.
     """
-    measured = ("overlap", "normal") if overlaps else ("normal", "overlap")
+    worst_first = ("normal", "overlap") if overlaps else ("overlap", "normal")
     found: dict[ModeName, HostTerms] = {}
-    for scheduling in ("not measured", *reversed(measured)):
+    for scheduling in ("not measured", *worst_first):
         for host in profile.host:
             if host.scheduling == scheduling:
                 found.update(host.modes)

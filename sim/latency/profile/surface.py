@@ -7,7 +7,7 @@ from sim.latency.curves import Curve
 
 
 class Surface:
-    """Bilinear between the knots of its axes, constant beyond its edges."""
+    """Interpolates between the knots of two axes; beyond its edges values stay constant."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class Surface:
         return Curve(self._second_knots, values, held=True)
 
     def _locate(self, first: float) -> tuple[int, float]:
-        """The knot below, and how far `first` lies towards the next one, from 0 to less than 1."""
+        """Returns the index of the knot below `first`, and the share of the way to the next one."""
         knots = self._first_knots
         index = bisect_right(knots, first) - 1
         if index < 0:

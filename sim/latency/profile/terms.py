@@ -18,9 +18,9 @@ class Quantity(NamedTuple):
 
     Attributes:
         label: its name in tables and warnings.
-        unit: the unit that a coefficient is per, such as a token; empty for a constant.
-        read: computes it from a step's features and the rows of its decode graph; 0 rows: the step
-            runs without a graph (eager).
+        unit: what a coefficient's ns are for, such as one token; empty for a constant.
+        read: computes it from a step's features and the number of rows of its decode graph; 0: the
+            step runs without a graph (eager).
     """
 
     label: str
@@ -57,7 +57,7 @@ QUANTITIES: Mapping[str, Quantity] = {
         "token",
         lambda step, _graph: step.num_prefill_tokens + step.num_decode_rows,
     ),
-    # The feature counts each pair twice, so that it is a whole number.
+    # The feature counts each pair twice.
     "attention": Quantity(
         "prefill attention", "query-key pair", lambda step, _graph: step.prefill_attention / 2
     ),

@@ -1,1 +1,1 @@
-"""The figures of a report, one module a kind of plot; `sim.report.figures.draw` has them all."""
+"""The figures of a report, one module for each kind of plot; `draw` lists the kinds."""

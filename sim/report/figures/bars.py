@@ -18,7 +18,7 @@ from sim.report.plot_style import styled
 from sim.scenario.report_section import BarsPlot
 from sim.sweep.results import SweepResults
 
-# The share of the room between two values that bars take.
+# The share of the distance between two values of `x` that bars fill.
 _GROUP_WIDTH = 0.8
 _ERROR_BARS: Mapping[str, Any] = {
     "linestyle": "none",
@@ -36,26 +36,26 @@ def draw_bars(data: SweepResults, plot: BarsPlot) -> Drawn:
     styles = Styles(design, plot.lines, [metric for group in metrics for metric in group])
     axis = KeyAxis.of_names(plot.x, design.values(plot.x))
 
-    heights = metric_axes(data, design, metrics, scale=plot.y_scale, label=plot.y_label,
+    y_axes = metric_axes(data, design, metrics, scale=plot.y_scale, label=plot.y_label,
                           zero=Zero.ALWAYS)  # fmt: skip
 
     def draw(axes: Axes, panel: Panel) -> None:
         lines = styles.lines(panel.design, panel.metrics)
-        height = heights[panel.metrics]
+        y_axis = y_axes[panel.metrics]
         width = _GROUP_WIDTH / len(lines)
         for number, line in enumerate(lines):
             offset = (number - (len(lines) - 1) / 2) * width
-            _draw_one(axes, axis, data, line, offset, width, as_dots=height.is_log)
+            _draw_one(axes, axis, data, line, offset, width, as_dots=y_axis.is_log)
         axis.show(axes, plot.x_label or key_label(plot.x, design.keys))
         axes.set_xlim(-0.6, len(axis.places) - 0.4)
         axes.grid(visible=False, axis="x")
-        height.show(axes, "y")
+        y_axis.show(axes, "y")
 
     figure = draw_panels(panels_of(design, [plot.x, *plot.lines], metrics), draw)
     name = key_name(plot.x, design.keys)
     words = Words(f"{titled(metrics)} by {name}", ("bars", name, *plot.y[:2]),
-                  [seeds_caption(data, "error bars", heights.values())])  # fmt: skip
-    as_patches = not any(height.is_log for height in heights.values())
+                  [seeds_caption(data, "error bars", y_axes.values())])  # fmt: skip
+    as_patches = not any(y_axis.is_log for y_axis in y_axes.values())
     return finished(figure, plot, words, design.keys, styles.legend, as_patches=as_patches)
 
 

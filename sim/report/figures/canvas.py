@@ -12,17 +12,17 @@ from matplotlib.patches import Patch
 
 from sim.report.plot_style import PALETTE, new_figure, plain_text
 
-_MAX_COLUMNS = 3
+MAX_COLUMNS = 3
 # Width and height of a panel, by the number of columns.
 _PANEL_PX: Mapping[int, tuple[int, int]] = {1: (980, 500), 2: (620, 420), 3: (480, 390)}
 _HEADER_PX = 90
 _CHARACTER_PX, _HANDLE_PX = 8.0, 60
 _TITLE_FONT = FontProperties(size=13, weight="bold")
 
-# The pattern of bars that belong to a line with dashes.
+# The pattern of bars in a style whose lines are dashed.
 HATCH = "//"
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-# How markers are filled, where lines differ in their dashes.
+# How markers are filled, one way for each of DASHES.
 Fill = Literal["full", "none", "left", "top"]
 FILLS: tuple[Fill, ...] = ("full", "none", "left", "top")
 DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (5, 2, 1, 2)))
@@ -34,8 +34,8 @@ class Drawn:
 
     Attributes:
         figure: the picture.
-        slug: names its files: lower case, no blanks.
-        title: what is seen.
+        slug: the name of its files, in lower case and without blanks.
+        title: what the figure shows.
         caption: how to read it.
     """
 
@@ -73,19 +73,15 @@ class Style:
 
 
 def numbered_style(label: str, number: int, dash: int = 0) -> Style:
-    """The look of line `number`: its colour and its marker tell it from the others."""
+    """The style of line `number`, with its own colour and marker; `dash` numbers its dashes."""
     colour = PALETTE[number % len(PALETTE)]
     marker, fill = MARKERS[number % len(MARKERS)], FILLS[dash % len(FILLS)]
     return Style(label, colour, DASHES[dash % len(DASHES)], marker, fill)
 
 
-def panel_grid(num_panels: int, preferred_columns: int = 0) -> tuple[Figure, list[Axes]]:
-    """A figure with this many panels, row by row, in at most three columns."""
-    columns = preferred_columns or min(num_panels, _MAX_COLUMNS)
-    if not 1 <= columns <= _MAX_COLUMNS:
-        columns = _MAX_COLUMNS
-    if num_panels == 4 and not preferred_columns:
-        columns = 2
+def panel_grid(num_panels: int, preferred_columns: int | None) -> tuple[Figure, list[Axes]]:
+    """A figure with this number of panels, row by row, in at most `MAX_COLUMNS` columns."""
+    columns = preferred_columns or (2 if num_panels == 4 else min(num_panels, MAX_COLUMNS))
     rows = -(-num_panels // columns)
     width_px, height_px = _PANEL_PX[columns]
     figure = new_figure(width_px * columns, height_px * rows + _HEADER_PX)
@@ -99,7 +95,7 @@ def panel_grid(num_panels: int, preferred_columns: int = 0) -> tuple[Figure, lis
 def put_header(
     figure: Figure, title: str, styles: Sequence[Style], *, as_patches: bool = False
 ) -> None:
-    """The title, and a legend below it if there is anything to tell apart.
+    """Put the title on a figure, and a legend below it if there are two styles or more.
 
     `as_patches`: the legend shows patches of colour, not lines.
     """
@@ -123,7 +119,7 @@ def put_header(
 
 
 def _by_row(styles: Sequence[Style], columns: int) -> list[Style]:
-    """Reordered: a legend fills its columns one by one, and is to be read row by row."""
+    """The styles in the order that makes a legend read row by row: it is filled by columns."""
     rows = range(0, len(styles), columns)
     return [styles[row + column] for column in range(columns) for row in rows
             if row + column < len(styles)]  # fmt: skip

@@ -14,12 +14,12 @@ from sim.sweep.results import SweepResults
 
 
 def seeds_caption(data: SweepResults, mark: str = "", axes: Iterable[MetricAxis] = ()) -> str:
-    """What a point stands for.
+    """Says that points are means of seeds, and what shows their intervals; empty for one seed.
 
     Args:
         data: the sweep.
-        mark: what shows intervals on the figure, such as `bands`; empty: nothing.
-        axes: the axes that they are shown on.
+        mark: what shows intervals on the figure, such as `bands`; empty: nothing does.
+        axes: the axes along which intervals are shown.
     """
     if data.num_seeds < 2:
         return ""
@@ -31,7 +31,7 @@ def seeds_caption(data: SweepResults, mark: str = "", axes: Iterable[MetricAxis]
 
 
 def in_title(text: str) -> str:
-    """Beginning with a capital letter, unless the first word is a name like p99."""
+    """The text with a capital first letter, unless its first word is a name like p99."""
     first = text.partition(" ")[0]
     return text[:1].upper() + text[1:] if first.isalpha() and first.islower() else text
 
@@ -47,12 +47,12 @@ def titled(panels: Sequence[Sequence[MetricName]]) -> str:
 
 
 class Words(NamedTuple):
-    """What is said of a figure.
+    """The words around a figure.
 
     Attributes:
-        title: if the user gave none.
-        slug: parts of the names of its files.
-        sentences: of the caption, if the user gave none; empty ones are left out.
+        title: for a plot without a title from the user.
+        slug: parts of the name of its files.
+        sentences: the caption, for a plot without one from the user; empty ones are left out.
     """
 
     title: str
@@ -67,10 +67,10 @@ def finished(
     """Put the title and the legend on a figure, and the words around it.
 
     Args:
-        figure: its panels are drawn.
+        figure: the figure with its panels.
         plot: has a title and a caption if the user gave them.
-        words: what else is said.
-        keys: of the sweep.
+        words: used where the user gave none.
+        keys: the swept keys.
         styles: what the legend shows.
         as_patches: see `put_header`.
     """

@@ -29,7 +29,7 @@ def draw_cdf(data: SweepResults, plot: CdfPlot) -> Drawn:
     design = data.design.where(plot.where or {})
     metrics = [_of_group(plot.metric, group) for group in plot.of]
     styles = Styles(design, plot.lines, metrics)
-    width = _latency_axis(data, plot, design, metrics)
+    x_axis = _latency_axis(data, plot, design, metrics)
 
     def draw(axes: Axes, panel: Panel) -> None:
         draw_p99_line(axes)
@@ -40,7 +40,7 @@ def draw_cdf(data: SweepResults, plot: CdfPlot) -> Drawn:
                     continue
                 axes.plot(found, PERCENTS, color=line.style.colour, linestyle=line.style.dash)
                 draw_p99_dot(axes, found[_AT_P99], line.style.colour, line.style.marker)
-        width.show(axes, "x")
+        x_axis.show(axes, "x")
         put_percent_axis(axes, "token gaps (%)" if plot.metric == "itl_ms" else "requests (%)")
 
     figure = draw_panels(panels_of(design, plot.lines, [tuple(metrics)]), draw)
@@ -55,7 +55,7 @@ def draw_cdf(data: SweepResults, plot: CdfPlot) -> Drawn:
 def _latency_axis(
     data: SweepResults, plot: CdfPlot, design: Design, metrics: Sequence[MetricName]
 ) -> MetricAxis:
-    """An axis from the 1st percentile on: the quickest request alone could take half of it."""
+    """An axis from the 1st percentile on, so that one quick request cannot take half of it."""
     found = [
         data.quantiles(setting, plot.metric, metric.group)
         for setting in design.settings
@@ -69,7 +69,7 @@ def _latency_axis(
 
 
 def _of_group(metric: str, group: str) -> MetricName:
-    """The latency itself, of a group of requests: it is in no summary, but names the axis."""
+    """A name for a latency of a group of requests. It labels axes; no summary has such a metric."""
     return MetricName.of(metric if group == ALL else f"{group}.{metric}")
 
 

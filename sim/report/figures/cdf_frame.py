@@ -1,4 +1,4 @@
-"""What all pictures of distributions have: an axis in percent, the 99th percentile marked."""
+"""What all pictures of distributions share: an axis in percent, and marks at the p99."""
 
 from matplotlib.axes import Axes
 
@@ -8,7 +8,7 @@ P99 = 99
 
 
 def draw_p99_line(axes: Axes) -> None:
-    """A dashed line across, named at its right end."""
+    """A dashed horizontal line at 99 %, with `p99` at its right end."""
     axes.axhline(P99, color=GREY, linewidth=0.8, linestyle=(0, (4, 3)))
     axes.annotate("p99", (1, P99), xycoords=("axes fraction", "data"), xytext=(3, 0),
                   textcoords="offset points", va="center", color=GREY)  # fmt: skip

@@ -18,8 +18,6 @@ from sim.scenario.report_section import CurvePlot
 from sim.sweep.design import Settings
 from sim.sweep.results import SweepResults
 
-Points = Sequence[tuple[float, MeanInterval]]
-
 
 @styled
 def draw_curve(data: SweepResults, plot: CurvePlot) -> Drawn:
@@ -28,26 +26,26 @@ def draw_curve(data: SweepResults, plot: CurvePlot) -> Drawn:
     metrics = panel_metrics(plot.y)
     styles = Styles(design, plot.lines, [metric for group in metrics for metric in group])
     axis = KeyAxis.of_numbers(plot.x, design.values(plot.x), plot.x_scale)
-    heights = metric_axes(data, design, metrics, scale=plot.y_scale, label=plot.y_label)
+    y_axes = metric_axes(data, design, metrics, scale=plot.y_scale, label=plot.y_label)
     label = plot.x_label or key_label(plot.x, design.keys)
 
     def draw(axes: Axes, panel: Panel) -> None:
         for line in styles.lines(panel.design, panel.metrics):
             draw_line(axes, axis, intervals(data, line), line.style)
         axis.show(axes, label)
-        heights[panel.metrics].show(axes, "y")
+        y_axes[panel.metrics].show(axes, "y")
 
     figure = draw_panels(panels_of(design, [plot.x, *plot.lines], metrics), draw)
     name = key_name(plot.x, design.keys)
     words = Words(f"{titled(metrics)} against {name}", ("curve", name, *plot.y[:2]),
-                  [seeds_caption(data, "bands", heights.values())])  # fmt: skip
+                  [seeds_caption(data, "bands", y_axes.values())])  # fmt: skip
     return finished(figure, plot, words, design.keys, styles.legend)
 
 
 def draw_line(
     axes: Axes, axis: KeyAxis, found: Sequence[tuple[Settings, MeanInterval]], style: Style
 ) -> None:
-    """Points joined from left to right, dotted to where the axis has a gap; bands around them."""
+    """Points with bands, joined from left to right; the line is dotted over a gap of the axis."""
     ordered = sorted(found, key=lambda item: axis.place(item[0][axis.key]))
     x = np.array([axis.place(setting[axis.key]) for setting, _ in ordered])
     y = np.array([interval.mean for _, interval in ordered], dtype=np.float64)
@@ -62,7 +60,7 @@ def draw_line(
 
 
 def draw_band(axes: Axes, x: np.ndarray, found: Sequence[MeanInterval], colour: str) -> None:
-    """The intervals of points from left to right; a bar where a point stands alone."""
+    """A band through the intervals of points from left to right; a single point gets a bar."""
     low, high = zip(*(interval.ends for interval in found), strict=True) if found else ((), ())
     if len(found) == 1:
         axes.vlines(x, low, high, color=colour, alpha=0.5, linewidth=4)

@@ -1,4 +1,4 @@
-"""Every kind of plot that a `report` section knows, and what draws it."""
+"""Every kind of plot in a `report` section, with the function that draws it."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -15,19 +15,21 @@ from sim.report.figures.captions import Words, finished, seeds_caption
 from sim.report.figures.panels import Panel, draw_panels, panels_of
 from sim.report.figures.scales import wants_log
 from sim.report.key_text import key_label, key_name, number_of, number_text, value_text
+from sim.report.plot_check import is_number
 from sim.report.plot_style import latency_text, plain_text, styled
 from sim.scenario.report_section import HeatPlot
 from sim.sweep.design import Design
 from sim.sweep.results import SweepResults
 
-# Dark to light, told apart by everybody.
+# A colour map from dark to light, which the colour-blind can read too.
 _COLOURS = "cividis"
+# A grid with more rows or columns has no numbers in its cells.
 _MAX_WRITTEN = 12
 
 
 @styled
 def draw_heat(data: SweepResults, plot: HeatPlot) -> Drawn:
-    """A cell for each pair of values, empty where the sweep has none."""
+    """A cell for each pair of values, empty if the sweep has no result for it."""
     design = data.design.where(plot.where or {})
     metric = MetricName.of(plot.value)
     means = [data.interval(setting, metric).mean for setting in design.settings]
@@ -67,8 +69,7 @@ def _norm(defined: list[float], scale: str | None) -> Normalize:
 def _ordered(design: Design, key: str) -> list[object]:
     """Numbers by size, infinity and null last; other values in the sweep's order."""
     values = design.values(key)
-    if all(value is None or (isinstance(value, int | float) and not isinstance(value, bool))
-           for value in values):  # fmt: skip
+    if all(value is None or is_number(value) for value in values):
         values.sort(key=lambda value: (math.isnan(n := number_of(key, value)), n))
     return values
 
@@ -76,7 +77,7 @@ def _ordered(design: Design, key: str) -> list[object]:
 def _grid(
     data: SweepResults, plot: HeatPlot, panel: Panel, columns: list[object], rows: list[object]
 ) -> np.ndarray:
-    """Means, shape [num_rows, num_columns], NaN where there is none."""
+    """The cells' means, shape [num_rows, num_columns]; NaN for an empty cell."""
     grid = np.full((len(rows), len(columns)), np.nan)
     for setting in panel.design.settings:
         mean = data.interval(setting, panel.metrics[0]).mean

@@ -1,4 +1,7 @@
-"""Labels beside points, placed so that they cover neither points nor each other."""
+"""Labels beside points, placed so that they cover neither points nor each other.
+
+Sizes and distances are in typographic points (1/72 inch).
+"""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -14,11 +17,11 @@ _LETTER_POINTS, _LINE_POINTS = 5.2, 11.0
 # Directions in which a label may lie, the preferred ones first.
 _DIRECTIONS = ((1, 1), (-1, 1), (1, -1), (-1, -1), (1, 0), (-1, 0), (0, 1), (0, -1))
 _DISTANCES = (6.0, 13.0, 22.0)
-_POINT_POINTS = 5.0
+_DOT_RADIUS = 5.0
 
 
 class Label(NamedTuple):
-    """Words beside a point, in the units of the axes."""
+    """A text, and the point that it belongs to, in the units of the axes."""
 
     x: float
     y: float
@@ -28,7 +31,7 @@ class Label(NamedTuple):
 
 
 class _Box(NamedTuple):
-    """A rectangle, in points from the lower left corner of the axes."""
+    """A rectangle, measured from the lower left corner of the axes."""
 
     left: float
     low: float
@@ -42,7 +45,7 @@ class _Box(NamedTuple):
 
 
 def place_labels(axes: Axes, labels: Sequence[Label]) -> None:
-    """Write each label where it covers least. The axes' limits and scales are final."""
+    """Write each label where it covers least. The axes must have their final limits and scales."""
     scale = 72 / axes.figure.dpi
     frame = axes.get_window_extent()
     corner = np.array([frame.x0, frame.y0])
@@ -90,7 +93,7 @@ def _align(offset: float, below: str, above: str) -> str:
 
 
 def _around(x: float, y: float) -> _Box:
-    return _Box(x - _POINT_POINTS, y - _POINT_POINTS, x + _POINT_POINTS, y + _POINT_POINTS)
+    return _Box(x - _DOT_RADIUS, y - _DOT_RADIUS, x + _DOT_RADIUS, y + _DOT_RADIUS)
 
 
 def _box(label: Label, x: float, y: float, dx: float, dy: float) -> _Box:

@@ -1,4 +1,4 @@
-"""Lines of a plot: which settings each has, how it looks, and where its points are."""
+"""Lines of a plot: the settings of each line, its style, and its points."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,8 +18,8 @@ class PlotLine:
 
     Attributes:
         style: how it looks.
-        metric: what it shows.
-        settings: its points.
+        metric: the metric that it shows.
+        settings: one for each of its points.
     """
 
     style: Style
@@ -28,11 +28,11 @@ class PlotLine:
 
 
 class Styles:
-    """The same look for the same line in every panel of a plot.
+    """Gives a line the same style in every panel of a plot.
 
     Args:
         design: all settings of the plot.
-        keys: which keys tell lines apart.
+        keys: the keys that tell lines apart.
         metrics: all metrics of the plot; groups of requests differ in their dashes, or in their
             colours if no keys tell lines apart.
     """

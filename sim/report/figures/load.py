@@ -34,13 +34,14 @@ from sim.sweep.results import SweepResults
 _RATE = MetricName.of("request_rate")
 _SATURATED = MetricName.of("saturated")
 # A load is saturated if at least this share of its runs are.
-_SHARE = 0.5
+_SATURATED_SHARE = 0.5
 # Rates that cannot exceed the offered load.
 _BOUNDED = ("request_goodput", "request_throughput")
+_SENT = "The grey dashes are the rate at which requests were sent."
 
 
 class _LoadPoint(NamedTuple):
-    """A setting at its load."""
+    """A setting's load, and its metric there."""
 
     load: float
     interval: MeanInterval
@@ -54,14 +55,14 @@ def draw_load(data: SweepResults, plot: LoadPlot) -> Drawn:
     metrics = panel_metrics(plot.y or (default_metric(data),))
     styles = Styles(design, plot.lines, [metric for group in metrics for metric in group])
     by_rate = plot.at == "request_rate" or (plot.at is None and changes_arrivals(plot.x))
-    heights = metric_axes(data, design, metrics, scale=plot.y_scale, label=plot.y_label)
-    width = MetricAxis.of_values(
+    y_axes = metric_axes(data, design, metrics, scale=plot.y_scale, label=plot.y_label)
+    x_axis = MetricAxis.of_values(
         [_RATE],
         [load for setting in design.settings if (load := _load(data, plot, setting, by_rate))],
         scale=plot.x_scale,
         label=plot.x_label or _label(plot, design.keys, by_rate),
     )
-    # A sentence is the same for each metric of a line, and is said once.
+    # A dict keeps the order and says a sentence once: it is the same for each metric of a line.
     said: dict[str, None] = {}
 
     def draw(axes: Axes, panel: Panel) -> None:
@@ -69,8 +70,8 @@ def draw_load(data: SweepResults, plot: LoadPlot) -> Drawn:
             (line, _points(data, plot, line, by_rate))
             for line in styles.lines(panel.design, panel.metrics)
         ]
-        width.show(axes, "x")
-        heights[panel.metrics].show(axes, "y")
+        x_axis.show(axes, "x")
+        y_axes[panel.metrics].show(axes, "y")
         if by_rate and panel.metrics[0].base in _BOUNDED:
             _draw_sent(axes)
         for line, points in drawn:
@@ -80,19 +81,16 @@ def draw_load(data: SweepResults, plot: LoadPlot) -> Drawn:
     figure = draw_panels(panels_of(design, [plot.x, *plot.lines], metrics), draw)
     sentences = [_SENT if by_rate and metrics[0][0].base in _BOUNDED else "",
              "Hollow points are saturated.", *said,
-             seeds_caption(data, "bands", heights.values())]  # fmt: skip
+             seeds_caption(data, "bands", y_axes.values())]  # fmt: skip
     slug = ("load", key_name(plot.x, design.keys), metrics[0][0].name)
-    # On the figure, hollow markers are saturated loads.
+    # The legend has no hollow markers, because on the figure they are saturated loads.
     legend = [replace(style, fill="full") for style in styles.legend]
     words = Words(f"{titled(metrics)} against load", slug, sentences)
     return finished(figure, plot, words, design.keys, legend)
 
 
-_SENT = "The grey dashes are what was sent."
-
-
 def default_metric(data: SweepResults) -> str:
-    """Goodput, if the scenario says what is good."""
+    """Goodput if the scenario has an SLO, otherwise throughput."""
     has_slo = any(
         summary.get("goodput_slos_ms")
         for setting in data.design.settings
@@ -102,18 +100,19 @@ def default_metric(data: SweepResults) -> str:
 
 
 def _points(data: SweepResults, plot: LoadPlot, line: PlotLine, by_rate: bool) -> list[_LoadPoint]:
-    """From the smallest load to the largest."""
+    """The points of a line, from the smallest load to the largest."""
     found = []
     for setting, interval in intervals(data, line):
         load = _load(data, plot, setting, by_rate)
         share = data.interval(setting, _SATURATED).mean
         if load is not None:
-            found.append(_LoadPoint(load, interval, share is not None and share >= _SHARE))
+            is_saturated = share is not None and share >= _SATURATED_SHARE
+            found.append(_LoadPoint(load, interval, is_saturated))
     return sorted(found, key=lambda point: point.load)
 
 
 def _load(data: SweepResults, plot: LoadPlot, setting: Settings, by_rate: bool) -> float | None:
-    """None where it is not known, or no number."""
+    """The load of a setting; None if it is not known or not a finite number."""
     if by_rate:
         return data.interval(setting, _RATE).mean
     load = number_of(plot.x, setting[plot.x])
@@ -135,7 +134,7 @@ def _draw_points(axes: Axes, line: PlotLine, points: Sequence[_LoadPoint]) -> No
 
 
 def _draw_sent(axes: Axes) -> None:
-    """The line on which all that is sent is served: no rate lies above. Limits do not change."""
+    """Draw the line on which the rate served is the rate sent. The axes keep their limits."""
     low, high = axes.get_xlim()
     loads = np.linspace(low, high, 100)
     limits = axes.get_ylim()

@@ -13,16 +13,20 @@ from sim.report.figures.scales import padded, wants_log
 from sim.report.key_text import number_text
 from sim.report.plot_style import latency_text, plain_text, put_log_ticks, put_tick_text
 
-# An axis shows all means. Intervals widen it to either side, at most by the width of the means, and
-# by less on a logarithmic axis.
+# An axis shows all means. Intervals widen it at each end by at most the range of the means, and by
+# less on a logarithmic axis.
 _REACH = 1.0
 _LOG_REACH, _LEAST_RATIO = 0.3, 1.5
-# Zero is near if the smallest mean is no more than this part of the largest.
+# Zero is near if the smallest mean is at most this share of the largest.
 _NEAR_ZERO = 0.6
 
 
 class Zero(Enum):
-    """Whether a linear axis of values that are not negative begins at zero."""
+    """Whether a linear axis begins at zero, if no value is negative.
+
+    `IF_NEAR`: if the smallest mean is near zero. `IF_SHOWN`: if the margin below the smallest value
+    reaches zero.
+    """
 
     ALWAYS = "always"
     IF_NEAR = "if near"
@@ -59,8 +63,8 @@ class MetricAxis:
         """Fit an axis to what it shows.
 
         Args:
-            metrics: one metric, perhaps of several parts of the requests.
-            shown: all that is on it; intervals without a mean are left out.
+            metrics: one metric, perhaps of several groups of requests.
+            shown: all intervals on the axis; those without a mean are left out.
             scale: `linear` or `log`, if the user says so.
             label: the title, if the user says so.
             zero: whether a linear axis begins at zero.
@@ -93,7 +97,7 @@ class MetricAxis:
         return MetricAxis.of(metrics, shown, scale=scale, label=label)
 
     def show(self, axes: Axes, which: str) -> None:
-        """Make the `x` or the `y` axis of a panel this one."""
+        """Set up the `x` or the `y` axis of a panel."""
         axis = axes.xaxis if which == "x" else axes.yaxis
         if self.is_log:
             (axes.set_xscale if which == "x" else axes.set_yscale)("log")

@@ -1,4 +1,4 @@
-"""A plot's panels: one for each metric, and for each value of the keys it does not name."""
+"""A plot's panels: one for each metric and each combination of values of keys it does not name."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -7,22 +7,20 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from sim.metrics.metric_name import MetricName
-from sim.report.figures.canvas import panel_grid
+from sim.report.figures.canvas import MAX_COLUMNS, panel_grid
 from sim.report.key_text import setting_text
 from sim.report.plot_style import plain_text
 from sim.sweep.design import Design, Settings
 
-_MAX_COLUMNS = 3
-
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """What one panel shows.
+    """The content of one panel.
 
     Attributes:
-        values: of the keys that make panels.
+        values: the values of the keys that divide the plot into panels.
         design: its settings.
-        metrics: on its vertical axis.
+        metrics: the metrics on its vertical axis.
     """
 
     values: Settings
@@ -42,9 +40,9 @@ def draw_panels(panels: Sequence[Panel], draw: Callable[[Axes, Panel], None]) ->
     """Draw each panel on its axes."""
     num_metrics = len({panel.metrics for panel in panels})
     per_metric = len(panels) // num_metrics
-    columns = per_metric if 1 < per_metric <= _MAX_COLUMNS and num_metrics > 1 else 0
+    columns = per_metric if 1 < per_metric <= MAX_COLUMNS and num_metrics > 1 else None
     figure, grid = panel_grid(len(panels), columns)
-    # Ticks are placed by the size that axes have in the end.
+    # This gives the axes their final size, by which `draw` places ticks.
     figure.draw_without_rendering()
     for axes, panel in zip(grid, panels, strict=True):
         draw(axes, panel)

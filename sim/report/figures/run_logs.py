@@ -27,7 +27,7 @@ from sim.runlog import RunLog
 
 @styled
 def plot_ttft_cdf(logs: Mapping[str, RunLog]) -> Figure:
-    """TTFT of finished requests, logarithmic; one curve a run, p99 marked."""
+    """The distribution of TTFT over finished requests: one curve for each run, with its p99."""
     figure = new_figure(1_000, 640)
     axes = figure.add_subplot()
     draw_ttft_cdf(axes, logs)
@@ -42,17 +42,17 @@ def plot_timeline(log: RunLog) -> Figure:
 
 
 @styled
-def draw_timeline(found: Timeline, log: RunLog) -> Figure:
-    """Like `plot_timeline`, of a timeline that was read from a file; the log needs no steps."""
+def draw_timeline(data: Timeline, log: RunLog) -> Figure:
+    """Like `plot_timeline`, but takes a timeline, such as one from a file; `log` needs no steps."""
     unit_ns, unit = time_unit(log_end_ns(log))
     unit_s = unit_ns / NS_PER_S
     figure = new_figure(1_200, 1_100)
     panels = figure.subplots(4, 1, sharex=True)
     sizes, kv, hits, rates = panels
-    draw_sizes(sizes, found, unit_s)
-    draw_kv_use(kv, found, unit_s)
+    draw_sizes(sizes, data, unit_s)
+    draw_kv_use(kv, data, unit_s)
     draw_hit_rate(hits, {"hit rate": log})
-    draw_throughput(rates, found, unit_s)
+    draw_throughput(rates, data, unit_s)
     titles = ("Requests", "KV pool", "Prompt tokens found cached, by admission", "Throughput")
     for axes, title in zip(panels, titles, strict=True):
         axes.set_title(title)

@@ -1,4 +1,4 @@
-"""Panels that show run logs, each drawn on axes it is given."""
+"""Functions that draw run logs on given axes, one panel each."""
 
 from collections.abc import Mapping
 
@@ -10,16 +10,16 @@ from sim.metrics.latencies import finished_mask, request_latencies
 from sim.metrics.rates import admitted_mask, hit_rate_over_time, hit_rate_pct
 from sim.metrics.registry import TTFT, metric
 from sim.metrics.saturation import log_end_ns
-from sim.metrics.series import MAX_POINTS, StepSeries, occupancy
+from sim.metrics.series import MAX_POINTS, occupancy
 from sim.metrics.timeline import NUM_WINDOWS, Timeline
 from sim.report.figures.cdf_frame import P99, draw_p99_dot, draw_p99_line, put_percent_axis
 from sim.report.figures.labels import Label, place_labels
 from sim.report.plot_style import GREY, PALETTE, latency_text, put_log_latency_axis, time_unit
 from sim.runlog import RunLog
 
-# Windows of a timeline that are one of the throughput.
+# The number of a timeline's windows that make one window of the throughput.
 _RATE_WINDOW = NUM_WINDOWS // 120
-# Fewer points than pixels: several queues over each other stay legible.
+# Fewer points than pixels, so that several queues over each other stay legible.
 _QUEUE_POINTS = 300
 _TEXT_COLOUR = "#222222"
 _HIT_RATE = f"{metric('total_cached_tokens').label} (%)"
@@ -64,15 +64,15 @@ def draw_queue(axes: Axes, logs: Mapping[str, RunLog]) -> None:
     for name, colour in colours(logs).items():
         log = logs[name]
         queue = occupancy(log.steps, log.requests, log.steps.queue)
-        _draw_steps(
-            axes, queue.thinned(log_end_ns(log), _QUEUE_POINTS), _unit_ns(logs), colour, name
-        )
+        queue = queue.thinned(log_end_ns(log), _QUEUE_POINTS)
+        axes.plot(queue.t_ns / _unit_ns(logs), queue.value, color=colour, label=name,
+                  drawstyle="steps-post", linewidth=1.3)  # fmt: skip
     axes.set_ylim(bottom=0)
     axes.set_ylabel("waiting requests")
 
 
 def draw_trade_off(axes: Axes, logs: Mapping[str, RunLog]) -> None:
-    """One dot a run: hit rate against p99 TTFT; upper left is better at both."""
+    """One dot for each run: hit rate against p99 TTFT; further up and left is better."""
     points = {
         name: (float(np.percentile(samples, P99)),
                hit_rate_pct(log.requests, admitted_mask(log.requests)) or 0.0)
@@ -93,35 +93,35 @@ def draw_trade_off(axes: Axes, logs: Mapping[str, RunLog]) -> None:
                   arrowprops={"arrowstyle": "->", "color": GREY})  # fmt: skip
 
 
-def draw_sizes(axes: Axes, found: Timeline, unit_s: float) -> None:
+def draw_sizes(axes: Axes, timeline: Timeline, unit_s: float) -> None:
     """Waiting and running requests over all replicas."""
     for label, size, colour in (
-        ("waiting", found.waiting, PALETTE[1]),
-        ("running", found.running, PALETTE[0]),
+        ("waiting", timeline.waiting, PALETTE[1]),
+        ("running", timeline.running, PALETTE[0]),
     ):
-        axes.plot(found.t_s / unit_s, size, color=colour, label=label, drawstyle="steps-post",
+        axes.plot(timeline.t_s / unit_s, size, color=colour, label=label, drawstyle="steps-post",
                   linewidth=1.3)  # fmt: skip
     axes.set_ylim(bottom=0)
     axes.set_ylabel("requests")
 
 
-def draw_kv_use(axes: Axes, found: Timeline, unit_s: float) -> None:
+def draw_kv_use(axes: Axes, timeline: Timeline, unit_s: float) -> None:
     """The pool's split into used, evictable and free tokens, stacked to 100 %."""
-    parts = (found.used_tokens, found.evictable_tokens, found.free_tokens)
+    parts = (timeline.used_tokens, timeline.evictable_tokens, timeline.free_tokens)
     pool = np.maximum(np.sum(parts, axis=0), 1)
     shares = [100 * part / pool for part in parts]
-    axes.stackplot(found.t_s / unit_s, shares, labels=["used", "evictable", "free"], step="post",
+    axes.stackplot(timeline.t_s / unit_s, shares, labels=["used", "evictable", "free"], step="post",
                    colors=["#0072B2", "#56B4E9", "#dddddd"])  # fmt: skip
     axes.set_ylim(0, 100)
     axes.set_ylabel("KV tokens (%)")
 
 
-def draw_throughput(axes: Axes, found: Timeline, unit_s: float) -> None:
+def draw_throughput(axes: Axes, timeline: Timeline, unit_s: float) -> None:
     """Prompt tokens computed and tokens decoded a second, in 120 windows."""
-    edges_s = np.append(found.t_s, found.t_s[-1:] + found.window_s)[::_RATE_WINDOW]
+    edges_s = np.append(timeline.t_s, timeline.t_s[-1:] + timeline.window_s)[::_RATE_WINDOW]
     for rate, label, colour in (
-        (found.prefill_tokens_per_s, "prefill (new tokens)", PALETTE[1]),
-        (found.decode_tokens_per_s, "decode", PALETTE[0]),
+        (timeline.prefill_tokens_per_s, "prefill (new tokens)", PALETTE[1]),
+        (timeline.decode_tokens_per_s, "decode", PALETTE[0]),
     ):
         means = rate.reshape(-1, _RATE_WINDOW).mean(axis=1)
         if len(means):
@@ -135,13 +135,8 @@ def _unit_ns(logs: Mapping[str, RunLog]) -> int:
     return time_unit(max(log_end_ns(log) for log in logs.values()))[0]
 
 
-def _draw_steps(axes: Axes, series: StepSeries, unit_ns: int, colour: str, label: str) -> None:
-    axes.plot(series.t_ns / unit_ns, series.value, color=colour, label=label,
-              drawstyle="steps-post", linewidth=1.3)  # fmt: skip
-
-
 def _frame(axes: Axes, points: Mapping[str, tuple[float, float]]) -> None:
-    """Limits that leave room for labels; at least 10 points of hit rate, so that noise is small."""
+    """Set limits with room for labels; the hit rate spans at least 10 %, so noise looks small."""
     if not points:
         return
     p99s_ms, hits_pct = (np.array(values) for values in zip(*points.values(), strict=True))

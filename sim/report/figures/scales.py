@@ -1,4 +1,4 @@
-"""Axes of swept values: numbers in their places, infinity beyond them, names in their order."""
+"""Axes of swept values: numbers to scale, infinity to their right, names in their order."""
 
 import math
 from collections.abc import Sequence
@@ -37,8 +37,8 @@ class KeyAxis:
     Attributes:
         key: the swept key.
         is_log: whether the axis is logarithmic; then 0 stands at its left end.
-        places: the place of each value; values are given as `design.same` writes them.
-        texts: the label of each value, given in the same way.
+        places: the place of each value, by its text from `design.same`.
+        texts: the label of each value, by the same text.
         detached: the values without a true place: infinity, null, 0 on a logarithmic axis.
     """
 
@@ -50,7 +50,7 @@ class KeyAxis:
 
     @staticmethod
     def of_numbers(key: str, values: Sequence[Any], scale: str | None) -> "KeyAxis":
-        """Numbers where they belong, infinity and null to their right."""
+        """Numbers to scale, infinity and null to their right."""
         numbers = {same(value): number_of(key, value) for value in values}
         finite = sorted({number for number in numbers.values() if math.isfinite(number)})
         nonzero = [number for number in finite if number != 0]
@@ -85,7 +85,7 @@ class KeyAxis:
         return same(value) in self.detached
 
     def show(self, axes: Axes, label: str, *, margin: float = 0.06) -> None:
-        """Scale, limits and ticks of the x axis."""
+        """Set the scale, limits and ticks of the x axis."""
         if self.is_log:
             axes.set_xscale("log")
         places = sorted(self.places.values())
@@ -98,7 +98,7 @@ class KeyAxis:
         axes.set_xlabel(plain_text(label))
 
     def _name_ticks(self, axes: Axes) -> None:
-        """Ticks at the values, fewer where their names would touch; the detached ones always."""
+        """Put ticks at the values, without those whose labels would touch; detached ones first."""
         width_px = axes.get_window_extent().width
         low, high = (_scaled(limit, self.is_log) for limit in axes.get_xlim())
         taken: list[tuple[float, float]] = []
@@ -118,7 +118,7 @@ class KeyAxis:
 
 
 def padded(low: float, high: float, margin: float, *, is_log: bool) -> tuple[float, float]:
-    """Limits that leave room beside the outermost values: a share of what they span."""
+    """Limits with a margin at both ends, given as a share of what the values span."""
     if is_log:
         factor: float = max((high / low) ** margin, 1.12)
         return low / factor, high * factor
@@ -127,7 +127,7 @@ def padded(low: float, high: float, margin: float, *, is_log: bool) -> tuple[flo
 
 
 def _wants_log_places(numbers: Sequence[float], scale: str | None) -> bool:
-    """Whether an axis of rising numbers is logarithmic: if they span much or rise like 1, 2, 4."""
+    """Whether an axis of rising numbers is logarithmic: they span much, or rise like 1, 2, 4."""
     if scale is not None or wants_log(numbers, None) or len(numbers) < _MIN_PLACES:
         return wants_log(numbers, scale)
     if numbers[0] <= 0:

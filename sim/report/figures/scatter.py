@@ -1,4 +1,4 @@
-"""`kind: scatter`: metrics against a swept key, whatever the other keys are."""
+"""`kind: scatter`: metrics against a swept key, for all values of the other keys."""
 
 from matplotlib.axes import Axes
 
@@ -16,12 +16,12 @@ from sim.sweep.results import SweepResults
 
 @styled
 def draw_scatter(data: SweepResults, plot: ScatterPlot) -> Drawn:
-    """A dot a setting."""
+    """A dot for each setting."""
     design = data.design.where(plot.where or {})
     metrics = panel_metrics(plot.y)
     styles = Styles(design, plot.lines, [metric for group in metrics for metric in group])
     axis = KeyAxis.of_numbers(plot.x, design.values(plot.x), plot.x_scale)
-    heights = metric_axes(data, design, metrics, scale=plot.y_scale, label=plot.y_label)
+    y_axes = metric_axes(data, design, metrics, scale=plot.y_scale, label=plot.y_label)
 
     def draw(axes: Axes, panel: Panel) -> None:
         for line in styles.lines(panel.design, panel.metrics):
@@ -31,12 +31,12 @@ def draw_scatter(data: SweepResults, plot: ScatterPlot) -> Drawn:
             axes.plot(x, y, line.style.marker, color=line.style.colour, markersize=6, alpha=0.75,
                       markeredgecolor="white", markeredgewidth=0.5)  # fmt: skip
         axis.show(axes, plot.x_label or key_label(plot.x, design.keys))
-        heights[panel.metrics].show(axes, "y")
+        y_axes[panel.metrics].show(axes, "y")
 
     figure = draw_panels([Panel({}, design, group) for group in metrics], draw)
     name = key_name(plot.x, design.keys)
     others = [key_name(key, design.keys) for key in design.keys if key not in (plot.x, *plot.lines)]
-    sentences = ["A dot a setting.", f"What also varies: {joined(others)}." if others else "",
+    sentences = ["Each dot is a setting.", f"Also varied: {joined(others)}." if others else "",
              seeds_caption(data)]  # fmt: skip
     slug = ("scatter", name, *plot.y[:2])
     words = Words(f"{titled(metrics)} against {name}", slug, sentences)

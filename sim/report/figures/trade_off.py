@@ -1,4 +1,4 @@
-"""`kind: trade-off`: one metric against another along a swept key, the knee marked."""
+"""`kind: trade-off`: one metric against another along a swept key, with the knee marked."""
 
 import math
 from collections.abc import Sequence
@@ -51,9 +51,9 @@ def draw_trade_off(data: SweepResults, plot: TradeOffPlot) -> Drawn:
     design = data.design.where(plot.where or {})
     across, up = MetricName.of(plot.x), MetricName.of(plot.y)
     styles = Styles(design, plot.lines, [up])
-    [width] = metric_axes(data, design, [(across,)], scale=plot.x_scale,
+    [x_axis] = metric_axes(data, design, [(across,)], scale=plot.x_scale,
                           label=plot.x_label, zero=Zero.IF_SHOWN).values()  # fmt: skip
-    [height] = metric_axes(data, design, [(up,)], scale=plot.y_scale,
+    [y_axis] = metric_axes(data, design, [(up,)], scale=plot.y_scale,
                            label=plot.y_label, zero=Zero.IF_SHOWN).values()  # fmt: skip
     sentences: list[str] = []
 
@@ -61,9 +61,9 @@ def draw_trade_off(data: SweepResults, plot: TradeOffPlot) -> Drawn:
         lines = [
             (line, _points(data, plot, line, across)) for line in styles.lines(panel.design, [up])
         ]
-        width.show(axes, "x")
-        height.show(axes, "y")
-        logs = width.is_log, height.is_log
+        x_axis.show(axes, "x")
+        y_axis.show(axes, "y")
+        logs = x_axis.is_log, y_axis.is_log
         better = across.better, up.better
         traces = [_Trace(line.style, points, _knee(points, better, logs) if plot.knee else None)
                   for line, points in lines]  # fmt: skip
@@ -76,7 +76,7 @@ def draw_trade_off(data: SweepResults, plot: TradeOffPlot) -> Drawn:
     name = key_name(plot.along, design.keys)
     title = f"{up.long_label} against {across.long_label}, by {name}"
     intro = f"Points are labelled with {name}{_unit(plot.along)}."
-    bars = seeds_caption(data, "thin bars", (width, height))
+    bars = seeds_caption(data, "thin bars", (x_axis, y_axis))
     words = Words(title, ("trade-off", name, plot.y, plot.x), [intro, *sentences, bars])
     return finished(figure, plot, words, design.keys, styles.legend)
 
@@ -145,7 +145,7 @@ def _draw_traces(axes: Axes, plot: TradeOffPlot, traces: Sequence[_Trace]) -> No
 def _labels(
     axes: Axes, plot: TradeOffPlot, trace: _Trace, x: Sequence[float], y: Sequence[float]
 ) -> list[Label]:
-    """A label for each place: points that lie on each other share one."""
+    """A label for each point; points at the same place share one."""
     knee = None if trace.knee is None else trace.knee.index
     pixels = axes.transData.transform(np.column_stack((x, y))) if x else np.zeros((0, 2))
     labels: list[Label] = []

@@ -33,7 +33,10 @@ class LeafQueue:
         self._num_pushed = 0
 
     def count(self, node: RadixNode) -> None:
-        """Count one more request that found or computed the node. Call it for children first."""
+        """Count one more request that found or computed the node.
+
+        Call it for children before their parents, so that no parent's rank is below its child's.
+        """
 
     def offer(self, node: RadixNode) -> None:
         """Queue a node if it may be evicted now; the root never may."""

@@ -11,19 +11,12 @@ from typing import Any
 
 from sim.core.errors import InvariantError
 from sim.engine.page_pool import PagePool
+from sim.sglang.cache.eviction import LeafQueue
 from sim.sglang.cache.radix_node import RadixNode
 
 
-class _HostLeafQueue:
-    """Priority queue of the unlocked leaves that are in host memory alone, lowest rank first.
-
-    Entries are corrected late, as in `sim.sglang.cache.eviction.LeafQueue`.
-    """
-
-    def __init__(self, rank: Callable[[RadixNode], Any]) -> None:
-        self._rank = rank
-        self._heap: list[tuple[Any, int, RadixNode]] = []
-        self._num_pushed = 0
+class _HostLeafQueue(LeafQueue):
+    """A LeafQueue of the unlocked leaves that are in host memory alone."""
 
     def offer(self, node: RadixNode) -> None:
         if _is_host_leaf(node) and not node.host.queued:
@@ -35,16 +28,12 @@ class _HostLeafQueue:
             rank, _, node = heapq.heappop(self._heap)
             if not _is_host_leaf(node):
                 node.host.queued = False
-            elif self._rank(node) != rank:
+            elif self.rank(node) != rank:
                 self._push(node)
             else:
                 node.host.queued = False
                 return node
         return None
-
-    def _push(self, node: RadixNode) -> None:
-        self._num_pushed += 1
-        heapq.heappush(self._heap, (self._rank(node), self._num_pushed, node))
 
 
 def _is_host_leaf(node: RadixNode) -> bool:
@@ -95,7 +84,13 @@ class HostMemory:
         self._leaves.offer(node)
 
     def promote(self, node: RadixNode, parent: RadixNode, *, redundant: bool) -> None:
-        """Note that a node is on the device again. Its copy stays until it is dropped."""
+        """Note that a node is on the device again; its copy stays.
+
+        Args:
+            node: the node.
+            parent: its parent.
+            redundant: the copy may be dropped to make room (write-back).
+        """
         del parent.host.children[node.key]
         self.evictable_tokens -= node.num_tokens
         if redundant:
@@ -103,7 +98,7 @@ class HostMemory:
             self.num_redundant_tokens += node.num_tokens
 
     def drop_below(self, node: RadixNode) -> None:
-        """Free all nodes below one that is gone; none of them is on the device or locked."""
+        """Free all nodes below a node whose KV is lost; none of them is on the device or locked."""
         stack = list(node.host.children.values())
         node.host.children = {}
         while stack:
@@ -115,7 +110,7 @@ class HostMemory:
     # ---- loads ---------------------------------------------------------------------------------
 
     def lock(self, node: RadixNode) -> None:
-        """Protect a node in host memory alone, and such nodes above it, while they are loaded."""
+        """Protect a node and its ancestors in host memory alone, while they are loaded."""
         current = node
         while not current.on_device and current.parent is not None:
             if not current.host.num_locks:

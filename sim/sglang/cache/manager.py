@@ -3,13 +3,13 @@
 Follows SGLang 0.5.23 (docs/explanation/sglang.md, rules 11, 12 and 14).
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from sim.core.errors import InvariantError
-from sim.core.tokens import Prompt, TokenIds, TokenSequence
+from sim.core.tokens import Prompt
 from sim.engine.page_pool import KVMemory, PagePool, Span
-from sim.engine.request import RequestTokens
+from sim.engine.request import OutputTokens, RequestTokens
 from sim.sglang.cache.prefix_cache import PrefixCache
 from sim.sglang.cache.radix_node import RadixNode
 from sim.sglang.cache.tiered_cache import TieredRadixCache
@@ -27,7 +27,7 @@ class RequestKV(RequestTokens):
         host_len: tokens that the last match found in host memory, after those on the device.
         locked: the request protects the path to this node from eviction; None: it has no KV.
         protected_len: tokens in pages of the cache; a multiple of the page size.
-        counted_len: tokens whose use by this request the cache has counted.
+        counted_len: tokens for which the cache has counted a use by this request.
         pages: the request's own pages, without those that are only promised (for decode steps).
     """
 
@@ -41,16 +41,9 @@ class RequestKV(RequestTokens):
         "protected_len",
     )
 
-    def __init__(
-        self,
-        prompt: Prompt,
-        output_ids: Callable[[int], TokenIds],
-        *,
-        output_part: Callable[[int, int], TokenSequence] | None = None,
-        no_pages: Span,
-    ) -> None:
-        """A request without KV. `no_pages` is an empty span; for the rest see RequestTokens."""
-        super().__init__(prompt, output_ids, output_part)
+    def __init__(self, prompt: Prompt, outputs: OutputTokens, no_pages: Span) -> None:
+        """A request without KV; `no_pages` is an empty span."""
+        super().__init__(prompt, outputs)
         self.found: RadixNode | None = None
         self.found_on_host: RadixNode | None = None
         self.host_len = 0
@@ -69,13 +62,8 @@ class KVCacheManager(KVMemory):
         self.page_size = pool.page_size
         self.num_pages = pool.num_pages
 
-    def new_request(
-        self,
-        prompt: Prompt,
-        output_ids: Callable[[int], TokenIds],
-        output_part: Callable[[int, int], TokenSequence],
-    ) -> RequestKV:
-        return RequestKV(prompt, output_ids, output_part=output_part, no_pages=self.pool.empty)
+    def new_request(self, prompt: Prompt, outputs: OutputTokens) -> RequestKV:
+        return RequestKV(prompt, outputs, self.pool.empty)
 
     # ---- sizes ---------------------------------------------------------------------------------
 
@@ -156,7 +144,7 @@ class KVCacheManager(KVMemory):
     # ---- growth --------------------------------------------------------------------------------
 
     def evict_until_free(self, num_tokens: int) -> bool:
-        """Evict whole leaves until `num_tokens` tokens are free. False: there were too few."""
+        """Evict whole leaves until `num_tokens` tokens are free; False if that is impossible."""
         shortfall = num_tokens - self.free_tokens
         if shortfall > 0:
             self.cache.evict(shortfall)

@@ -19,8 +19,8 @@ class HostMatch(NamedTuple):
     num_child_tokens: int
 
 
-class PrefixMatch:
-    """A cached prefix that was found. Never changed.
+class PrefixMatch(NamedTuple):
+    """A cached prefix that was found.
 
     Example: nodes of 4 and 6 tokens on one path, and a prompt that shares the first 7 tokens with
     it. At page size 1, `node` is the first node, `child` the second, `num_child_tokens` is 3.
@@ -32,31 +32,10 @@ class PrefixMatch:
         host: how the match continues in host memory, or None.
     """
 
-    __slots__ = ("child", "host", "node", "num_child_tokens")
-
-    def __init__(
-        self,
-        node: RadixNode,
-        child: RadixNode | None = None,
-        num_child_tokens: int = 0,
-        host: HostMatch | None = None,
-    ) -> None:
-        self.node = node
-        self.child = child
-        self.num_child_tokens = num_child_tokens
-        self.host = host
-
-    def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, PrefixMatch)
-            and self.node is other.node
-            and self.child is other.child
-            and self.num_child_tokens == other.num_child_tokens
-            and self.host == other.host
-        )
-
-    def __hash__(self) -> int:
-        return hash((self.node.end, self.num_child_tokens))
+    node: RadixNode
+    child: RadixNode | None = None
+    num_child_tokens: int = 0
+    host: HostMatch | None = None
 
     @property
     def num_tokens(self) -> int:
@@ -87,7 +66,6 @@ class PrefixCache(Protocol):
     @property
     def enabled(self) -> bool:
         """False for a cache that never hits."""
-        ...
 
     @property
     def root(self) -> RadixNode: ...
@@ -99,26 +77,21 @@ class PrefixCache(Protocol):
 
         `start` is where an earlier match of the same tokens ended: the search begins there.
         """
-        ...
 
     def touch(self, match: PrefixMatch) -> RadixNode:
         """Mark a match as used now; returns the node at its end.
 
         If the match ends inside a node, that node is split there.
         """
-        ...
 
     def count_use(self, node: RadixNode, since: int) -> None:
         """Count that one more request has used the nodes from position `since` to `node`'s end."""
-        ...
 
     def lock(self, node: RadixNode) -> None:
         """Protect a node and its ancestors from eviction. Each call needs one `unlock`."""
-        ...
 
     def unlock(self, node: RadixNode) -> None:
         """Undo one `lock`."""
-        ...
 
     def insert(
         self, token_ids: TokenSequence, owned_from: int, pages: Span, start: RadixNode | None = None
@@ -136,7 +109,6 @@ class PrefixCache(Protocol):
         Returns:
             The node at which the tokens end, and how many tokens were cached before.
         """
-        ...
 
     def evict(self, num_tokens: int) -> int:
         """Evict whole leaves until at least `num_tokens` tokens are freed or no leaf is left.
@@ -144,7 +116,6 @@ class PrefixCache(Protocol):
         Returns:
             Tokens freed.
         """
-        ...
 
 
 class NoPrefixCache:

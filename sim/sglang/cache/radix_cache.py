@@ -9,13 +9,14 @@ this.
 from typing import Any
 
 from sim.core.errors import InvariantError
-from sim.core.tokens import LazyTokens, TokenIds, TokenSequence, kept_part, page_key
+from sim.core.tokens import LazyTokens, TokenSequence, kept_part, page_key
 from sim.engine.page_pool import PagePool, Span
 from sim.sglang.cache.eviction import LeafQueue, LruLeafQueue
 from sim.sglang.cache.prefix_cache import PrefixMatch
 from sim.sglang.cache.radix_node import ChildKey, RadixNode
 
-# More than the nodes of any path. A use of a path takes this many ticks; see `_use_path`.
+# Every use of a path advances the clock by this many ticks: more than any path has nodes, so that
+# each node gets a tick of its own.
 _DEEPEST_PATH = 1 << 24
 
 
@@ -56,10 +57,7 @@ class RadixCache:
             if child is None:
                 break
             self._expand(child)
-            end = min(limit, node.end + child.num_tokens)
-            num_tokens = self._num_common_tokens(
-                child.token_ids[: end - node.end], token_ids[node.end : end]
-            )
+            num_tokens = self._num_common_tokens(child, token_ids, node.end, limit)
             if num_tokens < child.num_tokens:
                 return PrefixMatch(node, child, num_tokens)
             node = child
@@ -71,13 +69,12 @@ class RadixCache:
             return token_ids.page_key(start, self._page_size)
         return page_key(token_ids[start : start + self._page_size])
 
-    def _num_common_tokens(self, a: TokenIds, b: TokenIds) -> int:
-        """Length of the common prefix of two token arrays, floored to whole pages.
-
-        `a` must be at least as long as `b`.
-        """
-        num_tokens = len(b)
-        differs = a[:num_tokens] != b
+    def _num_common_tokens(
+        self, node: RadixNode, token_ids: TokenSequence, start: int, limit: int
+    ) -> int:
+        """How many of the node's tokens equal `token_ids[start:limit]`, floored to whole pages."""
+        num_tokens = min(limit - start, node.num_tokens)
+        differs = node.token_ids[:num_tokens] != token_ids[start : start + num_tokens]
         first = int(differs.argmax())
         if differs[first]:
             num_tokens = first
@@ -158,10 +155,7 @@ class RadixCache:
             key = None
             self._use(child)
             self._expand(child)
-            end = node.end + child.num_tokens
-            num_tokens = self._num_common_tokens(
-                child.token_ids[: end - node.end], token_ids[node.end : end]
-            )
+            num_tokens = self._num_common_tokens(child, token_ids, node.end, len(token_ids))
             node = child
             if num_tokens < child.num_tokens:
                 node = self._split(child, num_tokens)
@@ -190,13 +184,22 @@ class RadixCache:
 
     def _split(self, node: RadixNode, num_tokens: int) -> RadixNode:
         """Split a node; returns the new upper part. The old object becomes the lower part."""
-        parent = node.parent
-        if parent is None:
-            raise InvariantError("the root was split")
-        upper_pages, lower_pages = node.pages.split(num_tokens // self._page_size)
+        upper = self._cut_tokens(node, num_tokens)
+        upper.pages, node.pages = node.pages.split(num_tokens // self._page_size)
+        upper.required_parent().children[upper.key] = upper
+        node.key = node
+        upper.children[node.key] = node
+        return upper
+
+    def _cut_tokens(self, node: RadixNode, num_tokens: int) -> RadixNode:
+        """Move the first tokens of a node to a new parent.
+
+        The caller splits the pages, and adds both parts to the `children` of their parents.
+        """
+        parent = node.required_parent()
         upper = RadixNode(
             kept_part(node.token_ids, 0, num_tokens),
-            upper_pages,
+            self._pool.empty,
             parent.end + num_tokens,
             parent,
             node.rank,
@@ -204,13 +207,9 @@ class RadixCache:
         upper.num_locks = node.num_locks
         upper.use_score = node.use_score
         upper.key = node.key
-        parent.children[upper.key] = upper
         node.token_ids = kept_part(node.token_ids, num_tokens, node.num_tokens)
         node.num_tokens -= num_tokens
-        node.key = node
-        node.pages = lower_pages
         node.parent = upper
-        upper.children[node.key] = node
         # A split counts as a use of both parts, of the lower one last (rule 12).
         self._use(upper)
         self._use(node)
@@ -237,12 +236,14 @@ class RadixCache:
             leaf = self._leaves.pop()
             if leaf is None or leaf.parent is None:
                 break
-            parent = leaf.parent
-            del parent.children[leaf.key]
-            leaf.on_device = False
-            self._pool.free(leaf.pages)
             num_evicted += leaf.num_tokens
-            self.evictable_tokens -= leaf.num_tokens
-            leaf.forget_tokens()
-            self._leaves.offer(parent)
+            self._evict_leaf(leaf, leaf.parent)
+            self._leaves.offer(leaf.parent)
         return num_evicted
+
+    def _evict_leaf(self, leaf: RadixNode, parent: RadixNode) -> None:
+        del parent.children[leaf.key]
+        leaf.on_device = False
+        self._pool.free(leaf.pages)
+        self.evictable_tokens -= leaf.num_tokens
+        leaf.forget_tokens()

@@ -4,6 +4,7 @@ from typing import Union
 
 import numpy as np
 
+from sim.core.errors import InvariantError
 from sim.core.tokens import TokenIds, TokenSequence
 from sim.engine.page_pool import PageCount, Span
 
@@ -102,6 +103,12 @@ class RadixNode:
         root = cls(_NO_TOKENS, PageCount(0), 0, None, 0)
         root.num_locks = 1
         return root
+
+    def required_parent(self) -> "RadixNode":
+        """The parent of a node that is not the root. Raises InvariantError for the root."""
+        if self.parent is None:
+            raise InvariantError("the root of the radix tree has no parent")
+        return self.parent
 
     def forget_tokens(self) -> None:
         """Free the tokens of an evicted node: requests may still refer to the node itself."""

@@ -8,7 +8,6 @@ in host memory alone, no node is on the device. A node's `children` are on the d
 
 from typing import Any
 
-from sim.core.errors import InvariantError
 from sim.core.tokens import TokenSequence, kept_part
 from sim.engine.page_pool import PagePool, Span
 from sim.sglang.cache.eviction import LeafQueue
@@ -54,16 +53,13 @@ class TieredRadixCache(RadixCache):
             child = node.host.children.get(self._child_key(token_ids, node.end))
             if child is None:
                 break
-            end = min(limit, node.end + child.num_tokens)
-            num_tokens = self._num_common_tokens(
-                child.token_ids[: end - node.end], token_ids[node.end : end]
-            )
+            num_tokens = self._num_common_tokens(child, token_ids, node.end, limit)
             if num_tokens < child.num_tokens:
                 return PrefixMatch(match.node, host=HostMatch(node, child, num_tokens))
             node = child
-        return (
-            match if node is match.node else PrefixMatch(match.node, host=HostMatch(node, None, 0))
-        )
+        if node is match.node:
+            return match
+        return PrefixMatch(match.node, host=HostMatch(node, None, 0))
 
     # ---- use -----------------------------------------------------------------------------------
 
@@ -126,8 +122,7 @@ class TieredRadixCache(RadixCache):
                 leaf = super()._add_leaf(parent, token_ids, pages, key)
                 leaf.host = HostNodeState()
                 return leaf
-            end = min(len(token_ids), child.num_tokens)
-            num_tokens = self._num_common_tokens(child.token_ids[:end], token_ids[:end])
+            num_tokens = self._num_common_tokens(child, token_ids, 0, len(token_ids))
             if num_tokens < child.num_tokens:
                 child = self._split_on_host(child, num_tokens)
             given, pages = pages.split(num_tokens // self._page_size)
@@ -153,36 +148,17 @@ class TieredRadixCache(RadixCache):
 
     def _split_on_host(self, node: RadixNode, num_tokens: int) -> RadixNode:
         """Split a node that is in host memory alone; returns the new upper part."""
-        parent = node.parent
-        if parent is None:
-            raise InvariantError("the root was split")
-        tokens = node.token_ids
-        upper = RadixNode(
-            kept_part(tokens, 0, num_tokens),
-            self._pool.empty,
-            parent.end + num_tokens,
-            parent,
-            node.rank,
-        )
+        upper = self._cut_tokens(node, num_tokens)
         upper.on_device = False
-        upper.use_score = node.use_score
         self._split_copy(upper, node, num_tokens)
-        node.token_ids = kept_part(tokens, num_tokens, len(tokens))
-        node.num_tokens -= num_tokens
-        node.parent = upper
-        upper.key = node.key
+        upper.required_parent().host.children[upper.key] = upper
         node.key = self._child_key(node.token_ids, 0)
-        parent.host.children[upper.key] = upper
         upper.host.children[node.key] = node
-        self._use(upper)
-        self._use(node)
         return upper
 
     def _bring_back(self, node: RadixNode, pages: Span) -> None:
-        """Put a node in host memory alone back on the device, where its parent is."""
-        parent = node.parent
-        if parent is None:
-            raise InvariantError("the root was brought back to the device")
+        """Put a node that is in host memory alone back on the device; its parent is there."""
+        parent = node.required_parent()
         write_back = self.settings.write_after_uses is None
         self.memory.promote(node, parent, redundant=write_back)
         parent.children[node.key] = node
@@ -192,17 +168,6 @@ class TieredRadixCache(RadixCache):
         self._leaves.offer(node)
 
     # ---- eviction and loading ------------------------------------------------------------------
-
-    def evict(self, num_tokens: int) -> int:
-        num_evicted = 0
-        while num_evicted < num_tokens:
-            leaf = self._leaves.pop()
-            if leaf is None or leaf.parent is None:
-                break
-            num_evicted += leaf.num_tokens
-            self._evict_leaf(leaf, leaf.parent)
-            self._leaves.offer(leaf.parent)
-        return num_evicted
 
     def _evict_leaf(self, leaf: RadixNode, parent: RadixNode) -> None:
         if self.settings.write_after_uses is None and leaf.host.pages is None:

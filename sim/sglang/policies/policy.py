@@ -63,13 +63,11 @@ class SchedulePolicy(Protocol):
 
         Equal requests keep their order, except with hrrn (by rid, as in SGLang) and random.
         """
-        ...
 
     def chunk_limit(
         self, chunked: SglangRequest, waiting: Sequence[SglangRequest], room: ChunkRoom
     ) -> int | None:
         """The longest next chunk of the chunked request, in tokens. None: no such limit."""
-        ...
 
 
 class BasePolicy:
@@ -139,7 +137,7 @@ class Priority(CacheBlind):
     """By priority, then in order of entering the queue (rule 9)."""
 
     def order(self, waiting: Sequence[SglangRequest], view: QueueView) -> list[SglangRequest]:
-        sign = 1 if self.config.schedule_low_priority_values_first else -1
+        sign = self.config.priority_sign
         return sorted(waiting, key=lambda r: (sign * r.priority, r.entry))
 
 
@@ -147,7 +145,7 @@ class PriorityLongestOutputFirst(CacheBlind):
     """By priority, then largest `max_new_tokens` first (rule 9)."""
 
     def order(self, waiting: Sequence[SglangRequest], view: QueueView) -> list[SglangRequest]:
-        sign = 1 if self.config.schedule_low_priority_values_first else -1
+        sign = self.config.priority_sign
         return sorted(waiting, key=lambda r: (sign * r.priority, -r.max_new_tokens))
 
 

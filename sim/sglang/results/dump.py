@@ -52,6 +52,7 @@ def read_sglang_dump(path: Path) -> ImportedRun:
 
 
 def _take(where: str, entry: object, imported: list[LoggedRequest], left_out: list[str]) -> None:
+    """Append an entry of a dump to `imported`, or the reason why it is skipped to `left_out`."""
     if not isinstance(entry, tuple) or len(entry) != 4:
         raise InputError(f"{where}: must be (request, output, created, finished)")
     asked, out, created, ended = entry
@@ -81,8 +82,6 @@ def _is_generation(asked: object) -> bool:
 
 
 def _ns(where: str, key: str, seconds: object) -> int:
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
-        raise InputError(f"{where}: {key}: {shown(seconds)} is not a time in seconds")
-    if not 0 < seconds < 1e10:
+    if not (isinstance(seconds, int | float) and type(seconds) is not bool and 0 < seconds < 1e10):
         raise InputError(f"{where}: {key}: {shown(seconds)} is not a time in seconds")
     return round(seconds * NS_PER_S)

@@ -6,8 +6,8 @@ out={...}` follows. In a json log a JSON object follows, with `timestamp`, `even
 (`request.received` or `request.finished`), `rid`, `obj` and `out`. 0.5.3 writes text only.
 
 Log levels 0 and 1 leave out the prompts, level 2 cuts them after 2048 characters or tokens, level 3
-has them whole. Level 0 has no output limits. An arrival is when the server received the request.
-All other lines of the log are skipped.
+has them whole. Level 0 also leaves out the limits on output tokens. A request arrives when the
+server receives it. All other lines of the log are skipped.
 """
 
 import re
@@ -75,7 +75,10 @@ def read_sglang_log(path: Path) -> ImportedRun:
     """
     log = _Log()
     for event in _events(path):
-        log.take(event)
+        if event.kind == RECEIVED:
+            log.receive(event)
+        else:
+            log.finish(event)
     requests, notes = log.requests()
     if not requests:
         raise InputError(f"{path}: holds no results")
@@ -92,12 +95,6 @@ class _Log:
         self._finished: dict[str, int] = {}
         self._imported: list[LoggedRequest] = []
         self._clock_offsets_ns: list[int] = []
-
-    def take(self, event: _Event) -> None:
-        if event.kind == RECEIVED:
-            self._receive(event)
-        else:
-            self._finish(event)
 
     def requests(self) -> tuple[list[ImportedRequest], list[str]]:
         """All requests, and notes for the user.
@@ -131,7 +128,7 @@ class _Log:
             notes.append(f"{cut} prompts are cut in the log: only their logged parts can be shared")
         return requests, notes
 
-    def _receive(self, event: _Event) -> None:
+    def receive(self, event: _Event) -> None:
         rids = event.rid if isinstance(event.rid, list) else [event.rid]
         for rid in rids:
             if not isinstance(rid, str):
@@ -140,7 +137,7 @@ class _Log:
                 obj = event.obj if len(rids) == 1 else {}
                 self._received[rid] = ReceivedRequest(rid, obj, event.at_ns, event.in_whole_seconds)
 
-    def _finish(self, event: _Event) -> None:
+    def finish(self, event: _Event) -> None:
         rid = event.rid
         if not isinstance(rid, str):
             raise event.line.error("rid", f"{shown(rid)} is not a request id")
@@ -200,14 +197,16 @@ def _json_event(line: TextLine) -> _Event | None:
     kind = row.get("event")
     if kind not in {RECEIVED, FINISHED}:
         return None
-    obj, out = row.get("obj"), row.get("out", {})
-    for key, value in (("obj", obj), ("out", out)):
-        if not isinstance(value, Mapping):
-            raise line.error(key, f"{shown(value)} is not an object")
+    obj = _object(line, "obj", row.get("obj"))
+    out = _object(line, "out", row.get("out", {}))
     at_ns = _stamp_ns(line, "timestamp", row.get("timestamp"))
-    assert isinstance(obj, Mapping)  # noqa: S101 - checked above
-    assert isinstance(out, Mapping)  # noqa: S101
     return _Event(line, str(kind), row.get("rid"), obj, out, at_ns, in_whole_seconds=False)
+
+
+def _object(line: TextLine, key: str, value: object) -> Mapping[str, object]:
+    if not isinstance(value, Mapping):
+        raise line.error(key, f"{shown(value)} is not an object")
+    return value
 
 
 def _text_event(line: TextLine) -> _Event | None:

@@ -6,6 +6,7 @@ Format of SGLang 0.5.23 (`GenerateReqInput`, and `meta_info` of `tokenizer_manag
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from decimal import Decimal
 from typing import NamedTuple
 
@@ -67,7 +68,12 @@ def is_health_check(obj: Mapping[str, object], rid: str) -> bool:
 def finished(
     asked: ReceivedRequest, out: Mapping[str, object], finish_ns: int | None
 ) -> LoggedRequest:
-    """A request that ended. `finish_ns` is when the log or dump says so.
+    """A request that ended.
+
+    Args:
+        asked: the request as it was received.
+        out: the logged output.
+        finish_ns: when the request ended by the time of the log or dump; None: not known exactly.
 
     Raises:
         BadRecordError: the record has no lengths or no times.
@@ -85,47 +91,47 @@ def finished(
     if end is None:
         end = arrival + latency if latency is not None else finish_ns
     first_latency = _time_ns(meta, "first_token_latency")
-    obj = asked.obj
     prompt_tokens = _count(meta, "prompt_tokens", needed=not failure)
     output_tokens = _count(meta, "completion_tokens", needed=not failure)
-    limit, ignores = _limit(obj, output_tokens)
-    request = ImportedRequest(
-        rid=asked.rid,
-        arrival_ns=arrival,
+    request = _request(asked, arrival, prompt_tokens, output_tokens, failure)
+    ended = replace(
+        request,
         scheduled_ns=_time_ns(meta, "forward_entry_time"),
         first_token_ns=None if first_latency is None else arrival + first_latency,
         finish_ns=None if failure else end,
+        answer=_ids(out.get("output_ids"), whole=True),
+    )
+    return LoggedRequest(ended, _text(asked.obj), by_log=received_ns is None)
+
+
+def unfinished(asked: ReceivedRequest, failure: str) -> LoggedRequest:
+    """A request of which only the arrival is known."""
+    assert asked.at_ns is not None  # noqa: S101 - the log has its arrival
+    request = _request(asked, asked.at_ns, None, None, failure)
+    return LoggedRequest(request, _text(asked.obj), by_log=True)
+
+
+def _request(
+    asked: ReceivedRequest,
+    arrival_ns: int,
+    prompt_tokens: int | None,
+    output_tokens: int | None,
+    failure: str,
+) -> ImportedRequest:
+    obj = asked.obj
+    limit, ignores = _limit(obj, output_tokens)
+    return ImportedRequest(
+        rid=asked.rid,
+        arrival_ns=arrival_ns,
         prompt_tokens=prompt_tokens or _num_ids(obj),
         output_tokens=output_tokens,
         failure=failure,
         known=_known(obj),
-        answer=_ids(out.get("output_ids"), whole=True),
         max_new_tokens=limit,
         ignore_eos=ignores,
         priority=_priority(obj),
         session=_session(obj),
     )
-    return LoggedRequest(request, _text(obj), by_log=received_ns is None)
-
-
-def unfinished(asked: ReceivedRequest, failure: str) -> LoggedRequest:
-    """A request of which only its arrival is known."""
-    obj = asked.obj
-    assert asked.at_ns is not None  # noqa: S101 - the log has its arrival
-    limit, ignores = _limit(obj, None)
-    request = ImportedRequest(
-        rid=asked.rid,
-        arrival_ns=asked.at_ns,
-        prompt_tokens=_num_ids(obj),
-        output_tokens=None,
-        failure=failure,
-        known=_known(obj),
-        max_new_tokens=limit,
-        ignore_eos=ignores,
-        priority=_priority(obj),
-        session=_session(obj),
-    )
-    return LoggedRequest(request, _text(obj), by_log=True)
 
 
 def _logged_arrival(

@@ -29,7 +29,6 @@ class Batching(Protocol):
     @property
     def num_open_places(self) -> int:
         """The number of requests that may be admitted before `may_join` is called again."""
-        ...
 
     def may_join(self, waiting: Sequence[SglangRequest], now_ns: int, *, is_idle: bool) -> bool:
         """Whether a pass may admit requests. Under static batching, this call may start a batch.
@@ -39,19 +38,15 @@ class Batching(Protocol):
             now_ns: time of the pass.
             is_idle: no request runs and no result is awaited.
         """
-        ...
 
     def note_admitted(self, num_requests: int) -> None:
         """Note that a pass admitted `num_requests` requests."""
-        ...
 
     def note_decode(self) -> None:
         """Note that no prefill was launched, so that the batch decodes."""
-        ...
 
     def start_ns(self, waiting: Sequence[SglangRequest]) -> int | None:
         """When an idle server's next batch starts if no request arrives; None: it need not wait."""
-        ...
 
 
 class ContinuousBatching:
@@ -84,12 +79,11 @@ class StaticBatching:
         self.num_open_places = 0
 
     def may_join(self, waiting: Sequence[SglangRequest], now_ns: int, *, is_idle: bool) -> bool:
-        if not self.num_open_places and is_idle and self._starts(waiting, now_ns):
-            self.num_open_places = min(self._settings.batch_size, len(waiting))
+        batch_size = self._settings.batch_size
+        may_start = len(waiting) >= batch_size or now_ns >= self.start_ns(waiting)
+        if not self.num_open_places and is_idle and may_start:
+            self.num_open_places = min(batch_size, len(waiting))
         return self.num_open_places > 0
-
-    def _starts(self, waiting: Sequence[SglangRequest], now_ns: int) -> bool:
-        return len(waiting) >= self._settings.batch_size or now_ns >= self.start_ns(waiting)
 
     def note_admitted(self, num_requests: int) -> None:
         self.num_open_places = max(self.num_open_places - num_requests, 0)

@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from sim.engine.scheduler import NEVER_AGES_NS
 from sim.sglang.request import SglangRequest
-
-NEVER_AGES_NS = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,15 +56,12 @@ class FairnessRule(Protocol):
             now_ns: time of the pass.
             deferred: ids of requests whose prefix an earlier waiting request will compute.
         """
-        ...
 
     def note_admitted(self, num_requests: int) -> None:
         """Note how many waiting requests the pass admitted."""
-        ...
 
     def ages_ns(self, request: SglangRequest) -> int:
         """The time at which a waiting request ages; NEVER_AGES_NS: it never does."""
-        ...
 
 
 def by_arrival(requests: Sequence[SglangRequest]) -> list[SglangRequest]:

@@ -1,4 +1,4 @@
-"""What requests hold on an SGLang server: the length they may have, their KV and their slots."""
+"""Takes requests into an SGLang server, and frees the KV and the slots that they hold."""
 
 from sim.core.request import RequestSpec, Status
 from sim.core.tokens import TokenSequence
@@ -14,7 +14,7 @@ _SPARE_CONTEXT_TOKENS = 5
 
 
 class SglangHoldings(BaseScheduler[SglangRequest]):
-    """The part of the scheduler that takes requests in and frees their KV and slots."""
+    """The part of the scheduler that keeps account of requests, their KV and their slots."""
 
     family = "sglang"
 
@@ -33,13 +33,8 @@ class SglangHoldings(BaseScheduler[SglangRequest]):
         room = config.pool_tokens - self._kv.ceil_page(prompt_len) - page_size - 1
         return min(max_new_tokens, longest - prompt_len - 1, room)
 
-    def new_request(
-        self,
-        spec: RequestSpec,
-        limit: int,
-        outputs: OutputTokens,
-    ) -> SglangRequest:
-        kv = self._kv.new_request(spec.prompt, outputs.ids, outputs.part)
+    def new_request(self, spec: RequestSpec, limit: int, outputs: OutputTokens) -> SglangRequest:
+        kv = self._kv.new_request(spec.prompt, outputs)
         return SglangRequest(spec, kv, limit=limit, priority=self._config.least_priority)
 
     def _num_free_slots(self, num_held: int) -> int:

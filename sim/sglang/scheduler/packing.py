@@ -14,8 +14,7 @@ class PackSettings:
 
     Attributes:
         lookahead: how many requests, from the head of the queue, may be selected.
-        force_fifo_every: one pass of this many considers the whole queue: with 8 the passes 8, 16,
-            24 and so on.
+        force_fifo_every: every pass whose number is a multiple of this considers the whole queue.
         counts_cached: True: a prompt costs all of its tokens; False: only those that are not in the
             prefix cache.
     """
@@ -37,7 +36,6 @@ class Admission(Protocol):
             waiting: requests in the order of the pass.
             num_slots: how many requests the pass can admit.
         """
-        ...
 
 
 class WholeQueue:

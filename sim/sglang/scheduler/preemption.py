@@ -1,12 +1,9 @@
 """Preemption: running requests go back to the queue for a more important one (rule 13)."""
 
-from collections.abc import Callable
-
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.request import SglangBatch, SglangRequest
 from sim.sglang.scheduler.prefill_adder import PrefillAdder
-
-Release = Callable[[SglangRequest, int], None]
+from sim.sglang.scheduler.retraction import Release
 
 
 def preempt_for(
@@ -24,7 +21,7 @@ def preempt_for(
         config: the settings.
         adder: the budgets of this pass; they get back what was reserved for the victims.
         running: the running batch.
-        release: frees a victim's KV; its second argument is the number of rows that remain.
+        release: frees a victim's KV.
 
     Returns:
         The victims in batch order. Empty: the running requests that are less important by more than
@@ -48,9 +45,9 @@ def preempt_for(
 def _choose(
     candidate: SglangRequest, config: SchedulerConfig, adder: PrefillAdder, running: SglangBatch
 ) -> list[SglangRequest]:
-    sign = 1 if config.schedule_low_priority_values_first else -1
-    # As in SGLang, `fill_len` is 0 until a pass first tries to admit the request: its prompt does
-    # not count here.
+    sign = config.priority_sign
+    # As in SGLang, `fill_len` is 0 until a pass first tries to admit the request. Until then its
+    # prompt does not count here.
     missing = (
         candidate.fill_len
         - candidate.prefix_len

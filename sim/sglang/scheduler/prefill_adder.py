@@ -166,8 +166,14 @@ class PrefillAdder:
     def add(self, request: SglangRequest, *, has_chunked: bool) -> Verdict:
         """Try to admit a waiting request, right after its prefix was matched (rule 4).
 
-        The verdict says only whether the pass goes on. The request may have been admitted whatever
-        the verdict is: for example, OTHER if it was admitted and used up the chunk budget.
+        Args:
+            request: the request.
+            has_chunked: another prompt is being prefilled chunk by chunk.
+
+        Returns:
+            Whether the pass goes on. It does not say whether the request was admitted: for example,
+            OTHER is also the verdict after a request that was admitted and used up the chunk
+            budget.
         """
         config = self._config
         most = config.prefill_max_requests
@@ -227,7 +233,7 @@ class PrefillAdder:
         return request.num_tokens
 
     def _may_overdraw(self, request: SglangRequest, paged: int) -> bool:
-        """Whether an aged request fits by its `paged` prompt tokens alone, without its output."""
+        """Whether an aged request fits if only its prompt counts: `paged` tokens in whole pages."""
         return request.may_overdraw and paged + self._kv.page_size <= self.budget.current_tokens
 
     def _admit(

@@ -1,42 +1,36 @@
 """Retraction: running requests are put back if the next decode step does not fit (rule 11)."""
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 from sim.sglang.cache.manager import KVCacheManager
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.request import SglangBatch, SglangRequest
 
+# Frees the KV of a request that was removed from the running batch; the second argument is the
+# number of rows that remain.
 Release = Callable[[SglangRequest, int], None]
-
-
-class Retraction(NamedTuple):
-    """Requests removed from the running batch, in order; the `aborted` one can never fit."""
-
-    retracted: list[SglangRequest]
-    aborted: list[SglangRequest]
 
 
 def retract(
     config: SchedulerConfig, kv: KVCacheManager, running: SglangBatch, release: Release
-) -> Retraction:
-    """Retract requests until the next decode step fits.
+) -> tuple[list[SglangRequest], list[SglangRequest]]:
+    """Remove requests from the running batch until the next decode step fits.
 
     At least one request is retracted. The last one is not retracted: if it does not fit alone, it
     is aborted. As in SGLang, the rows that stay are then ordered by preference.
 
-    `release` frees a request's KV; its second argument is the number of rows that remain.
+    Returns:
+        The retracted requests and the aborted ones, each in the order of removal.
     """
     preferred = sorted(running.requests, key=_preference(config), reverse=True)
-    leaving: list[SglangRequest] = []
-    while len(preferred) > 1 and (not leaving or not _fits(preferred, kv)):
-        leaving.append(_pop_row(preferred, running, release))
-    retracted = list(leaving)
+    retracted: list[SglangRequest] = []
+    while len(preferred) > 1 and (not retracted or not _fits(preferred, kv)):
+        retracted.append(_pop_row(preferred, running, release))
     aborted: list[SglangRequest] = []
     if len(preferred) == 1 and not _fits(preferred, kv):
         aborted.append(_pop_row(preferred, running, release))
     running.reorder(preferred)
-    return Retraction(retracted, aborted)
+    return retracted, aborted
 
 
 def _preference(config: SchedulerConfig) -> Callable[[SglangRequest], tuple[int, int, int]]:
@@ -45,7 +39,7 @@ def _preference(config: SchedulerConfig) -> Callable[[SglangRequest], tuple[int,
     Compared in this order: priority (with `retraction_policy: priority`), tokens generated, and
     shortness of the prompt.
     """
-    sign = 1 if config.schedule_low_priority_values_first else -1
+    sign = config.priority_sign
     by_priority = config.retraction_policy == "priority"
 
     def key(request: SglangRequest) -> tuple[int, int, int]:

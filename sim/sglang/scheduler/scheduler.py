@@ -38,6 +38,7 @@ class SglangScheduler(SglangHoldings):
             batch object keeps this number and adds it to the processed tokens at every decode step;
             policy hrrn uses that counter, so it is done here too.
         decode_went_first: the last decision was to decode, and it made no pass over the queue.
+        preempts: whether a waiting request may preempt running ones.
     """
 
     def __init__(
@@ -280,8 +281,10 @@ class SglangScheduler(SglangHoldings):
         launch.mode = ForwardMode.MIXED
         launch.decode = running.requests
         launch.num_new_tokens += len(running)
+        # SGLang sets this for every row of a mixed batch. Preemption reads it if the row is later
+        # put back into the queue and waits for a slot.
         for request in running.requests:
-            request.fill_len = request.prompt_len + request.num_generated
+            request.fill_len = request.num_tokens
 
     # ---- decode --------------------------------------------------------------------------------
 
@@ -322,15 +325,14 @@ class SglangScheduler(SglangHoldings):
         running.begin_steps()
 
     def _retract(self) -> None:
-        retraction = retract(self._config, self._kv, self.running, self._release_for_later)
+        retracted, aborted = retract(self._config, self._kv, self.running, self._release_for_later)
         self.ratio.after_retraction(
             (r.num_generated, r.max_new_tokens) for r in self.running.requests
         )
-        self._decision.retracted = retraction.retracted
-        self._decision.aborted = retraction.aborted
-        for request in retraction.aborted:
+        self._decision.retracted, self._decision.aborted = retracted, aborted
+        for request in aborted:
             request.status = Status.ABORTED
-        for request in retraction.retracted:
+        for request in retracted:
             request.retractions += 1
             self.waiting.enter(request)
 

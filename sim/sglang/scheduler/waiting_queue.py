@@ -1,10 +1,11 @@
 """The waiting queue: entry, order, and the use of waiting requests' prefixes in the cache."""
 
+from sim.engine.scheduler import NEVER_AGES_NS
 from sim.sglang.cache.manager import KVCacheManager
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.policies.policy import ChunkRoom, QueueView, SchedulePolicy
 from sim.sglang.request import SglangRequest
-from sim.sglang.scheduler.fairness import NEVER_AGES_NS, build_fairness
+from sim.sglang.scheduler.fairness import build_fairness
 
 # SGLang: WAITING_PREFIX_REFRESH_INTERVAL and WAITING_QUEUE_PREFIX_MATCH_MAX.
 _PASSES_PER_REFRESH = 32

@@ -5,11 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from sim.sglang.scheduler.packing import PackSettings
-from sim.strict_model import StrictModel
-
-_MAX_COUNT = 2**31 - 1
-
-_Count = Annotated[int, Field(ge=1, le=_MAX_COUNT)]
+from sim.strict_model import Count, StrictModel
 
 
 class SglangAdmissionConfig(StrictModel):
@@ -28,11 +24,11 @@ class PackConfig(StrictModel):
     """
 
     kind: Literal["pack"]
-    lookahead: _Count = 64
+    lookahead: Count = 64
     """How many requests at the head of the queue are considered. Unit: requests."""
-    force_fifo_every: _Count = 8
-    """One pass of this many takes the queue in order: with 8 the passes 8, 16, 24 and so on.
-    Unit: passes."""
+    force_fifo_every: Count = 8
+    """Every n-th pass takes the queue in order: with 8, the passes 8, 16, 24 and so on. Unit:
+    passes."""
     cost: Literal["prompt", "uncached"] = "prompt"
     """What a request costs: all tokens of its prompt, or only those that are not in the prefix
     cache."""

@@ -6,13 +6,10 @@ from pydantic import Field
 
 from sim.core.units import ms_to_ns
 from sim.sglang.scheduler.fairness import AgingTokens, FairnessSettings, FairnessT, ForceFifo, KLpm
-from sim.strict_model import StrictModel
+from sim.strict_model import Count, StrictModel
 
-_MAX_COUNT = 2**31 - 1
 # A day: longer than any simulated run.
 _MOST_MS = 86_400_000
-
-_Count = Annotated[int, Field(ge=1, le=_MAX_COUNT)]
 
 
 class FairnessTConfig(StrictModel):
@@ -30,7 +27,7 @@ class KLpmConfig(StrictModel):
     """The oldest request goes first, then k - 1 requests in the policy's order, and so on."""
 
     kind: Literal["k_lpm"]
-    k: _Count
+    k: Count
     """Length of the cycle. 1 is first come, first served. Unit: requests."""
 
     def settings(self) -> FairnessSettings | None:
@@ -44,7 +41,7 @@ class AgingTokensConfig(StrictModel):
     """
 
     kind: Literal["aging_tokens_per_pass"]
-    tokens: _Count
+    tokens: Count
     """Credit of a request for each pass that it waited. Unit: tokens."""
 
     def settings(self) -> FairnessSettings | None:
@@ -55,7 +52,7 @@ class ForceFifoConfig(StrictModel):
     """Every n-th pass takes the queue in order of arrival."""
 
     kind: Literal["force_fifo_every"]
-    passes: _Count
+    passes: Count
     """The number n. 1: every pass. Unit: passes."""
 
     def settings(self) -> FairnessSettings | None:

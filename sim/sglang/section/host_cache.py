@@ -21,7 +21,8 @@ _NS_PER_S = 1e9
 class HostCacheSection(StrictModel):
     """Host memory that keeps evicted KV.
 
-    One of the two speeds is required. docs/explanation/host-memory.md explains the rules.
+    Either `load_bandwidth_gb_s` or `load_tokens_per_s` is required.
+    docs/explanation/host-memory.md explains the rules.
     """
 
     capacity_tokens: Annotated[int, Field(ge=1, le=2**40)] | None = None
@@ -45,8 +46,9 @@ class HostCacheSection(StrictModel):
     """A hit in host memory that is shorter than this is computed again instead of loaded. Unit:
     tokens."""
     overlap_layers: Annotated[int, Field(ge=1, le=1000)] | None = None
-    """A step overlaps with its loads layer by layer, in this many layers. 1: the step waits for
-    its loads. Without it: the layers of `model`, or 1 without a model. Unit: layers."""
+    """A step and its loads overlap in this many equal parts: a part of the step waits only for its
+    own part of the loads. 1: the step waits for all of its loads. Without it: the layers of
+    `model`, or 1 without a model. Unit: layers."""
 
     @model_validator(mode="after")
     def _check_choices(self) -> Self:

@@ -19,16 +19,16 @@ from sim.sglang.section.admission import AdmissionConfig
 from sim.sglang.section.fairness import AgingTokensConfig, FairnessConfig
 from sim.sglang.section.host_cache import HostCacheSection
 from sim.sglang.user_policy import is_user_policy, load_user_policy
-from sim.strict_model import KeysError
+from sim.strict_model import MAX_COUNT, Count, KeysError
 
 _DEFAULT = SchedulerConfig()
 _MAX_WAIT_MS = 10**6
-_MAX_COUNT = 2**31 - 1
 _MAX_POOL_TOKENS = 2**40
 # SGLang's default depends on the GPU and the chunk size; it is 0.88 for one large GPU.
 DEFAULT_MEM_FRACTION_STATIC = 0.88
 # SGLang multiplies `schedule_conservativeness` by this under DP attention.
 _CONSERVATIVENESS_OF_RANKS = 0.3
+# Settings of SchedulerConfig that are not simply copied from a key of the same name.
 _DERIVED = {
     "max_total_tokens", "fairness", "admission", "static_batching", "host_cache", "user_policy",
 }  # fmt: skip
@@ -50,11 +50,10 @@ def _check_chunk(num_tokens: int) -> int:
     return num_tokens
 
 
-Count = Annotated[int, Field(ge=1, le=_MAX_COUNT)]
-WholeNumber = Annotated[int, Field(ge=0, le=_MAX_COUNT)]
+WholeNumber = Annotated[int, Field(ge=0, le=MAX_COUNT)]
 Share = Annotated[float, Field(ge=0, le=1)]
 PolicyName = Annotated[str, AfterValidator(_check_policy)]
-ChunkSize = Annotated[int, Field(le=_MAX_COUNT), AfterValidator(_check_chunk)]
+ChunkSize = Annotated[int, Field(le=MAX_COUNT), AfterValidator(_check_chunk)]
 
 
 class SglangSection(ServerSection):
@@ -65,7 +64,7 @@ class SglangSection(ServerSection):
     """
 
     family: Literal["sglang"] = "sglang"
-    """Whose scheduler it is."""
+    """The server whose scheduler is simulated."""
     schedule_policy: PolicyName = _DEFAULT.schedule_policy
     """Order of the waiting queue: `fcfs`, `lpm`, `dfs-weight`, `lof`, `sjf`, `random`,
     `priority`, `hrrn`, `shortest-prefill-first`, or `module:Class` for a policy of your own
@@ -76,8 +75,8 @@ class SglangSection(ServerSection):
     """KV tokens of the pool, floored to whole pages. At least `page_size`. Without it: what fits
     beside the weights (docs/reference/scenario.md#derived-pool-size). Unit: tokens."""
     mem_fraction_static: float | None = Field(default=None, gt=0, le=1)
-    """Share of the hardware's memory for weights and KV, where the pool size is derived: 0.88
-    without it. Not together with `max_total_tokens`. Unit: share."""
+    """Share of the hardware's memory for weights and KV, from which the pool size is derived:
+    0.88 without it. Not together with `max_total_tokens`. Unit: share."""
     context_length: Count = _DEFAULT.context_length
     """Largest number of tokens of a request, prompt and output together. At least `page_size`.
     Unit: tokens."""
@@ -134,7 +133,7 @@ class SglangSection(ServerSection):
     retract_decode_steps: WholeNumber = _DEFAULT.retract_decode_steps
     """Decode steps that must have room after a retraction. Unit: steps."""
     in_batch_prefix_check_threshold: int = Field(
-        default=_DEFAULT.in_batch_prefix_check_threshold, ge=-1, le=_MAX_COUNT
+        default=_DEFAULT.in_batch_prefix_check_threshold, ge=-1, le=MAX_COUNT
     )
     """Under `lpm`, a request with at most this many cached tokens is compared with the requests
     that wait before it. -1: never. Unit: tokens."""
@@ -244,6 +243,10 @@ class SglangSection(ServerSection):
         return self.max_running_requests
 
     @property
+    def max_step_tokens(self) -> int:
+        return max(self.chunked_prefill_size, self.max_prefill_tokens)
+
+    @property
     def pool_tokens(self) -> int | None:
         return self.max_total_tokens
 
@@ -271,7 +274,7 @@ class SglangSection(ServerSection):
     def check_real_run(self) -> tuple[str, str] | None:
         if self.host_cache is None:
             return None
-        return "host_cache", "the real runner has no host tier"
+        return "host_cache", "the real runner keeps no KV in host memory"
 
     def check_model(self, *, is_known: bool) -> None:
         needs_model = (

@@ -1,6 +1,6 @@
-"""What every implementation of an interface promises, as test suites to subclass.
+"""Test suites for every implementation of an interface.
 
-A subclass defines the fixture that the suite's tests take, a factory of the object under test:
+A subclass of a suite defines the fixture that its tests take, a factory of the object under test:
 
     class TestMyPolicy(SchedulePolicyContract):
         @pytest.fixture

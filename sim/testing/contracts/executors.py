@@ -31,24 +31,24 @@ def prefill_batch(*rids: str, samples: bool = True) -> Batch:
 
 
 def decode_batch(*rids: str, num_generated: int) -> Batch:
-    """A decode batch of requests, each with a number of output tokens."""
+    """A decode batch of requests that have `num_generated` output tokens each."""
     num_tokens = (_PROMPT_TOKENS + num_generated) * len(rids)
     return Batch(ForwardMode.DECODE, (), rids, num_tokens, num_tokens)
 
 
-def run_to_end(executor: Executor, most: int = 20) -> dict[str, int]:
-    """Output tokens of each request when the executor says it finishes; `most` if it never does."""
+def run_to_end(executor: Executor, max_tokens: int = 20) -> dict[str, int]:
+    """Output tokens of each request when it finishes; `max_tokens` if it does not finish."""
     finished = dict.fromkeys(executor.execute(prefill_batch(*_OUTPUTS)).finished_rids, 1)
-    for num_generated in range(1, most):
+    for num_generated in range(1, max_tokens):
         rids = tuple(rid for rid in _OUTPUTS if rid not in finished)
         if rids:
             output = executor.execute(decode_batch(*rids, num_generated=num_generated))
             finished |= dict.fromkeys(output.finished_rids, num_generated + 1)
-    return {rid: finished.get(rid, most) for rid in _OUTPUTS}
+    return {rid: finished.get(rid, max_tokens) for rid in _OUTPUTS}
 
 
 class ExecutorContract:
-    """A subclass defines the fixture `make_executor`: from the requests to their executor."""
+    """Fixture `make_executor: Callable[[Sequence[ScriptedRequest]], Executor]`."""
 
     def test_executor_finishes_only_rows_that_run_and_once(
         self, make_executor: MakeExecutor

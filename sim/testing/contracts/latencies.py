@@ -7,22 +7,15 @@ import numpy as np
 from sim.core.batch import ForwardMode
 from sim.latency.features import StepFeatures
 from sim.latency.model import LatencyModel, Ranged
-
-
-def _decode_step(
-    num_rows: int, num_context_tokens: int, longest: int = 0, shortest: int = 0
-) -> StepFeatures:
-    context = num_context_tokens, num_context_tokens
-    return StepFeatures(ForwardMode.DECODE, 0, 0, 0, num_rows, *context, 0, longest, shortest)
-
+from sim.testing.latency_steps import decode_step
 
 # The contexts of the longest and the shortest row are known, or one of them, or neither.
 _DECODE_STEPS = tuple(
-    _decode_step(rows, rows * context)
+    decode_step(rows, rows * context)
     for rows in (1, 3, 64, 257)
     for context in (1, 17, 1_000, 99_999)
 ) + tuple(
-    _decode_step(rows, rows * 800, longest, shortest)
+    decode_step(rows, rows * 800, longest, shortest)
     for rows in (2, 64)
     for longest, shortest in ((1_010, 0), (5_000, 200), (801, 799), (0, 1), (800, 800))
 )
@@ -64,7 +57,7 @@ class LatencyModelContract:
             assert host_ns >= 0
 
     def test_latency_asking_changes_nothing(self, make_model: Callable[[], LatencyModel]) -> None:
-        """Asked twice, a model answers the same, even if the caller changes a run's arrays."""
+        """A second call gives the same answer, even if the caller changed a run's arrays."""
         model = make_model()
         for step in _DECODE_STEPS + _OTHER_STEPS:
             assert model.step_ns(step) == model.step_ns(step)
@@ -79,7 +72,7 @@ class LatencyModelContract:
     def test_latency_no_answer_depends_on_what_was_asked(
         self, make_model: Callable[[], LatencyModel]
     ) -> None:
-        """Steps that ran count, whatever was asked before they were consumed."""
+        """Only consumed steps change later answers; asking for other steps does not."""
         asked, silent = make_model(), make_model()
         for first in _DECODE_STEPS[:3]:
             for step in _OTHER_STEPS:

@@ -19,7 +19,7 @@ def raises_invariant(action: Callable[[], object]) -> bool:
 
 
 def page_ids(span: Span) -> list[int] | None:
-    """The ids of the pages; empty if spans of this kind have none."""
+    """The ids of the pages; None if spans of this kind have none."""
     ids = getattr(span, "ids", None)
     return None if ids is None else ids.tolist()
 
@@ -54,7 +54,7 @@ class PagePoolContract:
     def test_pool_too_much_asked_raises(
         self, make_pool: Callable[[int, int], PagePool[Any]]
     ) -> None:
-        """Promising more than is free, redeeming more than promised, freeing more than is out."""
+        """Promising more than is free, redeeming more than promised, freeing pages twice."""
         pool = make_pool(5, 1)
         assert raises_invariant(lambda: pool.promise(6))
         pool.promise(2)

@@ -1,12 +1,14 @@
 """What every schedule policy promises."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
 from sim.core.request import RequestSpec
 from sim.core.tokens import SegmentPrompt, stream_token_ids
 from sim.engine.page_pool import PageCounts
+from sim.engine.request import OutputTokens
 from sim.sglang.cache.manager import RequestKV
 from sim.sglang.cache.prefix_cache import PrefixCache
 from sim.sglang.cache.radix_cache import RadixCache
@@ -34,9 +36,8 @@ def waiting_request(
         predicted_output_tokens=predicted,
         ignore_eos=ignore_eos,
     )
-    kv = RequestKV(
-        spec.prompt, lambda n: stream_token_ids(0, 0, n), no_pages=PageCounts(0, 1).empty
-    )
+    outputs = OutputTokens(partial(stream_token_ids, 0, 0), partial(stream_token_ids, 0))
+    kv = RequestKV(spec.prompt, outputs, PageCounts(0, 1).empty)
     request = SglangRequest(spec, kv, limit=limit)
     request.entry = entry
     return request

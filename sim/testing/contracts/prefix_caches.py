@@ -28,7 +28,7 @@ def _insert(cache: PrefixCache, pool: PageIds, token_ids: TokenIds) -> int:
 
 
 def _filled(make_cache: MakeCache, page_size: int) -> tuple[PrefixCache, PageIds, list[TokenIds]]:
-    """A cache into which some sequences were inserted; it may keep none."""
+    """A cache with some sequences; a disabled cache stays empty."""
     pool = PageIds(_NUM_PAGES, page_size)
     cache = make_cache(pool)
     rng = np.random.default_rng(page_size)
@@ -90,7 +90,7 @@ class PrefixCacheContract:
                     break
 
     def test_cache_locks_balance(self, make_cache: MakeCache) -> None:
-        """Locking makes a path's tokens protected; as many unlocks make them evictable again."""
+        """Locking protects a path's tokens; an unlock for each lock makes them evictable again."""
         for page_size in self.page_sizes:
             cache, _, sequences = _filled(make_cache, page_size)
             before = cache.evictable_tokens, cache.protected_tokens
@@ -104,7 +104,7 @@ class PrefixCacheContract:
             assert (cache.evictable_tokens, cache.protected_tokens) == before
 
     def test_cache_evict_spares_what_is_locked(self, make_cache: MakeCache) -> None:
-        """Evictable tokens go, locked ones stay, and the pool gets back as many as reported."""
+        """Evictable tokens go, locked ones stay, and the pool gets the reported number back."""
         for page_size in self.page_sizes:
             cache, pool, sequences = _filled(make_cache, page_size)
             kept = sequences[0]

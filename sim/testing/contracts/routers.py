@@ -73,7 +73,7 @@ class RouterContract:
             assert one == other
 
     def test_choose_changes_neither_request_nor_replicas(self, make_router: MakeRouter) -> None:
-        """Only servers change their loads, and other requests may share a prompt."""
+        """A router changes neither loads, which only servers change, nor prompts."""
         router, replicas = make_router(), [FakeReplica(load) for load in (4, 0, 7)]
         for spec in _varied_requests(1):
             before = spec.prompt.token_ids().copy()

@@ -1,4 +1,4 @@
-"""What the scheduler of every family promises, seen through the engine that it decides for."""
+"""What the scheduler of every family promises, tested through the engine that uses it."""
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -12,18 +12,18 @@ from sim.families import build_engine, check_engine
 from sim.testing.workloads import scripted
 from sim.workload.workload import ScriptedRequest
 
-# Tokens of the pool, tokens a page, most rows.
+# Called with tokens of the pool, tokens in a page, and the largest number of rows.
 MakeConfig = Callable[[int, int, int], ServerConfig]
 
 _PAGE_SIZES = (1, 4)
 _ROOMY = 4_000
 _TIGHT = 96
-_MOST_ROWS = 5
+_MAX_ROWS = 5
 _STEP_NS = 1_000_000
 
 
 def requests_to_serve() -> list[ScriptedRequest]:
-    """Shared prefixes, prompts of very different lengths; each ends at its limit, at most 80."""
+    """Requests with shared prefixes; each has at most 80 tokens, prompt and output together."""
     return [
         scripted(
             f"r{i}",
@@ -37,11 +37,11 @@ def requests_to_serve() -> list[ScriptedRequest]:
 
 
 class _Server:
-    """Serves requests that are all there at the beginning; results a step late under overlap.
+    """Serves requests that all arrive at the start. Under overlap, results come one step late.
 
     Attributes:
-        engine: what decides.
-        horizon: how many decisions in a row were known before the last one.
+        engine: the engine under test.
+        horizon: how many further decode steps the engine foresaw after the last decision.
     """
 
     def __init__(self, config: ServerConfig, requests: Sequence[ScriptedRequest]) -> None:
@@ -50,35 +50,35 @@ class _Server:
         self.engine = build_engine(config, pool=pool, executor=self._executor)
         self.horizon = 0
         self._lag = int(config.overlaps)
-        self._flying: deque[Batch] = deque()
+        self._in_flight: deque[Batch] = deque()
         self._now_ns = 0
         for request in requests:
             spec = request.spec
             self._executor.add(spec.rid, request.script, ignore_eos=spec.ignore_eos)
             self.engine.submit(spec)
 
-    def batches(self, most: int = 5_000) -> Iterator[Batch]:
-        """Each batch that is launched, right after it was decided; all is checked in between.
+    def batches(self, max_decisions: int = 5_000) -> Iterator[Batch]:
+        """Yield each batch right after its decision; all invariants are checked after each step.
 
         Raises:
-            RuntimeError: somebody is still there after so many decisions.
+            RuntimeError: some requests are unfinished after `max_decisions` decisions.
         """
-        for _ in range(most):
+        for _ in range(max_decisions):
             batch = self.engine.begin_step(self._now_ns).batch
             if batch is not None:
-                self._flying.append(batch)
+                self._in_flight.append(batch)
                 yield batch
-            # Asked with one launch in flight: after this decision, or before the next one.
+            # The engine foresees steps while one launch is in flight: now, or after `end_step`.
             self.horizon = self.engine.decode_horizon()
             self._now_ns += _STEP_NS
-            if self._flying and (batch is None or len(self._flying) > self._lag):
-                ended = self._flying.popleft()
+            if self._in_flight and (batch is None or len(self._in_flight) > self._lag):
+                ended = self._in_flight.popleft()
                 self.engine.end_step(ended, self._executor.execute(ended), self._now_ns)
             self.horizon = max(self.horizon, self.engine.decode_horizon())
             check_engine(self.engine)
             if not self.engine.requests:
                 return
-        raise RuntimeError(f"{len(self.engine.requests)} requests do not come to an end")
+        raise RuntimeError(f"{len(self.engine.requests)} requests are unfinished")
 
 
 def _rids(batch: Batch) -> list[str]:
@@ -92,35 +92,35 @@ def _is_all_free(engine: EngineCore) -> bool:
 
 
 class SchedulerContract:
-    """Fixture `make_config`: settings of a server, from pool, page size and most rows."""
+    """Fixture `make_config: Callable[[int, int, int], ServerConfig]`; see `MakeConfig`."""
 
     def test_scheduler_without_requests_waits_for_one(self, make_config: MakeConfig) -> None:
-        """Nothing is launched, no time is waited for, everything is free."""
-        server = _Server(make_config(_ROOMY, 4, _MOST_ROWS), ())
+        """Nothing is launched, no wake-up time is set, all memory is free."""
+        server = _Server(make_config(_ROOMY, 4, _MAX_ROWS), ())
         decided = server.engine.begin_step(0)
         assert decided.batch is None
         assert decided.wakes_ns is None
         assert _is_all_free(server.engine)
 
     def test_scheduler_rows_are_distinct_and_not_too_many(self, make_config: MakeConfig) -> None:
-        """Nobody has two rows in a batch, or one that is over; there are as many as may be."""
-        server = _Server(make_config(_ROOMY, 4, _MOST_ROWS), requests_to_serve())
+        """A batch has at most the allowed number of rows, all of different, unfinished requests."""
+        server = _Server(make_config(_ROOMY, 4, _MAX_ROWS), requests_to_serve())
         most = 0
         for batch in server.batches():
             rids = _rids(batch)
-            assert len(set(rids)) == len(rids) <= _MOST_ROWS
+            assert len(set(rids)) == len(rids) <= _MAX_ROWS
             assert set(rids) <= set(server.engine.requests)
             most = max(most, len(rids))
         assert most > 1
 
     def test_scheduler_with_room_computes_each_token_once(self, make_config: MakeConfig) -> None:
-        """Pieces of a prompt follow one another, the last one samples; then a row for each token.
+        """A prompt's chunks follow one another and the last one samples; then each token has a row.
 
         The last token that a request generates is never computed.
         """
         for page_size in _PAGE_SIZES:
             requests = requests_to_serve()
-            server = _Server(make_config(_ROOMY, page_size, _MOST_ROWS), requests)
+            server = _Server(make_config(_ROOMY, page_size, _MAX_ROWS), requests)
             ends: dict[str, int] = {}
             sampled: list[str] = []
             decoded = dict.fromkeys([request.spec.rid for request in requests], 0)
@@ -140,17 +140,17 @@ class SchedulerContract:
                 assert decoded[rid] == request.script.num_tokens - 1
 
     def test_scheduler_gives_everything_back(self, make_config: MakeConfig) -> None:
-        """Whether or not memory was short."""
+        """At the end all memory is free, whether or not it was short before."""
         for pool_tokens in (_ROOMY, _TIGHT):
-            server = _Server(make_config(pool_tokens, 4, _MOST_ROWS), requests_to_serve())
+            server = _Server(make_config(pool_tokens, 4, _MAX_ROWS), requests_to_serve())
             num_batches = sum(1 for _ in server.batches())
             assert num_batches > 1
             assert server.engine.begin_step(10**12).batch is None
             assert _is_all_free(server.engine)
 
-    def test_scheduler_is_asked_for_its_limits_before(self, make_config: MakeConfig) -> None:
-        """A prompt as large as the pool is refused; what fits has all the tokens it asks for."""
-        server = _Server(make_config(_TIGHT, 4, _MOST_ROWS), ())
+    def test_scheduler_rejects_what_can_never_fit(self, make_config: MakeConfig) -> None:
+        """A prompt as large as the pool is refused; one that fits gets all tokens it asks for."""
+        server = _Server(make_config(_TIGHT, 4, _MAX_ROWS), ())
         assert server.engine.scheduler.token_limit(_TIGHT, 1) <= 0
         assert server.engine.scheduler.token_limit(40, 20) == 20
         refused = server.engine.rejection(scripted("r", (1, _TIGHT + 1), output=1).spec)
@@ -158,10 +158,10 @@ class SchedulerContract:
         assert (refused.output_tokens, refused.scheduled_ns) == (0, -1)
 
     def test_scheduler_repeats_itself_as_long_as_it_says(self, make_config: MakeConfig) -> None:
-        """Within the horizon of a step nothing but the same rows is decided."""
+        """Within the horizon, every decision is a decode step of the same rows."""
         num_foreseen = 0
         for pool_tokens in (_ROOMY, _TIGHT):
-            server = _Server(make_config(pool_tokens, 4, _MOST_ROWS), requests_to_serve())
+            server = _Server(make_config(pool_tokens, 4, _MAX_ROWS), requests_to_serve())
             rids: Sequence[str] = ()
             num_left = 0
             for batch in server.batches():

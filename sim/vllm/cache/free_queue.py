@@ -24,10 +24,6 @@ class FreedGroup:
         self.blocks = blocks
         self.num_dequeued = 0
 
-    @property
-    def is_empty(self) -> bool:
-        return self.num_dequeued == len(self.blocks)
-
 
 class FreeBlockQueue:
     """The queue: first the blocks never used, by number, then the freed groups, oldest first."""
@@ -66,14 +62,14 @@ class FreeBlockQueue:
         start = group.num_dequeued
         entries = group.blocks[start : start + max_entries]
         group.num_dequeued = start + len(entries)
-        if group.is_empty:
+        if group.num_dequeued == len(group.blocks):
             self._groups.popleft()
         if self._num_stale and not self._num_stale.keys().isdisjoint(entries):
             return [block for block in entries if not self._drop_stale(block)]
         return entries
 
     def _drop_stale(self, block: int) -> bool:
-        """Whether this entry of a block is stale; a stale entry is then removed from the count."""
+        """Returns whether this entry of a block is stale; if it is, it is no longer counted."""
         num_stale = self._num_stale.get(block, 0)
         if num_stale > 1:
             self._num_stale[block] = num_stale - 1

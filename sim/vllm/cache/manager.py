@@ -8,7 +8,6 @@ from collections.abc import Callable
 import numpy as np
 
 from sim.core.errors import InvariantError
-from sim.core.tokens import Prompt, TokenIds, TokenSequence
 from sim.engine.page_pool import KVMemory, PageIdSpan, Span
 from sim.vllm.cache.pool import BlockPool
 from sim.vllm.cache.prefix_index import PrefixIndex
@@ -49,14 +48,6 @@ class BlockManager(KVMemory):
     def evictable_tokens(self) -> int:
         """Always 0: vLLM counts cached blocks that no request uses as free."""
         return 0
-
-    def new_request(
-        self,
-        prompt: Prompt,
-        output_ids: Callable[[int], TokenIds],
-        output_part: Callable[[int, int], TokenSequence],
-    ) -> RequestBlocks:
-        return RequestBlocks(prompt, output_ids, output_part)
 
     # ---- admission -----------------------------------------------------------------------------
 
@@ -110,7 +101,7 @@ class BlockManager(KVMemory):
             kv.unhashed.full_at += [self.num_decisions] * num_full
 
     def num_missing(self, kv: RequestBlocks, num_tokens: int) -> int:
-        """Blocks that its table lacks for its first `num_tokens` tokens, promised ones included."""
+        """How many blocks a request's table lacks for its first `num_tokens` tokens."""
         return -(-num_tokens // self.page_size) - len(kv.blocks)
 
     def cache_full_blocks(

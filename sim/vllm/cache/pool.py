@@ -50,11 +50,6 @@ class BlockPool:
 
     # ---- hashes --------------------------------------------------------------------------------
 
-    def find(self, block_hash: int) -> int | None:
-        """The block with this hash; of several, the one that was full first."""
-        same = self.blocks_of_hash.get(block_hash)
-        return None if same is None else same[0][2]
-
     def add_hash(self, block_hash: int, hashed: HashedBlock, *, is_free: bool) -> None:
         """Make a block findable by its hash.
 
@@ -98,7 +93,7 @@ class BlockPool:
         return taken
 
     def num_free(self, found: Iterable[int]) -> int:
-        """How many of these hashed blocks are free. To use them lowers `num_free_blocks`."""
+        """How many of these hashed blocks are free; `use` takes them from `num_free_blocks`."""
         return len(self.free_hashed.intersection(found))
 
     def use(self, found: Iterable[int]) -> None:

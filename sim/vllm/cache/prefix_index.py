@@ -1,10 +1,10 @@
-"""Finds the cached blocks of a prefix, and hashes blocks that may continue it on the way."""
+"""Finds the cached blocks of a prefix. On the way it hashes blocks that may continue the prefix."""
 
 from sim.vllm.cache.pool import BlockPool
 from sim.vllm.cache.unhashed import TokenReader, UnhashedBlocks, extend_hashes
 
 # Exhausted entries are dropped when the index has more entries than this number plus twice the
-# entries that were left after the last time.
+# number that was kept the last time.
 _MOST_EXHAUSTED = 256
 
 
@@ -14,7 +14,7 @@ class PrefixIndex:
     def __init__(self, pool: BlockPool, block_size: int) -> None:
         self._pool = pool
         self._block_size = block_size
-        # By the hash of the prefix before the blocks; for each hash in order of admission.
+        # By the hash of the prefix before the blocks. Each value is a set, in order of admission.
         self._unhashed: dict[int, dict[UnhashedBlocks, None]] = {}
         self._num_unhashed = 0
         self._most_unhashed = _MOST_EXHAUSTED

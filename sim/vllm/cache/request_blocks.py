@@ -1,9 +1,7 @@
 """The blocks of one request."""
 
-from collections.abc import Callable
-
-from sim.core.tokens import Prompt, TokenIds, TokenSequence
-from sim.engine.request import RequestTokens
+from sim.core.tokens import Prompt
+from sim.engine.request import OutputTokens, RequestTokens
 from sim.vllm.cache.unhashed import UnhashedBlocks
 
 
@@ -18,18 +16,8 @@ class RequestBlocks(RequestTokens):
 
     __slots__ = ("blocks", "hashes", "unhashed")
 
-    def __init__(
-        self,
-        prompt: Prompt,
-        output_ids: Callable[[int], TokenIds],
-        output_part: Callable[[int, int], TokenSequence],
-    ) -> None:
-        super().__init__(prompt, output_ids, output_part)
+    def __init__(self, prompt: Prompt, outputs: OutputTokens) -> None:
+        super().__init__(prompt, outputs)
         self.blocks: list[int] = []
         self.unhashed: UnhashedBlocks | None = None
         self.hashes: list[int] = []
-
-    @property
-    def num_cached_blocks(self) -> int:
-        """How many blocks, from the first on, other requests can find."""
-        return 0 if self.unhashed is None else self.unhashed.num_full

@@ -47,7 +47,7 @@ class UnhashedBlocks:
 
     Attributes:
         blocks: all blocks of the request, in order of its tokens; the request's own list.
-        hashes: hashes of the request's prefixes, as far as they are computed; its own list too.
+        hashes: hashes of the request's prefixes, as far as they are computed; also its own list.
         num_hashed: the first `num_hashed` blocks can be found in the pool.
         full_at: for each block that the request filled, in order, the number of the decision at
             which the block became full. Blocks that the request found in the cache are left out.
@@ -133,7 +133,7 @@ class UnhashedBlocks:
         """Note that the request has freed its blocks.
 
         Args:
-            group: the blocks that are free now, as they stand in the queue of free blocks.
+            group: the group of freed blocks in the queue of free blocks.
             part: returns the request's tokens from one position to another, to be kept after the
                 request is gone.
             block_size: tokens in a block.

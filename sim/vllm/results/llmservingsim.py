@@ -19,12 +19,7 @@ from sim.core.units import NS_PER_S
 from sim.workload.config import DEFAULT_BLOCK_SIZE
 from sim.workload.limits import MAX_REQUESTS
 from sim.workload.prompts import BlockPrompts
-from sim.workload.results.model import (
-    ImportedRequest,
-    ImportedRun,
-    KnownTokens,
-    ServerFacts,
-)
+from sim.workload.results.model import ImportedRequest, ImportedRun, KnownTokens, ServerFacts
 from sim.workload.traces.fields import shown, time_ns, whole
 from sim.workload.traces.lines import (
     JsonObject,
@@ -36,6 +31,8 @@ from sim.workload.traces.lines import (
 from sim.workload.traces.mooncake import read_mooncake
 from sim.workload.traces.rows import TraceRows
 
+_REQUESTS = ("requests.jsonl", "requests.jsonl.gz")
+_WORKLOAD = ("workload*.jsonl", "workload*.jsonl.gz")
 _TIMES = ("queued_ts", "scheduled_ts", "first_token_ts", "last_token_ts")
 _ROW = re.compile(r".*?(\d+)", re.ASCII)
 _BLOCK = re.compile(r"\bblk(\d+)\b", re.ASCII)
@@ -44,11 +41,7 @@ _TOLD = ("tensor_parallel_size", "dtype", "kv_cache_dtype")
 
 
 def find_requests(folder: Path) -> list[Path]:
-    return _found(folder, "requests.jsonl", "requests.jsonl.gz")
-
-
-def find_workloads(folder: Path) -> list[Path]:
-    return _found(folder, "workload*.jsonl", "workload*.jsonl.gz")
+    return _found(folder, *_REQUESTS)
 
 
 def read_llmservingsim(path: Path) -> ImportedRun:
@@ -57,8 +50,8 @@ def read_llmservingsim(path: Path) -> ImportedRun:
     Raises:
         InputError: a file is missing or bad, or a request has no row in the workload.
     """
-    requests_path = _only(path, find_requests(path), "requests.jsonl.gz")
-    workload_path = _only(path, find_workloads(path), "workload*.jsonl.gz")
+    requests_path = _only(path, *_REQUESTS)
+    workload_path = _only(path, *_WORKLOAD)
     named = _BLOCK.search(workload_path.name)
     block_size = int(named[1]) if named else DEFAULT_BLOCK_SIZE
     rows = read_mooncake(workload_path, limit=None, block_size=block_size)
@@ -137,7 +130,8 @@ def _found(folder: Path, *patterns: str) -> list[Path]:
     return sorted(path for pattern in patterns for path in folder.glob(pattern) if path.is_file())
 
 
-def _only(folder: Path, found: list[Path], expected: str) -> Path:
+def _only(folder: Path, *patterns: str) -> Path:
+    found, expected = _found(folder, *patterns), patterns[-1]
     if len(found) == 1:
         return found[0]
     if not found:

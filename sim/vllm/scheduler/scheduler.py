@@ -16,6 +16,7 @@ from sim.engine.page_pool import Span
 from sim.engine.request import OutputTokens
 from sim.engine.scheduler import BaseScheduler, Decision, Launch, leave_out_finishing
 from sim.vllm.cache.manager import BlockManager
+from sim.vllm.cache.request_blocks import RequestBlocks
 from sim.vllm.config import VllmConfig
 from sim.vllm.request import VllmDecision, VllmLaunch, VllmRequest
 from sim.vllm.scheduler.running_pass import Preemption, RunningPass, step_tokens
@@ -54,13 +55,8 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
         """`max_new_tokens` as far as `max_model_len` allows; 0 or less: rejected (rule 1)."""
         return min(max_new_tokens, self._config.max_model_len - prompt_len)
 
-    def new_request(
-        self,
-        spec: RequestSpec,
-        limit: int,
-        outputs: OutputTokens,
-    ) -> VllmRequest:
-        kv = self._kv.new_request(spec.prompt, outputs.ids, outputs.part)
+    def new_request(self, spec: RequestSpec, limit: int, outputs: OutputTokens) -> VllmRequest:
+        kv = RequestBlocks(spec.prompt, outputs)
         return VllmRequest(spec, kv, limit=limit)
 
     def enter(self, request: VllmRequest) -> None:

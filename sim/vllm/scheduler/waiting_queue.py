@@ -3,39 +3,14 @@
 import heapq
 from collections import deque
 from collections.abc import Iterable
-from typing import Protocol
 
 from sim.vllm.request import VllmRequest
 
 _Entry = tuple[int, int, str, VllmRequest]
 
 
-class WaitingRequests(Protocol):
-    """The waiting requests, in the order in which they are admitted."""
-
-    def __len__(self) -> int: ...
-
-    def add(self, request: VllmRequest) -> None:
-        """Add a request that has arrived."""
-        ...
-
-    def put_back(self, request: VllmRequest) -> None:
-        """Add a request that was preempted."""
-        ...
-
-    def next(self) -> VllmRequest:
-        """The next request to admit; the queue must not be empty."""
-        ...
-
-    def remove(self, request: VllmRequest) -> None: ...
-
-    def all(self) -> Iterable[VllmRequest]:
-        """All waiting requests; do not rely on their order."""
-        ...
-
-
 class FcfsQueue:
-    """First come, first served; a preempted request goes to the front."""
+    """First come, first served."""
 
     def __init__(self) -> None:
         self._queue: deque[VllmRequest] = deque()
@@ -47,9 +22,11 @@ class FcfsQueue:
         self._queue.append(request)
 
     def put_back(self, request: VllmRequest) -> None:
+        """A preempted request goes to the front."""
         self._queue.appendleft(request)
 
     def next(self) -> VllmRequest:
+        """The next request to admit; the queue must not be empty."""
         return self._queue[0]
 
     def remove(self, request: VllmRequest) -> None:
@@ -59,6 +36,7 @@ class FcfsQueue:
             self._queue.remove(request)
 
     def all(self) -> Iterable[VllmRequest]:
+        """All waiting requests, in any order."""
         return self._queue
 
 
@@ -94,6 +72,6 @@ class PriorityQueue:
         return [entry[3] for entry in self._heap]
 
 
-def build_waiting(scheduling_policy: str) -> WaitingRequests:
+def build_waiting(scheduling_policy: str) -> FcfsQueue | PriorityQueue:
     """The queue of scheduling policy `fcfs` or `priority`."""
     return PriorityQueue() if scheduling_policy == "priority" else FcfsQueue()

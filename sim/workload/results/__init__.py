@@ -1,1 +1,1 @@
-"""Readers of measured results: the requests of a run as they were sent and served."""
+"""Readers of measured results, which say how the requests of a run were sent and served."""

@@ -1,11 +1,12 @@
-"""AIPerf's records: `profile_export.jsonl`, one JSON object a request.
+"""AIPerf's records: `profile_export.jsonl`, one JSON object for each request.
 
 Format of AIPerf 0.13.0 and 0.1.1 (`aiperf/common/models/record_models.py`, `MetricRecordInfo`):
 `metadata` with wall-clock ns; `metrics`, each with a `value` and a `unit`; and `error`. A failed
 request has an `error`, no latencies, and the length of its prompt as `error_isl`. The server's
-token counts (`usage_prompt_tokens`, `usage_completion_tokens`) are used if they are there, else the
-client's. A request arrives when the client sends it. Prompts are in `inputs.json` beside the
-records. For later turns of a conversation AIPerf 0.1.1 counts only the tokens that are new.
+token counts (`usage_prompt_tokens`, `usage_completion_tokens`) are used if the record has them,
+else the client's. The arrival is the time at which the client sent the request. Prompts are in
+`inputs.json` in the same folder. For later turns of a conversation AIPerf 0.1.1 counts only the
+tokens that are new.
 """
 
 from collections.abc import Mapping
@@ -25,40 +26,43 @@ _UNIT_NS = {
 
 
 def read_aiperf(path: Path) -> ImportedRun:
-    """Read all records, the warm-up's, too.
+    """Read all records, including those of the warm-up.
 
     Raises:
         InputError: the file cannot be read, or a record lacks what a request needs.
     """
     requests: list[ImportedRequest] = []
-    places: list[tuple[str, int]] = []
+    turns: list[tuple[str, int]] = []
     num_warm_up = 0
     for line, row in read_json_lines(path):
         metadata = _object(line, row, "metadata")
         requests.append(_request(line, row, metadata))
         num_warm_up += metadata.get("benchmark_phase") == "warmup"
-        places.append((str(metadata.get("conversation_id")), _turn(line, metadata)))
+        turns.append((str(metadata.get("conversation_id")), _turn(line, metadata)))
     if not requests:
         raise InputError(f"{path}: holds no results")
-    requests, notes = _with_prompts(path, requests, places)
+    requests, notes = _with_prompts(path, requests, turns)
     if num_warm_up:
-        notes.append(f"{num_warm_up} requests of the warm-up are among them")
+        notes.append(f"{num_warm_up} of the requests are from the warm-up")
     return ImportedRun(requests, notes=tuple(notes))
 
 
 def _with_prompts(
-    path: Path, requests: list[ImportedRequest], places: list[tuple[str, int]]
+    path: Path, requests: list[ImportedRequest], turns: list[tuple[str, int]]
 ) -> tuple[list[ImportedRequest], list[str]]:
-    """Add the prompts that `inputs.json` has; also returns whether it has any."""
+    """Add the prompts of `inputs.json`; also returns notes on where prompts come from.
+
+    `turns` has the conversation of each request, and the number of its turn, counted from 0.
+    """
     inputs = path.with_name("inputs.json")
-    if any(turn for _, turn in places):
+    if any(turn for _, turn in turns):
         return requests, [
-            "later turns of conversations: their prompts are not taken to contain earlier turns",
-            "AIPerf counts a later turn's whole prompt, but its first versions only what is new",
+            "prompts of later turns are assumed to share no prefix with earlier turns",
+            "AIPerf counts all prompt tokens of later turns; its first versions only the new ones",
         ]
     if not inputs.is_file():
         return requests, [NO_PROMPTS]
-    conversations = [conversation for conversation, _ in places]
+    conversations = [conversation for conversation, _ in turns]
     known = known_prompts(inputs, conversations, requests)
     return known, [f"prompts are those of {inputs}, cut into tokens of their mean length"]
 
@@ -137,7 +141,7 @@ def _metric(line: TextLine, metrics: JsonObject, key: str) -> tuple[object, str]
 
 
 def _count(line: TextLine, metrics: JsonObject, *keys: str) -> int | None:
-    """The first of these metrics that the record has."""
+    """The token count of the first of these metrics that the record has; None if it has none."""
     for key in keys:
         metric = _metric(line, metrics, key)
         if metric is None:
@@ -161,7 +165,7 @@ def _time_ns(line: TextLine, metrics: JsonObject, key: str) -> int | None:
             f"metrics.{key}", f"its unit {shown(unit)} is none of {', '.join(_UNIT_NS)}"
         )
     if isinstance(value, bool) or not isinstance(value, int | Decimal) or value < 0:
-        raise line.error(f"metrics.{key}", f"{shown(value)} is no time")
+        raise line.error(f"metrics.{key}", f"{shown(value)} is not a time")
     if value > MAX_TIME_NS // _UNIT_NS[unit]:
         raise line.error(f"metrics.{key}", f"{shown(value)} {unit} is beyond the clock")
     return round(value * _UNIT_NS[unit])

@@ -17,7 +17,7 @@ from sim.workload.traces.lines import TextLine, parse_object, read_lines
 def known_prompts(
     path: Path, conversations: Sequence[str], requests: Sequence[ImportedRequest]
 ) -> list[ImportedRequest]:
-    """Give single-turn requests stand-in tokens that are made from the texts of their prompts.
+    """Add stand-in tokens, made from the texts of the prompts, to requests of one turn.
 
     Raises:
         InputError: the file cannot be read, or lacks the prompt of a request.
@@ -39,13 +39,13 @@ def _prompts(path: Path) -> dict[str, str]:
     if not isinstance(entries, list):
         raise whole.error("data", f"{shown(entries)} is not a list")
     prompts = {}
-    for place, entry in enumerate(entries):
+    for index, entry in enumerate(entries):
         if not isinstance(entry, dict) or not isinstance(entry.get("session_id"), str):
-            raise whole.error(f"data[{place}].session_id", "missing")
+            raise whole.error(f"data[{index}].session_id", "missing")
         payloads = entry.get("payloads")
         if not isinstance(payloads, list) or not payloads:
             reason = f"{shown(payloads)} is not a list of prompts"
-            raise whole.error(f"data[{place}].payloads", reason)
+            raise whole.error(f"data[{index}].payloads", reason)
         prompts[entry["session_id"]] = _text(payloads[0])
     return prompts
 

@@ -54,7 +54,7 @@ def seconds_ns(line: TextLine, key: str, values: Sequence[object]) -> list[int]:
 
 
 def sums_ns(line: TextLine, key: str, values: Sequence[object]) -> tuple[list[int], list[int]]:
-    """Values that must be lists of seconds; returns their lengths and their sums in ns."""
+    """Values that must be lists of seconds; returns the lists' lengths, and their sums in ns."""
     counts, sums = [], []
     for place, value in enumerate(values):
         if not isinstance(value, list):
@@ -66,7 +66,7 @@ def sums_ns(line: TextLine, key: str, values: Sequence[object]) -> tuple[list[in
 
 
 def _seconds(line: TextLine, where: str, value: object) -> Decimal | int:
-    # Fractions are read as Decimal: only NaN and Infinity are floats.
+    # Fractions are read as Decimal, so a float is NaN or Infinity.
     if isinstance(value, bool) or not isinstance(value, int | Decimal):
         raise line.error(where, f"{shown(value)} is not a finite number of seconds")
     if not 0 <= value <= MAX_TIME_NS // NS_PER_S:

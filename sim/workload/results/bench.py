@@ -19,7 +19,11 @@ _MAX_FAILURE = 100
 
 
 class Detail(NamedTuple):
-    """What the arrays say of one request. `latency_ns` is None if it failed."""
+    """What the arrays say about one request.
+
+    `ttft_ns` is None if no token came, `latency_ns` if the request failed. `failure` is empty if it
+    did not fail.
+    """
 
     prompt_tokens: int
     output_tokens: int
@@ -31,11 +35,12 @@ class Detail(NamedTuple):
 def read_document(path: Path, line: int | None) -> tuple[TextLine, JsonObject]:
     """The only run of a file, or the run on line `line`.
 
-    A client that appends to its file leaves one run on each line; `jq` spreads a run over many
-    lines.
+    Clients append a run to their file as one line. A file with one run that was formatted over
+    several lines, for instance by `jq`, is read too.
 
     Raises:
-        InputError: bad JSON, no such line, or several runs and no `line`.
+        InputError: the JSON is malformed, there is no such line, or `line` is None and the file has
+            several runs.
     """
     lines = list(read_lines(path))
     if not lines:
@@ -55,9 +60,9 @@ def read_document(path: Path, line: int | None) -> tuple[TextLine, JsonObject]:
 
 
 def read_details(line: TextLine, row: JsonObject, *, hint: str) -> list[Detail]:
-    """The requests of the arrays; `hint` tells the user how to get results with arrays.
+    """What the arrays say about each request. `hint` tells the user how to get results with arrays.
 
-    A request without a first token counts as failed, even if the client says otherwise.
+    A request without a first token counts as failed, even if the client reports no error.
     """
     keys = ("input_lens", "output_lens", "ttfts", "itls", "errors")
     columns = {key: arrays.array(line, row, key, hint=hint) for key in keys}
@@ -83,7 +88,7 @@ def requests_of(
     pacing: Pacing,
     draw_seed: int | None,
 ) -> tuple[list[ImportedRequest], list[str]]:
-    """The requests, named by their index, with the times of sending; and notes on those times."""
+    """The requests, named by their index; and notes on when they were sent."""
     notes = []
     starts = _start_times(line, row, len(details))
     if starts is None:
@@ -97,7 +102,7 @@ def requests_of(
 
 
 def rate_of(line: TextLine, row: JsonObject) -> float | None:
-    """`request_rate`: a number; infinity may be text; None for other words, such as a trace."""
+    """`request_rate` in requests/s, which may be infinite; None if missing or another word."""
     value = row.get("request_rate")
     if value in ("inf", float("inf")):
         return float("inf")
@@ -125,7 +130,7 @@ def concurrency_of(line: TextLine, row: JsonObject) -> int | None:
 
 
 def told_of(row: JsonObject, keys: tuple[str, ...]) -> dict[str, object]:
-    """What the results say of the client; keys without a value are left out."""
+    """The client's settings among the results, for people to read; without those that are null."""
     return {key: row[key] for key in keys if row.get(key) is not None}
 
 
@@ -137,15 +142,15 @@ def _detail(
     if not error and seen and output_tokens:
         return Detail(prompt_tokens, output_tokens, ttft_ns, ttft_ns + decode_ns, "")
     failure = _last_line(error) or "no token came"
-    # The client counts 0 tokens for a failed request, even if it received some.
+    # The client reports 0 tokens for a failed request, even if some arrived.
     received = 1 + num_gaps if seen else 0
     return Detail(prompt_tokens, received, ttft_ns if seen else None, None, failure)
 
 
-def _request(place: int, start_ns: int, detail: Detail) -> ImportedRequest:
+def _request(index: int, start_ns: int, detail: Detail) -> ImportedRequest:
     ttft, latency = detail.ttft_ns, detail.latency_ns
     return ImportedRequest(
-        rid=str(place),
+        rid=str(index),
         arrival_ns=start_ns,
         first_token_ns=None if ttft is None else start_ns + ttft,
         finish_ns=None if latency is None else start_ns + latency,

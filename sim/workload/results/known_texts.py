@@ -1,4 +1,4 @@
-"""Prompts of which the text and the number of tokens are known."""
+"""Token ids for prompts whose text and number of tokens are known."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,20 +12,18 @@ from sim.workload.traces.text_tokens import text_token_ids
 def with_known_texts(
     requests: Sequence[ImportedRequest], texts: Sequence[str | None]
 ) -> list[ImportedRequest]:
-    """Add stand-in tokens to requests; those without text or length stay as they are.
+    """Add stand-in tokens to the requests that have a text and a length.
 
     There is no tokenizer: `text_token_ids` says how texts become tokens.
     """
-    has_text = [
-        bool(text) and bool(request.prompt_tokens)
-        for text, request in zip(texts, requests, strict=True)
-    ]
-    chosen = [text for text, has in zip(texts, has_text, strict=True) if has and text is not None]
-    num_tokens = [
-        request.prompt_tokens for request, has in zip(requests, has_text, strict=True) if has
-    ]
-    made = iter(text_token_ids(chosen, np.array(num_tokens, dtype=np.int64)))
-    return [
-        replace(request, known=KnownTokens(next(made))) if has else request
-        for request, has in zip(requests, has_text, strict=True)
-    ]
+    found = list(requests)
+    with_text = {
+        i: (text, request.prompt_tokens)
+        for i, (text, request) in enumerate(zip(texts, requests, strict=True))
+        if text and request.prompt_tokens
+    }
+    known_texts = [text for text, _ in with_text.values()]
+    num_tokens = np.array([count for _, count in with_text.values()], dtype=np.int64)
+    for i, ids in zip(with_text, text_token_ids(known_texts, num_tokens), strict=True):
+        found[i] = replace(found[i], known=KnownTokens(ids))
+    return found

@@ -6,15 +6,15 @@ from typing import NamedTuple
 
 from sim.core.arrays import Int64
 
-NO_PROMPTS = "prompts are not in the file: no two of them are taken to share a prefix"
+NO_PROMPTS = "prompts are not in the file: it is assumed that they share no prefix"
 
 
 class KnownTokens(NamedTuple):
-    """Ids for the beginning of a prompt; two prompts share what their ids have in common.
+    """Ids for the beginning of a prompt. Two prompts share the prefix in which their ids agree.
 
     Attributes:
-        ids: each id stands for `unit` tokens; they may stand for fewer tokens than the prompt has.
-        unit: tokens that an id stands for; equal for all requests of a run.
+        ids: each stands for `unit` tokens. Together they may cover only a part of the prompt.
+        unit: number of tokens, equal for all requests of a run.
     """
 
     ids: Int64
@@ -23,7 +23,7 @@ class KnownTokens(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportedRequest:
-    """One request. Times are ns since one moment for the whole run.
+    """One request. Times are in ns, counted from the same moment for all requests of the run.
 
     Attributes:
         arrival_ns: when it was sent, or when it reached the server, depending on the format.
@@ -31,13 +31,13 @@ class ImportedRequest:
         first_token_ns: None: not known, or there was no token.
         finish_ns: time of its last token; None if it failed.
         prompt_tokens: None: not known.
-        output_tokens: tokens generated, also by a request that failed later; None: not known.
+        output_tokens: tokens generated, even if the request failed later; None: not known.
         failure: why it did not finish; empty if it finished.
         known: ids for the beginning of its prompt; None: not known.
-        answer: its output's token ids; None: not known.
+        answer: token ids of its output; None: not known.
         max_new_tokens: the client's limit; None: not known.
-        ignore_eos: generate `max_new_tokens`, even after an end token.
-        priority: as submitted.
+        ignore_eos: the server generated `max_new_tokens` tokens, even after an end token.
+        priority: the priority that the client gave; None: none.
         session: the conversation that it is a turn of; empty: none.
     """
 
@@ -67,10 +67,10 @@ class ServerFacts:
     """What a file says about server and client, besides the requests.
 
     Attributes:
-        engines: the file's names for the server's software, the most reliable first. A name that
-            begins with a family's name tells the family. Empty: the family is not known.
+        engines: names of the server's software in the file, the most reliable first. A name that
+            begins with a family's name means that family. Empty: the family is not known.
         model: name of the served model; empty: not known.
-        scheduler: settings by their keys in the `scheduler` section of the server's family.
+        scheduler: settings, by their keys in the `scheduler` section of the server's family.
         told: other settings, for people to read.
     """
 
@@ -88,7 +88,7 @@ class ImportedRun:
         requests: in the order of the file.
         facts: the settings that the file has.
         notes: remarks for the reader of the results, one line each.
-        left_out: entries of the file that became no request, as `name: reason`.
+        left_out: entries of the file that were not imported, as `name: reason`.
     """
 
     requests: list[ImportedRequest]
@@ -102,7 +102,7 @@ class ReadOptions(NamedTuple):
 
     Attributes:
         line: the line of the run to read, if a file has several runs; None: it has one.
-        draw_arrivals: seed for drawing arrivals that the file lacks; None: do not draw.
+        draw_arrivals: seed for drawing arrival times if the file lacks them; None: do not draw.
     """
 
     line: int | None = None

@@ -1,4 +1,4 @@
-"""The formats of results that can be imported: facts that load nothing, for the command line."""
+"""Describes formats of results. Nothing else is imported, so that command lines start fast."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -10,11 +10,12 @@ class ResultFormat(NamedTuple):
     Attributes:
         name: as `--format` takes it.
         reader: `module:function` that reads it, loaded when it is needed.
-        is_bench: a benchmark's output with one run a line: it takes `--line` and `--draw-arrivals`.
+        is_bench: a benchmark's output with one run on each line; `--line` and `--draw-arrivals` are
+            allowed.
         key_sets: a file of JSON objects is of this format if it has all keys of one of these sets.
-        first_byte: the file's first byte, if that is enough to tell.
-        line_test: `module:function` that tells by a line of text; empty: there is none.
-        folder_test: `module:function` that tells a folder of this format; empty: there is none.
+        first_byte: a file that begins with this byte is of this format; empty: there is none.
+        line_test: `module:function` that recognises the format by a line of text, or empty.
+        folder_test: `module:function` that recognises a folder of this format, or empty.
     """
 
     name: str

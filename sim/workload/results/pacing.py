@@ -1,8 +1,8 @@
-"""When a benchmark's client sent its requests, for results that do not say so.
+"""Reconstructs when a benchmark's client sent its requests, for results without start times.
 
 Both clients (SGLang 0.5.23 `sglang.benchmark.serving`, vLLM 0.19.0 `vllm bench serve`) start a task
-for each request, at once (`request_rate` infinite) or after random gaps. Each task waits for one of
-`max_concurrency` slots, first come first served.
+for each request: all tasks at once if `request_rate` is infinite, else with random gaps. Each task
+waits for one of `max_concurrency` slots, first come first served.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ class Pacing(NamedTuple):
     """A client's settings for sending.
 
     Attributes:
-        rate_rps: requests a second; infinite: all at once; None: another way of sending.
+        rate_rps: requests per second; infinite: all at once; None: not sent at a rate.
         burstiness: shape of the gamma distribution of the gaps; 1 is Poisson.
         max_concurrency: slots; None: no limit.
     """
@@ -37,10 +37,10 @@ def sent_ns(
     draw_seed: int | None,
     where: str,
 ) -> tuple[list[int], str]:
-    """When each request was sent, and how that is known.
+    """When each request was sent, and a note that says how that is known.
 
-    Without gaps the times follow from the slots and the latencies. Random gaps are lost; times
-    drawn anew have the same distribution, but are other times.
+    If all tasks started at once, the times follow from the slots and the latencies. Random gaps
+    are not in the results: gaps that are drawn here have the same distribution, but other values.
 
     Args:
         pacing: the client's settings.
@@ -54,8 +54,8 @@ def sent_ns(
     drawn = pacing.rate_rps != float("inf")
     if drawn and draw_seed is None:
         raise InputError(
-            f"{where}: start_times: missing, and requests were sent at random times, which are"
-            " lost; --draw-arrivals SEED draws times of the same distribution instead"
+            f"{where}: start_times: missing, and requests were sent at random times, which the"
+            " file lacks; --draw-arrivals SEED draws times of the same distribution instead"
         )
     if pacing.max_concurrency is not None and None in latency_ns:
         raise InputError(
@@ -64,7 +64,7 @@ def sent_ns(
         )
     asked_ns = _drawn(pacing, len(latency_ns), draw_seed, where) if drawn else [0] * len(latency_ns)
     if pacing.max_concurrency is not None:
-        asked_ns = _with_places(asked_ns, latency_ns, pacing.max_concurrency)
+        asked_ns = _with_slots(asked_ns, latency_ns, pacing.max_concurrency)
     return asked_ns, _how(pacing, drawn=drawn)
 
 
@@ -84,11 +84,11 @@ def _drawn(pacing: Pacing, num_requests: int, seed: int | None, where: str) -> l
     return [int(time) for time in times - times[0]]
 
 
-def _with_places(
-    asked_ns: Sequence[int], latency_ns: Sequence[int | None], places: int
+def _with_slots(
+    asked_ns: Sequence[int], latency_ns: Sequence[int | None], num_slots: int
 ) -> list[int]:
-    """Each request in turn takes the slot that is free first."""
-    free_ns = [0] * min(places, len(asked_ns))
+    """Send times of requests that ask for a slot at these times, in order, and wait for one."""
+    free_ns = [0] * min(num_slots, len(asked_ns))
     sent = []
     for asked, latency in zip(asked_ns, latency_ns, strict=True):
         start = max(asked, free_ns[0])
@@ -103,12 +103,12 @@ def _how(pacing: Pacing, *, drawn: bool) -> str:
     if pacing.max_concurrency is None:
         return "no start times in the file: all requests were sent at once, at an infinite rate"
     return (
-        "no start times in the file: they follow from the latencies, each of the"
-        f" {pacing.max_concurrency} places being taken again as soon as it was free"
+        "no start times in the file: they follow from the latencies, as each of the"
+        f" {pacing.max_concurrency} slots was used again as soon as it was free"
     )
 
 
 def span_text(sent: Sequence[int], latency_ns: Sequence[int | None], duration_s: object) -> str:
-    """A sentence: how long the run takes with reconstructed times, and how long it took."""
+    """A note on how long the run takes with reconstructed times, and how long it really took."""
     end_ns = max(start + (latency or 0) for start, latency in zip(sent, latency_ns, strict=True))
-    return f"with them the run takes {end_ns / NS_PER_S:,.2f} s; it took {duration_s} s"
+    return f"with these times the run takes {end_ns / NS_PER_S:,.2f} s; it took {duration_s} s"

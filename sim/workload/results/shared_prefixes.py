@@ -1,4 +1,4 @@
-"""From prompts with known tokens to prompts of token streams that share the same prefixes."""
+"""Turns prompts with known tokens into prompts of token streams that share the same prefixes."""
 
 from dataclasses import dataclass, field
 
@@ -13,7 +13,10 @@ Segment = tuple[int, int]
 
 @dataclass(slots=True, eq=False)
 class _Stream:
-    """The ids that a stream stands for, and the streams that branch off after some of them."""
+    """A token stream: the ids that it stands for, and the streams that branch off.
+
+    `followers` has them by offset, the number of ids before the branch, and then by first id.
+    """
 
     seed: int
     ids: Int64
@@ -24,14 +27,15 @@ class _Stream:
 
 
 class PrefixStreams:
-    """Builds prompts of token streams that share exactly what the known tokens share.
+    """Builds prompts of token streams, two of which share exactly what their known tokens share.
 
-    Segments hide the tokens themselves. Prompts are taken in order. If the tokens of an answer are
-    known, later prompts that contain the answer share its stream.
+    A workload file with these segments does not contain the tokens themselves. Requests are added
+    in order. If the tokens of an answer are known, later prompts that contain the answer share its
+    stream.
     """
 
     def __init__(self, unit: int = 1) -> None:
-        """Expect ids that stand for `unit` tokens each."""
+        """Take the number of tokens that each id stands for."""
         self._unit = unit
         self._next_seed = 0
         self._root = _Stream(-1, np.empty(0, dtype=np.int64))
@@ -54,9 +58,9 @@ class PrefixStreams:
         """Build the prompt of the next request.
 
         Args:
-            known: the known ids, of the beginning of the prompt.
+            known: ids of the beginning of the prompt.
             num_tokens: tokens of the whole prompt, >= 1.
-            answer: ids of its output, if an id is one token and all of them are known.
+            answer: token ids of its output, if an id is one token and all of them are known.
 
         Returns:
             The prompt's segments, and the seed of the stream that is its answer.
@@ -76,7 +80,12 @@ class PrefixStreams:
         return segments, answer_seed
 
     def _followed(self, ids: Int64) -> tuple[_Stream, int, list[Segment]]:
-        """Follow ids through the streams, adding new ones; returns the end and the way there."""
+        """Find the streams of these ids, and add a stream for ids that have none.
+
+        Returns:
+            The last stream; how many of its ids are used; and, for all streams from the first to
+            the last, their seeds and how many of their ids are used.
+        """
         stream, offset, at = self._root, 0, 0
         path: list[Segment] = []
         while True:
@@ -106,7 +115,7 @@ def _follow(stream: _Stream, offset: int, following: _Stream) -> None:
 
 
 def _num_equal(some: Int64, others: Int64) -> int:
-    """The number of ids at the beginning that are equal."""
+    """How many leading ids are equal."""
     shorter = min(len(some), len(others))
     differ = np.flatnonzero(some[:shorter] != others[:shorter])
     return int(differ[0]) if len(differ) else shorter

@@ -1,4 +1,4 @@
-"""From imported requests to a workload, and to the measured run to compare it with."""
+"""Turns imported requests into a workload, and into the measured run to compare it with."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,21 +21,22 @@ _NO_IDS = np.empty(0, dtype=np.int64)
 
 
 def in_order(requests: Iterable[ImportedRequest], where: str) -> tuple[list[ImportedRequest], int]:
-    """Sort requests by arrival, count time from the first, and check names and order of times.
+    """Sort requests by arrival, count time from the first arrival, and check names and times.
 
-    Two clocks may differ a little: if a time of scheduling is before the arrival or after the first
-    token, it is dropped.
+    A `scheduled_ns` that is before the arrival or after the first token is removed: it may be from
+    another clock, and clocks differ a little.
 
     Returns:
-        The requests, and how many times of scheduling were dropped.
+        The requests, and how many times were removed.
 
     Raises:
-        InputError: two requests have one name, a name cannot be printed, or times are out of order.
+        InputError: two requests have the same name, a name cannot be printed, or the other times of
+            a request are out of order.
     """
     ordered = sorted(requests, key=lambda request: request.arrival_ns)
     for rid, count in Counter(request.rid for request in ordered).items():
         if count > 1:
-            raise InputError(f"{where}: request {rid!r} is there {count} times")
+            raise InputError(f"{where}: request {rid!r} occurs {count} times")
         if not rid.isprintable():
             raise InputError(f"{where}: request {rid!r}: its name cannot be printed")
     start_ns = ordered[0].arrival_ns
@@ -89,7 +90,7 @@ def _row(request: ImportedRequest, streams: PrefixStreams) -> dict[str, object]:
         "segments": segments,
         "output_len": num_output,
         "max_new_tokens": num_output if limit is None else limit,
-        # If the limit is not known, only ignoring the end token makes the output surely this long.
+        # Without a known limit, ignoring the end token ensures that the output has this length.
         "ignore_eos": request.ignore_eos or limit is None,
         "output_seed": answer_seed,
     }

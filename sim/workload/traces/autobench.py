@@ -1,9 +1,9 @@
 """SGLang's auto-benchmark data sets: JSON lines with prompts as text, messages or token ids.
 
 Follows `python/sglang/benchmark/datasets/autobench.py` of SGLang's main branch (2026; the 0.5.23
-package does not ship it). Deliberate differences: without a tokenizer, a prompt that is not given
-as token ids needs `prompt_len`; rows without content are errors, and so are prompts of several
-rounds or with images.
+package does not contain it). Deliberate differences: there is no tokenizer here, so a prompt that
+is not given as token ids needs `prompt_len`. Rows without content are errors, and so are prompts of
+several rounds or with images.
 """
 
 import json
@@ -26,7 +26,7 @@ _MAX_TOKEN_ID = (1 << 31) - 1
 
 
 def read_autobench(path: Path, *, limit: int | None) -> TraceRows:
-    """Read the rows. SGLang passes unknown fields to its API; they are ignored here.
+    """Read the rows. Unknown fields, which SGLang passes to its API, are ignored.
 
     `timestamp` is in ms; time counts from the earliest row. Without time stamps all requests arrive
     at once, as with an unlimited request rate. The first of `output_len, max_tokens,

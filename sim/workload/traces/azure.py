@@ -19,10 +19,10 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def read_azure(path: Path, *, limit: int | None) -> TraceRows:
-    """Read the rows; an arrival is the exact time since the first row's stamp.
+    """Read the rows. Arrivals are exact times since the first row.
 
-    Stamps have up to nine fractional digits (seven in the published files). The content of prompts
-    is not known.
+    Time stamps have up to nine fractional digits (seven in the published files). The file has no
+    prompts, only their lengths.
 
     Raises:
         InputError: the file or a line is bad.

@@ -1,4 +1,4 @@
-"""From a trace's configuration to a workload."""
+"""Builds the workload of a trace."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,7 +18,7 @@ from sim.workload.traces.rows import TraceRows
 
 
 def build_trace(config: TraceConfig, context: BuildContext) -> OpenLoopWorkload:
-    """Read and check the file, and make a workload of it.
+    """Read and check the file, and build its workload.
 
     Raises:
         InputError: the file is bad, or `time_scale` moves arrivals out of the clock's range.
@@ -46,7 +46,7 @@ def build_trace(config: TraceConfig, context: BuildContext) -> OpenLoopWorkload:
 
 
 def _contents(rows: TraceRows, context: BuildContext) -> tuple[PromptColumn, Int64]:
-    """Prompts and output streams. In a mix, those of different parts share no tokens."""
+    """Prompts, and the token streams of outputs. The parts of a mix share no tokens."""
     streams, prompts, output_seeds = context.streams, rows.prompts, rows.output_seeds
     if output_seeds is None:
         first = streams.take(len(rows.output_tokens))

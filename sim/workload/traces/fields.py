@@ -1,4 +1,4 @@
-"""Checks of single fields; the errors name file, line and key."""
+"""Checks of the fields of a row. Errors name file, line and key."""
 
 import json
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ def whole(
 ) -> int:
     """A field that must be a whole number from `low` to `high`, both included."""
     value = row.get(key, _MISSING)
-    # Not isinstance, for which true is a number.
+    # isinstance would accept true as a number.
     if type(value) is int and low <= value <= high:
         return value
     raise line.error(key, why_not_whole(value, low, high))
@@ -33,11 +33,11 @@ def why_not_whole(value: object, low: int, high: int) -> str:
 
 
 def time_ns(line: TextLine, row: JsonObject, key: str, *, unit_ns: int = NS_PER_MS) -> int:
-    """A field that must be a time >= 0 in units of `unit_ns`; returned in rounded ns."""
+    """A field that must be a time >= 0 in units of `unit_ns`; returned in ns, rounded."""
     value = row.get(key, _MISSING)
     if value is _MISSING:
         raise line.error(key, "missing")
-    # Fractions are read as Decimal: only NaN and Infinity are floats.
+    # Fractions are read as Decimal, so a float is NaN or Infinity.
     if type(value) is not int and not isinstance(value, Decimal):
         raise line.error(key, f"{shown(value)} is not a finite number")
     if value < 0:
@@ -48,7 +48,7 @@ def time_ns(line: TextLine, row: JsonObject, key: str, *, unit_ns: int = NS_PER_
 
 
 def in_order(line: TextLine, key: str, arrival_ns: int, previous_ns: int) -> int:
-    """Return `arrival_ns`, which must not be less than the previous row's."""
+    """Return `arrival_ns`, which must not be before the previous row's."""
     if arrival_ns < previous_ns:
         raise line.error(key, "is before the previous row's; rows must be in order of time")
     return arrival_ns
@@ -72,6 +72,6 @@ def refuse_unknown(line: TextLine, row: JsonObject, known: Iterable[str]) -> Non
 
 
 def shown(value: object) -> str:
-    """A value for a message: as JSON, on one line, shortened."""
+    """The value as JSON, shortened, for an error message."""
     text = str(value) if isinstance(value, Decimal) else json.dumps(value, default=str)
     return text if len(text) <= _MAX_SHOWN else f"{text[: _MAX_SHOWN - 3]}..."

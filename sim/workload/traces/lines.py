@@ -1,4 +1,4 @@
-"""Reads a text file line by line, plain or gzipped; errors name the line."""
+"""Reads a text file, plain or gzip, line by line. Errors name the line."""
 
 import json
 from collections.abc import Iterator
@@ -42,7 +42,7 @@ def read_lines(path: Path) -> Iterator[TextLine]:
 
 
 def read_json_lines(path: Path) -> Iterator[tuple[TextLine, JsonObject]]:
-    """Yield every line with its JSON object. Fractions are Decimals, so that times stay exact.
+    """Yield every line with its JSON object. Fractions are Decimals, so that times are exact.
 
     Raises:
         InputError: as `read_lines`; or a line is not a JSON object with distinct keys.
@@ -55,7 +55,7 @@ def _raw_lines(path: Path) -> Iterator[bytes]:
     number = 0
     try:
         with open_unpacked(path) as stream:
-            for number, data in enumerate(stream, start=1):  # noqa: B007 - told in the error
+            for number, data in enumerate(stream, start=1):  # noqa: B007 - errors show it
                 yield data
     except IsADirectoryError as error:
         raise InputError(f"{path}: is a directory, not a file") from error
@@ -89,7 +89,7 @@ def _distinct_keys(pairs: list[tuple[str, object]]) -> JsonObject:
     return row
 
 
-# Made once, because that takes as long as decoding a short line.
+# Made once, because making it takes as long as decoding a short line.
 _DECODER = json.JSONDecoder(parse_float=Decimal, object_pairs_hook=_distinct_keys)
 
 
@@ -97,7 +97,7 @@ def parse_object(line: TextLine) -> JsonObject:
     """The JSON object of a line. Its keys must be distinct; fractions are Decimals.
 
     Raises:
-        InputError: the line is anything else.
+        InputError: the line is not such an object.
     """
     try:
         row = _DECODER.decode(line.text)

@@ -14,9 +14,8 @@ _MAX_HASH_ID = (1 << 40) - 1
 def read_mooncake(path: Path, *, limit: int | None, block_size: int) -> TraceRows:
     """Read `timestamp` (ms), `input_length`, `output_length`, `hash_ids` of every line.
 
-    A block has `block_size` tokens, and the last one may be partial: there must be
-    `ceil(input_length / block_size)` ids. Rows must be in order of time; equal times keep the
-    file's order. Other fields are ignored.
+    A block has `block_size` tokens; a prompt's last block may be partial. So a row must have
+    `ceil(input_length / block_size)` ids. Rows must be in order of time. Other fields are ignored.
 
     Raises:
         InputError: the file or a line is bad.
@@ -50,7 +49,7 @@ def _hash_ids(line: TextLine, row: JsonObject, num_expected: int, block_size: in
     if len(ids) != num_expected:
         counts = f"{len(ids)} ids, but input_length / {block_size} rounded up is {num_expected}"
         raise line.error("hash_ids", counts)
-    # Not a loop in Python: most of a trace is hash ids.
+    # Most of a trace is hash ids, so a loop in Python over good ids would be slow.
     if set(map(type, ids)) != {int} or min(ids) < 0 or max(ids) > _MAX_HASH_ID:
         bad = next(i for i in ids if type(i) is not int or not 0 <= i <= _MAX_HASH_ID)
         raise line.error("hash_ids", f"{shown(bad)} is not a whole number from 0 to 2**40 - 1")

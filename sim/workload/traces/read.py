@@ -1,4 +1,4 @@
-"""From a trace's configuration to the rows of its file."""
+"""Reads the file of a trace in its format."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +13,7 @@ def read_trace(config: TraceConfig, base_dir: Path) -> TraceRows:
     """Read and check the file.
 
     Args:
-        config: only `format`, `path`, `limit` and `block_size` matter.
+        config: the trace; only `format`, `path`, `limit` and `block_size` are used.
         base_dir: folder that the path is relative to.
 
     Raises:

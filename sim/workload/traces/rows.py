@@ -14,9 +14,9 @@ from sim.workload.prompts import ArrayPrompts, BlockPrompts, EitherPrompts
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceRows:
-    """Rows in file order. Arrays have shape [num_rows]; a column is None if the format lacks it.
+    """Rows in file order. Columns have shape [num_rows]; None: the format lacks the column.
 
-    `prompts` is an array of lengths if the format does not have the content.
+    `prompts` is an array of lengths if the format has no content of prompts.
     """
 
     arrival_ns: Int64
@@ -32,7 +32,7 @@ class TraceRows:
 
 
 class IntColumn:
-    """A growing column of int64, eight bytes a value."""
+    """A growing column of int64. A value takes eight bytes."""
 
     def __init__(self, values: Iterable[int] = ()) -> None:
         self._values = array("q", values)

@@ -1,4 +1,4 @@
-"""servetwin's own trace format: JSON lines with segments of token streams or token ids."""
+"""servetwin's own trace format: JSON lines whose prompts are token streams or token ids."""
 
 import json
 from collections.abc import Mapping
@@ -35,7 +35,7 @@ _MAX_TOKEN_ID = (1 << 63) - 1
 
 
 class _TraceColumns:
-    """The columns of a file while it is read."""
+    """The columns of a file, which grow while it is read."""
 
     def __init__(self) -> None:
         self.arrivals, self.outputs, self.limits = IntColumn(), IntColumn(), IntColumn()
@@ -82,8 +82,8 @@ class _TraceColumns:
 
 
 def servetwin_line(arrival_ns: int, row: Mapping[str, object]) -> str:
-    """A line of the format; `row` has all keys but `arrival`."""
-    # Written as a decimal number: a float would round times above 26 days.
+    """A line of the format. `row` has all keys except `arrival`."""
+    # A float would round times above 26 days, so the time is written as an exact decimal.
     arrival_s = Decimal(arrival_ns) / NS_PER_S
     return f'{{"arrival":{arrival_s:f},{json.dumps(row, separators=(",", ":"))[1:]}\n'
 
@@ -148,7 +148,7 @@ def _name(line: TextLine, row: JsonObject, key: str) -> str:
 
 
 def _require_printable(line: TextLine, key: str, text: str) -> None:
-    # Names are written to tables and files, where half a surrogate pair cannot be written.
+    # Names are written to tables and files, which fails for half a surrogate pair.
     if not text.isprintable():
         raise line.error(key, f"{shown(text)} has characters that cannot be printed")
 

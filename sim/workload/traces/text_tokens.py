@@ -1,4 +1,4 @@
-"""Stands in for a tokenizer: token ids that share prefixes as their texts do."""
+"""Replaces a tokenizer: makes token ids that share prefixes where their texts do."""
 
 from collections.abc import Iterator, Sequence
 from hashlib import blake2b
@@ -15,13 +15,13 @@ _ODD = 0x9E3779B97F4A7C15
 def text_token_ids(texts: Sequence[str], num_tokens: Int64) -> Iterator[Int64]:
     """Yield the ids of each text, int64, shape [num_tokens[i]].
 
-    Each token stands for the mean number of characters that a token of these texts has. So two
-    texts share about as many tokens as with their own tokenizer. The last id, and ids beyond the
-    text's characters, belong to the whole text: only equal texts with equal numbers of tokens have
-    equal ids.
+    Each id stands for the same number of characters: the mean characters per token of these texts.
+    So two texts share about the same number of tokens as with their real tokenizer. The last id,
+    and ids beyond the end of the text, are a hash of the whole text. So only equal texts with equal
+    numbers of tokens have equal ids.
     """
     num_characters = sum(len(text) for text in texts)
-    # At least one character a token.
+    # Each id stands for at least one character.
     total = min(int(num_tokens.sum()), num_characters)
     for text, count in zip(texts, num_tokens.tolist(), strict=True):
         num_shared = min(len(text) * total // num_characters, count - 1)
@@ -30,7 +30,7 @@ def text_token_ids(texts: Sequence[str], num_tokens: Int64) -> Iterator[Int64]:
 
 
 def _shared_ids(text: str, ends: Int64) -> Int64:
-    """An id for each end: a hash of the text up to there, because only prefixes are compared."""
+    """An id for each end: a hash of the text up to that end, because only prefixes are compared."""
     characters = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4").astype(np.uint64)
     weights = np.cumprod(np.full(len(characters), _ODD, dtype=np.uint64))
     mixed = np.cumsum((characters + np.uint64(1)) * weights)[ends - 1]

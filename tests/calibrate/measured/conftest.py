@@ -1,4 +1,4 @@
-"""Scenarios, and runs of them of which only time stamps are left."""
+"""Scenarios, and measured runs of them: only the requests' time stamps."""
 
 from pathlib import Path
 
@@ -41,7 +41,7 @@ scheduler:
 
 @pytest.fixture(scope="session")
 def load():
-    """Makes the loaded scenario, `KEY.PATH=VALUE` options applied."""
+    """Loads the scenario with these `KEY.PATH=VALUE` options."""
     return lambda *options: load_scenario_text(SCENARIO, options)
 
 

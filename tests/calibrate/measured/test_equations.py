@@ -1,4 +1,4 @@
-"""Solving for unknowns in few trials, with none below 0, robust to outliers."""
+"""Equations are solved in few trials, for unknowns of at least 0, in spite of outliers."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ MEASURED = 1 + PARTS @ np.array([0.4, 1.3])
 
 
 def stretched(x, power=1.2):
-    """Times that grow faster than their steps, as waiting gets longer, too."""
+    """Times that grow faster than the step times, because waits get longer too."""
     steps = (1 + PARTS @ x) / MEASURED
     return SolverTrial(steps**power - 1, PARTS / MEASURED[:, None])
 

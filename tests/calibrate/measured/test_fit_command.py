@@ -102,7 +102,7 @@ def test_fit_command_unusable_input_is_refused(refused, measured):
     assert refused("none.jsonl", *command[1:], "x.json").startswith("none.jsonl: ")
     measured.rename("in.json")
     line = refused("in.json", "--scenario", "study.yaml", "-o", "in.json")
-    assert line == "in.json: is the file that is read: give another file to write"
+    assert line == "in.json: is an input of the fit: give another file to write"
     assert not list(Path().glob("x*"))
 
 
@@ -117,7 +117,7 @@ class Layers(BaseModel):
 
 @dataclass
 class Loaded:
-    """As much of a loaded scenario as is looked at."""
+    """The attributes of a loaded scenario that are used."""
 
     latency: BaseModel
     base_dir: Path = Path("scenarios")

@@ -23,7 +23,7 @@ LONG = "workload.num_requests=160"
 
 
 class HostLatency:
-    """A latency whose host time is a constant and a part for each request in the step."""
+    """A latency whose host time is a constant, and a time for each request in the step."""
 
     def __init__(self, device, times):
         self._device = device
@@ -53,7 +53,7 @@ def fit_both(measured, serve):
 
 
 def write_layers(path):
-    """Times of a whole model, in ms: of a prompt, of several at once, of tokens in a batch."""
+    """Writes step times of a whole model, in ms: one prompt, several prompts, decode batches."""
     sizes = "prompt_size,batch_size,token_size,prompt_time,token_time"
     rows = ["512,1,128,10,5", "64,1,128,4,4.9", "2048,1,128,38,5.3"]
     rows += [f"512,{batch},128,{10 * batch},{5 + batch / 10}" for batch in (2, 8, 16)]
@@ -170,14 +170,14 @@ def test_fit_of_steps_with_equally_many_requests_cannot_tell_them_apart(load, se
         latency = HostLatency(built.latencies[0], times)
         return simulate(built.workload, built.scheduler, [latency])
 
-    with pytest.raises(InputError, match=r"^--per-request: steps all have as many requests"):
+    with pytest.raises(InputError, match=r"^--per-request: all steps have the same number"):
         fit_both(serve(*options, "latency.host_s=0.001"), run)
 
 
 def test_fit_of_hidden_host_time_is_refused(fit, serve):
     """With overlap the device is always the slower one, so host time does not show."""
     overlap = "scheduler.disable_overlap_schedule=false"
-    with pytest.raises(InputError, match="hidden behind the device's"):
+    with pytest.raises(InputError, match="hidden behind the device time"):
         fit(serve(overlap, "latency.host_s=0.0001"), overlap)
 
 
@@ -202,6 +202,6 @@ def test_fit_says_when_steps_are_too_long_already(fit, serve):
 def test_fit_of_few_requests_is_refused(fit, serve):
     """Nine requests are too few."""
     with pytest.raises(
-        InputError, match="requests of two tokens or more finished in both runs, too few"
+        InputError, match="requests of two tokens or more finished in both runs; at least 10"
     ):
         fit(serve(), selection=Selection(first=9))

@@ -1,4 +1,4 @@
-"""Running and waiting requests over time: what is read, and what a simulation is given."""
+"""Running and waiting requests over time: those read from a file, and those of a simulation."""
 
 from pathlib import Path
 
@@ -101,7 +101,7 @@ def test_sizes_do_not_depend_on_how_steps_were_passed(run):
     sizes = [logged_sizes(run(fast_forward=quick), at_ns) for quick in (True, False)]
     for quick, slow in zip(*sizes, strict=True):
         assert slow.max() > 3
-        # Within a row the ends of steps are known approximately only.
+        # Within a row of the log the ends of steps are known only approximately.
         assert (quick != slow).mean() < 0.002
 
 

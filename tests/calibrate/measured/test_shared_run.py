@@ -49,7 +49,7 @@ def imported(shared_run, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def validated(imported, shared_run):
-    """Validates the imported scenario, once with the same options; returns the folder."""
+    """Validates the imported scenario, only once for equal options; returns the folder."""
     known = {}
 
     def validate(*options):
@@ -72,7 +72,7 @@ def judge(validated):
 
 @pytest.fixture(scope="module")
 def errors(judge):
-    """Of the mean and of a request, in %, by latency."""
+    """Errors of the mean and of a single request, in %, by latency."""
 
     def both(*options):
         latencies = judge(*options)["latencies"]
@@ -86,7 +86,7 @@ def errors(judge):
 
 @pytest.fixture(scope="module")
 def published(shared_run, validated):
-    """Errors of the simulation that was published with the run, of all requests from a row on."""
+    """Errors of the published simulation of the run, over all requests from this row on."""
     with gzip.open(shared_run / "published_sim_requests.csv.gz", "rt", newline="") as file:
         theirs = sorted(csv.DictReader(file), key=lambda row: int(row["request id"]))
     with (validated() / "requests.csv").open(newline="") as file:

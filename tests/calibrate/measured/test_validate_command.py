@@ -31,7 +31,7 @@ def measured(measured_file):
 
 @pytest.fixture
 def timeseries(load):
-    """What a server would have logged each tenth of a second, without noise."""
+    """What a server would log every 0.1 s, without noise."""
     t_s = np.arange(1, 60) / 10
     sizes = logged_sizes(Twin(load(HOST)).run_with(()), (t_s * 1e9).astype(np.int64))
     path = Path("timeseries.csv")

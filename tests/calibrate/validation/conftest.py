@@ -1,4 +1,4 @@
-"""Scenarios, exact profiles, and logs of "real" runs whose truth is known."""
+"""Scenarios, exact profiles, and logs of "real" runs whose step times are known."""
 
 from pathlib import Path
 
@@ -57,7 +57,7 @@ def host_model(scheduling, factor):
 
 @pytest.fixture(scope="session")
 def profile():
-    """Makes a profile whose times are `factor` times the truth."""
+    """Makes a profile whose times are `factor` times the true times."""
 
     def make(factor=1.0):
         extend = {"constant": 4e6, "tokens": 4e4, "attention": 20.0}
@@ -87,7 +87,7 @@ def profile():
 
 @pytest.fixture(scope="session")
 def scenario():
-    """Makes the loaded scenario, `KEY.PATH=VALUE` options applied."""
+    """Loads the scenario with these `KEY.PATH=VALUE` options."""
 
     def make(*options):
         return load_scenario_text(SCENARIO, options)

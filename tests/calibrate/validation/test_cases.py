@@ -1,4 +1,4 @@
-"""Which runs are repeats, which scenarios are compared, and how tables call them."""
+"""Which runs are repeats, which scenarios are compared, and their names in tables."""
 
 from calibrate.cases import labels, repeats, same_load
 

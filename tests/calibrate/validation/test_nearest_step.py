@@ -26,7 +26,7 @@ def decode(rows, context):
 
 @pytest.fixture
 def recording():
-    """One prompt, decoded twice; another one; both decoded."""
+    """A prompt, two decode steps of it, a second prompt, and a decode step of both."""
     return [
         step("extend", [(0, 100)], 0, 0, 0, 1_000),
         step("decode", [], 1, 101, 0, 100),
@@ -38,7 +38,7 @@ def recording():
 
 
 class TestAlikeLatency(LatencyModelContract):
-    """Also where no recorded step has the mode, and beyond everything recorded."""
+    """Also for modes that no recorded step has, and beyond all recorded sizes."""
 
     @pytest.fixture
     def make_model(self, recording):

@@ -1,4 +1,4 @@
-"""Real runs made again: replayed, with their own step times, with a profile's."""
+"""Real runs simulated again: replayed, with recorded step times, with a profile's."""
 
 from dataclasses import fields, replace
 

@@ -26,7 +26,7 @@ ROWS = [
 
 @pytest.fixture
 def truth(folder, profile):
-    """A profile that is right, on disk."""
+    """A file with an exact profile."""
     Path("truth.json").write_text(profile_text(profile()), encoding="utf-8")
     return "truth.json"
 
@@ -57,7 +57,7 @@ def test_validate_prints_steps_stages_ratios_and_rankings(calibrate, truth, logs
         "study (schedule_policy=fcfs), 1 run ",
         "TTFT p99 ms",
         "TPOT of a request, mean |error|",
-        "steps decided alike",
+        "same steps %",
         "simulated with the profile / real",
         "Kendall's tau",
     ):
@@ -116,7 +116,7 @@ def test_validate_tampered_log_prints_the_divergence_and_fails(calibrate, truth,
     bad = record("bad.jsonl", change=change)
     code, out, err = calibrate("validate", truth, *logs, bad, "--out", "out")
     assert (code, err) == (1, "")
-    assert out.startswith("bad.jsonl: decided otherwise when replayed\nstep 10: evictable\n")
+    assert out.startswith("bad.jsonl: a decision differs in the replay\nstep 10: evictable\n")
     assert not Path("out").exists()
 
 
@@ -137,11 +137,11 @@ def test_validate_trace_is_looked_for_beside_the_log_or_where_told(
 
 
 def test_validate_other_fingerprint_is_refused_unless_wanted(calibrate, refused, record, truth):
-    """The first key that differs; asked for all the same, it is a remark."""
+    """The first key that differs; asked for anyway, it is a remark."""
     log = record("run.jsonl", fingerprint={**MADE_UP, "torch": "9"})
     assert refused(log) == (
         "run.jsonl: fingerprint.torch: '9' is not the '0' of profile truth"
-        " (--any-fingerprint compares all the same)"
+        " (--any-fingerprint compares them anyway)"
     )
     code, out, _ = calibrate("validate", truth, log, "--any-fingerprint")
     assert code == 0

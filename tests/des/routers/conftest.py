@@ -1,4 +1,4 @@
-"""Routers as a scenario's section makes them."""
+"""Routers made from a scenario's section."""
 
 import pytest
 from pydantic import TypeAdapter
@@ -11,7 +11,7 @@ ADAPTER = TypeAdapter(RouterConfig)
 
 @pytest.fixture(scope="session")
 def router_of():
-    """A new router of a kind; what is not given has the scenario's default."""
+    """A new router of this kind; other parameters have the defaults of the section."""
 
     def router(kind, **parameters):
         return make_router(ADAPTER.validate_python({"kind": kind, **parameters}))

@@ -1,4 +1,4 @@
-"""Keys of blocks are equal exactly where the prompts are equal so far."""
+"""Keys of blocks are equal exactly if the prompts are equal up to the block's end."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What routers are for: hits where prefixes are shared, and short queues where lengths vary."""
+"""What routers achieve: hits if prefixes are shared, and short queues if lengths vary."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""By prefix while loads are even, by load when they are not."""
+"""Router prefix-aware goes by prefix while loads are even, else by load."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The tree of what was sent against a plain dictionary of all beginnings."""
+"""The tree of sent prompts against a plain dictionary of all their prefixes."""
 
 import numpy as np
 from hypothesis import given

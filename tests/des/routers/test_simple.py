@@ -1,4 +1,4 @@
-"""Routers that look at no request."""
+"""Routers that do not look at the request."""
 
 from sim.testing.contracts.routers import FakeReplica, arriving
 

@@ -1,4 +1,4 @@
-"""Small tables in each format, on disk, to change at will."""
+"""Small tables in each format, as files that tests change."""
 
 import gzip
 from itertools import product
@@ -48,7 +48,7 @@ ROWS = (1, 16)
 
 
 def attention_us(chunk, cached, rows, context):
-    """A call's time: bilinear, so that a table of it is right between its knots too."""
+    """Time of a call. It is bilinear, so a table of it is exact between its knots too."""
     return 8 + chunk * (0.5 + cached / 100) + rows * (1 + context / 50)
 
 
@@ -116,7 +116,7 @@ def statistics(names):
 
 
 def vidur_mlp():
-    """Operator i takes i + 1 microseconds and a tenth of that for every token more than one."""
+    """Operator i takes i + 1 microseconds, and a tenth of that for each token after the first."""
     header = (*statistics(OPERATORS), "n_embd", "num_tokens", "num_tensor_parallel_workers")
     rows = []
     for tp, tokens in product((1, 2), (100, 10, 1)):
@@ -160,7 +160,7 @@ def splitwise_rows(model, hardware, factor, tp):
     points += [(512, batch, 128) for batch in (2, 8)] * 2
     points += [(512, 1, 4096)] * 2
     for repeat, (prompt, batch, tokens) in enumerate(points):
-        # The middle one of the repeats is the one that counts.
+        # The median of the repeats is used.
         noise = 1 if repeat == 0 or repeat > 2 else (0.5, 9)[repeat % 2]
         prompt_ms = factor * prompt * batch * (1 if batch == 1 else 1.25) / 10 * noise
         token_ms = factor * (20 + batch + (prompt - 512) / 512) * noise
@@ -202,7 +202,7 @@ def texts():
 
 @pytest.fixture
 def replaced():
-    """Makes a change for `tables`: one piece of a file's text for another."""
+    """Makes a change for `tables`: replaces a piece of a file's text."""
 
     def change_of(old, new):
         def change(text):
@@ -216,7 +216,7 @@ def replaced():
 
 @pytest.fixture
 def without():
-    """Makes a change for `tables`: a file without the rows whose first field is one of these."""
+    """Makes a change for `tables`: removes the rows whose first field is one of these."""
 
     def change_of(*layers):
         def change(text):

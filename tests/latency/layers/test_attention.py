@@ -35,7 +35,7 @@ def mixed_of(time, cached=lambda chunk: CACHED):
 
 
 def uneven(chunk, cached, rows, context):
-    """No line in any direction."""
+    """A function that is not linear in any direction."""
     return 8 + (chunk * 7919 + cached * 104729 + rows * 1299709 + context * 15485863) % 101
 
 

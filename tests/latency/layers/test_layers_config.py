@@ -57,7 +57,7 @@ def test_layers_host_times_of_a_file_are_not_hidden_by_overlap(build, tmp_path):
 def test_layers_spread_correction_needs_a_table_that_says_how(build, replaced):
     """Vidur's, Splitwise's and some of LLMServingSim's do not; `false` is always allowed."""
     off = {"meta.yaml": replaced("enabled: true", "enabled: false"), "tp1/skew_fit.csv": None}
-    line = r"^latency.spread_correction: this table has no skew_fit, which says how$"
+    line = r"^latency.spread_correction: needs a table with a skew_fit; this one has none$"
     for kind, changes, keys in (
         ("serving_sim", off, {}),
         ("vidur", None, {"num_layers": 7}),
@@ -75,7 +75,9 @@ def test_layers_host_times_may_be_a_file_beside_the_scenario(build, tmp_path):
     model = build("serving_sim", host="host.json")
     assert model.step_ns(decode_step(10, 1000)).host_ns == 2_300_000
     for key in ("host_s", "host_per_request_s"):
-        with pytest.raises(InputError, match=rf"^latency.{key}: is given beside latency.host$"):
+        with pytest.raises(
+            InputError, match=rf"^latency.{key}: must not be given with latency.host$"
+        ):
             build("serving_sim", host="host.json", **{key: 0.0})
     with pytest.raises(InputError, match=r"absent.json: No such file"):
         build("serving_sim", host="absent.json")
@@ -149,7 +151,7 @@ def test_layers_invalid_section_is_refused(section):
 
 
 def _with_degree_2(kind):
-    """What else has to be there; Vidur's small tables have both degrees."""
+    """The keys that degree 2 needs. Vidur's small tables have both degrees."""
     if kind == "vidur":
         return {}
     names = ("dense", "per_sequence", "attention", "skew_fit")

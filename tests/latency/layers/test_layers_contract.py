@@ -24,7 +24,7 @@ SECTIONS = {
 
 @pytest.fixture(params=[False, True], ids=["in turn", "overlapped"])
 def overlaps(request):
-    """Host time is beside device time, or within."""
+    """Whether the host time is hidden by device time."""
     return request.param
 
 
@@ -40,7 +40,7 @@ def model(make_model):
 
 
 class TestLayersLatency(LatencyModelContract):
-    """One of each format, and of each way to take host time and unequal contexts."""
+    """One model of each format, of each host time and of each correction for unequal contexts."""
 
 
 same_tables_for_all = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -1,4 +1,4 @@
-"""Kind layers in scenario files: runs, what they say, and what `simulate validate` refuses."""
+"""Kind layers in scenario files: runs, their outputs, and what `simulate validate` refuses."""
 
 import json
 from pathlib import Path
@@ -93,7 +93,7 @@ def test_scenario_of_layers_takes_host_time_in_every_step(scenario, capsys, over
         ("path: profiles", "path: absent",
          "simulate: study.yaml:3: latency.path: absent: no such file or folder"),
         ("host_s: 0.001", "host: host.json",
-         "simulate: study.yaml:3: latency.host_per_request_s: is given beside latency.host"),
+         "simulate: study.yaml:3: latency.host_per_request_s: must not be given with latency.host"),
         ("path: profiles", "path: profiles, tp: 2",
          "simulate: profiles/tp2: no such folder (there are: tp1)"),
         ("path: profiles", "path: profiles, tps: 2",
@@ -120,8 +120,8 @@ def test_scenario_of_layers_that_cannot_be_corrected_is_refused_in_one_line(
     path = scenario("path: profiles,", "path: vidur, num_layers: 2, spread_correction: true,")
     assert main(["validate", path]) == 2
     assert capsys.readouterr().err == (
-        "simulate: study.yaml:3: latency.spread_correction: this table has no skew_fit, which says"
-        " how\n"
+        "simulate: study.yaml:3: latency.spread_correction: needs a table with a skew_fit;"
+        " this one has none\n"
     )
 
 

@@ -1,4 +1,4 @@
-"""The published tables themselves, against the figures that were composed of them by others."""
+"""The published tables, against step times that their publishers composed of them."""
 
 from itertools import pairwise
 

@@ -6,9 +6,9 @@ from sim.core.errors import InputError
 from sim.latency.model import latency_source
 from sim.testing.latency_steps import decode_step, extend_step, mixed_step
 
-# Microseconds over 1, 10 and 100 tokens: what runs once, and one layer without attention.
+# Microseconds for 1, 10 and 100 tokens: all that runs once, and a layer without attention.
 ONCE, LAYER = (4, 6, 33), (242, 263, 1284)
-# Expert times by tokens and activated experts, of 8 of which a token has 2.
+# Expert times by tokens and activated experts. There are 8 experts, and a token uses 2.
 MOE = "ep,tokens,activated_experts,time_us\n" + "".join(
     f"{ep},{tokens},{experts},{ep * 1000 + tokens + 10 * experts}\n"
     for ep in (1, 2)
@@ -136,7 +136,7 @@ def test_serving_sim_layers_of_another_model_are_refused(build):
 def test_serving_sim_unknown_model_needs_a_number_of_layers(build, replaced):
     """The model in meta.yaml is not in our table."""
     changes = {"meta.yaml": replaced("meta-llama/Llama-3.1-8B", "org/Secret-7B")}
-    with pytest.raises(InputError, match=r"^latency.num_layers: is required where .*org/Secret-7B"):
+    with pytest.raises(InputError, match=r"^latency.num_layers: is required if .*org/Secret-7B"):
         build("serving_sim", changes)
     build("serving_sim", changes, num_layers=40)
     build("serving_sim", changes, model="llama-3.1-8b")

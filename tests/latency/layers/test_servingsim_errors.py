@@ -18,7 +18,7 @@ ATTENTION, DENSE, SKEW = "tp1/attention.csv", "tp1/dense.csv", "tp1/skew_fit.csv
          "/per_sequence.csv:4: layer: unknown layer 'softmax' (known: lm_head, sampler)"),
         (ATTENTION, "kv_prefill", "kv_cached",
          "/attention.csv:1: kv_prefill: there is no such column"),
-        (ATTENTION, "0,0,1,16,", "0,0,0,16,", "/attention.csv:2: n_decode: a call without prefill"),
+        (ATTENTION, "0,0,1,16,", "0,0,0,16,", "/attention.csv:2: n_decode: a call needs a prefill"),
         (SKEW, "n<=8,sr<=25%", "n<=9,sr<=25%", "/skew_fit.csv:2: n_label: 'n<=9' is not a bin of"),
         (SKEW, ",0.1,", ",much,", "/skew_fit.csv:2: alpha: must be a number, got 'much'"),
         ("meta.yaml", "model: meta", "model: [meta", "/meta.yaml:3: not YAML: "),
@@ -67,7 +67,7 @@ def test_serving_sim_missing_layer_is_named(build, without, layer):
 def test_serving_sim_experts_beside_a_dense_mlp_are_refused(build):
     """Some layers have one, some the other, and no table says which."""
     moe = "tokens,activated_experts,time_us\n1,2,10\n"
-    with pytest.raises(InputError, match=r"dense.csv: layer: gate_up_proj beside a moe.csv"):
+    with pytest.raises(InputError, match=r"dense.csv: layer: gate_up_proj is here although"):
         build("serving_sim", {"tp1/moe.csv": moe})
 
 

@@ -1,4 +1,4 @@
-"""The correction for decode rows of unequal context: which alpha, and what it does."""
+"""The correction for decode rows of unequal context: its alpha, and its effect."""
 
 import numpy as np
 import pytest
@@ -29,7 +29,7 @@ TABLE = SkewTable(AXES, ALPHAS, default=0.9)
 
 
 def alpha(rows, mean, longest, chunk=0.0, cached=0.0, *, shortest=0.0):
-    """Times of 0 and 1 give the alpha itself."""
+    """If the two times are 0 and 1, the corrected time is alpha itself."""
     return TABLE.alphas(rows, chunk, cached).corrected(mean, longest, shortest, (0.0, 1.0))
 
 

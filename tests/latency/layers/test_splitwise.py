@@ -100,7 +100,7 @@ def test_splitwise_names_the_source_of_its_times(build):
          "latency.table_model: unknown model 'llama-70b' \\(did you mean llama2-70b\\? known: bl"),
         ({"table_model": "bloom-176b", "table_hardware": "a100-80gb"},
          "latency.table_hardware: unknown hardware 'a100-80gb' \\(did you mean h100-80gb"),
-        ({"tp": 1}, "latency.tp: must be one of 4, 8, as .*perf_model.csv has it, got 1"),
+        ({"tp": 1}, "latency.tp: must be one of 4, 8, the degrees in .*perf_model.csv, got 1"),
         ({"num_layers": 80}, "latency.num_layers: belongs to tables of layers; this one has whole"),
         ({"all_reduce_gb_s": 1.0}, "latency.all_reduce_gb_s: belongs to tables of layers"),
     ],

@@ -19,7 +19,7 @@ def device_ms(build):
 
 
 def operators_ms(tokens):
-    """The embedding once; of a layer 2 + 3 + ... + 10 microseconds, and the second residual."""
+    """The embedding once, and for a layer 2 + 3 + ... + 10 microseconds and the second residual."""
     return (0.001 + LAYERS * 0.064) * (1 + (tokens - 1) / 10)
 
 
@@ -76,7 +76,7 @@ def test_vidur_layers_come_from_the_scenarios_model(build):
         InputError, match=r"latency.path: has layers of hidden size 4096, .* tiny has 256"
     ):
         build("vidur", model="tiny")
-    with pytest.raises(InputError, match=r"latency.num_layers: is required where the scenario"):
+    with pytest.raises(InputError, match=r"latency.num_layers: is required if the scenario"):
         build("vidur")
 
 

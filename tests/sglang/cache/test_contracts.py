@@ -12,7 +12,7 @@ from sim.testing.contracts import PagePoolContract, PrefixCacheContract
 
 
 class TestPagePools(PagePoolContract):
-    """Pages counted, and pages named."""
+    """Pools that only count pages, and pools that name them."""
 
     @pytest.fixture(params=[PageCounts, PageIds])
     def make_pool(self, request):
@@ -20,7 +20,7 @@ class TestPagePools(PagePoolContract):
 
 
 class TestRadixCache(PrefixCacheContract):
-    """The radix tree, whatever is evicted first."""
+    """The radix tree, with each eviction policy."""
 
     @pytest.fixture(params=sorted(EVICTION_POLICIES))
     def make_cache(self, request):
@@ -28,7 +28,7 @@ class TestRadixCache(PrefixCacheContract):
 
 
 class TestTieredRadixCache(PrefixCacheContract):
-    """The radix tree with host memory below it; what is there is not found on the device."""
+    """The radix tree with host memory. KV in host memory is not found on the device."""
 
     @pytest.fixture(params=[None, 1, 2], ids=["write-back", "write-through", "selective"])
     def make_cache(self, request):

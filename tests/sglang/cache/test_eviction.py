@@ -1,4 +1,4 @@
-"""Which leaves go first, as seen from outside: what can still be found."""
+"""Which leaves are evicted first, seen by what can still be found."""
 
 import numpy as np
 import pytest

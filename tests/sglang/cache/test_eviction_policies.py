@@ -1,4 +1,4 @@
-"""What lfu and hit-benefit keep, against sums made by hand."""
+"""What lfu and hit-benefit keep, against sums by hand."""
 
 import numpy as np
 import pytest
@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from sim.core.tokens import SegmentPrompt, stream_token_ids
 from sim.engine.page_pool import PageIds
+from sim.engine.request import OutputTokens
 from sim.sglang.cache.eviction import HitBenefitLeafQueue, LfuLeafQueue
 from sim.sglang.cache.manager import KVCacheManager, RequestKV
 from sim.sglang.cache.radix_cache import RadixCache
@@ -14,7 +15,7 @@ from sim.sglang.cache.radix_node import RadixNode
 
 
 class Desk:
-    """Serves prompts one after the other: found, computed, put into the cache."""
+    """Serves prompts one after the other: matches, computes and caches each."""
 
     def __init__(self, leaves):
         self.pool = PageIds(1000, 1)
@@ -22,9 +23,9 @@ class Desk:
         self.kv = KVCacheManager(self.pool, self.cache)
 
     def begin(self, *segments):
-        """A request whose prompt is these (seed, length) pieces, its prefill done."""
+        """A request after prefill, whose prompt is these (seed, length) pieces."""
         prompt = SegmentPrompt(segments)
-        request = RequestKV(prompt, lambda n: np.empty(n, np.int64), no_pages=self.pool.empty)
+        request = RequestKV(prompt, OutputTokens(np.zeros, np.zeros), self.pool.empty)
         found = self.kv.find_prefix(request, len(prompt), len(prompt) - 1)
         self.kv.lock_prefix(request)
         self.kv.extend([(request, found, len(prompt) - found)])
@@ -165,5 +166,5 @@ def test_heap_work_is_bounded_by_uses():
         if turn % 3 == 0:
             desk.cache.evict(40)
     desk.cache.evict(10_000)
-    # A request offers its leaf and its stem, and raises both.
+    # A request uses its leaf and its stem, and the uses of both rise.
     assert leaves._num_pushed <= 5 * num_served

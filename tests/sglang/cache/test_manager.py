@@ -1,4 +1,6 @@
-"""Who holds which pages as requests grow, are cached and leave."""
+"""Which pages requests hold as they grow, are cached and finish."""
+
+from functools import partial
 
 import numpy as np
 import pytest
@@ -6,6 +8,7 @@ import pytest
 from sim.core.errors import InvariantError
 from sim.core.tokens import SegmentPrompt, stream_token_ids
 from sim.engine.page_pool import PageCounts, PageIds
+from sim.engine.request import OutputTokens
 from sim.sglang.cache.manager import KVCacheManager, RequestKV
 from sim.sglang.cache.prefix_cache import NoPrefixCache
 from sim.sglang.cache.radix_cache import RadixCache
@@ -21,11 +24,10 @@ def kv(request):
 
 
 def request_kv(kv, *segments, output_seed=99):
-    return RequestKV(
-        SegmentPrompt(segments),
-        lambda n: stream_token_ids(output_seed, 0, n),
-        no_pages=kv.pool.empty,
+    outputs = OutputTokens(
+        partial(stream_token_ids, output_seed, 0), partial(stream_token_ids, output_seed)
     )
+    return RequestKV(SegmentPrompt(segments), outputs, kv.pool.empty)
 
 
 def prefill(kv, one, prompt_len):
@@ -38,7 +40,7 @@ def prefill(kv, one, prompt_len):
 
 
 def decode(kv, one, seq_len, num_steps):
-    """Steps of a lone request; pages are promised only."""
+    """Decode steps of a single request, which begins a page when the last one is full."""
     for length in range(seq_len, seq_len + num_steps):
         kv.decode(1, int(length % kv.page_size == 0))
 
@@ -224,6 +226,7 @@ def test_no_cache_release_gives_back_every_page():
 
 def test_token_ids_join_prompt_and_output():
     """Up to the prompt's end nothing is asked of the output."""
-    one = RequestKV(SegmentPrompt(((1, 3),)), np.arange, no_pages=PageCounts(0, 1).empty)
+    outputs = OutputTokens(np.arange, np.arange)
+    one = RequestKV(SegmentPrompt(((1, 3),)), outputs, PageCounts(0, 1).empty)
     assert one.token_ids(2)[:].tolist() == stream_token_ids(1, 0, 2).tolist()
     assert one.token_ids(5)[:].tolist() == [*stream_token_ids(1, 0, 3).tolist(), 0, 1]

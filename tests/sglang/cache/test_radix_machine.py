@@ -1,7 +1,7 @@
 """The radix cache against a list of cached sequences, by hypothesis' state machine.
 
 The model keeps, for every cached token position, its sequence's prefix and the time of its last
-use; the tree may cut its nodes as it likes as long as whole leaves go, lowest rank first.
+use; the tree may split its nodes anywhere, if it evicts whole leaves, lowest rank first.
 """
 
 import numpy as np
@@ -22,7 +22,7 @@ pages = st.lists(st.integers(0, 1), min_size=1, max_size=9)
 
 
 class RadixMachine(RuleBasedStateMachine):
-    """Match, touch, lock, unlock, insert, evict; requests remember nodes as they do in a server."""
+    """Match, touch, lock, unlock, insert, evict; requests keep their nodes as in a server."""
 
     page_size = 1
     eviction = "lru"
@@ -46,7 +46,7 @@ class RadixMachine(RuleBasedStateMachine):
         return np.append(ids, np.full(num_extra, 7, dtype=np.int64))
 
     def model_match(self, symbols):
-        """Pages of `symbols` that are cached: `cached` is closed under prefixes."""
+        """How many pages of `symbols` are cached: all prefixes of a cached path are cached too."""
         num_pages = 0
         while num_pages < len(symbols) and tuple(symbols[: num_pages + 1]) in self.cached:
             num_pages += 1
@@ -115,7 +115,7 @@ class RadixMachine(RuleBasedStateMachine):
         node, num_cached = self.cache.insert(token_ids, owned_from * self.page_size, given, start)
         assert node.end == len(token_ids)
         assert num_cached == num_before * self.page_size
-        # What was cached beyond `owned_from` came twice: the second copy is free again.
+        # Tokens beyond `owned_from` that were cached already: their second copy is free again.
         assert self.pool.num_free_pages - num_free == max(num_before - owned_from, 0)
         self.cached |= {tuple(symbols[: n + 1]) for n in range(len(symbols))}
 
@@ -130,7 +130,7 @@ class RadixMachine(RuleBasedStateMachine):
 
     @rule(held=locks, num_pages=st.integers(1, 9))
     def insert_nothing_to_cut(self, held, num_pages):
-        """A checkpoint cuts its leaf at the prompt's end: no pages, a start below the cut."""
+        """A checkpoint that splits its leaf at the prompt's end: no new pages."""
         path, node = held
         cut = path[:num_pages]
         if cut:
@@ -142,7 +142,7 @@ class RadixMachine(RuleBasedStateMachine):
 
     @rule(held=locks, since=st.integers(0, 9))
     def count_use(self, held, since):
-        """Nodes of the path beyond `since` rise, no other changes; LRU does not care."""
+        """The uses of nodes on the path beyond `since` rise by one, no others; not for LRU."""
         path, node = held
         ranks = {p: self.leaves.rank(n) for n, p in self.tree_nodes()}
         self.cache.count_use(node, since * self.page_size)

@@ -1,4 +1,4 @@
-"""Host memory by hand: what is copied when, what is loaded back, and what goes for it."""
+"""Host memory by hand: what is copied when, what is loaded back, and what is evicted for it."""
 
 import numpy as np
 import pytest
@@ -132,7 +132,7 @@ def test_write_back_gives_up_spare_copies_first():
     assert desk.load(B)
     desk.insert(path((2, 10), (3, 5)))
     desk.insert(path((4, 8)))
-    # B has a child on the device: it is not the next to be evicted, so its copy goes.
+    # B has a child on the device, so B is not evicted next, and its copy is removed.
     desk.cache.evict(1)
     check_host_tier(desk.cache)
     assert (desk.found(A), desk.found(path((2, 10), (3, 5)))) == ((0, 10), (10, 5))

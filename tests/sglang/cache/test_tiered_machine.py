@@ -1,8 +1,8 @@
 """The tiered cache against two sets of prefixes, by hypothesis' state machine.
 
-The model keeps which prefixes are on the device and which have a copy in host memory. Which leaves
-go is the caches' business (their order is tested with the plain cache); what may go, where it goes
-to, and what stays reachable is checked here after every step.
+The model keeps which prefixes are on the device and which have a copy in host memory. The order of
+eviction is not checked here, but with the plain cache. After every step the test checks what may be
+evicted, where it goes, and what can still be found.
 """
 
 import numpy as np
@@ -33,7 +33,7 @@ def prefixes(path):
 
 
 class TieredMachine(RuleBasedStateMachine):
-    """Everything a server does with its cache, in both tiers."""
+    """All operations of a server on its cache, in both tiers."""
 
     page_size = 1
     eviction = "lru"
@@ -99,10 +99,11 @@ class TieredMachine(RuleBasedStateMachine):
         return any(path[: len(prefix)] == prefix for path in self.locked)
 
     def settle(self):
-        """Take the tree's word after a step that may have evicted, as far as it is allowed to.
+        """Set the model to the tree after a step that may have evicted, if the change is allowed.
 
-        Nothing locked has left the device. What left it is in host memory, unless it had no copy
-        (write-through) or none could be made (write-back). Copies go only where room was wanted.
+        Locked prefixes must stay on the device. Prefixes that left it must be in host memory,
+        unless they had no copy (write-through) or there was no room for one (write-back). Copies
+        may be removed only if room was needed.
         """
         device, copies = self.found()
         gone = self.device - device
@@ -180,7 +181,7 @@ class TieredMachine(RuleBasedStateMachine):
         self.count(node, symbols, owned_from)
 
     def count(self, node, symbols, since):
-        """Write-through copies here, if there is room, ancestors first; evicting if need be."""
+        """Count a use. Write-through then copies, ancestors first, and evicts copies if it must."""
         self.cache.count_use(node, since * self.page_size)
         device, copies = self.found()
         assert device == self.device
@@ -221,7 +222,7 @@ class TieredMachine(RuleBasedStateMachine):
 
     @rule(target=locks, symbols=pages)
     def load(self, symbols):
-        """As admission does: lock the device's part, then bring the rest back and lock that."""
+        """Load as admission does: lock the part on the device, then load the rest and lock it."""
         token_ids = self.tokens(symbols)
         match = self.cache.match(token_ids, len(token_ids))
         node, end = self.cache.touch(match), self.cache.touch_host(match)
@@ -286,7 +287,7 @@ class _Large(TieredMachine):
 
 
 class _WriteBack(TieredMachine):
-    """Copies when evicted, the least used go first; pages of four tokens."""
+    """Copies at eviction, least used first; pages of four tokens."""
 
     page_size = 4
     eviction = "lfu"
@@ -301,7 +302,7 @@ class _WriteBackTiny(TieredMachine):
 
 
 class _WriteBackLarge(TieredMachine):
-    """Copies when evicted, with room for every copy; short loads are not worth it."""
+    """Copies at eviction, with room for every copy; short host hits are not loaded."""
 
     write_after_uses = None
     num_host_pages = 2000
@@ -309,7 +310,7 @@ class _WriteBackLarge(TieredMachine):
 
 
 class _Selective(TieredMachine):
-    """Copies at the second use; the least beneficial goes first."""
+    """Copies at the second use; least benefit first."""
 
     eviction = "hit-benefit"
     write_after_uses = 2

@@ -1,4 +1,4 @@
-"""A prefill pass by hand: a pool, running rows, and candidates offered one by one."""
+"""A prefill pass by hand: a pool, running rows, and prompts offered one by one."""
 
 from collections.abc import Callable
 

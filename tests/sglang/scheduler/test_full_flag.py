@@ -1,4 +1,4 @@
-"""When a full batch keeps the queue from being tried at all (rule 7)."""
+"""When no pass is tried because the last one found the batch full (rule 7)."""
 
 import pytest
 
@@ -13,7 +13,7 @@ def steps_of(*requests, **settings):
 
 
 def step_of(steps, rid):
-    """Number of the step a request is first prefilled in."""
+    """The number of a request's first prefill step."""
     return next(s["step"] for s in steps if rid in [row[0] for row in s["prefill"]])
 
 

@@ -1,4 +1,4 @@
-"""Admission of requests whose prefix is in host memory: what is charged, and to which budget."""
+"""Admission of requests whose prefix is in host memory: which budget is charged how much."""
 
 import pytest
 
@@ -29,7 +29,7 @@ class TieredPass:
         self.adder = PrefillAdder(self.config, self.kv, RunningBatch(16), 0.0)
 
     def remember(self, num_tokens):
-        """A request of so many tokens has come and gone."""
+        """A request of `num_tokens` tokens came and finished."""
         kv = waiting_request("before", (SEED, num_tokens), limit=1).kv
         self.kv.lock_prefix(kv)
         self.kv.extend([(kv, 0, num_tokens)])
@@ -53,7 +53,7 @@ def test_loaded_tokens_spend_pages_but_no_prefill_tokens():
     assert one.pool.num_free_pages == 100 - 10
     assert one.adder.budget.input_tokens == 1000 - 48
     assert one.adder.budget.chunk_tokens == 512 - 48
-    # What is loaded is locked, so it is not available; the rest is reserved.
+    # Loaded tokens are locked, so they are not available; the rest is reserved.
     assert one.adder.budget.total_tokens == 1600 - 160 - (48 + 16 + 1)
 
 

@@ -1,4 +1,4 @@
-"""Which requests a server takes, and their effective limit, at the edges of rule 1."""
+"""Which requests a server accepts, and their effective limit, at the edges of rule 1."""
 
 import pytest
 

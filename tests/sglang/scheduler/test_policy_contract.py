@@ -15,7 +15,7 @@ _CASES = [
 
 
 class TestPolicies(SchedulePolicyContract):
-    """All but the shuffled one."""
+    """All policies except the shuffled one."""
 
     @pytest.fixture(params=[case for case in _CASES if "random" not in case.id])
     def make_policy(self, request):
@@ -24,7 +24,7 @@ class TestPolicies(SchedulePolicyContract):
 
 
 class TestRandomOrder(SchedulePolicyContract):
-    """The shuffled one: it alone does not keep equal requests in turn."""
+    """The shuffled one. Only it may reorder equal requests."""
 
     keeps_ties = False
 

@@ -1,4 +1,4 @@
-"""Which rows go back when the next decode step does not fit, and how they come again (rule 11)."""
+"""Which rows are retracted when the next decode step does not fit, and come back (rule 11)."""
 
 import pytest
 
@@ -77,13 +77,13 @@ def test_retract_counts_pages_not_rows(make_pass):
     rows = [("a", 4, 4, 0), ("b", 4, 3, 0), ("c", 8, 0, 0)]
     running = [(waiting_request(rid, (i, p)), g) for i, (rid, p, g, _) in enumerate(rows)]
     one = make_pass(max_total_tokens=24, page_size=4, running=running)
-    gone = retract(one.config, one.kv, one.running, lambda r, n: one.kv.release(r.kv, r.seq_len))
-    assert [r.rid for r in gone.retracted] == ["c"]
+    gone, _ = retract(one.config, one.kv, one.running, lambda r, n: one.kv.release(r.kv, r.seq_len))
+    assert [r.rid for r in gone] == ["c"]
 
 
 # ---- in a run ----------------------------------------------------------------------------------
 
-# Admission reserves next to nothing, so that rows outgrow the pool.
+# Admission reserves almost nothing, so that rows outgrow the pool.
 _RECKLESS = SchedulerConfig(
     max_total_tokens=100,
     clip_max_new_tokens=4,
@@ -94,7 +94,7 @@ _RECKLESS = SchedulerConfig(
 
 @pytest.fixture(scope="module")
 def crowded():
-    """Two requests that outgrow the pool together, and a third that comes in between."""
+    """Two requests that together outgrow the pool, and a third that arrives in between."""
     return serve(
         ListWorkload(
             [

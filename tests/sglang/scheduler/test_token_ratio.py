@@ -1,4 +1,4 @@
-"""The new-token ratio's life (rule 10)."""
+"""How the new-token ratio changes (rule 10)."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Decoding by turns: few rows decode at once, and everybody's turn comes."""
+"""Decoding by turns: few rows decode at once, and each row gets its turn."""
 
 from dataclasses import replace
 
@@ -22,7 +22,7 @@ def at_once(*outputs, prompt=10):
 
 
 def turns(work, config):
-    """Rows of each decode step, found by what each row's request had generated at its end."""
+    """The number of rows of each decode step."""
     return [step["n_decode"] for step in serve(work, config).steps if step["mode"] == "decode"]
 
 

@@ -1,4 +1,4 @@
-"""Names of full blocks: the same for the same tokens from the start on, and for no others."""
+"""Hashes of full blocks are equal exactly if all tokens from the start are equal."""
 
 import numpy as np
 from hypothesis import given

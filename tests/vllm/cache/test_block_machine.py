@@ -1,7 +1,7 @@
 """The block manager against vLLM's rules in their plainest form, by hypothesis' state machine.
 
 The model names every block when it is full, by all tokens up to its end, and keeps the free ones in
-a list. The manager names blocks when somebody looks for them, and must find the same ones.
+a list. The manager names blocks only when they are looked for, and must find the same ones.
 """
 
 from dataclasses import dataclass, field
@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from sim.core.tokens import ArrayPrompt
+from sim.engine.request import OutputTokens
 from sim.vllm.cache.manager import BlockManager
+from sim.vllm.cache.request_blocks import RequestBlocks
 from sim.vllm.check import check_blocks
 
 _NUM_BLOCKS = 16
@@ -23,7 +25,7 @@ sequences = st.lists(st.integers(0, 1), min_size=2, max_size=16)
 
 
 class PlainPool:
-    """What vLLM's pool does, block by block."""
+    """The rules of vLLM's pool, block by block."""
 
     def __init__(self):
         self.free = list(range(_NUM_BLOCKS))
@@ -61,7 +63,7 @@ class PlainPool:
 
 @dataclass(eq=False)
 class Row:
-    """A request: all tokens it will ever have, how many are its prompt, how many have blocks."""
+    """A request: all its tokens, the length of its prompt, and how many tokens have blocks."""
 
     tokens: list
     prompt_len: int
@@ -79,7 +81,7 @@ class Row:
 
 
 class BlockMachine(RuleBasedStateMachine):
-    """Decisions of a server: rows advance in lockstep, others are admitted, put back, finished."""
+    """Decisions of a server: rows advance together, others are admitted, preempted, finished."""
 
     lag = 0
 
@@ -100,14 +102,13 @@ class BlockMachine(RuleBasedStateMachine):
         prompt_len = min(prompt_len, len(tokens))
         row = Row(tokens, prompt_len, num_known=prompt_len)
         prompt, output = np.array(tokens[:prompt_len]), np.array(tokens[prompt_len:])
-        row.kv = self.manager.new_request(
-            ArrayPrompt(prompt), lambda n: output[:n], lambda start, stop: output[start:stop]
-        )
+        outputs = OutputTokens(lambda n: output[:n], lambda start, stop: output[start:stop])
+        row.kv = RequestBlocks(ArrayPrompt(prompt), outputs)
         self.waiting.append(row)
 
     @rule(chunk=st.integers(1, 7), most=st.integers(0, 3))
     def decide(self, chunk, most):
-        """A step: each row gets a token, prompts a chunk; then some of the waiting are admitted."""
+        """A step: each row gets a token, prompts get a chunk; then some requests are admitted."""
         for row in list(self.running):
             if not row.is_prefilling and row.num_known >= len(row.tokens):
                 self.leave(row, is_over=True)
@@ -191,8 +192,8 @@ class BlockMachine(RuleBasedStateMachine):
 
     @rule(tokens=sequences)
     def looks(self, tokens):
-        """Somebody asks who will not be admitted."""
-        request = self.manager.new_request(ArrayPrompt(np.array(tokens)), None, None)
+        """A request looks for its prefix and is not admitted."""
+        request = RequestBlocks(ArrayPrompt(np.array(tokens)), OutputTokens(None, None))
         found = self.plain.find(tokens, (len(tokens) - 1) // _SIZE)
         assert self.manager.find_prefix(request, len(tokens)) == found
 

@@ -1,10 +1,14 @@
 """Blocks of whole requests: found, taken, filled, given back (rules 7 to 11)."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
 from sim.core.tokens import SegmentPrompt, stream_token_ids
+from sim.engine.request import OutputTokens
 from sim.vllm.cache.manager import BlockManager
+from sim.vllm.cache.request_blocks import RequestBlocks
 from sim.vllm.check import check_blocks
 
 _ANSWER = 99
@@ -19,17 +23,16 @@ class Desk:
         self._held = {}
 
     def admit(self, *segments, num_tokens=None):
-        """Admit a prompt of `(seed, num_tokens)` pieces whole, or so many tokens more than found.
+        """Admit a prompt of `(seed, num_tokens)` pieces, or only some tokens after the found ones.
 
         Returns:
             The request, or None if it does not fit.
         """
         prompt = SegmentPrompt(segments)
-        request = self.kv.new_request(
-            prompt,
-            lambda n: stream_token_ids(_ANSWER, 0, n),
-            lambda start, stop: stream_token_ids(_ANSWER, start, stop),
+        outputs = OutputTokens(
+            partial(stream_token_ids, _ANSWER, 0), partial(stream_token_ids, _ANSWER)
         )
+        request = RequestBlocks(prompt, outputs)
         found = self.kv.find_prefix(request, len(prompt))
         end = len(prompt) if num_tokens is None else len(found) * self.kv.page_size + num_tokens
         if not self.kv.fits(found, end):
@@ -39,7 +42,7 @@ class Desk:
         return request
 
     def decode(self, request, num_tokens):
-        """A request that has so many tokens with KV now, one by one."""
+        """Decode until the request has KV for `num_tokens` tokens."""
         before = self._held[id(request)][1]
         for length in range(before + 1, num_tokens + 1):
             self.kv.promise_pages(int((length - 1) % self.kv.page_size == 0))
@@ -52,7 +55,7 @@ class Desk:
         self.check()
 
     def found(self, *segments):
-        request = self.kv.new_request(SegmentPrompt(segments), None, None)
+        request = RequestBlocks(SegmentPrompt(segments), OutputTokens(None, None))
         return self.kv.find_prefix(request, sum(n for _, n in segments))
 
     def _note(self, request, num_tokens):
@@ -68,7 +71,7 @@ def test_full_blocks_are_cached_when_they_are_taken():
     desk = Desk()
     request = desk.admit((1, 55))
     assert request.blocks == [0, 1, 2, 3]
-    assert request.num_cached_blocks == 3
+    assert request.unhashed.num_full == 3
     assert desk.found((1, 48), (2, 7)) == [0, 1, 2]
 
 
@@ -182,10 +185,10 @@ def test_chunks_are_cached_one_by_one():
     """A prompt in progress has blocks, and names, for what it has begun."""
     desk = Desk()
     request = desk.admit((1, 100), num_tokens=40)
-    assert (len(request.blocks), request.num_cached_blocks) == (3, 2)
+    assert (len(request.blocks), request.unhashed.num_full) == (3, 2)
     assert desk.kv.num_missing(request, 100) == 4
     desk.kv.grow(request, 100)
-    assert (len(request.blocks), request.num_cached_blocks) == (7, 6)
+    assert (len(request.blocks), request.unhashed.num_full) == (7, 6)
 
 
 def test_caching_off_names_nothing():

@@ -15,11 +15,11 @@ from sim.vllm.config import VllmConfig
 
 
 class Server:
-    """One server whose steps take a millisecond; everything is checked after each.
+    """One server whose steps take 1 ms. All invariants are checked after each.
 
     Attributes:
-        records: of requests that are over, by rid.
-        decided: what the engine answered last.
+        records: records of finished requests, by rid.
+        decided: the engine's last answer.
     """
 
     def __init__(self, **settings):
@@ -35,7 +35,7 @@ class Server:
         self._now_ns = 0
 
     def add(self, rid, *segments, output=100, **facts):
-        """A request arrives; its prompt is `(seed, num_tokens)` pieces, or a number of its own."""
+        """A request arrives. The prompt is `(seed, num_tokens)` pieces, or its unshared length."""
         segments = [(sum(rid.encode()), n) if isinstance(n, int) else n for n in segments]
         request = scripted(rid, *segments, output=output, **facts)
         if (rejection := self.engine.rejection(request.spec)) is not None:
@@ -55,7 +55,7 @@ class Server:
         return prefill | dict.fromkeys(batch.decode_rids, 1)
 
     def land(self):
-        """The result of the oldest batch comes in; returns the requests that are over with it."""
+        """Take in the result of the oldest batch; returns the requests that finished."""
         self._now_ns += 1_000_000
         batch = self._flying.popleft()
         over = self.engine.end_step(batch, self.executor.execute(batch), self._now_ns)
@@ -71,14 +71,14 @@ class Server:
         return decided
 
     def step_ahead(self):
-        """Decide a batch while the one before runs, then take in what that one gives."""
+        """Decide a batch while the previous one runs, then take in that one's result."""
         decided = self.decide()
         if len(self._flying) > bool(decided):
             self.land()
         return decided
 
     def finish(self):
-        """Serve everybody who is there; returns the tokens of each row of each step."""
+        """Serve all requests to their end; returns the tokens of each row of each step."""
         step = self.step_ahead if self.config.async_scheduling else self.step
         steps = []
         while self.engine.requests or self._flying:
@@ -95,7 +95,7 @@ class Server:
 
     @property
     def preempted(self):
-        """Of the last decision, pairs of who was short of blocks and whose were taken."""
+        """Of the last decision: (request that lacked blocks, requests preempted for it)."""
         return [(by, victim) for by, victims in self.decided.preempted for victim in victims]
 
     @property
@@ -103,7 +103,7 @@ class Server:
         return self.engine.kv.num_free_pages
 
     def cached(self, rid):
-        """Prompt tokens a request found when it was first admitted."""
+        """Cached prompt tokens at a request's first admission."""
         if rid in self.records:
             return self.records[rid].cached_tokens
         return self.engine.requests[rid].cached_tokens

@@ -1,4 +1,4 @@
-"""What a waiting request finds, how much it gets, and what keeps it waiting (rules 7, 9)."""
+"""Admission: the cached prefix, the tokens that are granted, and the obstacles (rules 7, 9)."""
 
 import pytest
 
@@ -75,7 +75,7 @@ def test_cached_tokens_are_those_of_the_first_admission(make_server):
     assert server.cached("b") == 32
 
 
-# ---- what keeps it waiting ---------------------------------------------------------------------
+# ---- obstacles ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,12 @@
-"""Deciding a step while the one before runs (rules 12 and 13)."""
+"""Deciding a step while the previous one runs (rules 12 and 13)."""
 
 import numpy as np
 import pytest
 
 from sim.core.tokens import ArrayPrompt, stream_token_ids
 from sim.engine.executor import END_TOKEN
+from sim.engine.request import OutputTokens
+from sim.vllm.cache.request_blocks import RequestBlocks
 
 _AHEAD = {"async_scheduling": True}
 
@@ -29,7 +31,7 @@ def test_end_token_is_found_out_a_step_late(make_server):
     answer = [*stream_token_ids(1 << 20 | 97, 0, 5), END_TOKEN]
     kv = server.engine.kv
     again = ArrayPrompt(np.array([*stream_token_ids(97, 0, 10), *answer, 0]))
-    assert len(kv.find_prefix(kv.new_request(again, None, None), 17)) == 3
+    assert len(kv.find_prefix(RequestBlocks(again, OutputTokens(None, None)), 17)) == 3
 
 
 def test_row_with_its_last_token_in_flight_is_passed_over(make_server):

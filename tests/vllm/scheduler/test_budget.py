@@ -1,10 +1,10 @@
-"""One budget of tokens a step: running requests first, prompts in chunks (rules 2 and 3)."""
+"""A token budget for each step: running requests first, prompts in chunks (rules 2 and 3)."""
 
 import pytest
 
 
 def steps_of(server, num_steps, **prompts):
-    """Requests that arrive together, and what each of them gets in the first steps."""
+    """Requests that arrive together, and the tokens that each gets in the first steps."""
     for rid, num_tokens in prompts.items():
         server.add(rid, num_tokens)
     return [server.step() for _ in range(num_steps)]

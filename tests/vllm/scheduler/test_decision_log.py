@@ -1,4 +1,4 @@
-"""What the decision log says of a vLLM server, and when a decision sees an arrival (rule 12)."""
+"""The decision log of a vLLM server, and when a decision sees an arrival (rule 12)."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Which requests are taken, and what ends them (rule 1)."""
+"""Which requests are accepted, and what ends them (rule 1)."""
 
 import pytest
 

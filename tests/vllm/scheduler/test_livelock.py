@@ -1,4 +1,4 @@
-"""Where vLLM's own rules go round for ever, ours end."""
+"""Cases in which vLLM's rules never end, and ours do."""
 
 from sim.testing.serve import serve
 from sim.testing.workloads import ListWorkload, scripted

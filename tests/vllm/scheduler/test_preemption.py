@@ -1,4 +1,4 @@
-"""Who is put back when running requests lack blocks, and what that does to the step (rule 4)."""
+"""Which requests are preempted for lack of blocks, and the effect on the step (rule 4)."""
 
 import pytest
 

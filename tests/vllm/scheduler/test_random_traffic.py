@@ -10,7 +10,7 @@ from sim.vllm.config import VllmConfig
 
 @st.composite
 def requests(draw):
-    """Prompts of one or two pieces, many of them shared; some go on from another's answer."""
+    """Prompts of one or two pieces, many of them shared; some continue another's answer."""
     number = draw(st.integers(0, 3))
     pieces = [(number, draw(st.integers(1, 20)))]
     if draw(st.booleans()):
@@ -28,10 +28,10 @@ def requests(draw):
 
 @st.composite
 def configs(draw):
-    """Pools that have room for one long request, or for some more.
+    """Pools with room for one long request, or for a few.
 
-    Where equals in priority and arrival may preempt one another for ever (test_livelock.py), whole
-    prompts are made sure of.
+    If requests with equal priority and arrival could preempt each other for ever
+    (test_livelock.py), the settings admit whole prompts only.
     """
     policy = draw(st.sampled_from(("fcfs", "priority")))
     block_size = draw(st.sampled_from((1, 2, 4, 16)))

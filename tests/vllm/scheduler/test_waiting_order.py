@@ -7,7 +7,7 @@ from sim.vllm.scheduler.waiting_queue import build_waiting
 
 
 def order(make_server, requests, **settings):
-    """Requests `(rid, priority, arrival_ns)` added in this order, as they are admitted."""
+    """The order in which requests `(rid, priority, arrival_ns)` are admitted."""
     server = make_server(scheduling_policy="priority", **settings)
     for rid, priority, arrival_ns in requests:
         server.add(rid, 10, output=2, priority=priority, arrival_ns=arrival_ns)

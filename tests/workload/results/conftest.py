@@ -1,4 +1,4 @@
-"""Results on disk, imported; and small hand-written ones."""
+"""Result files, small hand-written ones among them, and importing them."""
 
 from pathlib import Path
 
@@ -38,7 +38,7 @@ def imported():
 
 @pytest.fixture
 def refusal(tmp_path, imported):
-    """The error line for a bad file, from the file's name on."""
+    """The error line of a bad file, from the file's name on."""
 
     def line(path, **options):
         with pytest.raises(InputError) as caught:

@@ -1,4 +1,4 @@
-"""AIPerf's records: one request a line, every metric with its unit."""
+"""AIPerf's records: one request on each line, every metric with its unit."""
 
 import json
 
@@ -11,7 +11,7 @@ START_NS = 1_759_813_207_532_900_363
 
 
 def record(place, *, start_ms=0, metadata=None, error=None, **metrics):
-    """A record; metrics replace those of a request of 550 tokens that took 297.5 ms."""
+    """A record of a request of 550 tokens that took 297.5 ms; `metrics` replace some of it."""
     made = {
         "input_sequence_length": {"value": 550, "unit": "tokens"},
         "output_sequence_length": {"value": 9, "unit": "tokens"},
@@ -98,7 +98,7 @@ def test_warm_up_and_nameless_records_are_kept(written, imported):
     warm = record(3, metadata={"benchmark_phase": "warmup", "x_request_id": None})
     run, [request] = imported(written(lines(warm)))
     assert request.rid == "3-0"
-    assert "1 requests of the warm-up are among them" in run.notes
+    assert "1 of the requests are from the warm-up" in run.notes
 
 
 def test_inputs_beside_the_records_tell_what_prompts_share(written, imported, workload_of):
@@ -138,7 +138,7 @@ BAD = [
     ({"time_to_first_token": {"value": 3, "unit": "fortnights"}},
      'metrics.time_to_first_token: its unit "fortnights" is none of ns, us, µs, ms, sec, s'),
     ({"time_to_first_token": 3}, "metrics.time_to_first_token: 3 is not a value with a unit"),
-    ({"request_latency": {"value": -1, "unit": "ms"}}, "metrics.request_latency: -1 is no time"),
+    ({"request_latency": {"value": -1, "unit": "ms"}}, "metrics.request_latency: -1 is not a time"),
     ({"input_sequence_length": {"value": 5, "unit": "ms"}},
      'metrics.input_sequence_length: its unit is "ms", not tokens'),
     ({"metadata": {"request_start_ns": None}}, "request_start_ns: null is not a whole number"),
@@ -153,7 +153,7 @@ def test_bad_record_is_refused_with_line_and_key(written, refusal, changes, reas
 
 def test_two_records_of_one_id_are_refused(written, refusal):
     path = written(lines(record(0), record(1, metadata={"x_request_id": "id-0"})))
-    assert refusal(path) == "results: request 'id-0' is there 2 times"
+    assert refusal(path) == "results: request 'id-0' occurs 2 times"
 
 
 def test_first_token_after_the_last_is_refused(written, refusal):

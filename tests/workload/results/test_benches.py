@@ -67,7 +67,7 @@ def test_vllm_results_give_arrivals_and_latencies(written, imported):
     assert family_of_server(run.facts.engines).name == "vllm"
     assert run.facts.model == "meta-llama/Llama-3.1-8B-Instruct"
     assert run.facts.told["request_rate"] == pytest.approx(2.5)
-    assert run.notes == ("prompts are not in the file: no two of them are taken to share a prefix",)
+    assert run.notes == ("prompts are not in the file: it is assumed that they share no prefix",)
 
 
 def test_vllm_results_may_be_spread_over_lines(written, imported):
@@ -128,8 +128,8 @@ def test_sglang_results_sent_at_random_are_refused(written, refusal):
     """Random arrivals are lost, and are drawn anew only if the user asks for it."""
     line = refusal(written(one_line(SGLANG, request_rate=4)))
     assert line == (
-        "results:1: start_times: missing, and requests were sent at random times, which are lost;"
-        " --draw-arrivals SEED draws times of the same distribution instead"
+        "results:1: start_times: missing, and requests were sent at random times, which the"
+        " file lacks; --draw-arrivals SEED draws times of the same distribution instead"
     )
 
 

@@ -59,7 +59,7 @@ def replaced(value, path, new):
 
 
 def read_and_write(path, folder, format_=None):
-    """Do what the command does; only InputError may stop it."""
+    """Do what the command does. It may raise InputError, and nothing else."""
     with suppress(InputError):
         run = read_results(path, format_ or sniff(path), ReadOptions())
         requests, _ = in_order(run.requests, str(path))

@@ -10,8 +10,8 @@ from sim.families import RESULT_FORMATS
 from sim.workload.results.model import ReadOptions
 
 UNKNOWN = (
-    "none of the known results: sglang-bench, vllm-bench, aiperf, sglang-log, sglang-dump,"
-    " llmservingsim (--format says which it is)"
+    "is in none of the known formats: sglang-bench, vllm-bench, aiperf, sglang-log, sglang-dump,"
+    " llmservingsim (choose one by --format)"
 )
 
 

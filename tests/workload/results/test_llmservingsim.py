@@ -1,4 +1,4 @@
-"""LLMServingSim's folders: what an engine logged, and the workload it was sent."""
+"""LLMServingSim's folders: the log of an engine, and the workload that it got."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""A simulated run, written as others would and imported, is the same run."""
+"""A simulated run, written in another tool's format and imported, is the same run."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from sim.commands.run import run_built
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario_text
 from sim.testing import result_files
-from sim.testing.scenario_text import LINEAR_LATENCY
+from sim.testing.serve import LINEAR_LATENCY
 from sim.workload.results.model import ReadOptions
 from sim.workload.results.write import in_order
 
@@ -57,7 +57,7 @@ def simulated(section, seed, folder=Path()):
 
 
 def facts(served):
-    """What every format tells: arrival, first token, finish, lengths; from the first arrival."""
+    """What all formats contain: arrival, first token, finish, lengths; from the first arrival."""
     start = min(one.arrival_ns for one in served)
     return [
         (one.rid, one.arrival_ns - start, one.first_token_ns - start, one.finish_ns - start,
@@ -75,7 +75,7 @@ def imported_facts(requests):
 
 
 def assert_same(requests, served, *, named=True):
-    """In the same order, within rounding; without names in the file, those are numbers."""
+    """The same requests in order, within rounding. Names are numbers if the file has none."""
     for got, wanted in zip(imported_facts(requests), facts(served), strict=True):
         if named:
             assert got[0] == wanted[0]
@@ -187,7 +187,7 @@ workload:
     log = run_built(build(load_scenario_text(text)))
     columns = log.requests
     order = np.argsort(columns.arrival_ns, kind="stable")
-    # Once a client has no more to send, its place stays free.
+    # When a client has no more requests, its slot stays free.
     last_turns = [row for row, rid in enumerate(columns.rid) if rid.endswith("-29")]
     assert len(last_turns) == 4
     until = min(int(columns.finish_ns[row]) for row in last_turns)
@@ -210,7 +210,7 @@ workload:
     found, run, requests = write_and_read(content, tmp_path)
     assert found == "sglang-bench"
     for got, one in zip(requests, served, strict=True):
-        # Rounding adds up along a place's requests.
+        # Rounding errors add up over the requests of a slot.
         assert abs(got.arrival_ns - one.arrival_ns) <= TOLERANCE_NS * len(served)
         assert got.output_tokens == len(one.answer)
     assert any("follow from the latencies" in note for note in run.notes)

@@ -9,7 +9,7 @@ from sim.commands.import_formats import sniff
 
 MS = 1_000_000
 NOON = datetime(2026, 1, 31, 12)  # noqa: DTZ001 - as SGLang writes it: without a zone
-# The same moment by the server's clock: its log is two hours ahead of UTC.
+# The same moment in the server's time zone, two hours ahead of UTC.
 NOON_S = 1_769_853_600
 
 

@@ -1,4 +1,4 @@
-"""Token streams named so that prompts share what their tokens share."""
+"""Token streams are chosen so that prompts share exactly what their tokens share."""
 
 import numpy as np
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""The races: the work, our command for it, and a peer's command."""
+"""The races against other simulators: the work, our command for it, and the peer's."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,12 +19,12 @@ STEP_TIMES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Bar:
-    """One row of the table.
+class Race:
+    """One race, a row of the table.
 
     Attributes:
         work: description of the work.
-        num_requests: requests that both serve; 0 if requests per second make no sense.
+        num_requests: requests that both serve; 0 if the table has no requests per second for it.
         ours: our command.
         peer: name of the other simulator; "" if there is none.
         theirs: the peer's command.
@@ -37,18 +37,18 @@ class Bar:
     theirs: tuple[str, ...] = ()
 
 
-def conversation_bars(trace: Path, step_times: Path) -> list[Bar]:
+def conversation_races(trace: Path, step_times: Path) -> list[Race]:
     """Mooncake's conversation trace, against Dynamo."""
     return [
-        _conversation_bar("1 replica", trace, step_times),
-        _conversation_bar("4 replicas", trace, step_times, replicas=4),
-        _conversation_bar("4 replicas, page size 1", trace, step_times, replicas=4, page_size=1),
-        _conversation_bar("arrivals x 4, 1 replica, fcfs", trace, step_times, pace=4),
-        _conversation_bar("arrivals x 4, 1 replica, lpm", trace, step_times, pace=4, policy="lpm"),
+        _conversation_race("1 replica", trace, step_times),
+        _conversation_race("4 replicas", trace, step_times, replicas=4),
+        _conversation_race("4 replicas, page size 1", trace, step_times, replicas=4, page_size=1),
+        _conversation_race("arrivals x 4, 1 replica, fcfs", trace, step_times, pace=4),
+        _conversation_race("arrivals x 4, 1 replica, lpm", trace, step_times, pace=4, policy="lpm"),
     ]
 
 
-def _conversation_bar(
+def _conversation_race(
     work: str,
     trace: Path,
     step_times: Path,
@@ -57,7 +57,7 @@ def _conversation_bar(
     page_size: int = 64,
     pace: int = 1,
     policy: str = "fcfs",
-) -> Bar:
+) -> Race:
     ours = commands.ours(
         "mooncake.yaml",
         f"replicas={replicas}",
@@ -74,21 +74,21 @@ def _conversation_bar(
         sglang={"schedule_policy": policy},
         options=("--arrival-speedup-ratio", str(pace)),
     )
-    return Bar(f"Mooncake, {work}", NUM_CONVERSATION, ours, DYNAMO, tuple(theirs))
+    return Race(f"Mooncake, {work}", NUM_CONVERSATION, ours, DYNAMO, tuple(theirs))
 
 
-def chats_bar(trace: Path) -> Bar:
+def chats_race(trace: Path) -> Race:
     """Chunked prefill without a prefix cache, against sched-sim."""
     theirs = commands.sched_sim(trace)
     work = "10,000 chats, chunked prefill, no prefix cache"
-    return Bar(work, NUM_CHATS, commands.ours("chunked.yaml"), SCHED_SIM, tuple(theirs))
+    return Race(work, NUM_CHATS, commands.ours("chunked.yaml"), SCHED_SIM, tuple(theirs))
 
 
-def start_up_bar() -> Bar:
-    """How long the smallest scenario takes, nearly all of it start-up."""
-    return Bar("scenarios/smoke.yaml", 0, commands.ours(REPOSITORY / "scenarios" / "smoke.yaml"))
+def start_up_race() -> Race:
+    """The smallest scenario, whose time is nearly all start-up."""
+    return Race("scenarios/smoke.yaml", 0, commands.ours(REPOSITORY / "scenarios" / "smoke.yaml"))
 
 
-def million_bar() -> Bar:
+def million_race() -> Race:
     """A million requests, which takes minutes."""
-    return Bar("1,000,000 requests, 8 replicas", NUM_MILLION, commands.ours("million.yaml"))
+    return Race("1,000,000 requests, 8 replicas", NUM_MILLION, commands.ours("million.yaml"))

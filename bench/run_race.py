@@ -1,13 +1,13 @@
-"""Runs our simulator and a peer by turns, several times."""
+"""Runs our simulator and a peer in turns, several times."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from bench.bars import Bar
 from bench.commands import compiled
 from bench.process import Usage, measure
+from bench.races import Race
 from sim.core.errors import InvariantError
 
 
@@ -37,7 +37,7 @@ class Result:
     """The outcome of a race.
 
     Attributes:
-        work, num_requests, peer: as in the race's `Bar`.
+        work, num_requests, peer: as in its `Race`.
         pure: our runs, in pure Python.
         compiled: our runs with the compiled build; None if there is none.
         theirs: the peer's runs; None without a peer.
@@ -51,7 +51,7 @@ class Result:
     theirs: Runs | None
 
     def min_ratio(self, ours: Runs | None) -> float | None:
-        """The peer's shortest wall time over ours; above 1 we are faster."""
+        """The peer's shortest wall time over ours; above 1 if we are faster."""
         return min(self.theirs.wall_s) / min(ours.wall_s) if self.theirs and ours else None
 
     def median_ratio(self, ours: Runs | None) -> float | None:
@@ -59,36 +59,36 @@ class Result:
         return median(self.theirs.wall_s) / median(ours.wall_s) if self.theirs and ours else None
 
 
-def race(bar: Bar, *, rounds: int, folder: Path) -> Result:
-    """Run both by turns, each after a first run that is not counted and fills caches.
+def run_in_turns(race: Race, *, rounds: int, folder: Path) -> Result:
+    """Run the commands in turns. The first run of each fills caches and is not counted.
 
     Raises:
         InputError: a command fails.
     """
     usages: list[list[Usage]] = [[], [], []]
     for _ in range(rounds + 1):
-        for command, runs in zip(_commands(bar), usages, strict=True):
+        for command, runs in zip(_commands(race), usages, strict=True):
             if command:
                 runs.append(measure(command, folder / "race.log"))
-    return _result(bar, [runs[1:] for runs in usages])
+    return _result(race, [runs[1:] for runs in usages])
 
 
-def run_once(bar: Bar, *, folder: Path) -> Result:
-    """Run each once, for work that takes minutes.
+def run_once(race: Race, *, folder: Path) -> Result:
+    """Run each command once, for work that takes minutes.
 
     Raises:
         InputError: a command fails.
     """
-    return _result(bar, [[measure(c, folder / "race.log")] if c else [] for c in _commands(bar)])
+    return _result(race, [[measure(c, folder / "race.log")] if c else [] for c in _commands(race)])
 
 
-def _commands(bar: Bar) -> tuple[list[str], list[str], list[str]]:
+def _commands(race: Race) -> tuple[list[str], list[str], list[str]]:
     """Our command in pure Python, our compiled one, the peer's; empty where there is none."""
-    return bar.ours, compiled(bar.ours), list(bar.theirs)
+    return race.ours, compiled(race.ours), list(race.theirs)
 
 
-def _result(bar: Bar, usages: Sequence[Sequence[Usage]]) -> Result:
+def _result(race: Race, usages: Sequence[Sequence[Usage]]) -> Result:
     pure, ours_compiled, theirs = (Runs.of(runs) if runs else None for runs in usages)
     if pure is None:
-        raise InvariantError(f"{bar.work}: no run")
-    return Result(bar.work, bar.num_requests, bar.peer, pure, ours_compiled, theirs)
+        raise InvariantError(f"{race.work}: no run")
+    return Result(race.work, race.num_requests, race.peer, pure, ours_compiled, theirs)
