@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from sim.engine.page_pool import PagePool
     from sim.engine.ranks import RankRules
     from sim.engine.scheduler import BaseScheduler
+    from sim.latency.config import Parallelism
     from sim.server_section import ImportedSection, ServerSection
 
 
@@ -71,6 +72,10 @@ class Family:
             searched: keys of the section whose flags are written even if they have the server's
                 defaults.
         """
+        raise NotImplementedError
+
+    def parallel_flags(self, spread: "Parallelism") -> tuple[str, ...]:
+        """The flags that spread the model over several GPUs."""
         raise NotImplementedError
 
     def imported_section(

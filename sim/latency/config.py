@@ -1,6 +1,6 @@
 """The `latency` section of a scenario: one class for each kind."""
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
@@ -205,6 +205,27 @@ def num_devices(config: LatencyConfig) -> int:
     if isinstance(config, AiconfiguratorLatencyConfig | LayersLatencyConfig):
         return config.tp
     return 1
+
+
+class Parallelism(NamedTuple):
+    """How a replica's model is spread over GPUs.
+
+    Attributes:
+        tp: GPUs that the attention of a rank is split over.
+        dp: ranks of attention data parallelism.
+        moe_ep: groups of GPUs that each hold a part of the experts.
+    """
+
+    tp: int = 1
+    dp: int = 1
+    moe_ep: int = 1
+
+
+def parallelism(config: LatencyConfig) -> Parallelism:
+    """How the model is spread, as far as the section says."""
+    tp, dp = num_devices(config), num_ranks(config)
+    spread = tp * dp if isinstance(config, LayersLatencyConfig) and dp > 1 else 1
+    return Parallelism(tp, dp, getattr(config, "moe_ep", spread))
 
 
 def num_ranks(config: LatencyConfig) -> int:

@@ -10,6 +10,7 @@ from sim.sglang.results import FORMATS
 if TYPE_CHECKING:
     from sim.engine.core import EngineCore
     from sim.engine.page_pool import PagePool
+    from sim.latency.config import Parallelism
     from sim.server_section import ImportedSection
     from sim.sglang.cache.prefix_cache import PrefixCache
     from sim.sglang.config import SchedulerConfig
@@ -59,6 +60,11 @@ class SglangFamily(Family):
         from sim.sglang.launch_flags import sglang_launch
 
         return sglang_launch(section, searched)
+
+    def parallel_flags(self, spread: "Parallelism") -> tuple[str, ...]:
+        from sim.sglang.launch_flags import sglang_parallel
+
+        return sglang_parallel(spread)
 
     def imported_section(
         self, known_settings: Mapping[str, object], sizes: Sequence[int]

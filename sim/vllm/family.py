@@ -10,6 +10,7 @@ from sim.vllm.results import FORMATS
 if TYPE_CHECKING:
     from sim.engine.core import EngineCore
     from sim.engine.page_pool import PagePool
+    from sim.latency.config import Parallelism
     from sim.server_section import ImportedSection
     from sim.vllm.config import VllmConfig
     from sim.vllm.scheduler.ranks import VllmRanks
@@ -56,6 +57,11 @@ class VllmFamily(Family):
         from sim.vllm.launch_flags import vllm_launch
 
         return vllm_launch(section, searched)
+
+    def parallel_flags(self, spread: "Parallelism") -> tuple[str, ...]:
+        from sim.vllm.launch_flags import vllm_parallel
+
+        return vllm_parallel(spread)
 
     def imported_section(
         self, known_settings: Mapping[str, object], sizes: Sequence[int]

@@ -7,6 +7,7 @@ depend on the GPU, that of `max_model_len` depends on the model.
 
 from collections.abc import Collection
 
+from sim.latency.config import Parallelism
 from sim.launch_command import LaunchCommand
 from sim.vllm.section import VllmSection
 
@@ -45,6 +46,13 @@ def vllm_launch(section: VllmSection, searched: Collection[str] = ()) -> LaunchC
     ]
     flags += [f"--no{_flag(key)[1:]}" for key in _SWITCHES if not getattr(section, key)]
     return LaunchCommand(SERVER, COMMAND, (), tuple(flags), ())
+
+
+def vllm_parallel(spread: Parallelism) -> tuple[str, ...]:
+    """The flags for several GPUs."""
+    sizes = {"--tensor-parallel-size": spread.tp, "--data-parallel-size": spread.dp}
+    flags = [f"{flag} {size}" for flag, size in sizes.items() if size > 1]
+    return (*flags, "--enable-expert-parallel") if spread.moe_ep > 1 else tuple(flags)
 
 
 def _flag(key: str) -> str:

@@ -70,6 +70,8 @@ def test_scheduler_config_has_every_written_key(valid_text):
         "fairness": {"kind": "fairness_t", "t_ms": 1.5},
         "admission": {"kind": "pack", "lookahead": 21, "force_fifo_every": 22, "cost": "uncached"},
         "decode_first": True,
+        "scheduler_recv_interval": 24,
+        "load_balance_method": "total_requests",
         "host_cache": None,
         "batching": "static",
         "static_batch_size": 23,
