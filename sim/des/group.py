@@ -17,7 +17,7 @@ from sim.des.traffic import SimulationLog
 from sim.engine.core import EngineCore
 from sim.engine.executor import ScriptedExecutor
 from sim.engine.fast_forward import MANY_STEPS
-from sim.engine.ranks import RankRules
+from sim.engine.ranks import RankRules, tell_ranks
 from sim.engine.records import StepState
 from sim.latency.features import StepFeatures, step_features
 from sim.latency.model import LatencyModel, StepTime
@@ -145,7 +145,7 @@ class Group(Replica):
                 self._reports.over(decided.over, now_ns)
             batches.append(decided.batch)
             states.append(decided.state)
-        self._tell_ranks(batches)
+        tell_ranks(self.engines, batches, in_flight=self._num_in_flight > 0)
         if any(batch is not None for batch in batches):
             step = self._launch(batches, states, device_free_ns)
         elif self._num_in_flight or not self._runs_without_work(now_ns):
@@ -156,19 +156,6 @@ class Group(Replica):
             self._rules.decided(now_ns)
         self._num_in_flight += 1
         return step
-
-    def _tell_ranks(self, batches: Sequence[Batch | None]) -> None:
-        """Tell each rank what all have launched, as far as its next decision depends on it."""
-        modes = [batch.mode for batch in batches if batch is not None]
-        mode = None
-        if modes:
-            decodes = all(each is ForwardMode.DECODE for each in modes)
-            mode = ForwardMode.DECODE if decodes else ForwardMode.EXTEND
-        is_idle = mode is None and not self._num_in_flight
-        prefills = mode is ForwardMode.EXTEND
-        for rank in self._ranks:
-            rank.engine.input_queue.note_decision(mode, is_idle=is_idle)
-            rank.engine.scheduler.note_group(prefills=prefills)
 
     def _runs_without_work(self, now_ns: int) -> bool:
         """Whether the ranks run a step although none has work; if not, sets when to wake."""

@@ -7,7 +7,7 @@ and lasts as long as the slowest. A rank without work runs along. The rest depen
 
 from collections.abc import Sequence
 
-from sim.core.batch import ForwardMode
+from sim.core.batch import Batch, ForwardMode
 from sim.engine.core import EngineCore
 
 # What each rank launched in a step; None: it ran along without work.
@@ -53,3 +53,23 @@ class RankRules:
             Whether the ranks run a step without work all the same.
         """
         return False
+
+
+def tell_ranks(
+    engines: Sequence[EngineCore], batches: Sequence[Batch | None], *, in_flight: bool
+) -> None:
+    """Tell each rank what all have decided, as far as its next decision depends on it.
+
+    Args:
+        engines: those of the ranks.
+        batches: what each rank launches; None: nothing.
+        in_flight: whether an earlier step of the group is in flight.
+    """
+    modes = [batch.mode for batch in batches if batch is not None]
+    mode = None
+    if modes:
+        decodes = all(each is ForwardMode.DECODE for each in modes)
+        mode = ForwardMode.DECODE if decodes else ForwardMode.EXTEND
+    for engine in engines:
+        engine.input_queue.note_decision(mode, is_idle=mode is None and not in_flight)
+        engine.scheduler.note_group(prefills=ForwardMode.EXTEND in modes)

@@ -216,7 +216,7 @@ class BaseScheduler(Generic[R]):
         return NEVER_AGES_NS
 
     def note_group(self, *, prefills: bool) -> None:
-        """On a rank of a group: all ranks have decided a step, in which some rank `prefills`."""
+        """All ranks of a group have decided a step; `prefills`: a rank runs prefill rows alone."""
 
     # ---- results -------------------------------------------------------------------------------
 
