@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
-.PHONY: demo test draws lint docs bench bench-scaling bench-peers bench-page compiled test-compiled studies study-pictures oracle oracle-vllm oracle-vllm-cases gpu calibrate-demo clean
+.PHONY: demo test draws lint docs bench bench-scaling bench-peers bench-page silicon compiled test-compiled studies study-pictures oracle oracle-vllm oracle-vllm-cases gpu calibrate-demo clean
 
 # The lock file pins every version; the extras say which of them are needed.
 $(VENV)/.base: pyproject.toml requirements.lock
@@ -105,6 +105,12 @@ bench-peers: $(VENV)/.dev $(DYNAMO)/.done $(SCHED_SIM)/.done $(if $(shell comman
 # The last tables into docs/explanation/performance.md.
 bench-page: $(VENV)/.dev
 	$(BIN)/python -m bench.page
+
+# Every measured server of the silicon table that can be simulated, and docs/hardware.md. It goes on
+# where it was stopped. ROWS=file simulates the ids in a file, one a line; OUT=file.jsonl gets a line
+# for each row.
+silicon: $(VENV)/.dev
+	$(BIN)/python -m silicon $(if $(ROWS),--rows $(ROWS),--page) $(if $(OUT),--out $(OUT))
 
 # The calibration loop on the CPU, in about two minutes: measure steps, serve for real, fit a
 # profile to some of the logs, judge it and the simulator by the others. A CPU's pace drifts: runs

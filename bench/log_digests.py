@@ -169,6 +169,8 @@ def _digest_of_columns(log: RunLog) -> str:
     digest = hashlib.sha256()
     for columns in (log.requests, log.steps, log.token_gaps):
         for field in fields(columns):
+            if field.name == "warm_up" and not log.requests.warm_up.any():
+                continue
             column = getattr(columns, field.name)
             data = repr(column).encode() if isinstance(column, list) else column.tobytes()
             digest.update(field.name.encode() + data)

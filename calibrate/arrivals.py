@@ -3,14 +3,14 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from sim.workload.workload import ScriptedRequest, Turn
+from sim.workload.workload import Phase, ScriptedRequest, Turn
 
 
 @dataclass(frozen=True, slots=True)
 class ArrivedWorkload:
     """Requests in order of arrival, at the times of a recorded run.
 
-    It has no closed-loop clients: the times at which they sent are known.
+    It has no closed-loop clients and no phases: the times at which they sent are known.
     """
 
     requests: tuple[ScriptedRequest, ...]
@@ -23,4 +23,7 @@ class ArrivedWorkload:
         return iter(self.requests)
 
     def clients(self) -> Sequence[Sequence[Turn]]:
+        return ()
+
+    def phases(self) -> Sequence[Phase]:
         return ()

@@ -19,7 +19,7 @@ from sim.scenario.build import scheduler_config_with_pool
 from sim.scenario.load import user_code_key
 from sim.scenario.schema import Scenario
 from sim.workload.build import build_workload
-from sim.workload.workload import ScriptedRequest, Workload
+from sim.workload.workload import ScriptedRequest, Workload, every_request
 
 _TIMES = ("t_decided_ns", "t_start_ns", "t_end_ns", "t_known_ns", "host_ns", "forward_ns")
 
@@ -163,8 +163,5 @@ def _workload(recorded: RecordedRun, scenario: Scenario, base_dir: Path) -> Arri
 
 
 def _requests(workload: Workload) -> dict[str, ScriptedRequest]:
-    """All requests by name, those of closed-loop clients included."""
-    known = {request.spec.rid: request for request in workload.arrivals()}
-    for turns in workload.clients():
-        known |= {turn.request.spec.rid: turn.request for turn in turns}
-    return known
+    """All requests by name."""
+    return {request.spec.rid: request for request in every_request(workload)}

@@ -1,10 +1,11 @@
-"""The arrivals of a real run: open-loop requests and closed-loop clients, by arrival time."""
+"""The arrivals of a real run: open-loop requests, clients and phases, by arrival time."""
 
 import heapq
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import count
 
+from sim.workload.phase_sender import PhaseSender
 from sim.workload.workload import ScriptedRequest, Turn, Workload
 
 
@@ -20,6 +21,8 @@ class Traffic:
         self._due: list[tuple[int, int, int, ScriptedRequest]] = []
         self._serial = count()
         self._clients: dict[str, Iterator[Turn]] = {}
+        self._sender = PhaseSender(workload.phases())
+        self._of_phases: set[str] = set()
         self._take_next_arrival()
         for turns in workload.clients():
             self._send_next_turn(iter(turns), 0)
@@ -30,7 +33,10 @@ class Traffic:
 
         None if no request is left, or if all others wait for the end of a running request.
         """
-        return self._due[0][0] if self._due else None
+        of_phases_ns = self._sender.next_ns
+        if not self._due:
+            return of_phases_ns
+        return self._due[0][0] if of_phases_ns is None else min(self._due[0][0], of_phases_ns)
 
     def arrived(self, now_ns: int) -> Iterator[ScriptedRequest]:
         """The requests that have arrived by `now_ns` and were not returned before."""
@@ -39,9 +45,15 @@ class Traffic:
             if not is_turn:
                 self._take_next_arrival()
             yield request
+        for request in self._sender.due(now_ns):
+            self._of_phases.add(request.spec.rid)
+            yield request
 
     def over(self, rid: str, now_ns: int) -> None:
-        """A request has ended: its closed-loop client, if it has one, sends the next one."""
+        """A request has ended: its closed-loop client or its phase, if any, sends the next one."""
+        if rid in self._of_phases:
+            self._of_phases.remove(rid)
+            self._sender.over(now_ns)
         turns = self._clients.pop(rid, None)
         if turns is not None:
             self._send_next_turn(turns, now_ns)

@@ -55,7 +55,7 @@ class Twin:
         return replace(built, workload=self._arrived(built.workload, self._arrivals))
 
     def _arrived(self, workload: Workload, measured: MeasuredRun) -> ArrivedWorkload:
-        if workload.clients():
+        if workload.clients() or workload.phases():
             raise InputError(
                 f"{self.loaded.path}: workload: each client waits for an answer before it sends"
                 " its next request, so --measured-arrivals cannot set the arrival times"

@@ -17,7 +17,7 @@ from sim.runlog.decisions import first_difference, read_decisions
 from sim.runlog.json_lines import Line
 from sim.scenario.build import BuiltScenario, build
 from sim.scenario.load import load_scenario
-from sim.workload.workload import ScriptedRequest
+from sim.workload.workload import ScriptedRequest, every_request
 
 _SCENARIO_SUFFIXES = (".yaml", ".yml")
 
@@ -91,8 +91,5 @@ def _rank_of(
 
 
 def _requests_of(built: BuiltScenario) -> dict[str, ScriptedRequest]:
-    """All requests of a scenario by name, those of closed-loop clients included."""
-    known = {request.spec.rid: request for request in built.workload.arrivals()}
-    for turns in built.workload.clients():
-        known |= {turn.request.spec.rid: turn.request for turn in turns}
-    return known
+    """All requests of a scenario by name."""
+    return {request.spec.rid: request for request in every_request(built.workload)}

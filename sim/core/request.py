@@ -32,6 +32,7 @@ class RequestSpec:
             `max_new_tokens`.
         tenant: whose request it is, for per-tenant metrics.
         session: the conversation that the request is a turn of, for routers; empty: there is none.
+        warm_up: the request only warms the server up; no metric counts it.
     """
 
     rid: str
@@ -43,3 +44,4 @@ class RequestSpec:
     predicted_output_tokens: int | None = None
     tenant: str = ""
     session: str = ""
+    warm_up: bool = False

@@ -12,11 +12,12 @@ from sim.des.group import Group, Rank
 from sim.des.replica import Replica, ServerOptions
 from sim.des.routers.router import RoundRobin, Router
 from sim.des.server import Server
-from sim.des.traffic import SimulationLog, Watcher, closed_loop, open_loop
+from sim.des.traffic import SimulationLog, Watcher, start_traffic
 from sim.engine.core import EngineCore
 from sim.engine.executor import ScriptedExecutor
 from sim.engine.page_pool import PageCounts, PagePool
 from sim.engine.server_config import ServerConfig
+from sim.engine.token_clock import TokenClock
 from sim.families import build_engine, check_engine, rank_rules
 from sim.latency.host import HostSection
 from sim.latency.model import LatencyModel, ReplicaLatency, each_latency
@@ -60,7 +61,7 @@ def simulate(
     """Simulate until all requests of a workload have ended.
 
     Args:
-        workload: open-loop requests, closed-loop clients, or both.
+        workload: open-loop requests, closed-loop clients, a benchmark's phases, or several.
         config: the settings of every server, or of every rank.
         latencies: of each replica: one latency model, because a model may have state; or a tuple
             with one for each of its ranks, of which every replica has as many. Ranks of a replica
@@ -81,11 +82,10 @@ def simulate(
         decisions = DecisionLog(options.decisions, len(latencies), num_ranks)
     reports = SimulationLog(decisions, options.watcher)
     env = Clock()
-    clients = workload.clients()
     server_options = ServerOptions(
         overlaps=config.overlaps,
         fast_forward=options.fast_forward,
-        clients_react=bool(clients),
+        clients_react=bool(workload.clients()) or bool(workload.phases()),
         check=check_engine if options.check else None,
     )
     make = _Maker(env, config, reports, options.pool, server_options)
@@ -96,35 +96,41 @@ def simulate(
         entries = [FrontEnd(env, host, replica) for replica in replicas]
 
     def submit(request: ScriptedRequest) -> None:
+        if reports.ends_warm_up(request.spec):
+            for clock in _clocks(replicas):
+                clock.forget()
         entries[router.choose(request.spec, entries)].submit(request)
 
-    env.process(open_loop(env, workload.arrivals(), submit))
-    for turns in clients:
-        env.process(closed_loop(env, turns, submit, reports))
+    start_traffic(env, workload, submit, reports)
     for replica in replicas:
         replica.start()
     try:
         with rare_collections():
             env.run()
-        meta = {
-            **options.meta,
-            "replicas": len(replicas),
-            "max_total_tokens": config.pool_tokens,
-            "page_size": config.page_size,
-        }
-        if num_ranks > 1:
-            meta["ranks"] = num_ranks
-        if config.host_cache_tokens is not None:
-            meta["host_cache_tokens"] = config.host_cache_tokens
-        meta["simulated_steps"] = sum(replica.num_steps for replica in replicas)
-        clocks = [each.clock for replica in replicas for each in replica.engines]
-        log = reports.builder.build(clocks, meta)
+        meta = {**options.meta, **_meta(config, replicas, num_ranks)}
+        log = reports.builder.build(_clocks(replicas), meta)
         if decisions is not None:
             decisions.close(log)
     finally:
         if decisions is not None:
             decisions.discard()
     return log
+
+
+def _clocks(replicas: Sequence[Replica]) -> list[TokenClock]:
+    return [engine.clock for replica in replicas for engine in replica.engines]
+
+
+def _meta(config: ServerConfig, replicas: Sequence[Replica], num_ranks: int) -> dict[str, object]:
+    """The log's meta data about servers; see `RunLog`."""
+    meta: dict[str, object] = {"replicas": len(replicas)}
+    if num_ranks > 1:
+        meta["ranks"] = num_ranks
+    meta |= {"max_total_tokens": config.pool_tokens, "page_size": config.page_size}
+    if config.host_cache_tokens is not None:
+        meta["host_cache_tokens"] = config.host_cache_tokens
+    meta["simulated_steps"] = sum(replica.num_steps for replica in replicas)
+    return meta
 
 
 class _Maker(NamedTuple):

@@ -11,7 +11,8 @@ from sim.des.clock import ARRIVAL, Clock, TimedEvent
 from sim.engine.records import RequestRecord
 from sim.runlog.builder import RunLogBuilder, StepRun
 from sim.runlog.decisions import DecisionLog
-from sim.workload.workload import ScriptedRequest, Turn
+from sim.workload.phase_sender import PhaseSender
+from sim.workload.workload import Phase, ScriptedRequest, Turn, Workload
 
 Submit = Callable[[ScriptedRequest], None]
 Wait = Generator[Event, Any, None]
@@ -33,10 +34,16 @@ class SimulationLog:
         self._decisions = decisions
         self._watcher = watcher
         self._awaited: dict[str, Event] = {}
+        self._warms_up = False
 
     def when_over(self, rid: str, event: Event) -> None:
         """Trigger `event` when the request has finished, or was rejected or aborted."""
         self._awaited[rid] = event
+
+    def ends_warm_up(self, spec: RequestSpec) -> bool:
+        """Whether this is the first request after warm-up requests."""
+        ends, self._warms_up = self._warms_up and not spec.warm_up, spec.warm_up
+        return ends
 
     def submitted(self, spec: RequestSpec, replica: int) -> None:
         self.builder.submitted(spec, len(spec.prompt), replica)
@@ -75,3 +82,50 @@ def closed_loop(env: Clock, turns: Sequence[Turn], submit: Submit, log: Simulati
         log.when_over(spec.rid, over)
         submit(replace(turn.request, spec=spec))
         yield over
+
+
+class PhaseProcess:
+    """The process that sends the requests of a benchmark's phases."""
+
+    def __init__(
+        self, env: Clock, phases: Sequence[Phase], submit: Submit, log: SimulationLog
+    ) -> None:
+        self._env = env
+        self._sender = PhaseSender(phases)
+        self._submit = submit
+        self._log = log
+        self._woken = env.event()
+
+    def run(self) -> Wait:
+        """Send what is due, then wait until more is, or until a request is over."""
+        env, sender = self._env, self._sender
+        alarm, alarm_ns = env.event(), -1
+        while True:
+            self._woken = env.event()
+            for request in sender.due(env.now_ns):
+                over = env.event()
+                over.callbacks.append(self._is_over)
+                self._log.when_over(request.spec.rid, over)
+                self._submit(request)
+            next_ns = sender.next_ns
+            if next_ns is None:
+                yield self._woken
+                continue
+            if next_ns != alarm_ns:
+                alarm, alarm_ns = env.timeout(next_ns - env.now_ns), next_ns
+            yield self._woken | alarm
+
+    def _is_over(self, event: Event) -> None:
+        self._sender.over(self._env.now_ns)
+        if not self._woken.triggered:
+            self._woken.succeed()
+
+
+def start_traffic(env: Clock, workload: Workload, submit: Submit, log: SimulationLog) -> None:
+    """Start the processes that send the requests of a workload."""
+    env.process(open_loop(env, workload.arrivals(), submit))
+    for turns in workload.clients():
+        env.process(closed_loop(env, turns, submit, log))
+    phases = workload.phases()
+    if phases:
+        env.process(PhaseProcess(env, phases, submit, log).run())

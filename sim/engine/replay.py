@@ -103,7 +103,10 @@ class _Replayer:
 
     def _again(self, decided: Decided) -> bool:
         """Whether a simulated server that launched nothing decides again at once."""
-        return bool(decided.preempted or self._engine.input_queue.requests)
+        engine = self._engine
+        waits = engine.num_waiting > 0 or len(engine.input_queue.requests) > 0
+        is_idle = self._in_flight is None and decided.wakes_ns is None
+        return bool(decided.preempted) or (is_idle and waits)
 
     def _launches_nothing(self, now_ns: int) -> bool:
         """Decide, and end the step in flight; returns whether the decision launched nothing."""

@@ -133,7 +133,7 @@ class RunningBatch(Lockstep, Generic[R]):
         self._num_pushed = 0
         self.rids = RowNames(self.requests)
         self._reserved = 0.0
-        self._reserved_key: tuple[int, int, float] | None = None
+        self._reserved_key: tuple[int, int, float, float] | None = None
 
     def __len__(self) -> int:
         return len(self.requests)
@@ -223,21 +223,21 @@ class RunningBatch(Lockstep, Generic[R]):
             heapq.heapify(self._limit_heap)
         heapq.heappush(self._limit_heap, (request.limit_step, self._num_pushed, request))
 
-    def reserved_tokens(self, clip: int, ratio: float) -> float:
+    def reserved_tokens(self, clip: int, ratio: float, known_ratio: float = 1.0) -> float:
         """Tokens that admission reserves for the rows' further output.
 
         This is the sum over the rows of `ratio` times the tokens until the row's limit, at most
-        `clip`. Rows that ignore end tokens count without `ratio`. The rows are summed in batch
-        order, because the order changes the rounding of a sum of floats.
+        `clip`. For rows that ignore end tokens it is `known_ratio` times. The rows are summed in
+        batch order, because the order changes the rounding of a sum of floats.
         """
-        key = (self.num_done, clip, ratio)
+        key = (self.num_done, clip, ratio, known_ratio)
         if self._reserved_key != key:
             reserved, num_done = 0.0, self.num_done
             for request in self.requests:
                 left = request.limit_step - num_done
                 if left > clip:
                     left = clip
-                reserved += left if request.spec.ignore_eos else left * ratio
+                reserved += left * (known_ratio if request.spec.ignore_eos else ratio)
             self._reserved, self._reserved_key = reserved, key
         return self._reserved
 

@@ -1,6 +1,6 @@
 """The base class of every family's scheduler, and the decisions that it returns to the engine."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Generic
 
 from sim.core.batch import ForwardMode
@@ -87,14 +87,21 @@ class Decision(Generic[R]):
         return bool(self.retracted or self.preempted or self.aborted)
 
 
-def leave_out_finishing(in_flight: Launch[R] | None, running: RunningBatch[R]) -> Sequence[R]:
+def leave_out_finishing(
+    in_flight: Launch[R] | None,
+    running: RunningBatch[R],
+    only: Callable[[R], bool] | None = None,
+) -> Sequence[R]:
     """Remove and return the running rows whose limit is reached with the token in flight.
 
-    It is already certain that these rows end, so the next launch does without them.
+    It is already certain that these rows end, so the next launch does without them. With `only`,
+    rows for which it is false stay.
     """
     if in_flight is None:
         return ()
     finishing = _rows_finishing_in(in_flight, running)
+    if only is not None:
+        finishing = [row for row in finishing if only(row)]
     running.remove(finishing)
     in_flight.leaving = finishing
     return finishing

@@ -21,6 +21,7 @@ def add_quantiles(summary: dict[str, Any], log: RunLog) -> dict[str, Any]:
     finished requests, and `itl_quantiles_ms` of token gaps. Added to `hot`, `cold` and each of
     `tenants`: `ttft_quantiles_ms`. A list is empty if there is no sample.
     """
+    log = log.measured()
     finished = finished_mask(log.requests)
     latencies = request_latencies(log.requests)._asdict()
     of_all = {

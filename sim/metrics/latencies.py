@@ -56,9 +56,9 @@ def request_latencies(requests: RequestColumns) -> RequestLatencies:
 def request_table(log: RunLog) -> dict[str, list[str] | Int64 | Float64]:
     """The table of requests, by column, in the order of the columns in files and data frames.
 
-    `host_cached_tokens` is among them if the run had a host tier.
+    It has no warm-up requests. `host_cached_tokens` is among them if the run had a host tier.
     """
-    requests = log.requests
+    requests = log.measured().requests
     latencies = request_latencies(requests)
     host = {"host_cached_tokens": requests.host_cached_tokens} if log.has_host_tier else {}
     return {

@@ -47,7 +47,8 @@ class Slo:
 def summarise(log: RunLog, slo: Slo | None = None) -> Summary:
     """The metrics of one run, as plain JSON values. An undefined metric is None.
 
-    `sim.metrics.registry` defines the metrics. A summary also has:
+    A warm-up is left out of all of it. `sim.metrics.registry` defines the metrics. A summary also
+    has:
 
     * `goodput_slos_ms`: the SLO's limits by latency.
     * `queue_time`: the statistics of the queue time again, as one object: `mean_ms`, ...
@@ -57,6 +58,7 @@ def summarise(log: RunLog, slo: Slo | None = None) -> Summary:
     * `latency_source`: who measured the step times, if they are published measurements.
     * `left_range`: how many steps are outside the range that step times were fitted to, if any are.
     """
+    log = log.measured()
     remarks = {key: log.meta[key] for key in ("latency_source", "left_range") if key in log.meta}
     finished = finished_mask(log.requests)
     latencies = request_latencies(log.requests)

@@ -109,6 +109,7 @@ def _requests(
         first_token_ns=_stamps(arrival_ns, times["ttft_ms"]),
         finish_ns=np.where(finished, finish_ns, NOT_YET_NS),
         priority=np.zeros(len(arrival_ns), dtype=np.int64),
+        warm_up=np.zeros(len(arrival_ns), dtype=np.int64),
         **counts,
     )
 

@@ -147,7 +147,7 @@ class StepRun:
 
 # The columns of a request that are known when it arrives, and those known when it has ended. The
 # latter are fields of `RequestRecord`.
-_KNOWN_AT_FIRST = ("arrival_ns", "prompt_tokens", "priority", "replica")
+_KNOWN_AT_FIRST = ("arrival_ns", "prompt_tokens", "priority", "replica", "warm_up")
 _KNOWN_AT_LAST = (
     "scheduled_ns",
     "first_token_ns",
@@ -181,7 +181,9 @@ class RunLogBuilder:
         self._rids.append(spec.rid)
         self._tenants.append(spec.tenant)
         self._status.append(Status.WAITING.value)
-        self._submitted.append((spec.arrival_ns, prompt_tokens, spec.priority or 0, replica))
+        self._submitted.append(
+            (spec.arrival_ns, prompt_tokens, spec.priority or 0, replica, int(spec.warm_up))
+        )
 
     def over(self, record: RequestRecord) -> None:
         """A request finished, or was rejected or aborted."""

@@ -1,9 +1,12 @@
 """A run log in memory: numpy columns, small enough for a million requests."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
-from sim.core.arrays import Int64
+import numpy as np
+
+from sim.core.arrays import Bools, Int64
 
 NOT_YET_NS = -1
 
@@ -16,8 +19,9 @@ class RequestColumns:
     `scheduled_ns` is when the first batch with the request was decided. `cached_tokens` is the
     prefix that the cache held then, and `host_cached_tokens` the part of it that was loaded from
     host memory. `replica` is the replica it went to, or the rank if replicas have ranks
-    (`RunLog.place`). `status` has values of `core.request.Status`. `aged` is 1 if the
-    fairness rule ever moved the request to the front because of its long wait.
+    (`RunLog.place`). `status` has values of `core.request.Status`. `aged` is 1 if the fairness rule
+    ever moved the request to the front because of its long wait. `warm_up` is 1 if no metric counts
+    the request.
     """
 
     rid: list[str]
@@ -36,6 +40,11 @@ class RequestColumns:
     preemptions: Int64
     aged: Int64
     replica: Int64
+    warm_up: Int64
+
+    def rows(self, mask: Bools) -> "RequestColumns":
+        """The requests where `mask`, of shape [num_requests], is true."""
+        return RequestColumns(**_rows(self, mask))
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +81,27 @@ class StepColumns:
     device_ns: Int64
     host_ns: Int64
 
+    def rows(self, mask: Bools) -> "StepColumns":
+        """The runs where `mask`, of shape [num_runs], is true."""
+        return StepColumns(**_rows(self, mask))
+
+
+def _rows(columns: RequestColumns | StepColumns, mask: Bools) -> dict[str, Any]:
+    numbers = np.flatnonzero(mask).tolist()
+    picked: dict[str, Any] = {}
+    for column in fields(columns):
+        values = getattr(columns, column.name)
+        is_list = isinstance(values, list)
+        picked[column.name] = [values[row] for row in numbers] if is_list else values[mask]
+    return picked
+
 
 @dataclass(frozen=True, slots=True)
 class TokenGaps:
-    """Inter-token latencies: the gap `gap_ns[i]` occurred `count[i]` times."""
+    """Inter-token latencies: the gap `gap_ns[i]` occurred `count[i]` times.
+
+    Those of warm-up requests are not among them.
+    """
 
     gap_ns: Int64
     count: Int64
@@ -108,3 +134,17 @@ class RunLog:
     @property
     def has_host_tier(self) -> bool:
         return "host_cache_tokens" in self.meta
+
+    def measured(self) -> "RunLog":
+        """The log without its warm-up; the log itself if it has none.
+
+        Without warm-up requests, that is, and without steps that started before the first other
+        request arrived.
+        """
+        measured = self.requests.warm_up == 0
+        if measured.all():
+            return self
+        requests = self.requests.rows(measured)
+        begin_ns = requests.arrival_ns.min() if len(requests.rid) else np.iinfo(np.int64).max
+        steps = self.steps.rows(self.steps.t_start_ns >= begin_ns)
+        return replace(self, requests=requests, steps=steps)

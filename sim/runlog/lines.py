@@ -94,6 +94,7 @@ class RequestFacts(NamedTuple):
         host_cached_tokens: those of them in host memory; None if the server keeps no KV there.
         retractions, preemptions: how often it was put back into the queue.
         status: a value of `core.request.Status`.
+        warm_up: no metric counts it.
     """
 
     rid: str
@@ -106,6 +107,7 @@ class RequestFacts(NamedTuple):
     retractions: int
     preemptions: int
     status: str
+    warm_up: bool = False
 
 
 def request_line(facts: RequestFacts, measured: Mapping[str, Any] = _NOTHING) -> Line:
@@ -125,6 +127,7 @@ def request_line(facts: RequestFacts, measured: Mapping[str, Any] = _NOTHING) ->
         "retractions": facts.retractions,
         "preemptions": facts.preemptions,
         "status": facts.status,
+        **({"warm_up": True} if facts.warm_up else {}),
         **measured,
     }
 
@@ -150,5 +153,6 @@ def request_lines(log: RunLog) -> Iterator[Line]:
             retractions=int(requests.retractions[i]),
             preemptions=int(requests.preemptions[i]),
             status=requests.status[i],
+            warm_up=bool(requests.warm_up[i]),
         )
         yield request_line(facts)

@@ -107,6 +107,7 @@ def measured_request_line(record: RequestRecord, token_ns: Sequence[int]) -> Lin
         retractions=record.retractions,
         preemptions=record.preemptions,
         status=record.status.value,
+        warm_up=spec.warm_up,
     )
     return request_line(
         facts,
@@ -208,6 +209,7 @@ def _requests(lines: list[Line]) -> RequestColumns:
         preemptions=column("preemptions"),
         aged=_column([int(line.get("aged", False)) for line in lines]),
         replica=column("replica"),
+        warm_up=_column([int(line.get("warm_up", False)) for line in lines]),
     )
 
 
@@ -245,6 +247,8 @@ def _steps(lines: list[Line]) -> StepColumns:
 def _token_gaps(lines: list[Line]) -> TokenGaps:
     gap_ns = array("q")
     for line in lines:
+        if line.get("warm_up", False):
+            continue
         gap_ns.extend(np.diff(np.array(line["token_ns"], dtype=np.int64)).tolist())
     gaps = np.array(gap_ns, dtype=np.int64)
     return TokenGaps(gaps, np.ones(len(gaps), dtype=np.int64))

@@ -9,6 +9,7 @@ from sim.sglang.cache.host_settings import HostCacheSettings
 from sim.sglang.scheduler.batching import StaticSettings
 from sim.sglang.scheduler.fairness import FairnessSettings
 from sim.sglang.scheduler.packing import PackSettings
+from sim.sglang.version_rules import NEWEST, VERSIONS, VersionRules
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,17 +21,17 @@ class SchedulerConfig:
     another type than the key.
 
     Attributes:
+        version: whose rules; name in `sim.sglang.version_rules.VERSIONS`.
         max_total_tokens: KV tokens of the pool; `pool_tokens` is this number in whole pages.
         fairness: the rule that keeps requests from starving; None: no rule.
         admission: which waiting requests a pass considers; None: all, as in SGLang.
-        scheduler_recv_interval: decode steps from one look for new requests to the next.
-        load_balance_method: how requests are dealt to the ranks of a group.
         static_batching: settings of static batching; None: continuous batching, as in SGLang.
         host_cache: host memory for evicted KV; None: there is no host memory.
         user_policy: makes the user's own policy that `schedule_policy` names; None: the policy is a
             built-in one.
     """
 
+    version: str = NEWEST
     schedule_policy: str = "fcfs"
     page_size: int = 1
     max_total_tokens: int = 32_768
@@ -76,6 +77,10 @@ class SchedulerConfig:
     @property
     def family(self) -> str:
         return "sglang"
+
+    @property
+    def rules(self) -> VersionRules:
+        return VERSIONS[self.version]
 
     @property
     def overlaps(self) -> bool:

@@ -1,4 +1,4 @@
-"""Scheduler settings as launch flags of SGLang 0.5.23.
+"""Scheduler settings as launch flags of SGLang.
 
 A flag is the key with hyphens. Some settings are environment variables in SGLang, and some do not
 exist in SGLang. `chunked_prefill_size` and `max_running_requests` are always given, because their
@@ -13,7 +13,6 @@ from sim.sglang.section.admission import PackConfig
 from sim.sglang.section.host_cache import DEFAULT_RATIO, HostCacheSection
 from sim.sglang.section.scheduler import SglangSection
 
-SERVER = "SGLang 0.5.23"
 COMMAND = 'python -m sglang.launch_server --model-path "$MODEL"'
 
 _DEFAULTS = SglangSection()
@@ -80,7 +79,8 @@ def sglang_launch(section: SglangSection, searched: Collection[str] = ()) -> Lau
     flags += _host_cache_flags(section.host_cache)
     variables = [f"{_VARIABLES[key]}={getattr(section, key)}" for key in given if key in _VARIABLES]
     others = tuple(f"{key}={value}" for key, value in without_flag.items())
-    return LaunchCommand(SERVER, COMMAND, tuple(variables), tuple(flags), others)
+    server = f"SGLang {section.version}"
+    return LaunchCommand(server, COMMAND, tuple(variables), tuple(flags), others)
 
 
 def sglang_parallel(spread: Parallelism) -> tuple[str, ...]:

@@ -1,6 +1,7 @@
 """Hypothesis strategies for scenarios of every family, policy and mode, with small pools."""
 
 from dataclasses import dataclass
+from itertools import count
 
 from hypothesis import strategies as st
 
@@ -15,9 +16,10 @@ from sim.sglang.policies.policy import POLICIES, PRIORITY_POLICIES
 from sim.sglang.scheduler.batching import StaticSettings
 from sim.sglang.scheduler.fairness import AgingTokens, FairnessSettings, FairnessT, ForceFifo, KLpm
 from sim.sglang.scheduler.packing import PackSettings
+from sim.sglang.version_rules import NEWEST, VERSIONS
 from sim.testing.random_vllm_configs import vllm_configs
 from sim.testing.workloads import ListWorkload, scripted
-from sim.workload.workload import ScriptedRequest, Turn
+from sim.workload.workload import Phase, ScriptedRequest, Turn
 
 _PAGE_SIZES = (1, 1, 2, 4, 16, 64)
 
@@ -58,6 +60,7 @@ def scheduler_configs(draw: st.DrawFn) -> SchedulerConfig:
     chunk_pages = draw(st.sampled_from((0, 0, 1, 2, 8, 64)))
     turns = draw(st.sampled_from((None, None, None, 1, 3)))
     return SchedulerConfig(
+        version=draw(st.sampled_from((NEWEST, NEWEST, *VERSIONS))),
         schedule_policy=draw(
             st.sampled_from(sorted(PRIORITY_POLICIES if by_priority else POLICIES))
         ),
@@ -148,6 +151,22 @@ def _requests(draw: st.DrawFn, name: str, arrival_ns: int) -> ScriptedRequest:
     )
 
 
+@st.composite
+def _phase(draw: st.DrawFn, name: str) -> Phase:
+    """Up to six requests of a benchmark, with and without limits and ticks."""
+    asked_ns, turns = 0, []
+    for i in range(draw(st.integers(1, 6))):
+        asked_ns += draw(st.sampled_from((0, 0, 1, 20_000_000)))
+        turns.append(Turn(asked_ns, draw(_requests(f"{name}{i}", 0))))
+    every_ns = draw(st.sampled_from((None, None, 6_000_000)))
+    return Phase(
+        turns=turns,
+        places=draw(st.sampled_from((None, 1, 3))),
+        pause_ns=draw(st.sampled_from((0, 0, 10_000_000))),
+        ticks=None if every_ns is None else lambda: count(every_ns, every_ns),
+    )
+
+
 def server_configs() -> st.SearchStrategy[ServerConfig]:
     """Settings of any family."""
     return st.one_of(scheduler_configs(), vllm_configs())
@@ -155,13 +174,17 @@ def server_configs() -> st.SearchStrategy[ServerConfig]:
 
 @st.composite
 def random_scenarios(
-    draw: st.DrawFn, configs: st.SearchStrategy[ServerConfig] | None = None
+    draw: st.DrawFn,
+    configs: st.SearchStrategy[ServerConfig] | None = None,
+    *,
+    phases: bool = False,
 ) -> RandomScenario:
-    """Up to 25 requests on up to three servers, some sent by clients that wait for answers.
+    """Up to 36 requests on up to three servers, some sent by clients that wait for answers.
 
     Args:
         draw: given by hypothesis.
         configs: settings of the servers; None: of any family.
+        phases: some scenarios also have two phases of a benchmark.
     """
     arrival_ns, requests = 0, []
     for i in range(draw(st.integers(1, 18))):
@@ -172,8 +195,11 @@ def random_scenarios(
         think_ns = draw(st.sampled_from((0, 5_000_000)))
         turns = [Turn(think_ns, draw(_requests(f"c{c}.{i}", 0))) for i in range(2)]
         clients.append(turns)
+    benchmark = []
+    if phases and draw(st.integers(0, 2)) == 0:
+        benchmark = [draw(_phase("p")), draw(_phase("q"))]
     return RandomScenario(
-        workload=ListWorkload(requests, clients),
+        workload=ListWorkload(requests, clients, benchmark),
         config=draw(server_configs() if configs is None else configs),
         replicas=draw(st.sampled_from((1, 1, 2, 3))),
         step_s=draw(st.sampled_from((0.001, 0.005))),

@@ -3,6 +3,7 @@
 from hypothesis import strategies as st
 
 from sim.vllm.config import VllmConfig
+from sim.vllm.version_rules import NEWEST, VERSIONS
 
 _BLOCK_SIZES = (1, 2, 4, 16, 16, 64)
 
@@ -18,7 +19,10 @@ def vllm_configs(draw: st.DrawFn) -> VllmConfig:
     chunked = draw(st.integers(0, 3)) > 0
     if not chunked:
         max_num_batched_tokens = max(max_num_batched_tokens, max_model_len)
+    policy = draw(st.sampled_from(("fcfs", "priority")))
+    versions = [v for v in VERSIONS if VERSIONS[v].is_known_whole or (chunked and policy == "fcfs")]
     return VllmConfig(
+        version=draw(st.sampled_from((NEWEST, *versions))),
         max_num_batched_tokens=max_num_batched_tokens,
         max_num_seqs=max_num_seqs,
         max_model_len=max_model_len,
@@ -27,7 +31,7 @@ def vllm_configs(draw: st.DrawFn) -> VllmConfig:
         enable_prefix_caching=draw(st.integers(0, 3)) > 0,
         enable_chunked_prefill=chunked,
         long_prefill_token_threshold=draw(st.sampled_from((0, 0, 5, 16, 50))),
-        scheduling_policy=draw(st.sampled_from(("fcfs", "priority"))),
+        scheduling_policy=policy,
         async_scheduling=draw(st.booleans()),
         scheduler_reserve_full_isl=draw(st.booleans()),
     )

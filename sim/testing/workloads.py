@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from sim.core.request import RequestSpec
 from sim.core.tokens import SegmentPrompt
 from sim.engine.executor import OutputScript
-from sim.workload.workload import ScriptedRequest, Turn
+from sim.workload.workload import Phase, ScriptedRequest, Turn
 
 
 @dataclass(frozen=True)
@@ -15,16 +15,21 @@ class ListWorkload:
 
     requests: Sequence[ScriptedRequest] = ()
     turns: Sequence[Sequence[Turn]] = ()
+    benchmark: Sequence[Phase] = ()
 
     @property
     def num_requests(self) -> int:
-        return len(self.requests) + sum(len(turns) for turns in self.turns)
+        of_phases = sum(len(phase.turns) for phase in self.benchmark)
+        return len(self.requests) + sum(len(turns) for turns in self.turns) + of_phases
 
     def arrivals(self) -> Iterator[ScriptedRequest]:
         return iter(self.requests)
 
     def clients(self) -> Sequence[Sequence[Turn]]:
         return self.turns
+
+    def phases(self) -> Sequence[Phase]:
+        return self.benchmark
 
 
 def scripted(

@@ -3,6 +3,8 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from sim.vllm.version_rules import NEWEST, VERSIONS, VersionRules
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VllmConfig:
@@ -13,6 +15,7 @@ class VllmConfig:
     checks them.
 
     Attributes:
+        version: whose rules; name in `sim.vllm.version_rules.VERSIONS`.
         max_num_batched_tokens: token budget of a step, for all requests together.
         max_num_seqs: largest number of running requests.
         max_model_len: largest number of tokens of a request, prompt and output together.
@@ -27,6 +30,7 @@ class VllmConfig:
         scheduler_reserve_full_isl: admit a request only if its whole prompt fits into free blocks.
     """
 
+    version: str = NEWEST
     max_num_batched_tokens: int = 2_048
     max_num_seqs: int = 128
     max_model_len: int = 8_192
@@ -42,6 +46,10 @@ class VllmConfig:
     def as_dict(self) -> dict[str, Any]:
         """All settings as plain values."""
         return {"family": self.family, **asdict(self)}
+
+    @property
+    def rules(self) -> VersionRules:
+        return VERSIONS[self.version]
 
     @property
     def family(self) -> str:

@@ -1,17 +1,17 @@
-"""Scheduler settings as launch flags of vLLM 0.19.0.
+"""Scheduler settings as launch flags of vLLM.
 
 A flag is the key with hyphens; a switch that is off gets its `--no-` form. Some flags are always
 given because vLLM's defaults are not fixed: those of `max_num_batched_tokens` and `max_num_seqs`
 depend on the GPU, that of `max_model_len` depends on the model.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
 from sim.latency.config import Parallelism
 from sim.launch_command import LaunchCommand
 from sim.vllm.section import VllmSection
+from sim.vllm.version_rules import VERSIONS
 
-SERVER = "vLLM 0.19.0"
 COMMAND = 'vllm serve "$MODEL"'
 
 _ALWAYS = ("max_num_batched_tokens", "max_num_seqs", "max_model_len")
@@ -22,13 +22,6 @@ _OPTIONS = (
     "gpu_memory_utilization",
     "long_prefill_token_threshold",
     "scheduling_policy",
-)
-# Switches that are on by default in vLLM.
-_SWITCHES = (
-    "enable_prefix_caching",
-    "enable_chunked_prefill",
-    "async_scheduling",
-    "scheduler_reserve_full_isl",
 )
 
 
@@ -44,8 +37,26 @@ def vllm_launch(section: VllmSection, searched: Collection[str] = ()) -> LaunchC
         for key in _OPTIONS
         if _is_given(section, key, searched)
     ]
-    flags += [f"--no{_flag(key)[1:]}" for key in _SWITCHES if not getattr(section, key)]
-    return LaunchCommand(SERVER, COMMAND, (), tuple(flags), ())
+    flags += [_switch(key, value) for key, value in _switches(section)]
+    return LaunchCommand(f"vLLM {section.version}", COMMAND, (), tuple(flags), ())
+
+
+def _switches(section: VllmSection) -> Iterator[tuple[str, bool]]:
+    """The switches that are not as the version has them by default."""
+    rules = VERSIONS[section.version]
+    values = {
+        "enable_prefix_caching": (section.enable_prefix_caching, True),
+        "enable_chunked_prefill": (section.enable_chunked_prefill, True),
+        "async_scheduling": (section.schedules_ahead, rules.async_scheduling),
+        "scheduler_reserve_full_isl": (section.reserves_full_isl, rules.reserves_full_isl),
+    }
+    for key, (value, default) in values.items():
+        if value != default:
+            yield key, value
+
+
+def _switch(key: str, value: bool) -> str:
+    return _flag(key) if value else f"--no{_flag(key)[1:]}"
 
 
 def vllm_parallel(spread: Parallelism) -> tuple[str, ...]:

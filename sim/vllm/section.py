@@ -8,6 +8,7 @@ from sim.core.errors import InputError
 from sim.server_section import ServerSection
 from sim.strict_model import MAX_COUNT, Count, KeysError
 from sim.vllm.config import VllmConfig
+from sim.vllm.version_rules import NEWEST, VERSIONS
 
 _DEFAULT = VllmConfig()
 _MAX_BLOCKS = 2**36
@@ -25,6 +26,9 @@ class VllmSection(ServerSection):
 
     family: Literal["vllm"]
     """The server whose scheduler is simulated."""
+    version: Literal["0.19.0", "0.14.0", "0.11.2", "0.10.2"] = NEWEST
+    """The version whose rules and defaults hold, where versions differ. Each stands for those after
+    it, too, up to the next (docs/explanation/vllm.md#older-versions)."""
     max_num_batched_tokens: Count = _DEFAULT.max_num_batched_tokens
     """Token budget of a step, for all requests together. At least `max_num_seqs`. Unit: tokens."""
     max_num_seqs: Count = _DEFAULT.max_num_seqs
@@ -53,10 +57,11 @@ class VllmSection(ServerSection):
     scheduling_policy: Literal["fcfs", "priority"] = "fcfs"
     """`fcfs`: in order of arrival. `priority`: smaller priority values first; a request without
     a priority has 0."""
-    async_scheduling: bool = _DEFAULT.async_scheduling
-    """A step is decided while the one before it runs."""
-    scheduler_reserve_full_isl: bool = _DEFAULT.scheduler_reserve_full_isl
-    """A request is admitted only if its whole prompt fits into the free blocks."""
+    async_scheduling: bool | None = None
+    """A step is decided while the one before it runs. Without it: from version 0.14.0 on."""
+    scheduler_reserve_full_isl: bool | None = None
+    """A request is admitted only if its whole prompt fits into the free blocks. Without it: from
+    version 0.19.0 on. Older versions do not have it."""
 
     @model_validator(mode="after")
     def _check_combinations(self) -> Self:
@@ -75,6 +80,43 @@ class VllmSection(ServerSection):
                 "num_gpu_blocks_override",
             )
         return self
+
+    @model_validator(mode="after")
+    def _check_version(self) -> Self:
+        rules = VERSIONS[self.version]
+        if self.scheduler_reserve_full_isl and not rules.reserves_full_isl:
+            raise KeysError(
+                f"vLLM {self.version} has no scheduler_reserve_full_isl",
+                "scheduler_reserve_full_isl",
+                "version",
+            )
+        if not rules.is_known_whole and self.scheduling_policy == "priority":
+            raise KeysError(
+                f"scheduling_policy priority of vLLM {self.version} is not simulated",
+                "scheduling_policy",
+                "version",
+            )
+        if not (rules.is_known_whole or self.enable_chunked_prefill):
+            raise KeysError(
+                f"enable_chunked_prefill false of vLLM {self.version} is not simulated",
+                "enable_chunked_prefill",
+                "version",
+            )
+        return self
+
+    @property
+    def schedules_ahead(self) -> bool:
+        """`async_scheduling`, or the version's default."""
+        if self.async_scheduling is None:
+            return VERSIONS[self.version].async_scheduling
+        return self.async_scheduling
+
+    @property
+    def reserves_full_isl(self) -> bool:
+        """`scheduler_reserve_full_isl`, or the version's default."""
+        if self.scheduler_reserve_full_isl is None:
+            return VERSIONS[self.version].reserves_full_isl
+        return self.scheduler_reserve_full_isl
 
     # ---- what every family's section says --------------------------------------------------------
 
@@ -134,6 +176,7 @@ class VllmSection(ServerSection):
             InputError: vLLM would not start with these settings; the error names the key.
         """
         return VllmConfig(
+            version=self.version,
             max_num_batched_tokens=self.max_num_batched_tokens,
             max_num_seqs=self.max_num_seqs,
             max_model_len=self._longest(pool_tokens),
@@ -143,8 +186,8 @@ class VllmSection(ServerSection):
             enable_chunked_prefill=self.enable_chunked_prefill,
             long_prefill_token_threshold=self.long_prefill_token_threshold,
             scheduling_policy=self.scheduling_policy,
-            async_scheduling=self.async_scheduling,
-            scheduler_reserve_full_isl=self.scheduler_reserve_full_isl,
+            async_scheduling=self.schedules_ahead,
+            scheduler_reserve_full_isl=self.reserves_full_isl,
         )
 
     def _longest(self, pool_tokens: int) -> int:

@@ -100,7 +100,7 @@ def draw_arrivals_ns(
             at_s = _slowed(index, arrivals.rate_rps)
         case BurstArrivals():
             at_s = index // arrivals.size * arrivals.every_s
-    return _to_ns(at_s, key=key)
+    return to_ns(at_s, key=key)
 
 
 def draw_think_ns(
@@ -116,7 +116,7 @@ def draw_think_ns(
             seconds = np.full(num_draws, float(think.value))
         case ExponentialThink():
             seconds = rng.exponential(think.mean, num_draws)
-    return _to_ns(seconds, key=key)
+    return to_ns(seconds, key=key)
 
 
 def _slowed(at_s: Float64, rate_rps: float) -> Float64:
@@ -125,7 +125,8 @@ def _slowed(at_s: Float64, rate_rps: float) -> Float64:
         return at_s / rate_rps
 
 
-def _to_ns(seconds: Float64, *, key: KeyPath) -> Int64:
+def to_ns(seconds: Float64, *, key: KeyPath) -> Int64:
+    """Whole nanoseconds. Raises InputError, about `key`, if a time is beyond the clock's range."""
     with np.errstate(over="ignore"):  # infinity is beyond the clock too
         times: Float64 = np.rint(seconds * NS_PER_S)
     if times.max(initial=0) > MAX_TIME_NS:

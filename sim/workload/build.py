@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from sim.workload.bench.config import BenchConfig
 from sim.workload.config import (
     ClientsConfig,
     MixConfig,
@@ -63,7 +64,8 @@ def _build_parts(config: MixConfig, context: BuildContext) -> list[Workload]:
 
 
 def _build(
-    config: TraceConfig | SyntheticConfig | SessionsConfig | ClientsConfig, context: BuildContext
+    config: TraceConfig | SyntheticConfig | SessionsConfig | ClientsConfig | BenchConfig,
+    context: BuildContext,
 ) -> Workload:
     match config:
         case TraceConfig():
@@ -82,3 +84,7 @@ def _build(
             from sim.workload.synthetic import build_clients
 
             return build_clients(config, context)
+        case BenchConfig():
+            from sim.workload.bench.build import build_bench
+
+            return build_bench(config, context)

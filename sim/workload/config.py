@@ -6,6 +6,7 @@ from pydantic import Field, model_validator
 
 from sim.strict_model import KeysError, StrictModel
 from sim.workload.arrivals import Arrivals, ThinkTime
+from sim.workload.bench.config import BenchConfig
 from sim.workload.lengths import Length, LengthDistribution, MaxNewTokens, PredictedOutput
 from sim.workload.limits import MAX_REQUESTS, MAX_TOKENS
 from sim.workload.prefixes import Prefixes
@@ -150,7 +151,7 @@ class MixPart(StrictModel):
     tenant: Annotated[str, Field(min_length=1)]
     """The tenant's name, different in every part. Request ids begin with it."""
     workload: UnmixedConfig
-    """Traffic of any kind but `mix`, without a `tenant` of its own."""
+    """Traffic of any kind but `mix` and `bench`, without a `tenant` of its own."""
 
     @model_validator(mode="after")
     def _one_tenant(self) -> Self:
@@ -184,6 +185,6 @@ class MixConfig(StrictModel):
 
 
 WorkloadConfig = Annotated[
-    TraceConfig | SyntheticConfig | SessionsConfig | ClientsConfig | MixConfig,
+    TraceConfig | SyntheticConfig | SessionsConfig | ClientsConfig | BenchConfig | MixConfig,
     Field(discriminator="kind"),
 ]

@@ -6,7 +6,7 @@ from heapq import merge
 from itertools import accumulate
 
 from sim.workload.table import LazySequence
-from sim.workload.workload import ScriptedRequest, Turn, Workload
+from sim.workload.workload import Phase, ScriptedRequest, Turn, Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +26,9 @@ class TenantWorkload:
     def clients(self) -> Sequence[Sequence[Turn]]:
         clients = self.workload.clients()
         return LazySequence(len(clients), lambda client: self._labelled_turns(clients[client]))
+
+    def phases(self) -> Sequence[Phase]:
+        return ()
 
     def _labelled(self, request: ScriptedRequest) -> ScriptedRequest:
         spec, tenant = request.spec, self.tenant
@@ -63,6 +66,9 @@ class MixedWorkload:
             return groups[part][index - ends[part]]
 
         return LazySequence(ends[-1] if ends else 0, client)
+
+    def phases(self) -> Sequence[Phase]:
+        return ()
 
 
 def _arrival_ns(request: ScriptedRequest) -> int:

@@ -31,7 +31,8 @@ class WorkloadStats:
     """Statistics of a workload.
 
     Attributes:
-        span_s: time from the first arrival to the last; None with closed-loop clients.
+        num_clients: closed-loop clients, and most requests of a benchmark under way at a time.
+        span_s: time from the first arrival to the last; None with clients or a benchmark.
         rate_rps: requests / span; None if the span is 0 or None.
         gap_cv: coefficient of variation of the gaps between arrivals; None like `rate_rps`.
         output_tokens: lengths of outputs, cut at the clients' limits.
@@ -84,7 +85,7 @@ def workload_stats(workload: Workload, block_size: int | None = None) -> Workloa
     """Compute the statistics, going through the workload once.
 
     The prefix cache sees open-loop requests first, by arrival, then the first turns of all clients,
-    then the second turns, and so on.
+    then the second turns, and so on; then the requests of a benchmark, without its warm-up.
 
     Args:
         workload: the workload.
@@ -99,11 +100,17 @@ def workload_stats(workload: Workload, block_size: int | None = None) -> Workloa
         for client in turns:
             if turn < len(client):
                 columns.add(client[turn].request)
-    span_s, rate_rps, gap_cv = _timing(columns.arrivals.to_numpy(), closed_loop=bool(turns))
+    phases = workload.phases()
+    for phase in phases:
+        for each in phase.turns:
+            if not each.request.spec.warm_up:
+                columns.add(each.request)
+    waits = bool(turns) or bool(phases)
+    span_s, rate_rps, gap_cv = _timing(columns.arrivals.to_numpy(), closed_loop=waits)
     block_hit_pct, token_hit_pct = columns.hit_pcts()
     return WorkloadStats(
         num_requests=len(columns.inputs),
-        num_clients=len(turns),
+        num_clients=len(turns) + sum(phase.places or 0 for phase in phases[-1:]),
         span_s=span_s,
         rate_rps=rate_rps,
         gap_cv=gap_cv,

@@ -12,7 +12,7 @@ from sim.core.request import RequestSpec
 from sim.engine.executor import OutputScript
 from sim.workload.limits import NO_PRIORITY
 from sim.workload.prompts import PromptColumn
-from sim.workload.workload import ScriptedRequest, Turn
+from sim.workload.workload import Phase, ScriptedRequest, Turn
 
 T = TypeVar("T")
 
@@ -97,6 +97,9 @@ class OpenLoopWorkload:
     def clients(self) -> Sequence[Sequence[Turn]]:
         return ()
 
+    def phases(self) -> Sequence[Phase]:
+        return ()
+
 
 class ClosedLoopWorkload:
     """Clients with one request at a time. Client c sends rows `offsets[c]` to `offsets[c + 1]`."""
@@ -115,6 +118,9 @@ class ClosedLoopWorkload:
 
     def clients(self) -> Sequence[Sequence[Turn]]:
         return LazySequence(len(self._offsets) - 1, self._client)
+
+    def phases(self) -> Sequence[Phase]:
+        return ()
 
     def _client(self, client: int) -> Sequence[Turn]:
         first, end = int(self._offsets[client]), int(self._offsets[client + 1])

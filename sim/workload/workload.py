@@ -1,7 +1,8 @@
-"""The interface of workloads: open-loop arrivals, closed-loop clients, and scripted outputs."""
+"""The interface of workloads: open-loop arrivals, closed-loop clients, phases of a benchmark."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Protocol
 
 from sim.core.request import RequestSpec
@@ -28,12 +29,31 @@ class Turn:
     request: ScriptedRequest
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Phase:
+    """Requests that one program sends in order, of which at most `places` are under way at a time.
+
+    Attributes:
+        turns: the requests; `think_ns` of each is when it is asked for, counted from the phase's
+            start. It is sent as soon as it is asked for and a place is free. Not falling.
+        places: most requests under way; None: no limit.
+        pause_ns: from the end of the phase before, or from time 0, to this phase's start.
+        ticks: the times, counted from the phase's start, at which the program may send one request.
+            A tick that finds no free place is lost. None: every time is good.
+    """
+
+    turns: Sequence[Turn]
+    places: int | None
+    pause_ns: int = 0
+    ticks: Callable[[], Iterator[int]] | None = None
+
+
 class Workload(Protocol):
     """All traffic of a scenario. Every iteration over it yields equal requests."""
 
     @property
     def num_requests(self) -> int:
-        """Open-loop requests and closed-loop turns together."""
+        """Open-loop requests, closed-loop turns and requests of phases together."""
         ...
 
     def arrivals(self) -> Iterator[ScriptedRequest]:
@@ -43,3 +63,13 @@ class Workload(Protocol):
     def clients(self) -> Sequence[Sequence[Turn]]:
         """Closed-loop clients, each a sequence of turns; empty if the workload is open-loop."""
         ...
+
+    def phases(self) -> Sequence[Phase]:
+        """Phases of a benchmark, one after the other: each begins when all requests are over."""
+        ...
+
+
+def every_request(workload: Workload) -> Iterator[ScriptedRequest]:
+    """All requests: by arrival, then client by client, then phase by phase."""
+    turns = chain(*workload.clients(), *(phase.turns for phase in workload.phases()))
+    return chain(workload.arrivals(), (turn.request for turn in turns))

@@ -2,7 +2,7 @@
 
 from realrun.traffic import Traffic
 from sim.testing.workloads import ListWorkload, scripted
-from sim.workload.workload import Turn
+from sim.workload.workload import Phase, Turn
 
 
 def rids(requests):
@@ -43,3 +43,15 @@ def test_traffic_at_one_time_open_loop_comes_first():
     open_loop = scripted("open", (1, 4), output=1, arrival_ns=4)
     traffic = Traffic(ListWorkload([open_loop], turns=[[turn]]))
     assert rids(traffic.arrived(4)) == ["open", "turn"]
+
+
+def test_traffic_of_a_benchmark_takes_free_places_in_turn():
+    """A place that got free counts from then, however late the server asks."""
+    turns = [Turn(0, scripted(str(i), (1, 4), output=1)) for i in range(3)]
+    traffic = Traffic(ListWorkload(benchmark=[Phase(turns=turns, places=2)]))
+    assert rids(traffic.arrived(0)) == ["0", "1"]
+    assert traffic.next_ns is None
+    traffic.over("1", 40)
+    assert traffic.next_ns == 40
+    (third,) = traffic.arrived(90)
+    assert (third.spec.rid, third.spec.arrival_ns) == ("2", 40)

@@ -41,6 +41,7 @@ def test_built_scenario_has_everything_a_run_needs(valid_text):
 def test_scheduler_config_has_every_written_key(valid_text):
     """Each key reaches the setting of its name."""
     written = {
+        "version": "0.5.9",
         "schedule_policy": "lof",
         "page_size": 8,
         "max_total_tokens": 8000,

@@ -61,7 +61,8 @@ def vllm_sections(draw):
         "max_model_len": draw(st.none() | st.integers(1, 2**31 - 1)),
         "num_gpu_blocks_override": draw(st.integers(2, 2**36)),
         "long_prefill_token_threshold": draw(st.integers(0, 2**31 - 1)),
-        "async_scheduling": draw(st.booleans()),
+        "async_scheduling": draw(st.none() | st.booleans()),
+        "version": draw(st.sampled_from(["0.19.0", "0.11.2"])),
     }
 
 
@@ -175,7 +176,7 @@ def test_scheduler_keys_left_out_take_the_schedulers_defaults(valid_text):
 
 
 def test_scheduler_keys_left_out_take_those_of_the_family(valid_text):
-    """The same for vLLM's; the longest sequence is the pool's unless it is given."""
+    """The same for vLLM's; the longest sequence is the pool's, and two switches the version's."""
     scheduler = load_scenario_text(
         "".join(valid_text.partition("scheduler:")[:2]) + " {family: vllm}",
         ["scheduler.num_gpu_blocks_override=2049"],
@@ -183,6 +184,7 @@ def test_scheduler_keys_left_out_take_those_of_the_family(valid_text):
     config = VllmConfig(max_model_len=2048 * 16)
     assert scheduler.config(scheduler.pool_tokens) == config
     elsewhere = {"max_model_len", "num_gpu_blocks_override", "gpu_memory_utilization"}
+    elsewhere |= {"async_scheduling", "scheduler_reserve_full_isl"}
     for key, default in scheduler.model_dump(exclude=elsewhere).items():
         assert default == getattr(config, key)
 

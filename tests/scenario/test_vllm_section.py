@@ -88,6 +88,7 @@ def test_option_that_does_not_fit_the_pool_is_named(text):
 def test_section_with_every_key_is_the_configuration_of_that(text):
     """Each key reaches the setting of its name."""
     written = {
+        "version": "0.19.0",
         "max_num_batched_tokens": 100,
         "max_num_seqs": 11,
         "max_model_len": 90,

@@ -76,9 +76,9 @@ def launched(searched=(), **settings):
 def test_launch_knows_every_key_of_the_section():
     """A new key of the scheduler needs a flag, a variable, or a place among those without.
 
-    The family is the program.
+    The family is the program, and the version the server's.
     """
-    known = {"family", *GIVEN, *TOGETHER, *HOST_CACHE}
+    known = {"family", "version", *GIVEN, *TOGETHER, *HOST_CACHE}
     assert known == set(SglangSection.model_fields)
 
 
@@ -176,3 +176,8 @@ def test_launch_policy_priority_is_fcfs_with_priorities():
 def test_launch_decode_first_beside_mixed_chunks_is_named_apart():
     """SGLang's interval counts mixed steps, ours does not."""
     assert launched(decode_first=True, enable_mixed_chunk=True).apart == ("decode_first=true",)
+
+
+def test_launch_names_the_version():
+    """Its rules are what was simulated."""
+    assert launched(version="0.5.9").server == "SGLang 0.5.9"

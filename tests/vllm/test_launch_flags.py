@@ -3,7 +3,7 @@
 import pytest
 
 from sim.latency.config import Parallelism
-from sim.vllm.launch_flags import COMMAND, SERVER, vllm_launch, vllm_parallel
+from sim.vllm.launch_flags import COMMAND, vllm_launch, vllm_parallel
 from sim.vllm.section import VllmSection
 
 # One value that is not vLLM's default, and its flag.
@@ -31,8 +31,8 @@ def launched(searched=(), **settings):
 
 
 def test_launch_knows_every_key_of_the_section():
-    """A new key of the scheduler needs a flag; the family is the program."""
-    assert {"family", *GIVEN} == set(VllmSection.model_fields)
+    """A new key of the scheduler needs a flag; the family is the program, with its version."""
+    assert {"family", "version", *GIVEN} == set(VllmSection.model_fields)
 
 
 @pytest.mark.parametrize("key", GIVEN)
@@ -68,6 +68,22 @@ def test_launch_on_several_gpus_spreads_experts_where_they_are():
 def test_launch_command_names_the_server():
     """One line for a shell."""
     launch = launched(max_num_seqs=16)
-    assert launch.server == SERVER == "vLLM 0.19.0"
+    assert launch.server == "vLLM 0.19.0"
     flags = "--max-num-batched-tokens 2048 --max-num-seqs 16 --max-model-len auto"
     assert launch.command == f"{COMMAND} {flags}"
+
+
+@pytest.mark.parametrize(
+    ("settings", "flags"),
+    [
+        ({}, []),
+        ({"async_scheduling": True}, ["--async-scheduling"]),
+        ({"async_scheduling": False}, []),
+    ],
+)
+def test_launch_of_an_older_version_knows_its_defaults(settings, flags):
+    """Before 0.14.0 async scheduling was off; whole prompts were not reserved."""
+    section = VllmSection.model_validate({"family": "vllm", "version": "0.11.2", **settings})
+    launch = vllm_launch(section)
+    assert launch.server == "vLLM 0.11.2"
+    assert list(launch.flags) == [*ALWAYS, *flags]

@@ -131,3 +131,11 @@ def test_infinite_cache_finds_the_same_in_blocks_as_in_their_ids(lengths, own_si
         by_name.add(prompt)
         by_ids.add(ArrayPrompt(prompt.token_ids()))
     assert by_name.hit_pcts() == pytest.approx(by_ids.hit_pcts())
+
+
+def test_stats_of_a_benchmark_leave_its_warm_up_out(build):
+    """Its requests wait for free places, so they have no rate."""
+    section = {"kind": "bench", "client": "inferencex", "max_concurrency": 4, "num_prompts": 40}
+    stats = workload_stats(build(section | {"input_len": 1024, "output_len": 1024}))
+    assert (stats.num_requests, stats.num_clients, stats.rate_rps) == (40, 4, None)
+    assert stats.token_hit_pct == 0

@@ -1,13 +1,10 @@
 """The figures of one run: who waits, and what the server did over time."""
 
 from collections.abc import Mapping
-from dataclasses import fields, replace
-from typing import Any
+from dataclasses import replace
 
-import numpy as np
 from matplotlib.figure import Figure
 
-from sim.core.arrays import Bools
 from sim.metrics.groups import group_masks
 from sim.metrics.metric_name import COLD, HOT, TENANTS, group_label
 from sim.report.figures.canvas import Drawn, Style, put_header
@@ -15,14 +12,18 @@ from sim.report.figures.run_logs import draw_timeline
 from sim.report.figures.run_panels import colours, draw_ttft_cdf
 from sim.report.plot_style import new_figure, styled
 from sim.report.run_data import RunData
-from sim.runlog import RequestColumns, RunLog
+from sim.runlog import RunLog
 
 _MAX_TENANTS = 7
 
 
 def draw_run(data: RunData) -> list[Drawn]:
     """Distributions of TTFT by parts of the requests, and the run over time."""
-    parts = {name: _part(data.log, mask) for name, mask in group_masks(data.log.requests).items()}
+    requests = data.log.requests
+    parts = {
+        name: replace(data.log, requests=requests.rows(mask))
+        for name, mask in group_masks(requests).items()
+    }
     hot_and_cold = {"all requests": data.log, HOT: parts[HOT], COLD: parts[COLD]}
     tenants = {group_label(name): part for name, part in parts.items()
                if name.startswith(f"{TENANTS}.")}  # fmt: skip
@@ -46,14 +47,3 @@ def _cdf(logs: Mapping[str, RunLog], slug: str, title: str) -> Drawn:
     put_header(figure, title, styles)
     caption = "The share of finished requests up to each latency; dots mark the 99th percentile."
     return Drawn(figure, slug, title, caption)
-
-
-def _part(log: RunLog, mask: Bools) -> RunLog:
-    rows = np.flatnonzero(mask).tolist()
-    picked: dict[str, Any] = {}
-    for field in fields(RequestColumns):
-        column = getattr(log.requests, field.name)
-        picked[field.name] = (
-            [column[row] for row in rows] if isinstance(column, list) else column[mask]
-        )
-    return replace(log, requests=RequestColumns(**picked))

@@ -30,8 +30,9 @@ def colours(logs: Mapping[str, RunLog]) -> dict[str, str]:
 
 
 def ttft_ms(log: RunLog) -> Float64:
-    """TTFTs of the finished requests."""
-    return request_latencies(log.requests).ttft_ms[finished_mask(log.requests)]
+    """TTFTs of the finished requests, warm-up aside."""
+    requests = log.measured().requests
+    return request_latencies(requests).ttft_ms[finished_mask(requests)]
 
 
 def draw_ttft_cdf(axes: Axes, logs: Mapping[str, RunLog]) -> None:

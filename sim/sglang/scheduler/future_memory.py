@@ -1,8 +1,8 @@
 """Predicts whether memory lasts until all requests end, for requests of known length (rule 6)."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-from sim.sglang.request import SglangBatch, SglangRequest
+from sim.sglang.request import SglangRequest
 
 _SPARE_TOKENS_PER_ROW = 1
 
@@ -22,13 +22,13 @@ class FutureMemory:
 
     def __init__(
         self,
-        running: SglangBatch,
+        running: Sequence[SglangRequest],
         ratio: float,
         candidate: SglangRequest,
         admitted: Iterable[SglangRequest],
     ) -> None:
         self._ratio = ratio
-        rows = [self._row(request) for request in (candidate, *running.requests, *admitted)]
+        rows = [self._row(request) for request in (candidate, *running, *admitted)]
         self._rows = sorted((row for row in rows if row[0] > 0), key=lambda row: row[0])
 
     def _row(self, request: SglangRequest) -> tuple[float, int]:

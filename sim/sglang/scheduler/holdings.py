@@ -23,6 +23,9 @@ class SglangHoldings(BaseScheduler[SglangRequest]):
         self._config = config
         self._kv = kv
         self.poll_interval = config.scheduler_recv_interval
+        self._rules = config.rules
+        # Rows that have finished and still count, until the next decode step.
+        self._ended: list[SglangRequest] = []
 
     def token_limit(self, prompt_len: int, max_new_tokens: int) -> int:
         """`max_new_tokens` as far as context and pool allow; 0 or less: rejected (rule 1)."""
@@ -40,8 +43,24 @@ class SglangHoldings(BaseScheduler[SglangRequest]):
     def _num_free_slots(self, num_held: int) -> int:
         """How many requests this prefill batch may have; `num_held` of them have slots already."""
         limit = self._config.max_running_requests
-        num_running = len(self.running.requests)
+        num_running = len(self.running.requests) + len(self._ended)
         return min(limit - num_running, max(limit - self.num_slots_used + num_held, 0))
+
+    def _drop_finished(self) -> bool:
+        """Remove finished rows from the running batch; returns whether that makes room."""
+        if not self.has_finished_rows:
+            return False
+        self.has_finished_rows = False
+        finished = [r for r in self.running.requests if r.status is not Status.RUNNING]
+        self.running.remove(finished)
+        if self._rules.drops_finished_first:
+            return bool(finished)
+        self._ended += finished
+        return False
+
+    @property
+    def _has_rows(self) -> bool:
+        return bool(self.running.requests or self._ended)
 
     def _match_prefix(self, request: SglangRequest) -> None:
         """Match a candidate's tokens but for the last one, which has to be computed (rule 4)."""

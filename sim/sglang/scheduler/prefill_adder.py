@@ -6,6 +6,7 @@ of docs/explanation/host-memory.md. Two deliberate differences, both where SGLan
 into free and evictable pages; a request that ignores end tokens is admitted if it is alone.
 """
 
+from collections.abc import Sequence
 from enum import Enum, auto
 
 from sim.sglang.cache.manager import KVCacheManager
@@ -48,6 +49,7 @@ class PrefillBudget:
 
     def __init__(self, config: SchedulerConfig, kv: KVCacheManager, num_mixed_rows: int) -> None:
         self._kv = kv
+        self._more_tokens = kv.page_size if config.rules.charges_page else 0
         self.total_offset = float(num_mixed_rows)
         self.current_offset = num_mixed_rows
         self.input_tokens = config.max_prefill_tokens - num_mixed_rows
@@ -74,9 +76,9 @@ class PrefillBudget:
         return Verdict.CONTINUE
 
     def spend(self, extend_len: int, output_tokens: int) -> None:
-        """Charge an admitted row. As in SGLang it is charged one extra page, at page size 1 too."""
+        """Charge an admitted row. From 0.5.10 it is charged one extra page, at page size 1 too."""
         paged = self._kv.ceil_page(extend_len)
-        prompt_tokens = paged + self._kv.page_size
+        prompt_tokens = paged + self._more_tokens
         self.total_offset += prompt_tokens + output_tokens
         self.current_offset += prompt_tokens
         self.input_tokens -= paged
@@ -99,6 +101,7 @@ class PrefillAdder:
         running: SglangBatch,
         ratio: float,
         *,
+        ended: Sequence[SglangRequest] = (),
         cuts_while_chunked: bool = True,
     ) -> None:
         """Begin a pass.
@@ -108,6 +111,7 @@ class PrefillAdder:
             kv: the KV memory.
             running: the rows that decode.
             ratio: the new-token ratio.
+            ended: rows that have finished and still count (see `VersionRules`).
             cuts_while_chunked: see SchedulePolicy.
         """
         self._cuts_while_chunked = cuts_while_chunked
@@ -117,7 +121,15 @@ class PrefillAdder:
         self._ratio = ratio
         num_mixed_rows = len(running) if config.mixing else 0
         self.budget = PrefillBudget(config, kv, num_mixed_rows)
-        self.budget.total_offset += running.reserved_tokens(config.clip_max_new_tokens, ratio)
+        self._ended = ended
+        self._rules = config.rules
+        self._needed_more = kv.page_size if self._rules.needs_page else 0
+        self._known_ratio = 1.0 if self._rules.reserves_known_outputs else ratio
+        self.budget.total_offset += running.reserved_tokens(
+            config.clip_max_new_tokens, ratio, self._known_ratio
+        )
+        for request in ended:
+            self.budget.total_offset += self.reservation(request)
         self.admitted: list[SglangRequest] = []
         self.new_chunked: SglangRequest | None = None
         self._future: FutureMemory | None = None
@@ -125,7 +137,7 @@ class PrefillAdder:
     def reservation(self, request: SglangRequest) -> float:
         """Tokens reserved for the output that a running request has left (rule 2)."""
         left = request.max_new_tokens - request.num_generated
-        ratio = 1.0 if request.spec.ignore_eos else self._ratio
+        ratio = self._known_ratio if request.spec.ignore_eos else self._ratio
         return min(left, self._config.clip_max_new_tokens) * ratio
 
     def _output_charge(self, request: SglangRequest) -> int:
@@ -147,7 +159,9 @@ class PrefillAdder:
         chunk = self.budget.chunk_tokens
         if chunk is None:
             chunk = request.num_tokens
-        room = min(chunk, int(self.budget.total_tokens))
+        room = chunk
+        if self._rules.chunk_needs_room:
+            room = min(chunk, int(self.budget.total_tokens))
         room = room if room > 0 else chunk
         if limit is not None:
             room = min(room, limit)
@@ -214,18 +228,19 @@ class PrefillAdder:
         Returns:
             The end, a position in the request's tokens, or the verdict that refuses the request.
         """
-        config, budget, page_size = self._config, self.budget, self._kv.page_size
+        config, budget = self._config, self.budget
         prefix_len = request.prefix_len + host_len
         extend_len = request.num_tokens - prefix_len
         left = max(request.max_new_tokens - request.num_generated, 0)
-        needed = host_len + extend_len + min(left, config.clip_max_new_tokens) + page_size
+        needed = host_len + extend_len + min(left, config.clip_max_new_tokens)
+        needed += self._needed_more
         paged = self._kv.ceil_page(extend_len)
         if needed >= budget.total_tokens and not self._may_overdraw(request, host_len + paged):
             return Verdict.NO_TOKEN
-        if budget.chunk_tokens is None:
-            if self.admitted and paged >= budget.input_tokens:
-                return Verdict.OTHER
-        elif paged > budget.chunk_tokens:
+        limits_input = budget.chunk_tokens is None or self._rules.limits_input_of_chunks
+        if limits_input and self.admitted and paged >= budget.input_tokens:
+            return Verdict.OTHER
+        if budget.chunk_tokens is not None and paged > budget.chunk_tokens:
             if has_chunked and not self._cuts_while_chunked:
                 return Verdict.OTHER
             end = self._kv.floor_page(prefix_len + self._kv.floor_page(budget.chunk_tokens))
@@ -234,7 +249,7 @@ class PrefillAdder:
 
     def _may_overdraw(self, request: SglangRequest, paged: int) -> bool:
         """Whether an aged request fits if only its prompt counts: `paged` tokens in whole pages."""
-        return request.may_overdraw and paged + self._kv.page_size <= self.budget.current_tokens
+        return request.may_overdraw and paged + self._needed_more <= self.budget.current_tokens
 
     def _admit(
         self, request: SglangRequest, extend_end: int, output_tokens: int, num_loaded: int = 0
@@ -251,12 +266,13 @@ class PrefillAdder:
         """
         budget = self.budget
         extend_len = request.num_tokens
-        paged = self._kv.ceil_page(extend_len) + self._kv.page_size
+        paged = self._kv.ceil_page(extend_len) + self._needed_more
         overdraws = self._may_overdraw(request, self._kv.ceil_page(extend_len))
         if paged > min(budget.current_tokens, budget.total_tokens) and not overdraws:
             return Verdict.NO_TOKEN
         if self._future is None:
-            self._future = FutureMemory(self._running, self._ratio, request, self.admitted)
+            rows = [*self._running.requests, *self._ended]
+            self._future = FutureMemory(rows, self._ratio, request, self.admitted)
         else:
             self._future.add(request)
         alone = not (self._running.requests or self.admitted)

@@ -14,7 +14,7 @@ Release = Callable[[SglangRequest, int], None]
 def retract(
     config: SchedulerConfig, kv: KVCacheManager, running: SglangBatch, release: Release
 ) -> tuple[list[SglangRequest], list[SglangRequest]]:
-    """Remove requests from the running batch until the next decode step fits.
+    """Remove requests from the running batch until the next decode step fits (0.5.1: several).
 
     At least one request is retracted. The last one is not retracted: if it does not fit alone, it
     is aborted. As in SGLang, the rows that stay are then ordered by preference.
@@ -24,7 +24,7 @@ def retract(
     """
     preferred = sorted(running.requests, key=_preference(config), reverse=True)
     retracted: list[SglangRequest] = []
-    while len(preferred) > 1 and (not retracted or not _fits(preferred, kv)):
+    while len(preferred) > 1 and (not retracted or _must_shrink(config, preferred, kv)):
         retracted.append(_pop_row(preferred, running, release))
     aborted: list[SglangRequest] = []
     if len(preferred) == 1 and not _fits(preferred, kv):
@@ -47,6 +47,12 @@ def _preference(config: SchedulerConfig) -> Callable[[SglangRequest], tuple[int,
         return priority, request.num_generated, -request.prompt_len
 
     return key
+
+
+def _must_shrink(config: SchedulerConfig, rows: list[SglangRequest], kv: KVCacheManager) -> bool:
+    if config.rules.retracts_for_steps:
+        return kv.free_tokens < len(rows) * config.retract_decode_steps
+    return not _fits(rows, kv)
 
 
 def _fits(rows: list[SglangRequest], kv: KVCacheManager) -> bool:

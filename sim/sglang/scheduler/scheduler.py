@@ -4,7 +4,7 @@ Rules 7, 11, 13, 16, 17 and 18 of docs/explanation/sglang.md (SGLang 0.5.23's
 get_next_batch_to_run).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from sim.core.batch import ForwardMode
 from sim.core.errors import InvariantError
@@ -58,6 +58,7 @@ class SglangScheduler(SglangHoldings):
         self._group_prefilled = False
         self.preempts = config.enable_priority_scheduling and not config.disable_priority_preemption
         self._last: SglangLaunch | None = None
+        self._made_room = False
         self._decision: SglangDecision = Decision()
 
     # ---- requests ------------------------------------------------------------------------------
@@ -82,10 +83,12 @@ class SglangScheduler(SglangHoldings):
     def decide(self, now_ns: int, in_flight: SglangLaunch | None) -> SglangDecision:
         decision: SglangDecision = Decision()
         self._decision = decision
+        self._made_room = False
         self.turns.gather()
         self._checkpoint_chunk()
         self._merge_last_prefill()
-        self._drop_finished()
+        if self._drop_finished():
+            self.is_full = False
         self.decode_went_first = self._decode_goes_first()
         if self.decode_went_first:
             launch = self._decode(in_flight)
@@ -128,19 +131,11 @@ class SglangScheduler(SglangHoldings):
             self.is_full = False
             self.kept_extend_tokens = last.num_new_tokens
             return
-        if rows and not running.requests:
+        if rows and not self._has_rows:
             self.kept_extend_tokens = last.num_new_tokens
-        if len(rows) < len(last.prefill) or not running.requests:
+        if len(rows) < len(last.prefill) or not self._has_rows:
             self.is_full = False
         running.append(rows)
-
-    def _drop_finished(self) -> None:
-        if self.has_finished_rows:
-            self.has_finished_rows = False
-            finished = [r for r in self.running.requests if r.status is not Status.RUNNING]
-            if finished:
-                self.running.remove(finished)
-                self.is_full = False
 
     def note_group(self, *, prefills: bool) -> None:
         self._group_prefilled = prefills
@@ -149,12 +144,11 @@ class SglangScheduler(SglangHoldings):
 
     def _may_prefill(self, now_ns: int, in_flight: SglangLaunch | None) -> bool:
         """Whether to try a prefill pass; also updates the full flag (rule 7)."""
-        running = self.running
         has_newly_aged = self.waiting.next_aging_ns <= now_ns
         if self.chunked is None and not self._may_join(now_ns, in_flight):
             self.waiting.update_next_aging(now_ns)
             return False
-        if self.preempts or not running.requests or has_newly_aged:
+        if self.preempts or not self._has_rows or has_newly_aged:
             self.is_full = False
         if self.chunked is not None:
             return True
@@ -182,6 +176,7 @@ class SglangScheduler(SglangHoldings):
             self._kv,
             self.running,
             self.ratio.current,
+            ended=self._ended,
             cuts_while_chunked=self._policy.cuts_while_chunked,
         )
         continued = self.chunked
@@ -212,7 +207,6 @@ class SglangScheduler(SglangHoldings):
         self, adder: PrefillAdder, continued: SglangRequest | None
     ) -> list[SglangRequest]:
         """Offer waiting requests to the adder in order; returns the requests preempted for them."""
-        running = self.running
         num_held = 0 if continued is None else 1
         num_open_places = self.batching.num_open_places + num_held
         all_victims: list[SglangRequest] = []
@@ -233,7 +227,7 @@ class SglangScheduler(SglangHoldings):
             verdict = adder.add(request, has_chunked=self.chunked is not None)
             if verdict is not Verdict.CONTINUE:
                 if verdict is Verdict.NO_TOKEN:
-                    self.is_full = bool(adder.admitted) or bool(running.requests)
+                    self.is_full = bool(adder.admitted) or self._has_rows
                 break
         return all_victims
 
@@ -273,7 +267,8 @@ class SglangScheduler(SglangHoldings):
     def _mix_in_decode(self, launch: SglangLaunch, in_flight: SglangLaunch | None) -> None:
         """Add the decode rows to the batch if their next tokens fit (rule 16)."""
         running = self.running
-        if leave_out_finishing(in_flight, self.running):
+        self._ended = []
+        if self._rules.leaves_out_finishing and leave_out_finishing(in_flight, running):
             self.is_full = False
         if not running.requests or not self._kv.can_decode(running.num_new_pages):
             return
@@ -290,10 +285,16 @@ class SglangScheduler(SglangHoldings):
 
     def _decode(self, in_flight: SglangLaunch | None) -> SglangLaunch | None:
         running = self.running
+        if self._ended:
+            self._ended = []
+            self.is_full = False
+            self._made_room = True
         if not running.requests:
             return None
         num_before = len(running.requests)
-        finishing = leave_out_finishing(in_flight, self.running)
+        finishing: Sequence[SglangRequest] = ()
+        if self._rules.leaves_out_finishing:
+            finishing = leave_out_finishing(in_flight, running)
         if not running.requests:
             self.is_full = False
             return None
@@ -347,7 +348,7 @@ class SglangScheduler(SglangHoldings):
         start_ns = self.batching.start_ns(self.waiting.requests)
         if start_ns is not None and start_ns > now_ns:
             return start_ns
-        if not decision.takes_out:
+        if not (decision.takes_out or self._made_room):
             # Nothing can change before the next pass, so that pass would admit nothing, too.
             raise InvariantError(
                 f"{len(self.waiting)} requests wait, none runs and none can be admitted"

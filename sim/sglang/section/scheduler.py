@@ -19,6 +19,7 @@ from sim.sglang.section.admission import AdmissionConfig
 from sim.sglang.section.fairness import AgingTokensConfig, FairnessConfig
 from sim.sglang.section.host_cache import HostCacheSection
 from sim.sglang.user_policy import is_user_policy, load_user_policy
+from sim.sglang.version_rules import NEWEST
 from sim.strict_model import MAX_COUNT, Count, KeysError
 
 _DEFAULT = SchedulerConfig()
@@ -65,6 +66,9 @@ class SglangSection(ServerSection):
 
     family: Literal["sglang"] = "sglang"
     """The server whose scheduler is simulated."""
+    version: Literal["0.5.23", "0.5.10", "0.5.9", "0.5.1"] = NEWEST
+    """The version whose rules hold, where versions differ. `0.5.9` stands for 0.5.3 to 0.5.9
+    (docs/explanation/sglang.md#older-versions)."""
     schedule_policy: PolicyName = _DEFAULT.schedule_policy
     """Order of the waiting queue: `fcfs`, `lpm`, `dfs-weight`, `lof`, `sjf`, `random`,
     `priority`, `hrrn`, `shortest-prefill-first`, or `module:Class` for a policy of your own

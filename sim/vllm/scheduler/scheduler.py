@@ -104,7 +104,10 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
         self._in_flight = in_flight
         self._drop_finished()
         self._join_rows()
-        leave_out_finishing(in_flight, self.running)
+        if self._config.rules.leaves_out_finishing:
+            leave_out_finishing(in_flight, self.running)
+        else:
+            leave_out_finishing(in_flight, self.running, only=self._reaches_model_len)
         chunks, budget = self._schedule_running()
         if self.running.requests:
             self.running.begin_steps()
@@ -121,6 +124,9 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
             self.running.remove(
                 [r for r in self.running.requests if r.status is not Status.RUNNING]
             )
+
+    def _reaches_model_len(self, request: VllmRequest) -> bool:
+        return request.prompt_len + request.max_new_tokens >= self._config.max_model_len
 
     def _join_rows(self) -> None:
         """Add rows to the running batch: requests with a finished prompt, and rows that rested."""

@@ -127,6 +127,7 @@ def simulated(stamps):
             preemptions=none,
             aged=none,
             replica=none,
+            warm_up=none,
         )
 
     return make

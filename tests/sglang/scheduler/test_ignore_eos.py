@@ -2,7 +2,6 @@
 
 import pytest
 
-from sim.engine.running_batch import RunningBatch
 from sim.sglang.scheduler.future_memory import FutureMemory
 from sim.sglang.scheduler.prefill_adder import Verdict
 from sim.testing.contracts.policies import waiting_request
@@ -76,8 +75,8 @@ def test_future_memory_later_candidate_longer_than_all_goes_before_the_last():
     """SGLang's loop ends there: the later candidate is taken to end before the last row does."""
     first, later = endless("a", 100, 5), endless("b", 1, 20)
     # In order of ends: 13 - 2 x 5 > 2 and 113 - 20 > 1. As inserted: free - 2 x 20 > 2.
-    assert FutureMemory(RunningBatch(1), 1.0, first, [later]).fits(13)
-    ahead = FutureMemory(RunningBatch(1), 1.0, first, [])
+    assert FutureMemory([], 1.0, first, [later]).fits(13)
+    ahead = FutureMemory([], 1.0, first, [])
     ahead.add(later)
     assert not ahead.fits(42)
     assert ahead.fits(43)
@@ -85,9 +84,8 @@ def test_future_memory_later_candidate_longer_than_all_goes_before_the_last():
 
 def test_future_memory_rows_that_may_end_sooner_count_a_share():
     """The ratio scales the limit of those that heed end tokens; nothing left, no row."""
-    running = RunningBatch(1)
     heeds = waiting_request("a", (1, 10), limit=20)
-    assert FutureMemory(running, 0.5, heeds, []).fits(12)
-    assert not FutureMemory(running, 0.5, heeds, []).fits(11)
+    assert FutureMemory([], 0.5, heeds, []).fits(12)
+    assert not FutureMemory([], 0.5, heeds, []).fits(11)
     heeds.num_generated = 10
-    assert FutureMemory(running, 0.5, heeds, []).fits(0)
+    assert FutureMemory([], 0.5, heeds, []).fits(0)

@@ -1,0 +1,1 @@
+"""The scoreboard: simulated against measured servers of NVIDIA's silicon table."""

@@ -1,0 +1,67 @@
+"""The rows of the silicon table, with how each was measured."""
+
+import csv
+import gzip
+import io
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+from importlib.util import find_spec
+from pathlib import Path
+
+from sim.core.errors import InputError
+
+FACTS_FILE = Path(__file__).parent / "data" / "facts.csv.gz"
+_TABLE = "systems/silicon_sample.csv"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One measured operating point.
+
+    Attributes:
+        id: its id in the table.
+        facts: how it was measured: the line of data/facts.csv.gz, without empty columns.
+        ttft_ms, tpot_ms: measured means over requests.
+    """
+
+    id: str
+    facts: Mapping[str, str]
+    ttft_ms: float
+    tpot_ms: float
+
+    def __getitem__(self, name: str) -> str:
+        return self.facts.get(name, "")
+
+    def number(self, name: str) -> int | None:
+        """A column of whole numbers; None where it is empty."""
+        value = self.facts.get(name)
+        return None if value is None else int(float(value))
+
+    @property
+    def is_judged(self) -> bool:
+        """Whether the row counts: no copy of another one, and no reason against it."""
+        return self["canonical"] == "yes" and not self["reason"]
+
+
+def load_rows() -> dict[str, Row]:
+    """All SGLang and vLLM rows of the table, by id.
+
+    Raises:
+        InputError: the package that contains the table is not installed.
+    """
+    if find_spec("aiconfigurator_core") is None:
+        raise InputError("the silicon table needs: pip install 'servetwin[aiconfigurator]'")
+    text = (files("aiconfigurator_core") / _TABLE).read_text(encoding="utf-8")
+    measured = {line["id"]: line for line in csv.DictReader(io.StringIO(text))}
+    with gzip.open(FACTS_FILE, "rt", encoding="utf-8", newline="") as file:
+        lines = list(csv.DictReader(file))
+    return {
+        line["id"]: Row(
+            line["id"],
+            {name: value for name, value in line.items() if value},
+            float(measured[line["id"]]["silicon_ttft_ms"] or "nan"),
+            float(measured[line["id"]]["silicon_tpot_ms"] or "nan"),
+        )
+        for line in lines
+    }

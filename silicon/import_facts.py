@@ -1,0 +1,118 @@
+"""Writes data/facts.csv.gz: how each row of the silicon table was measured.
+
+    python -m silicon.import_facts FOLDER
+
+FOLDER holds rows.csv.gz, recipes.csv.gz and baseline.csv.gz, which were put together from the
+public history of SemiAnalysisAI/InferenceX (launch scripts, client) and of ai-dynamo/aiconfigurator
+(the table, and the package's own estimates). docs/explanation/silicon.md says what each column is.
+"""
+
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pandas as pd
+
+from silicon.facts import FACTS_FILE
+
+# Column of the facts: column of the recipes.
+_FLAGS: Mapping[str, str] = {
+    "chunked_prefill_size": "chunked_prefill_size",
+    "max_prefill_tokens": "max_prefill_tokens",
+    "max_running_requests": "max_running_requests",
+    "max_num_seqs": "max_num_seqs",
+    "max_num_batched_tokens": "max_num_batched_tokens",
+    "memory_share": "mem_fraction",
+    "page_size": "page_or_block",
+    "scheduler_recv_interval": "scheduler_recv_interval",
+}
+# Key of `latency.quantization`: argument of the package.
+_FORMATS: Mapping[str, str] = {"gemm": "gemm_quant_mode", "moe": "moe_quant_mode"}
+_KEPT = (
+    "id", "measurement", "canonical", "backend", "mode", "system", "arch_class", "precision",
+    "isl", "osl", "concurrency",
+)  # fmt: skip
+
+
+def facts(folder: Path) -> pd.DataFrame:
+    """One line for each SGLang and vLLM row of the table."""
+    rows = pd.read_csv(folder / "rows.csv.gz", low_memory=False)
+    recipes = pd.read_csv(folder / "recipes.csv.gz", low_memory=False).set_index("recipe_id")
+    baseline = pd.read_csv(folder / "baseline.csv.gz", low_memory=False).set_index("id")
+    table = rows[list(_KEPT)].copy()
+    table["split"] = rows["split_by_measurement"].replace("dev", "development")
+    table["reason"] = [
+        _reason(mode, str(confidence), spec)
+        for mode, confidence, spec in zip(
+            rows["mode"], rows["recipe_confidence"], rows["spec"], strict=True
+        )
+    ]
+    used = recipes.reindex(rows["recipe_id"]).reset_index()
+    table["version"] = used["version"].astype("string").str.strip("()")
+    table["client"] = [_client(str(client)) for client in used["client"]]
+    table["prefix_cache"] = (used["prefix_cache"] != "off").map({True: "on", False: "off"})
+    overlap = used["overlap_or_async_scheduling"].astype("string")
+    table["async_scheduling"] = overlap.str.startswith("async on").fillna(value=False)
+    for column, source in _FLAGS.items():
+        table[column] = [
+            _at(value, concurrency)
+            for value, concurrency in zip(used[source], rows["concurrency"], strict=True)
+        ]
+    arguments = [
+        _arguments(text) for text in baseline["corrected_args"].reindex(rows["id"]).fillna("")
+    ]
+    table["model"] = [given.get("model_path") for given in arguments]
+    sizes = {"tp": "attn_tp", "dp": "attn_dp", "moe_tp": "moe_tp", "moe_ep": "moe_ep"}
+    for column, source in sizes.items():
+        table[column] = rows[source]
+    for column, source in _FORMATS.items():
+        table[column] = [given.get(source) for given in arguments]
+    # With `auto` both engines keep KV in the model's 16 bits; the package would follow the weights.
+    in_8_bits = used["kv_cache_dtype"].astype("string").str.startswith("fp8").fillna(value=False)
+    table["kv_cache"] = in_8_bits.map({True: "fp8", False: "bfloat16"})
+    for column in ("ttft_ms", "tpot_ms"):
+        table[f"package_{column}"] = baseline[f"corrected_{column}"].reindex(rows["id"]).to_numpy()
+    return table
+
+
+def _reason(mode: str, confidence: str, spec: str) -> str | None:
+    """Why the row cannot be judged; None if it can."""
+    if mode != "agg":
+        return "prefill and decode on different servers"
+    if "mislabelled" in confidence:
+        return "mislabelled: a run of several servers"
+    if spec != "none":
+        return "speculative decoding"
+    return None
+
+
+def _client(text: str) -> str:
+    if "InferenceX" not in text:
+        return "fixed"
+    if "chat template" in text:
+        return "inferencex-chat"
+    return "inferencex" if "warm-up 2*conc" in text else "inferencex-1-warmup"
+
+
+def _at(value: object, concurrency: float) -> float | None:
+    """A flag at one concurrency: `10 @conc [4, 8]; 30 @conc [16]` is 10 at 8."""
+    text = str(value)
+    if "=CONC" in text:
+        return concurrency
+    for part in text.split(";"):
+        number = re.match(r"\s*(\d+(?:\.\d+)?)", part)
+        only_at = re.search(r"@conc \[(.*)\]", part)
+        if number and (only_at is None or concurrency in map(float, only_at[1].split(","))):
+            return float(number[1])
+    return None
+
+
+def _arguments(text: str) -> dict[str, str]:
+    return dict(part.split("=", 1) for part in text.split(";") if part)
+
+
+if __name__ == "__main__":
+    facts(Path(sys.argv[1])).to_csv(
+        FACTS_FILE, index=False, compression={"method": "gzip", "mtime": 0}
+    )

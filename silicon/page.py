@@ -1,0 +1,134 @@
+"""Writes docs/hardware.md and its pictures: `python -m silicon.page OUTCOMES`."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from silicon.facts import Row
+from silicon.scores import QUANTITIES, Judged, errors, grouped, judged, tau
+from silicon.simulate import Outcome
+from sim.core.atomic import atomic_path
+from sim.report.plot_style import PALETTE, new_figure, save_figure, styled
+
+PAGE = Path(__file__).parent.parent / "docs" / "hardware.md"
+_PICTURES = PAGE.parent / "images"
+_SPLITS = ("development", "held-out")
+_CLASSES: Mapping[str, str] = {"dense": "dense", "MoE (GQA)": "MoE"}
+_BEGIN, _END = "<!-- scoreboard -->", "<!-- end of scoreboard -->"
+
+
+def write_page(rows: Mapping[str, Row], outcomes: Mapping[str, Outcome]) -> None:
+    """Put the scoreboard into the page, and draw its pictures."""
+    population = [row for row in rows.values() if row.is_judged]
+    points = judged(population, outcomes)
+    text = PAGE.read_text(encoding="utf-8")
+    before, _, rest = text.partition(_BEGIN)
+    _, _, after = rest.partition(_END)
+    board = "\n\n".join(_sections(population, points, outcomes))
+    with atomic_path(PAGE) as beside:
+        beside.write_text(f"{before}{_BEGIN}\n\n{board}\n\n{_END}{after}", encoding="utf-8")
+    _draw(points)
+
+
+def _sections(
+    population: Sequence[Row], points: Sequence[Judged], outcomes: Mapping[str, Outcome]
+) -> Iterator[str]:
+    for split in _SPLITS:
+        rows = [row for row in population if row["split"] == split]
+        found = [point for point in points if point.row["split"] == split]
+        yield f"### {split.capitalize()} half: {len(found):,} of {len(rows):,} rows"
+        for title, key in _GROUPINGS.items():
+            yield _table(title, rows, grouped(found, key), key)
+        yield _all_line(found)
+    yield "### Rows that were not simulated"
+    reasons = Counter(
+        outcomes[row.id].reason if row.id in outcomes else "not run yet"
+        for row in population
+        if row.id not in outcomes or outcomes[row.id].status != "ok"
+    )
+    yield _lines(("rows", "reason"), [(f"{count}", reason) for reason, count in _sorted(reasons)])
+
+
+def _architecture(row: Row) -> str:
+    return f"{row['backend']}, {row['arch_class']}"
+
+
+_GROUPINGS: Mapping[str, Callable[[Row], str]] = {
+    "engine and architecture": _architecture,
+    "engine and GPU": lambda row: f"{row['backend']}, {row['system']}",
+    "engine and precision": lambda row: f"{row['backend']}, {row['precision'] or 'bf16 or fp8'}",
+}
+
+
+def _table(
+    title: str,
+    rows: Sequence[Row],
+    groups: Mapping[str, Sequence[Judged]],
+    key: Callable[[Row], str],
+) -> str:
+    num_rows = Counter(key(row) for row in rows)
+    header = (title, "rows", "TTFT", "TPOT", "throughput", "tau TTFT, TPOT", "package TTFT, TPOT")
+    lines = []
+    for name in sorted(num_rows):
+        points = groups.get(name, ())
+        cells = [_errors_cell(points, quantity) for quantity in QUANTITIES]
+        taus = ", ".join(f"{tau(points, quantity):.2f}" for quantity in QUANTITIES[:2])
+        package = ", ".join(
+            f"{errors(points, quantity, of_package=True).median:.0%}" for quantity in QUANTITIES[:2]
+        )
+        lines.append((name, f"{len(points)} of {num_rows[name]}", *cells, taus, package))
+    return _lines(header, lines)
+
+
+def _all_line(points: Sequence[Judged]) -> str:
+    parts = []
+    for quantity in QUANTITIES[:2]:
+        ours, theirs = errors(points, quantity), errors(points, quantity, of_package=True)
+        parts.append(f"{quantity} {ours.median:.1%} (package {theirs.median:.1%})")
+    return f"Median |error| of all rows: {', '.join(parts)}."
+
+
+def _errors_cell(points: Sequence[Judged], quantity: str) -> str:
+    found = errors(points, quantity)
+    return f"{found.median:.0%} / {found.mean:.0%} / {found.p90:.0%} ({found.bias:+.0%})"
+
+
+def _lines(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _sorted(reasons: Counter[str | None]) -> list[tuple[str, int]]:
+    named = [(reason or "", count) for reason, count in reasons.items()]
+    return sorted(named, key=lambda item: (-item[1], item[0]))
+
+
+@styled
+def _draw(points: Sequence[Judged]) -> None:
+    """Predicted over measured, and the error over concurrency, of the held-out half."""
+    held_out = [point for point in points if point.row["split"] == "held-out"]
+    figure = new_figure(1_200, 900)
+    axes = figure.subplots(2, 2)
+    for column, quantity in enumerate(("ttft_ms", "tpot_ms")):
+        name = quantity.removesuffix("_ms").upper()
+        for color, backend in zip(PALETTE, ("sglang", "vllm"), strict=False):
+            chosen = [point for point in held_out if point.row["backend"] == backend]
+            measured = np.array([getattr(point.measured, quantity) for point in chosen])
+            simulated = np.array([getattr(point.simulated, quantity) for point in chosen])
+            load = np.array([float(point.row["concurrency"]) for point in chosen])
+            dots = {"s": 7, "color": color, "label": backend, "alpha": 0.6, "linewidths": 0}
+            axes[0, column].scatter(measured, simulated, **dots)
+            axes[1, column].scatter(load, simulated / measured, **dots)
+        top, bottom = axes[:, column]
+        low, high = top.get_xlim()
+        top.plot([max(low, 1), high], [max(low, 1), high], color="grey", linewidth=1)
+        top.set(xscale="log", yscale="log", xlabel=f"measured mean {name}, ms")
+        top.set_ylabel(f"simulated mean {name}, ms")
+        bottom.axhline(1, color="grey", linewidth=1)
+        bottom.set(xscale="log", yscale="log", xlabel="concurrency")
+        bottom.set_ylabel(f"simulated / measured {name}")
+        top.legend()
+    _PICTURES.mkdir(exist_ok=True)
+    save_figure(figure, _PICTURES / "hardware.png")

@@ -1,0 +1,122 @@
+"""The scenario that describes how a row was measured."""
+
+import json
+
+from silicon.facts import Row
+from sim.core.errors import InputError
+
+# Servers whose flags were not published are taken to have the engine's defaults.
+_CHUNK_TOKENS = {"h100_sxm": 8_192, "h200_sxm": 8_192}
+_CHUNK_TOKENS_BLACKWELL = 16_384
+_WARMUPS_PER_CLIENT = 2
+_REQUESTS_PER_CLIENT = 10
+# Tokens that the chat template adds to a prompt of the models that were asked through it.
+_CHAT_TEMPLATE_TOKENS = 10
+
+
+def scenario_of(row: Row) -> dict[str, object]:
+    """The scenario, as YAML has it.
+
+    Raises:
+        InputError: the row cannot be judged, or misses a fact; the reason is the message.
+    """
+    if row["reason"]:
+        raise InputError(row["reason"])
+    if not row["model"]:
+        raise InputError("the checkpoint is not known")
+    return {
+        "name": row.id.replace("/", "-")[:100],
+        "model": row["model"],
+        "latency": _latency(row),
+        "host": host_preset_of(row),
+        "workload": _workload(row),
+        "scheduler": _sglang(row) if row["backend"] == "sglang" else _vllm(row),
+    }
+
+
+def scenario_text(row: Row) -> str:
+    """The scenario as JSON, which is YAML."""
+    return json.dumps(scenario_of(row), indent=1)
+
+
+def host_preset_of(row: Row) -> str:
+    """The name of the host's costs: by engine generation alone."""
+    if row["backend"] == "sglang":
+        return f"sglang-{_rules_of(row['version'])}"
+    return "vllm-async" if row["async_scheduling"] == "True" else "vllm-sync"
+
+
+def _latency(row: Row) -> dict[str, object]:
+    formats = {kind: row[kind] for kind in ("gemm", "moe", "kv_cache") if row[kind]}
+    return {
+        "kind": "aiconfigurator",
+        "system": row["system"],
+        "backend": row["backend"],
+        **{name: row.number(name) for name in _sizes(row)},
+        "quantization": formats,
+    }
+
+
+def _sizes(row: Row) -> tuple[str, ...]:
+    """Dense models have no experts to spread."""
+    return ("tp", "dp") if row["arch_class"] == "dense" else ("tp", "dp", "moe_tp", "moe_ep")
+
+
+def _workload(row: Row) -> dict[str, object]:
+    concurrency = row.number("concurrency")
+    if concurrency is None:
+        raise InputError("the concurrency is not known")
+    bench: dict[str, object] = {
+        "kind": "bench",
+        "client": "aiperf" if row["client"] == "fixed" else "inferencex",
+        "num_prompts": _REQUESTS_PER_CLIENT * concurrency,
+        "input_len": row.number("isl"),
+        "output_len": row.number("osl"),
+        "max_concurrency": concurrency,
+        "warmup_requests": _WARMUPS_PER_CLIENT * concurrency,
+    }
+    if row["client"] == "inferencex-1-warmup":
+        bench["warmup_requests"] = 1
+    elif row["client"] == "inferencex-chat":
+        bench["chat_template_tokens"] = _CHAT_TEMPLATE_TOKENS
+    return bench
+
+
+def _sglang(row: Row) -> dict[str, object]:
+    concurrency = row.number("concurrency") or 1
+    chunk = _CHUNK_TOKENS.get(row["system"], _CHUNK_TOKENS_BLACKWELL)
+    return {
+        "family": "sglang",
+        "version": _rules_of(row["version"]),
+        "page_size": row.number("page_size") or 1,
+        "mem_fraction_static": float(row["memory_share"] or 0.88),
+        "chunked_prefill_size": row.number("chunked_prefill_size") or chunk,
+        "max_prefill_tokens": row.number("max_prefill_tokens") or 16_384,
+        "max_running_requests": row.number("max_running_requests") or max(concurrency, 256),
+        "scheduler_recv_interval": row.number("scheduler_recv_interval") or 1,
+        "disable_radix_cache": row["prefix_cache"] == "off",
+        # Not published for these servers. Development rows fit no other choice.
+        "enable_mixed_chunk": row["version"] == "0.5.6.post2" and row["client"] == "fixed",
+    }
+
+
+def _rules_of(version: str) -> str:
+    """The version of the scheduler's rules that a measured version had; see sglang.md."""
+    if version.startswith(("0.5.10", "nightly-dev-202604")):
+        return "0.5.10"
+    return "0.5.1" if version.startswith(("0.5.1.", "0.5.2")) else "0.5.9"
+
+
+def _vllm(row: Row) -> dict[str, object]:
+    concurrency = row.number("concurrency") or 1
+    budget = row.number("max_num_batched_tokens") or 8_192
+    return {
+        "family": "vllm",
+        "block_size": row.number("page_size") or 16,
+        "gpu_memory_utilization": float(row["memory_share"] or 0.9),
+        "max_num_batched_tokens": budget,
+        "max_num_seqs": row.number("max_num_seqs") or max(concurrency, 256),
+        "max_model_len": int(1.25 * ((row.number("isl") or 0) + (row.number("osl") or 0))),
+        "enable_prefix_caching": row["prefix_cache"] == "on",
+        "async_scheduling": row["async_scheduling"] == "True",
+    }

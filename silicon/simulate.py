@@ -1,0 +1,68 @@
+"""Simulates rows, each as the scenario that describes it."""
+
+import math
+import time
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass
+
+from silicon.facts import Row
+from silicon.scenario import scenario_text
+from sim.commands.run import simulate_built
+from sim.core.errors import InputError
+from sim.des.run import RunOptions
+from sim.metrics.summary import summarise
+from sim.scenario.build import build
+from sim.scenario.load import load_scenario_text
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of a row.
+
+    Attributes:
+        id: the row.
+        status: `ok` or `skipped`.
+        reason: why it was skipped; else None.
+        ttft_ms, tpot_ms: simulated means over requests, as the row's client computes them.
+        wall_s: time that it took.
+    """
+
+    id: str
+    status: str
+    reason: str | None = None
+    ttft_ms: float | None = None
+    tpot_ms: float | None = None
+    wall_s: float = 0.0
+
+    def as_dict(self) -> dict[str, object]:
+        return asdict(self)
+
+
+def simulate_row(row: Row, *, overrides: tuple[str, ...] = ()) -> Outcome:
+    """Simulate a row, with `--set` options in addition."""
+    begin_s = time.perf_counter()
+    try:
+        text = scenario_text(row)
+        built = build(load_scenario_text(text, overrides, name=row.id))
+        summary = summarise(simulate_built(built, RunOptions()))
+    except InputError as error:
+        return Outcome(row.id, "skipped", str(error), wall_s=time.perf_counter() - begin_s)
+    ttft_ms, tpot_ms = summary["mean_ttft_ms"], summary["mean_tpot_ms"]
+    wall_s = time.perf_counter() - begin_s
+    if not (isinstance(ttft_ms, float) and isinstance(tpot_ms, float) and math.isfinite(tpot_ms)):
+        return Outcome(row.id, "skipped", "no request finished", wall_s=wall_s)
+    return Outcome(row.id, "ok", None, ttft_ms, tpot_ms, wall_s)
+
+
+def simulate_rows(rows: Iterable[Row], num_processes: int) -> Iterator[Outcome]:
+    """Simulate rows on several processes; outcomes come in the order of the rows.
+
+    Rows of one configuration go to the same process, which keeps its operator times.
+    """
+    rows = list(rows)
+    if num_processes == 1:
+        yield from map(simulate_row, rows)
+        return
+    with ProcessPoolExecutor(num_processes) as pool:
+        yield from pool.map(simulate_row, rows, chunksize=8)

@@ -1,0 +1,1 @@
+"""The requests of serving benchmarks, exactly as their programs draw and send them."""

@@ -1,0 +1,156 @@
+"""Builds the phases of a benchmark: the warm-up, then the measured requests."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+
+from sim.core.arrays import Int64
+from sim.core.errors import InputError
+from sim.core.units import NS_PER_S
+from sim.workload.arrivals import to_ns
+from sim.workload.bench.aiperf import draw_entries, ticks_ns
+from sim.workload.bench.config import BenchConfig
+from sim.workload.bench.draws import Draws, draw_inferencex, draw_sglang, draw_vllm
+from sim.workload.context import BuildContext
+from sim.workload.limits import MAX_TOKENS
+from sim.workload.prefixes import PrefixedPrompts, prefixed_prompts
+from sim.workload.table import LazySequence, RequestTable
+from sim.workload.workload import Phase, ScriptedRequest, Turn
+
+# SGLang's warm-up generates this many tokens at most, and is followed by this pause.
+_SGLANG_WARMUP_OUTPUT = 32
+_SGLANG_PAUSE_NS = NS_PER_S
+
+_DRAWS: dict[str, Callable[[BenchConfig, int], Draws]] = {
+    "sglang": draw_sglang,
+    "vllm": draw_vllm,
+    "inferencex": draw_inferencex,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class BenchWorkload:
+    """What a benchmark's client sends.
+
+    Attributes:
+        warm_up: the phase before the client's clock starts.
+        measured: the phase that the client measures.
+    """
+
+    warm_up: Phase
+    measured: Phase
+
+    @property
+    def num_requests(self) -> int:
+        return len(self.warm_up.turns) + len(self.measured.turns)
+
+    def arrivals(self) -> Iterator[ScriptedRequest]:
+        return iter(())
+
+    def clients(self) -> Sequence[Sequence[Turn]]:
+        return ()
+
+    def phases(self) -> Sequence[Phase]:
+        return (self.warm_up, self.measured) if self.warm_up.turns else (self.measured,)
+
+
+def build_bench(config: BenchConfig, context: BuildContext) -> BenchWorkload:
+    """Draw the requests.
+
+    Raises:
+        InputError: a drawn length is 0 or above the limit, or the times do not fit the clock.
+    """
+    seed = context.random.seed if config.seed is None else config.seed
+    if config.client == "aiperf":
+        return _aiperf(config, context, seed)
+    draws = _DRAWS[config.client](config, seed)
+    asked_ns = to_ns(draws.asked_s, key=(*context.key, "request_rate"))
+    table = _table(config, context, draws.own_tokens, draws.output_tokens)
+    first = table.request(len(draws.own_tokens) if config.flush_cache else 0, 0)
+    pause_ns = 0
+    if config.client == "sglang":
+        pause_ns = _SGLANG_PAUSE_NS
+        first = _with_output(first, min(first.script.num_tokens, _SGLANG_WARMUP_OUTPUT))
+
+    def warm_up(index: int) -> Turn:
+        return _turn(first, f"warm-up-{index}", warm_up=True)
+
+    def measured(index: int) -> Turn:
+        return Turn(asked_ns.item(index), table.request(index, 0))
+
+    places = config.max_concurrency
+    return BenchWorkload(
+        Phase(turns=LazySequence(config.num_warmups, warm_up), places=places),
+        Phase(turns=LazySequence(config.num_prompts, measured), places=places, pause_ns=pause_ns),
+    )
+
+
+def _aiperf(config: BenchConfig, context: BuildContext, seed: int) -> BenchWorkload:
+    own_tokens, output_tokens = draw_entries(config, seed)
+    table = _table(config, context, own_tokens, output_tokens)
+    num_warmups, num_entries = config.num_warmups, len(own_tokens)
+    ticks = None if config.request_rate is None else partial(ticks_ns, config, seed)
+
+    def warm_up(index: int) -> Turn:
+        return _turn(table.request(index % num_entries, 0), f"warm-up-{index}", warm_up=True)
+
+    def measured(index: int) -> Turn:
+        row = (num_warmups + index) % num_entries
+        return _turn(table.request(row, 0), str(index))
+
+    places = config.max_concurrency
+    return BenchWorkload(
+        Phase(turns=LazySequence(num_warmups, warm_up), places=places, ticks=ticks),
+        Phase(turns=LazySequence(config.num_prompts, measured), places=places, ticks=ticks),
+    )
+
+
+def _turn(request: ScriptedRequest, rid: str, *, warm_up: bool = False) -> Turn:
+    return Turn(0, replace(request, spec=replace(request.spec, rid=rid, warm_up=warm_up)))
+
+
+def _with_output(request: ScriptedRequest, num_tokens: int) -> ScriptedRequest:
+    spec = replace(request.spec, max_new_tokens=num_tokens)
+    return replace(request, spec=spec, script=replace(request.script, num_tokens=num_tokens))
+
+
+def _table(
+    config: BenchConfig, context: BuildContext, own_tokens: Int64, output_tokens: Int64
+) -> RequestTable:
+    """One row for each prompt; a last one, as long as the first, if the cache is flushed."""
+    for name, drawn in (("input_len", own_tokens), ("output_len", output_tokens)):
+        if drawn.min() < 1:
+            reason = "the client drew a length of 0 tokens: another range_ratio avoids it"
+            raise InputError(reason, key=(*context.key, name))
+    if config.flush_cache:
+        own_tokens, output_tokens = (
+            np.append(drawn, drawn[0]) for drawn in (own_tokens, output_tokens)
+        )
+    prompts = _prompts(config, context, own_tokens)
+    longest = int(prompts.num_tokens.max())
+    if longest > MAX_TOKENS:
+        raise InputError(f"a prompt has {longest} tokens, above {MAX_TOKENS}", key=context.key)
+    num_rows = len(own_tokens)
+    first_seed = context.streams.take(num_rows)
+    return RequestTable(
+        rids=LazySequence(num_rows, str),
+        prompts=prompts,
+        output_tokens=output_tokens,
+        output_seeds=np.arange(first_seed, first_seed + num_rows),
+        max_new_tokens=output_tokens,
+        ignore_eos=np.ones(num_rows, dtype=np.bool_),
+    )
+
+
+def _prompts(config: BenchConfig, context: BuildContext, own_tokens: Int64) -> PrefixedPrompts:
+    """Special tokens and the prefix are the same in all prompts; the rest differs."""
+    return prefixed_prompts(
+        own_tokens,
+        system_tokens=config.special_tokens + config.prefix_len,
+        prefixes=None,
+        random=context.random,
+        streams=context.streams,
+        key=context.key,
+    )

@@ -1,0 +1,106 @@
+"""What the clients of SGLang, vLLM and InferenceX draw: lengths, and when requests are asked for.
+
+They are the draws of these programs, in their order and from their generators:
+
+* SGLang 0.5.23, `sglang.benchmark.datasets.random` and `sglang.benchmark.serving`; the same in
+  0.5.9 (`sglang.bench_serving`). One `np.random` generator: prompt lengths, output lengths, with
+  `random-ids` a token for each prompt, then the gaps.
+* vLLM 0.19.0, `vllm.benchmarks.datasets` (`RandomDataset`) and `vllm.benchmarks.serve`. Lengths
+  are of `default_rng(seed)`; gaps are of `np.random`, and are stretched so that the last request
+  is asked for exactly at number / rate.
+* InferenceX at 843c6254f, `utils/bench_serving/benchmark_serving.py`. One `np.random` generator:
+  the prefix, prompt lengths, output lengths, a token for each prompt, then the gaps.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from sim.core.arrays import Float64, Int64
+from sim.workload.bench.config import BenchConfig
+
+
+class Draws(NamedTuple):
+    """What a client draws before it sends.
+
+    Attributes:
+        own_tokens: of each prompt, without what all prompts begin with; shape [num_prompts].
+        output_tokens: shape [num_prompts].
+        asked_s: when each request is asked for, from the client's start; shape [num_prompts].
+        sending_s: how long the client takes to ask for all of them.
+    """
+
+    own_tokens: Int64
+    output_tokens: Int64
+    asked_s: Float64
+    sending_s: float
+
+
+def draw_sglang(config: BenchConfig, seed: int) -> Draws:
+    rng = np.random.RandomState(seed)
+    num = config.num_prompts
+
+    def lengths(longest: int) -> Int64:
+        shortest = max(int(longest * config.spread), 1)
+        return _whole(rng.randint(shortest, longest + 1, size=num))
+
+    prompts, outputs = lengths(config.input_len), lengths(config.output_len)
+    if config.dataset_name == "random-ids" and config.vocab_size is not None:
+        rng.randint(0, config.vocab_size, size=num)
+    gaps_s = None
+    if config.request_rate is not None:
+        gaps_s = rng.exponential(1 / config.request_rate, num)
+    # The client makes room for the special tokens.
+    own = np.maximum(1, prompts - config.special_tokens)
+    return Draws(own, outputs, *_asked_after_gaps(gaps_s, num))
+
+
+def draw_vllm(config: BenchConfig, seed: int) -> Draws:
+    rng = np.random.default_rng(seed)
+    num, spread = config.num_prompts, config.spread
+
+    def lengths(mean: int, at_least: int) -> Int64:
+        low, high = math.floor(mean * (1 - spread)), math.ceil(mean * (1 + spread))
+        return rng.integers(max(low, at_least), max(high, at_least) + 1, size=num)
+
+    prompts = lengths(max(0, config.input_len - config.special_tokens), 0)
+    outputs = lengths(config.output_len, 1)
+    asked_s, sending_s = np.zeros(num), 0.0
+    if config.request_rate is not None:
+        shape, rate_rps = config.burstiness or 1.0, config.request_rate
+        gaps_s = np.random.RandomState(seed).gamma(shape, 1 / (rate_rps * shape), num)
+        asked_s = np.cumsum(gaps_s)
+        sending_s = num / rate_rps
+        asked_s = asked_s * (sending_s / asked_s[-1])
+    return Draws(prompts, outputs, asked_s, sending_s)
+
+
+def draw_inferencex(config: BenchConfig, seed: int) -> Draws:
+    rng = np.random.RandomState(seed)
+    num, template = config.num_prompts, config.chat_template_tokens
+    if config.prefix_len and config.vocab_size is not None:
+        rng.randint(0, config.vocab_size, size=config.prefix_len)
+
+    def lengths(longest: int) -> Int64:
+        return _whole(rng.randint(int(longest * config.spread), longest + 1, size=num))
+
+    prompts, outputs = lengths(config.input_len - template), lengths(config.output_len)
+    gaps_s = None
+    if config.request_rate is not None and config.vocab_size is not None:
+        rng.randint(0, config.vocab_size, size=num)
+        shape = config.burstiness or 1.0
+        gaps_s = rng.gamma(shape, 1 / (config.request_rate * shape), num)
+    return Draws(prompts + template, outputs, *_asked_after_gaps(gaps_s, num))
+
+
+def _asked_after_gaps(gaps_s: Float64 | None, num: int) -> tuple[Float64, float]:
+    """The first request is asked for at once; a gap follows each request, the last one too."""
+    if gaps_s is None:
+        return np.zeros(num), 0.0
+    ends_s = np.cumsum(gaps_s)
+    return np.concatenate(([0.0], ends_s[:-1])), float(ends_s[-1])
+
+
+def _whole(numbers: object) -> Int64:
+    return np.asarray(numbers, dtype=np.int64)

@@ -1,0 +1,148 @@
+"""The scoreboard of measured servers: its rows, their scenarios, its figures, its command."""
+
+import json
+import math
+import sys
+
+import pytest
+
+from sim.scenario.load import load_scenario_text
+
+pytest.importorskip("aiconfigurator_core", reason="pip install 'servetwin[aiconfigurator]'")
+
+from silicon import __main__ as command
+from silicon import page
+from silicon.facts import Row, load_rows
+from silicon.scenario import scenario_of, scenario_text
+from silicon.scores import Judged, Means, errors, tau
+from silicon.simulate import Outcome, simulate_row
+
+ROWS = load_rows()
+JUDGED = [row for row in ROWS.values() if row.is_judged]
+DENSE = "qwen_qwen3_32b_qwen_qwen3_32b_h100_sxm_sglang_agg_1024x128_c16_tp2_epnone_1"
+
+
+def test_population_is_the_published_one():
+    """1,576 distinct measurements; each is in one half, and so are all its copies."""
+    assert len(JUDGED) == len({row["measurement"] for row in JUDGED}) == 1_576
+    halves = {}
+    for row in ROWS.values():
+        assert halves.setdefault(row["measurement"], row["split"]) == row["split"]
+    assert set(halves.values()) == {"development", "held-out"}
+
+
+def test_every_judged_row_has_a_valid_scenario():
+    """One in twenty is loaded here; the command reports what cannot be, with the reason."""
+    for row in JUDGED[::20]:
+        scenario = load_scenario_text(scenario_text(row)).scenario
+        assert scenario.scheduler.family == row["backend"]
+        assert scenario.workload.max_concurrency == row.number("concurrency")
+
+
+def test_flags_at_a_concurrency_reach_the_scenario():
+    """Qwen3.5 on B200 polled its queue every 10 steps at concurrency 4 and every 30 at 16."""
+    intervals = {
+        row.number("concurrency"): scenario_of(row)["scheduler"]["scheduler_recv_interval"]
+        for row in JUDGED
+        if row["measurement"] and "Qwen3.5" in row["model"] and row["version"] == "0.5.9"
+        and (row["system"], row["isl"], row["tp"]) == ("b200_sxm", "1024", "8.0")
+    }  # fmt: skip
+    assert (intervals[4], intervals[16]) == (10, 30)
+
+
+def test_row_is_simulated_as_a_user_would():
+    """A dense model on two H100: both means within a quarter of the measured ones."""
+    row = ROWS[DENSE]
+    outcome = simulate_row(row)
+    assert outcome.status == "ok"
+    assert outcome.ttft_ms == pytest.approx(row.ttft_ms, rel=0.25)
+    assert outcome.tpot_ms == pytest.approx(row.tpot_ms, rel=0.25)
+
+
+def judged(measured, simulated, **facts):
+    row = Row("id", {"osl": "11", "concurrency": "2", **facts}, *measured)
+    return Judged(row, Means(*measured), Means(*simulated), None)
+
+
+def test_errors_are_relative_to_the_measurement():
+    """TTFT 50 % too high and 10 % too low; the package gave no estimate."""
+    points = [judged((100, 10), (150, 10)), judged((100, 10), (90, 10))]
+    assert errors(points, "TTFT") == pytest.approx((0.3, 0.3, 0.46, 0.2))
+    assert errors(points, "TPOT") == pytest.approx((0, 0, 0, 0))
+    assert errors(points[:1], "throughput").bias == pytest.approx(200 / 250 - 1)
+    assert math.isnan(errors(points, "TTFT", of_package=True).median)
+
+
+def test_tau_compares_the_points_of_one_server():
+    """Two servers in one group: each is in perfect order, whatever the other's times are."""
+    points = [
+        judged((t, 1), (t * factor, 1), model=model)
+        for model, factor in (("a", 1.0), ("b", 9.0))
+        for t in (1, 2, 3)
+    ]
+    assert tau(points, "TTFT") == pytest.approx(1.0)
+    assert math.isnan(tau(points[:2], "TTFT"))
+
+
+def run(monkeypatch, *arguments):
+    monkeypatch.setattr(sys, "argv", ["silicon", *map(str, arguments)])
+    monkeypatch.setattr(command.os, "cpu_count", lambda: 1)
+    command.main()
+
+
+def test_command_writes_a_line_for_each_id_and_goes_on_where_it_stopped(tmp_path, monkeypatch):
+    """A row that cannot be judged is skipped with its reason; a second call simulates nothing."""
+    skipped = next(row.id for row in ROWS.values() if row["reason"] == "speculative decoding")
+    ids, out = tmp_path / "ids", tmp_path / "out.jsonl"
+    ids.write_text(f"{DENSE}\n\n{skipped}\n")
+    run(monkeypatch, "--rows", ids, "--out", out)
+    lines = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [line["id"] for line in lines] == [DENSE, skipped]
+    assert lines[0]["status"] == "ok"
+    assert lines[0]["wall_s"] > 0
+    assert (lines[1]["status"], lines[1]["reason"]) == ("skipped", "speculative decoding")
+    monkeypatch.setattr("silicon.simulate.simulate_row", None)
+    run(monkeypatch, "--rows", ids, "--out", out)
+    assert len(out.read_text().splitlines()) == 2
+
+
+@pytest.mark.parametrize(
+    ("ids", "kept", "message"),
+    [
+        ("no-such-row\n", None, "ids:1: no-such-row: no SGLang or vLLM row has this id"),
+        (None, None, "ids: cannot be read"),
+        (f"{DENSE}\n", "{}\n", "out.jsonl:1: not an outcome of a row"),
+    ],
+)
+def test_command_bad_input_is_one_line(tmp_path, monkeypatch, capsys, ids, kept, message):
+    """An unknown id, a file that is not there, a file of something else."""
+    if ids is not None:
+        (tmp_path / "ids").write_text(ids)
+    if kept is not None:
+        (tmp_path / "out.jsonl").write_text(kept)
+    with pytest.raises(SystemExit, match="2"):
+        run(monkeypatch, "--rows", tmp_path / "ids", "--out", tmp_path / "out.jsonl")
+    stderr = capsys.readouterr().err
+    assert message in stderr
+    assert stderr.count("\n") == 1
+
+
+def test_page_has_both_halves_and_every_reason(tmp_path, monkeypatch):
+    """The tables, the pictures, and the rows that were not simulated."""
+    outcomes = {
+        row.id: Outcome(row.id, "ok", None, row.ttft_ms * 1.1, row.tpot_ms) for row in JUDGED[:-1]
+    }
+    outcomes[JUDGED[-1].id] = Outcome(JUDGED[-1].id, "skipped", "no room")
+    target = tmp_path / "hardware.md"
+    target.write_text("# Title\n<!-- scoreboard --> old <!-- end of scoreboard -->\nmore\n")
+    monkeypatch.setattr(page, "PAGE", target)
+    monkeypatch.setattr(page, "_PICTURES", tmp_path)
+    page.write_page(ROWS, outcomes)
+    text = target.read_text()
+    assert "old" not in text
+    assert text.endswith("more\n")
+    assert "### Development half" in text
+    assert "### Held-out half" in text
+    assert "| 1 | no room |" in text
+    assert "10% / 10% / 10% (+10%)" in text
+    assert (tmp_path / "hardware.png").stat().st_size > 10_000
