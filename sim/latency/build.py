@@ -94,11 +94,11 @@ def _aiconfigurator(
     config: AiconfiguratorLatencyConfig, model_name: str, base_dir: Path
 ) -> LatencyModel:
     from sim.latency.aiconfigurator.deployment import deployment_of
-    from sim.latency.aiconfigurator.model import AiconfiguratorLatency
-    from sim.latency.aiconfigurator.package import known_models, open_engine
+    from sim.latency.aiconfigurator.model import composed_latency
+    from sim.latency.aiconfigurator.package import known_models
 
     deployment = deployment_of(config, model_name, base_dir, known_models())
-    return AiconfiguratorLatency(open_engine(deployment), host_s=config.host_s)
+    return composed_latency(deployment, config.host_s)
 
 
 def _roofline(config: RooflineLatencyConfig, model: ModelShape, hardware: Hardware) -> LatencyModel:

@@ -8,13 +8,16 @@ import numpy as np
 from sim.core.arrays import Float64, Int64
 from sim.core.units import NS_PER_MS, seconds_to_ns
 from sim.latency.aiconfigurator.curve import ContextCurve
+from sim.latency.aiconfigurator.deployment import Deployment
 from sim.latency.aiconfigurator.operators import OperatorList
+from sim.latency.aiconfigurator.package import open_engine
 from sim.latency.features import StepFeatures
 from sim.latency.model import StepTime
 
-# Answers that are kept: the least recently used are forgotten first.
-_KEPT_ANSWERS = 1 << 16
+# Answers that a model keeps: the least recently used are forgotten first.
+_KEPT_ANSWERS = 1 << 15
 _KEPT_CURVES = 1 << 12
+_KEPT_MODELS = 32
 
 
 class MeasuredOperators(Protocol):
@@ -117,3 +120,13 @@ class AiconfiguratorLatency:
         num_context = step.num_context_tokens - step.num_decode_context_tokens
         read_ms: Float64 = self._curve(rows).time_ms(np.array([num_context / rows]))
         return max(computed_ms, float(read_ms[0]))
+
+
+@lru_cache(maxsize=_KEPT_MODELS)
+def composed_latency(deployment: Deployment, host_s: float) -> AiconfiguratorLatency:
+    """The latency model of a deployment. It has no state but kept answers: all runs share it.
+
+    Raises:
+        InputError: as `open_engine` and `AiconfiguratorLatency`.
+    """
+    return AiconfiguratorLatency(open_engine(deployment), host_s=host_s)

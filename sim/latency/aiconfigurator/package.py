@@ -68,11 +68,13 @@ class PackageEngine:
         return OperatorList([operator._name for operator in operators], time_ms, probe)
 
 
+# Sweeps and searches come back to the same deployments.
+_KEPT_ENGINES = 64
 # Tokens of a short sequence: no sliding window is full yet.
 _SHORT = 64
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=_KEPT_ENGINES)
 def open_engine(deployment: Deployment) -> PackageEngine:
     """The operators of a deployment, with their times. The first one takes two seconds.
 
