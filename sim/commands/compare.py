@@ -55,6 +55,10 @@ def _replay_all(
     """Replay each replica of the log on its own; returns the first difference."""
     known = _requests_of(built)
     num_ranks = len(list(each_latency(built.latencies[:1])))
+    for line in (*steps, *requests):
+        if ("rank" in line) != (num_ranks > 1) or line.get("rank", 0) >= num_ranks:
+            had = f"rank {line['rank']}" if "rank" in line else "no ranks"
+            raise InputError(f"{log}: has {had}, but the scenario's latency.dp is {num_ranks}")
     for number in sorted({step["replica"] for step in steps}):
         arrived = [line for line in requests if line["replica"] == number]
         of_rank = [
