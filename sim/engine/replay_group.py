@@ -64,6 +64,7 @@ class _GroupReplayer:
         ]
         self._in_flight: _InFlight | None = None
         self._free_ns = 0
+        self._waits = False
         for rank in ranks:
             rank.engine.in_group = True
 
@@ -73,7 +74,7 @@ class _GroupReplayer:
             times = next(iter(step.values()))
             self._catch_up(times["t_decided_ns"])
             decided = self._decide(times["t_decided_ns"])
-            while not _launches(decided) and self._decides_again(decided):
+            while not _launches(decided) and self._decides_again():
                 decided = self._decide(times["t_decided_ns"])
             for number, each in enumerate(decided):
                 divergence = _divergence(number, each, step.get(number), before.get(number))
@@ -106,14 +107,17 @@ class _GroupReplayer:
         batches = [each.batch for each in decided]
         tell_ranks([rank.engine for rank in self._ranks], batches, in_flight=in_flight)
         if not in_flight and not _launches(decided):
-            for rank in self._ranks:
-                rank.engine.idle(now_ns)
+            wakes_ns = [rank.engine.idle(now_ns) for rank in self._ranks]
+            self._waits = any(wake_ns is not None for wake_ns in wakes_ns)
         return decided
 
-    def _decides_again(self, decided: Sequence[Decided]) -> bool:
+    def _decides_again(self) -> bool:
         """Whether a simulated group that launched nothing decides again at once."""
-        has_arrivals = any(rank.engine.input_queue.requests for rank in self._ranks)
-        return has_arrivals or any(each.preempted for each in decided)
+        if self._in_flight is not None:
+            return False
+        if any(rank.engine.input_queue.requests for rank in self._ranks):
+            return True
+        return not self._waits and any(rank.engine.num_waiting for rank in self._ranks)
 
     def _end_step(self) -> None:
         if self._in_flight is None:

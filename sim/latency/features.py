@@ -49,6 +49,18 @@ class StepFeatures(NamedTuple):
         """New tokens of the step, prefill and decode."""
         return self.num_prefill_tokens + self.num_decode_rows
 
+    def expert_tokens(self, num_ranks: int) -> int:
+        """New tokens that the experts of all ranks compute together.
+
+        If all ranks decode, they run CUDA graphs, for which SGLang and vLLM pad each rank to the
+        largest. If nothing is known of the other ranks, they have as many tokens as this one.
+        """
+        if not self.num_group_tokens:
+            return num_ranks * self.num_tokens
+        if self.group_prefills:
+            return self.num_group_tokens
+        return num_ranks * self.max_rank_tokens
+
     @property
     def totals(self) -> tuple[int, ...]:
         """All features that are sums over rows."""

@@ -133,17 +133,8 @@ class LayerComposition:
         return self._attention.decode_alphas(2) is not None
 
     def spread_tokens(self, step: StepFeatures) -> int:
-        """New tokens that the experts of all devices compute together; 0: none are spread.
-
-        If all ranks decode, they run CUDA graphs, for which vLLM pads each rank to the largest.
-        """
-        if self._spread_ns is None:
-            return 0
-        if not step.num_group_tokens:
-            return step.num_tokens
-        if step.group_prefills:
-            return step.num_group_tokens
-        return self._num_ranks * step.max_rank_tokens
+        """New tokens that the experts of all devices compute together; 0: none are spread."""
+        return 0 if self._spread_ns is None else step.expert_tokens(self._num_ranks)
 
     def decode_line(self, rows: int, spread_tokens: int = 0) -> LayersDecodeTimes:
         return LayersDecodeTimes(
