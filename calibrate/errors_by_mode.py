@@ -44,7 +44,7 @@ def errors_of(measured: Float64, predicted: Float64, *, least_ns: float = 1.0) -
 
 
 def decode_spread(samples: Sequence[Sample], predicted: Float64) -> Spread | None:
-    """How much of the residuals the ratio of longest to mean decode context explains.
+    """How far the ratio of the longest to the mean decode context explains the residuals.
 
     Returns:
         None if that cannot be told: fewer than three samples, or all ratios equal.

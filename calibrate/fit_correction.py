@@ -13,9 +13,9 @@ from calibrate.fit_terms import huber_weights, rounded, values_of
 from sim.core.arrays import Float64, Int64
 from sim.latency.profile.format import Axis, Correction
 
-# A chosen grid of measurements has at most this many different values of a quantity. If there are
-# more, the measurements come from a served run, and this many of the values become knots.
+# A grid that was chosen for measuring has at most this many different values of a quantity.
 _MOST_GRID_VALUES = 24
+# With more values, the measurements come from a served run, and 12 of the values become knots.
 _NUM_KNOTS_OF_RUN = 12
 _KNOT_DIGITS = 3
 _NUM_ROUNDS = 3

@@ -1,4 +1,4 @@
-"""Fits the device time of one mode: terms, and a correction whose stiffness is validated."""
+"""Fits the device time of one mode: terms, and a correction."""
 
 from collections.abc import Sequence
 from typing import NamedTuple

@@ -36,7 +36,7 @@ class LaunchedBatch:
         batch: the batch.
         submitted: the step in the queue, with its result and its times.
         work: the step's work on the device.
-        padded_rows: rows of the recorded pass that runs it; 0 if it runs eagerly.
+        padded_rows: rows of the CUDA graph that runs it; 0 if it runs eagerly.
         max_decode_ctx: longest context of its decode rows, in tokens.
         plan_ns, launch_ns: host time to prepare page tables and inputs, and to enqueue the work.
     """

@@ -4,8 +4,8 @@ A graph is recorded for each of several row counts: 1, 2, 4, 8, 16, 24 and so on
 the smallest graph that is large enough, padded with rows of one token on the scratch page. Batches
 with more rows than the largest graph run eagerly.
 
-A recorded pass reads its inputs and writes its logits at fixed addresses, and all graphs share the
-memory in between. So each replay overwrites the results of the one before. This is safe because
+A recorded pass reads its inputs and writes its logits at fixed addresses, and all graphs share one
+pool of memory. So a replay may overwrite the logits of the replay before it. This is safe because
 everything is enqueued on one stream, in this order:
 
     copy the inputs of step k | replay step k | sample step k's tokens into other memory

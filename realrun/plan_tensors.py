@@ -57,7 +57,7 @@ def pack_plan(plan: BatchPlan, *, pinned: bool) -> Tensor:
 
 
 def unpack_plan(packed: Tensor, num_tokens: int) -> PlanTensors:
-    """The views of a packed plan. A recorded pass keeps them and overwrites `packed`."""
+    """The views of a packed plan. A CUDA graph keeps them, and `packed` is overwritten."""
     return PlanTensors(
         packed=packed,
         positions=packed[:num_tokens],

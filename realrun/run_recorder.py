@@ -52,7 +52,7 @@ class StepRecord(NamedTuple):
         times: see MeasuredTimes.
         idle_decisions_ns: times of the decisions that launched nothing, between the step before
             and this one.
-        padded_rows: rows of the recorded pass that ran it; 0 if it ran eagerly.
+        padded_rows: rows of the CUDA graph that ran it; 0 if it ran eagerly.
         max_decode_ctx: longest context of the decode rows, in tokens.
     """
 

@@ -1,4 +1,4 @@
-"""Runs batch plans through the model, eagerly or as a recorded decode pass."""
+"""Runs batch plans through the model, eagerly or as a CUDA graph."""
 
 from dataclasses import dataclass
 
@@ -19,9 +19,9 @@ class Prepared:
     """A plan that is ready to run.
 
     Attributes:
-        plan: the plan; padded if a recorded pass runs it.
-        inputs: the plan on the device; None for a recorded pass, which has its own copy.
-        attention: attention, planned for this step; None for a recorded pass.
+        plan: the plan; padded if a graph runs it.
+        inputs: the plan on the device; None for a graph, which has its own copy.
+        attention: attention, planned for this step; None for a graph.
         num_samples: rows of logits without padding.
     """
 
@@ -53,7 +53,7 @@ class ModelRunner:
         self.graphs = graphs
 
     def padded_rows(self, plan: BatchPlan) -> int:
-        """Rows of the recorded pass that runs the plan; 0 if it runs eagerly."""
+        """Rows of the graph that runs the plan; 0 if it runs eagerly."""
         if self.graphs is None or not plan.decode_only:
             return 0
         return self.graphs.padded_rows(plan.num_rows)
@@ -78,13 +78,13 @@ class ModelRunner:
             token_ids: int64 [num_tokens] on the device, the new tokens of all rows, row by row.
 
         Returns:
-            Logits [num_samples, vocab_size]. If a recorded pass computed them, its next replay
-            overwrites them.
+            Logits [num_samples, vocab_size]. If a graph computed them, its next replay overwrites
+            them.
         """
         inputs, attention = prepared.inputs, prepared.attention
         if inputs is not None and attention is not None:
             return self.model.forward(token_ids, inputs, attention, self.kv.layers)
         if self.graphs is None:
-            raise InvariantError("a step was prepared for a recorded pass, but none is recorded")
+            raise InvariantError("a step was prepared for a graph, but there are no graphs")
         logits = self.graphs.replay(prepared.plan.num_rows, token_ids)
         return logits[: prepared.num_samples]

@@ -1,4 +1,4 @@
-"""A warm runner: a loaded model with KV tensors, attention, recorded passes and device queue."""
+"""A warm runner: a loaded model with KV tensors, attention, CUDA graphs and device queue."""
 
 import os
 from collections.abc import Iterator

@@ -67,7 +67,7 @@ def run_command(
         ),
     ] = True,
     check: Annotated[
-        bool, typer.Option("--check", help="verify every invariant at every step")
+        bool, typer.Option("--check", help="verify the invariants after every step")
     ] = False,
     debug: Annotated[
         bool, typer.Option("--debug", help="show the traceback of an error in your own policy")

@@ -60,7 +60,7 @@ def validate(
         print_line(json_text(document(validation)).rstrip())
         return True
     num_steps = sum(len(run.recorded.steps) for run in runs)
-    print_line(f"replay: all {num_steps:,} steps of {len(runs)} logs are decided again\n")
+    print_line(f"replay: all {num_steps:,} steps of {len(runs)} logs are decided the same again\n")
     for table in tables(validation):
         print_table(table)
         print_line("")

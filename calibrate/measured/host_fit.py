@@ -1,4 +1,6 @@
-"""Estimates the host time of a step from time stamps alone: the nearest simulation has it.
+"""Estimates the host time of a step from time stamps alone.
+
+The estimate is the host time with which a simulation comes nearest to the measured requests.
 
 A request takes part in a known number of steps from its first token to its last, and host time
 makes each of them longer. Times before the first token are not used: they depend more on the moment

@@ -16,7 +16,7 @@ from realrun.profiling.composition import Composition, Limits
 Build = Callable[..., Composition]
 Leveled = tuple[int, Composition]
 
-# Sizes of recorded decode passes (1, 2, 4, 8, 16, 24, ...), and sizes between them.
+# Sizes of decode graphs (1, 2, 4, 8, 16, 24, ...), and sizes between them.
 _DECODE_ROWS = (1, 2, 3, 4, 6, 8, 12, 16, 20, 24, 32, 48, 64, 96, 128, 192, 256)
 _UNEVEN_ROWS = (4, 16, 64, 256)
 _UNEVEN_CONTEXTS = (64, 256, 1024, 4096, 16384)

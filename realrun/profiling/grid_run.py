@@ -23,7 +23,7 @@ class Measurement(NamedTuple):
     Attributes:
         forward_ns: device time of the forward pass and sampling.
         plan_ns, launch_ns, sample_ns, read_back_ns: host times, as in `MeasuredTimes`.
-        padded_rows: rows of the recorded pass that ran it; 0 if it ran eagerly.
+        padded_rows: rows of the CUDA graph that ran it; 0 if it ran eagerly.
     """
 
     forward_ns: int

@@ -35,7 +35,7 @@ def compare(log: Path, other: Path, overrides: Sequence[str]) -> None:
     if other.suffix in _SCENARIO_SUFFIXES:
         built = build(load_scenario(other, overrides))
         divergence = _replay_all(log, steps, requests, built)
-        how = "decided again"
+        how = "decided the same again"
     else:
         if overrides:
             raise InputError(f"--set {overrides[0]}: {other} is a log, not a scenario")

@@ -100,7 +100,7 @@ def _notes(
     never = [f"{request.rid} ({request.failure})" for request in failed if not request.has_lengths]
     if again:
         yield (
-            f"failed, in the workload with the tokens that came before, {len(again)}:"
+            f"failed, but in the workload with the tokens generated until then, {len(again)}:"
             f" {_listed(again, _FAILED)}"
         )
     if never:

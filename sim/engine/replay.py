@@ -1,8 +1,8 @@
 """Replay: a fresh engine decides every step of a log again, from the log's arrivals and times.
 
 The replay finds the first step that the engine decides differently. For example, it reveals a step
-that the log's server decided with a result that was not known yet. The log may come from the
-simulator or from a real server.
+that the log's server decided with the result of a step that had not ended yet. The log may come
+from the simulator or from a real server.
 """
 
 from collections import deque

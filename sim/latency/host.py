@@ -47,7 +47,7 @@ class HostSection(StrictModel):
     row_s: _Seconds = 0.0
     """The same for each prefill or decode row. Unit: s a row."""
     step_gap_s: _Seconds = 0.0
-    """Time of a step in which the device runs none of its kernels, whether or not scheduling
+    """Part of each step's time during which the device runs no kernels, whether or not scheduling
     overlaps. Unit: s."""
     row_gap_s: _Seconds = 0.0
     """The same for each row of the step. Unit: s a row."""

@@ -62,9 +62,9 @@ def read_step_times(path: Path, replica: int = 0) -> tuple[Int64, Int64]:
     If the log has the steps of one server only, with or without `replica`, any replica uses them.
 
     The device time of a `"kind": "step"` line is the first of these that it has: `device_ns`;
-    `t_end_ns - t_start_ns`; `t_end - t_start` in seconds. The host time is `host_ns`, or 0 without
-    that key or with seconds. Seconds are rounded to ns before they are subtracted, so that
-    consecutive steps add up to the log's own times.
+    `t_end_ns - t_start_ns`; `t_end - t_start` in seconds. The host time is `host_ns`; it is 0 if
+    that key is missing or the times are in seconds. Seconds are rounded to ns before they are
+    subtracted, so that consecutive steps add up to the log's own times.
 
     Returns:
         Two int64 arrays of shape [num_steps], num_steps >= 1.

@@ -17,7 +17,7 @@ class RequestLatencies(NamedTuple):
         ttft_ms: first token - arrival.
         tpot_ms: (e2e - ttft) / (output tokens - 1), for finished requests of two tokens or more.
         e2e_latency_ms: finish - arrival, for finished requests.
-        queue_time_ms: start of the request's first batch - arrival.
+        queue_time_ms: time at which the request's first batch was decided - arrival.
     """
 
     ttft_ms: Float64

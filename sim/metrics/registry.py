@@ -116,7 +116,7 @@ E2E_LATENCY = Latency(
 )  # fmt: skip
 QUEUE_TIME = Latency(
     "queue_time", "queue time", "queue time", "queue time",
-    "start of the first batch the request was in - arrival",
+    "decision of the first batch the request was in - arrival",
     "finished requests", ("mean", "median", "p90", "p95", "p99", "max"),
 )  # fmt: skip
 LATENCIES: Mapping[str, Latency] = MappingProxyType(
@@ -153,20 +153,20 @@ _RUN_METRICS = (
     Metric("total_input_tokens", "prompt tokens", "tokens", "Prompt tokens of finished requests."),
     Metric("total_output_tokens", "output tokens", "tokens",
            "Output tokens of finished requests."),
-    Metric("request_throughput", "throughput", "requests/s", "Finished requests a second.",
+    Metric("request_throughput", "throughput", "requests/s", "Finished requests per second.",
            HIGHER, "requests", "/s"),
     Metric("input_throughput", "prompt throughput", "tokens/s",
-           "Prompt tokens of finished requests a second.", HIGHER, "input"),
+           "Prompt tokens per second, of finished requests.", HIGHER, "input"),
     Metric("output_throughput", "output throughput", "tokens/s",
-           "Output tokens of finished requests a second.", HIGHER, "output"),
+           "Output tokens per second, of finished requests.", HIGHER, "output"),
     Metric("total_throughput", "throughput", "tokens/s",
-           "Prompt and output tokens of finished requests a second.", HIGHER, "all"),
+           "Prompt and output tokens per second, of finished requests.", HIGHER, "all"),
     Metric("concurrency", "requests in the system", "mean",
            "Mean number of requests in the system: the sum of all end-to-end latencies over the"
            " duration.", NEITHER, "concurrency", ""),
     *_statistics(TTFT, TPOT, ITL, E2E_LATENCY),
     Metric("request_goodput", "goodput", "requests/s",
-           "Requests a second that finished within every limit of the SLO.", HIGHER,
+           "Requests per second that finished within every limit of the SLO.", HIGHER,
            table_unit="/s"),
     Metric("slo_attainment", "SLO attainment", "share",
            "Share of all submitted requests that finished within every limit of the SLO.",
@@ -212,7 +212,7 @@ _RUN_METRICS = (
            "Jain's index of the tenants' mean TTFTs: 1 if all are equal, 1 / n if all but one of n"
            " tenants have 0.", HIGHER),
     Metric("jain_throughput", "Jain's index of throughput", "1: even",
-           "Jain's index of the tenants' requests finished a second / requests sent a second.",
+           "Jain's index of each tenant's finished requests per second / sent requests per second.",
            HIGHER),
     Metric("slowest_5pct_ttft_share_pct", "TTFT carried by the slowest 5 %", "%",
            "Share of the sum of all TTFTs that the slowest 5 % of finished requests have; 5 % if"
@@ -226,7 +226,7 @@ _RUN_METRICS = (
     Metric("unfinished", "unfinished", "requests",
            "Requests still waiting or running at the end of the log.", LOWER),
     Metric("request_rate", "offered load", "requests/s",
-           "Requests sent a second, from the first arrival to the last."),
+           "Requests sent per second, from the first arrival to the last."),
     Metric("simulated_steps", "steps", "", "Steps of all replicas."),
 )
 # fmt: on

@@ -27,7 +27,9 @@ def run_page(data: RunData, figures: Sequence[PageFigure]) -> Page:
     section = data.scenario.get("report") or {}
     name = str(data.scenario.get("name", "run"))
     facts = f"{name}: a run of {data.summary.get('submitted', 0):,} requests."
-    saturated = "The server cannot keep up with the load: its queue grew until the end of the run."
+    saturated = (
+        "The server cannot keep up with the load: its queue grew for as long as requests arrived."
+    )
     tables = [_latency_table(data.summary), _group_table(data.summary), _totals(data.summary)]
     return Page(
         section.get("title") or name,

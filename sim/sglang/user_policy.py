@@ -120,7 +120,7 @@ def _load_class(name: str, folder: Path, fail: Fail) -> type:
     if cls is None:
         raise fail(f"no class {class_name} in {module.__file__}")
     if not isinstance(cls, type) or not _takes(cls, 1):
-        raise fail(f"{name} is no policy: it must be a class made from a SchedulerConfig")
+        raise fail(f"{name} is no policy: it must be a class that takes a SchedulerConfig")
     return cls
 
 

@@ -20,8 +20,8 @@ class Score:
     Attributes:
         objective: the goodput in requests/s, or the cost, with each seed.
         sought: the number that the search minimises.
-        shortfall: `min_slo_attainment` - the mean SLO attainment, so that the condition is met at 0
-            and below; None: the section sets no condition.
+        shortfall: `min_slo_attainment` minus the mean SLO attainment: the condition is met at 0 and
+            below; None: the section sets no condition.
     """
 
     objective: tuple[float, ...]

@@ -153,7 +153,7 @@ def _refuse_repeats(loaded: LoadedScenario, place: KeyPath, values: Sequence[Yam
 
 
 def _check_key(loaded: LoadedScenario, key: str, axis: int, taken: dict[str, int]) -> None:
-    """Refuse a key that another axis sets too, in whole or in part."""
+    """Refuse a key that another axis sets too, or that would overwrite an earlier key."""
     place = _written(loaded, key, "sweep")
     if key.partition(".")[0] in _NOT_SWEPT:
         hint = "give the seeds as sweep.seeds" if key == SEED else "cannot be swept"

@@ -6,6 +6,7 @@ from itertools import count
 from hypothesis import strategies as st
 
 from sim.engine.server_config import ServerConfig
+from sim.latency.host import HostedLatency, HostSection
 from sim.latency.linear import LinearLatency
 from sim.latency.loading import LoadingLatency, LoadTimes
 from sim.latency.model import LatencyModel, ReplicaLatency
@@ -21,6 +22,18 @@ from sim.testing.random_vllm_configs import vllm_configs
 from sim.testing.workloads import ListWorkload, scripted
 from sim.workload.workload import Phase, ScriptedRequest, Turn
 
+# Every cost that a host can add.
+_HOST = HostSection(
+    front_end_s=0.003,
+    request_s=0.001,
+    prompt_token_s=1e-5,
+    step_s=0.0004,
+    row_s=1e-5,
+    step_gap_s=0.0002,
+    row_gap_s=3e-5,
+    layer_gap_s=1e-5,
+    layer_launch_s=0.003,
+)
 _PAGE_SIZES = (1, 1, 2, 4, 16, 64)
 
 
@@ -33,6 +46,7 @@ class RandomScenario:
     replicas: int
     step_s: float
     host_s: float
+    host: HostSection | None = None
     ranks: int = 1
 
     def latencies(self) -> list[ReplicaLatency]:
@@ -48,7 +62,8 @@ class RandomScenario:
             per_context_token_s=1e-8,
             host_s=self.host_s,
         )
-        return LoadingLatency(model, LoadTimes(ns_per_token=700.0, num_parts=4))
+        loading = LoadingLatency(model, LoadTimes(ns_per_token=700.0, num_parts=4))
+        return loading if self.host is None else HostedLatency(loading, self.host, num_layers=4)
 
 
 @st.composite
@@ -204,4 +219,5 @@ def random_scenarios(
         replicas=draw(st.sampled_from((1, 1, 2, 3))),
         step_s=draw(st.sampled_from((0.001, 0.005))),
         host_s=draw(st.sampled_from((0.0, 0.0, 0.0005, 0.02))),
+        host=draw(st.sampled_from((None, None, _HOST))),
     )

@@ -11,6 +11,7 @@ from sim.des.routers.router import Router
 from sim.des.run import PoolFactory, RunOptions, simulate
 from sim.engine.page_pool import PageCounts
 from sim.engine.server_config import ServerConfig
+from sim.latency.host import HostSection
 from sim.latency.linear import LinearLatency
 from sim.latency.model import ReplicaLatency
 from sim.runlog import RunLog
@@ -81,11 +82,12 @@ def serve(
     check: bool = True,
     pool: PoolFactory = PageCounts,
     router: Router | None = None,
+    host: HostSection | None = None,
 ) -> ServedRun:
     """Simulate with a decision log and, by default, with all invariants checked."""
     with TemporaryDirectory() as folder:
         decisions = Path(folder) / "decisions.jsonl"
         options = RunOptions(fast_forward=fast_forward, check=check, decisions=decisions, pool=pool)
         latencies = latencies or [linear_latency()]
-        log = simulate(workload, config, latencies, router=router, options=options)
+        log = simulate(workload, config, latencies, router=router, host=host, options=options)
         return ServedRun(log, decisions.read_text(encoding="utf-8"))

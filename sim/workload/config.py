@@ -23,8 +23,8 @@ class CommonConfig(StrictModel):
     tenant: str = ""
     """Name of the tenant that sends the requests. Metrics are also given for each tenant."""
     max_new_tokens: MaxNewTokens | None = None
-    """Limit on the output that a client sends with its request. Without it: the trace's limit, or
-    the output length if the trace has no limits. Unit: tokens."""
+    """Each request's limit on its output. Without this key: the trace's limit, or the output length
+    if the trace has no limits. Unit: tokens."""
     predicted_output: PredictedOutput | None = None
     """How each output length is guessed, for schedule policy `sjf`. Without it: no guess."""
 

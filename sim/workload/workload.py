@@ -35,11 +35,12 @@ class Phase:
 
     Attributes:
         turns: the requests; `think_ns` of each is when it is asked for, counted from the phase's
-            start. It is sent as soon as it is asked for and a place is free. Not falling.
+            start; these times do not fall. It is sent as soon as it is asked for and a place is
+            free.
         places: most requests under way; None: no limit.
         pause_ns: from the end of the phase before, or from time 0, to this phase's start.
         ticks: the times, counted from the phase's start, at which the program may send one request.
-            A tick that finds no free place is lost. None: every time is good.
+            A tick that finds no free place is lost. None: it may send at any time.
     """
 
     turns: Sequence[Turn]

@@ -41,7 +41,7 @@ def test_compare_log_with_its_scenario_is_decided_again(simulate, scenario, mode
     simulate("run", scenario, *options, "--decisions", "a.jsonl")
     ended = simulate("compare", "a.jsonl", scenario, *options)
     assert (ended.code, ended.err) == (0, "")
-    assert ended.out.endswith(" steps are decided again\n")
+    assert ended.out.endswith(" steps are decided the same again\n")
 
 
 def test_compare_log_with_another_setting_diverges(simulate, scenario, log):

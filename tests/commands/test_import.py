@@ -80,7 +80,7 @@ def test_import_shows_what_was_measured_and_what_to_do_next(simulate, results):
     assert all(note.startswith("servetwin: ") for note in notes)
     [failed] = [note for note in notes if "failed" in note]
     assert failed.endswith(
-        "failed, in the workload with the tokens that came before, 1: 1 (ClientTimeout)"
+        "failed, but in the workload with the tokens generated until then, 1: 1 (ClientTimeout)"
     )
     assert sum("PLACEHOLDER" in note for note in notes) == 2
 

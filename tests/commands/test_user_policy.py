@@ -111,9 +111,9 @@ def test_user_policy_run_is_the_same_step_by_step_and_when_replayed(simulate, wi
     simulate("run", path, *BUSY, "--decisions", "b.jsonl", "--no-fast-forward")
     assert Path("a.jsonl").read_bytes() == Path("b.jsonl").read_bytes()
     ended = simulate("compare", "a.jsonl", path, *BUSY)
-    assert (ended.code, ended.out.endswith("decided again\n")) == (0, True)
+    assert (ended.code, ended.out.endswith("decided the same again\n")) == (0, True)
     ended = simulate("compare", "a.jsonl", path, *BUSY, "--set", "scheduler.schedule_policy=fcfs")
-    assert "decided again" not in ended.out
+    assert "decided the same again" not in ended.out
 
 
 def test_user_policy_copy_of_ours_decides_as_ours(simulate, with_policy, scenario):
@@ -173,8 +173,8 @@ def test_user_policy_with_priorities_is_used(simulate, with_policy, example):
         ("my_policy:CacheBlind.x", "must be a name or module:Class, got "),
         ("my_policy:", "must be a name or module:Class, got 'my_policy:'"),
         ("my_policy:CacheBlind", "my_policy:CacheBlind is no policy: it needs a method order"),
-        ("json:loads", "json:loads is no policy: it must be a class made from a SchedulerConfig"),
-        ("json:JSONDecodeError", "is no policy: it must be a class made from"),
+        ("json:loads", "json:loads is no policy: it must be a class that takes a SchedulerConfig"),
+        ("json:JSONDecodeError", "is no policy: it must be a class that takes"),
     ],
 )
 def test_user_policy_that_is_none_is_refused(refused, with_policy, example, name, reason):

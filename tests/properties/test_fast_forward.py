@@ -12,7 +12,14 @@ from sim.testing.workloads import ListWorkload, scripted
 
 
 def outcome(scenario: RandomScenario, **how):
-    served = serve(scenario.workload, scenario.config, scenario.latencies(), check=False, **how)
+    served = serve(
+        scenario.workload,
+        scenario.config,
+        scenario.latencies(),
+        host=scenario.host,
+        check=False,
+        **how,
+    )
     columns = served.log.requests
     gaps = served.log.token_gaps
     return (

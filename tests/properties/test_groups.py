@@ -24,7 +24,14 @@ def groups(draw):
 
 
 def outcome(scenario: RandomScenario, **how):
-    served = serve(scenario.workload, scenario.config, scenario.latencies(), check=False, **how)
+    served = serve(
+        scenario.workload,
+        scenario.config,
+        scenario.latencies(),
+        host=scenario.host,
+        check=False,
+        **how,
+    )
     requests, gaps = served.log.requests, served.log.token_gaps
     columns = {name: list(getattr(requests, name)) for name in requests.__dataclass_fields__}
     return served.text, columns, gaps.gap_ns.tolist(), gaps.count.tolist()

@@ -67,7 +67,7 @@ def test_run_serves_and_logs(write, tmp_path, capsys):
     assert recorded.fingerprint["dtype"] == "float32"
     assert len(recorded.steps) == summary["simulated_steps"]
     assert simulate(["compare", str(log), str(path)]) == 0
-    assert "are decided again" in capsys.readouterr().out
+    assert "are decided the same again" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("ahead", [True, False], ids=["async", "sync"])
@@ -93,7 +93,7 @@ def test_run_family_vllm_serves_and_logs(write, tmp_path, capsys, ahead):
     for line in recorded.requests:
         assert len(line["token_ns"]) == line["output_tokens"]
     assert simulate(["compare", str(log), str(path)]) == 0
-    assert "are decided again" in capsys.readouterr().out
+    assert "are decided the same again" in capsys.readouterr().out
     assert replay_decisions(rebuild(log)) is None
 
 

@@ -123,7 +123,7 @@ def test_batching_continuous_ignores_the_settings_of_the_other(valid_text):
     ("overrides", "message"),
     [
         (["disable_overlap_schedule=false"], "needs disable_overlap_schedule: true"),
-        (["enable_mixed_chunk=true"], "goes without enable_mixed_chunk"),
+        (["enable_mixed_chunk=true"], "does not go with enable_mixed_chunk"),
     ],
 )
 def test_decode_turns_need_normal_scheduling_without_mixing(valid_text, overrides, message):

@@ -17,8 +17,8 @@ class PrefillAttention:
     """The time of one prefill chunk alone, over its new and cached tokens.
 
     Some chunks may have no measurement with cached tokens, for example the longest ones, because
-    the model's length is limited. Such a chunk takes what cached tokens add to the longest shorter
-    chunk that was measured with them, times the ratio of the two lengths.
+    the model's length is limited. What cached tokens add to such a chunk is what they add to the
+    next shorter chunk that was measured with them, times the ratio of the two lengths.
 
     The time of a chunk longer than all measured ones is that of several chunks of the longest
     measured length. These get more cached tokens, so that the mean number of keys is right. So the
@@ -95,9 +95,9 @@ class MixedAttention:
 
     For a chunk shorter than all measured ones, the time is interpolated between that of the decode
     rows alone and that with the shortest measured chunk. For a chunk longer than all measured ones,
-    the time with the longest measured chunk is taken, plus the difference of the two chunks' times
-    alone. For more rows than measured, times are extrapolated. If a table has no mixed calls, the
-    times of the chunk alone and of the rows alone are added.
+    the time with the longest measured chunk is taken, plus the difference that the two chunks have
+    without decode rows. For more rows than measured, times are extrapolated. If a table has no
+    mixed calls, the times of the chunk alone and of the rows alone are added.
     """
 
     def __init__(

@@ -42,8 +42,9 @@ class MeasuredSpans(NamedTuple):
             Limit("longest prefill chunk", _longest_chunk, *self.chunk),
             Limit("cached tokens of a chunk", _most_cached, *self.cached),
         )
-        # The longest context grows by one token a step, like a mean over one row. If it is not
-        # known, it reads 0, which is inside the range.
+        # A mean over rows grows by one token in each step of a decode run. So does the longest
+        # context, so it counts as a mean over one row. If it is not known, it is 0 in every step,
+        # which is inside the range.
         context = (
             Limit("mean decode context", _context, *self.context, _decode_rows),
             Limit("longest decode context", _longest, 0, self.context[1], _one_if_longest_is_known),

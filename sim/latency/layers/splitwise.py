@@ -54,9 +54,9 @@ class WholeModel:
     of the base length, the other for a single prompt of length n. The step's time is interpolated
     between these two by its mean prompt length, which lies between the base length and n.
 
-    Decode rows: the sweep over rows has the time at the base context. For the first row, more
-    context adds what it adds in the sweep of one row. For each other row it adds the mean slope of
-    that sweep, from the base point to the end.
+    Decode rows: the sweep over rows has the time at the base context. Further context of the first
+    row adds what it adds in the sweep of one row. Each further token of context of every other row
+    adds the mean slope of that sweep, from the base point to its end.
     """
 
     def __init__(self, sweeps: Sweeps) -> None:

@@ -24,8 +24,8 @@ MODE_NAMES: Mapping[ForwardMode, ModeName] = {
     ForwardMode.DECODE: "decode",
     ForwardMode.MIXED: "mixed",
 }
-# With these bounds no step's time overflows 64-bit nanoseconds. A coefficient is at most a minute
-# for each unit, and amounts are far above real ones.
+# With these bounds no step's time overflows 64-bit nanoseconds: a coefficient is at most a minute
+# for each unit. The bound of amounts is far above any real amount.
 Coefficient = Annotated[float, Field(ge=0, le=6e10)]
 Amount = Annotated[float, Field(ge=0, le=1e9)]
 Factor = Annotated[float, Field(gt=0, le=1e3)]
@@ -130,7 +130,7 @@ class Source(StrictModel):
 
 
 class Spread(StrictModel):
-    """How much of the fit's residuals unequal decode contexts (longest over mean) explain."""
+    """How far the ratio of the longest to the mean decode context explains the fit's residuals."""
 
     points: Count
     correlation: float

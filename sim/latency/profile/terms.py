@@ -79,8 +79,8 @@ class ModeTerms(NamedTuple):
 
     Attributes:
         device: terms of the device time.
-        knee: the device term that may occur a second time, for the part of the quantity above a
-            knee. Below the knee, reading the weights takes longest; above it, the arithmetic does.
+        knee: the device term that may occur again, each time for the part of the quantity above
+            another knee. Below the knee, reading the weights takes longest; above it, arithmetic.
         axes: the two axes of the correction table.
         host: terms of the host time.
         ranges: quantities whose measured range the profile keeps.

@@ -118,7 +118,7 @@ def draw_kv_use(axes: Axes, timeline: Timeline, unit_s: float) -> None:
 
 
 def draw_throughput(axes: Axes, timeline: Timeline, unit_s: float) -> None:
-    """Prompt tokens computed and tokens decoded a second, in 120 windows."""
+    """Prompt tokens computed and tokens decoded, both per second, in 120 windows."""
     edges_s = np.append(timeline.t_s, timeline.t_s[-1:] + timeline.window_s)[::_RATE_WINDOW]
     for rate, label, colour in (
         (timeline.prefill_tokens_per_s, "prefill (new tokens)", PALETTE[1]),

@@ -1,4 +1,4 @@
-"""Axes of swept values: numbers to scale, infinity to their right, names in their order."""
+"""Axes of swept values: numbers stand to scale, infinity to their right, names in their order."""
 
 import math
 from collections.abc import Sequence
@@ -50,7 +50,7 @@ class KeyAxis:
 
     @staticmethod
     def of_numbers(key: str, values: Sequence[Any], scale: str | None) -> "KeyAxis":
-        """Numbers to scale, infinity and null to their right."""
+        """Places numbers to scale, infinity and null to their right."""
         numbers = {same(value): number_of(key, value) for value in values}
         finite = sorted({number for number in numbers.values() if math.isfinite(number)})
         nonzero = [number for number in finite if number != 0]

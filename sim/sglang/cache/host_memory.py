@@ -1,8 +1,8 @@
 """Host memory with copies of the tree's nodes: its pages, and which copy is dropped first.
 
 Follows SGLang 0.5.23's hierarchical cache (docs/explanation/host-memory.md). Deliberate difference:
-if there cannot be room for a copy, nothing is evicted for it; SGLang evicts what it can and then
-gives up.
+if eviction cannot make enough room for a copy, nothing is evicted; SGLang evicts what it can and
+then gives up.
 """
 
 import heapq
@@ -110,7 +110,7 @@ class HostMemory:
     # ---- loads ---------------------------------------------------------------------------------
 
     def lock(self, node: RadixNode) -> None:
-        """Protect a node and its ancestors in host memory alone, while they are loaded."""
+        """While they are loaded, protect a node and its ancestors that are in host memory alone."""
         current = node
         while not current.on_device and current.parent is not None:
             if not current.host.num_locks:

@@ -73,7 +73,7 @@ def finished(
     Args:
         asked: the request as it was received.
         out: the logged output.
-        finish_ns: when the request ended by the time of the log or dump; None: not known exactly.
+        finish_ns: when the request ended, according to the log or dump; None: not known exactly.
 
     Raises:
         BadRecordError: the record has no lengths or no times.
@@ -197,7 +197,8 @@ def _text(obj: Mapping[str, object]) -> str | None:
     text = obj.get("text")
     if not isinstance(text, str) or _ids(obj.get("input_ids"), whole=False) is not None:
         return None
-    # At level 2, a json log cuts texts above 2048 characters in the middle and puts three dots.
+    # At --log-requests-level 2, a json log has three dots for all but the first and last 1024
+    # characters of a longer text.
     cut = len(text) == 2048 + len(_CUT_MARK) and text[1024:1027] == _CUT_MARK
     return None if cut else text
 

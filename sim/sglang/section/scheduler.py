@@ -226,7 +226,7 @@ class SglangSection(ServerSection):
                 )
             if self.enable_mixed_chunk:
                 raise KeysError(
-                    "decode_max_requests goes without enable_mixed_chunk",
+                    "decode_max_requests does not go with enable_mixed_chunk",
                     "decode_max_requests",
                     "enable_mixed_chunk",
                 )

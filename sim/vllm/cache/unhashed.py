@@ -1,8 +1,8 @@
 """Full blocks whose hashes have not been computed yet.
 
 vLLM hashes every block as soon as it is full. Most hashes are never looked for, so here hashing is
-put off: a request's blocks are hashed, a few at a time, when another request looks for the blocks
-that follow the prefix before them. Requests find the same blocks either way.
+put off: a request's next blocks are hashed, a few at a time, when another request has found the
+prefix before them and looks for what follows. Requests find the same blocks either way.
 
 Example: request A fills blocks for the prefixes P1, P2, P3. Later request B has found P1 and looks
 for what follows it. Only then are A's next blocks hashed; a block that has been allocated to

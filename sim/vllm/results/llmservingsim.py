@@ -6,8 +6,8 @@ The folder (bench examples of casys-kaist/LLMServingSim, 2026) has these files:
   the workload. The line also has `input_toks`, `output_toks`, and the times `queued_ts`,
   `scheduled_ts`, `first_token_ts` and `last_token_ts` in seconds of the server's monotonic clock.
   `queued_ts` is taken as the arrival, because requests reach the engine later than planned.
-* `workload*.jsonl[.gz]`: the workload in Mooncake's format. If the file name contains `blk16`, an
-  entry of `hash_ids` stands for 16 tokens, otherwise for 512.
+* `workload*.jsonl[.gz]`: the workload in Mooncake's format. If the file name contains `blkN`, such
+  as `blk16`, an entry of `hash_ids` stands for N tokens, otherwise for 512.
 * `meta.json` (optional): the engine's settings.
 """
 

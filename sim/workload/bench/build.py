@@ -119,7 +119,10 @@ def _with_output(request: ScriptedRequest, num_tokens: int) -> ScriptedRequest:
 def _table(
     config: BenchConfig, context: BuildContext, own_tokens: Int64, output_tokens: Int64
 ) -> RequestTable:
-    """One row for each prompt; a last one, as long as the first, if the cache is flushed."""
+    """One row for each prompt. If the cache is flushed, a last row is the warm-up's prompt.
+
+    It is as long as the first prompt and shares no more with it than any other.
+    """
     for name, drawn in (("input_len", own_tokens), ("output_len", output_tokens)):
         if drawn.min() < 1:
             reason = "the client drew a length of 0 tokens: another range_ratio avoids it"

@@ -52,8 +52,9 @@ class BenchConfig(StrictModel):
     """Output length, likewise. Unit: tokens."""
     range_ratio: Annotated[float, Field(ge=0, le=1)] | None = None
     """How far lengths spread. With `sglang` and `inferencex`, the smallest length as a share of
-    the largest; with `vllm`, how far lengths may be below and above the mean, and less than 1. Not
-    with `aiperf`. Without it: 0.8 with `inferencex`, else 0. Unit: share."""
+    the largest. With `vllm`, how far lengths may be below and above the mean, as a share of the
+    mean; less than 1. Not with `aiperf`. Without it: 0.8 with `inferencex`, else 0. Unit:
+    share."""
     input_len_stddev: _Tokens = 0
     """Standard deviation of prompt lengths. Only with `aiperf`. Unit: tokens."""
     output_len_stddev: _Tokens = 0
@@ -68,8 +69,9 @@ class BenchConfig(StrictModel):
     """Tokens that the chat template adds to a prompt, part of `input_len`. Only with `inferencex`,
     which has them with `--use-chat-template`. Unit: tokens."""
     vocab_size: Annotated[int, Field(ge=2, le=10**9)] | None = None
-    """Size of the tokenizer's vocabulary. Only with `inferencex` and with `dataset_name:
-    random-ids`, which draw tokens before arrival times: those need it. Unit: tokens."""
+    """Size of the tokenizer's vocabulary. Only with `sglang` and `inferencex`. It is required where
+    the client draws token ids before lengths or gaps: with a `request_rate` for `inferencex` and
+    for `dataset_name: random-ids`, and with `inferencex` and a `prefix_len`. Unit: tokens."""
     dataset_name: Literal["random", "random-ids"] = "random"
     """Where prompts come from: ShareGPT's texts, or any token ids. Only with `sglang`."""
     dataset_entries: _Count | None = None

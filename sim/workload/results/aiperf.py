@@ -64,7 +64,7 @@ def _with_prompts(
         return requests, [NO_PROMPTS]
     conversations = [conversation for conversation, _ in turns]
     known = known_prompts(inputs, conversations, requests)
-    return known, [f"prompts are those of {inputs}, cut into tokens of their mean length"]
+    return known, [f"prompts are those of {inputs}, cut into tokens of equal length"]
 
 
 def _request(line: TextLine, row: JsonObject, metadata: JsonObject) -> ImportedRequest:

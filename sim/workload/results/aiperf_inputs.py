@@ -17,7 +17,7 @@ from sim.workload.traces.lines import TextLine, parse_object, read_lines
 def known_prompts(
     path: Path, conversations: Sequence[str], requests: Sequence[ImportedRequest]
 ) -> list[ImportedRequest]:
-    """Add stand-in tokens, made from the texts of the prompts, to requests of one turn.
+    """Give each request stand-in tokens made from its prompt. Each conversation has one turn.
 
     Raises:
         InputError: the file cannot be read, or lacks the prompt of a request.

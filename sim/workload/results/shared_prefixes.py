@@ -27,7 +27,7 @@ class _Stream:
 
 
 class PrefixStreams:
-    """Builds prompts of token streams, two of which share exactly what their known tokens share.
+    """Builds prompts of token streams. Two prompts share exactly the prefix that their ids share.
 
     A workload file with these segments does not contain the tokens themselves. Requests are added
     in order. If the tokens of an answer are known, later prompts that contain the answer share its

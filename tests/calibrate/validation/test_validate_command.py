@@ -51,7 +51,7 @@ def test_validate_prints_steps_stages_ratios_and_rankings(calibrate, truth, logs
     code, out, err = calibrate("validate", truth, *logs)
     assert (code, err) == (0, "")
     for words in (
-        "steps of 3 logs are decided again",
+        "steps of 3 logs are decided the same again",
         "MAPE %",
         "study (schedule_policy=lpm), 2 runs",
         "study (schedule_policy=fcfs), 1 run ",

@@ -1,0 +1,73 @@
+"""What the host adds to steps and requests."""
+
+import pytest
+
+from sim.core.errors import InputError
+from sim.latency.host import HostedLatency, HostSection, host_preset, host_presets
+from sim.latency.model import StepTime
+from sim.testing.contracts import LatencyModelContract
+from sim.testing.latency_steps import decode_step, extend_step
+from sim.testing.serve import linear_latency, serve
+from sim.testing.workloads import ListWorkload, scripted
+from sim.vllm.config import VllmConfig
+
+COSTS = HostSection(
+    step_s=1e-3, row_s=1e-5, step_gap_s=2e-4, row_gap_s=3e-6, layer_gap_s=1e-5, layer_launch_s=1e-3
+)
+
+
+def hosted(costs=COSTS, **seconds):
+    return HostedLatency(linear_latency(**seconds), costs, num_layers=32)
+
+
+class TestHostedLatency(LatencyModelContract):
+    """A linear model with a host's costs."""
+
+    @pytest.fixture
+    def make_model(self):
+        return hosted
+
+
+def test_host_time_is_beside_the_device_and_gaps_are_on_it():
+    """Ten decode rows: 1.1 ms of host time; gaps of 0.2 ms, 32 layers and ten rows."""
+    plain = linear_latency().step_ns(decode_step(10, 100))
+    assert hosted().step_ns(decode_step(10, 100)) == StepTime(
+        plain.device_ns + 200_000 + 32 * 10_000 + 10 * 3_000, plain.host_ns + 1_100_000
+    )
+
+
+@pytest.mark.parametrize(("step_s", "expected_ms"), [(0.001, 32.0), (0.05, 50.4)])
+def test_host_launches_prefill_kernels_one_by_one(step_s, expected_ms):
+    """A short prefill takes as long as the launches of its layers; a long one hides them."""
+    costs = HostSection(layer_launch_s=1e-3)
+    model = hosted(costs, step_s=step_s, per_prefill_token_s=4e-5, per_context_token_s=0)
+    assert model.step_ns(extend_step((0, 10))).device_ns / 1e6 == pytest.approx(expected_ms)
+
+
+def test_host_presets_are_sections_and_an_unknown_one_is_named():
+    """One line that lists those there are."""
+    assert {"vllm-async", "vllm-sync"} < set(host_presets())
+    with pytest.raises(InputError, match=r"host: unknown host preset 'vllm' .* vllm-async"):
+        host_preset("vllm")
+
+
+def first_tokens_ms(host):
+    """When three requests that arrive together get their first token; each step takes 10 ms."""
+    requests = [scripted(f"r{i}", (i, 100), output=1) for i in range(3)]
+    latency = linear_latency(
+        step_s=0.01, per_prefill_token_s=0, per_decode_request_s=0, per_context_token_s=0
+    )
+    config = VllmConfig(async_scheduling=False)
+    log = serve(ListWorkload(requests), config, [latency], host=host).log
+    return (log.requests.first_token_ns / 1e6).tolist()
+
+
+def test_front_end_prepares_one_request_after_another():
+    """After 2, 4 and 6 ms; the first runs alone, the others in the step after it."""
+    assert first_tokens_ms(None) == [10, 10, 10]
+    assert first_tokens_ms(HostSection(request_s=0.001, prompt_token_s=1e-5)) == [12, 22, 22]
+
+
+def test_front_end_delays_every_request_alike():
+    """By 5 ms: they do not wait for each other."""
+    assert first_tokens_ms(HostSection(front_end_s=0.005)) == [15, 15, 15]
