@@ -46,7 +46,7 @@ def test_group_s_files_say_which_rank(simulate, group, family):
     }
     ended = simulate("compare", "d.jsonl", group, *options)
     assert (ended.code, ended.err) == (0, "")
-    assert ended.out.endswith(" steps are decided again\n")
+    assert ended.out.endswith(" steps are decided the same again\n")
     for ranks, had in ((1, "rank 0"), (2, "rank 2")):
         other = simulate("compare", "d.jsonl", group, *options, "--set", f"latency.dp={ranks}")
         assert other.err.endswith(f"d.jsonl: has {had}, but the scenario's latency.dp is {ranks}\n")
