@@ -119,10 +119,20 @@ def workload_command(
 
 @app.command("import")
 def import_command(
-    source: Annotated[
-        Path, typer.Argument(metavar="SOURCE", help="measured results: a file or a folder")
-    ],
     out: Annotated[Path, typer.Option(help="folder for workload, measured run and scenario")],
+    source: Annotated[
+        Path | None, typer.Argument(metavar="SOURCE", help="measured results: a file or a folder")
+    ] = None,
+    command: Annotated[
+        str | None,
+        typer.Option(metavar="LINE", help="in place of SOURCE: a benchmark client's command line"),
+    ] = None,
+    server: Annotated[
+        str | None, typer.Option(metavar="LINE", help="with --command: how the server is launched")
+    ] = None,
+    hardware: Annotated[
+        str | None, typer.Option(metavar="GPU", help="with --command: its GPUs, such as h100_sxm")
+    ] = None,
     format_: Annotated[
         FormatName | None,
         typer.Option(
@@ -143,10 +153,16 @@ def import_command(
         ),
     ] = None,
 ) -> None:
-    """Turn a server's measured results into a scenario and a measured run to compare it with."""
+    """Turn measured results, or a benchmark's command lines, into a scenario to simulate."""
+    from sim.commands.import_command import CommandLines, import_command_lines
     from sim.commands.import_results import ImportOptions, import_results
     from sim.workload.results.model import ReadOptions
 
+    lines = CommandLines(command=command, server=server, hardware=hardware, out=out)
+    if source is None:
+        import_command_lines(lines)
+        return
+    lines.check_unused()
     read = ReadOptions(line=line, draw_arrivals=draw_arrivals)
     import_results(source, ImportOptions(out=out, format=format_, template=template, read=read))
 

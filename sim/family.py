@@ -4,7 +4,8 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sim.core.errors import InputError
-from sim.launch_command import LaunchCommand
+from sim.core.flags import Command
+from sim.launch_command import LaunchCommand, ServerSettings
 from sim.workload.results.names import ResultFormat
 
 if TYPE_CHECKING:
@@ -76,6 +77,18 @@ class Family:
 
     def parallel_flags(self, spread: "Parallelism") -> tuple[str, ...]:
         """The flags that spread the model over several GPUs."""
+        raise NotImplementedError
+
+    def read_launch(self, command: Command, system: str) -> ServerSettings | None:
+        """The settings of a launch command that a user wrote; None: it is not of this family.
+
+        Args:
+            command: the command line.
+            system: the GPU, by its name in `latency.system`; some defaults depend on it.
+
+        Raises:
+            InputError: a flag has no value or a bad one.
+        """
         raise NotImplementedError
 
     def imported_section(

@@ -163,11 +163,15 @@ class ImportedSection(NamedTuple):
 
 
 def accepted_settings(
-    section: type[ServerSection], fixed: Mapping[str, Any], known_settings: Mapping[str, object]
+    section: type[ServerSection],
+    fixed: Mapping[str, Any],
+    known_settings: Mapping[str, object],
+    *,
+    source: str = "the results",
 ) -> ImportedSection:
     """Returns the `fixed` settings and those of `known_settings` that the section accepts.
 
-    A hint names the settings that it refuses.
+    A hint names the settings that it refuses, and says that they are in the `source`.
     """
     accepted: dict[str, Any] = dict(fixed)
     refused: dict[str, object] = {}
@@ -179,7 +183,7 @@ def accepted_settings(
             refused[key] = value
         else:
             accepted[key] = plain
-    hints = [f"In the results, but not simulated: {setting_pairs(refused)}."] if refused else []
+    hints = [f"In {source}, but not simulated: {setting_pairs(refused)}."] if refused else []
     return ImportedSection(accepted, hints)
 
 

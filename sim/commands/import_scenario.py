@@ -43,7 +43,7 @@ class Composed(NamedTuple):
     page_size: int
 
 
-class _Hint(NamedTuple):
+class Hint(NamedTuple):
     """A comment above a section; `section` is empty for a comment at the top of the file."""
 
     section: str
@@ -74,10 +74,10 @@ def compose_scenario(
         data, hints = _placeholders(facts, requests)
     else:
         data, hints = _of_template(template, out, facts)
-    hints = [_Hint("", text) for text in _top_comments(facts, source, requests)] + hints
+    hints = [Hint("", text) for text in _top_comments(facts, source, requests)] + hints
     name = _SUFFIXES.sub("", source.resolve().name)
     data = {"name": _printable(name) or "imported", **data, "workload": dict(_TRAFFIC)}
-    text = _with_hints(data, hints)
+    text = scenario_text(data, hints)
     scheduler = load_scenario_text(
         text, name=str(out / "scenario.yaml"), base_dir=out
     ).scenario.scheduler
@@ -105,21 +105,21 @@ def _top_comments(
 
 def _placeholders(
     facts: ServerFacts, requests: Sequence[ImportedRequest]
-) -> tuple[dict[str, Any], list[_Hint]]:
+) -> tuple[dict[str, Any], list[Hint]]:
     data: dict[str, Any] = {}
-    if (model := _known_model(facts.model)) is not None:
+    if (model := known_model(facts.model)) is not None:
         data["model"] = model
     family = family_of_server(facts.engines) or FAMILIES[DEFAULT_FAMILY]
     section = family.imported_section(facts.scheduler, _sizes(requests))
-    hints = [_Hint("latency", _LATENCY_HINT)]
-    hints += [_Hint("scheduler", text) for text in section.hints]
+    hints = [Hint("latency", _LATENCY_HINT)]
+    hints += [Hint("scheduler", text) for text in section.hints]
     latency = {**_LATENCY, "dp": facts.num_ranks} if facts.num_ranks > 1 else dict(_LATENCY)
     return {**data, "latency": latency, "scheduler": section.settings}, hints
 
 
 def _of_template(
     template: Path, out: Path, facts: ServerFacts
-) -> tuple[dict[str, Any], list[_Hint]]:
+) -> tuple[dict[str, Any], list[Hint]]:
     loaded = load_scenario(template)
     raw: Mapping[str, Any] = loaded.raw
     data = {key: raw[key] for key in _FROM_TEMPLATE if raw.get(key) is not None}
@@ -130,11 +130,11 @@ def _of_template(
     if isinstance(latency, dict) and isinstance(latency.get("path"), str):
         data["latency"] = {**latency, "path": _from_out(latency["path"], base_dir, out)}
     others = _differing(facts, loaded.scenario.scheduler)
-    hints = [_Hint("latency", f"Everything but the traffic is from {template.name}.")]
+    hints = [Hint("latency", f"Everything but the traffic is from {template.name}.")]
     if others:
-        hints.append(_Hint("scheduler", f"The results say otherwise: {setting_pairs(others)}."))
+        hints.append(Hint("scheduler", f"The results say otherwise: {setting_pairs(others)}."))
     if facts.num_ranks > 1:
-        hints.append(_Hint("latency", _give_ranks(data, facts.num_ranks)))
+        hints.append(Hint("latency", _give_ranks(data, facts.num_ranks)))
     return data, hints
 
 
@@ -186,7 +186,8 @@ def _from_out(path: str, base_dir: Path, out: Path) -> str:
     return os.path.relpath(target.resolve(), out.resolve()) if target.exists() else path
 
 
-def _with_hints(data: Mapping[str, Any], hints: Sequence[_Hint]) -> str:
+def scenario_text(data: Mapping[str, Any], hints: Sequence[Hint]) -> str:
+    """The YAML text of a scenario, with hints as comments above its sections."""
     lines = _comments(hint.text for hint in hints if not hint.section)
     for line in yaml_text(data).splitlines():
         section = line.partition(":")[0]
@@ -203,7 +204,7 @@ def _comments(texts: Iterable[str]) -> list[str]:
     ]
 
 
-def _known_model(hugging_face_name: str) -> str | None:
+def known_model(hugging_face_name: str) -> str | None:
     """The model table's name for a model of Hugging Face; None: the table does not have it."""
     name = hugging_face_name.rpartition("/")[2].lower().removesuffix("-instruct")
     return name if name in model_table() else None

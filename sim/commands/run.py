@@ -20,6 +20,7 @@ from sim.runlog import RunLog
 from sim.scenario.build import BuiltScenario, build
 from sim.scenario.load import load_scenario
 from sim.scenario.schema import Scenario
+from sim.workload.bench.build import BenchWorkload
 
 
 def run_built(
@@ -62,12 +63,15 @@ def run_built(
 def simulate_built(built: BuiltScenario, options: RunOptions) -> RunLog:
     """Simulate a built scenario, silently.
 
-    The log's `meta` also says where step times come from (`latency_source`) and how many steps were
-    outside of the ranges in which the latency models were measured (`left_range`).
+    The log's `meta` also says where step times come from (`latency_source`), how many steps were
+    outside of the ranges in which the latency models were measured (`left_range`), and which
+    benchmark's client sent the requests (`client`), if one did.
     """
     latencies = list(each_latency(built.latencies))
     if (source := latency_source(latencies[0])) is not None:
         options = replace(options, meta={**options.meta, "latency_source": source})
+    if isinstance(built.workload, BenchWorkload):
+        options = replace(options, meta={**options.meta, "client": dict(built.workload.client)})
     router = make_router(built.loaded.scenario.router)
     log = simulate(
         built.workload,

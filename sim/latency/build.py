@@ -52,11 +52,13 @@ def build_latency(
         return _profile(config, model, base_dir, overlaps=overlaps)
     if isinstance(config, LayersLatencyConfig):
         return _layers(config, model, base_dir, overlaps=overlaps)
-    if model_name is None:
-        raise InputError(f"kind {config.kind} needs the scenario's model", key=("latency",))
     if isinstance(config, AiconfiguratorLatencyConfig):
+        if model_name is None:
+            raise InputError(f"kind {config.kind} needs the scenario's model", key=("latency",))
         return _aiconfigurator(config, model_name, base_dir)
-    if model is None or hardware is None:
+    if model is None:
+        raise InputError(f"kind {config.kind} needs the scenario's model", key=("latency",))
+    if hardware is None:
         raise InputError("kind roofline needs the scenario's hardware", key=("latency",))
     return _roofline(config, model, hardware)
 

@@ -8,6 +8,7 @@ import numpy as np
 from sim.core.arrays import Bools, Float64, Int64
 from sim.core.request import Status
 from sim.core.units import NS_PER_MS, NS_PER_S
+from sim.metrics.client_figures import client_figures
 from sim.metrics.groups import group_metrics
 from sim.metrics.latencies import RequestLatencies, finished_mask, request_latencies, status_mask
 from sim.metrics.quantiles import statistics
@@ -57,16 +58,22 @@ def summarise(log: RunLog, slo: Slo | None = None) -> Summary:
     * `wall_seconds`: how long the simulation took.
     * `latency_source`: who measured the step times, if they are published measurements.
     * `left_range`: how many steps are outside the range that step times were fitted to, if any are.
+    * `client_figures`: what a benchmark's client prints, if one sent the requests.
     """
     log = log.measured()
     remarks = {key: log.meta[key] for key in ("latency_source", "left_range") if key in log.meta}
     finished = finished_mask(log.requests)
     latencies = request_latencies(log.requests)
     wait_ns = queue_times_ns(log)
+    goodput = _goodput(log.requests, finished, latencies, slo)
+    if "client" in log.meta:
+        share = goodput["slo_attainment"]
+        num_good = None if share is None else round(share * len(log.requests.rid))
+        remarks["client_figures"] = client_figures(log, num_good)
     return {
         **_throughput(log.requests, finished, latencies),
         **_latencies(log, finished, latencies),
-        **_goodput(log.requests, finished, latencies, slo),
+        **goodput,
         **_cache(log),
         **_queue_time(latencies.queue_time_ms[finished]),
         "retractions": int(log.requests.retractions.sum()),

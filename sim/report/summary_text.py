@@ -2,6 +2,7 @@
 
 from sim.metrics.registry import LATENCIES, metric
 from sim.metrics.summary import Summary
+from sim.report.client_text import client_lines
 from sim.tables.table import Column, Table
 from sim.tables.text import aligned, number, printable, yes_or_no
 
@@ -33,6 +34,8 @@ def summary_text(summary: Summary, *, bold: bool = False) -> str:
         lines.append(printable(f"rejected: {', '.join(summary['rejected_rids'])}{more}"))
     if "latency_source" in summary:
         lines.append(printable(f"step times: {summary['latency_source']}"))
+    if "client_figures" in summary:
+        lines += ["", *client_lines(summary["client_figures"])]
     return "".join(f"{line}\n" for line in lines)
 
 

@@ -3,8 +3,9 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from sim.core.flags import Command
 from sim.family import Family
-from sim.launch_command import LaunchCommand
+from sim.launch_command import LaunchCommand, ServerSettings
 from sim.sglang.results import FORMATS
 
 if TYPE_CHECKING:
@@ -65,6 +66,11 @@ class SglangFamily(Family):
         from sim.sglang.launch_flags import sglang_parallel
 
         return sglang_parallel(spread)
+
+    def read_launch(self, command: Command, system: str) -> ServerSettings | None:
+        from sim.sglang.read_launch import read_sglang_launch
+
+        return read_sglang_launch(command, system)
 
     def imported_section(
         self, known_settings: Mapping[str, object], sizes: Sequence[int]

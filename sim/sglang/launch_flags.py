@@ -1,4 +1,4 @@
-"""Scheduler settings as launch flags of SGLang.
+"""Scheduler settings as launch flags of SGLang; `read_launch` reads the same tables back.
 
 A flag is the key with hyphens. Some settings are environment variables in SGLang, and some do not
 exist in SGLang. `chunked_prefill_size` and `max_running_requests` are always given, because their
@@ -17,7 +17,7 @@ COMMAND = 'python -m sglang.launch_server --model-path "$MODEL"'
 
 _DEFAULTS = SglangSection()
 _ALWAYS = ("chunked_prefill_size", "max_running_requests")
-_OPTIONS = (
+OPTIONS = (
     "schedule_policy",
     *_ALWAYS,
     "max_prefill_tokens",
@@ -34,7 +34,7 @@ _OPTIONS = (
     "scheduler_recv_interval",
     "load_balance_method",
 )
-_SWITCHES = (
+SWITCHES = (
     "enable_mixed_chunk",
     "disable_radix_cache",
     "disable_overlap_schedule",
@@ -42,7 +42,7 @@ _SWITCHES = (
     "schedule_low_priority_values_first",
     "disable_priority_preemption",
 )
-_VARIABLES = {
+VARIABLES = {
     "clip_max_new_tokens": "SGLANG_CLIP_MAX_NEW_TOKENS_ESTIMATION",
     "init_new_token_ratio": "SGLANG_INIT_NEW_TOKEN_RATIO",
     "min_new_token_ratio_factor": "SGLANG_MIN_NEW_TOKEN_RATIO_FACTOR",
@@ -52,7 +52,10 @@ _VARIABLES = {
     "in_batch_prefix_deprioritize_threshold": "IN_BATCH_PREFIX_CACHING_DEPRIORITIZE_THRESHOLD",
 }
 # Decode once between two prefill steps, if any request decodes.
-_DECODE_FIRST = ("--prefill-decode-interval 1", "--prefill-decode-interval-min-bs 1")
+DECODE_FIRST = ("prefill-decode-interval", "prefill-decode-interval-min-bs")
+# Flags of host memory: the switch, and options by key of the section `host_cache`.
+HOST_CACHE_SWITCH = "enable-hierarchical-cache"
+HOST_CACHE_OPTIONS = {"ratio": "hicache-ratio", "write_policy": "hicache-write-policy"}
 _SGLANG_POLICIES = ("fcfs", "lpm", "dfs-weight", "lof", "random", "hrrn", "shortest-prefill-first")
 _SGLANG_EVICTION = ("lru", "lfu")
 
@@ -65,19 +68,19 @@ def sglang_launch(section: SglangSection, searched: Collection[str] = ()) -> Lau
         searched: keys that are given even if they have SGLang's default: those that a search
             varied.
     """
-    given = [key for key in (*_OPTIONS, *_VARIABLES) if _is_given(section, key, searched)]
+    given = [key for key in (*OPTIONS, *VARIABLES) if _is_given(section, key, searched)]
     without_flag = dict(_without_flag(section)) | dict(_host_cache_without_flag(section.host_cache))
     flags = [
-        *(f"{_flag(key)} {getattr(section, key)}" for key in given if key in _OPTIONS),
-        *(_flag(key) for key in _SWITCHES if getattr(section, key)),
+        *(f"{_flag(key)} {getattr(section, key)}" for key in given if key in OPTIONS),
+        *(_flag(key) for key in SWITCHES if getattr(section, key)),
     ]
     flags = [flag for flag in flags if flag.split()[0] not in map(_flag, without_flag)]
     if section.schedule_policy == "priority":
         flags = _priority_flags(section, flags)
     if section.decode_first and "decode_first" not in without_flag:
-        flags += _DECODE_FIRST
+        flags += [f"--{flag} 1" for flag in DECODE_FIRST]
     flags += _host_cache_flags(section.host_cache)
-    variables = [f"{_VARIABLES[key]}={getattr(section, key)}" for key in given if key in _VARIABLES]
+    variables = [f"{VARIABLES[key]}={getattr(section, key)}" for key in given if key in VARIABLES]
     others = tuple(f"{key}={value}" for key, value in without_flag.items())
     server = f"SGLang {section.version}"
     return LaunchCommand(server, COMMAND, tuple(variables), tuple(flags), others)
@@ -120,11 +123,11 @@ def _host_cache_flags(host_cache: HostCacheSection | None) -> list[str]:
     """Flags for host memory. The speed of loads is not a setting: the hardware decides it."""
     if host_cache is None:
         return []
-    flags = ["--enable-hierarchical-cache"]
+    flags = [f"--{HOST_CACHE_SWITCH}"]
     if host_cache.capacity_tokens is None:
         ratio = DEFAULT_RATIO if host_cache.ratio is None else host_cache.ratio
-        flags.append(f"--hicache-ratio {ratio}")
-    return [*flags, f"--hicache-write-policy {host_cache.write_policy}"]
+        flags.append(f"--{HOST_CACHE_OPTIONS['ratio']} {ratio}")
+    return [*flags, f"--{HOST_CACHE_OPTIONS['write_policy']} {host_cache.write_policy}"]
 
 
 def _host_cache_without_flag(host_cache: HostCacheSection | None) -> Iterator[tuple[str, str]]:

@@ -3,6 +3,8 @@
 from dataclasses import dataclass, replace
 from typing import Final
 
+from sim.core.versions import entry_for
+
 NEWEST: Final = "0.5.23"
 
 
@@ -17,6 +19,8 @@ class VersionRules:
             decode step.
         reserves_known_outputs: a running request that ignores end tokens reserves all that it has
             left, not the share that the new-token ratio says.
+        looks_at_budget_first: a pass ends before a candidate if tokens of the step are used up; if
+            not, the candidate is refused, but for want of memory if that is short, too.
         needs_page: a candidate must have room for one page more than its tokens.
         charges_page: an admitted row is charged one page more than its tokens.
         limits_input_of_chunks: `max_prefill_tokens` refuses a candidate that exceeds what is left
@@ -29,6 +33,7 @@ class VersionRules:
     leaves_out_finishing: bool = True
     drops_finished_first: bool = True
     reserves_known_outputs: bool = True
+    looks_at_budget_first: bool = True
     needs_page: bool = True
     charges_page: bool = True
     limits_input_of_chunks: bool = False
@@ -40,6 +45,7 @@ _RULES_0_5_10 = VersionRules(
     leaves_out_finishing=False,
     drops_finished_first=False,
     reserves_known_outputs=False,
+    looks_at_budget_first=False,
     needs_page=False,
     limits_input_of_chunks=True,
 )
@@ -51,3 +57,10 @@ VERSIONS = {
     "0.5.9": _RULES_0_5_9,
     "0.5.1": _RULES_0_5_1,
 }
+# By the first version of which it is known. 0.5.11 to 0.5.22 were not looked at.
+_SINCE = {"0.5.1": "0.5.1", "0.5.3": "0.5.9", "0.5.10": "0.5.10", "0.5.11": NEWEST}
+
+
+def version_with_rules_of(version: str) -> str | None:
+    """The key of VERSIONS for a server of this version; None for what is not a version."""
+    return entry_for(version, _SINCE)

@@ -3,8 +3,9 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from sim.core.flags import Command
 from sim.family import Family
-from sim.launch_command import LaunchCommand
+from sim.launch_command import LaunchCommand, ServerSettings
 from sim.vllm.results import FORMATS
 
 if TYPE_CHECKING:
@@ -62,6 +63,11 @@ class VllmFamily(Family):
         from sim.vllm.launch_flags import vllm_parallel
 
         return vllm_parallel(spread)
+
+    def read_launch(self, command: Command, system: str) -> ServerSettings | None:
+        from sim.vllm.read_launch import read_vllm_launch
+
+        return read_vllm_launch(command, system)
 
     def imported_section(
         self, known_settings: Mapping[str, object], sizes: Sequence[int]

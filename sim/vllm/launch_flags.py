@@ -1,4 +1,4 @@
-"""Scheduler settings as launch flags of vLLM.
+"""Scheduler settings as launch flags of vLLM; `read_launch` reads the same tables back.
 
 A flag is the key with hyphens; a switch that is off gets its `--no-` form. Some flags are always
 given because vLLM's defaults are not fixed: those of `max_num_batched_tokens` and `max_num_seqs`
@@ -15,13 +15,19 @@ from sim.vllm.version_rules import VERSIONS
 COMMAND = 'vllm serve "$MODEL"'
 
 _ALWAYS = ("max_num_batched_tokens", "max_num_seqs", "max_model_len")
-_OPTIONS = (
+OPTIONS = (
     *_ALWAYS,
     "block_size",
     "num_gpu_blocks_override",
     "gpu_memory_utilization",
     "long_prefill_token_threshold",
     "scheduling_policy",
+)
+SWITCHES = (
+    "enable_prefix_caching",
+    "enable_chunked_prefill",
+    "async_scheduling",
+    "scheduler_reserve_full_isl",
 )
 
 
@@ -34,7 +40,7 @@ def vllm_launch(section: VllmSection, searched: Collection[str] = ()) -> LaunchC
     """
     flags = [
         f"{_flag(key)} {_value(section, key)}"
-        for key in _OPTIONS
+        for key in OPTIONS
         if _is_given(section, key, searched)
     ]
     flags += [_switch(key, value) for key, value in _switches(section)]
@@ -44,13 +50,13 @@ def vllm_launch(section: VllmSection, searched: Collection[str] = ()) -> LaunchC
 def _switches(section: VllmSection) -> Iterator[tuple[str, bool]]:
     """The switches that are not as the version has them by default."""
     rules = VERSIONS[section.version]
-    values = {
-        "enable_prefix_caching": (section.enable_prefix_caching, True),
-        "enable_chunked_prefill": (section.enable_chunked_prefill, True),
-        "async_scheduling": (section.schedules_ahead, rules.async_scheduling),
-        "scheduler_reserve_full_isl": (section.reserves_full_isl, rules.reserves_full_isl),
-    }
-    for key, (value, default) in values.items():
+    values = (
+        (section.enable_prefix_caching, True),
+        (section.enable_chunked_prefill, True),
+        (section.schedules_ahead, rules.async_scheduling),
+        (section.reserves_full_isl, rules.reserves_full_isl),
+    )
+    for key, (value, default) in zip(SWITCHES, values, strict=True):
         if value != default:
             yield key, value
 

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Final
 
+from sim.core.versions import entry_for
+
 NEWEST: Final = "0.19.0"
 
 
@@ -35,3 +37,8 @@ VERSIONS = {
         is_known_whole=False,
     ),
 }
+
+
+def version_with_rules_of(version: str) -> str | None:
+    """The key of VERSIONS for a server of this version; None for what is not a version."""
+    return entry_for(version, {name: name for name in reversed(VERSIONS)})

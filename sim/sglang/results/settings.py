@@ -6,6 +6,7 @@ SGLang 0.5.23's `ServerArgs` has the same names as the section, except for the s
 
 from collections.abc import Mapping
 
+from sim.sglang.version_rules import NEWEST, version_with_rules_of
 from sim.workload.results.model import ServerFacts
 
 _SETTINGS = (
@@ -14,6 +15,7 @@ _SETTINGS = (
     "schedule_conservativeness", "enable_mixed_chunk", "disable_radix_cache",
     "radix_eviction_policy", "disable_overlap_schedule", "enable_priority_scheduling",
     "schedule_low_priority_values_first", "priority_scheduling_preemption_threshold",
+    "scheduler_recv_interval",
 )  # fmt: skip
 # Settings that are shown to the user but not simulated.
 _TOLD = ("version", "tp_size", "dp_size", "pp_size", "mem_fraction_static", "speculative_algorithm")
@@ -25,6 +27,9 @@ def facts_of(settings: Mapping[str, object], told: Mapping[str, object]) -> Serv
     `told` has further settings, which are only shown to the user.
     """
     scheduler = {key: settings[key] for key in _SETTINGS if settings.get(key) is not None}
+    version = version_with_rules_of(str(settings.get("version", "")))
+    if version not in {None, NEWEST}:
+        scheduler["version"] = version
     pool = settings.get("max_total_num_tokens")
     if pool is not None:
         scheduler["max_total_tokens"] = pool

@@ -214,7 +214,9 @@ class SglangScheduler(SglangHoldings):
             self.waiting.requests, self._num_free_slots(num_held)
         )
         for request in candidates:
-            if adder.budget.verdict() is Verdict.OTHER or len(adder.admitted) >= num_open_places:
+            if len(adder.admitted) >= num_open_places:
+                break
+            if self._rules.looks_at_budget_first and adder.budget.verdict() is Verdict.OTHER:
                 break
             if len(adder.admitted) >= self._num_free_slots(num_held):
                 self.is_full = True

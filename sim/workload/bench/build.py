@@ -1,6 +1,6 @@
 """Builds the phases of a benchmark: the warm-up, then the measured requests."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -37,10 +37,14 @@ class BenchWorkload:
     Attributes:
         warm_up: the phase before the client's clock starts.
         measured: the phase that the client measures.
+        client: what its figures depend on: `name`, `max_concurrency`, `request_rate`,
+            `special_tokens`; from the start of its clock, when it asks for the first request
+            (`first_asked_ns`) and when it has asked for the last and slept (`sending_ns`).
     """
 
     warm_up: Phase
     measured: Phase
+    client: Mapping[str, object]
 
     @property
     def num_requests(self) -> int:
@@ -84,6 +88,7 @@ def build_bench(config: BenchConfig, context: BuildContext) -> BenchWorkload:
     return BenchWorkload(
         Phase(turns=LazySequence(config.num_warmups, warm_up), places=places),
         Phase(turns=LazySequence(config.num_prompts, measured), places=places, pause_ns=pause_ns),
+        _client(config, int(asked_ns[0]), round(draws.sending_s * NS_PER_S)),
     )
 
 
@@ -104,7 +109,19 @@ def _aiperf(config: BenchConfig, context: BuildContext, seed: int) -> BenchWorkl
     return BenchWorkload(
         Phase(turns=LazySequence(num_warmups, warm_up), places=places, ticks=ticks),
         Phase(turns=LazySequence(config.num_prompts, measured), places=places, ticks=ticks),
+        _client(config, 0, 0),
     )
+
+
+def _client(config: BenchConfig, first_asked_ns: int, sending_ns: int) -> dict[str, object]:
+    return {
+        "name": config.client,
+        "max_concurrency": config.max_concurrency,
+        "request_rate": config.request_rate,
+        "special_tokens": config.special_tokens,
+        "first_asked_ns": first_asked_ns,
+        "sending_ns": sending_ns,
+    }
 
 
 def _turn(request: ScriptedRequest, rid: str, *, warm_up: bool = False) -> Turn:

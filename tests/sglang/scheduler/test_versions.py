@@ -100,3 +100,12 @@ def test_retraction_makes_room_for_one_step_or_several(version, num_retracted):
     steps = steps_of(version, *rows, max_total_tokens=50, clip_max_new_tokens=1)
     retracted = [len(step["retracted"]) for step in steps if step["retracted"]]
     assert retracted[0] == num_retracted
+
+
+@pytest.mark.parametrize(("version", "is_full"), [("0.5.9", True), ("0.5.23", False)])
+def test_candidate_behind_a_chunk_that_takes_the_whole_step(version, is_full):
+    """The newest ends the pass; older versions still see that memory is short, and set the flag."""
+    rows = [scripted("a", (1, 128), output=4), scripted("b", (2, 30), output=100)]
+    steps = steps_of(version, *rows, max_total_tokens=200, chunked_prefill_size=64)
+    assert [len(step["prefill"]) for step in steps[:2]] == [1, 1]
+    assert steps[1]["full"] is is_full

@@ -222,6 +222,8 @@ def test_sglang_server_info_becomes_settings(written, imported):
         "schedule_policy": "lpm",
         "context_length": None,
         "max_total_num_tokens": 123456,
+        "scheduler_recv_interval": 30,
+        "version": "0.5.8.post1",
         "tp_size": 2,
     }
     more = {"cache_report": {"total_cached_tokens": 5, "cache_hit_rate_pct": 12.5}}
@@ -231,6 +233,8 @@ def test_sglang_server_info_becomes_settings(written, imported):
         "page_size": 64,
         "schedule_policy": "lpm",
         "max_total_tokens": 123456,
+        "scheduler_recv_interval": 30,
+        "version": "0.5.9",
     }
     assert run.facts.told["tp_size"] == 2
     assert any("2.5 tokens a step" in note for note in run.notes)

@@ -1,0 +1,226 @@
+"""The figures that a benchmark's client prints, in its own words and by its own definitions.
+
+Requests, latencies and quantiles are those of `sim.metrics`; a client differs in what it divides by
+and in what it calls things. The definitions are those of SGLang 0.5.23
+(`sglang.benchmark.serving`), vLLM 0.19.0 (`vllm.benchmarks.serve`), InferenceX at 843c6254f
+(`utils/bench_serving/benchmark_serving.py`) and AIPerf 0.13.0 (`aiperf.metrics.types`). Left out
+are figures that need the text of the answers (tokens counted anew) or the time of every token (the
+largest number of tokens in a second, AIPerf's time to the second token).
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from sim.core.arrays import Float64, Int64
+from sim.core.units import NS_PER_MS, NS_PER_S
+from sim.metrics.latencies import finished_mask, request_latencies
+from sim.metrics.quantiles import quantiles, statistics
+from sim.metrics.rates import ratio
+from sim.metrics.registry import E2E_LATENCY, ITL, TPOT, TTFT, Latency
+from sim.runlog import RunLog
+
+Figures = dict[str, dict[str, Any]]
+
+PROGRAMS = {
+    "sglang": "sglang.bench_serving",
+    "vllm": "vllm bench serve",
+    "inferencex": "InferenceX's benchmark_serving.py",
+    "aiperf": "aiperf profile",
+}
+_TPOT_HEADING = "Time per Output Token (excl. 1st token)"
+
+
+class _Section(NamedTuple):
+    """Statistics of one latency under a heading; `word` is what the client calls the latency."""
+
+    heading: str
+    latency: Latency
+    word: str
+    statistics: tuple[str, ...]
+
+
+_SGLANG = ("mean", "median", "p90", "p95", "p99")
+_VLLM = ("mean", "median", "p99")
+_INFERENCEX = ("mean", "median", "p90", "p99", "p99.9")
+_SECTIONS = {
+    "sglang": (
+        _Section("End-to-End Latency", E2E_LATENCY, "E2E Latency", _SGLANG),
+        _Section("Time to First Token", TTFT, "TTFT", _SGLANG),
+        _Section(_TPOT_HEADING, TPOT, "TPOT", _SGLANG),
+        _Section("Inter-Token Latency", ITL, "ITL", (*_SGLANG, "max")),
+    ),
+    "vllm": (
+        _Section("Time to First Token", TTFT, "TTFT", _VLLM),
+        _Section(_TPOT_HEADING, TPOT, "TPOT", _VLLM),
+        _Section("Inter-token Latency", ITL, "ITL", _VLLM),
+    ),
+    "inferencex": (
+        _Section("Time to First Token", TTFT, "TTFT", _INFERENCEX),
+        _Section(_TPOT_HEADING, TPOT, "TPOT", _INFERENCEX),
+        _Section("Inter-token Latency", ITL, "ITL", _INFERENCEX),
+        _Section("End-to-end Latency", E2E_LATENCY, "E2EL", _INFERENCEX),
+    ),
+}
+# What each client prints first: its words, and the keys of `_counts`.
+# fmt: off
+_HEADS = {
+    "sglang": {
+        "Traffic request rate": "request_rate", "Max request concurrency": "max_concurrency",
+        "Successful requests": "completed", "Benchmark duration (s)": "seconds",
+        "Total input tokens": "inputs", "Total generated tokens": "outputs",
+        "Request throughput (req/s)": "requests_per_s",
+        "Input token throughput (tok/s)": "inputs_per_s",
+        "Output token throughput (tok/s)": "outputs_per_s",
+        "Peak concurrent requests": "peak", "Total token throughput (tok/s)": "tokens_per_s",
+        "Concurrency": "concurrency", "Request goodput (req/s)": "good_per_s",
+        "SLO attainment (%)": "good_pct",
+    },
+    "vllm": {
+        "Successful requests": "completed", "Failed requests": "failed",
+        "Maximum request concurrency": "max_concurrency",
+        "Request rate configured (RPS)": "request_rate", "Benchmark duration (s)": "seconds",
+        "Total input tokens": "inputs", "Total generated tokens": "outputs",
+        "Request throughput (req/s)": "requests_per_s",
+        "Request goodput (req/s)": "good_per_s",
+        "Output token throughput (tok/s)": "outputs_per_s",
+        "Peak concurrent requests": "peak", "Total token throughput (tok/s)": "tokens_per_s",
+    },
+    "inferencex": {
+        "Successful requests": "completed", "Benchmark duration (s)": "seconds",
+        "Total input tokens": "inputs", "Total generated tokens": "outputs",
+        "Request throughput (req/s)": "requests_per_s",
+        "Request goodput (req/s)": "good_per_s",
+        "Output token throughput (tok/s)": "outputs_per_s",
+        "Total Token throughput (tok/s)": "tokens_per_s",
+    },
+}
+# fmt: on
+
+
+def client_figures(log: RunLog, num_good: int | None) -> dict[str, Any]:
+    """`program`, and `figures`: what it prints by heading and label; None where undefined.
+
+    Args:
+        log: without its warm-up; its meta data say in `client` what the client was.
+        num_good: requests within the limits of the SLO; None: there are no limits.
+    """
+    client: Mapping[str, Any] = log.meta["client"]  # type: ignore[assignment]
+    name = client["name"]
+    program = PROGRAMS[name]
+    if name == "aiperf":
+        return {"program": program, "figures": _aiperf(log, client)}
+    counts = _counts(log, client, num_good)
+    head = {label: counts[key] for label, key in _HEADS[name].items() if key in counts}
+    figures: Figures = {"Serving Benchmark Result": head}
+    for section in _SECTIONS[name]:
+        found = _latency(log, section.latency)
+        figures[section.heading] = {
+            f"{statistic.capitalize()} {section.word} (ms)": found[statistic]
+            for statistic in section.statistics
+        }
+    return {"program": program, "figures": figures}
+
+
+def _counts(log: RunLog, client: Mapping[str, Any], num_good: int | None) -> dict[str, Any]:
+    """What the first lines are made of; a client's setting that is not given is not there."""
+    done = log.requests.rows(finished_mask(log.requests))
+    completed = len(done.rid)
+    inputs = int(done.prompt_tokens.sum()) - client["special_tokens"] * completed
+    outputs = int(done.output_tokens.sum())
+    seconds = _clock_s(log, client)
+    in_system_s = float(request_latencies(done).e2e_latency_ms.sum()) / 1e3
+    counts = {
+        "completed": completed,
+        "failed": len(log.requests.rid) - completed,
+        "seconds": seconds,
+        "inputs": inputs,
+        "outputs": outputs,
+        "requests_per_s": ratio(completed, seconds),
+        "inputs_per_s": ratio(inputs, seconds),
+        "outputs_per_s": ratio(outputs, seconds),
+        "tokens_per_s": ratio(inputs + outputs, seconds),
+        "concurrency": ratio(in_system_s, seconds),
+        "peak": _peak(done.arrival_ns, done.finish_ns),
+    }
+    if num_good is not None:
+        counts["good_per_s"] = ratio(num_good, seconds)
+        counts["good_pct"] = ratio(100 * num_good, len(log.requests.rid))
+    return counts | {
+        key: client[key] for key in ("max_concurrency", "request_rate") if client[key] is not None
+    }
+
+
+def _clock_s(log: RunLog, client: Mapping[str, Any]) -> float | None:
+    """From the start of the client's clock until it has sent all requests and has all answers."""
+    finish_ns = log.requests.finish_ns[finished_mask(log.requests)]
+    if not len(finish_ns):
+        return None
+    begin_ns = int(log.requests.arrival_ns.min()) - int(client["first_asked_ns"])
+    return max(int(finish_ns.max()) - begin_ns, int(client["sending_ns"])) / NS_PER_S
+
+
+def _peak(arrival_ns: Int64, finish_ns: Int64) -> int:
+    """The most requests that are under way at any time in one whole second of the run."""
+    if not len(arrival_ns):
+        return 0
+    begin_ns = arrival_ns.min()
+    first, last = (arrival_ns - begin_ns) // NS_PER_S, (finish_ns - begin_ns) // NS_PER_S
+    changes = np.zeros(int(last.max()) + 2, dtype=np.int64)
+    np.add.at(changes, first, 1)
+    np.add.at(changes, last + 1, -1)
+    return int(np.cumsum(changes).max())
+
+
+def _latency(log: RunLog, latency: Latency) -> dict[str, float | None]:
+    """The usual statistics of a latency in ms, and `p99.9`."""
+    counts = None
+    if latency is ITL:
+        samples, counts = log.token_gaps.gap_ns / NS_PER_MS, log.token_gaps.count
+    else:
+        of_requests = request_latencies(log.requests)._asdict()[f"{latency.name}_ms"]
+        samples = of_requests[finished_mask(log.requests) & ~np.isnan(of_requests)]
+    rare = quantiles(samples, [99.9], counts)
+    return {**statistics(samples, counts), "p99.9": rare[0] if rare else None}
+
+
+def _aiperf(log: RunLog, client: Mapping[str, Any]) -> Figures:
+    """One row for each metric: what AIPerf calls ITL is a request's time per output token."""
+    requests = log.requests.rows(finished_mask(log.requests))
+    latencies = request_latencies(requests)
+    tpot_ms = latencies.tpot_ms[~np.isnan(latencies.tpot_ms)]
+    samples: dict[str, Float64] = {
+        "Time to First Token (ms)": latencies.ttft_ms,
+        "Request Latency (ms)": latencies.e2e_latency_ms,
+        "Inter Token Latency (ms)": tpot_ms,
+        "Output Token Throughput Per User (tokens/sec/user)": 1e3 / tpot_ms[tpot_ms > 0],
+        "Output Sequence Length (tokens)": requests.output_tokens.astype(np.float64),
+        "Input Sequence Length (tokens)": (
+            requests.prompt_tokens.astype(np.float64) - client["special_tokens"]
+        ),
+    }
+    seconds = None
+    if len(requests.rid):
+        seconds = int(requests.finish_ns.max() - requests.arrival_ns.min()) / NS_PER_S
+    totals = {
+        "Output Token Throughput (tokens/sec)": ratio(int(requests.output_tokens.sum()), seconds),
+        "Request Throughput (requests/sec)": ratio(len(requests.rid), seconds),
+        "Request Count (requests)": len(requests.rid),
+    }
+    rows = {label: _aiperf_row(values) for label, values in samples.items()}
+    return rows | {label: {"avg": value} for label, value in totals.items()}
+
+
+def _aiperf_row(values: Float64) -> dict[str, float | None]:
+    found = statistics(values)
+    low = float(values.min()) if len(values) else None
+    return {
+        "avg": found["mean"],
+        "min": low,
+        "max": found["max"],
+        "p99": found["p99"],
+        "p90": found["p90"],
+        "p50": found["median"],
+        "std": found["std"],
+    }

@@ -1,0 +1,108 @@
+"""Reads a launch command of SGLang that a user wrote: the tables of `launch_flags` backwards."""
+
+from typing import Any
+
+from sim.core.flags import Command, Flags, plain_value
+from sim.launch_command import ServerSettings, quantization_of, whole_number
+from sim.sglang.launch_flags import (
+    DECODE_FIRST,
+    HOST_CACHE_OPTIONS,
+    HOST_CACHE_SWITCH,
+    OPTIONS,
+    SWITCHES,
+    VARIABLES,
+)
+
+_PROGRAMS = (("sglang.launch_server",), ("sglang", "serve"), ("launch_server.py",))
+_WHERE = "--server"
+_FLAGS = Flags(
+    options={
+        **{key.replace("_", "-"): key for key in OPTIONS},
+        "tp-size": "tp", "tensor-parallel-size": "tp", "dp-size": "dp", "data-parallel-size": "dp",
+        "attn-dp-size": "attn_dp", "ep-size": "ep", "expert-parallel-size": "ep",
+        "pp-size": "pp", "pipeline-parallel-size": "pp", "model-path": "model", "model": "model",
+        "quantization": "quantization", "kv-cache-dtype": "kv_cache_dtype",
+        **dict.fromkeys(DECODE_FIRST, "decode_first"), "stream-interval": "stream_interval",
+        **{flag: f"host_cache.{key}" for key, flag in HOST_CACHE_OPTIONS.items()},
+    },
+    switches={
+        **{key.replace("_", "-"): (key, True) for key in SWITCHES},
+        "enable-dp-attention": ("enable_dp_attention", True),
+        HOST_CACHE_SWITCH: ("host_cache", True),
+    },
+    lists={},
+    ignored=(
+        "host", "port", "trust-remote-code", "log-level", "log-level-http", "log-requests",
+        "enable-metrics", "served-model-name", "tokenizer-path", "api-key", "download-dir",
+        "load-format", "dtype", "decode-log-interval", "skip-server-warmup", "watchdog-timeout",
+        "tool-call-parser", "reasoning-parser", "chat-template", "show-time-cost", "device",
+        "enable-cache-report", "nccl-init-addr", "dist-init-addr", "node-rank",
+    ),
+)  # fmt: skip
+_HOST_CACHE = ("host_cache", *(f"host_cache.{key}" for key in HOST_CACHE_OPTIONS))
+_HOST = "sglang-0.5.10"
+# SGLang's default chunk by a GPU's memory: 90 to 160 GiB and less than 90 GiB have 8192.
+_CHUNKS = {("b", "gb", "mi3"): 16_384, ("l40",): 4096, ("l4_", "rtx", "a10"): 2048}
+_CHUNK = 8192
+# Its smallest default, whatever the pool's size is.
+_MAX_RUNNING = 2048
+
+
+def read_sglang_launch(command: Command, system: str) -> ServerSettings | None:
+    """See `Family.read_launch`."""
+    words = next(filter(None, (command.after(name) for name in _PROGRAMS)), None)
+    if words is None:
+        return None
+    read = _FLAGS.read(words, _WHERE)
+    values: dict[str, Any] = dict(read.values)
+    formats, notes = quantization_of(values)
+    parallel, replicas = _parallel(values)
+    if values.pop("pp", "1") != "1":
+        notes.append("--pp-size: pipeline parallelism is not simulated")
+    if values.pop("stream_interval", "1") != "1":
+        notes.append("--stream-interval: clients get each token at once here, so ITL differs")
+    of_host_memory = [values.pop(key, None) for key in _HOST_CACHE]
+    if any(of_host_memory):
+        notes.append(
+            f"--{HOST_CACHE_SWITCH}: how fast KV is loaded back is not in the command: set"
+            " scheduler.host_cache"
+        )
+    model = str(values.pop("model", read.positional[0] if read.positional else ""))
+    scheduler = {key: plain_value(text) if isinstance(text, str) else text
+                 for key, text in values.items()}  # fmt: skip
+    if "decode_first" in scheduler:
+        scheduler["decode_first"] = scheduler["decode_first"] == 1
+    scheduler |= _of_variables(command)
+    if "chunked_prefill_size" not in scheduler:
+        scheduler["chunked_prefill_size"] = _chunk_of(system)
+        notes.append(f"chunked_prefill_size {_chunk_of(system)} is SGLang's default on {system}")
+    scheduler.setdefault("max_running_requests", _MAX_RUNNING)
+    others = tuple(sorted(command.variables.keys() - VARIABLES.values()))
+    return ServerSettings(
+        model, {"family": "sglang", **scheduler}, parallel, replicas, formats, _HOST,
+        read.ignored, (*read.unknown, *others), tuple(notes),
+    )  # fmt: skip
+
+
+def _parallel(values: dict[str, Any]) -> tuple[dict[str, int], int]:
+    """With DP attention the ranks share the GPUs of TP; without it, DP is whole servers."""
+    num_gpus = whole_number(values, "tp", "tp-size")
+    dp = whole_number(values, "dp", "dp-size")
+    attention_dp = whole_number(values, "attn_dp", "attn-dp-size")
+    moe_ep = whole_number(values, "ep", "ep-size")
+    if values.pop("enable_dp_attention", False):
+        attention_dp, dp = dp, 1
+    parallel = {"tp": max(1, num_gpus // attention_dp), "dp": attention_dp, "moe_ep": moe_ep}
+    return parallel, dp
+
+
+def _of_variables(command: Command) -> dict[str, Any]:
+    return {
+        key: plain_value(command.variables[name])
+        for key, name in VARIABLES.items()
+        if name in command.variables
+    }
+
+
+def _chunk_of(system: str) -> int:
+    return next((chunk for names, chunk in _CHUNKS.items() if system.startswith(names)), _CHUNK)

@@ -1,0 +1,80 @@
+"""Reads a launch command of vLLM that a user wrote: the tables of `launch_flags` backwards."""
+
+from typing import Any
+
+from sim.core.flags import Command, Flags, plain_value
+from sim.launch_command import ServerSettings, quantization_of, whole_number
+from sim.vllm.launch_flags import OPTIONS, SWITCHES
+
+_PROGRAMS = (("vllm", "serve"), ("vllm.entrypoints.openai.api_server",))
+_WHERE = "--server"
+_FLAGS = Flags(
+    options={
+        **{key.replace("_", "-"): key for key in OPTIONS},
+        "tensor-parallel-size": "tp", "tp": "tp", "data-parallel-size": "dp", "dp": "dp",
+        "pipeline-parallel-size": "pp", "pp": "pp", "model": "model",
+        "quantization": "quantization", "q": "quantization", "kv-cache-dtype": "kv_cache_dtype",
+        "stream-interval": "stream_interval",
+    },
+    switches={
+        **{key.replace("_", "-"): (key, True) for key in SWITCHES},
+        **{f"no-{key.replace('_', '-')}": (key, False) for key in SWITCHES},
+        "enable-expert-parallel": ("enable_expert_parallel", True),
+    },
+    lists={},
+    ignored=(
+        "host", "port", "trust-remote-code", "served-model-name", "tokenizer", "api-key",
+        "download-dir", "load-format", "dtype", "disable-log-requests", "no-enable-log-requests",
+        "disable-log-stats", "uvicorn-log-level", "chat-template", "tool-call-parser",
+        "enable-auto-tool-choice", "reasoning-parser", "seed", "swap-space", "max-log-len",
+        "disable-uvicorn-access-log",
+    ),
+)  # fmt: skip
+# GPUs with less than 70 GiB, and the A100, have smaller budgets by default.
+_SMALL = ("a100", "l4", "rtx", "a10", "a30")
+
+
+def read_vllm_launch(command: Command, system: str) -> ServerSettings | None:
+    """See `Family.read_launch`."""
+    words = next(filter(None, (command.after(name) for name in _PROGRAMS)), None)
+    if words is None:
+        return None
+    read = _FLAGS.read(words, _WHERE)
+    values: dict[str, Any] = dict(read.values)
+    formats, notes = quantization_of(values)
+    tp, dp = (whole_number(values, key, flag) for key, flag in _SIZES)
+    spreads = bool(values.pop("enable_expert_parallel", False))
+    parallel = {"tp": tp, "dp": dp, "moe_ep": tp * dp if spreads else 1}
+    if dp > 1 and not spreads:
+        notes.append(
+            f"--data-parallel-size {dp}: ranks step together, as with experts; for a dense model"
+            " set replicas instead of latency.dp"
+        )
+    if values.pop("pp", "1") != "1":
+        notes.append("--pipeline-parallel-size: pipeline parallelism is not simulated")
+    if values.pop("stream_interval", "1") != "1":
+        notes.append("--stream-interval: clients get each token at once here, so ITL differs")
+    model = str(values.pop("model", read.positional[0] if read.positional else ""))
+    scheduler = {key: plain_value(text) if isinstance(text, str) else text
+                 for key, text in values.items()}  # fmt: skip
+    if scheduler.get("max_model_len") == "auto":
+        del scheduler["max_model_len"]
+    # First, because it bounds others.
+    budget = scheduler.pop("max_num_batched_tokens", None)
+    tokens, seqs = (2048, 256) if system.startswith(_SMALL) else (8192, 1024)
+    if budget is None:
+        notes.append(f"max_num_batched_tokens {tokens} is vLLM's default on {system}")
+        budget = tokens
+    if "max_num_seqs" not in scheduler:
+        seqs = min(seqs, budget) if isinstance(budget, int) else seqs
+        notes.append(f"max_num_seqs {seqs} is vLLM's default on {system}")
+        scheduler["max_num_seqs"] = seqs
+    scheduler = {"family": "vllm", "max_num_batched_tokens": budget, **scheduler}
+    host = "vllm-async" if scheduler.get("async_scheduling", True) else "vllm-sync"
+    return ServerSettings(
+        model, scheduler, parallel, 1, formats, host,
+        read.ignored, (*read.unknown, *sorted(command.variables)), tuple(notes),
+    )  # fmt: skip
+
+
+_SIZES = (("tp", "tensor-parallel-size"), ("dp", "data-parallel-size"))

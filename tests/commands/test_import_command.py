@@ -1,0 +1,126 @@
+"""A scenario from command lines, as a user pastes them."""
+
+import pytest
+import yaml
+
+from sim.cli import main
+from sim.scenario.load import load_scenario
+
+SERVER = "python -m sglang.launch_server --model-path Qwen/Qwen3-32B --tp 4 --port 1"
+CLIENT = (
+    "python3 -m sglang.bench_serving --backend sglang --dataset-name random --random-input 1000"
+    " --random-output 1000 --num-prompts 500 --seed 1 --max-concurrency 64 --lora-name x"
+)
+
+
+@pytest.fixture
+def paste(tmp_path, capsys):
+    """Imports command lines; returns the exit code, the scenario and stderr."""
+
+    def imported(command, server=SERVER, hardware="h100-sxm"):
+        out = tmp_path / "mine"
+        code = main(["import", "--command", command, "--server", server, "--hardware", hardware,
+                     "--out", str(out)])  # fmt: skip
+        path = out / "scenario.yaml"
+        data = yaml.safe_load(path.read_text()) if path.exists() else None
+        if data is not None:
+            load_scenario(path)
+        return code, data, capsys.readouterr().err
+
+    return imported
+
+
+def test_sglang_commands_become_a_scenario(paste):
+    """Traffic from the client, everything else from the server; the rest is named on stderr."""
+    code, data, err = paste(CLIENT)
+    assert code == 0
+    assert data["workload"] == {
+        "kind": "bench", "client": "sglang", "num_prompts": 500, "input_len": 1000,
+        "output_len": 1000, "range_ratio": 0.0, "seed": 1, "warmup_requests": 1,
+        "max_concurrency": 64,
+    }  # fmt: skip
+    assert data["model"] == "Qwen/Qwen3-32B"
+    assert data["latency"] == {
+        "kind": "aiconfigurator", "system": "h100_sxm", "backend": "sglang", "tp": 4,
+    }  # fmt: skip
+    assert data["scheduler"]["chunked_prefill_size"] == 8192
+    assert "--command: not known, so not simulated: --lora-name x" in err
+    assert "--server: changes nothing here: --port" in err
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        (
+            (
+                "vllm bench serve --model m --input-len 1024 --request-rate 4 --burstiness 0.5"
+                " --num-prompts 9 --goodput ttft:500 e2el:9000"
+            ),
+            {"client": "vllm", "output_len": 128, "request_rate": 4, "burstiness": 0.5, "seed": 0},
+        ),
+        (
+            (
+                "python utils/bench_serving/benchmark_serving.py --model m --dataset-name random"
+                " --random-input-len 1024 --random-output-len 1024 --random-range-ratio 0.8"
+                " --num-prompts 40 --max-concurrency 4 --request-rate inf --num-warmups 8"
+            ),
+            {"client": "inferencex", "range_ratio": 0.8, "warmup_requests": 8, "num_prompts": 40},
+        ),
+        (
+            (
+                "aiperf profile -m m --isl 1024 --osl 128 --osl-stddev 5 --concurrency 16"
+                " --warmup-request-count 32 --random-seed 100"
+            ),
+            {"client": "aiperf", "num_prompts": 32, "output_len_stddev": 5, "seed": 100},
+        ),
+    ],
+)
+def test_other_clients(paste, command, expected):
+    """Flags that are not given have the program's defaults."""
+    code, data, _ = paste(command, "vllm serve m")
+    assert code == 0
+    assert expected.items() <= data["workload"].items()
+    if "goodput" in command:
+        assert data["slo"] == {"ttft_ms": 500.0, "e2e_latency_ms": 9000.0}
+
+
+def test_seed_that_depends_on_the_version_is_said(paste):
+    """SGLang 0.5.23 has another default than earlier versions."""
+    _, data, err = paste(CLIENT.replace("--seed 1", ""))
+    assert data["workload"]["seed"] == 42
+    assert "until 0.5.9 it was 1" in err
+
+
+@pytest.mark.parametrize(
+    ("command", "server", "reason"),
+    [
+        ("locust run", SERVER, "--command: is of none of the known clients"),
+        (CLIENT, "ollama serve", "--server: is no command that launches SGLang or vLLM"),
+        (CLIENT, "python -m sglang.launch_server --tp 2", "--server: names no model"),
+        (CLIENT, SERVER + " --ep 0", "--server: --ep-size: must be a whole number"),
+        ("vllm bench serve --num-prompts x", SERVER, "--command: num_prompts: "),
+        ("vllm bench serve --dataset-name sonnet", SERVER, "--dataset-name sonnet: only"),
+        ("aiperf profile --isl 5", SERVER, "--command: --osl: missing"),
+        ("vllm bench serve --goodput x:1", SERVER, "--command: --goodput x:1: must be"),
+    ],
+)
+def test_bad_command_lines_are_one_line(paste, command, server, reason):
+    """Exit code 2, nothing written."""
+    code, data, err = paste(command, server)
+    assert (code, data) == (2, None)
+    assert reason in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ([], "--command: is needed without SOURCE"),
+        (["--command", CLIENT], "--hardware: is needed with --command"),
+        (["results.json", "--server", SERVER], "--server: goes without SOURCE"),
+    ],
+)
+def test_options_that_do_not_go_together(tmp_path, capsys, arguments, reason):
+    """Results, or command lines."""
+    assert main(["import", *arguments, "--out", str(tmp_path / "out")]) == 2
+    assert reason in capsys.readouterr().err

@@ -1,0 +1,32 @@
+"""Which of the known versions stands for a server's."""
+
+import pytest
+
+from sim.sglang import version_rules as sglang
+from sim.vllm import version_rules as vllm
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"),
+    [
+        ("0.5.1.post1", "0.5.1"), ("0.5.2", "0.5.1"), ("0.4.10", "0.5.1"), ("0.5.3rc1", "0.5.9"),
+        ("v0.5.6.post2", "0.5.9"), ("0.5.9", "0.5.9"), ("0.5.10.post1", "0.5.10"),
+        ("0.5.23", "0.5.23"), ("0.6.0", "0.5.23"), ("nightly-dev-20260216", None), ("", None),
+    ],
+)  # fmt: skip
+def test_sglang_version_has_the_rules_of_a_known_one(version, expected):
+    """Numbers are compared as numbers; the oldest stands for all before it."""
+    assert sglang.version_with_rules_of(version) == expected
+    assert expected is None or expected in sglang.VERSIONS
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"),
+    [
+        ("0.9.2", "0.10.2"), ("0.11.0", "0.10.2"), ("0.12.0", "0.11.2"), ("0.18.1", "0.14.0"),
+        ("0.19.1", "0.19.0"), ("0.33.0", "0.19.0"), ("nightly", None),
+    ],
+)  # fmt: skip
+def test_vllm_version_has_the_rules_of_a_known_one(version, expected):
+    """The same, and the newest stands for all after it."""
+    assert vllm.version_with_rules_of(version) == expected

@@ -1,0 +1,89 @@
+"""Launch commands are read back as they were written."""
+
+import pytest
+
+from sim.core.flags import split_command
+from sim.families import FAMILIES
+
+SGLANG = {
+    "page_size": 64, "max_total_tokens": 65536, "chunked_prefill_size": 4096,
+    "max_running_requests": 77, "schedule_policy": "lpm", "disable_radix_cache": True,
+    "schedule_conservativeness": 0.3, "decode_first": True, "clip_max_new_tokens": 512,
+    "scheduler_recv_interval": 30,
+}  # fmt: skip
+VLLM = {
+    "max_num_batched_tokens": 4096, "max_num_seqs": 3000, "block_size": 32,
+    "enable_prefix_caching": False, "scheduling_policy": "priority", "max_model_len": 9000,
+}  # fmt: skip
+
+
+def read(text, family="sglang", system="h100_sxm"):
+    return FAMILIES[family].read_launch(split_command(text, "--server"), system)
+
+
+@pytest.mark.parametrize(("family", "settings"), [("sglang", SGLANG), ("vllm", VLLM)])
+def test_settings_survive_the_way_to_flags_and_back(family, settings):
+    """One table serves both ways."""
+    section = FAMILIES[family].section()(family=family, **settings)
+    command = FAMILIES[family].launch_command(section).command.replace("$MODEL", "org/model")
+    found = read(command, family)
+    assert found.model == "org/model"
+    assert found.scheduler == {"family": family, **settings}
+    assert (found.ignored, found.unknown) == ((), ())
+    other = next(name for name in FAMILIES if name != family)
+    assert read(command, other) is None
+
+
+@pytest.mark.parametrize(
+    ("flags", "parallel", "replicas"),
+    [
+        ("--tp 4", {"tp": 4, "dp": 1, "moe_ep": 1}, 1),
+        ("--tp-size 8 --dp 2", {"tp": 8, "dp": 1, "moe_ep": 1}, 2),
+        ("--tp 8 --dp 8 --enable-dp-attention --ep 8", {"tp": 1, "dp": 8, "moe_ep": 8}, 1),
+        ("--tp 8 --attn-dp-size 4", {"tp": 2, "dp": 4, "moe_ep": 1}, 1),
+    ],
+)
+def test_sglang_ranks(flags, parallel, replicas):
+    """With DP attention, DP divides the GPUs of TP; otherwise it multiplies servers."""
+    found = read(f"python -m sglang.launch_server --model-path m {flags}")
+    assert (found.parallel, found.replicas) == (parallel, replicas)
+
+
+def test_host_preset_goes_with_the_scheduling():
+    """vLLM's newest version schedules ahead unless told not to."""
+    assert read("vllm serve m", "vllm").host == "vllm-async"
+    assert read("vllm serve m --no-async-scheduling", "vllm").host == "vllm-sync"
+
+
+def test_vllm_ranks():
+    """DP multiplies the GPUs of TP, and experts are spread over all of them."""
+    text = "vllm serve m -tp 2 --data-parallel-size 4 --enable-expert-parallel"
+    assert read(text, "vllm").parallel == {"tp": 2, "dp": 4, "moe_ep": 8}
+
+
+def test_defaults_depend_on_the_gpu():
+    """And are said to be defaults."""
+    text = "python -m sglang.launch_server --model-path m"
+    assert read(text, system="b200_sxm").scheduler["chunked_prefill_size"] == 16_384
+    assert "8192 is SGLang's default on h100_sxm" in read(text).notes[0]
+    small = read("vllm serve m", "vllm", "a100_sxm").scheduler
+    assert (small["max_num_batched_tokens"], small["max_num_seqs"]) == (2048, 256)
+
+
+def test_host_memory_is_not_taken_without_its_speed():
+    """The command does not say how fast KV is loaded back."""
+    found = read("python -m sglang.launch_server --model-path m --enable-hierarchical-cache")
+    assert "host_cache" not in found.scheduler
+    assert "set scheduler.host_cache" in found.notes[0]
+
+
+def test_formats_and_what_is_not_known():
+    """Formats go to `latency.quantization`; variables and flags that are not known are named."""
+    found = read(
+        "X=1 SGLANG_RETRACT_DECODE_STEPS=40 python -m sglang.launch_server --model-path m"
+        " --quantization fp8 --kv-cache-dtype fp8_e4m3 --port 1 --attention-backend fa3"
+    )
+    assert found.quantization == {"kv_cache": "fp8", "gemm": "fp8", "moe": "fp8"}
+    assert found.scheduler["retract_decode_steps"] == 40
+    assert found.ignored == ("--port",)
+    assert found.unknown == ("--attention-backend fa3", "X")
