@@ -137,6 +137,18 @@ class ServerSection(StrictModel):
         """
         raise NotImplementedError
 
+    def rank_config(self, config: Any, num_ranks: int) -> Any:
+        """The settings of each of several ranks that step together.
+
+        Args:
+            config: the result of `config`.
+            num_ranks: at least 2.
+
+        Raises:
+            InputError: `scheduler.KEY: reason`, if there is not enough for each rank.
+        """
+        return config
+
     def with_user_code(self, config: Any, base_dir: Path, fail: Fail) -> Any:
         """The settings with the user's class loaded.
 

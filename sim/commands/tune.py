@@ -11,6 +11,7 @@ from sim.commands.sweep_point import run_point
 from sim.core.errors import InputError
 from sim.core.files import make_directory
 from sim.families import FAMILIES
+from sim.latency.config import parallelism
 from sim.launch_command import LaunchCommand
 from sim.report.progress import Progress
 from sim.report.tune_tables import (
@@ -162,16 +163,18 @@ def _launch_of(
     if results.winner is None:
         return None
     settings = trials[results.winner.trial].settings
-    scheduler = plan.plan.vary(settings).scenario.scheduler
+    scenario = plan.plan.vary(settings).scenario
+    family = FAMILIES[scenario.scheduler.family]
     parts = {key: key.partition(".") for key in plan.space.axes}
     searched = [rest for top, _, rest in parts.values() if top == "scheduler"]
-    launch = FAMILIES[scheduler.family].launch_command(scheduler, searched)
+    launch = family.launch_command(scenario.scheduler, searched)
+    flags = (*launch.flags, *family.parallel_flags(parallelism(scenario.latency)))
     elsewhere = [
         f"{key}={canonical(results.winner.settings[key])}"
         for key, (top, _, _) in parts.items()
         if top != "scheduler"
     ]
-    return replace(launch, apart=(*launch.apart, *elsewhere))
+    return replace(launch, flags=flags, apart=(*launch.apart, *elsewhere))
 
 
 def _warn_of_ranges(trials: Sequence[Trial], results: TuneResults) -> None:

@@ -45,7 +45,7 @@ def build_latency(
             table that the section names cannot be used.
     """
     if isinstance(config, LinearLatencyConfig):
-        return LinearLatency(**config.model_dump(exclude={"kind"}))
+        return LinearLatency(**config.model_dump(exclude={"kind", "dp"}))
     if isinstance(config, RecordedLatencyConfig):
         return _recorded(config, base_dir, replica)
     if isinstance(config, ProfileLatencyConfig):

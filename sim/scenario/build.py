@@ -14,12 +14,13 @@ from sim.latency.config import (
     LatencyConfig,
     RecordedLatencyConfig,
     num_devices,
+    num_ranks,
 )
 from sim.latency.hardware import Hardware, check_system, load_hardware
 from sim.latency.host import HostedLatency
 from sim.latency.kv_pool import pool_tokens, weight_bytes_on_gpu
 from sim.latency.loading import LoadingLatency
-from sim.latency.model import LatencyModel
+from sim.latency.model import LatencyModel, ReplicaLatency
 from sim.latency.model_key import find_model
 from sim.latency.shape_files import shape_if_described, shape_of
 from sim.latency.shapes import ModelShape
@@ -41,7 +42,8 @@ class BuiltScenario:
         loaded: the scenario it was built from.
         workload: all traffic.
         scheduler: settings of every replica.
-        latencies: a latency model for each replica, because a latency model may have state.
+        latencies: a latency model for each replica, or a tuple with one for each of its ranks. Each
+            has its own because a latency model may have state.
         model: shapes of the served model; None: the scenario names no model.
         hardware: the accelerator; None: the scenario names none.
     """
@@ -49,7 +51,7 @@ class BuiltScenario:
     loaded: LoadedScenario
     workload: Workload
     scheduler: ServerConfig
-    latencies: tuple[LatencyModel, ...]
+    latencies: tuple[ReplicaLatency, ...]
     model: ModelShape | None
     hardware: Hardware | None
 
@@ -71,20 +73,22 @@ def build(loaded: LoadedScenario, *, read_trace: TraceReader = read_trace) -> Bu
         scheduler = scheduler_config_with_pool(
             scenario, pool_tokens, base_dir=base_dir, fail=user_code_error(loaded)
         )
-        latencies = tuple(
-            _with_added_times(
-                scenario,
-                model,
-                build_latency(
-                    _latency_section(scenario),
-                    model=model,
-                    hardware=hardware,
-                    base_dir=base_dir,
-                    model_name=scenario.model,
-                    overlaps=scheduler.overlaps,
-                    replica=replica,
-                ),
+
+        def latency(replica: int) -> LatencyModel:
+            kernels = build_latency(
+                _latency_section(scenario),
+                model=model,
+                hardware=hardware,
+                base_dir=base_dir,
+                model_name=scenario.model,
+                overlaps=scheduler.overlaps,
+                replica=replica,
             )
+            return _with_added_times(scenario, model, kernels)
+
+        ranks = num_ranks(scenario.latency)
+        latencies: tuple[ReplicaLatency, ...] = tuple(
+            latency(replica) if ranks == 1 else tuple(latency(replica) for _ in range(ranks))
             for replica in range(scenario.replicas)
         )
         workload = build_workload(
@@ -179,8 +183,12 @@ def scheduler_config_with_pool(
     """
     section = scenario.scheduler
     fail = fail or partial(InputError, key=user_code_key(scenario))
-    config: ServerConfig = section.with_user_code(section.config(pool_tokens), base_dir, fail)
-    return config
+    config = section.config(pool_tokens)
+    ranks = num_ranks(scenario.latency)
+    if ranks > 1:
+        config = section.rank_config(config, ranks)
+    with_code: ServerConfig = section.with_user_code(config, base_dir, fail)
+    return with_code
 
 
 def user_code_error(loaded: LoadedScenario) -> Fail:
@@ -204,6 +212,9 @@ def _pool_tokens(
         if model is None or hardware is None:
             key = ("scheduler", section.pool_key)
             raise InputError("is required without model and hardware", key=key)
+        if num_ranks(latency) > 1:
+            key = ("scheduler", section.pool_key)
+            raise InputError("is required with latency.dp above 1", key=key)
         tp = num_devices(latency)
         model.check_tp(tp)
         budget = int(hardware.memory_bytes * share)

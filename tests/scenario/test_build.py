@@ -72,6 +72,7 @@ def test_scheduler_config_has_every_written_key(valid_text):
         "admission": {"kind": "pack", "lookahead": 21, "force_fifo_every": 22, "cost": "uncached"},
         "decode_first": True,
         "scheduler_recv_interval": 24,
+        "load_balance_method": "total_requests",
         "host_cache": None,
         "batching": "static",
         "static_batch_size": 23,

@@ -65,7 +65,10 @@ class PackageEngine:
                 raise _NoDataError(reason, key=("latency",)) from None
             return float(sum(operator_ms for _, operator_ms, _, _ in times))
 
-        return OperatorList([operator._name for operator in operators], time_ms, probe)
+        names = [operator._name for operator in operators]
+        return OperatorList(
+            names, time_ms, probe, num_ranks=self.arguments.get("attention_dp_size", 1)
+        )
 
 
 # Sweeps and searches come back to the same deployments.

@@ -6,6 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
+from sim.core.errors import InputError
 from sim.core.messages import shorten, unknown_value
 from sim.core.units import ms_to_ns
 from sim.latency.loading import LoadTimes
@@ -28,6 +29,8 @@ _MAX_POOL_TOKENS = 2**40
 DEFAULT_MEM_FRACTION_STATIC = 0.88
 # Its default of `swa_full_tokens_ratio`.
 _WINDOW_SHARE = 0.8
+# SGLang multiplies `schedule_conservativeness` by this under DP attention.
+_CONSERVATIVENESS_OF_RANKS = 0.3
 # Settings of SchedulerConfig that are not simply copied from a key of the same name.
 _DERIVED = {
     "max_total_tokens", "fairness", "admission", "static_batching", "host_cache", "user_policy",
@@ -148,6 +151,10 @@ class SglangSection(ServerSection):
     )
     """Under `lpm`, a request goes last if it shares at least this many tokens with an earlier
     waiting request: that one will put them into the cache. Unit: tokens."""
+    load_balance_method: Literal["round_robin", "total_requests", "total_tokens"] = "round_robin"
+    """How requests are dealt to ranks, if `latency.dp` is above 1
+    (docs/explanation/ranks.md#sglang): in turn, or to the rank that had the fewest requests or
+    tokens when it last said so."""
     fairness: FairnessConfig | None = None
     """A rule that changes the policy's order so that no request starves
     (docs/explanation/fairness.md). Without it: the policy's order is kept."""
@@ -334,6 +341,29 @@ class SglangSection(ServerSection):
             return config
         host_cache = self.host_cache.settings(config.pool_tokens, config.page_size)
         return replace(config, host_cache=host_cache)
+
+    def rank_config(self, config: SchedulerConfig, num_ranks: int) -> SchedulerConfig:
+        """Slots and chunk size are divided, and admission dares more, as in SGLang 0.5.23.
+
+        Source: `handle_data_parallelism` in arg_groups/parallel_hook.py, and
+        `requested_max_running_requests_per_worker` in model_executor/pool_configurator.py.
+        """
+        chunk = config.chunked_prefill_size
+        if chunk > 0:
+            chunk //= num_ranks
+            if chunk < config.page_size:
+                raise InputError(
+                    f"{config.chunked_prefill_size} over {num_ranks} ranks (latency.dp) is less"
+                    f" than page_size {config.page_size} for each",
+                    key=("scheduler", "chunked_prefill_size"),
+                )
+        conservativeness = config.schedule_conservativeness * _CONSERVATIVENESS_OF_RANKS
+        return replace(
+            config,
+            chunked_prefill_size=chunk,
+            max_running_requests=max(1, config.max_running_requests // num_ranks),
+            schedule_conservativeness=conservativeness,
+        )
 
     def _static_batching(self) -> StaticSettings | None:
         if self.batching == "continuous":
