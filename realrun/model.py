@@ -116,7 +116,8 @@ def load_model(
         raise InputError(f"dtype: {unknown_name('dtype', dtype, DTYPES)}")
     found = find_device(device)
     source = find_model(name_or_path, base_dir)
-    shape = replace(source.shape, dtype_bytes=DTYPES[dtype].itemsize)
+    itemsize = DTYPES[dtype].itemsize
+    shape = replace(source.shape, dtype_bytes=itemsize, kv_element_bytes=itemsize)
     check_room(source.where, shape, found)
     if source.checkpoint is None:
         model = build_random(source, found, DTYPES[dtype], seed)

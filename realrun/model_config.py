@@ -1,6 +1,5 @@
 """Finds a model by name or path: its sizes, its configuration and the folder of its weights."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,12 +9,17 @@ from transformers import CONFIG_MAPPING, PretrainedConfig
 
 from realrun.quiet import quiet_transformers
 from sim.core.errors import InputError
-from sim.latency.shape_files import load_model_shape, model_table
+from sim.core.messages import unknown_name
+from sim.latency.architectures.read import shape_of_config
+from sim.latency.model_key import find_model as find_config
 from sim.latency.shapes import ModelShape
 
 # The longest request of a packaged model with rotary positions. These have no limit of their own,
 # and the table of packaged models gives none.
 _ROTARY_MAX_POSITIONS = 131_072
+
+# Simulated models have more architectures.
+_MODEL_TYPES = ("llama", "qwen2", "qwen3", "gpt2")
 
 # With these types the rotary frequencies depend on the longest request of a batch, so the K of a
 # cached page would be wrong in other batches.
@@ -40,28 +44,38 @@ class ModelSource:
 
 
 def find_model(name_or_path: str, base_dir: Path) -> ModelSource:
-    """Find a model by a name or path as `load_model_shape` takes it.
+    """Find a model by what a scenario calls it.
 
     A directory is a checkpoint. A packaged name or the path of a `.json` file is a configuration
     without weights.
 
     Raises:
-        InputError: from `load_model_shape`; or transformers refuses the configuration; or it has
-            sliding attention, or rotary frequencies that depend on the batch.
+        InputError: there is no such model; the architecture is none that runs here; transformers
+            refuses the configuration; or it has sliding attention, quantised weights, or rotary
+            frequencies that depend on the batch.
     """
-    shape = load_model_shape(name_or_path, base_dir)
-    packaged = model_table().get(name_or_path)
-    if packaged is not None:
-        where = f"model {name_or_path}"
-        keys = {"max_position_embeddings": _ROTARY_MAX_POSITIONS, **packaged}
-        if packaged["model_type"] == "gpt2":
+    found = find_config(name_or_path, base_dir)
+    shape = shape_of_config(found.name, found.config, where=found.where)
+    _check_runs(found.config, found.where)
+    if found.path is None:
+        keys = {"max_position_embeddings": _ROTARY_MAX_POSITIONS, **found.config}
+        if found.config["model_type"] == "gpt2":
             del keys["max_position_embeddings"]
-        return ModelSource(where, shape, _read_keys(keys, where), None)
+        return ModelSource(found.where, shape, _read_keys(keys, found.where), None)
     path = base_dir / name_or_path
     checkpoint = None if path.suffix == ".json" else path
-    config_path = path if checkpoint is None else path / "config.json"
-    keys = json.loads(config_path.read_text(encoding="utf-8"))
-    return ModelSource(str(path), shape, _read_keys(keys, str(config_path)), checkpoint)
+    return ModelSource(str(path), shape, _read_keys(found.config, found.where), checkpoint)
+
+
+def _check_runs(config: Mapping[str, object], where: str) -> None:
+    """Refuse models that the runner's attention or kernels do not compute."""
+    model_type = str(config.get("model_type"))
+    if model_type not in _MODEL_TYPES:
+        reason = unknown_name("architecture", model_type, _MODEL_TYPES)
+        raise InputError(f"{where}: model_type: {reason}")
+    for key in ("quantization_config", "use_sliding_window"):
+        if config.get(key):
+            raise InputError(f"{where}: {key}: such models are not supported")
 
 
 def _read_keys(keys: Mapping[str, object], where: str) -> PretrainedConfig:

@@ -4,6 +4,8 @@ import json
 
 from silicon.facts import Row
 from sim.core.errors import InputError
+from sim.sglang import version_rules as sglang_rules
+from sim.vllm import version_rules as vllm_rules
 
 # Servers whose flags were not published are taken to have the engine's defaults.
 _CHUNK_TOKENS = {"h100_sxm": 8_192, "h200_sxm": 8_192}
@@ -42,7 +44,7 @@ def scenario_text(row: Row) -> str:
 def host_preset_of(row: Row) -> str:
     """The name of the host's costs: by engine generation alone."""
     if row["backend"] == "sglang":
-        return f"sglang-{_rules_of(row['version'])}"
+        return f"sglang-{_sglang_rules(row['version'])}"
     return "vllm-async" if row["async_scheduling"] == "True" else "vllm-sync"
 
 
@@ -87,7 +89,7 @@ def _sglang(row: Row) -> dict[str, object]:
     chunk = _CHUNK_TOKENS.get(row["system"], _CHUNK_TOKENS_BLACKWELL)
     return {
         "family": "sglang",
-        "version": _rules_of(row["version"]),
+        "version": _sglang_rules(row["version"]),
         "page_size": row.number("page_size") or 1,
         "mem_fraction_static": float(row["memory_share"] or 0.88),
         "chunked_prefill_size": row.number("chunked_prefill_size") or chunk,
@@ -100,11 +102,14 @@ def _sglang(row: Row) -> dict[str, object]:
     }
 
 
-def _rules_of(version: str) -> str:
-    """The version of the scheduler's rules that a measured version had; see sglang.md."""
-    if version.startswith(("0.5.10", "nightly-dev-202604")):
+def _sglang_rules(version: str) -> str:
+    """The version of the scheduler's rules that a measured server had.
+
+    Nightly images of April 2026 are later than 0.5.10, those before are later than 0.5.9.
+    """
+    if version.startswith("nightly-dev-202604"):
         return "0.5.10"
-    return "0.5.1" if version.startswith(("0.5.1.", "0.5.2")) else "0.5.9"
+    return sglang_rules.version_with_rules_of(version) or "0.5.9"
 
 
 def _vllm(row: Row) -> dict[str, object]:
@@ -112,6 +117,7 @@ def _vllm(row: Row) -> dict[str, object]:
     budget = row.number("max_num_batched_tokens") or 8_192
     return {
         "family": "vllm",
+        "version": vllm_rules.version_with_rules_of(row["version"]) or vllm_rules.NEWEST,
         "block_size": row.number("page_size") or 16,
         "gpu_memory_utilization": float(row["memory_share"] or 0.9),
         "max_num_batched_tokens": budget,

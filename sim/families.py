@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from sim.engine.core import EngineCore
     from sim.engine.executor import Executor
     from sim.engine.page_pool import PagePool
+    from sim.engine.ranks import RankRules
     from sim.engine.server_config import ServerConfig
 
 FAMILIES: dict[str, Family] = {family.name: family for family in (SglangFamily(), VllmFamily())}
@@ -56,6 +57,19 @@ def build_engine(
     from sim.engine.core import EngineCore
 
     return EngineCore(FAMILIES[config.family].build(config, pool), executor)
+
+
+def rank_rules(config: "ServerConfig", engines: "Sequence[EngineCore]") -> "RankRules":
+    """The rules of the configuration's family for the ranks of a group.
+
+    Args:
+        config: the settings of each rank.
+        engines: one for each rank.
+
+    Raises:
+        InputError: the family has no ranks.
+    """
+    return FAMILIES[config.family].rank_rules(config, engines)
 
 
 def check_engine(engine: "EngineCore") -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from sim.core.errors import InputError
 from sim.core.flags import Command
 from sim.launch_command import LaunchCommand, ServerSettings
 from sim.workload.results.names import ResultFormat
@@ -10,7 +11,9 @@ from sim.workload.results.names import ResultFormat
 if TYPE_CHECKING:
     from sim.engine.core import EngineCore
     from sim.engine.page_pool import PagePool
+    from sim.engine.ranks import RankRules
     from sim.engine.scheduler import BaseScheduler
+    from sim.latency.config import Parallelism
     from sim.server_section import ImportedSection, ServerSection
 
 
@@ -43,6 +46,14 @@ class Family:
         """
         raise NotImplementedError
 
+    def rank_rules(self, config: Any, engines: "Sequence[EngineCore]") -> "RankRules":
+        """The rules for the ranks of a group, one engine each.
+
+        Raises:
+            InputError: servers of this family have no ranks.
+        """
+        raise InputError(f"family {self.name} has no ranks", key=("latency", "dp"))
+
     def check(self, engine: "EngineCore") -> None:
         """Verify the family's own invariants between two steps, for example of its KV memory.
 
@@ -62,6 +73,10 @@ class Family:
             searched: keys of the section whose flags are written even if they have the server's
                 defaults.
         """
+        raise NotImplementedError
+
+    def parallel_flags(self, spread: "Parallelism") -> tuple[str, ...]:
+        """The flags that spread the model over several GPUs."""
         raise NotImplementedError
 
     def read_launch(self, command: Command, system: str) -> ServerSettings | None:

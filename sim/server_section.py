@@ -78,6 +78,19 @@ class ServerSection(StrictModel):
         raise NotImplementedError
 
     @property
+    def kv_cache_format(self) -> str | None:
+        """`bfloat16` or `fp8`: elements of the KV cache. None: as the checkpoint says."""
+        return None
+
+    @property
+    def window_share(self) -> float | None:
+        """Tokens of the pool of layers with windows, as a share of the other layers' pool.
+
+        None: there is no such pool; a sequence keeps at most a window in these layers.
+        """
+        return None
+
+    @property
     def num_pages_kept_back(self) -> int:
         """Pages that the server keeps for itself when the size of the pool is derived."""
         return 0
@@ -124,6 +137,18 @@ class ServerSection(StrictModel):
         """
         raise NotImplementedError
 
+    def rank_config(self, config: Any, num_ranks: int) -> Any:
+        """The settings of each of several ranks that step together.
+
+        Args:
+            config: the result of `config`.
+            num_ranks: at least 2.
+
+        Raises:
+            InputError: `scheduler.KEY: reason`, if there is not enough for each rank.
+        """
+        return config
+
     def with_user_code(self, config: Any, base_dir: Path, fail: Fail) -> Any:
         """The settings with the user's class loaded.
 
@@ -136,6 +161,13 @@ class ServerSection(StrictModel):
             InputError: made by `fail`: the class cannot be loaded.
         """
         return config
+
+
+def kv_format_of_flag(kv_cache_dtype: str) -> str | None:
+    """What a server's flag `--kv-cache-dtype` says, for `kv_cache_format`."""
+    if kv_cache_dtype == "auto":
+        return None
+    return "fp8" if kv_cache_dtype.startswith("fp8") else kv_cache_dtype
 
 
 class ImportedSection(NamedTuple):

@@ -10,7 +10,9 @@ from sim.engine.decision import DECIDED_FIELDS, HOST_FIELDS, Divergence
 from sim.engine.executor import ScriptedExecutor
 from sim.engine.page_pool import PageCounts
 from sim.engine.replay import Replay, replay
+from sim.engine.replay_group import RankReplay, by_step, replay_group
 from sim.families import build_engine
+from sim.latency.model import each_latency
 from sim.runlog.decisions import first_difference, read_decisions
 from sim.runlog.json_lines import Line
 from sim.scenario.build import BuiltScenario, build
@@ -43,38 +45,53 @@ def compare(log: Path, other: Path, overrides: Sequence[str]) -> None:
 
 
 def _differing_fields(ours: Line, theirs: Line) -> list[str]:
-    names = ("replica", *DECIDED_FIELDS, *HOST_FIELDS)
+    names = ("replica", "rank", *DECIDED_FIELDS, *HOST_FIELDS)
     return [name for name in names if ours.get(name) != theirs.get(name)]
 
 
 def _replay_all(
     log: Path, steps: list[Line], requests: list[Line], built: BuiltScenario
 ) -> Divergence | None:
-    """Replay each server of the log on its own; returns the first difference."""
+    """Replay each replica of the log on its own; returns the first difference."""
     known = _requests_of(built)
+    num_ranks = len(list(each_latency(built.latencies[:1])))
+    for line in (*steps, *requests):
+        if ("rank" in line) != (num_ranks > 1) or line.get("rank", 0) >= num_ranks:
+            had = f"rank {line['rank']}" if "rank" in line else "no ranks"
+            raise InputError(f"{log}: has {had}, but the scenario's latency.dp is {num_ranks}")
     for number in sorted({step["replica"] for step in steps}):
-        executor = ScriptedExecutor()
-        config = built.scheduler
-        pool = PageCounts(config.pool_tokens // config.page_size, config.page_size)
-        arrivals = []
-        for line in requests:
-            if line["replica"] != number:
-                continue
-            if line["rid"] not in known:
-                raise InputError(f"{log}: request {line['rid']} is not in the scenario")
-            request = known[line["rid"]]
-            spec = replace(request.spec, arrival_ns=line["arrival_ns"])
-            executor.add(spec.rid, request.script, ignore_eos=spec.ignore_eos)
-            arrivals.append(spec)
-        recorded = Replay(
-            arrivals=arrivals,
-            steps=[step for step in steps if step["replica"] == number],
-            overlaps=config.overlaps,
-        )
-        engine = build_engine(config, pool=pool, executor=executor)
-        if divergence := replay(engine, executor, recorded):
+        arrived = [line for line in requests if line["replica"] == number]
+        of_rank = [
+            _rank_of(log, [line for line in arrived if line.get("rank", 0) == rank], known, built)
+            for rank in range(num_ranks)
+        ]
+        steps_of = [step for step in steps if step["replica"] == number]
+        overlaps = built.scheduler.overlaps
+        if num_ranks == 1:
+            engine, executor, arrivals = of_rank[0]
+            divergence = replay(engine, executor, Replay(arrivals, steps_of, overlaps))
+        else:
+            divergence = replay_group(of_rank, by_step(steps_of), overlaps=overlaps)
+        if divergence:
             return replace(divergence, where=f"replica {number}, {divergence.where}")
     return None
+
+
+def _rank_of(
+    log: Path, arrived: list[Line], known: dict[str, ScriptedRequest], built: BuiltScenario
+) -> RankReplay:
+    """A fresh engine, and the requests that arrived at a server, or at one rank of it."""
+    executor, config = ScriptedExecutor(), built.scheduler
+    pool = PageCounts(config.pool_tokens // config.page_size, config.page_size)
+    arrivals = []
+    for line in arrived:
+        if line["rid"] not in known:
+            raise InputError(f"{log}: request {line['rid']} is not in the scenario")
+        request = known[line["rid"]]
+        spec = replace(request.spec, arrival_ns=line["arrival_ns"])
+        executor.add(spec.rid, request.script, ignore_eos=spec.ignore_eos)
+        arrivals.append(spec)
+    return RankReplay(build_engine(config, pool=pool, executor=executor), executor, arrivals)
 
 
 def _requests_of(built: BuiltScenario) -> dict[str, ScriptedRequest]:

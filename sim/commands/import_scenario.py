@@ -8,7 +8,7 @@ from textwrap import wrap
 from typing import Any, NamedTuple
 
 from sim.families import DEFAULT_FAMILY, FAMILIES, family_of_server
-from sim.latency.shape_files import model_table
+from sim.latency.model_key import canonical_name, model_table
 from sim.scenario.load import load_scenario, load_scenario_text
 from sim.scenario.yaml_writer import yaml_text
 from sim.server_section import ServerSection, setting_pairs
@@ -29,6 +29,8 @@ _LATENCY_HINT = (
     "PLACEHOLDER: these step times are invented. Give the latency of your server"
     " (docs/explanation/latency.md), or import again with --template SCENARIO."
 )
+# Their experts can be spread over ranks that step together.
+_KINDS_WITH_RANKS = ("layers", "aiconfigurator", "linear")
 _WIDTH = 96
 _SUFFIXES = re.compile(r"(\.jsonl?|\.log|\.pkl|\.gz)+$")
 
@@ -111,7 +113,8 @@ def _placeholders(
     section = family.imported_section(facts.scheduler, _sizes(requests))
     hints = [Hint("latency", _LATENCY_HINT)]
     hints += [Hint("scheduler", text) for text in section.hints]
-    return {**data, "latency": dict(_LATENCY), "scheduler": section.settings}, hints
+    latency = {**_LATENCY, "dp": facts.num_ranks} if facts.num_ranks > 1 else dict(_LATENCY)
+    return {**data, "latency": latency, "scheduler": section.settings}, hints
 
 
 def _of_template(
@@ -130,7 +133,29 @@ def _of_template(
     hints = [Hint("latency", f"Everything but the traffic is from {template.name}.")]
     if others:
         hints.append(Hint("scheduler", f"The results say otherwise: {setting_pairs(others)}."))
+    if facts.num_ranks > 1:
+        hints.append(Hint("latency", _give_ranks(data, facts.num_ranks)))
     return data, hints
+
+
+def _give_ranks(data: dict[str, Any], num_ranks: int) -> str:
+    """Make each replica of a template a group of ranks, if its latency can; returns a hint."""
+    latency, stepped = data["latency"], f"The server had {num_ranks} ranks that stepped together"
+    kind = latency.get("kind") if isinstance(latency, dict) else None
+    if kind not in _KINDS_WITH_RANKS:
+        return f"{stepped}. Latency of kind {kind} has no ranks, so one server is simulated."
+    hint = f"{stepped}: dp {num_ranks}."
+    given = {"dp": num_ranks}
+    if kind == "layers" and not {"all_reduce_latency_s", "all_reduce_gb_s"} & latency.keys():
+        given |= {"all_reduce_latency_s": 0, "all_reduce_gb_s": 0}
+        hint += " PLACEHOLDER: what they exchange takes no time (all_reduce_latency_s, _gb_s)."
+    if kind == "aiconfigurator" and not {"moe_tp", "moe_ep"} & latency.keys():
+        given["moe_ep"] = num_ranks * latency.get("tp", 1)
+    data["latency"] = {**latency, **given}
+    if data.get("replicas") == num_ranks:
+        del data["replicas"]
+        hint += f" The template's {num_ranks} replicas became the ranks of one."
+    return hint
 
 
 def _differing(facts: ServerFacts, section: ServerSection) -> dict[str, object]:
@@ -181,8 +206,9 @@ def _comments(texts: Iterable[str]) -> list[str]:
 
 def known_model(hugging_face_name: str) -> str | None:
     """The model table's name for a model of Hugging Face; None: the table does not have it."""
-    name = hugging_face_name.rpartition("/")[2].lower().removesuffix("-instruct")
-    return name if name in model_table() else None
+    short = hugging_face_name.rpartition("/")[2].lower().removesuffix("-instruct")
+    names = (short, canonical_name(hugging_face_name))
+    return next((name for name in names if name in model_table()), None)
 
 
 def _printable(text: str) -> str:

@@ -154,7 +154,4 @@ def _run_command(
 def _launch_of(capacity: CapacityPlan, best: Deployment) -> LaunchCommand:
     """The launch command of each replica."""
     scenario = capacity.plan.vary(best.candidate.settings).scenario
-    degrees = {
-        f"latency.{name}": value for name, value in best.candidate.degrees.items() if value > 1
-    }
-    return launch_of(scenario, {**best.candidate.tried, **degrees})
+    return launch_of(scenario, best.candidate.tried)

@@ -11,7 +11,7 @@ from sim.commands.output import ResultFiles, print_line, print_summary
 from sim.core.errors import InputError
 from sim.des.routers.table import make_router
 from sim.des.run import RunOptions, simulate
-from sim.latency.model import Ranged, latency_source
+from sim.latency.model import Ranged, each_latency, latency_source
 from sim.latency.range_report import RangeReport
 from sim.metrics.summary import Slo, summarise
 from sim.report.progress import Progress
@@ -67,7 +67,8 @@ def simulate_built(built: BuiltScenario, options: RunOptions) -> RunLog:
     outside of the ranges in which the latency models were measured (`left_range`), and which
     benchmark's client sent the requests (`client`), if one did.
     """
-    if (source := latency_source(built.latencies[0])) is not None:
+    latencies = list(each_latency(built.latencies))
+    if (source := latency_source(latencies[0])) is not None:
         options = replace(options, meta={**options.meta, "latency_source": source})
     if isinstance(built.workload, BenchWorkload):
         options = replace(options, meta={**options.meta, "client": dict(built.workload.client)})
@@ -80,7 +81,7 @@ def simulate_built(built: BuiltScenario, options: RunOptions) -> RunLog:
         host=built.loaded.scenario.host,
         options=options,
     )
-    ranged = (latency for latency in built.latencies if isinstance(latency, Ranged))
+    ranged = (latency for latency in latencies if isinstance(latency, Ranged))
     left = str(RangeReport.merged(latency.left_range() for latency in ranged))
     return replace(log, meta={**log.meta, "left_range": left}) if left else log
 

@@ -2,7 +2,7 @@
 
 from sim.core.units import seconds_to_ns
 from sim.des.clock import ARRIVAL, Clock, TimedEvent
-from sim.des.server import Server, Wait
+from sim.des.replica import Replica, Wait
 from sim.latency.host import HostSection
 from sim.workload.workload import ScriptedRequest
 
@@ -14,7 +14,7 @@ class FrontEnd:
     6 ms, each later by `front_end_s`.
     """
 
-    def __init__(self, env: Clock, host: HostSection, server: Server) -> None:
+    def __init__(self, env: Clock, host: HostSection, server: Replica) -> None:
         """Pass requests on to `server`."""
         self._env = env
         self._server = server

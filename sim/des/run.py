@@ -1,22 +1,26 @@
-"""A whole simulation: clients, a router and servers, from the workload to the run log."""
+"""A whole simulation: clients, a router and replicas, from the workload to the run log."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from sim.core.garbage import rare_collections
 from sim.des.clock import Clock
 from sim.des.front_end import FrontEnd
+from sim.des.group import Group, Rank
+from sim.des.replica import Replica, ServerOptions
 from sim.des.routers.router import RoundRobin, Router
-from sim.des.server import Server, ServerOptions
+from sim.des.server import Server
 from sim.des.traffic import SimulationLog, Watcher, start_traffic
+from sim.engine.core import EngineCore
 from sim.engine.executor import ScriptedExecutor
 from sim.engine.page_pool import PageCounts, PagePool
 from sim.engine.server_config import ServerConfig
-from sim.families import build_engine, check_engine
+from sim.engine.token_clock import TokenClock
+from sim.families import build_engine, check_engine, rank_rules
 from sim.latency.host import HostSection
-from sim.latency.model import LatencyModel
+from sim.latency.model import LatencyModel, ReplicaLatency, each_latency
 from sim.runlog import RunLog
 from sim.runlog.decisions import DecisionLog
 from sim.workload.workload import ScriptedRequest, Workload
@@ -48,7 +52,7 @@ class RunOptions:
 def simulate(
     workload: Workload,
     config: ServerConfig,
-    latencies: Sequence[LatencyModel],
+    latencies: Sequence[ReplicaLatency],
     *,
     router: Router | None = None,
     host: HostSection | None = None,
@@ -58,9 +62,11 @@ def simulate(
 
     Args:
         workload: open-loop requests, closed-loop clients, a benchmark's phases, or several.
-        config: the settings of every server.
-        latencies: one latency model for each server, because a model may have state.
-        router: chooses a server for each request; use a new router for each run, because a router
+        config: the settings of every server, or of every rank.
+        latencies: of each replica: one latency model, because a model may have state; or a tuple
+            with one for each of its ranks, of which every replica has as many. Ranks of a replica
+            step together.
+        router: chooses a replica for each request; use a new router for each run, because a router
             may have state. None: round robin.
         host: what a request passes before a scheduler can see it. None: nothing.
         options: see RunOptions.
@@ -70,8 +76,10 @@ def simulate(
         InvariantError: a bug in the simulator.
     """
     options = options or RunOptions()
-    replicas = len(latencies)
-    decisions = DecisionLog(options.decisions, replicas) if options.decisions else None
+    num_ranks = len(list(each_latency(latencies[:1])))
+    decisions = None
+    if options.decisions is not None:
+        decisions = DecisionLog(options.decisions, len(latencies), num_ranks)
     reports = SimulationLog(decisions, options.watcher)
     env = Clock()
     server_options = ServerOptions(
@@ -80,51 +88,82 @@ def simulate(
         clients_react=bool(workload.clients()) or bool(workload.phases()),
         check=check_engine if options.check else None,
     )
-    servers = []
-    for replica, latency in enumerate(latencies):
-        executor = ScriptedExecutor()
-        pool = options.pool(config.pool_tokens // config.page_size, config.page_size)
-        engine = build_engine(config, pool=pool, executor=executor)
-        server = Server(
-            env,
-            replica,
-            engine=engine,
-            executor=executor,
-            latency=latency,
-            reports=reports,
-            options=server_options,
-        )
-        servers.append(server)
+    make = _Maker(env, config, reports, options.pool, server_options)
+    replicas = [make.replica(number, latency) for number, latency in enumerate(latencies)]
     router = router or RoundRobin()
-    entries: Sequence[Server | FrontEnd] = servers
+    entries: Sequence[Replica | FrontEnd] = replicas
     if host is not None:
-        entries = [FrontEnd(env, host, server) for server in servers]
+        entries = [FrontEnd(env, host, replica) for replica in replicas]
 
     def submit(request: ScriptedRequest) -> None:
         if reports.ends_warm_up(request.spec):
-            for server in servers:
-                server.engine.clock.forget()
+            for clock in _clocks(replicas):
+                clock.forget()
         entries[router.choose(request.spec, entries)].submit(request)
 
     start_traffic(env, workload, submit, reports)
-    for server in servers:
-        server.start()
+    for replica in replicas:
+        replica.start()
     try:
         with rare_collections():
             env.run()
-        meta = {
-            **options.meta,
-            "replicas": replicas,
-            "max_total_tokens": config.pool_tokens,
-            "page_size": config.page_size,
-        }
-        if config.host_cache_tokens is not None:
-            meta["host_cache_tokens"] = config.host_cache_tokens
-        meta["simulated_steps"] = sum(server.num_steps for server in servers)
-        log = reports.builder.build((server.engine.clock for server in servers), meta)
+        meta = {**options.meta, **_meta(config, replicas, num_ranks)}
+        log = reports.builder.build(_clocks(replicas), meta)
         if decisions is not None:
             decisions.close(log)
     finally:
         if decisions is not None:
             decisions.discard()
     return log
+
+
+def _clocks(replicas: Sequence[Replica]) -> list[TokenClock]:
+    return [engine.clock for replica in replicas for engine in replica.engines]
+
+
+def _meta(config: ServerConfig, replicas: Sequence[Replica], num_ranks: int) -> dict[str, object]:
+    """The log's meta data about servers; see `RunLog`."""
+    meta: dict[str, object] = {"replicas": len(replicas)}
+    if num_ranks > 1:
+        meta["ranks"] = num_ranks
+    meta |= {"max_total_tokens": config.pool_tokens, "page_size": config.page_size}
+    if config.host_cache_tokens is not None:
+        meta["host_cache_tokens"] = config.host_cache_tokens
+    meta["simulated_steps"] = sum(replica.num_steps for replica in replicas)
+    return meta
+
+
+class _Maker(NamedTuple):
+    """Makes servers, and groups of ranks, of one configuration."""
+
+    env: Clock
+    config: ServerConfig
+    reports: SimulationLog
+    pool: PoolFactory
+    options: ServerOptions
+
+    def replica(self, number: int, latency: ReplicaLatency) -> Replica:
+        if isinstance(latency, tuple):
+            return self._group(number, latency)
+        engine, executor = self._engine()
+        return Server(
+            self.env,
+            number,
+            engine=engine,
+            executor=executor,
+            latency=latency,
+            reports=self.reports,
+            options=self.options,
+        )
+
+    def _group(self, number: int, latencies: tuple[LatencyModel, ...]) -> Group:
+        first = number * len(latencies)
+        ranks = [Rank(rank, *self._engine(), each) for rank, each in enumerate(latencies, first)]
+        rules = rank_rules(self.config, [rank.engine for rank in ranks])
+        reports, options = self.reports, self.options
+        return Group(self.env, number, ranks=ranks, rules=rules, reports=reports, options=options)
+
+    def _engine(self) -> tuple[EngineCore, ScriptedExecutor]:
+        executor, page_size = ScriptedExecutor(), self.config.page_size
+        pool = self.pool(self.config.pool_tokens // page_size, page_size)
+        return build_engine(self.config, pool=pool, executor=executor), executor

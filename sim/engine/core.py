@@ -20,7 +20,7 @@ from sim.core.batch import Batch, ForwardMode, PrefillRow, StepOutput
 from sim.core.errors import InvariantError
 from sim.core.request import RequestSpec, Status
 from sim.engine.executor import Executor
-from sim.engine.fast_forward import DecodeRun, decode_horizon, take_decode_steps
+from sim.engine.fast_forward import MANY_STEPS, DecodeRun, decode_horizon, take_decode_steps
 from sim.engine.input_queue import InputQueue
 from sim.engine.records import Decided, Preempted, RequestRecord, StepState
 from sim.engine.request import NEVER_NS, OutputTokens, Request
@@ -37,6 +37,8 @@ class EngineCore:
         clock: inter-token latencies so far.
         requests: live requests by rid: submitted, and not finished, rejected or aborted.
         input_queue: submitted requests that the scheduler has not seen yet.
+        in_group: other ranks step together with this one (`sim.engine.ranks`). Then `begin_step`
+            never says when to wake: `idle` does, once no rank has anything to launch.
     """
 
     def __init__(self, scheduler: BaseScheduler[Request], executor: Executor) -> None:
@@ -51,6 +53,8 @@ class EngineCore:
         # A decision may preempt requests and launch nothing. The next batch then reports them.
         self._stopped_since_batch: list[str] = []
         self._preempted_since_batch: list[Preempted] = []
+        self.in_group = False
+        self._last_decision: Decision[Request] = Decision()
 
     # ---- arrivals ------------------------------------------------------------------------------
 
@@ -104,7 +108,11 @@ class EngineCore:
         launch = decision.launch
         if launch is None:
             self.input_queue.note_decision(None, is_idle=in_flight is None)
-            wakes_ns = self.scheduler.idle(now_ns, decision) if in_flight is None else None
+            wakes_ns = None
+            if self.in_group:
+                self._last_decision = decision
+            elif in_flight is None:
+                wakes_ns = self.scheduler.idle(now_ns, decision)
             return Decided(None, None, over, wakes_ns, preempted)
         self.in_flight.append(launch)
         self.input_queue.note_decision(launch.mode, is_idle=False)
@@ -118,6 +126,17 @@ class EngineCore:
         if self._stopped_since_batch:
             self._stopped_since_batch, self._preempted_since_batch = [], []
         return Decided(batch, state, over, None, preempted)
+
+    def idle(self, now_ns: int) -> int | None:
+        """Until when a rank waits, if no rank of its group launches or has launched anything.
+
+        Returns:
+            As `Decided.wakes_ns`.
+
+        Raises:
+            InvariantError: requests wait, but none of them can be admitted.
+        """
+        return self.scheduler.idle(now_ns, self._last_decision)
 
     def _receive(self, requests: list[Request]) -> None:
         for request in requests:
@@ -315,6 +334,13 @@ class EngineCore:
         self.input_queue.pass_decisions(len(ends_ns))
         self.clock.tick_many(ends_ns)
         return run
+
+    def idle_horizon(self) -> int:
+        """How many decisions of a rank without work must launch nothing, unless one arrives."""
+        arrived = self.input_queue.requests
+        if self.in_flight or self.scheduler.has_finished_rows or len(self.requests) > len(arrived):
+            return 0
+        return self.input_queue.num_unpolled_steps if arrived else MANY_STEPS
 
     # ---- state ---------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from sim.engine.running_batch import PageDemand
 from sim.engine.scheduler import BaseScheduler, Launch
 
 # Limits the size of a run's arrays; a longer run is split.
-_LONGEST_RUN = 4096
+MANY_STEPS = 4096
 
 
 class DecodeRun:
@@ -60,7 +60,7 @@ def decode_horizon(launch: Launch[Request], scheduler: BaseScheduler[Request]) -
         or not scheduler.repeats
     ):
         return 0
-    num_steps = min(running.num_steps_to_limit - 1, _LONGEST_RUN)
+    num_steps = min(running.num_steps_to_limit - 1, MANY_STEPS)
     if num_steps <= 0:
         return 0
     kv = scheduler.memory

@@ -70,7 +70,7 @@ class _Replayer:
             batch, ours = decided.batch, None
             if batch is not None and decided.state is not None:
                 ours = describe_decision(batch, decided.state, decode_crc(batch))
-            fields = _differing(ours, step)
+            fields = differing_fields(ours, step)
             if fields or batch is None:
                 return Divergence(f"step {number}", fields, ours, step, before)
             if self._recorded.overlaps:
@@ -127,7 +127,8 @@ class _Replayer:
             self._in_flight = None
 
 
-def _differing(ours: Line | None, theirs: Line) -> tuple[str, ...]:
+def differing_fields(ours: Line | None, theirs: Line) -> tuple[str, ...]:
+    """Where a step that was decided now (None: nothing was launched) differs from the log's."""
     if ours is None:
         return ("nothing to launch",)
     differing = [name for name in DECIDED_FIELDS if ours[name] != theirs[name]]

@@ -222,6 +222,9 @@ class BaseScheduler(Generic[R]):
         """
         return NEVER_AGES_NS
 
+    def note_group(self, *, prefills: bool) -> None:
+        """All ranks of a group have decided a step; `prefills`: a rank runs prefill rows alone."""
+
     # ---- results -------------------------------------------------------------------------------
 
     def prefill_computed(self, request: R) -> None:

@@ -45,7 +45,7 @@ def build_latency(
             table that the section names cannot be used.
     """
     if isinstance(config, LinearLatencyConfig):
-        return LinearLatency(**config.model_dump(exclude={"kind"}))
+        return LinearLatency(**config.model_dump(exclude={"kind", "dp"}))
     if isinstance(config, RecordedLatencyConfig):
         return _recorded(config, base_dir, replica)
     if isinstance(config, ProfileLatencyConfig):
@@ -54,13 +54,17 @@ def build_latency(
         return _layers(config, model, base_dir, overlaps=overlaps)
     if isinstance(config, AiconfiguratorLatencyConfig):
         if model_name is None:
-            raise InputError(f"kind {config.kind} needs the scenario's model", key=("latency",))
+            raise _lacks(config, "model")
         return _aiconfigurator(config, model_name, base_dir)
     if model is None:
-        raise InputError(f"kind {config.kind} needs the scenario's model", key=("latency",))
+        raise _lacks(config, "model")
     if hardware is None:
-        raise InputError("kind roofline needs the scenario's hardware", key=("latency",))
+        raise _lacks(config, "hardware")
     return _roofline(config, model, hardware)
+
+
+def _lacks(config: LatencyConfig, key: str) -> InputError:
+    return InputError(f"kind {config.kind} needs the scenario's {key}", key=("latency",))
 
 
 def _recorded(config: RecordedLatencyConfig, base_dir: Path, replica: int) -> LatencyModel:
@@ -106,4 +110,5 @@ def _aiconfigurator(
 def _roofline(config: RooflineLatencyConfig, model: ModelShape, hardware: Hardware) -> LatencyModel:
     from sim.latency.roofline import RooflineLatency
 
+    model.check_tp(config.tp)
     return RooflineLatency(model, hardware, **config.model_dump(exclude={"kind"}))

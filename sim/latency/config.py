@@ -1,6 +1,6 @@
 """The `latency` section of a scenario: one class for each kind."""
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
@@ -37,6 +37,9 @@ class LinearLatencyConfig(StrictModel):
     s."""
     cold_start_s: Seconds = 0.0
     """Added to the first step, for a server that was not warmed up. Unit: s."""
+    dp: NumGpus = 1
+    """Ranks of each replica that step together (docs/explanation/ranks.md). A rank's step takes
+    as long as the formula says for its own rows. Unit: ranks."""
 
 
 class RooflineLatencyConfig(StrictModel):
@@ -53,6 +56,8 @@ class RooflineLatencyConfig(StrictModel):
     bandwidth_efficiency: Efficiency = _DEFAULT_BANDWIDTH_EFFICIENCY
     """Share of the hardware's memory bandwidth that is reached. The default was measured on an
     H200. Unit: share."""
+    tp: NumGpus = 1
+    """Degree of tensor parallelism. Unit: GPUs."""
     step_overhead_s: Seconds = 0.0
     """Added to the device time of every step. Unit: s."""
     host_s: Seconds = 0.0
@@ -151,8 +156,11 @@ class LayersLatencyConfig(StrictModel):
     """Folder of an LLMServingSim or Vidur profile; or Splitwise's table, or the folder that
     holds it."""
     tp: Annotated[int, Field(ge=1, le=1024)] = 1
-    """Degree of tensor parallelism. It selects the tables, or the rows of a table. Above 1 the
-    scheduler section must give the size of its pool. Unit: GPUs."""
+    """Degree of tensor parallelism. It selects the tables, or the rows of a table. Unit: GPUs."""
+    dp: NumGpus = 1
+    """Degree of attention data parallelism: ranks of each replica that step together, with the
+    experts spread over all GPUs (docs/explanation/layers.md#mixtures-of-experts). Above 1 the
+    scheduler section must give the size of its pool, which is that of one rank. Unit: ranks."""
     num_layers: Annotated[int, Field(ge=1, le=10_000)] | None = None
     """Layers of the model. Without it: those of the scenario's `model`; without that, those of
     the model that `meta.yaml` names. Unit: layers."""
@@ -166,11 +174,11 @@ class LayersLatencyConfig(StrictModel):
     """Add time for decode rows of unequal contexts
     (docs/explanation/layers.md#unequal-contexts). Only with a profile that has a `skew_fit.csv`."""
     all_reduce_latency_s: Seconds | None = None
-    """Latency of each all-reduce over the GPUs. Required with `tp` above 1; 0 means no latency.
-    Unit: s."""
+    """Latency of each all-reduce over the GPUs. Required with `tp` or `dp` above 1; 0 means no
+    latency. Unit: s."""
     all_reduce_gb_s: Annotated[float, Field(ge=0, le=1e6)] | None = None
-    """Rate at which a GPU sends and receives in an all-reduce. Required with `tp` above 1; 0
-    means that the transfer takes no time. Unit: 10^9 bytes/s."""
+    """Rate at which a GPU sends and receives in an all-reduce. Required with `tp` or `dp` above
+    1; 0 means that the transfer takes no time. Unit: 10^9 bytes/s."""
     host_s: Seconds = 0.0
     """Host time of a step that overlap does not hide: it is always added
     (docs/explanation/layers.md#words). Unit: s."""
@@ -195,6 +203,36 @@ LatencyConfig = Annotated[
 
 def num_devices(config: LatencyConfig) -> int:
     """How many devices the attention of a rank is split over."""
-    if isinstance(config, AiconfiguratorLatencyConfig | LayersLatencyConfig):
+    if isinstance(
+        config, RooflineLatencyConfig | AiconfiguratorLatencyConfig | LayersLatencyConfig
+    ):
         return config.tp
+    return 1
+
+
+class Parallelism(NamedTuple):
+    """How a replica's model is spread over GPUs.
+
+    Attributes:
+        tp: GPUs that the attention of a rank is split over.
+        dp: ranks of attention data parallelism.
+        moe_ep: groups of GPUs that each hold a part of the experts.
+    """
+
+    tp: int = 1
+    dp: int = 1
+    moe_ep: int = 1
+
+
+def parallelism(config: LatencyConfig) -> Parallelism:
+    """How the model is spread, as far as the section says."""
+    tp, dp = num_devices(config), num_ranks(config)
+    spread = tp * dp if isinstance(config, LayersLatencyConfig) and dp > 1 else 1
+    return Parallelism(tp, dp, getattr(config, "moe_ep", spread))
+
+
+def num_ranks(config: LatencyConfig) -> int:
+    """How many ranks of attention data parallelism each replica has; they step together."""
+    if isinstance(config, AiconfiguratorLatencyConfig | LayersLatencyConfig | LinearLatencyConfig):
+        return config.dp
     return 1

@@ -23,6 +23,10 @@ class StepFeatures(NamedTuple):
         max_decode_context_tokens, min_decode_context_tokens: the longest and the shortest context
             of a decode row; 0: not known.
         prefill_rows: (cached tokens, new tokens) of each prefill row; empty: none, or not known.
+        num_group_tokens: new tokens of the step over all ranks that step together, and those of the
+            batches that ranks without work run; 0: there is one rank.
+        max_rank_tokens: new tokens of the rank with the most; 0: there is one rank.
+        group_prefills: whether any rank of the group has prefill rows.
     """
 
     mode: ForwardMode
@@ -36,11 +40,37 @@ class StepFeatures(NamedTuple):
     max_decode_context_tokens: int = 0
     min_decode_context_tokens: int = 0
     prefill_rows: tuple[tuple[int, int], ...] = ()
+    num_group_tokens: int = 0
+    max_rank_tokens: int = 0
+    group_prefills: bool = False
+
+    @property
+    def num_tokens(self) -> int:
+        """New tokens of the step, prefill and decode."""
+        return self.num_prefill_tokens + self.num_decode_rows
+
+    def expert_tokens(self, num_ranks: int) -> int:
+        """New tokens that the experts of all ranks compute together.
+
+        If all ranks decode, they run CUDA graphs, for which SGLang and vLLM pad each rank to the
+        largest. If nothing is known of the other ranks, they have as many tokens as this one.
+        """
+        if not self.num_group_tokens:
+            return num_ranks * self.num_tokens
+        if self.group_prefills:
+            return self.num_group_tokens
+        return num_ranks * self.max_rank_tokens
 
     @property
     def totals(self) -> tuple[int, ...]:
         """All features that are sums over rows."""
         return self[1:8]
+
+    def in_group(self, num_tokens: int, max_rank_tokens: int, *, prefills: bool) -> "StepFeatures":
+        """The same step of a rank, with what the rank must know of the others."""
+        return self._replace(
+            num_group_tokens=num_tokens, max_rank_tokens=max_rank_tokens, group_prefills=prefills
+        )
 
     def next_decode(self) -> "StepFeatures":
         """The same decode rows one step later, when each attends to one token more."""
@@ -57,6 +87,9 @@ class StepFeatures(NamedTuple):
             self.max_decode_context_tokens and self.max_decode_context_tokens + 1,
             self.min_decode_context_tokens and self.min_decode_context_tokens + 1,
             self.prefill_rows,
+            self.num_group_tokens,
+            self.max_rank_tokens,
+            self.group_prefills,
         )
 
 

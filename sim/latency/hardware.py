@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from sim.core.errors import InputError
 from sim.core.messages import unknown_name
+from sim.latency.number_formats import Arithmetic
 
 _GIB = 2**30
 
@@ -18,23 +19,69 @@ class Hardware:
         peak_flops_per_s: dense bf16 tensor-core peak with fp32 accumulation.
         peak_bytes_per_s: memory bandwidth.
         memory_bytes: the whole memory, including what the driver takes.
+        fp8_flops_per_s: dense fp8 peak; None: there is no such arithmetic.
+        fp4_flops_per_s: dense fp4 peak; None: there is no such arithmetic.
+        link_bytes_per_s: to other accelerators of the server, in one direction.
+        system: what the package aiconfigurator-core calls it; None: it does not know it.
     """
 
     name: str
     peak_flops_per_s: float
     peak_bytes_per_s: float
     memory_bytes: int
+    fp8_flops_per_s: float | None
+    fp4_flops_per_s: float | None
+    link_bytes_per_s: float
+    system: str | None = None
+
+    def flops_per_s(self, arithmetic: Arithmetic) -> float:
+        """The peak of matrix products; weights are widened to 16 bits where it has no other."""
+        peaks = {"fp8": self.fp8_flops_per_s, "fp4": self.fp4_flops_per_s}
+        return peaks.get(arithmetic) or self.peak_flops_per_s
 
 
-# Data sheets give Hopper's bf16 peak with sparsity (1,979 TFLOP/s); the dense one is half.
-_TABLE: Mapping[str, Hardware] = {
+def _row(
+    name: str,
+    tflops: tuple[float, float | None, float | None],
+    gb_per_s: float,
+    memory_gib: float,
+    link_gb_per_s: float,
+    system: str | None = None,
+) -> Hardware:
+    """A row of the table; `tflops` are the dense peaks of bf16, fp8 and fp4."""
+    bf16, *short = tflops
+    fp8, fp4 = (None if peak is None else peak * 1e12 for peak in short)
+    return Hardware(
+        name=name,
+        peak_flops_per_s=bf16 * 1e12,
+        peak_bytes_per_s=gb_per_s * 1e9,
+        memory_bytes=round(memory_gib * _GIB),
+        fp8_flops_per_s=fp8,
+        fp4_flops_per_s=fp4,
+        link_bytes_per_s=link_gb_per_s * 1e9,
+        system=system,
+    )
+
+
+# Data sheets often give peaks with sparsity; the dense ones are half of these.
+HARDWARE: Mapping[str, Hardware] = {
     hardware.name: hardware
     for hardware in (
-        Hardware("h200-sxm", 989e12, 4.8e12, 141 * _GIB),  # NVIDIA H200 data sheet
-        Hardware("h100-sxm", 989e12, 3.35e12, 80 * _GIB),  # NVIDIA H100 data sheet, SXM5
-        Hardware("a100-80gb-sxm", 312e12, 2.039e12, 80 * _GIB),  # NVIDIA A100 80GB data sheet
-        # NVIDIA Ada architecture white paper, appendix A: 165.2 with fp32 accumulation.
-        Hardware("rtx-4090", 165.2e12, 1.008e12, 24 * _GIB),
+        _row("h200-sxm", (989, 1979, None), 4800, 141, 450, "h200_sxm"),
+        _row("h100-sxm", (989, 1979, None), 3350, 80, 450, "h100_sxm"),
+        _row("h100-pcie", (756, 1513, None), 2000, 80, 64, "h100_pcie"),
+        _row("h20", (148, 296, None), 4000, 96, 450),
+        _row("b200-sxm", (2250, 4500, 9000), 7750, 180, 900, "b200_sxm"),
+        _row("b300-sxm", (2250, 4500, 13500), 7750, 268, 900, "b300_sxm"),
+        _row("gb200", (2500, 5000, 10000), 8000, 186, 900, "gb200"),
+        _row("gb300", (2500, 5000, 15000), 8000, 278, 900, "gb300"),
+        _row("a100-80gb-sxm", (312, None, None), 2039, 80, 300, "a100_sxm"),
+        _row("a100-40gb-sxm", (312, None, None), 1555, 40, 300),
+        _row("l40s", (362.05, 733, None), 864, 48, 32, "l40s"),
+        _row("l4", (121, 242, None), 300, 24, 32, "l4"),
+        _row("a10", (125, None, None), 600, 24, 32),
+        _row("rtx-4090", (165.2, 330.3, None), 1008, 24, 32),
+        _row("mi300x", (1307.4, 2614.9, None), 5300, 192, 448),
     )
 }
 
@@ -45,6 +92,20 @@ def load_hardware(name: str) -> Hardware:
     Raises:
         InputError: unknown name; the message offers a similar one.
     """
-    if name not in _TABLE:
-        raise InputError(unknown_name("hardware", name, _TABLE), key=("hardware",))
-    return _TABLE[name]
+    if name not in HARDWARE:
+        raise InputError(unknown_name("hardware", name, HARDWARE), key=("hardware",))
+    return HARDWARE[name]
+
+
+def check_system(hardware: Hardware, system: str) -> None:
+    """Verify that a scenario's hardware is the GPU whose operators are asked for.
+
+    Raises:
+        InputError: they are different GPUs.
+    """
+    if hardware.system == system:
+        return
+    same = next((row.name for row in HARDWARE.values() if row.system == system), None)
+    hint = "leave hardware out" if same is None else f"give hardware {same} or leave it out"
+    reason = f"is {hardware.name}, but latency.system is {system}: {hint}"
+    raise InputError(reason, key=("hardware",))

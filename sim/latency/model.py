@@ -1,5 +1,6 @@
 """How long a step takes: the interface of all latency models."""
 
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from sim.core.arrays import Int64
@@ -21,7 +22,8 @@ class LatencyModel(Protocol):
     `consume` tells the model which steps really ran. They may be fewer than `decode_run_ns` was
     asked for, because an arrival can end a decode run early. On `consume` a recording moves on, and
     a profile counts the steps outside its range; most models do nothing. One model serves one
-    replica.
+    server, or one rank of a group. Of a group, only the ranks with work are asked. The step takes
+    as long as the longest answer, for device time and for host time.
     """
 
     def step_ns(self, step: StepFeatures) -> StepTime:
@@ -47,6 +49,19 @@ class LatencyModel(Protocol):
     def consume(self, first: StepFeatures, num_steps: int) -> None:
         """Note that `num_steps` >= 1 steps ran: `first`, then decode steps with the same rows."""
         ...
+
+
+# Of a server, or of each rank of a group.
+ReplicaLatency = LatencyModel | tuple[LatencyModel, ...]
+
+
+def each_latency(latencies: Iterable[ReplicaLatency]) -> Iterator[LatencyModel]:
+    """The models of all servers and of all ranks."""
+    for latency in latencies:
+        if isinstance(latency, tuple):
+            yield from latency
+        else:
+            yield latency
 
 
 @runtime_checkable

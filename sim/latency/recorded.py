@@ -78,10 +78,10 @@ def read_step_times(path: Path, replica: int = 0) -> tuple[Int64, Int64]:
     for line_number, record in numbered_lines(path):
         if record.get("kind") == "step":
             time = _step_time(record, f"{path}:{line_number}")
-            times_of.setdefault(record.get("replica"), []).append(time)
+            times_of.setdefault((record.get("replica"), record.get("rank")), []).append(time)
     if not times_of:
         raise InputError(f'{path}: no line with "kind": "step"')
-    times = next(iter(times_of.values())) if len(times_of) == 1 else times_of.get(replica)
+    times = next(iter(times_of.values())) if len(times_of) == 1 else times_of.get((replica, None))
     if times is None:
         raise InputError(f"{path}: has steps of {len(times_of)} servers, none of server {replica}")
     columns = np.array(times, dtype=np.int64)

@@ -11,7 +11,40 @@ from sim.core.units import NS_PER_S, seconds_to_ns
 from sim.latency.features import StepFeatures
 from sim.latency.hardware import Hardware
 from sim.latency.model import StepTime
-from sim.latency.shapes import ModelShape
+from sim.latency.roofline_sums import (
+    AttentionSum,
+    attention_sums,
+    expert_sums,
+    matrix_sums,
+)
+from sim.latency.shapes import Experts, ModelShape
+
+# More keys than any row has: a limit that limits nothing.
+_ALL = 1 << 40
+# All-reduces of a layer, of 16 bits for each unit of width.
+_REDUCES, _REDUCED_BYTES = 2, 2
+
+
+class _Attention:
+    """The attention of some layers on one GPU."""
+
+    def __init__(self, part: AttentionSum, flops_per_s: float, bytes_per_s: float, tp: int) -> None:
+        attention, num = part.attention, part.num_layers
+        self.window = attention.window or _ALL
+        self.num_keys = min(self.window, attention.top_keys or _ALL)
+        self.kv_token_s = part.kv_bytes / bytes_per_s
+        # The feature counts prefill pairs twice.
+        self.prefill_pair_s = num * attention.pair_flops / flops_per_s / 2 / tp
+        decode_pair_s = num * attention.decode_pair_flops / flops_per_s / tp
+        index_bytes = num * attention.index_bytes
+        kept_bytes = part.kv_bytes - index_bytes
+        self.decode_token_s = max(decode_pair_s, kept_bytes / bytes_per_s)
+        # Of all earlier tokens, whether or not they are selected. Every GPU has the whole index.
+        self.index_pair_s = num * attention.index_pair_flops / flops_per_s
+        self.index_token_s = max(self.index_pair_s, index_bytes / bytes_per_s)
+        self.state_token_s = num * attention.state_token_flops / flops_per_s / tp
+        # Read and written.
+        self.state_row_s = 2 * num * attention.state_bytes / bytes_per_s / tp
 
 
 class RooflineLatency:
@@ -26,29 +59,51 @@ class RooflineLatency:
         bandwidth_efficiency: float,
         step_overhead_s: float = 0.0,
         host_s: float = 0.0,
+        tp: int = 1,
     ) -> None:
         flops_per_s = hardware.peak_flops_per_s * mfu
         bytes_per_s = hardware.peak_bytes_per_s * bandwidth_efficiency
-        num_matrix, num_head = model.num_layer_matrix_parameters, model.num_head_parameters
-        self._matrix_read_s = num_matrix * model.dtype_bytes / bytes_per_s
-        self._matrix_token_s = 2 * num_matrix / flops_per_s
-        self._head_read_s = num_head * model.dtype_bytes / bytes_per_s
-        self._head_row_s = 2 * num_head / flops_per_s
-        self._kv_token_s = model.kv_bytes_per_token / bytes_per_s
-        # A query-key pair costs a multiply and an add for the score, and again for the value.
-        pair_s = 4 * model.num_layers * model.num_heads * model.head_dim / flops_per_s
-        self._prefill_pair_s = pair_s / 2  # the feature counts prefill pairs twice
-        self._decode_token_s = max(pair_s, self._kv_token_s)
+        self._matrices = [
+            (
+                part.num_bytes / bytes_per_s / tp,
+                2 * part.num_parameters / (hardware.flops_per_s(part.format.arithmetic) * mfu) / tp,
+            )
+            for part in matrix_sums(model)
+        ]
+        self._experts: list[tuple[Experts, float, float]] = []
+        for expert in expert_sums(model):
+            stored_as = expert.experts.matrices.format
+            expert_flops = 2 * expert.num_parameters * expert.experts.num_active
+            token_s = expert_flops / (hardware.flops_per_s(stored_as.arithmetic) * mfu) / tp
+            self._experts.append((expert.experts, expert.num_bytes / bytes_per_s / tp, token_s))
+        head_flops_per_s = hardware.flops_per_s(model.head.format.arithmetic) * mfu
+        self._head_read_s = model.head.num_bytes(model.dtype_bytes) / bytes_per_s / tp
+        self._head_row_s = 2 * model.head.num_parameters / head_flops_per_s / tp
+        self._attention = [
+            _Attention(part, flops_per_s, bytes_per_s, tp) for part in attention_sums(model, tp)
+        ]
+        self._kv_token_s = model.kv_bytes_on_gpu(tp) / bytes_per_s
+        # Each GPU sends and receives all but its own share, once to sum and once to spread.
+        reduced = 2 * (tp - 1) / tp * _REDUCED_BYTES * model.hidden_size
+        self._reduce_token_s = _REDUCES * model.num_layers * reduced / hardware.link_bytes_per_s
         self._overhead_s = step_overhead_s
         self._host_ns = seconds_to_ns(host_s)
 
     def step_ns(self, step: StepFeatures) -> StepTime:
-        decode_s = self._decode_token_s * step.num_decode_context_tokens
+        rows, context = step.num_decode_rows, step.num_decode_context_tokens
+        decode_s = 0.0
+        for part in self._attention:
+            decode_s += part.decode_token_s * min(context, rows * part.num_keys)
+            decode_s += part.index_token_s * context
         return StepTime(round((self._fixed_s(step) + decode_s) * NS_PER_S) or 1, self._host_ns)
 
     def decode_run_ns(self, first: StepFeatures, num_steps: int) -> tuple[Int64, Int64]:
-        grown = first.num_decode_rows * np.arange(num_steps, dtype=np.int64)
-        decode_s = self._decode_token_s * (first.num_decode_context_tokens + grown)
+        rows = first.num_decode_rows
+        contexts = first.num_decode_context_tokens + rows * np.arange(num_steps, dtype=np.int64)
+        decode_s = np.zeros(num_steps)
+        for part in self._attention:
+            decode_s += part.decode_token_s * np.minimum(contexts, rows * part.num_keys)
+            decode_s += part.index_token_s * contexts
         device_s = self._fixed_s(first) + decode_s
         device_ns = np.maximum(np.rint(device_s * NS_PER_S).astype(np.int64), 1)
         return device_ns, np.full(num_steps, self._host_ns, dtype=np.int64)
@@ -59,15 +114,26 @@ class RooflineLatency:
     def _fixed_s(self, step: StepFeatures) -> float:
         """The time of all but the decode rows' attention, the only part that grows in a run."""
         num_tokens = step.num_prefill_tokens + step.num_decode_rows
-        num_logit_rows = step.num_prefill_rows + step.num_decode_rows
-        num_prefill_context = step.num_context_tokens - step.num_decode_context_tokens
-        return (
-            self._overhead_s
-            + max(self._matrix_read_s, self._matrix_token_s * num_tokens)
-            + max(
-                self._kv_token_s * num_prefill_context,
-                self._prefill_pair_s * step.prefill_attention,
-            )
-            + max(self._head_read_s, self._head_row_s * num_logit_rows)
-            + self._kv_token_s * num_tokens
-        )
+        num_rows = step.num_prefill_rows + step.num_decode_rows
+        fixed_s = self._overhead_s
+        for read_s, token_s in self._matrices:
+            fixed_s += max(read_s, token_s * num_tokens)
+        for experts, read_s, token_s in self._experts:
+            fixed_s += max(read_s * experts.num_read(num_tokens), token_s * num_tokens)
+        fixed_s += self._prefill_attention_s(step)
+        fixed_s += max(self._head_read_s, self._head_row_s * num_rows)
+        fixed_s += self._kv_token_s * num_tokens
+        for part in self._attention:
+            fixed_s += max(part.state_row_s * num_rows, part.state_token_s * num_tokens)
+        return fixed_s + self._reduce_token_s * num_tokens
+
+    def _prefill_attention_s(self, step: StepFeatures) -> float:
+        num_tokens, num_rows = step.num_prefill_tokens, step.num_prefill_rows
+        num_context = step.num_context_tokens - step.num_decode_context_tokens
+        prefill_s = 0.0
+        for part in self._attention:
+            num_read = min(num_context, num_rows * part.window + num_tokens)
+            pairs = min(step.prefill_attention, 2 * num_tokens * part.num_keys)
+            prefill_s += max(part.kv_token_s * num_read, part.prefill_pair_s * pairs)
+            prefill_s += part.index_pair_s / 2 * step.prefill_attention
+        return prefill_s

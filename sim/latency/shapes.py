@@ -2,14 +2,118 @@
 
 from dataclasses import dataclass
 
+from sim.core.errors import InputError
+from sim.latency.number_formats import BFLOAT16, NumberFormat
+
+
+@dataclass(frozen=True, slots=True)
+class Matrices:
+    """Weights that a token is multiplied with.
+
+    Attributes:
+        num_parameters: how many.
+        format: how they are stored; bfloat16 stands for the `dtype_bytes` of the shape.
+    """
+
+    num_parameters: int
+    format: NumberFormat = BFLOAT16
+
+    def num_bytes(self, dtype_bytes: int) -> int:
+        """What they take in memory.
+
+        Args:
+            dtype_bytes: bytes of a weight that is not quantised.
+        """
+        if self.format is BFLOAT16:
+            return self.num_parameters * dtype_bytes
+        return round(self.num_parameters * self.format.bits / 8)
+
+
+@dataclass(frozen=True, slots=True)
+class Experts:
+    """The routed experts of a layer. Shared ones are among the matrices for every token.
+
+    Attributes:
+        num_experts: how many there are.
+        num_active: how many a token uses.
+        matrices: those of one expert.
+    """
+
+    num_experts: int
+    num_active: int
+    matrices: Matrices
+
+    def num_read(self, num_tokens: int) -> float:
+        """How many different experts that many tokens use, if each token draws its own evenly."""
+        unused = 1 - self.num_active / self.num_experts
+        return float(self.num_experts * (1 - unused**num_tokens))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attention:
+    """What a layer does with earlier tokens, and what it keeps of them.
+
+    Attributes:
+        num_kv_heads: what several GPUs can share out. With latent attention it is 1: all have it.
+        kv_elements: kept elements of a token for each of them.
+        pair_flops: operations for each pair of a query and a key in a prefill, over all heads.
+        decode_pair_flops: the same for a decode row, which latent attention computes differently.
+        window: a query sees at most so many keys, and older ones need not be kept. None: all.
+        top_keys: a query attends to at most so many keys, which an index selects. None: all.
+        index_bytes: kept bytes of the index for each token.
+        index_pair_flops: operations of the index for each pair of a query and a key.
+        quantised_bytes: kept bytes of a token if its elements have 8 bits and some parts more.
+        state_bytes: kept for each sequence, however long (linear attention).
+        state_token_flops: operations on the state for each token.
+    """
+
+    num_kv_heads: int = 0
+    kv_elements: int = 0
+    pair_flops: int = 0
+    decode_pair_flops: int = 0
+    window: int | None = None
+    top_keys: int | None = None
+    index_bytes: int = 0
+    index_pair_flops: int = 0
+    quantised_bytes: int | None = None
+    state_bytes: int = 0
+    state_token_flops: int = 0
+
+    def kv_bytes(self, element_bytes: int, tp: int) -> int:
+        """Kept bytes of a token on each of `tp` GPUs. With more GPUs than heads, heads are copied.
+
+        vLLM 0.19: `AttentionSpec` and `MLAAttentionSpec` (`v1/kv_cache_interface.py`) with
+        `get_num_kv_heads`; SGLang: `get_cell_size_per_token` (`model_runner_kv_cache_mixin.py`).
+        """
+        elements = -(-self.num_kv_heads // tp) * self.kv_elements
+        if element_bytes == 1 and self.quantised_bytes is not None:
+            return self.quantised_bytes + self.index_bytes
+        return elements * element_bytes + self.index_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One layer, or several equal ones.
+
+    Attributes:
+        count: how many.
+        attention: what it does with earlier tokens.
+        matrices: what every token is multiplied with, one entry for each number format.
+        experts: what a part of the tokens is multiplied with.
+    """
+
+    count: int
+    attention: Attention
+    matrices: tuple[Matrices, ...]
+    experts: Experts | None = None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelShape:
-    """Sizes of a dense decoder-only transformer. Load one with `shape_files.load_model_shape`.
+    """Sizes of a decoder-only transformer. Load one with `shape_files.load_model_shape`.
 
     Attributes:
         name: its name in messages and reports.
-        num_layers: transformer layers.
         hidden_size: width of the residual stream.
         num_heads: query heads.
         num_kv_heads: key and value heads.
@@ -17,14 +121,15 @@ class ModelShape:
         intermediate_size: inner width of the MLP.
         vocab_size: rows of the embedding and of the output head.
         tie_word_embeddings: the output head uses the weights of the embedding.
-        gated_mlp: the MLP has three matrices instead of two.
+        layers: what they compute and keep.
+        head: the output head, which every sampling row is multiplied with.
         num_other_parameters: norms, biases and learned positions. They are in no matrix product,
             and cost too little time to be measured.
-        dtype_bytes: bytes of a weight and of a KV element.
+        dtype_bytes: bytes of a weight that is not quantised.
+        kv_element_bytes: bytes of an element of the KV cache.
     """
 
     name: str
-    num_layers: int
     hidden_size: int
     num_heads: int
     num_kv_heads: int
@@ -32,36 +137,76 @@ class ModelShape:
     intermediate_size: int
     vocab_size: int
     tie_word_embeddings: bool
-    gated_mlp: bool
+    layers: tuple[Layer, ...]
+    head: Matrices
     num_other_parameters: int = 0
     dtype_bytes: int = 2
+    kv_element_bytes: int = 2
 
     @property
-    def num_layer_matrix_parameters(self) -> int:
-        """Parameters of the matrices of all layers, which every token is multiplied with."""
-        num_heads = 2 * self.num_heads + 2 * self.num_kv_heads
-        attention = self.hidden_size * self.head_dim * num_heads
-        mlp = (3 if self.gated_mlp else 2) * self.hidden_size * self.intermediate_size
-        return self.num_layers * (attention + mlp)
-
-    @property
-    def num_head_parameters(self) -> int:
-        """Parameters of the output head, which every sampling row is multiplied with."""
-        return self.vocab_size * self.hidden_size
+    def num_layers(self) -> int:
+        return sum(layer.count for layer in self.layers)
 
     @property
     def num_parameters(self) -> int:
         """All parameters; a tied output head counts once."""
-        num_vocab_matrices = 1 if self.tie_word_embeddings else 2
-        vocab = num_vocab_matrices * self.num_head_parameters
-        return self.num_layer_matrix_parameters + vocab + self.num_other_parameters
+        return self._counted(every_expert=True)
+
+    @property
+    def num_active_parameters(self) -> int:
+        """The parameters that one token uses: all but those of the other experts."""
+        return self._counted(every_expert=False)
+
+    def _counted(self, *, every_expert: bool) -> int:
+        total = self.num_other_parameters + self.vocab_size * self.hidden_size
+        if not self.tie_word_embeddings:
+            total += self.head.num_parameters
+        for layer in self.layers:
+            of_layer = sum(matrices.num_parameters for matrices in layer.matrices)
+            if layer.experts is not None:
+                experts = layer.experts
+                num = experts.num_experts if every_expert else experts.num_active
+                of_layer += num * experts.matrices.num_parameters
+            total += layer.count * of_layer
+        return total
 
     @property
     def weight_bytes(self) -> int:
-        """Bytes the weights occupy in memory."""
-        return self.num_parameters * self.dtype_bytes
+        """Bytes the weights occupy in memory, on all GPUs together."""
+        unquantised = self.num_other_parameters + self.vocab_size * self.hidden_size
+        total = unquantised * self.dtype_bytes
+        if not self.tie_word_embeddings:
+            total += self.head.num_bytes(self.dtype_bytes)
+        for layer in self.layers:
+            total += layer.count * sum(part.num_bytes(self.dtype_bytes) for part in layer.matrices)
+            if layer.experts is not None:
+                of_expert = layer.experts.matrices.num_bytes(self.dtype_bytes)
+                total += layer.count * layer.experts.num_experts * of_expert
+        return total
 
     @property
     def kv_bytes_per_token(self) -> int:
-        """Bytes of one token's keys and values over all layers."""
-        return 2 * self.num_layers * self.num_kv_heads * self.head_dim * self.dtype_bytes
+        """Bytes of one token's keys and values over all layers, on all GPUs together."""
+        return self.kv_bytes_on_gpu(1)
+
+    def kv_bytes_on_gpu(self, tp: int) -> int:
+        """Bytes of one token's keys and values over all layers on each of `tp` GPUs."""
+        element_bytes = self.kv_element_bytes
+        return sum(
+            layer.count * layer.attention.kv_bytes(element_bytes, tp) for layer in self.layers
+        )
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes that linear attention keeps for each sequence, on all GPUs together."""
+        return sum(layer.count * layer.attention.state_bytes for layer in self.layers)
+
+    def check_tp(self, tp: int) -> None:
+        """Raise InputError if `tp` GPUs cannot share the model's heads."""
+        if self.num_heads % tp:
+            reason = f"{tp} does not divide the {self.num_heads} attention heads of {self.name}"
+            raise InputError(reason, key=("latency", "tp"))
+        fewer, more = sorted((self.num_kv_heads, tp))
+        if more % fewer:
+            reason = f"{tp} and the {self.num_kv_heads} KV heads of {self.name} do not divide"
+            raise InputError(f"{reason} each other", key=("latency", "tp"))

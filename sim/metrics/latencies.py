@@ -75,10 +75,16 @@ def request_table(log: RunLog) -> dict[str, list[str] | Int64 | Float64]:
         "retractions": requests.retractions,
         "preemptions": requests.preemptions,
         "aged": requests.aged,
-        "replica": requests.replica,
+        **_places(log),
         "tenant": requests.tenant,
         "status": requests.status,
     }
+
+
+def _places(log: RunLog) -> dict[str, Int64]:
+    """The replica of each request; and its rank, if replicas have several."""
+    replica, rank = np.divmod(log.requests.replica, log.num_ranks)
+    return {"replica": replica} if log.num_ranks == 1 else {"replica": replica, "rank": rank}
 
 
 def _elapsed_ms(start_ns: Int64, end_ns: Int64) -> Float64:

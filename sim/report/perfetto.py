@@ -36,10 +36,11 @@ class _Timed(NamedTuple):
 def write_perfetto(log: RunLog, path: Path, *, max_requests: int = MAX_REQUESTS) -> None:
     """Write a trace; compressed if the name ends in .gz.
 
-    A replica is a process. Its steps are slices on one track (a run of decode steps with the same
-    rows is one slice). Its queue, running requests and KV tokens are counters. The first
-    `max_requests` requests to arrive are async slices, each with a slice for queued, prefill and
-    decode; `otherData` has their number and the number of all requests. Events are ordered by `ts`.
+    A replica, or each of its ranks, is a process. Its steps are slices on one track (a run of
+    decode steps with the same rows is one slice). Its queue, running requests and KV tokens are
+    counters. The first `max_requests` requests to arrive are async slices, each with a slice for
+    queued, prefill and decode; `otherData` has their number and the number of all requests. Events
+    are ordered by `ts`.
 
     Raises:
         InputError: the file cannot be written.
@@ -68,10 +69,15 @@ def write_perfetto(log: RunLog, path: Path, *, max_requests: int = MAX_REQUESTS)
 def _process_names(log: RunLog) -> Iterator[Event]:
     replicas = np.union1d(log.steps.replica, log.requests.replica)
     for replica in replicas.tolist():
-        name = {"name": f"replica {replica}"}
+        name = {"name": _process_name(log, replica)}
         yield {"ph": "M", "name": "process_name", "pid": replica, "tid": 0, "args": name}
         track = {"name": "device steps"}
         yield {"ph": "M", "name": "thread_name", "pid": replica, "tid": _STEP_TRACK, "args": track}
+
+
+def _process_name(log: RunLog, number: int) -> str:
+    replica, rank = log.place(number)
+    return f"replica {replica}" if log.num_ranks == 1 else f"replica {replica} rank {rank}"
 
 
 def _step_events(log: RunLog) -> Iterator[_Timed]:

@@ -101,7 +101,7 @@ class StepRun:
     A simulated server makes it when it launches the step, and adds the further steps later.
 
     Attributes:
-        replica: index of the server.
+        replica: index of the server, or of the rank over all replicas.
         first_step: number of the first step on that server, from 0; set when the step ends.
         batch, state: the first step's batch, and the server's state right after its decision.
         decided_ns, host_ns: when the first step was decided, and its host time.

@@ -18,9 +18,10 @@ class RequestColumns:
     Times are ns since the start of the run; `NOT_YET_NS` means that the event never happened.
     `scheduled_ns` is when the first batch with the request was decided. `cached_tokens` is the
     prefix that the cache held then, and `host_cached_tokens` the part of it that was loaded from
-    host memory. `status` has values of `core.request.Status`. `aged` is 1 if the
-    fairness rule ever moved the request to the front because of its long wait. `warm_up` is 1 if
-    no metric counts the request.
+    host memory. `replica` is the replica it went to, or the rank if replicas have ranks
+    (`RunLog.place`). `status` has values of `core.request.Status`. `aged` is 1 if the fairness rule
+    ever moved the request to the front because of its long wait. `warm_up` is 1 if no metric counts
+    the request.
     """
 
     rid: list[str]
@@ -50,12 +51,13 @@ class RequestColumns:
 class StepColumns:
     """One row for each *run*: a step, or several consecutive decode steps of the same rows.
 
-    Arrays have shape [num_runs], in order of launch within a replica. `mode` has ForwardMode
-    values. Numbers of waiting and running requests and of pool tokens are those of the run's last
-    step: `free_tokens + evictable_tokens + used_tokens` is the pool, and `host_used_tokens` are in
-    host memory. `num_loaded_tokens` were loaded from host memory by the run. `device_ns`
-    and `host_ns` are sums over all steps of the run, and `used_token_steps` is the sum of their
-    used tokens.
+    Arrays have shape [num_runs], in order of launch within a replica. If replicas have ranks,
+    `replica` numbers the ranks (`RunLog.place`), and a rank has rows only of steps in which it had
+    work; their times are those of all ranks. `mode` has ForwardMode values. Numbers of waiting and
+    running requests and of pool tokens are those of the run's last step: `free_tokens +
+    evictable_tokens + used_tokens` is the pool, and `host_used_tokens` are in host memory.
+    `num_loaded_tokens` were loaded from host memory by the run. `device_ns` and `host_ns` are sums
+    over all steps of the run, and `used_token_steps` is the sum of their used tokens.
     """
 
     replica: Int64
@@ -110,13 +112,24 @@ class RunLog:
     """A whole run. `meta` has plain JSON values: scenario name, hash, seed, versions, pool sizes.
 
     `meta["replicas"]` is the number of servers and `meta["max_total_tokens"]` the KV tokens of
-    each. If evicted KV goes to host memory, `meta["host_cache_tokens"]` is that memory's size.
+    each. If replicas have several ranks, `meta["ranks"]` is their number, and the pool is that of
+    one rank. If evicted KV goes to host memory, `meta["host_cache_tokens"]` is that memory's size.
     """
 
     requests: RequestColumns
     steps: StepColumns
     token_gaps: TokenGaps
     meta: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def num_ranks(self) -> int:
+        """Ranks of each replica that step together."""
+        ranks = self.meta.get("ranks", 1)
+        return ranks if isinstance(ranks, int) else 1
+
+    def place(self, number: int) -> tuple[int, int]:
+        """The replica and the rank that a value of column `replica` stands for."""
+        return divmod(number, self.num_ranks)
 
     @property
     def has_host_tier(self) -> bool:

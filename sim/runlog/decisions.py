@@ -23,22 +23,24 @@ from sim.runlog.lines import request_lines, step_lines
 
 
 class DecisionLog:
-    """Writes each server's steps to a temporary file; `close` merges these by start time.
+    """Writes the steps of each server or rank to a temporary file; `close` merges them by time.
 
     The log gets its name only when it is complete. It is compressed if the name ends in `.gz`.
     """
 
-    def __init__(self, path: Path, num_replicas: int) -> None:
+    def __init__(self, path: Path, num_replicas: int, num_ranks: int = 1) -> None:
         check_target(path)
         self._path = path
+        self._num_ranks = num_ranks
         self._open = ExitStack()
-        self._parts = [self._open.enter_context(_scratch_file()) for _ in range(num_replicas)]
-        self._crc: list[tuple[Sequence[str], int]] = [((), 0)] * num_replicas
+        num_servers = num_replicas * num_ranks
+        self._parts = [self._open.enter_context(_scratch_file()) for _ in range(num_servers)]
+        self._crc: list[tuple[Sequence[str], int]] = [((), 0)] * num_servers
 
     def stepped(self, run: StepRun) -> None:
         """Write one line for each step of a run."""
         part = self._parts[run.replica]
-        for line in step_lines(run, self._decode_crc(run)):
+        for line in step_lines(run, self._decode_crc(run), self._num_ranks):
             part.write(to_json_line(line))
 
     def _decode_crc(self, run: StepRun) -> int:
@@ -71,9 +73,9 @@ def _scratch_file() -> AbstractContextManager[TextIO]:
     return cast("TextIO", tempfile.TemporaryFile("w+", encoding="utf-8"))
 
 
-def _order(line: str) -> tuple[int, int]:
+def _order(line: str) -> tuple[int, int, int]:
     step = json.loads(line)
-    return step["t_start_ns"], step["replica"]
+    return step["t_start_ns"], step["replica"], step.get("rank", 0)
 
 
 # Keys that each line of a step, and each line of a request, must have.

@@ -14,6 +14,7 @@ from sim.runlog.columns import RunLog
 from sim.runlog.json_lines import Line
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
+_FIRST_SERVER: Mapping[str, int] = MappingProxyType({"replica": 0})
 
 
 class StepTimes(NamedTuple):
@@ -30,7 +31,7 @@ def step_line(
     times: StepTimes,
     decided: Mapping[str, Any],
     *,
-    replica: int = 0,
+    place: Mapping[str, int] = _FIRST_SERVER,
     measured: Mapping[str, Any] = _NOTHING,
 ) -> Line:
     """The line of one step.
@@ -39,12 +40,12 @@ def step_line(
         number: number of the step on its server, from 0.
         times: the step's times.
         decided: the result of `describe_decision`.
-        replica: index of the server.
+        place: keys that tell the server (`place`).
         measured: further keys of a real run.
     """
     return {
         "kind": "step",
-        "replica": replica,
+        **place,
         "step": number,
         "t_decided_ns": times.decided_ns,
         "t_start_ns": times.start_ns,
@@ -55,11 +56,18 @@ def step_line(
     }
 
 
-def step_lines(run: StepRun, crc: int) -> Iterator[Line]:
+def place(number: int, num_ranks: int) -> dict[str, int]:
+    """The keys that tell a server, or a rank of a replica with several."""
+    replica, rank = divmod(number, num_ranks)
+    return {"replica": replica} if num_ranks == 1 else {"replica": replica, "rank": rank}
+
+
+def step_lines(run: StepRun, crc: int, num_ranks: int = 1) -> Iterator[Line]:
     """One line for each step of a run; `crc` is the `decode_crc` of its batch."""
+    where = place(run.replica, num_ranks)
     decided = describe_decision(run.batch, run.state, crc)
     times = StepTimes(run.decided_ns, run.start_ns, run.first_end_ns, run.host_ns)
-    yield step_line(run.first_step, times, decided, replica=run.replica)
+    yield step_line(run.first_step, times, decided, place=where)
     further = run.further
     if further is None:
         return
@@ -72,14 +80,15 @@ def step_lines(run: StepRun, crc: int) -> Iterator[Line]:
     for number, (row, free, ratio) in enumerate(after, start=run.first_step + 1):
         decided["ctx"] += decided["n_decode"]
         decided |= {"free": free, "used": not_evictable - free, "ratio": ratio}
-        yield step_line(number, StepTimes(*row), decided, replica=run.replica)
+        yield step_line(number, StepTimes(*row), decided, place=where)
 
 
 class RequestFacts(NamedTuple):
     """What every log says about a request. A negative time means that the event never happened.
 
     Attributes:
-        rid, replica: the request's id, and the index of its server.
+        rid: the request's id.
+        place: the keys that tell its server (`place`).
         arrival_ns, first_token_ns, finish_ns: when it arrived, got its first token, and finished.
         cached_tokens: prompt tokens that the cache held when it was first scheduled.
         host_cached_tokens: those of them in host memory; None if the server keeps no KV there.
@@ -89,7 +98,7 @@ class RequestFacts(NamedTuple):
     """
 
     rid: str
-    replica: int
+    place: Mapping[str, int]
     arrival_ns: int
     first_token_ns: int
     finish_ns: int
@@ -109,7 +118,7 @@ def request_line(facts: RequestFacts, measured: Mapping[str, Any] = _NOTHING) ->
     return {
         "kind": "req",
         "rid": facts.rid,
-        "replica": facts.replica,
+        **facts.place,
         "arrival_ns": arrival_ns,
         "ttft_ns": first_token_ns - arrival_ns if first_token_ns >= 0 else None,
         "finish_ns": time_or_null(facts.finish_ns),
@@ -135,7 +144,7 @@ def request_lines(log: RunLog) -> Iterator[Line]:
     for i, rid in enumerate(requests.rid):
         facts = RequestFacts(
             rid=rid,
-            replica=int(requests.replica[i]),
+            place=place(int(requests.replica[i]), log.num_ranks),
             arrival_ns=int(requests.arrival_ns[i]),
             first_token_ns=int(requests.first_token_ns[i]),
             finish_ns=int(requests.finish_ns[i]),

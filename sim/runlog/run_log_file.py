@@ -98,7 +98,7 @@ def measured_request_line(record: RequestRecord, token_ns: Sequence[int]) -> Lin
     spec = record.spec
     facts = RequestFacts(
         rid=spec.rid,
-        replica=0,
+        place={"replica": 0},
         arrival_ns=spec.arrival_ns,
         first_token_ns=token_ns[0] if token_ns else -1,
         finish_ns=record.finish_ns,

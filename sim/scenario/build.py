@@ -2,19 +2,27 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from sim.core.errors import InputError
 from sim.engine.server_config import ServerConfig
 from sim.latency.build import build_latency
-from sim.latency.config import AiconfiguratorLatencyConfig, RecordedLatencyConfig, num_devices
-from sim.latency.hardware import Hardware, load_hardware
+from sim.latency.config import (
+    AiconfiguratorLatencyConfig,
+    LatencyConfig,
+    RecordedLatencyConfig,
+    num_devices,
+    num_ranks,
+)
+from sim.latency.hardware import Hardware, check_system, load_hardware
 from sim.latency.host import HostedLatency
+from sim.latency.kv_pool import pool_tokens, weight_bytes_on_gpu
 from sim.latency.loading import LoadingLatency
-from sim.latency.model import LatencyModel
-from sim.latency.shape_files import load_model_shape
+from sim.latency.model import LatencyModel, ReplicaLatency
+from sim.latency.model_key import find_model
+from sim.latency.shape_files import shape_if_described, shape_of
 from sim.latency.shapes import ModelShape
 from sim.scenario.load import LoadedScenario, user_code_key
 from sim.scenario.schema import Scenario
@@ -22,6 +30,8 @@ from sim.server_section import Fail
 from sim.workload.build import build_workload
 from sim.workload.traces.read import TraceReader, read_trace
 from sim.workload.workload import Workload
+
+_KV_ELEMENT_BYTES = {"bfloat16": 2, "fp8": 1}
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +42,8 @@ class BuiltScenario:
         loaded: the scenario it was built from.
         workload: all traffic.
         scheduler: settings of every replica.
-        latencies: a latency model for each replica, because a latency model may have state.
+        latencies: a latency model for each replica, or a tuple with one for each of its ranks. Each
+            has its own because a latency model may have state.
         model: shapes of the served model; None: the scenario names no model.
         hardware: the accelerator; None: the scenario names none.
     """
@@ -40,7 +51,7 @@ class BuiltScenario:
     loaded: LoadedScenario
     workload: Workload
     scheduler: ServerConfig
-    latencies: tuple[LatencyModel, ...]
+    latencies: tuple[ReplicaLatency, ...]
     model: ModelShape | None
     hardware: Hardware | None
 
@@ -62,20 +73,22 @@ def build(loaded: LoadedScenario, *, read_trace: TraceReader = read_trace) -> Bu
         scheduler = scheduler_config_with_pool(
             scenario, pool_tokens, base_dir=base_dir, fail=user_code_error(loaded)
         )
-        latencies = tuple(
-            _with_added_times(
-                scenario,
-                model,
-                build_latency(
-                    scenario.latency,
-                    model=model,
-                    hardware=hardware,
-                    base_dir=base_dir,
-                    model_name=scenario.model,
-                    overlaps=scheduler.overlaps,
-                    replica=replica,
-                ),
+
+        def latency(replica: int) -> LatencyModel:
+            kernels = build_latency(
+                _latency_section(scenario),
+                model=model,
+                hardware=hardware,
+                base_dir=base_dir,
+                model_name=scenario.model,
+                overlaps=scheduler.overlaps,
+                replica=replica,
             )
+            return _with_added_times(scenario, model, kernels)
+
+        ranks = num_ranks(scenario.latency)
+        latencies: tuple[ReplicaLatency, ...] = tuple(
+            latency(replica) if ranks == 1 else tuple(latency(replica) for _ in range(ranks))
             for replica in range(scenario.replicas)
         )
         workload = build_workload(
@@ -102,19 +115,40 @@ def _with_added_times(
 
 
 def load_shapes(scenario: Scenario, base_dir: Path) -> tuple[ModelShape | None, Hardware | None]:
-    """The model and the hardware that a scenario names. Raises InputError for an unknown name.
+    """The model and hardware a scenario names.
 
-    With kind aiconfigurator the model may be one that no `ModelShape` describes. Then it is None.
+    The operators of kind aiconfigurator need no `ModelShape`, and there are models that none
+    describes: with that kind the model may be None.
+
+    Raises:
+        InputError: a name is unknown, or `hardware` is not the GPU of `latency.system`.
     """
-    model = None
-    if scenario.model is not None:
-        try:
-            model = load_model_shape(scenario.model, base_dir)
-        except InputError:
-            if not isinstance(scenario.latency, AiconfiguratorLatencyConfig):
-                raise
+    section = scenario.latency
+    is_measured = isinstance(section, AiconfiguratorLatencyConfig)
     hardware = None if scenario.hardware is None else load_hardware(scenario.hardware)
+    if hardware is not None and isinstance(section, AiconfiguratorLatencyConfig):
+        check_system(hardware, section.system)
+    if scenario.model is None:
+        return None, hardware
+    found = find_model(scenario.model, base_dir)
+    model = shape_if_described(found) if is_measured else shape_of(found)
+    kv_format = scenario.scheduler.kv_cache_format
+    if model is not None and kv_format is not None:
+        model = replace(model, kv_element_bytes=_KV_ELEMENT_BYTES[kv_format])
     return model, hardware
+
+
+def _latency_section(scenario: Scenario) -> LatencyConfig:
+    """The section `latency`, with the number format of the KV cache that the scheduler's gives."""
+    section, kv_format = scenario.latency, scenario.scheduler.kv_cache_format
+    if not isinstance(section, AiconfiguratorLatencyConfig) or kv_format is None:
+        return section
+    given = section.quantization.kv_cache
+    if given not in (None, kv_format):
+        reason = f"is {given}, but scheduler.kv_cache_dtype says {kv_format}: give one of them"
+        raise InputError(reason, key=("latency", "quantization", "kv_cache"))
+    formats = section.quantization.model_copy(update={"kv_cache": kv_format})
+    return section.model_copy(update={"quantization": formats})
 
 
 def build_scheduler_config(scenario: Scenario, *, base_dir: Path = Path()) -> ServerConfig:
@@ -149,8 +183,12 @@ def scheduler_config_with_pool(
     """
     section = scenario.scheduler
     fail = fail or partial(InputError, key=user_code_key(scenario))
-    config: ServerConfig = section.with_user_code(section.config(pool_tokens), base_dir, fail)
-    return config
+    config = section.config(pool_tokens)
+    ranks = num_ranks(scenario.latency)
+    if ranks > 1:
+        config = section.rank_config(config, ranks)
+    with_code: ServerConfig = section.with_user_code(config, base_dir, fail)
+    return with_code
 
 
 def user_code_error(loaded: LoadedScenario) -> Fail:
@@ -166,21 +204,26 @@ def _pool_tokens(
     if section.pool_tokens is not None:
         return section.pool_tokens
     share_key, share = section.memory_share
-    if isinstance(scenario.latency, AiconfiguratorLatencyConfig):
-        tokens = _measured_room(scenario, scenario.latency, base_dir)
+    latency = _latency_section(scenario)
+    if isinstance(latency, AiconfiguratorLatencyConfig):
+        tokens = _measured_room(scenario, latency, base_dir)
         too_large = f"{scenario.model} does not fit: {share_key} {share} leaves no room for KV"
     else:
         if model is None or hardware is None:
             key = ("scheduler", section.pool_key)
             raise InputError("is required without model and hardware", key=key)
-        if num_devices(scenario.latency) > 1:
+        if num_ranks(latency) > 1:
             key = ("scheduler", section.pool_key)
-            raise InputError("is required with latency.tp above 1", key=key)
-        room = int(hardware.memory_bytes * share) - model.weight_bytes
-        tokens = room // model.kv_bytes_per_token
+            raise InputError("is required with latency.dp above 1", key=key)
+        tp = num_devices(latency)
+        model.check_tp(tp)
+        budget = int(hardware.memory_bytes * share)
+        tokens = pool_tokens(
+            model, budget, tp, max_rows=section.max_rows, window_share=section.window_share
+        )
         too_large = (
-            f"{model.name} does not fit: its weights take {_gib(model.weight_bytes)} of the"
-            f" {_gib(hardware.memory_bytes * share)} that {share_key} {share} leaves on"
+            f"{model.name} does not fit: its weights take {_gib(weight_bytes_on_gpu(model, tp))} of"
+            f" the {_gib(hardware.memory_bytes * share)} that {share_key} {share} leaves on"
             f" {hardware.name}"
         )
     pages = tokens // section.page_size - section.num_pages_kept_back
@@ -192,12 +235,13 @@ def _pool_tokens(
 def _measured_room(scenario: Scenario, latency: AiconfiguratorLatencyConfig, base_dir: Path) -> int:
     """KV tokens that fit beside what the package says the engine keeps in memory."""
     from sim.latency.aiconfigurator.deployment import deployment_of
-    from sim.latency.aiconfigurator.package import known_models, pool_tokens
+    from sim.latency.aiconfigurator.package import known_models
+    from sim.latency.aiconfigurator.package import pool_tokens as measured_room
 
     if scenario.model is None:
         raise InputError(f"kind {latency.kind} needs the scenario's model", key=("latency",))
     section = scenario.scheduler
-    return pool_tokens(
+    return measured_room(
         deployment_of(latency, scenario.model, base_dir, known_models()),
         section.memory_share[1],
         max_step_tokens=section.max_step_tokens,

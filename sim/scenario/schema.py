@@ -142,12 +142,12 @@ class Scenario(StrictModel):
     seed: int = Field(default=0, ge=0)
     """Seed of every random draw of the workload. At most 2**63 - 1."""
     model: NonEmpty | None = None
-    """Shapes of the served model: a name from the table of shapes
-    (docs/explanation/latency.md#model-shapes), or the path of a Hugging Face `config.json`. A
-    roofline and a derived pool size need it."""
+    """The served model: a Hugging Face id such as `Qwen/Qwen3-30B-A3B`, a name of the table of
+    shapes (docs/explanation/latency.md#model-shapes), or the path of a `config.json` or of its
+    folder. A roofline and a derived pool size need it."""
     hardware: NonEmpty | None = None
-    """The accelerator: `h200-sxm`, `h100-sxm`, `a100-80gb-sxm` or `rtx-4090`. A roofline and a
-    derived pool size need it."""
+    """The accelerator, as docs/explanation/latency.md#hardware calls it: `h200-sxm`, `b200-sxm`,
+    `l40s`, ... A roofline and a derived pool size need it."""
     latency: LatencyConfig
     """How long a step takes."""
     host: Host | None = None

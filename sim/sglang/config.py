@@ -64,6 +64,7 @@ class SchedulerConfig:
     decode_max_requests: int | None = None
     decode_first: bool = False
     scheduler_recv_interval: int = 1
+    load_balance_method: str = "round_robin"
     host_cache: HostCacheSettings | None = None
     user_policy: Callable[["SchedulerConfig"], Any] | None = None
 

@@ -11,9 +11,11 @@ from sim.sglang.results import FORMATS
 if TYPE_CHECKING:
     from sim.engine.core import EngineCore
     from sim.engine.page_pool import PagePool
+    from sim.latency.config import Parallelism
     from sim.server_section import ImportedSection
     from sim.sglang.cache.prefix_cache import PrefixCache
     from sim.sglang.config import SchedulerConfig
+    from sim.sglang.scheduler.ranks import SglangRanks
     from sim.sglang.scheduler.scheduler import SglangScheduler
     from sim.sglang.section.scheduler import SglangSection
 
@@ -38,6 +40,13 @@ class SglangFamily(Family):
         kv = KVCacheManager(pool, _prefix_cache(config, pool))
         return SglangScheduler(config, kv=kv, policy=build_policy(config))
 
+    def rank_rules(
+        self, config: "SchedulerConfig", engines: "Sequence[EngineCore]"
+    ) -> "SglangRanks":
+        from sim.sglang.scheduler.ranks import SglangRanks
+
+        return SglangRanks(engines, config.load_balance_method)
+
     def check(self, engine: "EngineCore") -> None:
         from sim.sglang.check import check_sglang_memory
 
@@ -52,6 +61,11 @@ class SglangFamily(Family):
         from sim.sglang.launch_flags import sglang_launch
 
         return sglang_launch(section, searched)
+
+    def parallel_flags(self, spread: "Parallelism") -> tuple[str, ...]:
+        from sim.sglang.launch_flags import sglang_parallel
+
+        return sglang_parallel(spread)
 
     def read_launch(self, command: Command, system: str) -> ServerSettings | None:
         from sim.sglang.read_launch import read_sglang_launch

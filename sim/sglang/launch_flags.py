@@ -7,6 +7,7 @@ defaults in SGLang depend on the GPU's memory.
 
 from collections.abc import Collection, Iterator
 
+from sim.latency.config import Parallelism
 from sim.launch_command import LaunchCommand
 from sim.sglang.section.admission import PackConfig
 from sim.sglang.section.host_cache import DEFAULT_RATIO, HostCacheSection
@@ -25,12 +26,14 @@ OPTIONS = (
     "page_size",
     "max_total_tokens",
     "mem_fraction_static",
+    "kv_cache_dtype",
     "context_length",
     "radix_eviction_policy",
     "priority_scheduling_preemption_threshold",
     "retraction_policy",
     "random_seed",
     "scheduler_recv_interval",
+    "load_balance_method",
 )
 SWITCHES = (
     "enable_mixed_chunk",
@@ -82,6 +85,16 @@ def sglang_launch(section: SglangSection, searched: Collection[str] = ()) -> Lau
     others = tuple(f"{key}={value}" for key, value in without_flag.items())
     server = f"SGLang {section.version}"
     return LaunchCommand(server, COMMAND, tuple(variables), tuple(flags), others)
+
+
+def sglang_parallel(spread: Parallelism) -> tuple[str, ...]:
+    """The flags for several GPUs; `--tp-size` counts those of all ranks."""
+    flags = {
+        "--tp-size": spread.tp * spread.dp,
+        "--attn-dp-size": spread.dp,
+        "--ep-size": spread.moe_ep,
+    }
+    return tuple(f"{flag} {size}" for flag, size in flags.items() if size > 1)
 
 
 def _flag(key: str) -> str:

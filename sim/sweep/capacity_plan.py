@@ -7,7 +7,11 @@ from dataclasses import dataclass
 from itertools import product
 
 from sim.core.errors import InputError, KeyPath
-from sim.latency.config import AiconfiguratorLatencyConfig, RooflineLatencyConfig
+from sim.latency.config import (
+    AiconfiguratorLatencyConfig,
+    RooflineLatencyConfig,
+    parallelism,
+)
 from sim.latency.hardware import load_hardware
 from sim.scenario.explain import ContradictionError
 from sim.scenario.load import LoadedScenario
@@ -213,7 +217,8 @@ def _candidate(
         # Settings of the GPU or the server may have changed the degrees.
         latency = varied.scenario.latency
         degrees = {name: getattr(latency, name) for name in _DEGREES if hasattr(latency, name)}
-        num_gpus = degrees.get("tp", 1) * degrees.get("dp", 1)
+        spread = parallelism(latency)
+        num_gpus = spread.tp * spread.dp
     affordable = section.max_replicas
     if section.max_gpus is not None:
         affordable = min(affordable, section.max_gpus // num_gpus)

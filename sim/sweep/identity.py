@@ -9,6 +9,7 @@ from pathlib import Path
 
 from sim import __version__
 from sim.latency.config import ProfileLatencyConfig
+from sim.latency.model_key import MODEL_FILES
 from sim.latency.profile.files import shipped_profiles
 from sim.scenario.load import LoadedScenario
 from sim.scenario.schema import BESIDE_THE_RUN, Scenario
@@ -17,7 +18,6 @@ from sim.scenario.schema import BESIDE_THE_RUN, Scenario
 _SOURCES = (".py", ".json", ".yaml")
 # Keys under which scenarios name files.
 _FILE_KEYS = ("path", "model")
-_MODEL_CONFIG = "config.json"
 _CHUNK_BYTES = 1 << 20
 
 
@@ -65,12 +65,16 @@ def named_files(scenario: Scenario, base_dir: Path) -> list[Path]:
     """
     sections = scenario.model_dump(mode="json", exclude=set(BESIDE_THE_RUN))
     paths = [base_dir / name for name in _names(sections)]
-    paths = [path / _MODEL_CONFIG if path.is_dir() else path for path in paths]
+    paths = [file for path in paths for file in (_in_folder(path) if path.is_dir() else [path])]
     if isinstance(scenario.latency, ProfileLatencyConfig):
         # Shipped profiles are not in package `sim`, so the code's version does not cover them.
         shipped = shipped_profiles().get(scenario.latency.path)
         paths += [] if shipped is None else [Path(str(shipped))]
     return paths
+
+
+def _in_folder(path: Path) -> list[Path]:
+    return [path / name for name in MODEL_FILES]
 
 
 def _names(value: object) -> Iterator[str]:

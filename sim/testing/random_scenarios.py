@@ -9,7 +9,7 @@ from sim.engine.server_config import ServerConfig
 from sim.latency.host import HostedLatency, HostSection
 from sim.latency.linear import LinearLatency
 from sim.latency.loading import LoadingLatency, LoadTimes
-from sim.latency.model import LatencyModel
+from sim.latency.model import LatencyModel, ReplicaLatency
 from sim.sglang.cache.eviction import EVICTION_POLICIES
 from sim.sglang.cache.host_settings import HostCacheSettings
 from sim.sglang.config import SchedulerConfig
@@ -47,9 +47,12 @@ class RandomScenario:
     step_s: float
     host_s: float
     host: HostSection | None = None
+    ranks: int = 1
 
-    def latencies(self) -> list[LatencyModel]:
-        return [self._latency() for _ in range(self.replicas)]
+    def latencies(self) -> list[ReplicaLatency]:
+        if self.ranks == 1:
+            return [self._latency() for _ in range(self.replicas)]
+        return [tuple(self._latency() for _ in range(self.ranks)) for _ in range(self.replicas)]
 
     def _latency(self) -> LatencyModel:
         model = LinearLatency(

@@ -13,7 +13,7 @@ from sim.engine.page_pool import PageCounts
 from sim.engine.server_config import ServerConfig
 from sim.latency.host import HostSection
 from sim.latency.linear import LinearLatency
-from sim.latency.model import LatencyModel
+from sim.latency.model import ReplicaLatency
 from sim.runlog import RunLog
 from sim.workload.workload import Workload
 
@@ -76,7 +76,7 @@ def linear_latency(**seconds: float) -> LinearLatency:
 def serve(
     workload: Workload,
     config: ServerConfig,
-    latencies: Sequence[LatencyModel] | None = None,
+    latencies: Sequence[ReplicaLatency] | None = None,
     *,
     fast_forward: bool = True,
     check: bool = True,

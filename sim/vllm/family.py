@@ -11,8 +11,10 @@ from sim.vllm.results import FORMATS
 if TYPE_CHECKING:
     from sim.engine.core import EngineCore
     from sim.engine.page_pool import PagePool
+    from sim.latency.config import Parallelism
     from sim.server_section import ImportedSection
     from sim.vllm.config import VllmConfig
+    from sim.vllm.scheduler.ranks import VllmRanks
     from sim.vllm.scheduler.scheduler import VllmScheduler
     from sim.vllm.section import VllmSection
 
@@ -37,6 +39,11 @@ class VllmFamily(Family):
         kv = BlockManager(pool.num_pages, pool.page_size, caches=config.enable_prefix_caching)
         return VllmScheduler(config, kv=kv)
 
+    def rank_rules(self, config: "VllmConfig", engines: "Sequence[EngineCore]") -> "VllmRanks":
+        from sim.vllm.scheduler.ranks import VllmRanks
+
+        return VllmRanks(engines)
+
     def check(self, engine: "EngineCore") -> None:
         from sim.vllm.check import check_vllm_memory
 
@@ -51,6 +58,11 @@ class VllmFamily(Family):
         from sim.vllm.launch_flags import vllm_launch
 
         return vllm_launch(section, searched)
+
+    def parallel_flags(self, spread: "Parallelism") -> tuple[str, ...]:
+        from sim.vllm.launch_flags import vllm_parallel
+
+        return vllm_parallel(spread)
 
     def read_launch(self, command: Command, system: str) -> ServerSettings | None:
         from sim.vllm.read_launch import read_vllm_launch

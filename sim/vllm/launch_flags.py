@@ -7,6 +7,7 @@ depend on the GPU, that of `max_model_len` depends on the model.
 
 from collections.abc import Collection, Iterator
 
+from sim.latency.config import Parallelism
 from sim.launch_command import LaunchCommand
 from sim.vllm.section import VllmSection
 from sim.vllm.version_rules import VERSIONS
@@ -19,6 +20,7 @@ OPTIONS = (
     "block_size",
     "num_gpu_blocks_override",
     "gpu_memory_utilization",
+    "kv_cache_dtype",
     "long_prefill_token_threshold",
     "scheduling_policy",
 )
@@ -62,6 +64,13 @@ def _switches(section: VllmSection) -> Iterator[tuple[str, bool]]:
 
 def _switch(key: str, value: bool) -> str:
     return _flag(key) if value else f"--no{_flag(key)[1:]}"
+
+
+def vllm_parallel(spread: Parallelism) -> tuple[str, ...]:
+    """The flags for several GPUs."""
+    sizes = {"--tensor-parallel-size": spread.tp, "--data-parallel-size": spread.dp}
+    flags = [f"{flag} {size}" for flag, size in sizes.items() if size > 1]
+    return (*flags, "--enable-expert-parallel") if spread.moe_ep > 1 else tuple(flags)
 
 
 def _flag(key: str) -> str:

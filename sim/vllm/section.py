@@ -5,7 +5,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from sim.core.errors import InputError
-from sim.server_section import ServerSection
+from sim.server_section import ServerSection, kv_format_of_flag
 from sim.strict_model import MAX_COUNT, Count, KeysError
 from sim.vllm.config import VllmConfig
 from sim.vllm.version_rules import NEWEST, VERSIONS
@@ -44,6 +44,9 @@ class VllmSection(ServerSection):
     gpu_memory_utilization: float | None = Field(default=None, gt=0, le=1)
     """Share of the hardware's memory for weights and KV, from which the pool size is derived: 0.9
     without it. Not together with `num_gpu_blocks_override`. Unit: share."""
+    kv_cache_dtype: Literal["auto", "bfloat16", "fp8", "fp8_e4m3", "fp8_e5m2"] = "auto"
+    """Number format of the KV cache, from which bytes of a token follow. `auto`: as the
+    checkpoint says, else 16 bits."""
     enable_prefix_caching: bool = _DEFAULT.enable_prefix_caching
     """Other requests can find a full block by its tokens and reuse it."""
     enable_chunked_prefill: bool = _DEFAULT.enable_chunked_prefill
@@ -168,6 +171,10 @@ class VllmSection(ServerSection):
     def memory_share(self) -> tuple[str, float]:
         share = self.gpu_memory_utilization
         return "gpu_memory_utilization", DEFAULT_GPU_MEMORY_UTILIZATION if share is None else share
+
+    @property
+    def kv_cache_format(self) -> str | None:
+        return kv_format_of_flag(self.kv_cache_dtype)
 
     def config(self, pool_tokens: int) -> VllmConfig:
         """The scheduler's settings with a pool of `pool_tokens` tokens.

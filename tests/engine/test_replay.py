@@ -4,10 +4,12 @@ import json
 from dataclasses import replace
 
 from hypothesis import given
+from hypothesis import strategies as st
 
 from sim.engine.executor import ScriptedExecutor
 from sim.engine.page_pool import PageIds
 from sim.engine.replay import Replay, replay
+from sim.engine.replay_group import RankReplay, by_step, replay_group
 from sim.families import build_engine
 from sim.testing.random_scenarios import random_scenarios
 from sim.testing.serve import serve
@@ -20,20 +22,30 @@ def requests_of(scenario):
     return known
 
 
-def replay_server(scenario, config, lines, replica):
-    """Replay one server of a served scenario from its decision log's lines."""
-    known, executor, arrivals = requests_of(scenario), ScriptedExecutor(), []
+def rank_replay(scenario, lines):
+    """A fresh engine, and the requests of these lines of a decision log."""
+    config, known, executor, arrivals = (
+        scenario.config,
+        requests_of(scenario),
+        ScriptedExecutor(),
+        [],
+    )
     for line in lines:
-        if line["kind"] == "req" and line["replica"] == replica:
+        if line["kind"] == "req":
             request = known[line["rid"]]
             spec = replace(request.spec, arrival_ns=line["arrival_ns"])
             executor.add(spec.rid, request.script, ignore_eos=spec.ignore_eos)
             arrivals.append(spec)
-    steps = [line for line in lines if line["kind"] == "step" and line["replica"] == replica]
     pool = PageIds(config.pool_tokens // config.page_size, config.page_size)
-    engine = build_engine(config, pool=pool, executor=executor)
-    recorded = Replay(arrivals, steps, overlaps=config.overlaps)
-    return replay(engine, executor, recorded)
+    return RankReplay(build_engine(config, pool=pool, executor=executor), executor, arrivals)
+
+
+def replay_server(scenario, config, lines, replica):
+    """Replay one server of a served scenario from its decision log's lines."""
+    mine = [line for line in lines if line["replica"] == replica]
+    engine, executor, arrivals = rank_replay(replace(scenario, config=config), mine)
+    steps = [line for line in mine if line["kind"] == "step"]
+    return replay(engine, executor, Replay(arrivals, steps, overlaps=config.overlaps))
 
 
 @given(random_scenarios())
@@ -59,3 +71,20 @@ def test_replay_changed_log_diverges_where_it_was_changed(scenario):
     assert divergence is not None
     assert divergence.where == f"step {len(steps) // 2}"
     assert divergence.fields == ("queue",)
+
+
+@given(random_scenarios(), st.integers(2, 3))
+def test_replay_any_log_of_groups_is_decided_again(scenario, ranks):
+    """The engines of all ranks together; what one launches, the others know."""
+    scenario = replace(scenario, ranks=ranks)
+    served = serve(scenario.workload, scenario.config, scenario.latencies(), check=False)
+    lines = [json.loads(line) for line in served.text.splitlines()]
+    for replica in range(scenario.replicas):
+        mine = [line for line in lines if line["replica"] == replica]
+        of_rank = [
+            rank_replay(scenario, [line for line in mine if line["rank"] == rank])
+            for rank in range(ranks)
+        ]
+        steps = by_step(line for line in mine if line["kind"] == "step")
+        divergence = replay_group(of_rank, steps, overlaps=scenario.config.overlaps)
+        assert divergence is None, f"\n{divergence}"

@@ -21,7 +21,7 @@ def operator_ms(name, num_rows, num_tokens, prefix, x):
     match name:
         case "qkv_gemm":
             return 2 / 3 * TOKEN_MS * x
-        case "mlp":
+        case "mlp" | "moe":
             return 1 / 3 * TOKEN_MS * x
         case "logits_gemm":
             return HEAD_MS * x
@@ -38,14 +38,15 @@ class Formulas:
     source = "formulas 1.0"
     num_layers = 4
 
-    def __init__(self, *, knows_attention=True):
+    def __init__(self, *, knows_attention=True, num_ranks=1):
+        self._num_ranks = num_ranks
         self.calls = {"prefill": [], "decode": []}
         self._knows_attention = knows_attention
         self.prefill = self._list("prefill", PREFILL_PROBE)
         self.decode = self._list("decode", DECODE_PROBE, "logits_gemm")
 
     def _list(self, phase, probe, *more):
-        names = ["qkv_gemm", f"{phase}_attention", "mlp", *more]
+        names = ["qkv_gemm", f"{phase}_attention", "mlp" if self._num_ranks == 1 else "moe", *more]
 
         def time_ms(places, num_rows, num_tokens, prefix=0, x=0):
             if places == [1] and x == 0:
@@ -55,7 +56,7 @@ class Formulas:
             sizes = num_rows, num_tokens, prefix, x or num_rows * num_tokens
             return sum(operator_ms(names[place], *sizes) for place in places)
 
-        return OperatorList(names, time_ms, probe)
+        return OperatorList(names, time_ms, probe, num_ranks=self._num_ranks)
 
 
 class TestAiconfiguratorLatency(LatencyModelContract):
@@ -166,3 +167,18 @@ def test_curve_goes_on_straight_beyond_its_knots():
     """A line stays that line, below one token and above two million."""
     curve = ContextCurve(lambda context: 2.0 * context + 1.0)
     assert curve.time_ms(np.array([0.5, 5e6])).tolist() == pytest.approx([2.0, 1e7 + 1])
+
+
+def test_aiconfigurator_experts_run_on_the_tokens_of_all_ranks():
+    """Asked for the tokens that each rank has on average; if all decode, for the largest rank's."""
+    model = AiconfiguratorLatency(Formulas(num_ranks=4))
+
+    def ms(num_tokens, largest, *, prefills):
+        step = decode_step(6, 600).in_group(num_tokens, largest, prefills=prefills)
+        return model.step_ns(step).device_ns / 1e6
+
+    even = ms(24, 6, prefills=False)
+    assert even == pytest.approx(device_ms(decode_step(6, 600)))
+    per_token_ms = TOKEN_MS / 3
+    assert ms(24, 10, prefills=False) - even == pytest.approx(4 * per_token_ms)
+    assert ms(105, 99, prefills=True) - even == pytest.approx((27 - 6) * per_token_ms)

@@ -114,7 +114,7 @@ def test_measured_h100_decodes_slower_than_h200():
     ("model", "settings", "message"),
     [
         ("gpt2", {}, "gpt2: "),
-        ("Qwen/Qwen3-32b", {}, r"unknown model 'Qwen/Qwen3-32b' \(did you mean Qwen/Qwen3-32B\?"),
+        ("Qwen/Qwen3-33B", {}, r"unknown model 'Qwen/Qwen3-33B' \(did you mean Qwen/Qwen3-32B\?"),
         ("llama-3.1-8b", {"tp": 3}, "num_heads 32 should be divisible by tp_size 3"),
     ],
 )

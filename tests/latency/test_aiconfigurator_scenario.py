@@ -81,3 +81,22 @@ def test_run_of_our_own_model_names_no_source():
     assert "latency_source" not in log.meta
     assert "latency_source" not in summarise(log)
     assert "step times" not in summary_text(summarise(log))
+
+
+def test_scenario_of_a_model_without_a_shape_is_built():
+    """MiMo-V2-Flash is described by the package alone; other kinds refuse it."""
+    pytest.importorskip("aiconfigurator_core.sdk.engine")
+    model = ("model=XiaomiMiMo/MiMo-V2-Flash", "hardware=null")
+    built = build(load("{kind: aiconfigurator, system: h200_sxm, tp: 8}", *model))
+    assert built.model is None
+    assert built.scheduler.pool_tokens > 0
+    with pytest.raises(InputError, match="unknown architecture 'mimo_v2_flash'"):
+        build(load("{kind: roofline}", model[0]))
+
+
+def test_scenario_whose_weights_do_not_fit_is_one_line():
+    """The package's own error is about its memory model."""
+    pytest.importorskip("aiconfigurator_core.sdk.engine")
+    loaded = load("{kind: aiconfigurator, system: h200_sxm, tp: 8}", "model=zai-org/GLM-5")
+    with pytest.raises(InputError, match="model=zai-org/GLM-5: zai-org/GLM-5 does not fit"):
+        build(loaded)

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import yaml
 from pydantic import TypeAdapter, ValidationError
 
 from sim.core.batch import ForwardMode
@@ -10,7 +11,7 @@ from sim.core.errors import InputError
 from sim.latency.build import build_latency
 from sim.latency.config import LatencyConfig
 from sim.latency.features import StepFeatures
-from sim.latency.hardware import load_hardware
+from sim.latency.hardware import HARDWARE, load_hardware
 from sim.latency.shape_files import load_model_shape
 
 ADAPTER = TypeAdapter(LatencyConfig)
@@ -98,18 +99,44 @@ def test_config_invalid_section_is_refused(section):
 @pytest.mark.parametrize(
     ("name", "tflops", "gb_per_s", "gib"),
     [
-        ("h200-sxm", 989, 4_800, 141),
-        ("h100-sxm", 989, 3_350, 80),
-        ("a100-80gb-sxm", 312, 2_039, 80),
-        ("rtx-4090", 165.2, 1_008, 24),
+        ("h200-sxm", (989, 1_979, None), 4_800, 141),
+        ("h100-sxm", (989, 1_979, None), 3_350, 80),
+        ("b200-sxm", (2_250, 4_500, 9_000), 7_750, 180),
+        ("a100-80gb-sxm", (312, None, None), 2_039, 80),
+        ("l40s", (362.05, 733, None), 864, 48),
+        ("mi300x", (1_307.4, 2_614.9, None), 5_300, 192),
+        ("rtx-4090", (165.2, 330.3, None), 1_008, 24),
     ],
 )
 def test_hardware_known_name_has_its_published_peaks(name, tflops, gb_per_s, gib):
-    """Dense bf16 arithmetic, memory bandwidth and memory size of the data sheets."""
+    """Dense arithmetic, memory bandwidth and memory size of the data sheets."""
     hardware = load_hardware(name)
-    assert hardware.peak_flops_per_s == pytest.approx(tflops * 1e12)
+    bf16, fp8, fp4 = tflops
+    assert hardware.peak_flops_per_s == pytest.approx(bf16 * 1e12)
+    # What a GPU lacks is computed in 16 bits.
+    assert hardware.flops_per_s("fp8") == pytest.approx((fp8 or bf16) * 1e12)
+    assert hardware.flops_per_s("fp4") == pytest.approx((fp4 or bf16) * 1e12)
     assert hardware.peak_bytes_per_s == pytest.approx(gb_per_s * 1e9)
     assert hardware.memory_bytes == gib * 2**30
+
+
+def test_hardware_agrees_with_the_packages_systems():
+    """NVIDIA's package gives the same peaks: within 5 %, as it has other editions of some."""
+    package = pytest.importorskip("aiconfigurator_core")
+    folder = Path(package.__path__[0]) / "systems"
+    compared = 0
+    for name in HARDWARE:
+        hardware = load_hardware(name)
+        if hardware.system is None:
+            continue
+        gpu = yaml.safe_load((folder / f"{hardware.system}.yaml").read_text())["gpu"]
+        assert gpu["mem_bw"] == pytest.approx(hardware.peak_bytes_per_s, rel=0.05)
+        assert gpu["mem_capacity"] == pytest.approx(hardware.memory_bytes, rel=0.07)
+        assert gpu["bfloat16_tc_flops"] == pytest.approx(hardware.peak_flops_per_s, rel=0.05)
+        for key, peak in (("fp8", hardware.fp8_flops_per_s), ("fp4", hardware.fp4_flops_per_s)):
+            assert gpu.get(f"{key}_tc_flops", 0) == pytest.approx(peak or 0, rel=0.05)
+        compared += 1
+    assert compared >= 10
 
 
 def test_hardware_unknown_name_offers_the_nearest():

@@ -6,10 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sim.core.errors import InputError
 from sim.latency.build import build_latency
 from sim.latency.config import RooflineLatencyConfig
 from sim.latency.hardware import load_hardware
 from sim.latency.shape_files import load_model_shape
+from sim.latency.shapes import Experts, Matrices
 from sim.testing.latency_steps import decode_step, extend_step, mixed_step
 
 
@@ -107,3 +109,72 @@ def test_roofline_slower_hardware_takes_longer():
     models = [roofline("qwen2.5-0.5b", name) for name in names]
     times = [model.step_ns(decode_step(8, 8_000)).device_ns for model in models]
     assert times == sorted(set(times))
+
+
+@pytest.mark.parametrize(
+    ("name", "gib"),
+    # What a token uses, but for the embedding: in 16 bits; with four experts a layer in 4.25 bits.
+    [("Qwen/Qwen3-30B-A3B", 5.66), ("openai/gpt-oss-120b", 4.66)],
+)
+def test_roofline_one_row_reads_its_own_experts(name, gib):
+    """At 4.8 TB/s x 4.3 / 4.8: the time of the active weights, not of all."""
+    expected_ms = gib * 2**30 / 4.3e12 * 1e3
+    assert device_ms(roofline(name), decode_step(1, 1)) == pytest.approx(expected_ms, rel=0.03)
+
+
+@given(num_tokens=st.integers(1, 4_000))
+def test_experts_read_grow_from_a_tokens_own_to_all(num_tokens):
+    """Each token adds at most its own, and at least the share of those not yet read."""
+    experts = Experts(128, 8, Matrices(1))
+    read, more = experts.num_read(num_tokens), experts.num_read(num_tokens + 1)
+    assert experts.num_read(1) == pytest.approx(8)
+    assert 8 <= read * (1 + 1e-12) <= min(8 * num_tokens, 128) * (1 + 1e-9)
+    assert more - read == pytest.approx(8 * (128 - read) / 128, abs=1e-9)
+
+
+def test_roofline_fewer_bits_are_read_and_computed_faster():
+    """Decode steps read half as much in fp8; prefills compute twice as fast, where a GPU can."""
+    plain, short = "Qwen/Qwen3-32B", "Qwen/Qwen3-32B-FP8"
+    ratios = [
+        device_ms(roofline(short, gpu), step) / device_ms(roofline(plain, gpu), step)
+        for gpu in ("h100-sxm", "a100-80gb-sxm")
+        for step in (decode_step(1, 1), prefill_step(4_096))
+    ]
+    assert ratios == pytest.approx([0.5, 0.55, 0.5, 1], rel=0.06)
+
+
+def test_roofline_windows_bound_what_decode_rows_read():
+    """gpt-oss: beyond 128 tokens, half of the layers read no more."""
+    model = roofline("openai/gpt-oss-120b")
+    at = [device_ms(model, decode_step(64, 64 * context)) for context in (64, 128, 1_000, 2_000)]
+    early, late = (at[1] - at[0]) / 64, (at[3] - at[2]) / 1_000
+    assert late == pytest.approx(early / 2, rel=1e-4)
+
+
+def test_roofline_sparse_attention_reads_selected_tokens_and_the_whole_index():
+    """DeepSeek-V3.2 selects 2,048: beyond them a token costs 132 bytes a layer, not 1,284."""
+    model = roofline("deepseek-ai/DeepSeek-V3.2", tp=8)
+    at = [device_ms(model, decode_step(8, 8 * context)) for context in (1_000, 2_000, 4_000, 5_000)]
+    assert (at[3] - at[2]) / (at[1] - at[0]) == pytest.approx(132 / 1_284, rel=1e-3)
+
+
+def test_roofline_linear_attention_keeps_decode_steps_short():
+    """A quarter of Qwen3.5's layers read earlier tokens; the others read a state of fixed size."""
+    model = roofline("Qwen/Qwen3.5-397B-A17B", "b200-sxm", tp=8)
+    short, long = (device_ms(model, decode_step(1, context)) for context in (1, 100_000))
+    assert long - short == pytest.approx(100_000 * 15 * 1_024 / 6.94e12 * 1e3, rel=0.01)
+
+
+@pytest.mark.parametrize("name", ["llama-3.1-70b", "Qwen/Qwen3-235B-A22B"])
+def test_roofline_more_gpus_share_the_work(name):
+    """Twice as many take less time, but more than half: they exchange what they computed."""
+    for step in (decode_step(32, 32_000), prefill_step(2_048)):
+        times = [device_ms(roofline(name, "b200-sxm", tp=tp), step) for tp in (1, 2, 4)]
+        assert times[0] > times[1] > times[0] / 2
+        assert times[1] > times[2] > times[1] / 2
+
+
+def test_roofline_tp_that_does_not_divide_is_one_line():
+    """The message names what does not divide."""
+    with pytest.raises(InputError, match=r"latency\.tp: 3 does not divide the 32 attention heads"):
+        roofline("llama-3.1-8b", tp=3)

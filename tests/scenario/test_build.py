@@ -72,6 +72,7 @@ def test_scheduler_config_has_every_written_key(valid_text):
         "admission": {"kind": "pack", "lookahead": 21, "force_fifo_every": 22, "cost": "uncached"},
         "decode_first": True,
         "scheduler_recv_interval": 24,
+        "load_balance_method": "total_requests",
         "host_cache": None,
         "batching": "static",
         "static_batch_size": 23,
@@ -203,3 +204,48 @@ def test_errors_of_other_files_name_those(valid_text, tmp_path):
     trace.write_text('{"timestamp": 0}\n')
     section = "workload={kind: trace, format: mooncake, path: trace.jsonl}"
     assert error_line(valid_text, section, base_dir=tmp_path).startswith(f"{trace}:1: ")
+
+
+def test_pool_left_out_of_several_gpus_grows_with_them(valid_text):
+    """Each has a share of the weights and of the KV heads."""
+    roofline = ["latency={kind: roofline}", *DERIVED, "scheduler.page_size=1"]
+    few, many = (built(valid_text, *roofline, f"latency.tp={tp}").scheduler for tp in (1, 4))
+    assert many.max_total_tokens > 4 * few.max_total_tokens
+
+
+@pytest.mark.parametrize("family", ["sglang", "vllm"])
+def test_kv_cache_in_eight_bits_doubles_the_pool(valid_text, family):
+    """Whichever of the 8-bit formats it is."""
+    text = valid_text.partition("scheduler:")[0] + f"scheduler: {{family: {family}}}\n"
+    keys = "model=llama-3.1-8b", "hardware=h200-sxm", "scheduler.kv_cache_dtype="
+    plain, short = (
+        build_scheduler_config(load_scenario_text(text, [*keys[:2], keys[2] + dtype]).scenario)
+        for dtype in ("auto", "fp8_e5m2")
+    )
+    assert short.pool_tokens == pytest.approx(2 * plain.pool_tokens, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("hardware", "system", "hint"),
+    [
+        ("h100-sxm", "h200_sxm", "give hardware h200-sxm or leave it out"),
+        ("mi300x", "h100_sxm", "give hardware h100-sxm or leave it out"),
+        ("h100-sxm", "b60", "leave hardware out"),
+    ],
+)
+def test_hardware_that_is_not_the_measured_gpu_is_one_line(valid_text, hardware, system, hint):
+    """A scenario has one kind of GPU."""
+    latency = f"latency={{kind: aiconfigurator, system: {system}}}"
+    with pytest.raises(InputError) as caught:
+        built(valid_text, latency, "model=llama-3.1-8b", f"hardware={hardware}")
+    assert str(caught.value) == (
+        f"--set hardware={hardware}: is {hardware}, but latency.system is {system}: {hint}"
+    )
+
+
+def test_number_format_of_the_kv_cache_is_given_once(valid_text):
+    """As the scheduler's flag or as the package's format."""
+    latency = "{kind: aiconfigurator, system: h200_sxm, quantization: {kv_cache: bfloat16}}"
+    keys = [f"latency={latency}", "model=llama-3.1-8b", "scheduler.kv_cache_dtype=fp8_e4m3"]
+    with pytest.raises(InputError, match=r"kv_cache: is bfloat16, but scheduler\.kv_cache_dtype"):
+        built(valid_text, *keys)

@@ -2,7 +2,8 @@
 
 import pytest
 
-from sim.sglang.launch_flags import COMMAND, sglang_launch
+from sim.latency.config import Parallelism
+from sim.sglang.launch_flags import COMMAND, sglang_launch, sglang_parallel
 from sim.sglang.section.scheduler import SglangSection
 
 # One value that is not the default, and how SGLang 0.5.23 gets it.
@@ -11,6 +12,7 @@ GIVEN = {
     "page_size": (64, "--page-size 64"),
     "max_total_tokens": (4096, "--max-total-tokens 4096"),
     "mem_fraction_static": (0.8, "--mem-fraction-static 0.8"),
+    "kv_cache_dtype": ("fp8_e4m3", "--kv-cache-dtype fp8_e4m3"),
     "context_length": (8192, "--context-length 8192"),
     "chunked_prefill_size": (-1, "--chunked-prefill-size -1"),
     "max_prefill_tokens": (4096, "--max-prefill-tokens 4096"),
@@ -34,6 +36,7 @@ GIVEN = {
         "retraction_policy=priority (SGLang: with --enable-priority-scheduling only)",
     ),
     "random_seed": (5, "--random-seed 5"),
+    "load_balance_method": ("total_tokens", "--load-balance-method total_tokens"),
     "scheduler_recv_interval": (30, "--scheduler-recv-interval 30"),
     "init_new_token_ratio": (0.5, "SGLANG_INIT_NEW_TOKEN_RATIO=0.5"),
     "min_new_token_ratio_factor": (0.2, "SGLANG_MIN_NEW_TOKEN_RATIO_FACTOR=0.2"),
@@ -127,6 +130,13 @@ def test_launch_gives_what_was_searched_even_if_it_is_the_default():
     launch = launched(["schedule_policy", "clip_max_new_tokens", "enable_mixed_chunk"])
     assert launch.variables == ("SGLANG_CLIP_MAX_NEW_TOKENS_ESTIMATION=4096",)
     assert launch.flags == ("--schedule-policy fcfs", *ALWAYS)
+
+
+def test_launch_on_several_gpus_counts_those_of_all_ranks():
+    assert sglang_parallel(Parallelism()) == ()
+    assert sglang_parallel(Parallelism(tp=2)) == ("--tp-size 2",)
+    flags = ("--tp-size 8", "--attn-dp-size 4", "--ep-size 8")
+    assert sglang_parallel(Parallelism(tp=2, dp=4, moe_ep=8)) == flags
 
 
 def test_launch_command_has_variables_before_it():

@@ -2,7 +2,8 @@
 
 import pytest
 
-from sim.vllm.launch_flags import COMMAND, vllm_launch
+from sim.latency.config import Parallelism
+from sim.vllm.launch_flags import COMMAND, vllm_launch, vllm_parallel
 from sim.vllm.section import VllmSection
 
 # One value that is not vLLM's default, and its flag.
@@ -13,6 +14,7 @@ GIVEN = {
     "block_size": (32, "--block-size 32"),
     "num_gpu_blocks_override": (513, "--num-gpu-blocks-override 513"),
     "gpu_memory_utilization": (0.8, "--gpu-memory-utilization 0.8"),
+    "kv_cache_dtype": ("fp8", "--kv-cache-dtype fp8"),
     "enable_prefix_caching": (False, "--no-enable-prefix-caching"),
     "enable_chunked_prefill": (False, "--no-enable-chunked-prefill"),
     "long_prefill_token_threshold": (512, "--long-prefill-token-threshold 512"),
@@ -56,6 +58,12 @@ def test_launch_gives_what_was_searched_even_if_it_is_the_default():
     searched = ["block_size", "scheduling_policy", "async_scheduling", "max_model_len"]
     launch = launched(searched)
     assert launch.flags == (*ALWAYS, "--block-size 16", "--scheduling-policy fcfs")
+
+
+def test_launch_on_several_gpus_spreads_experts_where_they_are():
+    assert vllm_parallel(Parallelism()) == ()
+    flags = ("--tensor-parallel-size 2", "--data-parallel-size 4", "--enable-expert-parallel")
+    assert vllm_parallel(Parallelism(tp=2, dp=4, moe_ep=8)) == flags
 
 
 def test_launch_command_names_the_server():

@@ -6,17 +6,34 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sim.core.errors import InputError
-from sim.core.json_object import read_json_object
-from sim.core.messages import unknown_name
+from sim.latency.aiconfigurator.bundled import bundled_config, bundled_models
+from sim.latency.architectures.quantization import WeightFormats
+from sim.latency.architectures.read import is_described
+from sim.latency.architectures.values import Config, ConfigValues
 from sim.latency.config import AiconfiguratorLatencyConfig
-from sim.latency.shape_files import Config, config_file, model_table
+from sim.latency.model_key import FoundModel, find_model
 
-# The class of transformers that a model_type names, where a configuration does not say.
+# The class of transformers that a model_type means, where a configuration does not say. Those with
+# the same operators as Llama are Llama for the package.
+_LLAMA = "LlamaForCausalLM"
 _ARCHITECTURES: Mapping[str, str] = {
-    "llama": "LlamaForCausalLM",
-    "mistral": "LlamaForCausalLM",
+    "llama": _LLAMA,
+    "mistral": _LLAMA,
+    "ministral3": _LLAMA,
+    "phi3": _LLAMA,
     "qwen2": "Qwen2ForCausalLM",
     "qwen3": "Qwen3ForCausalLM",
+    "mixtral": "MixtralForCausalLM",
+    "qwen3_moe": "Qwen3MoeForCausalLM",
+    "gpt_oss": "GptOssForCausalLM",
+    "minimax_m2": "MiniMaxM2ForCausalLM",
+    "deepseek_v3": "DeepseekV3ForCausalLM",
+    "kimi_k2": "DeepseekV3ForCausalLM",
+    "deepseek_v32": "DeepseekV32ForCausalLM",
+    "glm_moe_dsa": "GlmMoeDsaForCausalLM",
+    "qwen3_5_text": "Qwen3_5ForConditionalGeneration",
+    "qwen3_5_moe_text": "Qwen3_5MoeForConditionalGeneration",
+    "llama4_text": "Llama4ForConditionalGeneration",
 }
 # Changes no time: it limits requests, as the scheduler's own settings do.
 _CONTEXT_LENGTH = 131_072
@@ -68,22 +85,28 @@ def deployment_of(
 
     Args:
         section: the section.
-        model: a name of our table, a Hugging Face id that is `known`, or a path; see `config_file`.
+        model: what the scenario calls the model; see `find_model`.
         base_dir: what paths are relative to.
-        known: ids whose configuration the package has.
+        known: ids that the package knows.
 
     Raises:
-        InputError: no such model.
+        InputError: no such model, or none that the package has operators for.
     """
     num_gpus, moe_ep = section.tp * section.dp, section.moe_ep
     parallelism = Parallelism(section.tp, section.dp, num_gpus // moe_ep, moe_ep)
+    found = find_model(model, base_dir)
+    named = None
+    if found.path is None:
+        named = next((name for name in (model, found.name) if name in known), None)
     formats = section.quantization.model_dump(exclude_none=True)
-    config = None
-    if model not in known:
-        config = json.dumps(_completed(_config_of(model, base_dir, known)))
+    if is_described(found.config):
+        # The package would take 8 bits for every checkpoint in fp8. The engines do so only if the
+        # checkpoint has scales for them.
+        has_short_kv = WeightFormats(found.config, found.where).kv_element_bytes == 1
+        formats.setdefault("kv_cache", "fp8" if has_short_kv else "bfloat16")
     return Deployment(
-        model,
-        config,
+        named or model,
+        None if named else json.dumps(_completed(found)),
         section.system,
         section.backend,
         section.version,
@@ -92,20 +115,21 @@ def deployment_of(
     )
 
 
-def _config_of(model: str, base_dir: Path, known: frozenset[str]) -> Config:
-    table = model_table()
-    if model in table:
-        return table[model]
-    path = config_file(model, base_dir)
-    if not path.exists():
-        raise InputError(unknown_name("model", model, [*table, *sorted(known)]), key=("model",))
-    return read_json_object(path)
-
-
-def _completed(config: Config) -> Config:
+def _completed(found: FoundModel) -> Config:
     """The configuration with two keys that the package needs and short ones may lack."""
+    config = found.config
+    if found.path is None and found.name in bundled_models():
+        # All keys, where our table has a few.
+        config = bundled_config(found.name)
+    values = ConfigValues(config, found.where)
+    architecture = _ARCHITECTURES.get(values.model_type)
     completed = {"max_position_embeddings": _CONTEXT_LENGTH, **config}
-    architecture = _ARCHITECTURES.get(str(config.get("model_type")))
+    if architecture == _LLAMA:
+        # The package does not know the classes of its relatives, nor models of text and images.
+        return {**completed, **values.text, "architectures": [architecture]}
     if architecture is not None:
-        completed = {"architectures": [architecture], **completed}
+        return {"architectures": [architecture], **completed}
+    if "architectures" not in completed:
+        reason = f"{found.where}: aiconfigurator-core has no operators of a {values.model_type}"
+        raise InputError(reason, key=("latency",))
     return completed

@@ -65,6 +65,9 @@ class AiconfiguratorLatency:
         self._prefill_tokens_ms = keep(prefill.tokens_ms)
         self._decode_tokens_ms = keep(decode.tokens_ms)
         self._head_ms = keep(head.head_ms)
+        self._num_ranks = prefill.num_ranks
+        self._prefill_experts_ms = keep(prefill.experts_ms)
+        self._decode_experts_ms = keep(decode.experts_ms)
         self._prefill_rows_ms = keep(prefill.rows_ms)
         self._curve = lru_cache(maxsize=_KEPT_CURVES)(
             lambda num_rows: ContextCurve(lambda context: decode.rows_ms(num_rows, context))
@@ -96,7 +99,13 @@ class AiconfiguratorLatency:
     def _fixed_ms(self, step: StepFeatures) -> float:
         """Everything but the decode rows' attention, which alone grows with their context."""
         fixed_ms = self._head_ms(step.num_prefill_rows + step.num_decode_rows)
-        if not step.num_prefill_rows:
+        decodes_alone = not step.num_prefill_rows
+        if self._num_ranks > 1:
+            # A rank that decodes beside one that prefills runs without a graph, too.
+            graph = decodes_alone and not step.group_prefills
+            experts_ms = self._decode_experts_ms if graph else self._prefill_experts_ms
+            fixed_ms += experts_ms(step.expert_tokens(self._num_ranks))
+        if decodes_alone:
             return fixed_ms + self._decode_tokens_ms(step.num_decode_rows)
         fixed_ms += self._prefill_tokens_ms(step.num_prefill_tokens + step.num_decode_rows)
         return fixed_ms + self._prefill_attention_ms(step)

@@ -52,10 +52,18 @@ class OperatorList:
         tokens: operators that run on every new token.
         rows: operators whose time depends on how tokens are spread over rows.
         head: the output head; empty in the lists of some models.
+        experts: with several ranks, the operators that run on every new token of all of them: those
+            with `moe` in their names. The package asks for the tokens of one rank, and takes all
+            ranks to have as many.
+        num_ranks: ranks of attention data parallelism.
     """
 
-    def __init__(self, names: Sequence[str], time_ms: TimeOperators, probe: Probe) -> None:
+    def __init__(
+        self, names: Sequence[str], time_ms: TimeOperators, probe: Probe, *, num_ranks: int = 1
+    ) -> None:
         self._time_ms = time_ms
+        self.num_ranks = num_ranks
+        self.experts: list[int] = []
         self._new_per_row = probe is DECODE_PROBE
         self.tokens: list[int] = []
         self.rows: list[int] = []
@@ -63,6 +71,8 @@ class OperatorList:
         for place, name in enumerate(names):
             if "logits" in name:
                 self.head.append(place)
+            elif num_ranks > 1 and "moe" in name:
+                self.experts.append(place)
             elif len({time_ms([place], *size, x=probe.x) for size in probe.sizes}) == 1:
                 self.tokens.append(place)
             else:
@@ -72,6 +82,12 @@ class OperatorList:
         """Time of the operators that run on every new token."""
         rows, tokens = (num_tokens, 1) if self._new_per_row else (1, num_tokens)
         return self._time_ms(self.tokens, rows, tokens, x=num_tokens)
+
+    def experts_ms(self, num_group_tokens: int) -> float:
+        """Time of the operators that run on every new token of all ranks."""
+        share = -(-num_group_tokens // self.num_ranks)
+        rows, tokens = (share, 1) if self._new_per_row else (1, share)
+        return self._time_ms(self.experts, rows, tokens, x=share) if self.experts else 0.0
 
     def head_ms(self, num_rows: int) -> float:
         """Time of the output head."""

@@ -65,11 +65,16 @@ class PackageEngine:
                 raise _NoDataError(reason, key=("latency",)) from None
             return float(sum(operator_ms for _, operator_ms, _, _ in times))
 
-        return OperatorList([operator._name for operator in operators], time_ms, probe)
+        names = [operator._name for operator in operators]
+        return OperatorList(
+            names, time_ms, probe, num_ranks=self.arguments.get("attention_dp_size", 1)
+        )
 
 
 # Sweeps and searches come back to the same deployments.
 _KEPT_ENGINES = 64
+# The package raises an error if weights and activations leave nothing of the memory.
+_NO_ROOM = -1
 # Tokens of a short sequence: no sliding window is full yet.
 _SHORT = 64
 
@@ -157,17 +162,20 @@ def pool_tokens(
 
     engine = open_engine(deployment)
     with _model_path(deployment) as path:
-        estimate = memory.estimate_kv_cache(
-            path,
-            deployment.system,
-            deployment.backend,
-            engine.version,
-            max_num_tokens=max_step_tokens,
-            max_batch_size=max_rows,
-            memory_fraction_kind="of_total",
-            memory_fraction_value=1.0,
-            **engine.arguments,
-        )
+        try:
+            estimate = memory.estimate_kv_cache(
+                path,
+                deployment.system,
+                deployment.backend,
+                engine.version,
+                max_num_tokens=max_step_tokens,
+                max_batch_size=max_rows,
+                memory_fraction_kind="of_total",
+                memory_fraction_value=1.0,
+                **engine.arguments,
+            )
+        except ValueError:
+            return _NO_ROOM
     parts = estimate["memory_breakdown"]
     budget = estimate["total_gpu_capacity_bytes"] - parts["comm_overhead_bytes"]
     budget = budget * memory_share - parts["weights_bytes"]

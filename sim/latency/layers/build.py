@@ -1,10 +1,12 @@
 """Builds a latency model of kind `layers`: finds the table's format, checks keys against it."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
 from sim.core.errors import InputError
+from sim.latency.architectures.read import shape_of_config
 from sim.latency.config import LayersLatencyConfig
 from sim.latency.host_times import HostTimes, read_host_times
 from sim.latency.layers.composition import AllReduce, LayerComposition, LayerTimes
@@ -13,12 +15,15 @@ from sim.latency.layers.model import LayersLatency
 from sim.latency.layers.servingsim import is_serving_sim, read_serving_sim
 from sim.latency.layers.splitwise import NAME, WholeModel, read_splitwise
 from sim.latency.layers.vidur import is_vidur, read_vidur
-from sim.latency.shape_files import model_table, shape_of_config
+from sim.latency.model_key import model_table
 from sim.latency.shapes import ModelShape
 
-_Reader = Callable[[Path, int], LayerTimes]
+_Reader = Callable[..., LayerTimes]
 _FOR_LAYERS = ("num_layers", "all_reduce_gb_s", "all_reduce_latency_s")
 _FOR_WHOLE_MODELS = ("table_model", "table_hardware")
+_NO_EXPERTS = (
+    "is for tables with experts: without them ranks do not step together (replicas: say how many)"
+)
 _FINETUNED = "-instruct"
 _PATH_KEY = ("latency", "path")
 
@@ -42,6 +47,8 @@ def build_layers(
     path = base_dir / config.path
     table = _whole_model_table(path)
     if table is not None:
+        if config.dp > 1:
+            raise InputError(_NO_EXPERTS, key=("latency", "dp"))
         _refuse(config, _FOR_LAYERS, "belongs to tables of layers; this one has whole models")
         sweeps = read_splitwise(table, config.tp, config.table_model, config.table_hardware)
         _check_spread(config, known=False)
@@ -65,7 +72,13 @@ def _whole_model_table(path: Path) -> Path | None:
 
 
 def _layers(config: LayersLatencyConfig, path: Path, model: ModelShape | None) -> LayerComposition:
-    times = _read(_reader(path), path, config.tp)
+    reader = _reader(path)
+    degrees = (config.tp,) if config.dp == 1 else (config.tp, config.dp)
+    if config.dp > 1 and reader is not read_serving_sim:
+        raise InputError(_NO_EXPERTS, key=("latency", "dp"))
+    times = _read(reader, path, degrees)
+    if config.dp > 1 and times.experts is None:
+        raise InputError(_NO_EXPERTS, key=("latency", "dp"))
     shape = model or _known_shape(times.model)
     if config.num_layers is None:
         _check_same(times, shape)
@@ -75,7 +88,15 @@ def _layers(config: LayersLatencyConfig, path: Path, model: ModelShape | None) -
         raise InputError(
             f"is required if the scenario names no model{measured}", key=("latency", "num_layers")
         )
-    return LayerComposition(times, num_layers, _all_reduce(config, times, shape))
+    sums = _all_reduce(config, times, shape)
+    if sums is None:
+        return LayerComposition(times, num_layers)
+    return LayerComposition(
+        times,
+        num_layers,
+        replace(sums, num_devices=config.tp) if config.tp > 1 else None,
+        replace(sums, num_devices=config.dp) if config.dp > 1 else None,
+    )
 
 
 def _reader(folder: Path) -> _Reader:
@@ -97,19 +118,22 @@ def _reader(folder: Path) -> _Reader:
     )
 
 
-def _read(reader: _Reader, folder: Path, tp: int) -> LayerTimes:
+def _read(reader: _Reader, folder: Path, degrees: tuple[int, ...]) -> LayerTimes:
     """Read a table. As that is slow, replicas share the result until a file changes."""
-    found = (path for part in ("*", f"tp{tp}/*") for path in folder.glob(part))
-    files = sorted(path for path in found if path.is_file())
+    found = (path for part in ("*", "tp1/*", f"tp{degrees[0]}/*") for path in folder.glob(part))
+    files = sorted({path for path in found if path.is_file()})
     stamps = tuple((str(path), path.stat().st_mtime_ns, path.stat().st_size) for path in files)
-    return _read_kept(reader, folder, tp, stamps)
+    return _read_kept(reader, folder, degrees, stamps)
 
 
 @lru_cache(maxsize=4)
 def _read_kept(
-    reader: _Reader, folder: Path, tp: int, _stamps: tuple[tuple[str, int, int], ...]
+    reader: _Reader,
+    folder: Path,
+    degrees: tuple[int, ...],
+    _stamps: tuple[tuple[str, int, int], ...],
 ) -> LayerTimes:
-    return reader(folder, tp)
+    return reader(folder, *degrees)
 
 
 def _known_shape(name: str | None) -> ModelShape | None:
@@ -152,15 +176,17 @@ def _check_spread(config: LayersLatencyConfig, *, known: bool) -> None:
 def _all_reduce(
     config: LayersLatencyConfig, times: LayerTimes, shape: ModelShape | None
 ) -> AllReduce | None:
-    if config.tp == 1:
-        _refuse(config, _FOR_LAYERS[1:], "needs latency.tp above 1: one device has no all-reduce")
+    if config.tp == config.dp == 1:
+        reason = "needs latency.tp or latency.dp above 1: one device has no all-reduce"
+        _refuse(config, _FOR_LAYERS[1:], reason)
         return None
+    parallel = "tp" if config.tp > 1 else "dp"
     latency_s, gb_per_s = config.all_reduce_latency_s, config.all_reduce_gb_s
     if latency_s is None or gb_per_s is None:
         key = "all_reduce_latency_s" if latency_s is None else "all_reduce_gb_s"
         raise InputError(
-            "is required with latency.tp above 1, as the tables have no times of all-reduces"
-            " (0: they take no time)",
+            f"is required with latency.{parallel} above 1, as the tables have no times of"
+            " all-reduces (0: they take no time)",
             key=("latency", key),
         )
     hidden_size = times.hidden_size or (shape and shape.hidden_size)

@@ -1,6 +1,6 @@
 """The device time of a step as a sum over the layers of a model."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from sim.core.units import NS_PER_S
@@ -43,6 +43,8 @@ class LayerTimes:
         attention: times of one layer's attention.
         hidden_size: width of the residual stream; None: the table does not say.
         model: the model that was measured; None: the table does not say.
+        experts: of one layer, spread over the devices, over the new tokens of all ranks; None:
+            there are none, or one device has them all and `layer` includes them.
     """
 
     source: str
@@ -54,6 +56,7 @@ class LayerTimes:
     attention: AttentionTimes
     hidden_size: int | None = None
     model: str | None = None
+    experts: Curve | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +85,23 @@ class AllReduce:
         latency_ns = self.latency_s * NS_PER_S
         return Curve([0.0, 1.0], [latency_ns, latency_ns + token_ns])
 
+    def exchange_ns(self) -> Curve:
+        """The time of gathering every rank's tokens and of scattering sums back, over all tokens.
+
+        A ring all-reduce is a scatter and a gather. Apart, each has the latency.
+        """
+        return replace(self, latency_s=2 * self.latency_s).curve_ns()
+
 
 class LayerComposition:
     """The device times of a whole model: its layers, the embedding and the output head."""
 
     def __init__(
-        self, times: LayerTimes, num_layers: int, all_reduce: AllReduce | None = None
+        self,
+        times: LayerTimes,
+        num_layers: int,
+        all_reduce: AllReduce | None = None,
+        exchange: AllReduce | None = None,
     ) -> None:
         """Compose.
 
@@ -96,6 +110,7 @@ class LayerComposition:
             num_layers: layers of the model.
             all_reduce: for a model on several devices. A step has one after the embedding, and in
                 each layer one after the attention and one after the MLP.
+            exchange: over the ranks that step together: before and after the experts of each layer.
         """
         self.source, self.limits = times.source, times.limits
         unit_ns = times.unit_ns
@@ -103,6 +118,11 @@ class LayerComposition:
         if all_reduce is not None:
             parts.append((2 * num_layers + 1, all_reduce.curve_ns()))
         self._tokens_ns = weighted_sum(parts)
+        self._num_ranks = 1 if exchange is None else exchange.num_devices
+        spread = [] if times.experts is None else [(unit_ns * num_layers, times.experts)]
+        if exchange is not None:
+            spread.append((num_layers, exchange.exchange_ns()))
+        self._spread_ns = weighted_sum(spread) if spread else None
         self._head_ns = weighted_sum([(unit_ns, times.head)]) if times.head else None
         self._attention = times.attention
         self._attention_ns = unit_ns * num_layers
@@ -112,10 +132,14 @@ class LayerComposition:
         """Whether the table says how much longer rows of unequal context take."""
         return self._attention.decode_alphas(2) is not None
 
-    def decode_line(self, rows: int) -> LayersDecodeTimes:
+    def spread_tokens(self, step: StepFeatures) -> int:
+        """New tokens that the experts of all devices compute together; 0: none are spread."""
+        return 0 if self._spread_ns is None else step.expert_tokens(self._num_ranks)
+
+    def decode_line(self, rows: int, spread_tokens: int = 0) -> LayersDecodeTimes:
         return LayersDecodeTimes(
             rows,
-            self._without_attention_ns(rows, rows),
+            self._without_attention_ns(rows, rows, spread_tokens),
             self._attention.decode_curve(rows),
             scale_ns=self._attention_ns,
             alphas=self._attention.decode_alphas(rows),
@@ -125,8 +149,13 @@ class LayerComposition:
         num_tokens = step.num_prefill_tokens + step.num_decode_rows
         num_rows = step.num_prefill_rows + step.num_decode_rows
         attention_ns = self._attention_ns * self._attention.prefill_time(step)
-        return self._without_attention_ns(num_tokens, num_rows) + attention_ns
+        return (
+            self._without_attention_ns(num_tokens, num_rows, self.spread_tokens(step))
+            + attention_ns
+        )
 
-    def _without_attention_ns(self, num_tokens: int, num_rows: int) -> float:
+    def _without_attention_ns(self, num_tokens: int, num_rows: int, spread_tokens: int) -> float:
         tokens_ns = self._tokens_ns.at(num_tokens)
+        if self._spread_ns is not None:
+            tokens_ns += self._spread_ns.at(spread_tokens)
         return tokens_ns if self._head_ns is None else tokens_ns + self._head_ns.at(num_rows)

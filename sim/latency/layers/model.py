@@ -14,6 +14,9 @@ from sim.latency.model import StepTime
 from sim.latency.range_counter import Limit, RangeCounter
 from sim.latency.range_report import RangeReport
 
+# Kept at a time, by decode rows and tokens of all ranks.
+_MOST_LINES = 4096
+
 
 class DeviceTimes(Protocol):
     """Device times of steps, composed from a table.
@@ -29,8 +32,12 @@ class DeviceTimes(Protocol):
     @property
     def limits(self) -> Mapping[ForwardMode, Sequence[Limit]]: ...
 
-    def decode_line(self, rows: int) -> LayersDecodeTimes:
-        """Times of decode steps with this number of rows."""
+    def spread_tokens(self, step: StepFeatures) -> int:
+        """Tokens of all ranks that the step's time depends on; 0: on this rank's alone."""
+        ...
+
+    def decode_line(self, rows: int, spread_tokens: int = 0) -> LayersDecodeTimes:
+        """Times of decode steps with this number of rows; see `spread_tokens`."""
         ...
 
     def prefill_ns(self, step: StepFeatures) -> float:
@@ -67,7 +74,7 @@ class LayersLatency:
         self._corrects_spread = corrects_spread
         self._composition = composition
         self._host = host or HostTimes()
-        self._lines: dict[int, LayersDecodeTimes] = {}
+        self._lines: dict[tuple[int, int], LayersDecodeTimes] = {}
         self._ranges = RangeCounter(composition.limits)
 
     def step_ns(self, step: StepFeatures) -> StepTime:
@@ -78,12 +85,12 @@ class LayersLatency:
                 step = step._replace(max_decode_context_tokens=0)
             device_ns = max(1, round(self._composition.prefill_ns(step)))
         else:
-            device_ns = self._line(rows).step_ns(*self._contexts(step))
+            device_ns = self._line(step).step_ns(*self._contexts(step))
         return StepTime(device_ns + host_ns, 0) if self._overlaps else StepTime(device_ns, host_ns)
 
     def decode_run_ns(self, first: StepFeatures, num_steps: int) -> tuple[Int64, Int64]:
         rows = first.num_decode_rows
-        device_ns = self._line(rows).run_ns(*self._contexts(first), num_steps)
+        device_ns = self._line(first).run_ns(*self._contexts(first), num_steps)
         host_ns = np.full(num_steps, self._host.host_ns(rows), dtype=np.int64)
         if self._overlaps:
             return device_ns + host_ns, np.zeros_like(host_ns)
@@ -97,10 +104,13 @@ class LayersLatency:
         """How many steps so far were outside the table, and in which sizes."""
         return self._ranges.report()
 
-    def _line(self, rows: int) -> LayersDecodeTimes:
-        line = self._lines.get(rows)
+    def _line(self, step: StepFeatures) -> LayersDecodeTimes:
+        key = step.num_decode_rows, self._composition.spread_tokens(step)
+        line = self._lines.get(key)
         if line is None:
-            line = self._lines[rows] = self._composition.decode_line(rows)
+            if len(self._lines) >= _MOST_LINES:
+                self._lines.clear()
+            line = self._lines[key] = self._composition.decode_line(*key)
         return line
 
     def _contexts(self, step: StepFeatures) -> tuple[int, int, int]:

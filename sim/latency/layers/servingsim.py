@@ -40,8 +40,8 @@ def is_serving_sim(folder: Path) -> bool:
     return (folder / NAME).is_file()
 
 
-def read_serving_sim(folder: Path, tp: int) -> LayerTimes:
-    """Read a profile for one degree of tensor parallelism.
+def read_serving_sim(folder: Path, tp: int, dp: int = 1) -> LayerTimes:
+    """Read a profile for one degree of tensor parallelism, and of data parallelism of attention.
 
     Raises:
         InputError: a file is missing or malformed, or has a layer that is not known here.
@@ -51,7 +51,8 @@ def read_serving_sim(folder: Path, tp: int) -> LayerTimes:
     if not tables.is_dir():
         known = ", ".join(sorted(path.name for path in folder.glob("tp*") if path.is_dir()))
         raise InputError(f"{tables}: no such folder (there are: {known or 'none'})")
-    once, block = _dense(tables, tp)
+    experts = _experts(tables, folder, tp * dp)
+    once, block = _dense(tables, experts if tp * dp == 1 else None, has_experts=bool(experts))
     head = _head(tables)
     skew = None if meta.skew is None else _skew(need_table(tables, "skew_fit.csv"), meta.skew)
     attention = FusedAttention(attention_grid(need_table(tables, "attention.csv")), skew)
@@ -64,16 +65,22 @@ def read_serving_sim(folder: Path, tp: int) -> LayerTimes:
         head=head,
         attention=attention,
         model=meta.model,
+        experts=None if tp * dp == 1 else experts,
     )
 
 
-def _dense(tables: Path, tp: int) -> tuple[Curve, Curve]:
-    """What runs once a step, and what runs once a layer; over new tokens, without attention."""
+def _dense(tables: Path, experts: Curve | None, *, has_experts: bool) -> tuple[Curve, Curve]:
+    """What runs once a step, and what runs once a layer; over new tokens, without attention.
+
+    Args:
+        tables: the folder of one degree of tensor parallelism.
+        experts: those of a layer, if each device has all of them.
+        has_experts: whether layers have experts, which may be spread over devices.
+    """
     table = need_table(tables, "dense.csv")
     dense = _curves(table, "tokens", {**_ONCE, **_BLOCK, **_MLP, **_OPTIONAL})
-    experts = _experts(tables, tp)
     _check_there(table, dense, {**_ONCE, **_BLOCK})
-    _check_mlp(table, dense, experts)
+    _check_mlp(table, dense, has_experts=has_experts)
     counts = {**_BLOCK, **_MLP, **_OPTIONAL}
     block = [(count, dense[name]) for name, count in counts.items() if name in dense]
     if experts is not None:
@@ -103,18 +110,15 @@ def _curves(table: CsvTable, size: str, known: Mapping[str, int]) -> dict[str, C
     return {layer: Curve.through(points_of) for layer, points_of in by_layer.items()}
 
 
-def _experts(tables: Path, tp: int) -> Curve | None:
-    path = find_table(tables, "moe.csv")
-    if path is None:
-        return None
-    if tp > 1:
-        raise InputError(f"{path}: mixtures of experts are supported only with tensor parallel 1")
-    return experts_curve(CsvTable(path))
+def _experts(tables: Path, folder: Path, num_devices: int) -> Curve | None:
+    """One layer's experts, spread over the devices. The table of all experts may be in tp1 only."""
+    path = find_table(tables, "moe.csv") or find_table(folder / "tp1", "moe.csv")
+    return None if path is None else experts_curve(CsvTable(path), num_devices)
 
 
-def _check_mlp(table: CsvTable, dense: Mapping[str, Curve], experts: Curve | None) -> None:
+def _check_mlp(table: CsvTable, dense: Mapping[str, Curve], *, has_experts: bool) -> None:
     """Raise InputError unless a table has either a dense MLP or experts."""
-    if experts is None:
+    if not has_experts:
         _check_there(table, dense, _MLP)
     elif found := [name for name in _MLP if name in dense]:
         raise InputError(

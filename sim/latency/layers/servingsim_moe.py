@@ -8,12 +8,15 @@ from sim.latency.layers.csv_table import CsvTable, medians
 _DENSE_TOKENS = 4096
 
 
-def experts_curve(table: CsvTable) -> Curve:
-    """Microseconds of one layer's experts, over new tokens, on one device.
+def experts_curve(table: CsvTable, num_devices: int = 1) -> Curve:
+    """Microseconds of one layer's experts, over new tokens, on the devices they are spread over.
 
     The table has times by tokens and by the number of experts that at least one token uses. If each
     token chooses k of E experts evenly and independently, the expected number of these is
     E x (1 - (1 - k / E)^tokens). E is the largest number of experts in the table, k the smallest.
+
+    Each of n devices has E / n experts, of which as large a share is used. Its experts are chosen
+    as often as all experts are by tokens / n tokens.
 
     Rows with experts spread over several devices (`ep` above 1) are left out.
 
@@ -31,19 +34,20 @@ def experts_curve(table: CsvTable) -> Curve:
     if not by_tokens:
         raise InputError(f"{table.path}: ep: has no row of 1")
     grid = {num_tokens: Curve.through(times) for num_tokens, times in by_tokens.items()}
-    return _over_tokens(grid)
+    return _over_tokens(grid, num_devices)
 
 
-def _over_tokens(grid: dict[float, Curve]) -> Curve:
+def _over_tokens(grid: dict[float, Curve], num_devices: int) -> Curve:
     knots = sorted(grid)
     num_experts = max(curve.knots[-1] for curve in grid.values())
     per_token = min(curve.knots[0] for curve in grid.values())
     # Between the table's knots, the number of experts in use does not grow linearly.
-    sizes = sorted({*knots, *range(int(knots[0]), min(int(knots[-1]), _DENSE_TOKENS))})
+    last = min(int(num_devices * knots[-1]), _DENSE_TOKENS)
+    sizes = sorted({*(num_devices * knot for knot in knots), *range(int(knots[0]), last)})
     values = []
     for num_tokens in sizes:
-        activated = num_experts * (1 - (1 - per_token / num_experts) ** num_tokens)
-        low, high, share = bracket(knots, num_tokens)
+        activated = num_experts * (1 - (1 - per_token / num_experts) ** num_tokens) / num_devices
+        low, high, share = bracket(knots, max(num_tokens / num_devices, knots[0]))
         us = grid[knots[low]].at(activated)
         values.append(us + share * (grid[knots[high]].at(activated) - us))
     return Curve(sizes, values)

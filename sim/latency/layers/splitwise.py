@@ -82,7 +82,10 @@ class WholeModel:
             context=(contexts[0], contexts[-1]),
         ).limits()
 
-    def decode_line(self, rows: int) -> LayersDecodeTimes:
+    def spread_tokens(self, step: StepFeatures) -> int:
+        return 0
+
+    def decode_line(self, rows: int, spread_tokens: int = 0) -> LayersDecodeTimes:
         return LayersDecodeTimes(rows, 0.0, self._over_context(rows), scale_ns=NS_PER_MS)
 
     def prefill_ns(self, step: StepFeatures) -> float:

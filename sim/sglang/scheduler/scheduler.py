@@ -55,6 +55,7 @@ class SglangScheduler(SglangHoldings):
         self.is_full = False
         self.kept_extend_tokens = 0
         self.decode_went_first = False
+        self._group_prefilled = False
         self.preempts = config.enable_priority_scheduling and not config.disable_priority_preemption
         self._last: SglangLaunch | None = None
         self._made_room = False
@@ -100,9 +101,10 @@ class SglangScheduler(SglangHoldings):
         return decision
 
     def _decode_goes_first(self) -> bool:
-        """With `decode_first`, running requests decode once after each prefill step."""
+        """With `decode_first`, running requests decode once after each prefill step of any rank."""
         last = self._last
         just_prefilled = last is not None and last.mode is ForwardMode.EXTEND
+        just_prefilled = just_prefilled or self._group_prefilled
         return self._config.decode_first and just_prefilled and bool(self.running.requests)
 
     def _checkpoint_chunk(self) -> None:
@@ -134,6 +136,9 @@ class SglangScheduler(SglangHoldings):
         if len(rows) < len(last.prefill) or not self._has_rows:
             self.is_full = False
         running.append(rows)
+
+    def note_group(self, *, prefills: bool) -> None:
+        self._group_prefilled = prefills
 
     # ---- prefill -------------------------------------------------------------------------------
 

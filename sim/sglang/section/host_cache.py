@@ -104,6 +104,6 @@ class HostCacheSection(StrictModel):
             return LoadTimes(_NS_PER_S / self.load_tokens_per_s, num_parts)
         if model is None or self.load_bandwidth_gb_s is None:
             key = ("scheduler", "host_cache", "load_bandwidth_gb_s")
-            raise InputError("needs the scenario's model", key=key)
+            raise InputError("needs a model whose shape is known", key=key)
         # 1 GB/s is 1 byte per ns.
         return LoadTimes(model.kv_bytes_per_token / tp / self.load_bandwidth_gb_s, num_parts)

@@ -6,11 +6,12 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
+from sim.core.errors import InputError
 from sim.core.messages import shorten, unknown_value
 from sim.core.units import ms_to_ns
 from sim.latency.loading import LoadTimes
 from sim.latency.shapes import ModelShape
-from sim.server_section import Fail, ServerSection, UserCode
+from sim.server_section import Fail, ServerSection, UserCode, kv_format_of_flag
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.policies.policy import POLICIES, PRIORITY_POLICIES
 from sim.sglang.scheduler.batching import StaticSettings
@@ -26,6 +27,10 @@ _MAX_WAIT_MS = 10**6
 _MAX_POOL_TOKENS = 2**40
 # SGLang's default depends on the GPU and the chunk size; it is 0.88 for one large GPU.
 DEFAULT_MEM_FRACTION_STATIC = 0.88
+# Its default of `swa_full_tokens_ratio`.
+_WINDOW_SHARE = 0.8
+# SGLang multiplies `schedule_conservativeness` by this under DP attention.
+_CONSERVATIVENESS_OF_RANKS = 0.3
 # Settings of SchedulerConfig that are not simply copied from a key of the same name.
 _DERIVED = {
     "max_total_tokens", "fairness", "admission", "static_batching", "host_cache", "user_policy",
@@ -78,6 +83,9 @@ class SglangSection(ServerSection):
     mem_fraction_static: float | None = Field(default=None, gt=0, le=1)
     """Share of the hardware's memory for weights and KV, from which the pool size is derived:
     0.88 without it. Not together with `max_total_tokens`. Unit: share."""
+    kv_cache_dtype: Literal["auto", "bfloat16", "fp8_e4m3", "fp8_e5m2"] = "auto"
+    """Number format of the KV cache, from which bytes of a token follow. `auto`: as the
+    checkpoint says, else 16 bits."""
     context_length: Count = _DEFAULT.context_length
     """Largest number of tokens of a request, prompt and output together. At least `page_size`.
     Unit: tokens."""
@@ -143,6 +151,10 @@ class SglangSection(ServerSection):
     )
     """Under `lpm`, a request goes last if it shares at least this many tokens with an earlier
     waiting request: that one will put them into the cache. Unit: tokens."""
+    load_balance_method: Literal["round_robin", "total_requests", "total_tokens"] = "round_robin"
+    """How requests are dealt to ranks, if `latency.dp` is above 1
+    (docs/explanation/ranks.md#sglang): in turn, or to the rank that had the fewest requests or
+    tokens when it last said so."""
     fairness: FairnessConfig | None = None
     """A rule that changes the policy's order so that no request starves
     (docs/explanation/fairness.md). Without it: the policy's order is kept."""
@@ -268,6 +280,15 @@ class SglangSection(ServerSection):
         share = self.mem_fraction_static
         return "mem_fraction_static", DEFAULT_MEM_FRACTION_STATIC if share is None else share
 
+    @property
+    def kv_cache_format(self) -> str | None:
+        return kv_format_of_flag(self.kv_cache_dtype)
+
+    @property
+    def window_share(self) -> float | None:
+        """SGLang's `swa_full_tokens_ratio` (`model_runner_kv_cache_mixin.py` of 0.5.9)."""
+        return _WINDOW_SHARE
+
     def check_real_run(self) -> tuple[str, str] | None:
         if self.host_cache is None:
             return None
@@ -320,6 +341,29 @@ class SglangSection(ServerSection):
             return config
         host_cache = self.host_cache.settings(config.pool_tokens, config.page_size)
         return replace(config, host_cache=host_cache)
+
+    def rank_config(self, config: SchedulerConfig, num_ranks: int) -> SchedulerConfig:
+        """Slots and chunk size are divided, and admission dares more, as in SGLang 0.5.23.
+
+        Source: `handle_data_parallelism` in arg_groups/parallel_hook.py, and
+        `requested_max_running_requests_per_worker` in model_executor/pool_configurator.py.
+        """
+        chunk = config.chunked_prefill_size
+        if chunk > 0:
+            chunk //= num_ranks
+            if chunk < config.page_size:
+                raise InputError(
+                    f"{config.chunked_prefill_size} over {num_ranks} ranks (latency.dp) is less"
+                    f" than page_size {config.page_size} for each",
+                    key=("scheduler", "chunked_prefill_size"),
+                )
+        conservativeness = config.schedule_conservativeness * _CONSERVATIVENESS_OF_RANKS
+        return replace(
+            config,
+            chunked_prefill_size=chunk,
+            max_running_requests=max(1, config.max_running_requests // num_ranks),
+            schedule_conservativeness=conservativeness,
+        )
 
     def _static_batching(self) -> StaticSettings | None:
         if self.batching == "continuous":

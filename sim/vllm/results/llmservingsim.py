@@ -122,8 +122,20 @@ def _facts(path: Path, block_size: int) -> ServerFacts:
     told = {key: engine[key] for key in _TOLD if engine.get(key) is not None}
     if meta.get("vllm_version") is not None:
         told["vllm_version"] = meta["vllm_version"]
+    num_ranks = _ranks(engine)
+    if num_ranks > 1:
+        told["data_parallel_size"] = num_ranks
+        told["enable_expert_parallel"] = engine.get("enable_expert_parallel") is True
     model = meta.get("model")
-    return ServerFacts(("vllm",), model if isinstance(model, str) else "", scheduler, told)
+    name = model if isinstance(model, str) else ""
+    # vLLM's ranks step together only to compute experts together.
+    together = num_ranks if engine.get("enable_expert_parallel") is True else 1
+    return ServerFacts(("vllm",), name, scheduler, told, together)
+
+
+def _ranks(engine: JsonObject) -> int:
+    size = engine.get("data_parallel_size")
+    return size if isinstance(size, int) and not isinstance(size, bool) and size > 1 else 1
 
 
 def _found(folder: Path, *patterns: str) -> list[Path]:

@@ -72,12 +72,14 @@ class ServerFacts:
         model: name of the served model; empty: not known.
         scheduler: settings, by their keys in the `scheduler` section of the server's family.
         told: other settings, for people to read.
+        num_ranks: ranks that step together, of each server.
     """
 
     engines: tuple[str, ...] = ()
     model: str = ""
     scheduler: Mapping[str, object] = field(default_factory=dict)
     told: Mapping[str, object] = field(default_factory=dict)
+    num_ranks: int = 1
 
 
 @dataclass(frozen=True, slots=True)

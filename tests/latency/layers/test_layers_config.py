@@ -90,7 +90,9 @@ def test_layers_of_a_split_model_need_the_link_between_devices(build, kind):
         keys = {key: value for key, value in LINK.items() if key != missing}
         with pytest.raises(InputError, match=rf"latency.{missing}: is required with latency.tp ab"):
             build(kind, _with_degree_2(kind), num_layers=2, tp=2, **keys)
-        with pytest.raises(InputError, match=rf"latency.{missing}: needs latency.tp above 1"):
+        with pytest.raises(
+            InputError, match=rf"latency.{missing}: needs latency.tp or latency.dp above"
+        ):
             build(kind, num_layers=2, **{missing: 0.0})
     build(kind, _with_degree_2(kind), num_layers=2, tp=2, **LINK)
 

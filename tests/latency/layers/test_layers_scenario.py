@@ -129,17 +129,3 @@ def test_scenario_of_layers_in_order_validates(scenario, capsys):
     """Without a model: meta.yaml names one."""
     assert main(["validate", scenario()]) == 0
     assert capsys.readouterr().out == "study.yaml: valid; 30 requests, 1 replica\n"
-
-
-def test_scenario_of_split_layers_needs_its_pool_size(scenario, capsys):
-    """What is derived from model and hardware is the pool of one device."""
-    path = scenario(
-        "seed: 3\nlatency: {kind: layers, path: profiles,",
-        "model: llama-3.1-8b\nhardware: h200-sxm\nlatency: {kind: layers, path: profiles, tp: 2,",
-    )
-    text = Path(path).read_text(encoding="utf-8").replace("max_total_tokens: 4096, ", "")
-    Path(path).write_text(text, encoding="utf-8")
-    assert main(["validate", path]) == 2
-    assert "scheduler.max_total_tokens: is required with latency.tp above 1" in (
-        capsys.readouterr().err
-    )

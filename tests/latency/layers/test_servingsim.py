@@ -168,6 +168,30 @@ def test_serving_sim_mixture_of_experts_takes_the_place_of_the_mlp(
     assert took == pytest.approx(32 * (1000 + rows + 10 * experts), abs=1e-2)
 
 
+@pytest.mark.parametrize(
+    ("rows", "group_tokens", "largest", "prefills", "tokens", "experts"),
+    [
+        (2, 4, 2, False, 4, 8 * (1 - 0.75**4)),
+        # Ranks that decode are padded to the largest; others are not.
+        (2, 102, 100, False, 200, 8),
+        (2, 102, 100, True, 102, 8),
+    ],
+)
+def test_serving_sim_experts_are_spread_over_the_ranks_of_a_group(
+    device_us, without, rows, group_tokens, largest, prefills, tokens, experts
+):
+    """Each of two GPUs has half of the experts, and half of what all ranks' tokens choose."""
+    step = decode_step(rows, 100 * rows).in_group(group_tokens, largest, prefills=prefills)
+    moe = {"tp1/dense.csv": without("gate_up_proj", "act_fn", "down_proj"), "tp1/moe.csv": MOE}
+    header, *lines = MOE.splitlines()
+    no_time = [line[: line.rindex(",")] + ",0" for line in lines]
+    free = moe | {"tp1/moe.csv": "\n".join([header, *no_time])}
+    link = {"dp": 2, "all_reduce_latency_s": 1e-5, "all_reduce_gb_s": 0.0}
+    took = device_us(step, moe, **link) - device_us(step, free)
+    # A gather before and a scatter after the experts of each layer have the latency each.
+    assert took == pytest.approx(32 * (1000 + tokens / 2 + 10 * experts / 2 + 20), abs=1e-2)
+
+
 def test_serving_sim_newer_attention_table_looks_all_chunks_up_at_once(device_us):
     """Its calls hold several chunks: 20 tokens that look back at 11 on average, beside 4 rows.
 

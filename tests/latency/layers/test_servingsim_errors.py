@@ -79,6 +79,13 @@ def test_serving_sim_experts_of_shared_devices_alone_are_refused(build, without)
         build("serving_sim", {DENSE: dense, "tp1/moe.csv": moe})
 
 
+@pytest.mark.parametrize("kind", ["serving_sim", "vidur", "splitwise"])
+def test_layers_without_experts_have_no_ranks(build, kind):
+    """Ranks of a dense model are servers of their own."""
+    with pytest.raises(InputError, match=r"latency.dp: is for tables with experts"):
+        build(kind, num_layers=None if kind == "splitwise" else 2, dp=2)
+
+
 @pytest.mark.parametrize("table", ["attention.csv", "skew_fit.csv"])
 def test_serving_sim_kernel_other_than_attention_is_refused(build, table):
     """Tables of sparse models hold several; taken for one another they would be wrong."""

@@ -1,0 +1,1 @@
+"""Reads the sizes of a model from its config.json, by architecture."""

@@ -1,0 +1,206 @@
+"""The number formats of a checkpoint's weights and KV cache, as its `quantization_config` says."""
+
+import re
+from collections.abc import Iterable, Mapping
+from fnmatch import translate
+from typing import Any
+
+from sim.core.errors import InputError
+from sim.core.messages import unknown_name
+from sim.latency.architectures.values import Config
+from sim.latency.number_formats import (
+    BFLOAT16,
+    FP8,
+    MXFP4,
+    MXFP8,
+    NVFP4,
+    NumberFormat,
+    fp8_blocks,
+    integers,
+)
+
+_KEY = "quantization_config"
+# What modelopt calls its formats. With W4A16, only the weights have four bits.
+_ALGORITHMS: Mapping[str, NumberFormat] = {
+    "FP8": FP8,
+    "FP8_PER_CHANNEL_PER_TOKEN": FP8,
+    "FP8_PB_WO": fp8_blocks(128 * 128),
+    "MXFP8": MXFP8,
+    "NVFP4": NVFP4,
+    "NVFP4_AWQ": NVFP4,
+    "W4A16_NVFP4": NVFP4._replace(arithmetic="bf16"),
+    "W4A8_NVFP4_FP8": NVFP4._replace(arithmetic="fp8"),
+    "W4A16_AWQ": integers(4, 128, zero_points=False),
+}
+_METHODS = ("fp8", "mxfp4", "awq", "gptq", "compressed-tensors", "modelopt", "modelopt_fp4")
+_MIXED, _SHORTEST_BITS = "MIXED_PRECISION", 4
+# Under which keys the modules stand that are not quantised.
+_SPARED = ("modules_to_not_convert", "ignored_layers", "ignore", "exclude_modules")
+_REGEX = "re:"
+# Models of text and images call their layers differently.
+_PREFIX = re.compile(r"^(model\.language_model\.|language_model\.model\.|backbone\.)")
+
+
+def with_quantization(config: Config, beside: Config) -> Config:
+    """A configuration with what modelopt wrote into the file hf_quant_config.json beside it."""
+    return config if config.get(_KEY) else {**config, _KEY: beside.get("quantization")}
+
+
+class WeightFormats:
+    """How each matrix of a checkpoint is stored.
+
+    Args:
+        config: the config.json.
+        where: how errors begin.
+    """
+
+    def __init__(self, config: Config, where: str) -> None:
+        self._where = where
+        inner = config.get("text_config")
+        settings = config.get(_KEY) or (inner.get(_KEY) if isinstance(inner, dict) else None) or {}
+        self._settings = self._mapping("", settings)
+        self._spared = _Modules(())
+        self._by_module: dict[str, NumberFormat] = {}
+        self._quantised = self._read() if settings else BFLOAT16
+        self.kv_element_bytes = 1 if _has_short_kv(self._settings) else 2
+
+    def of(self, module: str) -> NumberFormat:
+        """The format of a matrix, by its name in the checkpoint, as `model.layers.0.mlp.gate`."""
+        if self._quantised is BFLOAT16 and not self._by_module:
+            return BFLOAT16
+        # Output heads and routers are quantised nowhere.
+        if module == "lm_head" or module.endswith(".gate") or self._spared.has(module):
+            return BFLOAT16
+        return next(
+            (self._by_module[part] for part in _prefixes(module) if part in self._by_module),
+            self._quantised,
+        )
+
+    def _read(self) -> NumberFormat:
+        settings = self._settings
+        for key in _SPARED:
+            if settings.get(key):
+                self._spared = self._modules(key, settings[key])
+        algorithm = settings.get("quant_algo")
+        if algorithm == _MIXED:
+            key = "quantized_layers"
+            for module, entry in self._mapping(key, settings.get(key)).items():
+                self._by_module[_plain(module)] = self._algorithm(
+                    self._mapping(f"{key}.{module}", entry).get("quant_algo")
+                )
+            return BFLOAT16
+        return self._method() if algorithm is None else self._algorithm(algorithm)
+
+    def _algorithm(self, name: object) -> NumberFormat:
+        found = _ALGORITHMS.get(str(name))
+        if found is None:
+            raise self._error("quant_algo", unknown_name("number format", str(name), _ALGORITHMS))
+        return found
+
+    def _method(self) -> NumberFormat:
+        settings, method = self._settings, self._settings.get("quant_method")
+        if method == "fp8":
+            return self._eight_bits("weight_block_size", settings.get("weight_block_size"))
+        if method == "mxfp4":
+            return MXFP4
+        if method in ("awq", "gptq"):
+            zero_points = bool(settings.get("zero_point", not settings.get("sym", True)))
+            bits, size = self._bits("bits", settings.get("bits")), settings.get("group_size")
+            return integers(bits, self._group(size), zero_points=zero_points)
+        if method == "compressed-tensors":
+            return self._compressed()
+        reason = unknown_name("quantisation", str(method), _METHODS)
+        raise self._error("quant_method", reason)
+
+    def _compressed(self) -> NumberFormat:
+        """The format of compressed-tensors, which may have one group of modules."""
+        key = "config_groups"
+        groups = self._mapping(key, self._settings.get(key))
+        if len(groups) != 1:
+            raise self._error(key, f"must have one group, got {len(groups)}")
+        ((name, value),) = groups.items()
+        group = self._mapping(f"{key}.{name}", value)
+        key = f"{key}.{name}.weights"
+        weights = self._mapping(key, group.get("weights"))
+        bits = self._bits(f"{key}.num_bits", weights.get("num_bits"))
+        if weights.get("type") == "int":
+            zero_points = not weights.get("symmetric", True)
+            return integers(bits, self._group(weights.get("group_size")), zero_points=zero_points)
+        if bits == _SHORTEST_BITS:
+            found = MXFP4 if "mxfp4" in str(self._settings.get("format")) else NVFP4
+        else:
+            found = self._eight_bits(f"{key}.block_structure", weights.get("block_structure"))
+        is_of_weights_alone = group.get("input_activations") is None
+        return found._replace(arithmetic="bf16") if is_of_weights_alone else found
+
+    def _eight_bits(self, key: str, block: object) -> NumberFormat:
+        if not block:
+            return FP8
+        match block:
+            case [int(rows), int(columns)] if rows > 0 and columns > 0:
+                return fp8_blocks(rows * columns)
+        raise self._error(key, f"must be two positive whole numbers, got {block!r}")
+
+    def _bits(self, key: str, bits: object) -> int:
+        if bits not in (2, 3, 4, 8):
+            raise self._error(key, f"must be 2, 3, 4 or 8, got {bits!r}")
+        return int(str(bits))
+
+    def _group(self, size: object) -> int | None:
+        if size in (None, -1):
+            return None
+        if not isinstance(size, int) or size < 1:
+            raise self._error("group_size", f"must be a positive whole number, got {size!r}")
+        return size
+
+    def _modules(self, key: str, names: object) -> "_Modules":
+        if not isinstance(names, list):
+            raise self._error(key, "must be a list of names")
+        try:
+            return _Modules(str(name) for name in names)
+        except re.error as error:
+            raise self._error(key, f"not a regular expression: {error}") from None
+
+    def _mapping(self, key: str, value: object) -> Mapping[str, Any]:
+        if not isinstance(value, dict):
+            raise self._error(key, "must be a mapping")
+        return value
+
+    def _error(self, key: str, reason: str) -> InputError:
+        return InputError(f"{self._where}: {'.'.join(filter(None, (_KEY, key)))}: {reason}")
+
+
+class _Modules:
+    """Modules by name (with all that is in them), by a pattern with *, or by `re:` and a regex."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        plain, patterns = set(), []
+        for name in names:
+            if name.startswith(_REGEX):
+                patterns.append(name.removeprefix(_REGEX))
+            elif "*" in name:
+                patterns += [translate(_plain(name)), translate(f"{_plain(name)}.*")]
+            else:
+                plain.add(_plain(name))
+        self._names = plain
+        self._pattern = re.compile("|".join(f"(?:{pattern})" for pattern in patterns) or r"(?!)")
+
+    def has(self, module: str) -> bool:
+        named = any(part in self._names for part in (*_prefixes(module), *module.split(".")))
+        return named or self._pattern.match(module) is not None
+
+
+def _plain(module: str) -> str:
+    return _PREFIX.sub("model.", module)
+
+
+def _prefixes(module: str) -> list[str]:
+    """A module's name, and those of the modules that it is in: the longest first."""
+    words = module.split(".")
+    return [".".join(words[:length]) for length in range(len(words), 0, -1)]
+
+
+def _has_short_kv(settings: Mapping[str, Any]) -> bool:
+    scheme = settings.get("kv_cache_scheme")
+    bits = scheme.get("num_bits") if isinstance(scheme, dict) else None
+    return bits == 8 or "FP8" in (scheme, settings.get("kv_cache_quant_algo"))

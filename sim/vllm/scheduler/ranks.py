@@ -1,0 +1,127 @@
+"""How vLLM deals requests to the ranks of data parallelism, and how long ranks run without work.
+
+Source: vLLM 0.19.0, v1/engine/core_client.py (`DPLBAsyncMPClient`), v1/engine/coordinator.py
+(`DPCoordinatorProc`) and v1/engine/core.py (`DPEngineCoreProc`). docs/explanation/ranks.md has the
+rules.
+"""
+
+from collections.abc import Sequence
+
+from sim.core.units import NS_PER_MS
+from sim.engine.core import EngineCore
+from sim.engine.ranks import RankRules
+
+_WAITING_WEIGHT = 4
+_CHANGED_INTERVAL_NS = 100 * NS_PER_MS
+_UNCHANGED_INTERVAL_NS = 5_000 * NS_PER_MS
+_QUIET_NS = 50 * NS_PER_MS
+# All ranks ask each other only so often whether any has work.
+_STEPS_BETWEEN_SYNCS = 32
+
+# Waiting and running requests.
+Counts = tuple[int, int]
+
+
+class VllmRanks(RankRules):
+    """The rank with the smallest score that the front end knows of.
+
+    Ranks send their counts to the coordinator when they change. The coordinator sends them to the
+    front end, at most every 100 ms and not within 50 ms of a message. Between two of these the
+    front end counts each request that it sends as one more that waits.
+    """
+
+    idle_tokens = 1
+
+    def __init__(self, engines: Sequence[EngineCore]) -> None:
+        super().__init__(engines)
+        self._known: list[list[int]] = [[0, 0] for _ in engines]
+        self._counts: list[Counts] = [(0, 0)] * len(engines)
+        # The counts of the step before the last that changed any, while these are to be sent.
+        self._counts_before: list[Counts] | None = None
+        self._has_changed = False
+        self._sent_ns = self._message_ns = 0
+        self._num_steps = 0
+        self._are_running = False
+        # When the ranks report next, and what, while steps are passed in one go.
+        self._next_report: tuple[int, list[Counts]] | None = None
+
+    # ---- the front end -------------------------------------------------------------------------
+
+    def choose(self, num_prompt_tokens: int, now_ns: int) -> int:
+        if self._next_report is not None and self._next_report[0] < now_ns:
+            self._report_next()
+        self._send_until(now_ns)
+        scores = [waiting * _WAITING_WEIGHT + running for waiting, running in self._known]
+        chosen = scores.index(min(scores))
+        self._known[chosen][0] += 1
+        if not self._are_running:
+            # The front end tells the coordinator, which starts the other ranks.
+            self._are_running = True
+            self._message_ns = now_ns
+        return chosen
+
+    # ---- the coordinator -----------------------------------------------------------------------
+
+    def _send_until(self, now_ns: int) -> None:
+        """Send counts to the front end whenever it was due, up to now."""
+        while True:
+            interval_ns = _CHANGED_INTERVAL_NS if self._has_changed else _UNCHANGED_INTERVAL_NS
+            quiet_ns = _QUIET_NS if self._counts_before is None else 0
+            due_ns = max(self._message_ns + quiet_ns, self._sent_ns + interval_ns)
+            if due_ns > now_ns:
+                return
+            if self._counts_before is None:
+                self._has_changed = False
+            counts = self._counts_before or self._counts
+            self._counts_before = None
+            self._known = [[waiting, running] for waiting, running in counts]
+            self._sent_ns = self._message_ns = due_ns
+
+    def _report_next(self) -> None:
+        if self._next_report is not None:
+            self._report(*self._next_report)
+            self._next_report = None
+
+    def _report(self, now_ns: int, counts: list[Counts]) -> None:
+        """All ranks send their counts, as far as they have changed."""
+        if counts == self._counts:
+            return
+        self._send_until(now_ns)
+        if self._has_changed:
+            self._counts_before = self._counts
+        self._counts = counts
+        self._has_changed = True
+        self._message_ns = now_ns
+
+    # ---- the ranks -----------------------------------------------------------------------------
+
+    def decided(self, now_ns: int) -> None:
+        self._report(now_ns, self._counts_now())
+
+    def passing(self, known_ns: int) -> None:
+        self._next_report = known_ns, self._counts_now()
+
+    def processed(self, now_ns: int, num_steps: int) -> None:
+        self._num_steps += num_steps
+        self._report_next()
+        self._report(now_ns, self._counts_now())
+
+    def _counts_now(self) -> list[Counts]:
+        return [_counts(engine) for engine in self.engines]
+
+    def idle(self, now_ns: int) -> bool:
+        if self._num_steps % _STEPS_BETWEEN_SYNCS:
+            return True
+        if self._are_running:
+            self._are_running = False
+            self._num_steps = 0
+            self._send_until(now_ns)
+            self._message_ns = now_ns
+        return False
+
+
+def _counts(engine: EngineCore) -> Counts:
+    """Requests that have not been received yet count as neither."""
+    num_waiting = engine.num_waiting
+    num_running = len(engine.requests) - len(engine.input_queue.requests) - num_waiting
+    return num_waiting, num_running

@@ -1,0 +1,60 @@
+"""KV tokens that fit beside a model's weights."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sim.latency.kv_pool import pool_tokens, weight_bytes_on_gpu
+from sim.latency.shape_files import load_model_shape
+
+GIB = 2**30
+
+
+def shape(name):
+    return load_model_shape(name, Path())
+
+
+@pytest.mark.parametrize(
+    ("name", "tp"), [("llama-3.1-8b", 1), ("llama-3.1-70b", 8), ("deepseek-ai/DeepSeek-V3", 16)]
+)
+def test_pool_fills_the_memory(name, tp):
+    """One token more would not fit on a GPU."""
+    model, budget = shape(name), 100 * GIB
+    tokens = pool_tokens(model, budget, tp, max_rows=64)
+    room = budget - weight_bytes_on_gpu(model, tp)
+    assert 0 <= room - tokens * model.kv_bytes_on_gpu(tp) < model.kv_bytes_on_gpu(tp)
+
+
+def test_pool_is_negative_if_weights_do_not_fit():
+    """The caller says which key leaves too little."""
+    assert pool_tokens(shape("llama-3.1-70b"), 80 * GIB, 1, max_rows=1) < 0
+
+
+@given(max_rows=st.integers(1, 2_000), gib=st.integers(10, 60))
+def test_pool_with_windows_keeps_no_more_than_each_sequence_can_use(max_rows, gib):
+    """All layers keep short sequences; longer ones leave only a window in half of the layers."""
+    model = shape("openai/gpt-oss-20b")
+    tokens = pool_tokens(model, gib * GIB, 1, max_rows=max_rows)
+    room = gib * GIB - model.weight_bytes
+    if room < 0:
+        assert tokens < 0
+        return
+    half = model.kv_bytes_per_token // 2
+    used = tokens * half + min(tokens, max_rows * 128) * half
+    assert used <= room < used + 2 * 2 * half
+
+
+def test_pool_with_windows_of_sglang_has_a_second_pool():
+    """full = room / (F + 0.8 S), as SGLang's `set_num_tokens_hybrid_swa`."""
+    model, budget = shape("openai/gpt-oss-120b"), 70 * GIB
+    tokens = pool_tokens(model, budget, 1, max_rows=64, window_share=0.8)
+    assert tokens == int((budget - model.weight_bytes) // (36_864 * 1.8))
+
+
+def test_pool_leaves_room_for_states():
+    """Each sequence has one in the layers of linear attention."""
+    model, budget = shape("Qwen/Qwen3.5-27B"), 100 * GIB
+    few, many = (pool_tokens(model, budget, 1, max_rows=rows) for rows in (10, 110))
+    assert few - many == pytest.approx(100 * model.state_bytes / model.kv_bytes_per_token, abs=1)

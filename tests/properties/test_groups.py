@@ -1,0 +1,74 @@
+"""Groups of ranks that step together: the invariants hold, however time passes."""
+
+import itertools
+from collections import Counter
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sim.testing.random_scenarios import RandomScenario, random_scenarios
+from sim.testing.serve import serve
+
+METHODS = st.sampled_from(("round_robin", "round_robin", "total_requests", "total_tokens"))
+
+
+@st.composite
+def groups(draw):
+    """Up to three replicas of two to four ranks, of any family; SGLang's with any method."""
+    scenario = draw(random_scenarios())
+    if scenario.config.family == "sglang":
+        config = replace(scenario.config, load_balance_method=draw(METHODS))
+        scenario = replace(scenario, config=config)
+    return replace(scenario, ranks=draw(st.integers(2, 4)))
+
+
+def outcome(scenario: RandomScenario, **how):
+    served = serve(
+        scenario.workload,
+        scenario.config,
+        scenario.latencies(),
+        host=scenario.host,
+        check=False,
+        **how,
+    )
+    requests, gaps = served.log.requests, served.log.token_gaps
+    columns = {name: list(getattr(requests, name)) for name in requests.__dataclass_fields__}
+    return served.text, columns, gaps.gap_ns.tolist(), gaps.count.tolist()
+
+
+@given(groups())
+def test_fast_forward_any_group_leaves_the_same_log(scenario):
+    """INV-12: and twice the same run leaves the same log (INV-6)."""
+    once = outcome(scenario)
+    assert once == outcome(scenario, fast_forward=False)
+    assert once == outcome(scenario)
+
+
+@given(groups())
+def test_invariants_any_group_hold_on_every_rank_at_every_step(scenario):
+    """INV-1, 2, 4, 8, 10, 11, 15: `check` finds nothing, and every request comes to an end."""
+    served = serve(
+        scenario.workload, scenario.config, scenario.latencies(), fast_forward=False, check=True
+    )
+    statuses = Counter(served.log.requests.status)
+    assert sum(statuses.values()) == scenario.workload.num_requests
+    assert set(statuses) <= {"finished", "rejected", "aborted"}
+
+
+@given(groups())
+def test_time_any_group_has_one_timeline(scenario):
+    """INV-3: lines of one step have the same times on all ranks; steps follow one another."""
+    served = serve(scenario.workload, scenario.config, scenario.latencies(), check=False)
+    for replica in range(scenario.replicas):
+        times = {}
+        for line in served.steps:
+            if line["replica"] == replica:
+                assert 0 <= line["rank"] < scenario.ranks
+                step = times.setdefault(line["step"], [])
+                step.append(tuple(line[key] for key in ("t_decided_ns", "t_start_ns", "t_end_ns")))
+        assert all(len(set(lines)) == 1 for lines in times.values())
+        assert all(len(lines) <= scenario.ranks for lines in times.values())
+        in_order = [times[number][0] for number in sorted(times)]
+        for before, after in itertools.pairwise(in_order):
+            assert before[1] < before[2] <= after[1]
