@@ -137,6 +137,10 @@ def _print(
         print_line("")
         print_line("The first one, simulated again:")
         print_line(_run_command(path, overrides, capacity, shown[0]))
+        num, router = shown[0].replicas, capacity.plan.base.scenario.router.kind
+        print_line(
+            "One server." if num == 1 else f"{num} servers behind a router ({router}), each:"
+        )
         for line in launch_lines(launch):
             print_line(line)
 

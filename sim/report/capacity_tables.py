@@ -83,8 +83,8 @@ def certainty_lines(plan: CapacityPlan, shown: Sequence[Deployment]) -> list[str
     lines = [f"The first: {attainment_in_words(best.interval(ATTAINMENT), least)}"]
     sure = next((one for one in shown if _is_sure(one, least)), best)
     if sure is not best:
-        gpus = f"{sure.num_gpus} GPUs, {in_words(sure.candidate)}"
-        lines.append(f"The cheapest whose interval is above: {gpus}.")
+        what = f"{in_words(sure.candidate)} ({_price(sure)})"
+        lines.append(f"The cheapest whose interval does not: {what}.")
     if best.fewer is not None:
         share = interval_text(best.fewer.interval(ATTAINMENT).scaled(100))
         lines.append(f"One replica fewer: SLO attainment {share} %.")

@@ -190,3 +190,28 @@ def test_plan_refuses_a_rate_for_traffic_without_one(refused_bare, planned):
         "study.yaml:25: plan.rate_rps: the rate of this traffic (kind clients) is not known"
         " beforehand: leave rate_rps out"
     )
+
+
+def test_plan_of_measured_operators(simulate, inline, folder):
+    """GPUs by the package's names; what cannot run for lack of data or of heads is listed."""
+    pytest.importorskip("aiconfigurator_core.sdk.engine")
+    text = ROOFLINE.replace("{kind: roofline}", "{kind: aiconfigurator, system: h200_sxm}")
+    text = text.replace("qwen2.5-0.5b", "llama-3.1-8b").replace("ttft_ms: 60", "ttft_ms: 200")
+    Path("operators.yaml").write_text(text, encoding="utf-8")
+    ended = simulate(
+        *("plan", "operators.yaml", "--set", "plan.gpus={h100_sxm: {}, h900: {}}"),
+        *("--set", "plan.tp=[1, 3]", "--set", "plan.max_headroom=0.1"),
+        *("--set", "plan.servers=[{}, {family: vllm}]", "--out", "out"),
+    )
+    found = results_in("out")["deployments"]
+    assert ended.code == 0
+    assert [(one["gpu"], one["tp"]) for one in found[:2]] == [("h100_sxm", 1)] * 2
+    assert {one["settings"].get("latency.backend", "sglang") for one in found[:2]} == {
+        "sglang", "vllm",
+    }  # fmt: skip
+    refused = [one for one in found if one["verdict"] == "cannot run"]
+    assert len(refused) == 6
+    assert all(one["reason"] for one in refused)
+    launch = ended.out.splitlines()[-1]
+    assert ("vllm serve" in launch) == (found[0]["family"] == "vllm")
+    assert "Step times, kind aiconfigurator: " in ended.out
