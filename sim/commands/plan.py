@@ -22,9 +22,10 @@ from sim.report.capacity_tables import (
 from sim.report.progress import Progress
 from sim.report.tune_tables import launch_lines
 from sim.scenario.load import load_scenario
-from sim.sweep.capacity import Deployment, Verdict, find_deployments
+from sim.sweep.capacity import find_deployments
 from sim.sweep.capacity_files import plan_json, settings_of, write_plan_results
 from sim.sweep.capacity_plan import CapacityPlan, plan_capacity
+from sim.sweep.deployments import Deployment, Verdict
 from sim.sweep.identity import code_version
 from sim.sweep.plan import canonical
 from sim.sweep.process_pool import ProcessPool

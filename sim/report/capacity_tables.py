@@ -7,9 +7,10 @@ from sim.report.key_text import short_names
 from sim.report.metric_columns import interval_text
 from sim.report.sweep_tables import json_text
 from sim.report.tune_tables import attainment_in_words, percent
-from sim.sweep.capacity import ATTAINMENT, Deployment, Verdict
+from sim.sweep.candidates import in_words
 from sim.sweep.capacity_files import tried_keys
-from sim.sweep.capacity_plan import CapacityPlan, in_words
+from sim.sweep.capacity_plan import CapacityPlan
+from sim.sweep.deployments import ATTAINMENT, Deployment, Verdict
 from sim.tables.table import Table, columns_of
 from sim.tables.text import UNDEFINED, number
 

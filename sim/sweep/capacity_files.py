@@ -7,8 +7,8 @@ from typing import Any
 
 from sim.core.files import json_text, write_text
 from sim.launch_command import LaunchCommand
-from sim.sweep.capacity import ATTAINMENT, Deployment
 from sim.sweep.capacity_plan import CapacityPlan
+from sim.sweep.deployments import ATTAINMENT, Deployment
 from sim.tables.table import csv_table
 
 # The metrics that are shown for each deployment.

@@ -1,63 +1,24 @@
-"""Turns a scenario's `plan` section into candidates: what a replica may be, each checked."""
+"""Turns a scenario's `plan` section into what a search for deployments will do."""
 
 import math
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import product
 
 from sim.core.errors import InputError, KeyPath
 from sim.latency.config import (
-    AiconfiguratorLatencyConfig,
     RooflineLatencyConfig,
-    parallelism,
 )
 from sim.latency.hardware import load_hardware
-from sim.scenario.explain import ContradictionError
 from sim.scenario.load import LoadedScenario
-from sim.scenario.plan_section import PlanSection, ServerKind
+from sim.scenario.plan_section import PlanSection
 from sim.scenario.schema import BESIDE_THE_RUN
-from sim.sweep.plan import SEED, Plan, Point, Settings, canonical
+from sim.sweep.candidates import DEGREES, REPLICAS, Candidate, candidates_of
+from sim.sweep.plan import SEED, Plan, Point, Settings
 from sim.workload.scale import rate_of, scaled
 from sim.workload.traces.read import TraceReader, read_trace
 
-REPLICAS = "replicas"
-_DEGREES = ("tp", "dp", "moe_ep")
 # Keys that the section's own keys set, or by which deployments are judged.
 _NOT_SET = (*BESIDE_THE_RUN, SEED, "slo", "name", "workload", REPLICAS)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
-    """What each replica of a deployment may be. The search finds how many replicas it takes.
-
-    Attributes:
-        number: from 0, in the order of the section.
-        gpu: the name of the kind of GPU.
-        family: the scheduler family.
-        degrees: `tp`, `dp` and `moe_ep`, as far as the latency kind has them.
-        tried: the values of the server's `grid`.
-        settings: everything that differs from the scenario, by key path, the above included.
-        num_gpus: GPUs of a replica.
-        price_per_hour: price of a GPU; None: GPUs are counted.
-        max_replicas: most replicas to try.
-        reason: why it cannot run; None: nothing is known against it.
-    """
-
-    number: int
-    gpu: str
-    family: str
-    degrees: Mapping[str, int]
-    tried: Settings
-    settings: Settings
-    num_gpus: int
-    price_per_hour: float | None
-    max_replicas: int
-    reason: str | None = None
-
-    def cost(self, num_replicas: int) -> float:
-        """The price of all GPUs per hour, or their number."""
-        return num_replicas * self.num_gpus * (self.price_per_hour or 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +90,7 @@ def plan_capacity(loaded: LoadedScenario, *, read_trace: TraceReader = read_trac
             raise loaded.error(("plan", "seeds", number), f"{seed} is given twice")
     _check_keys(loaded, section)
     plan = Plan(loaded, (), (), "plan")
-    candidates = tuple(_candidates(plan, section))
+    candidates = tuple(candidates_of(plan, section))
     return CapacityPlan(section, plan, candidates, seeds, _base_factor(loaded, section, read_trace))
 
 
@@ -156,7 +117,7 @@ def _check_keys(loaded: LoadedScenario, section: PlanSection) -> None:
             if key.partition(".")[0] in _NOT_SET:
                 raise loaded.error(("plan", *place, key), "cannot be set by a plan")
     latency = loaded.scenario.latency
-    for name in _DEGREES:
+    for name in DEGREES:
         if getattr(section, name) is not None and not hasattr(latency, name):
             raise loaded.error(("plan", name), f"latency of kind {latency.kind} has no {name}")
     if isinstance(latency, RooflineLatencyConfig):
@@ -165,109 +126,3 @@ def _check_keys(loaded: LoadedScenario, section: PlanSection) -> None:
                 load_hardware(name)
             except InputError as error:
                 raise loaded.error(("plan", "gpus", name), error.reason) from None
-
-
-def _candidates(plan: Plan, section: PlanSection) -> Iterator[Candidate]:
-    degrees = [
-        [(name, degree) for degree in listed]
-        for name in _DEGREES
-        if (listed := getattr(section, name)) is not None
-    ]
-    choices = product(
-        section.gpus, product(*degrees), [one for kind in section.servers for one in _grid(kind)]
-    )
-    for number, (gpu, chosen, (kind, tried)) in enumerate(choices):
-        yield _candidate(plan, section, number, gpu, dict(chosen), kind, tried)
-
-
-def _grid(kind: ServerKind) -> Iterator[tuple[ServerKind, Settings]]:
-    grid = kind.grid or {}
-    for values in product(*grid.values()):
-        yield kind, dict(zip(grid, values, strict=True))
-
-
-def _candidate(
-    plan: Plan,
-    section: PlanSection,
-    number: int,
-    gpu: str,
-    chosen: Mapping[str, int],
-    kind: ServerKind,
-    tried: Settings,
-) -> Candidate:
-    scenario, described = plan.base.scenario, section.gpus[gpu]
-    own = {name: getattr(scenario.latency, name, None) for name in _DEGREES}
-    degrees = {name: value for name, value in (own | dict(chosen)).items() if value is not None}
-    family = kind.family or scenario.scheduler.family
-    settings: Settings = {
-        **_gpu_settings(plan.base, gpu),
-        **(described.settings or {}),
-        **_family_settings(plan.base, family),
-        **(kind.settings or {}),
-        **{f"latency.{name}": value for name, value in chosen.items()},
-        **tried,
-    }
-    num_gpus = degrees.get("tp", 1) * degrees.get("dp", 1)
-    reason = None
-    try:
-        varied = plan.vary({**settings, REPLICAS: 1})
-    except ContradictionError as error:
-        reason = reason_of(plan, str(error))
-    else:
-        # Settings of the GPU or the server may have changed the degrees.
-        latency = varied.scenario.latency
-        degrees = {name: getattr(latency, name) for name in _DEGREES if hasattr(latency, name)}
-        spread = parallelism(latency)
-        num_gpus = spread.tp * spread.dp
-    affordable = section.max_replicas
-    if section.max_gpus is not None:
-        affordable = min(affordable, section.max_gpus // num_gpus)
-    if not affordable:
-        reason = reason or f"a replica has {num_gpus} GPUs, more than max_gpus {section.max_gpus}"
-    return Candidate(
-        number=number,
-        gpu=gpu,
-        family=family,
-        degrees=degrees,
-        tried=tried,
-        settings=settings,
-        num_gpus=num_gpus,
-        price_per_hour=described.price_per_hour,
-        max_replicas=affordable,
-        reason=reason,
-    )
-
-
-def _gpu_settings(loaded: LoadedScenario, gpu: str) -> Settings:
-    match loaded.scenario.latency:
-        case AiconfiguratorLatencyConfig():
-            # A name in `hardware` would be that of another GPU.
-            named = {} if loaded.scenario.hardware is None else {"hardware": None}
-            return {"latency.system": gpu, **named}
-        case RooflineLatencyConfig():
-            return {"hardware": gpu}
-        case _:
-            return {}
-
-
-def _family_settings(loaded: LoadedScenario, family: str) -> Settings:
-    if family == loaded.scenario.scheduler.family:
-        return {}
-    settings: Settings = {"scheduler": {"family": family}}
-    if isinstance(loaded.scenario.latency, AiconfiguratorLatencyConfig):
-        settings = {**settings, "latency.backend": family, "latency.version": None}
-    return settings
-
-
-def reason_of(plan: Plan, message: str) -> str:
-    """An error's message without the place in the file, which is the same for all candidates."""
-    return re.sub(rf"^{re.escape(str(plan.base.path))}:\d+: (plan: )?", "", message)
-
-
-def in_words(candidate: Candidate) -> str:
-    """`h100_sxm, tp 4, sglang, chunked_prefill_size 8192`."""
-    degrees = [f"{name} {value}" for name, value in candidate.degrees.items() if value != 1]
-    tried = [
-        f"{key.rpartition('.')[2]} {canonical(value)}" for key, value in candidate.tried.items()
-    ]
-    return ", ".join([candidate.gpu, *degrees, candidate.family, *tried])
