@@ -5,11 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 
-from sim.latency.config import (
-    AiconfiguratorLatencyConfig,
-    RooflineLatencyConfig,
-    parallelism,
-)
+from sim.latency.config import AiconfiguratorLatencyConfig, RooflineLatencyConfig, parallelism
 from sim.scenario.explain import ContradictionError
 from sim.scenario.load import LoadedScenario
 from sim.scenario.plan_section import PlanSection, ServerKind

@@ -5,9 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sim.core.errors import InputError, KeyPath
-from sim.latency.config import (
-    RooflineLatencyConfig,
-)
+from sim.latency.config import RooflineLatencyConfig
 from sim.latency.hardware import load_hardware
 from sim.scenario.load import LoadedScenario
 from sim.scenario.plan_section import PlanSection
