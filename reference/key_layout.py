@@ -7,6 +7,7 @@ from pydantic import BaseModel
 from sim.families import FAMILIES
 from sim.latency.config import LatencyConfig, QuantizationConfig
 from sim.latency.host import HostSection
+from sim.scenario.plan_section import GpuKind, PlanSection, ServerKind
 from sim.scenario.report_section import Plot, ReportSection
 from sim.scenario.router_section import RouterConfig
 from sim.scenario.schema import Scenario, SloSection
@@ -108,6 +109,15 @@ PAGES = (
         (
             _section("tune", TuneSection),
             Section("range", (UniformRange, IntRange)),
+        ),
+    ),
+    KeyPage(
+        "plan",
+        "Keys of plan",
+        (
+            _section("plan", PlanSection),
+            _section("GPU", GpuKind),
+            _section("server", ServerKind),
         ),
     ),
 )

@@ -249,6 +249,27 @@ def tune_command(
         raise typer.Exit(code)
 
 
+@app.command("plan")
+def plan_command(
+    file: Scenario,
+    set_: Set = None,
+    jobs: Jobs = None,
+    out: Annotated[
+        Path | None, typer.Option(help="folder for points and results; default: FILE-plan")
+    ] = None,
+    resume: Resume = True,
+    format_: Annotated[
+        OutputFormat, typer.Option("--format", help="format of the results")
+    ] = OutputFormat.TABLE,
+) -> None:
+    """Find the cheapest GPUs, parallelism and replicas that meet a scenario's SLO."""
+    from sim.commands.plan import PlanOptions, plan
+
+    options = PlanOptions(jobs=jobs, out=out, fresh=not resume, json=format_ is OutputFormat.JSON)
+    if code := plan(file, set_ or (), options):
+        raise typer.Exit(code)
+
+
 @app.command("demo")
 def demo_command(
     out: Annotated[Path, typer.Option(help="folder for the picture")] = Path("demo-out"),

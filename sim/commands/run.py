@@ -107,7 +107,7 @@ def run(
     """
     outputs.check(path)
     built = build(load_scenario(path, overrides))
-    for section in ("sweep", "tune"):
+    for section in ("sweep", "tune", "plan"):
         if getattr(built.loaded.scenario, section) is not None:
             without = f"runs without its {section} (see simulate {section})"
             sys.stderr.write(f"servetwin: {path}: {without}\n")

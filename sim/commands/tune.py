@@ -3,15 +3,14 @@
 import os
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
+from sim.commands.launch import launch_of
 from sim.commands.output import ResultFiles, print_line, print_table, say
 from sim.commands.sweep_point import run_point
 from sim.core.errors import InputError
 from sim.core.files import make_directory
-from sim.families import FAMILIES
-from sim.latency.config import parallelism
 from sim.launch_command import LaunchCommand
 from sim.report.progress import Progress
 from sim.report.tune_tables import (
@@ -26,7 +25,7 @@ from sim.scenario.load import load_scenario
 from sim.sweep.executor import PointStatus
 from sim.sweep.identity import code_version
 from sim.sweep.optuna_search import OptunaSearch
-from sim.sweep.plan import canonical, settings_text
+from sim.sweep.plan import settings_text
 from sim.sweep.process_pool import ProcessPool
 from sim.sweep.result_files import remove_results
 from sim.sweep.search import GridSearch, Search
@@ -162,19 +161,8 @@ def _launch_of(
     """The winner's launch command; settings outside of the scheduler's section have no flag."""
     if results.winner is None:
         return None
-    settings = trials[results.winner.trial].settings
-    scenario = plan.plan.vary(settings).scenario
-    family = FAMILIES[scenario.scheduler.family]
-    parts = {key: key.partition(".") for key in plan.space.axes}
-    searched = [rest for top, _, rest in parts.values() if top == "scheduler"]
-    launch = family.launch_command(scenario.scheduler, searched)
-    flags = (*launch.flags, *family.parallel_flags(parallelism(scenario.latency)))
-    elsewhere = [
-        f"{key}={canonical(results.winner.settings[key])}"
-        for key, (top, _, _) in parts.items()
-        if top != "scheduler"
-    ]
-    return replace(launch, flags=flags, apart=(*launch.apart, *elsewhere))
+    scenario = plan.plan.vary(trials[results.winner.trial].settings).scenario
+    return launch_of(scenario, {key: results.winner.settings[key] for key in plan.space.axes})
 
 
 def _warn_of_ranges(trials: Sequence[Trial], results: TuneResults) -> None:

@@ -78,9 +78,9 @@ def method_in_words(results: TuneResults) -> str:
     sought = f"most goodput, {results.unit}"
     if results.objective == "cost":
         sought = f"least cost, {results.unit}, with an SLO attainment of"
-        sought += f" {_percent(results.least_attainment)} % or more"
+        sought += f" {percent(results.least_attainment)} % or more"
     elif results.least_attainment is not None:
-        sought += f", with an SLO attainment of {_percent(results.least_attainment)} % or more"
+        sought += f", with an SLO attainment of {percent(results.least_attainment)} % or more"
     return f"{results.name}: {sought}: {tried}, {runs}, {how}"
 
 
@@ -99,7 +99,7 @@ def verdicts(results: TuneResults) -> list[str]:
     if results.runner_up is not None and results.runner_up is not own:
         lines.append(_difference(results, results.runner_up, "the runner-up"))
     if results.least_attainment is not None:
-        lines.append(_attainment(winner.interval(ATTAINMENT), results.least_attainment))
+        lines.append(attainment_in_words(winner.interval(ATTAINMENT), results.least_attainment))
     return lines
 
 
@@ -109,6 +109,16 @@ def launch_lines(launch: LaunchCommand) -> list[str]:
     if launch.apart:
         lines.append(f"without a flag in {launch.server.split()[0]}: {', '.join(launch.apart)}")
     return lines
+
+
+def attainment_in_words(interval: MeanInterval, least: float) -> str:
+    """Whether the SLO attainment, a share, is surely high enough."""
+    text = f"SLO attainment {interval_text(interval.scaled(100))} %, wanted {percent(least)} %: "
+    if interval.mean is None or interval.half_width is None:
+        return f"{text}met on average; it takes {MIN_RUNS} seeds to say how surely."
+    if interval.mean - interval.half_width >= least:
+        return f"{text}met."
+    return f"{text}met on average, but the interval reaches below."
 
 
 def _labels(results: TuneResults) -> list[str]:
@@ -137,25 +147,17 @@ def _difference(results: TuneResults, other: TrialResult, name: str) -> str:
     return f"{text}{'distinguishable' if found.is_distinguishable else 'not distinguishable'}."
 
 
-def _attainment(interval: MeanInterval, least: float) -> str:
-    text = f"SLO attainment {interval_text(interval.scaled(100))} %, wanted {_percent(least)} %: "
-    if interval.mean is None or interval.half_width is None:
-        return f"{text}met on average; it takes {MIN_RUNS} seeds to say how surely."
-    if interval.mean - interval.half_width >= least:
-        return f"{text}met."
-    return f"{text}met on average, but the interval reaches below."
-
-
 def _no_winner(results: TuneResults) -> str:
     ranked = results.ranked()
     if not ranked:
         return "No trial has results."
     share = ranked[0].interval(ATTAINMENT).mean
     return (
-        f"No setting that was tried attains the SLO for {_percent(results.least_attainment)} % of"
-        f" requests; trial {ranked[0].trial} comes nearest with {_percent(share)} %."
+        f"No setting that was tried attains the SLO for {percent(results.least_attainment)} % of"
+        f" requests; trial {ranked[0].trial} comes nearest with {percent(share)} %."
     )
 
 
-def _percent(share: float | None) -> str:
+def percent(share: float | None) -> str:
+    """A share in percent, without needless digits."""
     return f"{100 * (share or 0.0):.4g}"

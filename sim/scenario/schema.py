@@ -60,10 +60,12 @@ class LazySection:
 
 
 if TYPE_CHECKING:
+    from sim.scenario.plan_section import PlanSection
     from sim.scenario.report_section import ReportSection
     from sim.scenario.sweep_section import SweepSection
     from sim.scenario.tune_section import TuneSection
 else:
+    PlanSection = Annotated[Any, LazySection("sim.scenario.plan_section", "PlanSection")]
     ReportSection = Annotated[Any, LazySection("sim.scenario.report_section", "ReportSection")]
     SweepSection = Annotated[Any, LazySection("sim.scenario.sweep_section", "SweepSection")]
     TuneSection = Annotated[Any, LazySection("sim.scenario.tune_section", "TuneSection")]
@@ -129,7 +131,7 @@ class SloSection(StrictModel):
 
 
 # Sections that do not affect a run: they say which runs to make and what to draw of the results.
-BESIDE_THE_RUN = frozenset({"sweep", "report", "tune"})
+BESIDE_THE_RUN = frozenset({"sweep", "report", "tune", "plan"})
 
 
 class Scenario(StrictModel):
@@ -168,6 +170,8 @@ class Scenario(StrictModel):
     """What to draw of the sweep. Only `simulate report` reads it."""
     tune: TuneSection | None = None
     """Ranges to search for the best settings. Only `simulate tune` reads it."""
+    plan: PlanSection | None = None
+    """GPUs and parallelism to choose from. Only `simulate plan` reads it."""
 
     @model_validator(mode="after")
     def _check_pool_is_known(self) -> Self:

@@ -195,5 +195,8 @@ def _written(loaded: LoadedScenario, key: str, section: str) -> KeyPath:
     places: list[KeyPath] = [(section, key), (section, "grid", key), (section, "ranges", key)]
     places += [(section, "random", "draw", key)]
     places += [place for place in labels if place[:2] == (section, "list") and place[-1] == key]
+    if section == "plan":
+        places += [place for place in labels if place[:1] == (section,) and place[-1] == key]
+        places += [(section, key.rpartition(".")[2])]
     places += [(section, "seeds")] if key == SEED else []
     return next((place for place in places if place in labels), (section,))

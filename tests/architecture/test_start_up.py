@@ -29,6 +29,7 @@ NOT_FOR_A_SMALL_RUN = {
     "sim.report.figures.run_logs",
     "sim.report.comparison_table",
     "sim.scenario.explain",
+    "sim.scenario.plan_section",
     "sim.scenario.report_section",
     "sim.scenario.sweep_section",
     "sim.scenario.tune_section",

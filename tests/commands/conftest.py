@@ -157,7 +157,7 @@ class InlinePool:
 @pytest.fixture
 def inline(monkeypatch):
     """Sweeps and searches run without worker processes."""
-    for command in ("sweep", "tune"):
+    for command in ("sweep", "tune", "plan"):
         monkeypatch.setattr(f"sim.commands.{command}.ProcessPool", InlinePool)
     monkeypatch.setattr(InlinePool, "num_run", 0)
     monkeypatch.setattr(InlinePool, "num_before_ctrl_c", None)

@@ -1,0 +1,161 @@
+"""`simulate plan`: the cheapest deployments that meet a scenario's SLO, and how to launch them."""
+
+import os
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from shlex import quote
+
+from sim.commands.launch import launch_of
+from sim.commands.output import ResultFiles, print_line, print_table, say
+from sim.commands.sweep_point import run_point
+from sim.core.errors import InputError
+from sim.core.files import make_directory
+from sim.launch_command import LaunchCommand
+from sim.report.capacity_tables import (
+    certainty_lines,
+    deployments_table,
+    other_lines,
+    plan_in_words,
+)
+from sim.report.progress import Progress
+from sim.report.tune_tables import launch_lines
+from sim.scenario.load import load_scenario
+from sim.sweep.capacity import Deployment, Verdict, find_deployments
+from sim.sweep.capacity_files import plan_json, settings_of, write_plan_results
+from sim.sweep.capacity_plan import CapacityPlan, plan_capacity
+from sim.sweep.identity import code_version
+from sim.sweep.plan import canonical
+from sim.sweep.process_pool import ProcessPool
+from sim.sweep.result_files import remove_results
+from sim.sweep.store import POINTS, PointStore
+from sim.sweep.tune import MemoisedPoints
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanOptions:
+    """How to search. No option changes the results.
+
+    Attributes:
+        jobs: how many workers; None: one for each core.
+        out: the folder of points and results; None: `FILE-plan` in the current folder.
+        fresh: run all points again, even those that are stored.
+        json: print the results as JSON, not as tables.
+    """
+
+    jobs: int | None = None
+    out: Path | None = None
+    fresh: bool = False
+    json: bool = False
+
+
+def plan(path: Path, overrides: Sequence[str], options: PlanOptions) -> int:
+    """Search for deployments and print the cheapest. Points that are stored are reused.
+
+    Returns:
+        the exit code: 1 if a point failed, or no deployment meets the SLO.
+
+    Raises:
+        InputError: the scenario is invalid, or the output folder cannot be used.
+    """
+    capacity = plan_capacity(load_scenario(path, overrides))
+    out = Path(f"{path.stem}-plan") if options.out is None else options.out
+    ResultFiles(directory=out).check(path)
+    make_directory(out)
+    make_directory(out / POINTS)
+    remove_results(out)
+    deployments = _run(capacity, PointStore(out / POINTS, code_version()), options)
+    meeting = [one for one in deployments if one.verdict is Verdict.MEETS]
+    launch = _launch_of(capacity, meeting[0]) if meeting else None
+    write_plan_results(capacity, deployments, launch, out)
+    if options.json:
+        print_line(plan_json(capacity, deployments, launch).rstrip())
+    else:
+        _print(path, overrides, capacity, deployments, launch)
+    failed = any(one.verdict is Verdict.FAILED for one in deployments)
+    return 1 if failed or not meeting else 0
+
+
+class _RoundProgress:
+    """Shows the progress of each round in which anything has to run."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        self._stack = stack
+        self._shown: Progress | None = None
+
+    def __call__(self, num_points: int, num_settled: int) -> None:
+        if self._shown is None:
+            text = "points of this round"
+            self._shown = self._stack.enter_context(Progress(num_points, text=lambda _: text))
+        self._shown.update(num_settled, 0)
+        if num_settled == num_points:
+            self._shown.close()
+            self._shown = None
+
+
+def _run(capacity: CapacityPlan, store: PointStore, options: PlanOptions) -> list[Deployment]:
+    say(f"plan: {len(capacity.candidates):,} candidates{store.read(()).unused_in_words()}")
+    jobs = options.jobs or len(os.sched_getaffinity(0))
+    with ProcessPool(jobs) as pool, ExitStack() as stack:
+        points = MemoisedPoints(store, pool, run_point, code=code_version(), fresh=options.fresh)
+        try:
+            return find_deployments(capacity, points, _RoundProgress(stack))
+        except (KeyboardInterrupt, InputError):
+            if points.num_run:
+                say(
+                    f"plan: {points.num_run:,} more points are stored;"
+                    " the same command goes on from there"
+                )
+            raise
+
+
+def _print(
+    path: Path,
+    overrides: Sequence[str],
+    capacity: CapacityPlan,
+    deployments: Sequence[Deployment],
+    launch: LaunchCommand | None,
+) -> None:
+    shown = [one for one in deployments if one.verdict is Verdict.MEETS]
+    shown = shown[: capacity.section.num_shown]
+    print_line(plan_in_words(capacity))
+    if not shown:
+        print_line("No deployment meets the SLO.")
+    else:
+        print_line("")
+        print_table(deployments_table(capacity, shown))
+        print_line("")
+        for line in certainty_lines(capacity, shown):
+            print_line(line)
+    others = list(other_lines(capacity, deployments))
+    if others:
+        print_line("")
+    for line in others:
+        print_line(line)
+    if launch is not None:
+        print_line("")
+        print_line("The first one, simulated again:")
+        print_line(_run_command(path, overrides, capacity, shown[0]))
+        num, router = shown[0].replicas, capacity.plan.base.scenario.router.kind
+        print_line(
+            "One server." if num == 1 else f"{num} servers behind a router ({router}), each:"
+        )
+        for line in launch_lines(launch):
+            print_line(line)
+
+
+def _run_command(
+    path: Path, overrides: Sequence[str], capacity: CapacityPlan, best: Deployment
+) -> str:
+    """The command that runs the deployment alone."""
+    settings = settings_of(capacity, best)
+    texts = [*overrides, *(f"{key}={canonical(value)}" for key, value in settings.items())]
+    options = [f"--set {quote(text)}" for text in texts]
+    return " ".join(["simulate run", quote(str(path)), *options])
+
+
+def _launch_of(capacity: CapacityPlan, best: Deployment) -> LaunchCommand:
+    """The launch command of each replica."""
+    scenario = capacity.plan.vary(best.candidate.settings).scenario
+    return launch_of(scenario, best.candidate.tried)

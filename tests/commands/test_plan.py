@@ -1,0 +1,217 @@
+"""`simulate plan` from end to end: what it finds, how it is found again, and bad sections."""
+
+import csv
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+
+import sim.commands.plan
+from sim.sweep.process_pool import ProcessPool
+
+PLAN = """\
+plan:
+  min_slo_attainment: 0.9
+  rate_rps: 50
+  max_replicas: 8
+  headroom_step: 0.1
+  gpus:
+    fast: {price_per_hour: 3, settings: {latency.step_s: 0.004}}
+    slow: {price_per_hour: 2}
+  servers:
+    - grid: {scheduler.max_running_requests: [2, 64]}
+    - {family: vllm, settings: {scheduler.num_gpu_blocks_override: 256}}
+"""
+ROOFLINE = """\
+name: study
+model: qwen2.5-0.5b
+hardware: h100-sxm
+latency: {kind: roofline}
+workload:
+  kind: synthetic
+  num_requests: 30
+  arrivals: {kind: constant, rate_rps: 20}
+  prompt_tokens: {kind: constant, value: 600}
+  output_tokens: {kind: constant, value: 20}
+scheduler: {page_size: 16}
+slo: {ttft_ms: 60}
+plan:
+  min_slo_attainment: 0.9
+  gpus: {h100-sxm: {}, h200-sxm: {}}
+"""
+
+
+@pytest.fixture
+def planned(scenario_with):
+    """A study with a pool for every family."""
+    return scenario_with(PLAN)
+
+
+def results_in(folder):
+    return json.loads(Path(folder, "results.json").read_text(encoding="utf-8"))
+
+
+def attainment(simulate, file, settings, **changes):
+    """What `simulate run` says with these settings."""
+    options = [f"{key}={json.dumps(value)}" for key, value in {**settings, **changes}.items()]
+    ended = simulate("run", file, "--format", "json", *[o for s in options for o in ("--set", s)])
+    return json.loads(ended.out)["slo_attainment"]
+
+
+def test_plan_deployments_meet_the_slo_and_one_replica_fewer_does_not(simulate, inline, planned):
+    """Run again on their own, with the settings that were printed."""
+    assert simulate("plan", planned, "--out", "out").code == 0
+    met = [one for one in results_in("out")["deployments"] if one["verdict"] == "meets"]
+    assert len(met) == 6
+    assert any(one["replicas"] > 1 for one in met)
+    for one in met[:5]:
+        settings, fewer = one["settings"], one["replicas"] - 1
+        assert attainment(simulate, planned, settings) == one["slo_attainment"] >= 0.9
+        assert not fewer or attainment(simulate, planned, settings, replicas=fewer) < 0.9
+        # A rate one step higher than the headroom is too much.
+        rate = {"workload.arrivals.rate_rps": 50 * (1.1 + one["headroom"])}
+        assert one["is_headroom_open"] == (one["headroom"] >= 1)
+        assert one["is_headroom_open"] or attainment(simulate, planned, settings | rate) < 0.9
+
+
+def test_plan_shows_the_cheapest_first_and_proves_the_others_dearer(simulate, inline, planned):
+    """With one deployment to show, candidates are left as soon as they must cost more."""
+    simulate("plan", planned, "--out", "all")
+    num_all = inline.num_run
+    ended = simulate("plan", planned, "--out", "one", "--set", "plan.num_shown=1")
+    assert inline.num_run - num_all < num_all
+    everything, one = results_in("all")["deployments"], results_in("one")["deployments"]
+    costs = [found["cost"] for found in everything if found["verdict"] == "meets"]
+    assert costs == sorted(costs)
+    assert one[0]["cost"] == costs[0] == one[0]["num_gpus"] * (2 if one[0]["gpu"] == "slow" else 3)
+    dearer = {(found["gpu"], found["family"]) for found in one if found["verdict"] == "dearer"}
+    assert dearer
+    assert "cost more than those above:" in ended.out
+    with Path("all", "results.csv").open(encoding="utf-8", newline="") as file:
+        assert [row["gpu"] for row in csv.DictReader(file)] == [row["gpu"] for row in everything]
+
+
+def test_plan_prints_a_command_that_runs_and_one_that_launches(simulate, inline, planned):
+    """The first ends with the attainment of the table."""
+    lines = simulate("plan", planned, "--set", "plan.seeds=[4]").out.splitlines()
+    assert lines[0] == (
+        "study: the cheapest deployments that meet the SLO for 90 % of requests at 50.00"
+        " requests/s: 6 candidates, 1 seed each"
+    )
+    command = shlex.split(next(line for line in lines if line.startswith("simulate run")))
+    alone = simulate(*command[1:], "--set", "seed=4", "--format", "json")
+    best = results_in("study-plan")["deployments"][0]
+    assert json.loads(alone.out)["slo_attainment"] == best["slo_attainment"]
+    server = "vllm serve" if best["family"] == "vllm" else "python -m sglang.launch_server"
+    assert lines[-1].startswith(server)
+
+
+def test_plan_by_worker_processes_killed_and_resumed_gives_the_same(
+    simulate, inline, planned, killed_after, points_in, monkeypatch
+):
+    """Nothing that finished is run again, and in the end the files have the same bytes."""
+    few = ("--set", "plan.num_shown=1")
+    whole = simulate("plan", planned, *few, "--out", "whole")
+    num_whole = inline.num_run
+    killed_after(3, "plan", planned, *few, "--out", "cut", "--jobs", "1")
+    assert len(points_in("cut")) == 3
+    assert simulate("plan", planned, *few, "--out", "cut") == whole
+    assert inline.num_run == 2 * num_whole - 3
+    monkeypatch.setattr(sim.commands.plan, "ProcessPool", ProcessPool)
+    assert simulate("plan", planned, *few, "--out", "two", "--jobs", "2") == whole
+    for name in ("results.json", "results.csv"):
+        assert Path("cut", name).read_bytes() == Path("whole", name).read_bytes()
+        assert Path("two", name).read_bytes() == Path("whole", name).read_bytes()
+
+
+def test_plan_takes_gpus_from_the_table_of_a_roofline(simulate, inline, folder):
+    """Without prices GPUs are counted; more memory bandwidth leaves more headroom."""
+    Path("roofline.yaml").write_text(ROOFLINE, encoding="utf-8")
+    assert simulate("plan", "roofline.yaml", "--out", "out").code == 0
+    first, second = results_in("out")["deployments"]
+    assert first["settings"]["hardware"] == first["gpu"]
+    assert (first["cost"], second["cost"]) == (1, 1)
+    assert first["headroom"] >= second["headroom"]
+
+
+def test_plan_lists_what_cannot_run_with_its_reason(simulate, inline, folder):
+    """A model that is too large for a GPU does not stop the others."""
+    Path("roofline.yaml").write_text(ROOFLINE, encoding="utf-8")
+    large = ("--set", "model=llama-3.1-70b", "--set", "plan.gpus={h100-sxm: {}, h200-sxm: {}}")
+    large += ("--set", "scheduler.mem_fraction_static=0.97", "--set", "slo.ttft_ms=500")
+    large += ("--set", "workload.arrivals.rate_rps=1")
+    ended = simulate("plan", "roofline.yaml", *large)
+    assert ended.code == 0
+    lines = ended.out.splitlines()
+    refused = lines[lines.index("1 cannot run:") + 1]
+    assert refused.startswith("  h100-sxm, sglang: ")
+    assert "llama-3.1-70b does not fit" in refused
+
+
+def test_plan_without_a_deployment_that_meets_the_slo(simulate, inline, planned):
+    """Exit code 1, and how near each came."""
+    ended = simulate("plan", planned, "--set", "slo.ttft_ms=0.1")
+    assert ended.code == 1
+    assert ended.out.splitlines()[1] == "No deployment meets the SLO."
+    assert "6 miss the SLO with any number of replicas:" in ended.out
+    assert "0.00 % with 8 replicas" in ended.out
+
+
+@pytest.mark.parametrize(
+    ("override", "reason"),
+    [
+        ("slo={}", "min_slo_attainment: needs an slo section with a limit"),
+        ("plan=null", "has no plan section"),
+        ("plan.tp=[1, 2]", "latency of kind linear has no tp"),
+        ("plan.gpus.fast.price_per_hour=null", "fast has no price_per_hour, other GPUs have one"),
+        ("plan.servers.0.grid={seed: [1]}", "cannot be set by a plan"),
+        ("plan.servers.0.grid={scheduler.chunk: [1]}", "plan: scheduler.chunk=1: unknown key"),
+        ("plan.servers.1.family=trtllm", "family must be sglang or vllm, got trtllm"),
+        ("plan.seeds=[1, 1]", "1 is given twice"),
+        ("plan.min_slo_attainment=1.5", "min_slo_attainment"),
+    ],
+)
+def test_plan_refuses_a_bad_section(refused_bare, planned, override, reason):
+    """With one line that names file and key."""
+    line = refused_bare("plan", planned, "--set", override)
+    assert reason in line
+
+
+def test_plan_refuses_a_rate_for_traffic_without_one(refused_bare, planned):
+    """Clients send as fast as they are answered."""
+    clients = (
+        "workload={kind: clients, clients: 4, requests_per_client: 2,"
+        " think_s: {kind: constant, value: 0}, prompt_tokens: {kind: constant, value: 9},"
+        " output_tokens: {kind: constant, value: 9}}"
+    )
+    line = refused_bare("plan", planned, "--set", clients)
+    assert line == (
+        "study.yaml:25: plan.rate_rps: the rate of this traffic (kind clients) is not known"
+        " beforehand: leave rate_rps out"
+    )
+
+
+def test_plan_of_measured_operators(simulate, inline, folder):
+    """GPUs by the package's names; what cannot run for lack of data or of heads is listed."""
+    pytest.importorskip("aiconfigurator_core.sdk.engine")
+    text = ROOFLINE.replace("{kind: roofline}", "{kind: aiconfigurator, system: h200_sxm}")
+    text = text.replace("qwen2.5-0.5b", "llama-3.1-8b").replace("ttft_ms: 60", "ttft_ms: 200")
+    Path("operators.yaml").write_text(text, encoding="utf-8")
+    ended = simulate(
+        *("plan", "operators.yaml", "--set", "plan.gpus={h100_sxm: {}, h900: {}}"),
+        *("--set", "plan.tp=[1, 3]", "--set", "plan.max_headroom=0.1"),
+        *("--set", "plan.servers=[{}, {family: vllm}]", "--out", "out"),
+    )
+    found = results_in("out")["deployments"]
+    assert ended.code == 0
+    assert [(one["gpu"], one["tp"]) for one in found[:2]] == [("h100_sxm", 1)] * 2
+    assert {one["settings"].get("latency.backend", "sglang") for one in found[:2]} == {
+        "sglang", "vllm",
+    }  # fmt: skip
+    refused = [one for one in found if one["verdict"] == "cannot run"]
+    assert len(refused) == 6
+    assert all(one["reason"] for one in refused)
+    launch = ended.out.splitlines()[-1]
+    assert ("vllm serve" in launch) == (found[0]["family"] == "vllm")
+    assert "Step times, kind aiconfigurator: " in ended.out

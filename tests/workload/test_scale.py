@@ -1,0 +1,95 @@
+"""The same traffic at another rate."""
+
+import numpy as np
+import pytest
+from pydantic import TypeAdapter
+
+from sim.workload.config import WorkloadConfig
+from sim.workload.scale import rate_of, scaled
+from sim.workload.traces.rows import TraceRows
+
+LENGTHS = {
+    "prompt_tokens": {"kind": "constant", "value": 9},
+    "output_tokens": {"kind": "constant", "value": 9},
+}
+POISSON = {"kind": "poisson", "rate_rps": 4.0}
+SYNTHETIC = {"kind": "synthetic", "num_requests": 3, "arrivals": POISSON, **LENGTHS}
+BURSTS = {**SYNTHETIC, "arrivals": {"kind": "burst", "size": 6, "every_s": 2.0}}
+CLIENTS = {
+    "kind": "clients",
+    "clients": 5,
+    "requests_per_client": 2,
+    "think_s": {"kind": "constant", "value": 1.0},
+    **LENGTHS,
+}
+BENCH = {
+    "kind": "bench",
+    "client": "vllm",
+    "num_prompts": 3,
+    "input_len": 9,
+    "output_len": 9,
+    "request_rate": 2.0,
+}
+TRACE = {"kind": "trace", "format": "azure", "path": "a.csv", "time_scale": 0.5}
+MIX = {
+    "kind": "mix",
+    "parts": [{"tenant": "a", "workload": SYNTHETIC}, {"tenant": "b", "workload": BURSTS}],
+}
+
+
+def config(data):
+    return TypeAdapter(WorkloadConfig).validate_python(data)
+
+
+def rows_of_11_requests(trace):
+    """11 requests in 10 s."""
+    times = np.arange(11, dtype=np.int64) * 10**9
+    return TraceRows(
+        arrival_ns=times, prompts=np.ones_like(times), output_tokens=np.ones_like(times)
+    )
+
+
+@pytest.mark.parametrize(
+    ("data", "changes"),
+    [
+        (SYNTHETIC, {"arrivals.rate_rps": 6.0}),
+        (BURSTS, {"arrivals.every_s": 2 / 1.5}),
+        (CLIENTS, {"clients": 8}),
+        (BENCH, {"request_rate": 3.0}),
+        ({**BENCH, "max_concurrency": 1}, {"request_rate": 3.0, "max_concurrency": 2}),
+        (TRACE, {"time_scale": 0.5 / 1.5}),
+        (
+            MIX,
+            {
+                "parts.0.workload.arrivals.rate_rps": 6.0,
+                "parts.1.workload.arrivals.every_s": 2 / 1.5,
+            },
+        ),
+    ],
+)
+def test_scaled_traffic_comes_so_many_times_as_fast(data, changes):
+    """The keys that change are those of the kind."""
+    assert scaled(config(data), 1.5) == pytest.approx(changes)
+
+
+@pytest.mark.parametrize(
+    ("data", "rate"),
+    [
+        (SYNTHETIC, 4.0),
+        (BURSTS, 3.0),
+        (CLIENTS, None),
+        (BENCH, 2.0),
+        ({**BENCH, "max_concurrency": 1}, None),
+        (TRACE, 2.2),
+        (MIX, 7.0),
+    ],
+)
+def test_rate_is_that_of_the_arrivals(data, rate):
+    """None where it depends on the answers."""
+    found = rate_of(config(data), rows_of_11_requests)
+    assert found == (None if rate is None else pytest.approx(rate))
+
+
+def test_traffic_that_comes_all_at_once_cannot_come_faster():
+    """No key would change."""
+    assert not scaled(config({key: BENCH[key] for key in BENCH if key != "request_rate"}), 2.0)
