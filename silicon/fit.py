@@ -69,7 +69,11 @@ def fit(preset: str) -> dict[str, float]:
     if (error := _error(np.log(here) - measured)) < best[0]:
         best = error, costs
     sys.stderr.write(f"{preset}: {best[0]:.4f} of {len(rows)} rows\n")
-    return {key: float(f"{cost:.3g}") for key, cost in zip(keys, best[1], strict=True) if cost > _LEAST_S}
+    return {
+        key: float(f"{cost:.3g}")
+        for key, cost in zip(keys, best[1], strict=True)
+        if cost > _LEAST_S
+    }
 
 
 def _sample(preset: str) -> list[Row]:
