@@ -37,6 +37,8 @@ _MAX_ROWS = 48
 _MAX_LOAD = 64 * 1024
 # TPOT is measured more exactly than TTFT.
 _WEIGHT_TPOT = 1.5
+# Less than this changes nothing.
+_LEAST_S = 1e-8
 
 
 def fit(preset: str) -> dict[str, float]:
@@ -67,7 +69,11 @@ def fit(preset: str) -> dict[str, float]:
     if (error := _error(np.log(here) - measured)) < best[0]:
         best = error, costs
     sys.stderr.write(f"{preset}: {best[0]:.4f} of {len(rows)} rows\n")
-    return {key: float(f"{cost:.3g}") for key, cost in zip(keys, best[1], strict=True) if cost}
+    return {
+        key: float(f"{cost:.3g}")
+        for key, cost in zip(keys, best[1], strict=True)
+        if cost > _LEAST_S
+    }
 
 
 def _sample(preset: str) -> list[Row]:

@@ -80,7 +80,7 @@ def test_override_repairs_a_faulty_file(valid_text):
         (["latency={kind: linear}"], "--set latency={kind: linear}: latency.step_s: is required"),
         # An error about a key that no option set names the file.
         (["latency.kind=recorded", "latency.path=x"],
-         "study.yaml:5: latency.step_s: unknown key (known: kind, path)"),
+         "study.yaml:5: latency.step_s: unknown key (did you mean host.step_s?)"),
     ],
 )  # fmt: skip
 def test_override_that_is_bad_is_named(valid_text, overrides, line):
