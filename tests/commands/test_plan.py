@@ -178,18 +178,37 @@ def test_plan_refuses_a_bad_section(refused_bare, planned, override, reason):
     assert reason in line
 
 
+CLIENTS = (
+    "workload={kind: clients, clients: 20, requests_per_client: 2,"
+    " think_s: {kind: constant, value: 0}, prompt_tokens: {kind: constant, value: 9},"
+    " output_tokens: {kind: constant, value: 9}}"
+)
+
+
 def test_plan_refuses_a_rate_for_traffic_without_one(refused_bare, planned):
     """Clients send as fast as they are answered."""
-    clients = (
-        "workload={kind: clients, clients: 4, requests_per_client: 2,"
-        " think_s: {kind: constant, value: 0}, prompt_tokens: {kind: constant, value: 9},"
-        " output_tokens: {kind: constant, value: 9}}"
-    )
-    line = refused_bare("plan", planned, "--set", clients)
+    line = refused_bare("plan", planned, "--set", CLIENTS)
     assert line == (
         "study.yaml:25: plan.rate_rps: the rate of this traffic (kind clients) is not known"
         " beforehand: leave rate_rps out"
     )
+
+
+def test_plan_of_closed_loops_adds_clients(simulate, inline, planned):
+    """The headroom is the share of clients that may be added."""
+    tight = ("--set", "plan.rate_rps=null", "--set", "slo={e2e_latency_ms: 80}", "--set", CLIENTS)
+    tight += ("--set", "plan.max_headroom=5")
+    assert simulate("plan", planned, *tight, "--out", "out").code == 0
+    best = results_in("out")["deployments"][0]
+    assert 0 <= best["headroom"] < 5
+    options = best["settings"] | {"slo": {"e2e_latency_ms": 80}}
+    for headroom, meets in ((best["headroom"], True), (best["headroom"] + 0.1, False)):
+        more = [f"{key}={json.dumps(value)}" for key, value in options.items()]
+        more = [CLIENTS, *more, f"workload.clients={round(20 * (1 + headroom))}"]
+        ended = simulate(
+            "run", planned, "--format", "json", *[o for text in more for o in ("--set", text)]
+        )
+        assert (json.loads(ended.out)["slo_attainment"] >= 0.9) == meets
 
 
 def test_plan_of_measured_operators(simulate, inline, folder):
