@@ -19,7 +19,13 @@ from silicon.simulate import Outcome, simulate_row
 
 ROWS = load_rows()
 JUDGED = [row for row in ROWS.values() if row.is_judged]
-DENSE = "qwen_qwen3_32b_qwen_qwen3_32b_h100_sxm_sglang_agg_1024x128_c16_tp2_epnone_1"
+DENSE = "qwen_qwen3_32b_qwen_qwen3_32b_h100_sxm_sglang_agg_4096x512_c16_tp8_epnone_73"
+SIMULATED = [
+    DENSE,
+    "qwen3_5_b300_sglang_fp8_agg_8192x1024_c4_cfg716",
+    "2026_04_06_llama_3_1_70b_h200_sxm_vllm_fp8_agg_8192x1024_c8_tp4_ep1_656",
+    "2026_03_25_minimax_m2_5_b200_sxm_vllm_fp8_agg_1024x1024_c8_tp2_0_ep1_0_1297",
+]
 
 
 def test_population_is_the_published_one():
@@ -50,13 +56,14 @@ def test_flags_at_a_concurrency_reach_the_scenario():
     assert (intervals[4], intervals[16]) == (10, 30)
 
 
-def test_row_is_simulated_as_a_user_would():
-    """A dense model on two H100: both means within a quarter of the measured ones."""
-    row = ROWS[DENSE]
+@pytest.mark.parametrize("name", SIMULATED)
+def test_row_is_simulated_as_a_user_would(name):
+    """Development rows of both engines: both means within 15 % of the measured ones."""
+    row = ROWS[name]
     outcome = simulate_row(row)
     assert outcome.status == "ok"
-    assert outcome.ttft_ms == pytest.approx(row.ttft_ms, rel=0.25)
-    assert outcome.tpot_ms == pytest.approx(row.tpot_ms, rel=0.25)
+    assert outcome.ttft_ms == pytest.approx(row.ttft_ms, rel=0.15)
+    assert outcome.tpot_ms == pytest.approx(row.tpot_ms, rel=0.15)
 
 
 def judged(measured, simulated, **facts):
