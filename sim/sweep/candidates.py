@@ -148,7 +148,8 @@ def _family_settings(loaded: LoadedScenario, family: str) -> Settings:
 
 def reason_of(plan: Plan, message: str) -> str:
     """An error's message without the place in the file, which is the same for all candidates."""
-    return re.sub(rf"^{re.escape(str(plan.base.path))}:\d+: (plan: )?", "", message)
+    place = rf"{re.escape(str(plan.base.path))}:\d+"
+    return re.sub(rf"^(.*?: plan: |{place}: )", "", message)
 
 
 def in_words(candidate: Candidate) -> str:
