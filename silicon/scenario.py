@@ -10,8 +10,8 @@ from sim.vllm import version_rules as vllm_rules
 # Servers whose flags were not published are taken to have the engine's defaults.
 _CHUNK_TOKENS = {"h100_sxm": 8_192, "h200_sxm": 8_192}
 _CHUNK_TOKENS_BLACKWELL = 16_384
-# vLLM's default where no `vllm serve` is called. Development rows fit it: with 8,192, the default of
-# `vllm serve`, their TTFT would be a median of 74 % off, with 4,096 35 %, with this 13 %.
+# vLLM's default where no `vllm serve` is called. Development rows fit it: with 8,192, the default
+# of `vllm serve`, their TTFT would be a median of 74 % off, with 4,096 35 %, with this 13 %.
 _STEP_TOKENS = 2_048
 _WARMUPS_PER_CLIENT = 2
 _REQUESTS_PER_CLIENT = 10
