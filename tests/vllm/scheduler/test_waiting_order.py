@@ -2,8 +2,18 @@
 
 import pytest
 
-from sim.testing.contracts.policies import waiting_request
+from sim.core.request import RequestSpec
+from sim.core.tokens import SegmentPrompt
+from sim.engine.request import OutputTokens
+from sim.vllm.cache.request_blocks import RequestBlocks
+from sim.vllm.request import VllmRequest
 from sim.vllm.scheduler.waiting_queue import build_waiting
+
+
+def waiting_request(rid, *segments, **more):
+    """A waiting request that belongs to no scheduler."""
+    spec = RequestSpec(rid, 0, SegmentPrompt(segments), max_new_tokens=10, **more)
+    return VllmRequest(spec, RequestBlocks(spec.prompt, OutputTokens(None, None)), limit=10)
 
 
 def order(make_server, requests, **settings):
