@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from math import isnan
 from pathlib import Path
 
 import numpy as np
@@ -43,6 +44,9 @@ def _sections(
             yield _table(title, rows, grouped(found, key), key)
         yield _all_line(found)
     yield "### Rows that were not simulated"
+    if len(points) == len(population):
+        yield "None."
+        return
     reasons = Counter(
         outcomes[row.id].reason if row.id in outcomes else "not run yet"
         for row in population
@@ -74,12 +78,16 @@ def _table(
     for name in sorted(num_rows):
         points = groups.get(name, ())
         cells = [_errors_cell(points, quantity) for quantity in QUANTITIES]
-        taus = ", ".join(f"{tau(points, quantity):.2f}" for quantity in QUANTITIES[:2])
+        taus = ", ".join(_number(tau(points, quantity)) for quantity in QUANTITIES[:2])
         package = ", ".join(
             f"{errors(points, quantity, of_package=True).median:.0%}" for quantity in QUANTITIES[:2]
         )
         lines.append((name, f"{len(points)} of {num_rows[name]}", *cells, taus, package))
     return _lines(header, lines)
+
+
+def _number(value: float) -> str:
+    return "–" if isnan(value) else f"{value:.2f}"
 
 
 def _all_line(points: Sequence[Judged]) -> str:
