@@ -87,7 +87,7 @@ def _table(
 
 
 def _number(value: float) -> str:
-    return "–" if isnan(value) else f"{value:.2f}"
+    return "-" if isnan(value) else f"{value:.2f}"
 
 
 def _all_line(points: Sequence[Judged]) -> str:
