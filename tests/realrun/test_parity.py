@@ -41,7 +41,8 @@ WAITING = [scripted(f"low{i}", (i, 5), output=20, limit=20) for i in range(24)]
 CLIENTS = [
     [
         Turn(0, scripted(f"first{i}", (40 + i, 5), output=2 + i, limit=20, priority=5)),
-        Turn(5 * MS, scripted(f"high{i}", (50 + i, 7), output=3, limit=20, priority=5)),
+        # Longer than the first one: what that one gave back is not enough, however slow steps are.
+        Turn(5 * MS, scripted(f"high{i}", (50 + i, 70), output=3, limit=20, priority=5)),
     ]
     for i in range(8)
 ]
