@@ -31,11 +31,11 @@ def means(study):
 
 @pytest.mark.parametrize("server", MEASURED)
 def test_figures_are_near_the_measured_ones(means, server):
-    """TTFT within 30 %, and within 5 % at 64 and 128; TPOT within 12 %."""
+    """TTFT within 30 %, and within 5 % at 64 and 128; TPOT within 15 %."""
     ttft, tpot = MEASURED[server]
     assert means("mean_ttft_ms", server) == pytest.approx(ttft, rel=0.3)
     assert means("mean_ttft_ms", server)[1:] == pytest.approx(ttft[1:], rel=0.05)
-    assert means("mean_tpot_ms", server) == pytest.approx(tpot, rel=0.12)
+    assert means("mean_tpot_ms", server) == pytest.approx(tpot, rel=0.15)
 
 
 def test_vllm_answers_sooner_and_sglang_generates_faster(means):
@@ -45,7 +45,7 @@ def test_vllm_answers_sooner_and_sglang_generates_faster(means):
         faster = zip(means("mean_tpot_ms", "sglang"), means("mean_tpot_ms", budget), strict=True)
         assert all(one < other for one, other in [*sooner, *faster])
         rates = means("output_throughput", budget)
-        assert rates == pytest.approx(means("output_throughput", "sglang"), rel=0.08)
+        assert rates == pytest.approx(means("output_throughput", "sglang"), rel=0.1)
 
 
 def test_most_gaps_are_short_with_sglang_and_a_few_are_long(means):
