@@ -1,4 +1,4 @@
-"""Writes docs/hardware.md and its pictures: `python -m silicon.page OUTCOMES`."""
+"""Writes the scoreboard of docs/hardware.md and its picture."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from bench.page import replaced
 from silicon.facts import Row
 from silicon.scores import QUANTITIES, Judged, errors, grouped, judged, tau
 from silicon.simulate import Outcome
@@ -16,20 +17,20 @@ from sim.report.plot_style import PALETTE, new_figure, save_figure, styled
 PAGE = Path(__file__).parent.parent / "docs" / "hardware.md"
 _PICTURES = PAGE.parent / "images"
 _SPLITS = ("development", "held-out")
-_CLASSES: Mapping[str, str] = {"dense": "dense", "MoE (GQA)": "MoE"}
-_BEGIN, _END = "<!-- scoreboard -->", "<!-- end of scoreboard -->"
 
 
 def write_page(rows: Mapping[str, Row], outcomes: Mapping[str, Outcome]) -> None:
-    """Put the scoreboard into the page, and draw its pictures."""
+    """Put the scoreboard into the page, and draw its picture.
+
+    Raises:
+        InputError: the page has no place for the scoreboard.
+    """
     population = [row for row in rows.values() if row.is_judged]
     points = judged(population, outcomes)
-    text = PAGE.read_text(encoding="utf-8")
-    before, _, rest = text.partition(_BEGIN)
-    _, _, after = rest.partition(_END)
     board = "\n\n".join(_sections(population, points, outcomes))
+    text = replaced(PAGE.read_text(encoding="utf-8"), "scoreboard", board, PAGE)
     with atomic_path(PAGE) as beside:
-        beside.write_text(f"{before}{_BEGIN}\n\n{board}\n\n{_END}{after}", encoding="utf-8")
+        beside.write_text(text, encoding="utf-8")
     _draw(points)
 
 
@@ -55,12 +56,8 @@ def _sections(
     yield _lines(("rows", "reason"), [(f"{count}", reason) for reason, count in _sorted(reasons)])
 
 
-def _architecture(row: Row) -> str:
-    return f"{row['backend']}, {row['arch_class']}"
-
-
 _GROUPINGS: Mapping[str, Callable[[Row], str]] = {
-    "engine and architecture": _architecture,
+    "engine and architecture": lambda row: f"{row['backend']}, {row['arch_class']}",
     "engine and GPU": lambda row: f"{row['backend']}, {row['system']}",
     "engine and precision": lambda row: f"{row['backend']}, {row['precision'] or 'bf16 or fp8'}",
 }

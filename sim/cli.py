@@ -242,9 +242,10 @@ def tune_command(
     ] = OutputFormat.TABLE,
 ) -> None:
     """Search the ranges in a scenario's tune section for the best settings under its SLO."""
-    from sim.commands.tune import TuneOptions, tune
+    from sim.commands.output import SearchOptions
+    from sim.commands.tune import tune
 
-    options = TuneOptions(jobs=jobs, out=out, fresh=not resume, json=format_ is OutputFormat.JSON)
+    options = SearchOptions(jobs=jobs, out=out, fresh=not resume, json=format_ is OutputFormat.JSON)
     if code := tune(file, set_ or (), options):
         raise typer.Exit(code)
 
@@ -263,9 +264,10 @@ def plan_command(
     ] = OutputFormat.TABLE,
 ) -> None:
     """Find the cheapest GPUs, parallelism and replicas that meet a scenario's SLO."""
-    from sim.commands.plan import PlanOptions, plan
+    from sim.commands.output import SearchOptions
+    from sim.commands.plan import plan
 
-    options = PlanOptions(jobs=jobs, out=out, fresh=not resume, json=format_ is OutputFormat.JSON)
+    options = SearchOptions(jobs=jobs, out=out, fresh=not resume, json=format_ is OutputFormat.JSON)
     if code := plan(file, set_ or (), options):
         raise typer.Exit(code)
 

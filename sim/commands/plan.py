@@ -3,12 +3,11 @@
 import os
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
 
 from sim.commands.launch import launch_of
-from sim.commands.output import ResultFiles, print_line, print_table, say
+from sim.commands.output import ResultFiles, SearchOptions, print_line, print_table, say
 from sim.commands.sweep_point import run_point
 from sim.core.errors import InputError
 from sim.core.files import make_directory
@@ -34,24 +33,7 @@ from sim.sweep.store import POINTS, PointStore
 from sim.sweep.tune import MemoisedPoints
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlanOptions:
-    """How to search. No option changes the results.
-
-    Attributes:
-        jobs: how many workers; None: one for each core.
-        out: the folder of points and results; None: `FILE-plan` in the current folder.
-        fresh: run all points again, even those that are stored.
-        json: print the results as JSON, not as tables.
-    """
-
-    jobs: int | None = None
-    out: Path | None = None
-    fresh: bool = False
-    json: bool = False
-
-
-def plan(path: Path, overrides: Sequence[str], options: PlanOptions) -> int:
+def plan(path: Path, overrides: Sequence[str], options: SearchOptions) -> int:
     """Search for deployments and print the cheapest. Points that are stored are reused.
 
     Returns:
@@ -95,7 +77,7 @@ class _RoundProgress:
             self._shown = None
 
 
-def _run(capacity: CapacityPlan, store: PointStore, options: PlanOptions) -> list[Deployment]:
+def _run(capacity: CapacityPlan, store: PointStore, options: SearchOptions) -> list[Deployment]:
     say(f"plan: {len(capacity.candidates):,} candidates{store.read(()).unused_in_words()}")
     jobs = options.jobs or len(os.sched_getaffinity(0))
     with ProcessPool(jobs) as pool, ExitStack() as stack:

@@ -3,11 +3,10 @@
 import os
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 
 from sim.commands.launch import launch_of
-from sim.commands.output import ResultFiles, print_line, print_table, say
+from sim.commands.output import ResultFiles, SearchOptions, print_line, print_table, say
 from sim.commands.sweep_point import run_point
 from sim.core.errors import InputError
 from sim.core.files import make_directory
@@ -38,24 +37,7 @@ from sim.sweep.tune_results import TuneResults
 _MAX_LISTED = 20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TuneOptions:
-    """How to search. No option changes the results.
-
-    Attributes:
-        jobs: how many workers; None: one for each core.
-        out: the folder of points and results; None: `FILE-tune` in the current folder.
-        fresh: run all points again, even those that are stored.
-        json: print the results as JSON, not as tables.
-    """
-
-    jobs: int | None = None
-    out: Path | None = None
-    fresh: bool = False
-    json: bool = False
-
-
-def tune(path: Path, overrides: Sequence[str], options: TuneOptions) -> int:
+def tune(path: Path, overrides: Sequence[str], options: SearchOptions) -> int:
     """Search the scenario's ranges and print the best settings. Points that are stored are reused.
 
     Returns:
@@ -112,7 +94,7 @@ class _PointProgress:
         progress.update(num_settled - before, 0)
 
 
-def _run(plan: TunePlan, search: Search, store: PointStore, options: TuneOptions) -> list[Trial]:
+def _run(plan: TunePlan, search: Search, store: PointStore, options: SearchOptions) -> list[Trial]:
     num_points = plan.num_trials * len(plan.seeds)
     say(f"tune: {_plan_in_words(plan, num_points)}{store.read(()).unused_in_words()}")
     jobs = options.jobs or len(os.sched_getaffinity(0))

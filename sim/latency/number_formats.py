@@ -29,7 +29,7 @@ MXFP4 = NumberFormat("mxfp4", 4.25, "bf16")
 
 
 def fp8_blocks(num_weights: int) -> NumberFormat:
-    """Eight bits with a scale of 32 bits for each block of so many weights."""
+    """Eight bits a weight, and a scale of 32 bits for each block of `num_weights` weights."""
     return NumberFormat("fp8_block", 8 + 32 / num_weights, "fp8")
 
 

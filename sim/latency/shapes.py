@@ -58,8 +58,10 @@ class Attention:
         kv_elements: kept elements of a token for each of them.
         pair_flops: operations for each pair of a query and a key in a prefill, over all heads.
         decode_pair_flops: the same for a decode row, which latent attention computes differently.
-        window: a query sees at most so many keys, and older ones need not be kept. None: all.
-        top_keys: a query attends to at most so many keys, which an index selects. None: all.
+        window: the number of most recent keys that a query attends to; older keys need not be kept.
+            None: a query attends to all keys.
+        top_keys: the largest number of keys that a query attends to; an index selects them. None: a
+            query attends to all keys.
         index_bytes: kept bytes of the index for each token.
         index_pair_flops: operations of the index for each pair of a query and a key.
         quantised_bytes: kept bytes of a token if its elements have 8 bits and some parts more.

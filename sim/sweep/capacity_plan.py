@@ -48,7 +48,7 @@ class CapacityPlan:
         return math.ceil(self.section.max_headroom / self.section.headroom_step - 1e-9)
 
     def headroom(self, steps: int) -> float:
-        """The share of the rate that is added with so many steps."""
+        """The added rate, as a share of the plan's rate, after this number of headroom steps."""
         return min(steps * self.section.headroom_step, self.section.max_headroom)
 
     def settings(self, candidate: Candidate, num_replicas: int, headroom: float = 0.0) -> Settings:
