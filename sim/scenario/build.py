@@ -26,7 +26,7 @@ from sim.latency.shape_files import shape_if_described, shape_of
 from sim.latency.shapes import ModelShape
 from sim.scenario.load import LoadedScenario, user_code_key
 from sim.scenario.schema import Scenario
-from sim.server_section import Fail
+from sim.server_section import Fail, ServerSection
 from sim.workload.build import build_workload
 from sim.workload.traces.read import TraceReader, read_trace
 from sim.workload.workload import Workload
@@ -181,14 +181,16 @@ def scheduler_config_with_pool(
     Raises:
         InputError: a user's own class cannot be loaded.
     """
-    section = scenario.scheduler
+    section = _rank_section(scenario)
     fail = fail or partial(InputError, key=user_code_key(scenario))
-    config = section.config(pool_tokens)
+    config: ServerConfig = section.with_user_code(section.config(pool_tokens), base_dir, fail)
+    return config
+
+
+def _rank_section(scenario: Scenario) -> ServerSection:
+    """The section `scheduler`; with several ranks, what it means for each."""
     ranks = num_ranks(scenario.latency)
-    if ranks > 1:
-        config = section.rank_config(config, ranks)
-    with_code: ServerConfig = section.with_user_code(config, base_dir, fail)
-    return with_code
+    return scenario.scheduler if ranks == 1 else scenario.scheduler.of_rank(ranks)
 
 
 def user_code_error(loaded: LoadedScenario) -> Fail:
@@ -240,7 +242,7 @@ def _measured_room(scenario: Scenario, latency: AiconfiguratorLatencyConfig, bas
 
     if scenario.model is None:
         raise InputError(f"kind {latency.kind} needs the scenario's model", key=("latency",))
-    section = scenario.scheduler
+    section = _rank_section(scenario)
     return measured_room(
         deployment_of(latency, scenario.model, base_dir, known_models()),
         section.memory_share[1],

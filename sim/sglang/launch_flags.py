@@ -34,6 +34,7 @@ OPTIONS = (
     "random_seed",
     "scheduler_recv_interval",
     "load_balance_method",
+    "tokenizer_worker_num",
 )
 SWITCHES = (
     "enable_mixed_chunk",

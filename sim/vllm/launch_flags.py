@@ -23,6 +23,7 @@ OPTIONS = (
     "kv_cache_dtype",
     "long_prefill_token_threshold",
     "scheduling_policy",
+    "api_server_count",
 )
 SWITCHES = (
     "enable_prefix_caching",
