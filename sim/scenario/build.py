@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sim.core.errors import InputError
 from sim.engine.server_config import ServerConfig
@@ -30,6 +31,9 @@ from sim.server_section import Fail, ServerSection
 from sim.workload.build import build_workload
 from sim.workload.traces.read import TraceReader, read_trace
 from sim.workload.workload import Workload
+
+if TYPE_CHECKING:
+    from sim.latency.aiconfigurator.package import Room
 
 _KV_ELEMENT_BYTES = {"bfloat16": 2, "fp8": 1}
 
@@ -121,17 +125,23 @@ def load_shapes(scenario: Scenario, base_dir: Path) -> tuple[ModelShape | None, 
     describes: with that kind the model may be None.
 
     Raises:
-        InputError: a name is unknown, or `hardware` is not the GPU of `latency.system`.
+        InputError: a name is unknown, `hardware` is not the GPU of `latency.system`, or the model
+            cannot be spread over the GPUs.
     """
     section = scenario.latency
-    is_measured = isinstance(section, AiconfiguratorLatencyConfig)
     hardware = None if scenario.hardware is None else load_hardware(scenario.hardware)
     if hardware is not None and isinstance(section, AiconfiguratorLatencyConfig):
         check_system(hardware, section.system)
     if scenario.model is None:
         return None, hardware
     found = find_model(scenario.model, base_dir)
-    model = shape_if_described(found) if is_measured else shape_of(found)
+    if isinstance(section, AiconfiguratorLatencyConfig):
+        model = shape_if_described(found)
+        if model is not None:
+            model.check_tp(section.tp)
+            model.check_experts(section.moe_ep)
+    else:
+        model = shape_of(found)
     kv_format = scenario.scheduler.kv_cache_format
     if model is not None and kv_format is not None:
         model = replace(model, kv_element_bytes=_KV_ELEMENT_BYTES[kv_format])
@@ -208,8 +218,14 @@ def _pool_tokens(
     share_key, share = section.memory_share
     latency = _latency_section(scenario)
     if isinstance(latency, AiconfiguratorLatencyConfig):
-        tokens = _measured_room(scenario, latency, base_dir)
-        too_large = f"{scenario.model} does not fit: {share_key} {share} leaves no room for KV"
+        room = _measured_room(scenario, latency, base_dir)
+        tokens = room.pool_tokens
+        reserved = f" and the engine {_gib(room.reserved_bytes)}" if room.reserved_bytes else ""
+        too_large = (
+            f"{scenario.model} does not fit: its weights take {_gib(room.weights_bytes)}{reserved}"
+            f" of the {_gib(room.budget_bytes)} that {share_key} {share} leaves on each of"
+            f" {latency.tp * latency.dp} {latency.system} (tp x dp)"
+        )
     else:
         if model is None or hardware is None:
             key = ("scheduler", section.pool_key)
@@ -234,16 +250,17 @@ def _pool_tokens(
     return pages * section.page_size
 
 
-def _measured_room(scenario: Scenario, latency: AiconfiguratorLatencyConfig, base_dir: Path) -> int:
-    """KV tokens that fit beside what the package says the engine keeps in memory."""
+def _measured_room(
+    scenario: Scenario, latency: AiconfiguratorLatencyConfig, base_dir: Path
+) -> "Room":
+    """What fits beside what the package says the engine keeps in memory."""
     from sim.latency.aiconfigurator.deployment import deployment_of
-    from sim.latency.aiconfigurator.package import known_models
-    from sim.latency.aiconfigurator.package import pool_tokens as measured_room
+    from sim.latency.aiconfigurator.package import known_models, kv_room
 
     if scenario.model is None:
         raise InputError(f"kind {latency.kind} needs the scenario's model", key=("latency",))
     section = _rank_section(scenario)
-    return measured_room(
+    return kv_room(
         deployment_of(latency, scenario.model, base_dir, known_models()),
         section.memory_share[1],
         max_step_tokens=section.max_step_tokens,

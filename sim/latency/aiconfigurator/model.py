@@ -10,7 +10,7 @@ from sim.core.units import NS_PER_MS, seconds_to_ns
 from sim.latency.aiconfigurator.curve import ContextCurve
 from sim.latency.aiconfigurator.deployment import Deployment
 from sim.latency.aiconfigurator.operators import OperatorList
-from sim.latency.aiconfigurator.package import open_engine
+from sim.latency.aiconfigurator.package import naming_what_there_is, open_engine
 from sim.latency.features import StepFeatures
 from sim.latency.model import StepTime
 
@@ -76,6 +76,9 @@ class AiconfiguratorLatency:
         # So that a model without data is found when the scenario is read.
         for ask_ms in (self._prefill_tokens_ms, self._decode_tokens_ms, self._head_ms):
             ask_ms(1)
+        if self._num_ranks > 1:
+            self._prefill_experts_ms(1)
+            self._decode_experts_ms(1)
         self._prefill_rows_ms(1, 1, 0)
         decode.rows_ms(1, 1)
 
@@ -138,4 +141,5 @@ def composed_latency(deployment: Deployment, host_s: float) -> AiconfiguratorLat
     Raises:
         InputError: as `open_engine` and `AiconfiguratorLatency`.
     """
-    return AiconfiguratorLatency(open_engine(deployment), host_s=host_s)
+    with naming_what_there_is(deployment):
+        return AiconfiguratorLatency(open_engine(deployment), host_s=host_s)
