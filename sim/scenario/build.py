@@ -8,7 +8,7 @@ from pathlib import Path
 
 from sim.core.errors import InputError
 from sim.engine.server_config import ServerConfig
-from sim.latency.build import build_latency
+from sim.latency.build import ServedBy, build_latency
 from sim.latency.config import (
     AiconfiguratorLatencyConfig,
     LatencyConfig,
@@ -17,7 +17,7 @@ from sim.latency.config import (
     num_ranks,
 )
 from sim.latency.hardware import Hardware, check_system, load_hardware
-from sim.latency.host import HostedLatency
+from sim.latency.host import HostedLatency, HostedLayers
 from sim.latency.kv_pool import pool_tokens, weight_bytes_on_gpu
 from sim.latency.loading import LoadingLatency
 from sim.latency.model import LatencyModel, ReplicaLatency
@@ -81,8 +81,7 @@ def build(loaded: LoadedScenario, *, read_trace: TraceReader = read_trace) -> Bu
                 hardware=hardware,
                 base_dir=base_dir,
                 model_name=scenario.model,
-                overlaps=scheduler.overlaps,
-                replica=replica,
+                server=ServedBy(scheduler.overlaps, replica, scenario.scheduler.graph_sizes),
             )
             return _with_added_times(scenario, model, kernels)
 
@@ -110,8 +109,11 @@ def _with_added_times(
         latency = LoadingLatency(latency, times)
     if scenario.host is None:
         return latency
-    num_layers = getattr(latency, "num_layers", 0) if model is None else model.num_layers
-    return HostedLatency(latency, scenario.host, num_layers)
+    if model is None:
+        layers = HostedLayers(getattr(latency, "num_layers", 0))
+    else:
+        layers = HostedLayers(model.num_layers, model.num_subquadratic_layers)
+    return HostedLatency(latency, scenario.host, layers)
 
 
 def load_shapes(scenario: Scenario, base_dir: Path) -> tuple[ModelShape | None, Hardware | None]:
@@ -206,7 +208,7 @@ def _pool_tokens(
     share_key, share = section.memory_share
     latency = _latency_section(scenario)
     if isinstance(latency, AiconfiguratorLatencyConfig):
-        tokens = _measured_room(scenario, latency, base_dir)
+        tokens = _measured_room(scenario, latency, model, base_dir)
         too_large = f"{scenario.model} does not fit: {share_key} {share} leaves no room for KV"
     else:
         if model is None or hardware is None:
@@ -232,7 +234,12 @@ def _pool_tokens(
     return pages * section.page_size
 
 
-def _measured_room(scenario: Scenario, latency: AiconfiguratorLatencyConfig, base_dir: Path) -> int:
+def _measured_room(
+    scenario: Scenario,
+    latency: AiconfiguratorLatencyConfig,
+    model: ModelShape | None,
+    base_dir: Path,
+) -> int:
     """KV tokens that fit beside what the package says the engine keeps in memory."""
     from sim.latency.aiconfigurator.deployment import deployment_of
     from sim.latency.aiconfigurator.package import known_models
@@ -246,6 +253,7 @@ def _measured_room(scenario: Scenario, latency: AiconfiguratorLatencyConfig, bas
         section.memory_share[1],
         max_step_tokens=section.max_step_tokens,
         max_rows=section.max_rows,
+        shape=model,
     )
 
 

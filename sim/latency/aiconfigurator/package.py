@@ -19,6 +19,8 @@ from sim.core.errors import InputError
 from sim.core.messages import one_line, unknown_name
 from sim.latency.aiconfigurator.deployment import Deployment
 from sim.latency.aiconfigurator.operators import DECODE_PROBE, PREFILL_PROBE, OperatorList, Probe
+from sim.latency.kv_pool import activation_bytes, weight_bytes_on_gpu
+from sim.latency.shapes import ModelShape
 
 _DISTRIBUTION = "aiconfigurator-core"
 _PACKAGE_ERRORS = (AssertionError, RuntimeError, ValueError, KeyError, NotImplementedError)
@@ -66,8 +68,16 @@ class PackageEngine:
             return float(sum(operator_ms for _, operator_ms, _, _ in times))
 
         names = [operator._name for operator in operators]
+        num_ranks = self.arguments.get("attention_dp_size", 1)
+        # The list of vLLM's latent attention has all all-reduces of a layer in this operator, and
+        # counts them once more before and after the experts (version 0.12).
+        counted_twice = [name for name in names if name.endswith("_tp_allreduce")]
         return OperatorList(
-            names, time_ms, probe, num_ranks=self.arguments.get("attention_dp_size", 1)
+            names,
+            time_ms,
+            probe,
+            num_ranks=num_ranks,
+            left_out=counted_twice if num_ranks == 1 else (),
         )
 
 
@@ -144,7 +154,12 @@ def _open(deployment: Deployment, remarks: Sequence[str]) -> PackageEngine:
 
 
 def pool_tokens(
-    deployment: Deployment, memory_share: float, *, max_step_tokens: int, max_rows: int
+    deployment: Deployment,
+    memory_share: float,
+    *,
+    max_step_tokens: int,
+    max_rows: int,
+    shape: ModelShape | None = None,
 ) -> int:
     """KV tokens for which one rank has room; negative if even the weights do not fit.
 
@@ -157,6 +172,9 @@ def pool_tokens(
         memory_share: of a GPU's memory, for weights and KV, as the engine's flag says.
         max_step_tokens: of the largest step.
         max_rows: sequences at a time; each has a state of its own in models with linear attention.
+        shape: the model, for bytes of activations, and of weights in the checkpoint's own formats.
+            Otherwise the package's estimates are taken. They count the first layers of some models
+            as layers with experts, and for vLLM a workspace of TensorRT-LLM.
     """
     from aiconfigurator_core.sdk import memory
 
@@ -177,10 +195,16 @@ def pool_tokens(
         except ValueError:
             return _NO_ROOM
     parts = estimate["memory_breakdown"]
+    weights, activations = parts["weights_bytes"], parts["activations_bytes"]
+    if shape is not None:
+        tp, dp = deployment.parallelism.tp, deployment.parallelism.dp
+        if not {"gemm", "moe"} & dict(deployment.quantization).keys():
+            weights = weight_bytes_on_gpu(shape, tp, dp=dp)
+        activations = activation_bytes(shape, max_step_tokens, max_rows, tp)
     budget = estimate["total_gpu_capacity_bytes"] - parts["comm_overhead_bytes"]
-    budget = budget * memory_share - parts["weights_bytes"]
+    budget = budget * memory_share - weights
     if deployment.backend != "sglang":
-        budget -= parts["activations_bytes"] + parts["runtime_overhead_bytes"]
+        budget -= activations + parts["runtime_overhead_bytes"]
     first, short = (engine.model.get_kvcache_bytes_per_sequence(n) for n in (1, 1 + _SHORT))
     per_token = (short - first) / _SHORT
     per_row = first - per_token
