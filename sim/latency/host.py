@@ -15,7 +15,7 @@ import json
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import numpy as np
 from pydantic import Field
@@ -27,7 +27,7 @@ from sim.core.units import seconds_to_ns
 from sim.latency.features import StepFeatures
 from sim.latency.model import LatencyModel, Ranged, StepTime, latency_source
 from sim.latency.range_report import RangeReport
-from sim.strict_model import StrictModel
+from sim.strict_model import MAX_COUNT, StrictModel
 
 _Seconds = Annotated[float, Field(ge=0, le=60)]
 
@@ -55,6 +55,16 @@ class HostSection(StrictModel):
     """The same for each layer of the model. Unit: s a layer."""
     layer_launch_s: _Seconds = 0.0
     """Time to launch the kernels of a layer in a step with prefill rows. Unit: s a layer."""
+    subquadratic_layer_gap_s: _Seconds = 0.0
+    """Added to `layer_gap_s` for each layer with linear or sparse attention, which has more small
+    kernels. Unit: s a layer."""
+    subquadratic_layer_launch_s: _Seconds = 0.0
+    """Added to `layer_launch_s` for each such layer. Unit: s a layer."""
+    cold_start_s: _Seconds = 0.0
+    """How much longer the first step with at least `cold_start_tokens` prefill tokens takes: the
+    server compiles kernels for steps of that size when it meets the first one. Unit: s."""
+    cold_start_tokens: Annotated[int, Field(ge=1, le=MAX_COUNT)] = 1
+    """See `cold_start_s`. Unit: tokens."""
 
 
 @cache
@@ -72,16 +82,35 @@ def host_preset(name: str) -> HostSection:
     return presets[name]
 
 
+class HostedLayers(NamedTuple):
+    """Layers of the model that is served.
+
+    Attributes:
+        num_layers: all of them.
+        num_subquadratic: those with linear or sparse attention.
+    """
+
+    num_layers: int
+    num_subquadratic: int = 0
+
+
 class HostedLatency:
     """Another model's times with the host's."""
 
-    def __init__(self, model: LatencyModel, host: HostSection, num_layers: int) -> None:
+    def __init__(self, model: LatencyModel, host: HostSection, layers: HostedLayers) -> None:
         self._model = model
         self._step_ns = seconds_to_ns(host.step_s)
         self._row_ns = seconds_to_ns(host.row_s)
-        self._gap_ns = seconds_to_ns(host.step_gap_s + host.layer_gap_s * num_layers)
+        gap_s = host.layer_gap_s * layers.num_layers
+        gap_s += host.subquadratic_layer_gap_s * layers.num_subquadratic
+        self._gap_ns = seconds_to_ns(host.step_gap_s + gap_s)
         self._row_gap_ns = seconds_to_ns(host.row_gap_s)
-        self._launch_ns = seconds_to_ns(host.layer_launch_s * num_layers)
+        launch_s = host.layer_launch_s * layers.num_layers
+        launch_s += host.subquadratic_layer_launch_s * layers.num_subquadratic
+        self._launch_ns = seconds_to_ns(launch_s)
+        # 0 once the server has compiled its kernels.
+        self._cold_start_ns = seconds_to_ns(host.cold_start_s)
+        self._cold_start_tokens = host.cold_start_tokens
 
     @property
     def source(self) -> str | None:
@@ -91,6 +120,8 @@ class HostedLatency:
         device_ns, host_ns = self._model.step_ns(step)
         if step.num_prefill_rows:
             device_ns = max(device_ns, self._launch_ns)
+        if self._is_cold_start(step):
+            device_ns += self._cold_start_ns
         rows = step.num_prefill_rows + step.num_decode_rows
         return StepTime(
             device_ns + self._gap_ns + self._row_gap_ns * rows,
@@ -101,6 +132,9 @@ class HostedLatency:
         device_ns, host_ns = self._model.decode_run_ns(first, num_steps)
         if first.num_prefill_rows:
             device_ns = np.maximum(device_ns, self._launch_ns)
+        if self._is_cold_start(first):
+            device_ns = device_ns.copy()
+            device_ns[0] += self._cold_start_ns
         rows = first.num_prefill_rows + first.num_decode_rows
         return (
             device_ns + (self._gap_ns + self._row_gap_ns * rows),
@@ -108,7 +142,12 @@ class HostedLatency:
         )
 
     def consume(self, first: StepFeatures, num_steps: int) -> None:
+        if self._is_cold_start(first):
+            self._cold_start_ns = 0
         self._model.consume(first, num_steps)
+
+    def _is_cold_start(self, step: StepFeatures) -> bool:
+        return self._cold_start_ns > 0 and step.num_prefill_tokens >= self._cold_start_tokens
 
     def left_range(self) -> RangeReport:
         return self._model.left_range() if isinstance(self._model, Ranged) else RangeReport()

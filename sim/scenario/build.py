@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from sim.core.errors import InputError
 from sim.engine.server_config import ServerConfig
-from sim.latency.build import build_latency
+from sim.latency.build import ServedBy, build_latency
 from sim.latency.config import (
     AiconfiguratorLatencyConfig,
     LatencyConfig,
@@ -18,7 +18,7 @@ from sim.latency.config import (
     num_ranks,
 )
 from sim.latency.hardware import Hardware, check_system, load_hardware
-from sim.latency.host import HostedLatency
+from sim.latency.host import HostedLatency, HostedLayers
 from sim.latency.kv_pool import pool_tokens, weight_bytes_on_gpu
 from sim.latency.loading import LoadingLatency
 from sim.latency.model import LatencyModel, ReplicaLatency
@@ -85,8 +85,7 @@ def build(loaded: LoadedScenario, *, read_trace: TraceReader = read_trace) -> Bu
                 hardware=hardware,
                 base_dir=base_dir,
                 model_name=scenario.model,
-                overlaps=scheduler.overlaps,
-                replica=replica,
+                server=ServedBy(scheduler.overlaps, replica, scenario.scheduler.graph_sizes),
             )
             return _with_added_times(scenario, model, kernels)
 
@@ -114,8 +113,11 @@ def _with_added_times(
         latency = LoadingLatency(latency, times)
     if scenario.host is None:
         return latency
-    num_layers = getattr(latency, "num_layers", 0) if model is None else model.num_layers
-    return HostedLatency(latency, scenario.host, num_layers)
+    if model is None:
+        layers = HostedLayers(getattr(latency, "num_layers", 0))
+    else:
+        layers = HostedLayers(model.num_layers, model.num_subquadratic_layers)
+    return HostedLatency(latency, scenario.host, layers)
 
 
 def load_shapes(scenario: Scenario, base_dir: Path) -> tuple[ModelShape | None, Hardware | None]:
@@ -218,7 +220,7 @@ def _pool_tokens(
     share_key, share = section.memory_share
     latency = _latency_section(scenario)
     if isinstance(latency, AiconfiguratorLatencyConfig):
-        room = _measured_room(scenario, latency, base_dir)
+        room = _measured_room(scenario, latency, model, base_dir)
         tokens = room.pool_tokens
         reserved = f" and the engine {_gib(room.reserved_bytes)}" if room.reserved_bytes else ""
         too_large = (
@@ -251,7 +253,10 @@ def _pool_tokens(
 
 
 def _measured_room(
-    scenario: Scenario, latency: AiconfiguratorLatencyConfig, base_dir: Path
+    scenario: Scenario,
+    latency: AiconfiguratorLatencyConfig,
+    model: ModelShape | None,
+    base_dir: Path,
 ) -> "Room":
     """What fits beside what the package says the engine keeps in memory."""
     from sim.latency.aiconfigurator.deployment import deployment_of
@@ -265,6 +270,7 @@ def _measured_room(
         section.memory_share[1],
         max_step_tokens=section.max_step_tokens,
         max_rows=section.max_rows,
+        shape=model,
     )
 
 

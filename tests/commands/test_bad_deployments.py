@@ -35,7 +35,7 @@ CASES = {
                    "latency.moe_ep=2: is 2, but Qwen/Qwen3-8B has no experts"),
     "number of ranks": (["latency.dp=3"], ("messages were measured between 2, 4, 8, ... GPUs, and"
                         " tp x dp is 3")),
-    "room": ([LARGE, "latency.tp=2"], "DeepSeek-V3 does not fit: its weights take 330."),
+    "room": ([LARGE, "latency.tp=2"], "DeepSeek-V3 does not fit: its weights take 313.5 GiB"),
     "room of a rank": ([LARGE, "latency.dp=4", "latency.moe_ep=4"], ("GiB that SHARE leaves on each"
                        " of 4 h200_sxm (tp x dp)")),
     "data": (["model=deepseek-ai/DeepSeek-V3.2", "latency.system=l40s", "latency.tp=8"],

@@ -3,7 +3,7 @@
 import pytest
 
 from sim.core.errors import InputError
-from sim.latency.host import HostedLatency, HostSection, host_preset, host_presets
+from sim.latency.host import HostedLatency, HostedLayers, HostSection, host_preset, host_presets
 from sim.latency.model import StepTime
 from sim.testing.contracts import LatencyModelContract
 from sim.testing.latency_steps import decode_step, extend_step
@@ -17,7 +17,7 @@ COSTS = HostSection(
 
 
 def hosted(costs=COSTS, **seconds):
-    return HostedLatency(linear_latency(**seconds), costs, num_layers=32)
+    return HostedLatency(linear_latency(**seconds), costs, HostedLayers(32, 24))
 
 
 class TestHostedLatency(LatencyModelContract):

@@ -20,6 +20,8 @@ from sim.core.messages import unknown_name
 from sim.latency.aiconfigurator.deployment import Deployment
 from sim.latency.aiconfigurator.operators import DECODE_PROBE, PREFILL_PROBE, OperatorList, Probe
 from sim.latency.aiconfigurator.refusals import reason_of, what_there_is
+from sim.latency.kv_pool import activation_bytes, weight_bytes_on_gpu
+from sim.latency.shapes import ModelShape
 
 _DISTRIBUTION = "aiconfigurator-core"
 _PACKAGE_ERRORS = (AssertionError, RuntimeError, ValueError, KeyError, NotImplementedError)
@@ -74,8 +76,16 @@ class PackageEngine:
             return float(sum(operator_ms for _, operator_ms, _, _ in times))
 
         names = [operator._name for operator in operators]
+        num_ranks = self.arguments.get("attention_dp_size", 1)
+        # The list of vLLM's latent attention has all all-reduces of a layer in this operator, and
+        # counts them once more before and after the experts (version 0.12).
+        counted_twice = [name for name in names if name.endswith("_tp_allreduce")]
         return OperatorList(
-            names, time_ms, probe, num_ranks=self.arguments.get("attention_dp_size", 1)
+            names,
+            time_ms,
+            probe,
+            num_ranks=num_ranks,
+            left_out=counted_twice if num_ranks == 1 else (),
         )
 
 
@@ -179,7 +189,12 @@ class Room(NamedTuple):
 
 
 def kv_room(
-    deployment: Deployment, memory_share: float, *, max_step_tokens: int, max_rows: int
+    deployment: Deployment,
+    memory_share: float,
+    *,
+    max_step_tokens: int,
+    max_rows: int,
+    shape: ModelShape | None = None,
 ) -> Room:
     """How many KV tokens fit beside what the package says the engine keeps in memory.
 
@@ -192,6 +207,9 @@ def kv_room(
         memory_share: of a GPU's memory, for weights and KV, as the engine's flag says.
         max_step_tokens: of the largest step.
         max_rows: sequences at a time; each has a state of its own in models with linear attention.
+        shape: the model, for bytes of activations, and of weights in the checkpoint's own formats.
+            Otherwise the package's estimates are taken. They count the first layers of some models
+            as layers with experts, and for vLLM a workspace of TensorRT-LLM.
     """
     from aiconfigurator_core.sdk.memory import KVCacheEstimator
 
@@ -207,10 +225,16 @@ def kv_room(
             **engine.arguments,
         )
     parts = estimator.breakdown
+    weights, activations = parts["weights_bytes"], parts["activations_bytes"]
+    if shape is not None:
+        tp, dp = deployment.parallelism.tp, deployment.parallelism.dp
+        if not {"gemm", "moe"} & dict(deployment.quantization).keys():
+            weights = weight_bytes_on_gpu(shape, tp, dp=dp)
+        activations = activation_bytes(shape, max_step_tokens, max_rows, tp)
     budget = parts["gpu_memory_capacity_bytes"] - parts["comm_overhead_bytes"]
-    budget, weights, reserved = budget * memory_share, parts["weights_bytes"], 0.0
+    budget, reserved = budget * memory_share, 0.0
     if deployment.backend != "sglang":
-        reserved = parts["activations_bytes"] + parts["runtime_overhead_bytes"]
+        reserved = activations + parts["runtime_overhead_bytes"]
     first, short = (engine.model.get_kvcache_bytes_per_sequence(n) for n in (1, 1 + _SHORT))
     per_token = (short - first) / _SHORT
     per_row = first - per_token
