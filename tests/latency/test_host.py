@@ -44,6 +44,30 @@ def test_host_launches_prefill_kernels_one_by_one(step_s, expected_ms):
     assert model.step_ns(extend_step((0, 10))).device_ns / 1e6 == pytest.approx(expected_ms)
 
 
+def test_layers_with_linear_or_sparse_attention_cost_more():
+    """24 of the 32 layers have it: gaps of 24 x 2 us, and launches of 32 + 24 / 2 ms."""
+    costs = HostSection(
+        layer_launch_s=1e-3, subquadratic_layer_gap_s=2e-6, subquadratic_layer_launch_s=5e-4
+    )
+    plain, model = linear_latency(), hosted(costs)
+    decode = decode_step(10, 100)
+    assert model.step_ns(decode).device_ns == plain.step_ns(decode).device_ns + 48_000
+    assert model.step_ns(extend_step((0, 10))).device_ns == 44_048_000
+
+
+def test_cold_start_lengthens_the_first_large_prefill():
+    """Not a smaller one before it, and not the next large one; asking alone changes nothing."""
+    model = hosted(HostSection(cold_start_s=5, cold_start_tokens=1_000))
+    plain = linear_latency()
+    small, large = extend_step((0, 999)), extend_step((0, 600), (0, 400))
+    extra_ns = []
+    for step in (small, large, large):
+        assert model.step_ns(step) == model.step_ns(step)
+        extra_ns.append(model.step_ns(step).device_ns - plain.step_ns(step).device_ns)
+        model.consume(step, 1)
+    assert extra_ns == [0, 5_000_000_000, 0]
+
+
 def test_host_presets_are_sections_and_an_unknown_one_is_named():
     """One line that lists those there are."""
     assert {"vllm-async", "vllm-sync"} < set(host_presets())
