@@ -18,7 +18,7 @@ from sim.latency.config import (
     num_ranks,
 )
 from sim.latency.hardware import Hardware, check_system, load_hardware
-from sim.latency.host import HostedLatency, HostedLayers
+from sim.latency.host import HostedLatency, HostedServer
 from sim.latency.kv_pool import pool_tokens, weight_bytes_on_gpu
 from sim.latency.loading import LoadingLatency
 from sim.latency.model import LatencyModel, ReplicaLatency
@@ -114,10 +114,12 @@ def _with_added_times(
     if scenario.host is None:
         return latency
     if model is None:
-        layers = HostedLayers(getattr(latency, "num_layers", 0))
+        server = HostedServer(getattr(latency, "num_layers", 0))
     else:
-        layers = HostedLayers(model.num_layers, model.num_subquadratic_layers)
-    return HostedLatency(latency, scenario.host, layers)
+        server = HostedServer(model.num_layers, model.num_subquadratic_layers)
+    graph_tokens = scenario.scheduler.prefill_graph_tokens
+    server = server._replace(prefill_graph_tokens=graph_tokens)
+    return HostedLatency(latency, scenario.host, server)
 
 
 def load_shapes(scenario: Scenario, base_dir: Path) -> tuple[ModelShape | None, Hardware | None]:

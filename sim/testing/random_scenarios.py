@@ -6,7 +6,7 @@ from itertools import count
 from hypothesis import strategies as st
 
 from sim.engine.server_config import ServerConfig
-from sim.latency.host import HostedLatency, HostedLayers, HostSection
+from sim.latency.host import HostedLatency, HostedServer, HostSection
 from sim.latency.linear import LinearLatency
 from sim.latency.loading import LoadingLatency, LoadTimes
 from sim.latency.model import LatencyModel, ReplicaLatency
@@ -64,7 +64,7 @@ class RandomScenario:
             host_s=self.host_s,
         )
         loading = LoadingLatency(model, LoadTimes(ns_per_token=700.0, num_parts=4))
-        return loading if self.host is None else HostedLatency(loading, self.host, HostedLayers(4))
+        return loading if self.host is None else HostedLatency(loading, self.host, HostedServer(4))
 
 
 @st.composite
