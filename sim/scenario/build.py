@@ -1,6 +1,6 @@
 """From a validated scenario to the objects a run needs."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,6 +15,7 @@ from sim.latency.config import (
     RecordedLatencyConfig,
     num_devices,
     num_ranks,
+    num_stages,
 )
 from sim.latency.hardware import Hardware, check_system, load_hardware
 from sim.latency.host import HostedLatency
@@ -24,6 +25,7 @@ from sim.latency.model import LatencyModel, ReplicaLatency
 from sim.latency.model_key import find_model
 from sim.latency.shape_files import shape_if_described, shape_of
 from sim.latency.shapes import ModelShape
+from sim.latency.stages import StagedLatency
 from sim.scenario.load import LoadedScenario, user_code_key
 from sim.scenario.schema import Scenario
 from sim.server_section import Fail
@@ -84,7 +86,10 @@ def build(loaded: LoadedScenario, *, read_trace: TraceReader = read_trace) -> Bu
                 overlaps=scheduler.overlaps,
                 replica=replica,
             )
-            return _with_added_times(scenario, model, kernels)
+            whole = _with_added_times(scenario, model, kernels)
+            if scheduler.micro_batches == 1:
+                return whole
+            return StagedLatency(whole, kernels, _stage_layers(scenario, model, kernels))
 
         ranks = num_ranks(scenario.latency)
         latencies: tuple[ReplicaLatency, ...] = tuple(
@@ -110,8 +115,20 @@ def _with_added_times(
         latency = LoadingLatency(latency, times)
     if scenario.host is None:
         return latency
-    num_layers = getattr(latency, "num_layers", 0) if model is None else model.num_layers
-    return HostedLatency(latency, scenario.host, num_layers)
+    return HostedLatency(latency, scenario.host, _num_layers(model, latency))
+
+
+def _num_layers(model: ModelShape | None, latency: LatencyModel) -> int:
+    """The model's layers; 0: neither the scenario nor the latency model says."""
+    return getattr(latency, "num_layers", 0) if model is None else model.num_layers
+
+
+def _stage_layers(
+    scenario: Scenario, model: ModelShape | None, kernels: LatencyModel
+) -> Sequence[int]:
+    """The layers of each stage."""
+    stages = num_stages(scenario.latency)
+    return scenario.scheduler.stage_layers(_num_layers(model, kernels), stages)
 
 
 def load_shapes(scenario: Scenario, base_dir: Path) -> tuple[ModelShape | None, Hardware | None]:
@@ -187,6 +204,9 @@ def scheduler_config_with_pool(
     ranks = num_ranks(scenario.latency)
     if ranks > 1:
         config = section.rank_config(config, ranks)
+    stages = num_stages(scenario.latency)
+    if stages > 1:
+        config = section.pipeline_config(config, stages)
     with_code: ServerConfig = section.with_user_code(config, base_dir, fail)
     return with_code
 
@@ -218,11 +238,18 @@ def _pool_tokens(
         tp = num_devices(latency)
         model.check_tp(tp)
         budget = int(hardware.memory_bytes * share)
+        stages = num_stages(latency)
         tokens = pool_tokens(
-            model, budget, tp, max_rows=section.max_rows, window_share=section.window_share
+            model,
+            budget,
+            tp,
+            max_rows=section.max_rows,
+            window_share=section.window_share,
+            layers=section.stage_layers(model.num_layers, stages) if stages > 1 else (),
         )
         too_large = (
-            f"{model.name} does not fit: its weights take {_gib(weight_bytes_on_gpu(model, tp))} of"
+            f"{model.name} does not fit: its weights take"
+            f" {_gib(weight_bytes_on_gpu(model, tp) / stages)} of"
             f" the {_gib(hardware.memory_bytes * share)} that {share_key} {share} leaves on"
             f" {hardware.name}"
         )
@@ -246,6 +273,7 @@ def _measured_room(scenario: Scenario, latency: AiconfiguratorLatencyConfig, bas
         section.memory_share[1],
         max_step_tokens=section.max_step_tokens,
         max_rows=section.max_rows,
+        split_layers=section.stage_layers,
     )
 
 

@@ -16,23 +16,26 @@ class VersionRules:
         leaves_out_finishing: under async scheduling, a row whose last token is in flight is passed
             over; otherwise it computes another token, for nothing.
         async_scheduling: the default of this setting.
+        async_pipeline: whether async scheduling goes with pipeline parallelism.
         reserves_full_isl: whether there is a setting `scheduler_reserve_full_isl`, on by default.
         is_known_whole: rules for priorities and for whole prompts are those of 0.19.0, too.
     """
 
     leaves_out_finishing: bool = True
     async_scheduling: bool = True
+    async_pipeline: bool = True
     reserves_full_isl: bool = True
     is_known_whole: bool = True
 
 
 VERSIONS = {
     NEWEST: VersionRules(),
-    "0.14.0": VersionRules(reserves_full_isl=False),
-    "0.11.2": VersionRules(async_scheduling=False, reserves_full_isl=False),
+    "0.14.0": VersionRules(async_pipeline=False, reserves_full_isl=False),
+    "0.11.2": VersionRules(async_scheduling=False, async_pipeline=False, reserves_full_isl=False),
     "0.10.2": VersionRules(
         leaves_out_finishing=False,
         async_scheduling=False,
+        async_pipeline=False,
         reserves_full_isl=False,
         is_known_whole=False,
     ),

@@ -19,6 +19,7 @@ from sim.core.errors import InputError
 from sim.core.messages import one_line, unknown_name
 from sim.latency.aiconfigurator.deployment import Deployment
 from sim.latency.aiconfigurator.operators import DECODE_PROBE, PREFILL_PROBE, OperatorList, Probe
+from sim.latency.stages import SplitLayers
 
 _DISTRIBUTION = "aiconfigurator-core"
 _PACKAGE_ERRORS = (AssertionError, RuntimeError, ValueError, KeyError, NotImplementedError)
@@ -122,7 +123,7 @@ def _open(deployment: Deployment, remarks: Sequence[str]) -> PackageEngine:
     place = f"{place} {database_version}"
     arguments: dict[str, Any] = {
         "tp_size": parallelism.tp,
-        "pp_size": 1,
+        "pp_size": parallelism.pp,
         "attention_dp_size": parallelism.dp,
         "moe_tp_size": parallelism.moe_tp,
         "moe_ep_size": parallelism.moe_ep,
@@ -144,19 +145,26 @@ def _open(deployment: Deployment, remarks: Sequence[str]) -> PackageEngine:
 
 
 def pool_tokens(
-    deployment: Deployment, memory_share: float, *, max_step_tokens: int, max_rows: int
+    deployment: Deployment,
+    memory_share: float,
+    *,
+    max_step_tokens: int,
+    max_rows: int,
+    split_layers: SplitLayers,
 ) -> int:
     """KV tokens for which one rank has room; negative if even the weights do not fit.
 
     SGLang sizes the pool before it reserves memory for activations, which must fit into the rest
     (`model_runner_kv_cache_mixin.py` of 0.5.9). vLLM measures the activations of the largest step
-    first (`gpu_worker.py` of 0.19).
+    first (`gpu_worker.py` of 0.19). The stage of a pipeline that has room for the fewest tokens
+    decides, as in both engines.
 
     Args:
         deployment: the model on its GPUs.
         memory_share: of a GPU's memory, for weights and KV, as the engine's flag says.
         max_step_tokens: of the largest step.
         max_rows: sequences at a time; each has a state of its own in models with linear attention.
+        split_layers: gives the layers of each stage.
     """
     from aiconfigurator_core.sdk import memory
 
@@ -178,13 +186,27 @@ def pool_tokens(
             return _NO_ROOM
     parts = estimate["memory_breakdown"]
     budget = estimate["total_gpu_capacity_bytes"] - parts["comm_overhead_bytes"]
-    budget = budget * memory_share - parts["weights_bytes"]
+    budget = budget * memory_share
     if deployment.backend != "sglang":
         budget -= parts["activations_bytes"] + parts["runtime_overhead_bytes"]
     first, short = (engine.model.get_kvcache_bytes_per_sequence(n) for n in (1, 1 + _SHORT))
     per_token = (short - first) / _SHORT
     per_row = first - per_token
-    return int((budget - per_row * max_rows) // per_token)
+    num_stages = deployment.parallelism.pp
+    if num_stages == 1:
+        return int((budget - parts["weights_bytes"] - per_row * max_rows) // per_token)
+    # The package counts the weights of an average stage, and the KV of all layers.
+    weights = parts["weights_bytes"] * num_stages
+    at_ends = [
+        sum(op.get_weights() for op in engine.model.context_ops if name in op._name)
+        for name in ("embedding", "logits")
+    ]
+    shares = [num / engine.num_layers for num in split_layers(engine.num_layers, num_stages)]
+    in_layers = weights - sum(at_ends) + per_row * max_rows
+    rooms = [budget - in_layers * share for share in shares]
+    rooms[0] -= at_ends[0]
+    rooms[-1] -= at_ends[1]
+    return int(min(room // (per_token * share) for room, share in zip(rooms, shares, strict=True)))
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from sim.core.messages import shorten, unknown_value
 from sim.core.units import ms_to_ns
 from sim.latency.loading import LoadTimes
 from sim.latency.shapes import ModelShape
+from sim.latency.stages import spare_layers_last
 from sim.server_section import Fail, ServerSection, UserCode, kv_format_of_flag
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.policies.policy import POLICIES, PRIORITY_POLICIES
@@ -34,6 +35,7 @@ _CONSERVATIVENESS_OF_RANKS = 0.3
 # Settings of SchedulerConfig that are not simply copied from a key of the same name.
 _DERIVED = {
     "max_total_tokens", "fairness", "admission", "static_batching", "host_cache", "user_policy",
+    "micro_batches",
 }  # fmt: skip
 
 
@@ -364,6 +366,16 @@ class SglangSection(ServerSection):
             max_running_requests=max(1, config.max_running_requests // num_ranks),
             schedule_conservativeness=conservativeness,
         )
+
+    def stage_layers(self, num_layers: int, num_stages: int) -> list[int]:
+        return spare_layers_last(num_layers, num_stages)
+
+    def pipeline_config(self, config: SchedulerConfig, num_stages: int) -> SchedulerConfig:
+        """SGLang's loop for pipelines (`event_loop_pp`) does not overlap steps of one batch."""
+        if self.batching == "static":
+            reason = "static batches are not simulated with latency.pp above 1"
+            raise InputError(reason, key=("scheduler", "batching"))
+        return replace(config, disable_overlap_schedule=True, micro_batches=num_stages)
 
     def _static_batching(self) -> StaticSettings | None:
         if self.batching == "continuous":
