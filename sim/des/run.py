@@ -130,6 +130,8 @@ def _meta(config: ServerConfig, replicas: Sequence[Replica], num_ranks: int) -> 
     meta: dict[str, object] = {"replicas": len(replicas)}
     if num_ranks > 1:
         meta["ranks"] = num_ranks
+    if config.micro_batches > 1:
+        meta["micro_batches"] = config.micro_batches
     meta |= {"max_total_tokens": config.pool_tokens, "page_size": config.page_size}
     if config.host_cache_tokens is not None:
         meta["host_cache_tokens"] = config.host_cache_tokens

@@ -62,8 +62,8 @@ def one_prompt_a_step(family, stages=2):
 def test_pipeline_of_two_stages_by_hand(family):
     """Prefill steps have 20 ms a stage, decode steps have 10. Each step has one request.
 
-        stage 0   | a 0-20 | b 20-40 | a 40-50 |         | b 60-70 | a 70-80 | b 80-90 |
-        stage 1            | a 20-40 | b 40-60 | a 60-70 | b 70-80 | a 80-90 | b 90-100 |
+    stage 0   | a 0-20 | b 20-40 | a 40-50 |         | b 60-70 | a 70-80 | b 80-90 |
+    stage 1            | a 20-40 | b 40-60 | a 60-70 | b 70-80 | a 80-90 | b 90-100 |
     """
     served = run(one_prompt_a_step(family), request("a", output=3), request("b", output=3))
     assert lines(served) == [
@@ -113,9 +113,11 @@ def test_sglang_gives_each_micro_batch_its_share_of_the_requests():
 
 
 def test_vllm_preempts_a_row_in_flight_and_it_keeps_its_token():
-    """The third micro-batch needs a block; the one admitted last is in flight, and waits for it."""
-    settings = {"block_size": 4, "max_num_batched_tokens": 8, "max_num_seqs": 8, "max_model_len": 24}
-    small = VllmConfig(async_scheduling=False, micro_batches=3, num_gpu_blocks=9, **settings)
+    """A row needs a block; the request admitted last, whose step is in flight, loses its own."""
+    limits = {"max_num_batched_tokens": 8, "max_num_seqs": 8, "max_model_len": 24}
+    small = VllmConfig(
+        async_scheduling=False, micro_batches=3, block_size=4, num_gpu_blocks=9, **limits
+    )
     served = run(small, *[request(name, prompt=8, output=12) for name in "abc"], stages=3)
     assert sum(served.log.requests.preemptions) > 0
     assert served.log.requests.output_tokens.tolist() == [12, 12, 12]

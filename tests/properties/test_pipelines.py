@@ -6,8 +6,13 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sim.engine.page_pool import PageCounts
+from sim.engine.pipeline import PipelineExecutor
+from sim.engine.replay_pipeline import replay_pipeline
+from sim.families import build_engine
 from sim.testing.random_scenarios import random_scenarios
 from sim.testing.serve import serve
+from sim.workload.workload import every_request
 
 
 @st.composite
@@ -55,3 +60,24 @@ def test_time_any_pipeline_steps_leave_in_order_and_no_more_fly_than_may(scenari
         most = scenario.config.micro_batches
         for oldest, newest in zip(lines, lines[most:], strict=False):
             assert oldest["t_end_ns"] <= newest["t_decided_ns"]
+
+
+@given(pipelines())
+def test_replay_any_pipeline_finds_no_difference(scenario):
+    """A fresh engine decides the same steps from the log's arrivals and times."""
+    scenario = replace(scenario, host=None)
+    run, config = served(scenario, check=False), scenario.config
+    requests = {request.spec.rid: request for request in every_request(scenario.workload)}
+    rows = list(zip(run.log.requests.rid, run.log.requests.replica, strict=True))
+    for replica in range(scenario.replicas):
+        executor, arrivals = PipelineExecutor(), []
+        for row in [row for row, (_, number) in enumerate(rows) if number == replica]:
+            request = requests[rows[row][0]]
+            spec = replace(request.spec, arrival_ns=int(run.log.requests.arrival_ns[row]))
+            executor.add(spec.rid, request.script, ignore_eos=spec.ignore_eos)
+            arrivals.append(spec)
+        pool = PageCounts(config.pool_tokens // config.page_size, config.page_size)
+        engine = build_engine(config, pool=pool, executor=executor)
+        steps = [line for line in run.steps if line["replica"] == replica]
+        in_order = sorted(arrivals, key=lambda spec: spec.arrival_ns)
+        assert replay_pipeline(engine, executor, in_order, steps) is None
