@@ -104,7 +104,7 @@ def test_pipeline_that_waits_for_a_result_sees_an_arrival_after_it(family):
 
 
 def test_sglang_gives_each_micro_batch_its_share_of_the_requests():
-    """Two may run in each of two slots; vLLM puts all four into one step."""
+    """Two may run in each of two; vLLM puts all four into one step."""
     four = [request(name, output=3) for name in "abcd"]
     served = run(config("sglang", max_running_requests=4), *four)
     assert [line["n_decode"] for line in served.steps] == [0, 0, 2, 2, 2, 2]

@@ -1,8 +1,8 @@
 """SGLang's scheduler for pipeline parallelism.
 
-Source: SGLang 0.5.23, `event_loop_pp` in managers/scheduler_pp_mixin.py. There is a slot for each
-stage, and each slot has a running batch and a last batch of its own. The slots take turns. A slot
-is decided when the result of its last step is known; all other slots may be in flight then.
+Source: SGLang 0.5.23, `event_loop_pp` in managers/scheduler_pp_mixin.py. There are as many
+micro-batches as stages, each with a running batch and a last batch of its own. They take turns. A
+micro-batch is decided when the result of its last step is known; all others may be in flight then.
 docs/explanation/pipeline.md has the rules.
 """
 
@@ -18,7 +18,7 @@ from sim.sglang.scheduler.batching import DecodeTurns
 from sim.sglang.scheduler.scheduler import SglangScheduler
 
 
-class _Slot:
+class _MicroBatch:
     """What a micro-batch has for itself; the meanings are those of `SglangScheduler`."""
 
     def __init__(self, config: SchedulerConfig, page_size: int) -> None:
@@ -31,10 +31,10 @@ class _Slot:
 
 
 class SglangPipelineScheduler(SglangScheduler):
-    """A scheduler whose running batch is that of one slot at a time.
+    """A scheduler whose running batch is that of one micro-batch at a time.
 
     The waiting queue, the pool, the prefix cache, the chunked request and the new-token ratio are
-    those of all slots: the chunks of a prompt go into one slot after another.
+    those of all: the chunks of a prompt go into one micro-batch after another.
     """
 
     def __init__(
@@ -44,7 +44,9 @@ class SglangPipelineScheduler(SglangScheduler):
         self.takes_turns = True
         # `pp_max_micro_batch_size`
         self._max_rows = max(config.max_running_requests // config.micro_batches, 1)
-        self._slots = [_Slot(config, kv.page_size) for _ in range(config.micro_batches)]
+        self._micro_batches = [
+            _MicroBatch(config, kv.page_size) for _ in range(config.micro_batches)
+        ]
         self._number = 0
         self._load()
 
@@ -55,18 +57,18 @@ class SglangPipelineScheduler(SglangScheduler):
             self._load()
 
     def _store(self) -> None:
-        slot = self._slots[self._number]
-        slot.last, slot.ended = self._last, self._ended
-        slot.is_full, slot.kept_extend_tokens = self.is_full, self.kept_extend_tokens
+        kept = self._micro_batches[self._number]
+        kept.last, kept.ended = self._last, self._ended
+        kept.is_full, kept.kept_extend_tokens = self.is_full, self.kept_extend_tokens
 
     def _load(self) -> None:
-        slot = self._slots[self._number]
-        self.running, self.turns = slot.running, slot.turns
-        self._last, self._ended = slot.last, slot.ended
-        self.is_full, self.kept_extend_tokens = slot.is_full, slot.kept_extend_tokens
+        kept = self._micro_batches[self._number]
+        self.running, self.turns = kept.running, kept.turns
+        self._last, self._ended = kept.last, kept.ended
+        self.is_full, self.kept_extend_tokens = kept.is_full, kept.kept_extend_tokens
 
     def decide(self, now_ns: int, in_flight: SglangLaunch | None) -> SglangDecision:
-        """No row of this slot is in flight: all their tokens are known."""
+        """No row of this micro-batch is in flight: all their tokens are known."""
         return super().decide(now_ns, None)
 
     def _num_free_slots(self, num_held: int) -> int:
@@ -75,7 +77,7 @@ class SglangPipelineScheduler(SglangScheduler):
         return min(self._max_rows - num_running, super()._num_free_slots(num_held))
 
     def idle(self, now_ns: int, decision: SglangDecision) -> int | None:
-        """A slot without work is no reason to wait if another has some."""
+        """A micro-batch without work is no reason to wait if another has some."""
         if any(True for _ in self._elsewhere()):
             return None
         return super().idle(now_ns, decision)
@@ -84,15 +86,17 @@ class SglangPipelineScheduler(SglangScheduler):
         return [*super().requests_elsewhere(), *self._elsewhere()]
 
     def _elsewhere(self) -> Iterable[SglangRequest]:
-        """The live requests of the slots that are not in use."""
-        for number, slot in enumerate(self._slots):
-            if number != self._number:
-                prefilled = [] if slot.last is None else slot.last.prefill
-                for request in (*slot.running.requests, *slot.turns.resting, *prefilled):
-                    if request.status is Status.RUNNING:
-                        yield request
+        """The live requests of the micro-batches that are not in use."""
+        for other in self._others():
+            prefilled = [] if other.last is None else other.last.prefill
+            for request in (*other.running.requests, *other.turns.resting, *prefilled):
+                if request.status is Status.RUNNING:
+                    yield request
+
+    def _others(self) -> list[_MicroBatch]:
+        return [each for number, each in enumerate(self._micro_batches) if number != self._number]
 
     def num_running_shown(self, *, is_mixed: bool) -> int:
         shown = super().num_running_shown(is_mixed=is_mixed)
-        others = (slot for number, slot in enumerate(self._slots) if number != self._number)
-        return shown + sum([len(slot.running) + len(slot.turns.resting) for slot in others])
+        others = [len(other.running) + len(other.turns.resting) for other in self._others()]
+        return shown + sum(others)
