@@ -83,6 +83,16 @@ class ServerSection(StrictModel):
         return None
 
     @property
+    def graph_sizes(self) -> tuple[int, ...]:
+        """Numbers of decode rows that CUDA graphs were captured for; empty: not given."""
+        return ()
+
+    @property
+    def prefill_graph_tokens(self) -> int:
+        """New tokens of the largest step with prefill rows that runs in CUDA graphs; 0: none."""
+        return 0
+
+    @property
     def window_share(self) -> float | None:
         """Tokens of the pool of layers with windows, as a share of the other layers' pool.
 

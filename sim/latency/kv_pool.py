@@ -4,10 +4,51 @@ from collections.abc import Sequence
 
 from sim.latency.shapes import ModelShape
 
+_LOGIT_BYTES = 4
 
-def weight_bytes_on_gpu(shape: ModelShape, tp: int) -> int:
-    """Bytes of weights on each of `tp` GPUs, which share every matrix."""
-    return -(-shape.weight_bytes // tp)
+
+def weight_bytes_on_gpu(shape: ModelShape, tp: int, *, dp: int = 1) -> int:
+    """Bytes of weights on each GPU.
+
+    Args:
+        shape: the model.
+        tp: GPUs of a rank, which share every matrix.
+        dp: ranks, which share the experts; each has all other weights.
+    """
+    experts = shape.expert_bytes
+    return -(-(shape.weight_bytes - experts) // tp) + -(-experts // (tp * dp))
+
+
+def stage_weight_bytes(shape: ModelShape, tp: int, layers: Sequence[int]) -> list[int]:
+    """Bytes of weights on each of the `tp` GPUs of each stage.
+
+    A stage has its layers, taken as layers of average size. The first has the embedding, too, and
+    the last the output head, also if both are the same matrix.
+    """
+    embedding = shape.vocab_size * shape.hidden_size * shape.dtype_bytes
+    head = shape.head.num_bytes(shape.dtype_bytes)
+    in_layers = shape.weight_bytes - embedding - (0 if shape.tie_word_embeddings else head)
+    weights = [in_layers * num_layers // shape.num_layers for num_layers in layers]
+    weights[0] += embedding
+    weights[-1] += head
+    return [-(-num_bytes // tp) for num_bytes in weights]
+
+
+def activation_bytes(shape: ModelShape, num_tokens: int, max_rows: int, tp: int) -> int:
+    """Bytes of the tensors that live at a time in the largest step, on each of `tp` GPUs.
+
+    vLLM 0.19 keeps this room free: it runs such a step when it starts (`profile_run` of
+    `gpu_model_runner.py`). Beside hidden states there are the inner tensors of an MLP, or those of
+    the experts (`fused_moe.py`: gate and up, or what goes back; and what is between). After the
+    last layer there are the logits of all rows.
+    """
+    hidden, width = shape.hidden_size, 3 * shape.intermediate_size // tp
+    for layer in shape.layers:
+        if (experts := layer.experts) is not None:
+            inner = experts.matrices.num_parameters // (3 * hidden) // tp
+            width = max(width, experts.num_active * (max(2 * inner, hidden) + inner))
+    in_layer = num_tokens * (3 * hidden + width) * shape.dtype_bytes
+    return max(in_layer, max_rows * shape.vocab_size * (_LOGIT_BYTES + shape.dtype_bytes))
 
 
 def pool_tokens(
@@ -26,8 +67,7 @@ def pool_tokens(
 
     In a pipeline, the stage that has room for the fewest tokens decides (vLLM 0.19.0:
     `get_kv_cache_configs` in v1/core/kv_cache_utils.py; SGLang 0.5.23:
-    mem_cache/kv_cache_configurator.py). Each stage has its layers, taken as layers of average size.
-    The first has the embedding, too, and the last the output head.
+    mem_cache/kv_cache_configurator.py).
 
     Args:
         shape: the model.
@@ -41,15 +81,10 @@ def pool_tokens(
     if not layers:
         room = budget_bytes - weight_bytes_on_gpu(shape, tp)
         return _tokens(shape, room, tp, max_rows, window_share)
-    embedding = shape.vocab_size * shape.hidden_size * shape.dtype_bytes
-    head = shape.head.num_bytes(shape.dtype_bytes)
-    in_layers = shape.weight_bytes - embedding - (0 if shape.tie_word_embeddings else head)
     tokens = []
-    for stage, num_layers in enumerate(layers):
-        weights = in_layers * num_layers // shape.num_layers
-        weights += embedding * (stage == 0) + head * (stage == len(layers) - 1)
+    for weights, num_layers in zip(stage_weight_bytes(shape, tp, layers), layers, strict=True):
         # The room that all layers would need for as many tokens.
-        room = (budget_bytes - -(-weights // tp)) * shape.num_layers // num_layers
+        room = (budget_bytes - weights) * shape.num_layers // num_layers
         tokens.append(_tokens(shape, room, tp, max_rows, window_share))
     return min(tokens)
 

@@ -81,6 +81,10 @@ class Attention:
     state_bytes: int = 0
     state_token_flops: int = 0
 
+    @property
+    def is_subquadratic(self) -> bool:
+        return self.state_bytes > 0 or self.top_keys is not None
+
     def kv_bytes(self, element_bytes: int, tp: int) -> int:
         """Kept bytes of a token on each of `tp` GPUs. With more GPUs than heads, heads are copied.
 
@@ -150,6 +154,11 @@ class ModelShape:
         return sum(layer.count for layer in self.layers)
 
     @property
+    def num_subquadratic_layers(self) -> int:
+        """Layers with linear attention, or with sparse attention that selects keys by an index."""
+        return sum(layer.count for layer in self.layers if layer.attention.is_subquadratic)
+
+    @property
     def num_parameters(self) -> int:
         """All parameters; a tied output head counts once."""
         return self._counted(every_expert=True)
@@ -181,10 +190,18 @@ class ModelShape:
             total += self.head.num_bytes(self.dtype_bytes)
         for layer in self.layers:
             total += layer.count * sum(part.num_bytes(self.dtype_bytes) for part in layer.matrices)
-            if layer.experts is not None:
-                of_expert = layer.experts.matrices.num_bytes(self.dtype_bytes)
-                total += layer.count * layer.experts.num_experts * of_expert
-        return total
+        return total + self.expert_bytes
+
+    @property
+    def expert_bytes(self) -> int:
+        """Bytes of the routed experts, a part of `weight_bytes`."""
+        return sum(
+            layer.count
+            * layer.experts.num_experts
+            * layer.experts.matrices.num_bytes(self.dtype_bytes)
+            for layer in self.layers
+            if layer.experts is not None
+        )
 
     @property
     def kv_bytes_per_token(self) -> int:

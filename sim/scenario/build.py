@@ -8,7 +8,7 @@ from pathlib import Path
 
 from sim.core.errors import InputError
 from sim.engine.server_config import ServerConfig
-from sim.latency.build import build_latency
+from sim.latency.build import ServedBy, build_latency
 from sim.latency.config import (
     AiconfiguratorLatencyConfig,
     LatencyConfig,
@@ -18,7 +18,7 @@ from sim.latency.config import (
     num_stages,
 )
 from sim.latency.hardware import Hardware, check_system, load_hardware
-from sim.latency.host import HostedLatency
+from sim.latency.host import HostedLatency, HostedServer
 from sim.latency.kv_pool import pool_tokens, weight_bytes_on_gpu
 from sim.latency.loading import LoadingLatency
 from sim.latency.model import LatencyModel, ReplicaLatency
@@ -83,8 +83,7 @@ def build(loaded: LoadedScenario, *, read_trace: TraceReader = read_trace) -> Bu
                 hardware=hardware,
                 base_dir=base_dir,
                 model_name=scenario.model,
-                overlaps=scheduler.overlaps,
-                replica=replica,
+                server=ServedBy(scheduler.overlaps, replica, scenario.scheduler.graph_sizes),
             )
             whole = _with_added_times(scenario, model, kernels)
             if scheduler.micro_batches == 1:
@@ -115,7 +114,11 @@ def _with_added_times(
         latency = LoadingLatency(latency, times)
     if scenario.host is None:
         return latency
-    return HostedLatency(latency, scenario.host, _num_layers(model, latency))
+    num_subquadratic = 0 if model is None else model.num_subquadratic_layers
+    server = HostedServer(
+        _num_layers(model, latency), num_subquadratic, scenario.scheduler.prefill_graph_tokens
+    )
+    return HostedLatency(latency, scenario.host, server)
 
 
 def _num_layers(model: ModelShape | None, latency: LatencyModel) -> int:
@@ -226,7 +229,7 @@ def _pool_tokens(
     share_key, share = section.memory_share
     latency = _latency_section(scenario)
     if isinstance(latency, AiconfiguratorLatencyConfig):
-        tokens = _measured_room(scenario, latency, base_dir)
+        tokens = _measured_room(scenario, latency, model, base_dir)
         too_large = f"{scenario.model} does not fit: {share_key} {share} leaves no room for KV"
     else:
         if model is None or hardware is None:
@@ -259,7 +262,12 @@ def _pool_tokens(
     return pages * section.page_size
 
 
-def _measured_room(scenario: Scenario, latency: AiconfiguratorLatencyConfig, base_dir: Path) -> int:
+def _measured_room(
+    scenario: Scenario,
+    latency: AiconfiguratorLatencyConfig,
+    model: ModelShape | None,
+    base_dir: Path,
+) -> int:
     """KV tokens that fit beside what the package says the engine keeps in memory."""
     from sim.latency.aiconfigurator.deployment import deployment_of
     from sim.latency.aiconfigurator.package import known_models
@@ -274,6 +282,7 @@ def _measured_room(scenario: Scenario, latency: AiconfiguratorLatencyConfig, bas
         max_step_tokens=section.max_step_tokens,
         max_rows=section.max_rows,
         split_layers=section.stage_layers,
+        shape=model,
     )
 
 

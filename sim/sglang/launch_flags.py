@@ -33,6 +33,7 @@ OPTIONS = (
     "retraction_policy",
     "random_seed",
     "scheduler_recv_interval",
+    "cuda_graph_max_bs",
     "load_balance_method",
 )
 SWITCHES = (

@@ -6,7 +6,7 @@ from itertools import count
 from hypothesis import strategies as st
 
 from sim.engine.server_config import ServerConfig
-from sim.latency.host import HostedLatency, HostSection
+from sim.latency.host import HostedLatency, HostedServer, HostSection
 from sim.latency.linear import LinearLatency
 from sim.latency.loading import LoadingLatency, LoadTimes
 from sim.latency.model import LatencyModel, ReplicaLatency
@@ -65,7 +65,7 @@ class RandomScenario:
         )
         whole: LatencyModel = LoadingLatency(model, LoadTimes(ns_per_token=700.0, num_parts=4))
         if self.host is not None:
-            whole = HostedLatency(whole, self.host, num_layers=4)
+            whole = HostedLatency(whole, self.host, HostedServer(4))
         num_stages = self.config.micro_batches
         return StagedLatency(whole, model, range(1, num_stages + 1)) if num_stages > 1 else whole
 

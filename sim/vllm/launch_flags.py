@@ -22,6 +22,7 @@ OPTIONS = (
     "gpu_memory_utilization",
     "kv_cache_dtype",
     "long_prefill_token_threshold",
+    "max_cudagraph_capture_size",
     "scheduling_policy",
 )
 SWITCHES = (

@@ -62,6 +62,12 @@ class VllmSection(ServerSection):
     scheduling_policy: Literal["fcfs", "priority"] = "fcfs"
     """`fcfs`: in order of arrival. `priority`: smaller priority values first; a request without
     a priority has 0."""
+    max_cudagraph_capture_size: Count | None = None
+    """Largest number of tokens of a step that CUDA graphs were captured for. With latency kind
+    `aiconfigurator`, a step of fewer decode rows is padded to the next captured number. With a
+    `host`, a larger step with prefill rows is launched kernel by kernel
+    (docs/explanation/latency.md#captured-graphs). Without it: no padding, and all steps with
+    prefill rows are launched so. Unit: tokens."""
     async_scheduling: bool | None = None
     """A step is decided while the one before it runs. Without it: from version 0.14.0 on."""
     scheduler_reserve_full_isl: bool | None = None
@@ -146,6 +152,19 @@ class VllmSection(ServerSection):
     @property
     def runner_keys(self) -> tuple[str, ...]:
         return "block_size", "num_gpu_blocks_override", "gpu_memory_utilization", "max_num_seqs"
+
+    @property
+    def graph_sizes(self) -> tuple[int, ...]:
+        """VLLM 0.19.0: `_set_cudagraph_sizes` of config/vllm.py."""
+        largest = self.max_cudagraph_capture_size
+        if largest is None:
+            return ()
+        sizes = (1, 2, 4, *range(8, 256, 8), *range(256, largest + 1, 16))
+        return tuple(size for size in sizes if size <= largest)
+
+    @property
+    def prefill_graph_tokens(self) -> int:
+        return self.max_cudagraph_capture_size or 0
 
     @property
     def longest_request(self) -> tuple[str, int | None]:

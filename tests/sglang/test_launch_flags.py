@@ -38,6 +38,7 @@ GIVEN = {
     "random_seed": (5, "--random-seed 5"),
     "load_balance_method": ("total_tokens", "--load-balance-method total_tokens"),
     "scheduler_recv_interval": (30, "--scheduler-recv-interval 30"),
+    "cuda_graph_max_bs": (64, "--cuda-graph-max-bs 64"),
     "init_new_token_ratio": (0.5, "SGLANG_INIT_NEW_TOKEN_RATIO=0.5"),
     "min_new_token_ratio_factor": (0.2, "SGLANG_MIN_NEW_TOKEN_RATIO_FACTOR=0.2"),
     "new_token_ratio_decay_steps": (300, "SGLANG_NEW_TOKEN_RATIO_DECAY_STEPS=300"),

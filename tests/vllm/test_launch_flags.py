@@ -9,6 +9,7 @@ from sim.vllm.section import VllmSection
 # One value that is not vLLM's default, and its flag.
 GIVEN = {
     "max_num_batched_tokens": (4096, "--max-num-batched-tokens 4096"),
+    "max_cudagraph_capture_size": (64, "--max-cudagraph-capture-size 64"),
     "max_num_seqs": (64, "--max-num-seqs 64"),
     "max_model_len": (1000, "--max-model-len 1000"),
     "block_size": (32, "--block-size 32"),

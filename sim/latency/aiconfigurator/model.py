@@ -12,6 +12,7 @@ from sim.latency.aiconfigurator.deployment import Deployment
 from sim.latency.aiconfigurator.operators import OperatorList
 from sim.latency.aiconfigurator.package import open_engine
 from sim.latency.features import StepFeatures
+from sim.latency.graphs import padded_rows
 from sim.latency.model import StepTime
 
 # Answers that a model keeps: the least recently used are forgotten first.
@@ -51,8 +52,20 @@ class AiconfiguratorLatency:
     as a curve over the context.
     """
 
-    def __init__(self, operators: MeasuredOperators, *, host_s: float = 0.0) -> None:
+    def __init__(
+        self,
+        operators: MeasuredOperators,
+        *,
+        host_s: float = 0.0,
+        graph_sizes: tuple[int, ...] = (),
+    ) -> None:
         """Compose the steps of a deployment.
+
+        Args:
+            operators: those of the deployment.
+            host_s: host time of each step.
+            graph_sizes: numbers of decode rows that CUDA graphs were captured for. In a step of
+                decode rows alone, operators over tokens run on padding, too.
 
         Raises:
             InputError: there are no times for its smallest steps.
@@ -73,6 +86,7 @@ class AiconfiguratorLatency:
             lambda num_rows: ContextCurve(lambda context: decode.rows_ms(num_rows, context))
         )
         self._host_ns = seconds_to_ns(host_s)
+        self._graph_sizes = graph_sizes
         # So that a model without data is found when the scenario is read.
         for ask_ms in (self._prefill_tokens_ms, self._decode_tokens_ms, self._head_ms):
             ask_ms(1)
@@ -107,10 +121,14 @@ class AiconfiguratorLatency:
         if self._num_ranks > 1:
             # A rank that decodes beside one that prefills runs without a graph, too.
             graph = decodes_alone and not step.group_prefills
+            if graph and step.max_rank_tokens:
+                rows = padded_rows(step.max_rank_tokens, self._graph_sizes)
+                step = step._replace(max_rank_tokens=rows)
             experts_ms = self._decode_experts_ms if graph else self._prefill_experts_ms
             fixed_ms += experts_ms(step.expert_tokens(self._num_ranks))
         if decodes_alone:
-            return fixed_ms + self._decode_tokens_ms(step.num_decode_rows)
+            rows = padded_rows(step.num_decode_rows, self._graph_sizes)
+            return fixed_ms + self._decode_tokens_ms(rows)
         fixed_ms += self._prefill_tokens_ms(step.num_prefill_tokens + step.num_decode_rows)
         return fixed_ms + self._prefill_attention_ms(step)
 
@@ -136,10 +154,12 @@ class AiconfiguratorLatency:
 
 
 @lru_cache(maxsize=_KEPT_MODELS)
-def composed_latency(deployment: Deployment, host_s: float) -> AiconfiguratorLatency:
+def composed_latency(
+    deployment: Deployment, host_s: float, graph_sizes: tuple[int, ...]
+) -> AiconfiguratorLatency:
     """The latency model of a deployment. It has no state but kept answers: all runs share it.
 
     Raises:
         InputError: as `open_engine` and `AiconfiguratorLatency`.
     """
-    return AiconfiguratorLatency(open_engine(deployment), host_s=host_s)
+    return AiconfiguratorLatency(open_engine(deployment), host_s=host_s, graph_sizes=graph_sizes)

@@ -17,8 +17,10 @@ from typing import Any
 
 from sim.core.errors import InputError
 from sim.core.messages import one_line, unknown_name
-from sim.latency.aiconfigurator.deployment import Deployment
+from sim.latency.aiconfigurator.deployment import Deployment, Parallelism
 from sim.latency.aiconfigurator.operators import DECODE_PROBE, PREFILL_PROBE, OperatorList, Probe
+from sim.latency.kv_pool import activation_bytes, stage_weight_bytes, weight_bytes_on_gpu
+from sim.latency.shapes import ModelShape
 from sim.latency.stages import SplitLayers
 
 _DISTRIBUTION = "aiconfigurator-core"
@@ -67,8 +69,16 @@ class PackageEngine:
             return float(sum(operator_ms for _, operator_ms, _, _ in times))
 
         names = [operator._name for operator in operators]
+        num_ranks = self.arguments.get("attention_dp_size", 1)
+        # The list of vLLM's latent attention has all all-reduces of a layer in this operator, and
+        # counts them once more before and after the experts (version 0.12).
+        counted_twice = [name for name in names if name.endswith("_tp_allreduce")]
         return OperatorList(
-            names, time_ms, probe, num_ranks=self.arguments.get("attention_dp_size", 1)
+            names,
+            time_ms,
+            probe,
+            num_ranks=num_ranks,
+            left_out=counted_twice if num_ranks == 1 else (),
         )
 
 
@@ -151,6 +161,7 @@ def pool_tokens(
     max_step_tokens: int,
     max_rows: int,
     split_layers: SplitLayers,
+    shape: ModelShape | None = None,
 ) -> int:
     """KV tokens for which one rank has room; negative if even the weights do not fit.
 
@@ -164,7 +175,10 @@ def pool_tokens(
         memory_share: of a GPU's memory, for weights and KV, as the engine's flag says.
         max_step_tokens: of the largest step.
         max_rows: sequences at a time; each has a state of its own in models with linear attention.
-        split_layers: gives the layers of each stage.
+        split_layers: gives the layers of each stage of a pipeline.
+        shape: the model, for bytes of activations, and of weights in the checkpoint's own formats.
+            Otherwise the package's estimates are taken. They count the first layers of some models
+            as layers with experts, and for vLLM a workspace of TensorRT-LLM.
     """
     from aiconfigurator_core.sdk import memory
 
@@ -185,28 +199,56 @@ def pool_tokens(
         except ValueError:
             return _NO_ROOM
     parts = estimate["memory_breakdown"]
+    activations = parts["activations_bytes"]
+    if shape is not None:
+        activations = activation_bytes(shape, max_step_tokens, max_rows, deployment.parallelism.tp)
+        if {"gemm", "moe"} & dict(deployment.quantization).keys():
+            shape = None
     budget = estimate["total_gpu_capacity_bytes"] - parts["comm_overhead_bytes"]
     budget = budget * memory_share
     if deployment.backend != "sglang":
-        budget -= parts["activations_bytes"] + parts["runtime_overhead_bytes"]
+        budget -= activations + parts["runtime_overhead_bytes"]
     first, short = (engine.model.get_kvcache_bytes_per_sequence(n) for n in (1, 1 + _SHORT))
     per_token = (short - first) / _SHORT
-    per_row = first - per_token
-    num_stages = deployment.parallelism.pp
+    kept = (first - per_token) * max_rows
+    layers = split_layers(engine.num_layers, deployment.parallelism.pp)
+    weights = _weights(engine, shape, deployment.parallelism, parts["weights_bytes"], layers)
+    # The package counts the KV of all layers.
+    shares = [num_layers / engine.num_layers for num_layers in layers]
+    return int(
+        min(
+            (budget - in_weights - kept * share) // (per_token * share)
+            for in_weights, share in zip(weights, shares, strict=True)
+        )
+    )
+
+
+def _weights(
+    engine: PackageEngine,
+    shape: ModelShape | None,
+    parallelism: Parallelism,
+    estimated: float,
+    layers: Sequence[int],
+) -> Sequence[float]:
+    """Bytes of weights on a GPU of each stage: by the shape, or the package's estimate.
+
+    The package estimates an average stage.
+    """
+    tp, num_stages = parallelism.tp, len(layers)
     if num_stages == 1:
-        return int((budget - parts["weights_bytes"] - per_row * max_rows) // per_token)
-    # The package counts the weights of an average stage, and the KV of all layers.
-    weights = parts["weights_bytes"] * num_stages
-    at_ends = [
+        own = estimated if shape is None else weight_bytes_on_gpu(shape, tp, dp=parallelism.dp)
+        return [own]
+    if shape is not None:
+        return stage_weight_bytes(shape, tp, layers)
+    embedding, head = (
         sum(op.get_weights() for op in engine.model.context_ops if name in op._name)
         for name in ("embedding", "logits")
-    ]
-    shares = [num / engine.num_layers for num in split_layers(engine.num_layers, num_stages)]
-    in_layers = weights - sum(at_ends) + per_row * max_rows
-    rooms = [budget - in_layers * share for share in shares]
-    rooms[0] -= at_ends[0]
-    rooms[-1] -= at_ends[1]
-    return int(min(room // (per_token * share) for room, share in zip(rooms, shares, strict=True)))
+    )
+    of_layer = (estimated * num_stages - embedding - head) / engine.num_layers
+    weights = [of_layer * num_layers for num_layers in layers]
+    weights[0] += embedding
+    weights[-1] += head
+    return weights
 
 
 @contextmanager

@@ -168,6 +168,10 @@ class SglangSection(ServerSection):
     scheduler_recv_interval: Count = _DEFAULT.scheduler_recv_interval
     """Decode steps from one look for new requests to the next; after a prefill step the server
     looks at once (docs/explanation/sglang.md, rule 19). Unit: steps."""
+    cuda_graph_max_bs: Count | None = None
+    """Largest number of decode rows that a CUDA graph was captured for. With latency kind
+    `aiconfigurator`, a step of fewer decode rows is padded to the next captured number
+    (docs/explanation/latency.md#captured-graphs). Without it: no padding. Unit: requests."""
     host_cache: HostCacheSection | None = None
     """Host memory that keeps evicted KV. Without it: evicted KV is lost. Not together with
     `disable_radix_cache`."""
@@ -264,6 +268,15 @@ class SglangSection(ServerSection):
     @property
     def runner_keys(self) -> tuple[str, ...]:
         return "page_size", "max_total_tokens", "mem_fraction_static", "max_running_requests"
+
+    @property
+    def graph_sizes(self) -> tuple[int, ...]:
+        """SGLang 0.5.9: `_generate_cuda_graph_batch_sizes` of server_args.py."""
+        largest = self.cuda_graph_max_bs
+        if largest is None:
+            return ()
+        sizes = (1, 2, 4, 8, 12, *range(16, 257, 8), *range(272, 512, 16), *range(512, largest, 32))
+        return (*(size for size in sizes if size < largest), largest)
 
     @property
     def longest_request(self) -> tuple[str, int | None]:
