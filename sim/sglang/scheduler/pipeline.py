@@ -8,6 +8,7 @@ docs/explanation/pipeline.md has the rules.
 
 from collections.abc import Iterable, Sequence
 
+from sim.core.batch import ForwardMode
 from sim.core.request import Status
 from sim.engine.running_batch import RunningBatch
 from sim.sglang.cache.manager import KVCacheManager
@@ -78,9 +79,11 @@ class SglangPipelineScheduler(SglangScheduler):
 
     def idle(self, now_ns: int, decision: SglangDecision) -> int | None:
         """A micro-batch without work is no reason to wait if another has some."""
-        if any(True for _ in self._elsewhere()):
-            return None
-        return super().idle(now_ns, decision)
+        return None if self._others_run else super().idle(now_ns, decision)
+
+    @property
+    def _others_run(self) -> bool:
+        return any(True for _ in self._elsewhere())
 
     def requests_elsewhere(self) -> Iterable[SglangRequest]:
         return [*super().requests_elsewhere(), *self._elsewhere()]
@@ -98,5 +101,7 @@ class SglangPipelineScheduler(SglangScheduler):
 
     def num_running_shown(self, *, is_mixed: bool) -> int:
         shown = super().num_running_shown(is_mixed=is_mixed)
-        others = [len(other.running) + len(other.turns.resting) for other in self._others()]
-        return shown + sum(others)
+        for other in self._others():
+            if other.last is None or other.last.mode is not ForwardMode.MIXED:
+                shown += len(other.running) + len(other.turns.resting)
+        return shown
