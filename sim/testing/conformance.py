@@ -105,7 +105,8 @@ def serve_case(
     ignore_eos = bool(config.get("ignore_eos", False))
     rows = ({"ignore_eos": ignore_eos, **row} for row in case.read_lines("workload"))
     options = RunOptions(fast_forward=fast_forward, pool=pool)
-    return serve_scenario(scenario_of(config), rows, options)
+    stages = config.get("stages", 1)
+    return serve_scenario(scenario_of(config), rows, options, num_stages=stages)
 
 
 def serve_scenario(
