@@ -338,8 +338,7 @@ class SglangSection(ServerSection):
     ) -> SchedulerConfig:
         if not is_user_policy(self.schedule_policy):
             return config
-        policy = load_user_policy(self.schedule_policy, base_dir, fail)
-        return replace(config, user_policy=policy)
+        return replace(config, user_policy=load_user_policy(self.schedule_policy, base_dir, fail))
 
     def config(self, pool_tokens: int) -> SchedulerConfig:
         """The scheduler's settings with a pool of `pool_tokens` tokens, without a user's policy.
@@ -375,14 +374,13 @@ class SglangSection(ServerSection):
                     f" than page_size {self.page_size} for each",
                     key=("scheduler", "chunked_prefill_size"),
                 )
-        conservativeness = self.schedule_conservativeness * _CONSERVATIVENESS_OF_RANKS
-        return self.model_copy(
-            update={
-                "chunked_prefill_size": chunk,
-                "max_running_requests": max(1, self.max_running_requests // num_ranks),
-                "schedule_conservativeness": conservativeness,
-            }
-        )
+        settings = {
+            "chunked_prefill_size": chunk,
+            "max_running_requests": max(1, self.max_running_requests // num_ranks),
+            "schedule_conservativeness": self.schedule_conservativeness
+            * _CONSERVATIVENESS_OF_RANKS,
+        }
+        return self.model_copy(update=settings)
 
     def stage_layers(self, num_layers: int, num_stages: int) -> list[int]:
         return spare_layers_last(num_layers, num_stages)
