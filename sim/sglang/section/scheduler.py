@@ -275,8 +275,7 @@ class SglangSection(ServerSection):
     @property
     def graph_sizes(self) -> tuple[int, ...]:
         """SGLang 0.5.9: `_generate_cuda_graph_batch_sizes` of server_args.py."""
-        largest = self.cuda_graph_max_bs
-        if largest is None:
+        if (largest := self.cuda_graph_max_bs) is None:
             return ()
         sizes = (1, 2, 4, 8, 12, *range(16, 257, 8), *range(272, 512, 16), *range(512, largest, 32))
         return (*(size for size in sizes if size < largest), largest)
