@@ -12,7 +12,6 @@ from calibrate.arrivals import ArrivedWorkload
 from sim.core.errors import InputError
 from sim.engine.decision import DECIDED_FIELDS
 from sim.engine.server_config import ServerConfig
-from sim.latency.features import line_features
 from sim.runlog import RunLog
 from sim.runlog.run_log_file import RecordedRun, load_run_log, read_run_log
 from sim.scenario.build import scheduler_config_with_pool
@@ -20,8 +19,6 @@ from sim.scenario.load import user_code_key
 from sim.scenario.schema import Scenario
 from sim.workload.build import build_workload
 from sim.workload.workload import ScriptedRequest, Workload, every_request
-
-_TIMES = ("t_decided_ns", "t_start_ns", "t_end_ns", "t_known_ns", "host_ns", "forward_ns")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +75,7 @@ def rebuild(path: Path, base_dir: Path | None = None) -> RebuiltRun:
     folder = base_dir or path.parent
     return RebuiltRun(
         recorded=recorded,
-        log=_columns(recorded),
+        log=load_run_log(recorded),
         scenario=scenario,
         config=scheduler_config_with_pool(
             scenario, pool_tokens, base_dir=folder, fail=_user_code_error(path, scenario)
@@ -115,20 +112,6 @@ def _check_steps(recorded: RecordedRun) -> None:
         for key in DECIDED_FIELDS:
             if key not in step:
                 raise InputError(f"{where}: {key}: missing")
-        for key in _TIMES:
-            if type(step[key]) is not int or step[key] < 0:
-                raise InputError(f"{where}: {key}: must be a time in ns, got {step[key]!r}")
-        try:
-            line_features(step)
-        except (KeyError, TypeError, ValueError):
-            raise InputError(f"{where}: mode, prefill, n_decode or ctx: invalid") from None
-
-
-def _columns(recorded: RecordedRun) -> RunLog:
-    try:
-        return load_run_log(recorded)
-    except (KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{recorded.path}: a value is of the wrong type: {error}") from None
 
 
 def _scenario(recorded: RecordedRun) -> Scenario:

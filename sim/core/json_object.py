@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from sim.core.errors import InputError
+from sim.core.packed import read_text
 
 
 def parse_json_object(text: str | bytes) -> dict[str, Any]:
@@ -29,12 +30,11 @@ def read_json_object(path: Path) -> dict[str, Any]:
     Raises:
         InputError: `path:LINE: reason`, or `path: reason` if the error is not in one line.
     """
+    text = read_text(path)
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = json.loads(text)
     except json.JSONDecodeError as error:
         raise InputError(f"{path}:{error.lineno}: not JSON: {error.msg}") from None
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror}") from None
     except (ValueError, RecursionError):
         raise InputError(f"{path}: not JSON") from None
     if not isinstance(data, dict):

@@ -8,7 +8,8 @@ from statistics import median
 from typing import TypeVar
 
 from sim.core.errors import InputError
-from sim.core.packed import GZIP_ERRORS, open_unpacked
+from sim.core.messages import shorten
+from sim.core.packed import read_text
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -24,7 +25,7 @@ class CsvTable:
                 than the header.
         """
         self.path = path
-        reader = csv.reader(_text(path).splitlines(), strict=True)
+        reader = csv.reader(read_text(path).splitlines(), strict=True)
         try:
             self._header = next(reader, [])
             rows = [(reader.line_num, row) for row in reader if row]
@@ -32,9 +33,11 @@ class CsvTable:
             raise InputError(f"{path}:{reader.line_num}: not CSV: {error}") from None
         if not rows:
             raise InputError(f"{path}: has no rows")
+        seen: set[str] = set()
         for column in self._header:
-            if self._header.count(column) > 1:
-                raise InputError(f"{path}:1: {column}: names two columns")
+            if column in seen:
+                raise InputError(f"{path}:1: {shorten(column)}: names two columns")
+            seen.add(column)
         for number, row in rows:
             if len(row) != len(self._header):
                 found = f"has {len(row)} fields, the header {len(self._header)}"
@@ -74,7 +77,7 @@ class CsvTable:
         if not all(map(isfinite, numbers)) or min(numbers) < low:
             row = next(i for i, x in enumerate(numbers) if not isfinite(x) or x < low)
             what = "a number" if low == -inf else f"a number, {low:g} or more"
-            raise self.error(row, column, f"must be {what}, got {texts[row]!r}")
+            raise self.error(row, column, f"must be {what}, got {shorten(repr(texts[row]))}")
         return numbers
 
     def error(self, row: int, column: str, reason: str) -> InputError:
@@ -111,15 +114,3 @@ def _number(text: str) -> float:
         return float(text)
     except ValueError:
         return nan
-
-
-def _text(path: Path) -> str:
-    try:
-        with open_unpacked(path) as stream:
-            return stream.read().decode("utf-8-sig")
-    except GZIP_ERRORS:
-        raise InputError(f"{path}: gzip data are cut off or corrupt") from None
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: byte {error.start + 1} is not UTF-8") from None
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}") from None

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from sim.core.errors import InputError
+from sim.core.packed import read_file
 
 
 class PickledObject:
@@ -77,10 +78,7 @@ def read_pickle_safely(path: Path) -> object:
     Raises:
         InputError: the file cannot be read, or is not a pickle.
     """
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
+    content = read_file(path)
     try:
         read: object = _SafeUnpickler(content).load()
     except Exception as error:
