@@ -17,7 +17,7 @@ from sim.metrics.summary import Slo, summarise
 from sim.report.progress import Progress
 from sim.report.run_folder import summary_json, write_out_dir, write_requests
 from sim.runlog import RunLog
-from sim.scenario.build import BuiltScenario, build
+from sim.scenario.build import BuiltScenario, build, located_errors
 from sim.scenario.load import load_scenario
 from sim.scenario.schema import Scenario
 from sim.workload.bench.build import BenchWorkload
@@ -73,14 +73,15 @@ def simulate_built(built: BuiltScenario, options: RunOptions) -> RunLog:
     if isinstance(built.workload, BenchWorkload):
         options = replace(options, meta={**options.meta, "client": dict(built.workload.client)})
     router = make_router(built.loaded.scenario.router)
-    log = simulate(
-        built.workload,
-        built.scheduler,
-        built.latencies,
-        router=router,
-        host=built.loaded.scenario.host,
-        options=options,
-    )
+    with located_errors(built.loaded):
+        log = simulate(
+            built.workload,
+            built.scheduler,
+            built.latencies,
+            router=router,
+            host=built.loaded.scenario.host,
+            options=options,
+        )
     ranged = (latency for latency in latencies if isinstance(latency, Ranged))
     left = str(RangeReport.merged(latency.left_range() for latency in ranged))
     return replace(log, meta={**log.meta, "left_range": left}) if left else log
