@@ -17,6 +17,7 @@ from sim.runlog.run_log_file import RecordedRun, load_run_log, read_run_log
 from sim.scenario.build import scheduler_config_with_pool
 from sim.scenario.load import user_code_key
 from sim.scenario.schema import Scenario
+from sim.user_modules import user_code_wanted
 from sim.workload.build import build_workload
 from sim.workload.workload import ScriptedRequest, Workload, every_request
 
@@ -73,6 +74,7 @@ def rebuild(path: Path, base_dir: Path | None = None) -> RebuiltRun:
     if type(pool_tokens) is not int or pool_tokens < 1:
         raise InputError(f"{path}: meta.max_total_tokens: must be the pool's size in tokens")
     folder = base_dir or path.parent
+    _check_user_code(path, scenario)
     return RebuiltRun(
         recorded=recorded,
         log=load_run_log(recorded),
@@ -82,6 +84,14 @@ def rebuild(path: Path, base_dir: Path | None = None) -> RebuiltRun:
         ),
         workload=_workload(recorded, scenario, folder),
     )
+
+
+def _check_user_code(path: Path, scenario: Scenario) -> None:
+    """Refuse to run a class that the log names: the log may be somebody else's."""
+    code = scenario.scheduler.user_code
+    if code is not None and not user_code_wanted():
+        reason = f"{code.name} is Python code: it runs only with --user-code"
+        raise _user_code_error(path, scenario)(reason)
 
 
 def _user_code_error(path: Path, scenario: Scenario) -> Callable[[str], InputError]:

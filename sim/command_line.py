@@ -4,23 +4,25 @@ Results go to stdout, diagnostics to stderr. Exit codes: 0 done; 1 a comparison 
 the program has a defect; 2 bad input; 130 interrupted; 143 terminated.
 """
 
+import inspect
 import io
 import os
 import signal
 import sys
 import threading
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from enum import StrEnum
+from functools import wraps
 from importlib.machinery import EXTENSION_SUFFIXES
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from sim import __version__
+from sim import __version__, user_modules
 from sim.core.errors import InputError
 from sim.core.garbage import rare_collections, skip_last_collections
 from sim.core.inputs import inputs_kept
@@ -60,6 +62,35 @@ class OutputFormat(StrEnum):
 
     TABLE = "table"
     JSON = "json"
+
+
+_UserCode = Annotated[
+    bool | None,
+    typer.Option(
+        "--user-code/--no-user-code",
+        help="run Python classes (module:Class) that a file names, or refuse to;"
+        " default: run those that your scenario names, not those that a log names",
+    ),
+]
+
+
+def may_run_user_code(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the option `--user-code`, and obey it while the command runs."""
+
+    @wraps(command)
+    def run(*args: Any, user_code: bool | None = None, **kwargs: Any) -> None:
+        with user_modules.user_code(user_code):
+            command(*args, **kwargs)
+
+    # Typer reads the options from here.
+    signature = inspect.signature(command)
+    keyword = inspect.Parameter(
+        "user_code", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_UserCode
+    )
+    added = signature.replace(parameters=[*signature.parameters.values(), keyword])
+    run.__signature__ = added  # type: ignore[attr-defined]
+    run.__annotations__ = {**command.__annotations__, "user_code": _UserCode}
+    return run
 
 
 def new_app(description: str) -> typer.Typer:

@@ -122,5 +122,5 @@ def _count(line: Line, key: str, where: str) -> int:
     if type(value) is int and 0 <= value <= _MAX_COUNT:
         return value
     raise InputError(
-        f"{where}: {key}: must be a whole number from 0 to {_MAX_COUNT}, got {describe(value)}"
+        f"{where}: {key}: must be a whole number from 0 to 2**40, got {describe(value)}"
     )
