@@ -24,13 +24,17 @@ def parse_json_object(text: str | bytes) -> dict[str, Any]:
     return data
 
 
-def read_json_object(path: Path) -> dict[str, Any]:
+def read_json_object(path: Path, *, is_input: bool = True) -> dict[str, Any]:
     """Read a file of one JSON object.
+
+    Args:
+        path: the file.
+        is_input: whether the command that reads it must not write it.
 
     Raises:
         InputError: `path:LINE: reason`, or `path: reason` if the error is not in one line.
     """
-    text = read_text(path)
+    text = read_text(path, is_input=is_input)
     try:
         data = json.loads(text)
     except json.JSONDecodeError as error:

@@ -93,8 +93,8 @@ class Unpacked:
 
 
 @contextmanager
-def open_unpacked(path: Path) -> Iterator[Unpacked]:
-    """Open a file to read.
+def open_unpacked(path: Path, *, is_input: bool = True) -> Iterator[Unpacked]:
+    """Open a file to read; an input cannot be written by the same command.
 
     Raises:
         InputError: it cannot be opened.
@@ -106,7 +106,8 @@ def open_unpacked(path: Path) -> Iterator[Unpacked]:
     except (OSError, ValueError) as error:
         raise _unreadable(path, error) from None
     with raw:
-        note_input(path, raw.fileno())
+        if is_input:
+            note_input(path, raw.fileno())
         try:
             begin = raw.peek(len(_GZIP_MAGIC))
         except OSError as error:
@@ -125,23 +126,23 @@ def read_lines(path: Path) -> Iterator[bytes]:
         yield from unpacked.lines()
 
 
-def read_file(path: Path, max_bytes: int = MAX_FILE_BYTES) -> bytes:
+def read_file(path: Path, max_bytes: int = MAX_FILE_BYTES, *, is_input: bool = True) -> bytes:
     """The whole content of a file.
 
     Raises:
         InputError: `path: reason`: it cannot be read, is damaged, or has more than `max_bytes`.
     """
-    with open_unpacked(path) as unpacked:
+    with open_unpacked(path, is_input=is_input) as unpacked:
         return unpacked.content(max_bytes)
 
 
-def read_text(path: Path, max_bytes: int = MAX_FILE_BYTES) -> str:
+def read_text(path: Path, max_bytes: int = MAX_FILE_BYTES, *, is_input: bool = True) -> str:
     """The whole text of a file in UTF-8, with or without a byte order mark.
 
     Raises:
         InputError: see `read_file`; or `path:LINE: byte N is not UTF-8`.
     """
-    content = read_file(path, max_bytes)
+    content = read_file(path, max_bytes, is_input=is_input)
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:

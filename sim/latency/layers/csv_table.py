@@ -17,7 +17,7 @@ Key = TypeVar("Key", bound=Hashable)
 class CsvTable:
     """The columns of a file with a header. Lines end in LF or CRLF; empty lines are skipped."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, may_be_empty: bool = False) -> None:
         """Read a file.
 
         Raises:
@@ -31,7 +31,7 @@ class CsvTable:
             rows = [(reader.line_num, row) for row in reader if row]
         except csv.Error as error:
             raise InputError(f"{path}:{reader.line_num}: not CSV: {error}") from None
-        if not rows:
+        if not rows and not (may_be_empty and self._header):
             raise InputError(f"{path}: has no rows")
         seen: set[str] = set()
         for column in self._header:
@@ -43,7 +43,7 @@ class CsvTable:
                 found = f"has {len(row)} fields, the header {len(self._header)}"
                 raise InputError(f"{path}:{number}: {found}")
         self._lines = [number for number, _ in rows]
-        columns = zip(*[row for _, row in rows], strict=True)
+        columns = zip(*[row for _, row in rows], strict=True) if rows else [()] * len(self._header)
         self._columns = dict(zip(self._header, columns, strict=True))
 
     def __contains__(self, column: str) -> bool:
@@ -74,7 +74,7 @@ class CsvTable:
             numbers = list(map(float, texts))
         except ValueError:
             numbers = [_number(text) for text in texts]
-        if not all(map(isfinite, numbers)) or min(numbers) < low:
+        if not all(map(isfinite, numbers)) or min(numbers, default=low) < low:
             row = next(i for i, x in enumerate(numbers) if not isfinite(x) or x < low)
             what = "a number" if low == -inf else f"a number, {low:g} or more"
             raise self.error(row, column, f"must be {what}, got {shorten(repr(texts[row]))}")
