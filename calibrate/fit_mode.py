@@ -12,9 +12,10 @@ from calibrate.fit_terms import evaluate, fit_terms, rounded, values_of
 from calibrate.folds import held_out, num_compositions, part
 from sim.core.arrays import Float64
 from sim.core.batch import ForwardMode
+from sim.latency.graphs import graph_rows
 from sim.latency.profile.format import DeviceModel, Range, Term
 from sim.latency.profile.mode_time import ModeTime
-from sim.latency.profile.terms import MODE_TERMS, graph_rows
+from sim.latency.profile.terms import MODE_TERMS
 
 # With the first a table follows every sample, with the last it is nearly flat.
 _STIFFNESS = (0.01, 0.1, 1.0)

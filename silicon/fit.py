@@ -29,10 +29,15 @@ _STEPS_S: Mapping[str, float] = {
     "row_gap_s": 5e-6,
     "layer_gap_s": 5e-6,
     "layer_launch_s": 1e-4,
+    "subquadratic_layer_gap_s": 5e-6,
+    "subquadratic_layer_launch_s": 1e-4,
+    "cold_start_s": 2.0,
 }
+# Larger steps than a warm-up request fills; development rows have the first slow one here.
+_COLD_START_TOKENS = 16_384
 _REGION = 3.0
 _ROUNDS = 4
-_MAX_ROWS = 48
+_MAX_ROWS = 96
 # Above this many output tokens under way a row takes long to simulate.
 _MAX_LOAD = 64 * 1024
 # TPOT is measured more exactly than TTFT.
@@ -44,13 +49,11 @@ _LEAST_S = 1e-8
 def fit(preset: str) -> dict[str, float]:
     """The costs of a preset, in seconds."""
     rows = _sample(preset)
-    # Overlap scheduling hides a step's host time: nothing can be fitted to it.
-    keys = [key for key in _STEPS_S if key != "step_s" or preset == "vllm-sync"]
+    keys = [key for key in _STEPS_S if _can_be_told(key, rows)]
     scale = np.array([_STEPS_S[key] for key in keys])
     measured = np.log([[row.ttft_ms, row.tpot_ms] for row in rows])
-    costs = np.array(
-        [json.loads(_PRESETS_FILE.read_text()).get(preset, {}).get(key, 0.0) for key in keys]
-    )
+    now = json.loads(_PRESETS_FILE.read_text()).get(preset, {})
+    costs = np.array([now.get(key, 0.0) for key in keys])
     best: tuple[float, Float64] = (np.inf, costs)
     for _ in range(_ROUNDS):
         here = _means(rows, keys, costs)
@@ -69,11 +72,27 @@ def fit(preset: str) -> dict[str, float]:
     if (error := _error(np.log(here) - measured)) < best[0]:
         best = error, costs
     sys.stderr.write(f"{preset}: {best[0]:.4f} of {len(rows)} rows\n")
-    return {
-        key: float(f"{cost:.3g}")
-        for key, cost in zip(keys, best[1], strict=True)
-        if cost > _LEAST_S
+    costs_s = dict(zip(keys, best[1].tolist(), strict=True))
+    fitted: dict[str, float] = {
+        key: float(f"{cost_s:.3g}") for key, cost_s in costs_s.items() if cost_s > _LEAST_S
     }
+    if "cold_start_s" in fitted:
+        fitted["cold_start_tokens"] = _COLD_START_TOKENS
+    return fitted
+
+
+def _can_be_told(key: str, rows: Sequence[Row]) -> bool:
+    """Whether a cost changes the figures of these rows.
+
+    Overlap scheduling hides a step's host time, and enough warm-up requests a cold start.
+    """
+    if key == "step_s":
+        return any(row["async_scheduling"] == "False" and row["backend"] == "vllm" for row in rows)
+    if key == "cold_start_s":
+        return any(row["client"] == "inferencex-1-warmup" for row in rows)
+    if key.startswith("subquadratic"):
+        return any("linear" in row["arch_class"] or "DSA" in row["arch_class"] for row in rows)
+    return True
 
 
 def _sample(preset: str) -> list[Row]:
@@ -91,7 +110,9 @@ def _sample(preset: str) -> list[Row]:
 
 def _means(rows: Sequence[Row], keys: Sequence[str], costs: Float64) -> Float64:
     """Simulated mean TTFT and TPOT of each row, ms; shape [rows, 2]."""
-    host = json.dumps(dict(zip(keys, costs.tolist(), strict=True)))
+    host = json.dumps(
+        {"cold_start_tokens": _COLD_START_TOKENS, **dict(zip(keys, costs.tolist(), strict=True))}
+    )
     outcomes = [simulate_row(row, overrides=(f"host={host}",)) for row in rows]
     return np.array([[outcome.ttft_ms, outcome.tpot_ms] for outcome in outcomes], dtype=np.float64)
 

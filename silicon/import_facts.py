@@ -4,7 +4,7 @@
 
 FOLDER holds rows.csv.gz, recipes.csv.gz and baseline.csv.gz, which were put together from the
 public history of SemiAnalysisAI/InferenceX (launch scripts, client) and of ai-dynamo/aiconfigurator
-(the table, and the package's own estimates). docs/explanation/silicon.md says what each column is.
+(the table, and the package's own estimates). docs/hardware.md says what each column is.
 """
 
 import re
@@ -26,6 +26,7 @@ _FLAGS: Mapping[str, str] = {
     "memory_share": "mem_fraction",
     "page_size": "page_or_block",
     "scheduler_recv_interval": "scheduler_recv_interval",
+    "cuda_graph_max_bs": "cuda_graph_max_bs",
 }
 # Key of `latency.quantization`: argument of the package.
 _FORMATS: Mapping[str, str] = {"gemm": "gemm_quant_mode", "moe": "moe_quant_mode"}
@@ -59,6 +60,8 @@ def facts(folder: Path) -> pd.DataFrame:
             _at(value, concurrency)
             for value, concurrency in zip(used[source], rows["concurrency"], strict=True)
         ]
+    flags = used["other_flags"].astype("string")
+    table["tokenizer_worker_num"] = flags.str.extract(r"tokenizer-worker-num=(\d+)")[0]
     arguments = [
         _arguments(text) for text in baseline["corrected_args"].reindex(rows["id"]).fillna("")
     ]

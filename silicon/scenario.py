@@ -4,15 +4,28 @@ import json
 
 from silicon.facts import Row
 from sim.core.errors import InputError
+from sim.core.versions import entry_for
 from sim.sglang import version_rules as sglang_rules
 from sim.vllm import version_rules as vllm_rules
 
+# Presets of the host's costs, by the first version that each is for. Nightly images have the preset
+# of the version whose rules they have.
+_SGLANG_HOSTS = {name: name for name in ("0.5.1", "0.5.3", "0.5.5", "0.5.9", "0.5.10")}
 # Servers whose flags were not published are taken to have the engine's defaults.
 _CHUNK_TOKENS = {"h100_sxm": 8_192, "h200_sxm": 8_192}
 _CHUNK_TOKENS_BLACKWELL = 16_384
 # vLLM's default where no `vllm serve` is called. Development rows fit it: with 8,192, the default
 # of `vllm serve`, their TTFT would be a median of 74 % off, with 4,096 35 %, with this 13 %.
 _STEP_TOKENS = 2_048
+# The default of vLLM 0.19 is twice `max_num_seqs`, but not more than this.
+_MOST_GRAPH_TOKENS = 512
+# As nvidia-smi prints them.
+_MEMORY_MIB = {
+    "h100_sxm": 81_559,
+    "h200_sxm": 143_771,
+    "b200_sxm": 183_359,
+    "b300_sxm": 275_040,
+}
 _WARMUPS_PER_CLIENT = 2
 _REQUESTS_PER_CLIENT = 10
 # Tokens that the chat template adds to a prompt of the models that were asked through it.
@@ -47,7 +60,8 @@ def scenario_text(row: Row) -> str:
 def host_preset_of(row: Row) -> str:
     """The name of the host's costs: by engine generation alone."""
     if row["backend"] == "sglang":
-        return f"sglang-{_sglang_rules(row['version'])}"
+        version = entry_for(row["version"], _SGLANG_HOSTS)
+        return f"sglang-{version or _sglang_rules(row['version'])}"
     return "vllm-async" if row["async_scheduling"] == "True" else "vllm-sync"
 
 
@@ -89,20 +103,37 @@ def _workload(row: Row) -> dict[str, object]:
 
 def _sglang(row: Row) -> dict[str, object]:
     concurrency = row.number("concurrency") or 1
-    chunk = _CHUNK_TOKENS.get(row["system"], _CHUNK_TOKENS_BLACKWELL)
+    chunk = row.number("chunked_prefill_size")
+    chunk = chunk or _CHUNK_TOKENS.get(row["system"], _CHUNK_TOKENS_BLACKWELL)
+    graph_rows = row.number("cuda_graph_max_bs") or _sglang_graph_rows(row)
     return {
         "family": "sglang",
         "version": _sglang_rules(row["version"]),
         "page_size": row.number("page_size") or 1,
-        "mem_fraction_static": float(row["memory_share"] or 0.88),
-        "chunked_prefill_size": row.number("chunked_prefill_size") or chunk,
+        "mem_fraction_static": float(row["memory_share"] or 0)
+        or _sglang_memory_share(row, chunk, graph_rows),
+        "chunked_prefill_size": chunk,
         "max_prefill_tokens": row.number("max_prefill_tokens") or 16_384,
         "max_running_requests": row.number("max_running_requests") or max(concurrency, 256),
         "scheduler_recv_interval": row.number("scheduler_recv_interval") or 1,
+        "cuda_graph_max_bs": graph_rows,
+        "tokenizer_worker_num": row.number("tokenizer_worker_num") or 1,
         "disable_radix_cache": row["prefix_cache"] == "off",
         # Not published for these servers. Development rows fit no other choice.
         "enable_mixed_chunk": row["version"] == "0.5.6.post2" and row["client"] == "fixed",
     }
+
+
+def _sglang_graph_rows(row: Row) -> int:
+    """SGLang 0.5.9's default by memory and `tp` (`_handle_gpu_memory_settings`)."""
+    return 512 if row["system"] not in _CHUNK_TOKENS or (row.number("tp") or 1) >= 4 else 256
+
+
+def _sglang_memory_share(row: Row, chunk: int, graph_rows: int) -> float:
+    """The default of `mem_fraction_static`, from the same place."""
+    total_mib = _MEMORY_MIB[row["system"]]
+    reserved_mib = 512 + 1.5 * chunk + 2 * graph_rows + 128 * (row.number("tp") or 1)
+    return round(1 - max(reserved_mib, 10 * 1024) / total_mib, 3)
 
 
 def _sglang_rules(version: str) -> str:
@@ -124,7 +155,9 @@ def _vllm(row: Row) -> dict[str, object]:
         "block_size": row.number("page_size") or 16,
         "gpu_memory_utilization": float(row["memory_share"] or 0.9),
         "max_num_batched_tokens": budget,
-        "max_num_seqs": row.number("max_num_seqs") or max(concurrency, 256),
+        "max_num_seqs": (num_rows := row.number("max_num_seqs") or max(concurrency, 256)),
+        "max_cudagraph_capture_size": row.number("cuda_graph_max_bs")
+        or min(2 * num_rows, _MOST_GRAPH_TOKENS),
         "max_model_len": int(1.25 * ((row.number("isl") or 0) + (row.number("osl") or 0))),
         "enable_prefix_caching": row["prefix_cache"] == "on",
         "async_scheduling": row["async_scheduling"] == "True",

@@ -11,6 +11,7 @@ from sim.core.errors import InputError
 from sim.core.say import say
 from sim.des.routers.table import make_router
 from sim.des.run import RunOptions, simulate
+from sim.latency.config import num_ranks
 from sim.latency.model import Ranged, each_latency, latency_source
 from sim.latency.range_report import RangeReport
 from sim.metrics.summary import Slo, summarise
@@ -72,14 +73,15 @@ def simulate_built(built: BuiltScenario, options: RunOptions) -> RunLog:
         options = replace(options, meta={**options.meta, "latency_source": source})
     if isinstance(built.workload, BenchWorkload):
         options = replace(options, meta={**options.meta, "client": dict(built.workload.client)})
-    router = make_router(built.loaded.scenario.router)
+    scenario = built.loaded.scenario
     with located_errors(built.loaded):
         log = simulate(
             built.workload,
             built.scheduler,
             built.latencies,
-            router=router,
-            host=built.loaded.scenario.host,
+            router=make_router(scenario.router),
+            host=scenario.host,
+            num_front_ends=scenario.scheduler.num_front_ends(num_ranks(scenario.latency)),
             options=options,
         )
     ranged = (latency for latency in latencies if isinstance(latency, Ranged))

@@ -1,6 +1,7 @@
 """Builds the latency model that a scenario's `latency` section asks for."""
 
 from pathlib import Path
+from typing import NamedTuple
 
 from sim.core.errors import InputError
 from sim.latency.config import (
@@ -18,6 +19,24 @@ from sim.latency.model import LatencyModel
 from sim.latency.shapes import ModelShape
 
 
+class ServedBy(NamedTuple):
+    """What a latency model must know of the server.
+
+    Attributes:
+        overlaps: the scheduler decides a step while the one before runs.
+        replica: the replica's number; a recording may have the steps of several.
+        graph_sizes: numbers of decode rows that CUDA graphs were captured for; kind aiconfigurator
+            pads steps to them.
+    """
+
+    overlaps: bool = True
+    replica: int = 0
+    graph_sizes: tuple[int, ...] = ()
+
+
+_ANY_SERVER = ServedBy()
+
+
 def build_latency(
     config: LatencyConfig,
     *,
@@ -25,8 +44,7 @@ def build_latency(
     hardware: Hardware | None,
     base_dir: Path,
     model_name: str | None = None,
-    overlaps: bool = True,
-    replica: int = 0,
+    server: ServedBy = _ANY_SERVER,
 ) -> LatencyModel:
     """Build one replica's latency model. Replicas do not share models, because models have state.
 
@@ -37,8 +55,7 @@ def build_latency(
         base_dir: what paths are relative to.
         model_name: what the scenario calls the model: kind aiconfigurator knows architectures that
             a `ModelShape` does not describe.
-        overlaps: the scheduler decides a step while the one before runs.
-        replica: the replica's number; a recording may have the steps of several.
+        server: the server that computes the steps.
 
     Raises:
         InputError: a model or hardware that the kind needs is missing, or the recording, profile or
@@ -47,15 +64,15 @@ def build_latency(
     if isinstance(config, LinearLatencyConfig):
         return LinearLatency(**config.model_dump(exclude={"kind", "dp"}))
     if isinstance(config, RecordedLatencyConfig):
-        return _recorded(config, base_dir, replica)
+        return _recorded(config, base_dir, server.replica)
     if isinstance(config, ProfileLatencyConfig):
-        return _profile(config, model, base_dir, overlaps=overlaps)
+        return _profile(config, model, base_dir, overlaps=server.overlaps)
     if isinstance(config, LayersLatencyConfig):
-        return _layers(config, model, base_dir, overlaps=overlaps)
+        return _layers(config, model, base_dir, overlaps=server.overlaps)
     if isinstance(config, AiconfiguratorLatencyConfig):
         if model_name is None:
             raise _lacks(config, "model")
-        return _aiconfigurator(config, model_name, base_dir)
+        return _aiconfigurator(config, model_name, base_dir, server.graph_sizes)
     if model is None:
         raise _lacks(config, "model")
     if hardware is None:
@@ -97,14 +114,17 @@ def _layers(
 
 
 def _aiconfigurator(
-    config: AiconfiguratorLatencyConfig, model_name: str, base_dir: Path
+    config: AiconfiguratorLatencyConfig,
+    model_name: str,
+    base_dir: Path,
+    graph_sizes: tuple[int, ...],
 ) -> LatencyModel:
     from sim.latency.aiconfigurator.deployment import deployment_of
     from sim.latency.aiconfigurator.model import composed_latency
     from sim.latency.aiconfigurator.package import known_models
 
     deployment = deployment_of(config, model_name, base_dir, known_models())
-    return composed_latency(deployment, config.host_s)
+    return composed_latency(deployment, config.host_s, graph_sizes)
 
 
 def _roofline(config: RooflineLatencyConfig, model: ModelShape, hardware: Hardware) -> LatencyModel:

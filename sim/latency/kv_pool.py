@@ -2,10 +2,36 @@
 
 from sim.latency.shapes import ModelShape
 
+_LOGIT_BYTES = 4
 
-def weight_bytes_on_gpu(shape: ModelShape, tp: int) -> int:
-    """Bytes of weights on each of `tp` GPUs, which share every matrix."""
-    return -(-shape.weight_bytes // tp)
+
+def weight_bytes_on_gpu(shape: ModelShape, tp: int, *, dp: int = 1) -> int:
+    """Bytes of weights on each GPU.
+
+    Args:
+        shape: the model.
+        tp: GPUs of a rank, which share every matrix.
+        dp: ranks, which share the experts; each has all other weights.
+    """
+    experts = shape.expert_bytes
+    return -(-(shape.weight_bytes - experts) // tp) + -(-experts // (tp * dp))
+
+
+def activation_bytes(shape: ModelShape, num_tokens: int, max_rows: int, tp: int) -> int:
+    """Bytes of the tensors that live at a time in the largest step, on each of `tp` GPUs.
+
+    vLLM 0.19 keeps this room free: it runs such a step when it starts (`profile_run` of
+    `gpu_model_runner.py`). Beside hidden states there are the inner tensors of an MLP, or those of
+    the experts (`fused_moe.py`: gate and up, or what goes back; and what is between). After the
+    last layer there are the logits of all rows.
+    """
+    hidden, width = shape.hidden_size, 3 * shape.intermediate_size // tp
+    for layer in shape.layers:
+        if (experts := layer.experts) is not None:
+            inner = experts.matrices.num_parameters // (3 * hidden) // tp
+            width = max(width, experts.num_active * (max(2 * inner, hidden) + inner))
+    in_layer = num_tokens * (3 * hidden + width) * shape.dtype_bytes
+    return max(in_layer, max_rows * shape.vocab_size * (_LOGIT_BYTES + shape.dtype_bytes))
 
 
 def pool_tokens(

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from sim.core.errors import InputError
 from sim.latency.number_formats import BFLOAT16, NumberFormat
 
+_MOE_EP = ("latency", "moe_ep")
+
 
 @dataclass(frozen=True, slots=True)
 class Matrices:
@@ -81,6 +83,10 @@ class Attention:
     state_bytes: int = 0
     state_token_flops: int = 0
 
+    @property
+    def is_subquadratic(self) -> bool:
+        return self.state_bytes > 0 or self.top_keys is not None
+
     def kv_bytes(self, element_bytes: int, tp: int) -> int:
         """Kept bytes of a token on each of `tp` GPUs. With more GPUs than heads, heads are copied.
 
@@ -150,6 +156,11 @@ class ModelShape:
         return sum(layer.count for layer in self.layers)
 
     @property
+    def num_subquadratic_layers(self) -> int:
+        """Layers with linear attention, or with sparse attention that selects keys by an index."""
+        return sum(layer.count for layer in self.layers if layer.attention.is_subquadratic)
+
+    @property
     def num_parameters(self) -> int:
         """All parameters; a tied output head counts once."""
         return self._counted(every_expert=True)
@@ -181,10 +192,18 @@ class ModelShape:
             total += self.head.num_bytes(self.dtype_bytes)
         for layer in self.layers:
             total += layer.count * sum(part.num_bytes(self.dtype_bytes) for part in layer.matrices)
-            if layer.experts is not None:
-                of_expert = layer.experts.matrices.num_bytes(self.dtype_bytes)
-                total += layer.count * layer.experts.num_experts * of_expert
-        return total
+        return total + self.expert_bytes
+
+    @property
+    def expert_bytes(self) -> int:
+        """Bytes of the routed experts, a part of `weight_bytes`."""
+        return sum(
+            layer.count
+            * layer.experts.num_experts
+            * layer.experts.matrices.num_bytes(self.dtype_bytes)
+            for layer in self.layers
+            if layer.experts is not None
+        )
 
     @property
     def kv_bytes_per_token(self) -> int:
@@ -212,3 +231,17 @@ class ModelShape:
         if more % fewer:
             reason = f"{tp} and the {self.num_kv_heads} KV heads of {self.name} do not divide"
             raise InputError(f"{reason} each other", key=("latency", "tp"))
+
+    def check_experts(self, moe_ep: int) -> None:
+        """Raise InputError if the experts cannot be spread evenly over `moe_ep` groups of GPUs.
+
+        SGLang refuses this, too (`layers/moe/fused_moe_triton/layer.py`). vLLM 0.19 gives the first
+        groups one expert more, but there are no times of that; it refuses a model without experts.
+        """
+        counts = {layer.experts.num_experts for layer in self.layers if layer.experts is not None}
+        if moe_ep > 1 and not counts:
+            raise InputError(f"is {moe_ep}, but {self.name} has no experts", key=_MOE_EP)
+        for num_experts in counts:
+            if num_experts % moe_ep:
+                reason = f"{moe_ep} does not divide the {num_experts} experts of {self.name}"
+                raise InputError(reason, key=_MOE_EP)

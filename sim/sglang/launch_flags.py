@@ -33,7 +33,9 @@ OPTIONS = (
     "retraction_policy",
     "random_seed",
     "scheduler_recv_interval",
+    "cuda_graph_max_bs",
     "load_balance_method",
+    "tokenizer_worker_num",
 )
 SWITCHES = (
     "enable_mixed_chunk",

@@ -6,7 +6,7 @@ from itertools import count
 from hypothesis import strategies as st
 
 from sim.engine.server_config import ServerConfig
-from sim.latency.host import HostedLatency, HostSection
+from sim.latency.host import HostedLatency, HostedServer, HostSection
 from sim.latency.linear import LinearLatency
 from sim.latency.loading import LoadingLatency, LoadTimes
 from sim.latency.model import LatencyModel, ReplicaLatency
@@ -47,6 +47,7 @@ class RandomScenario:
     step_s: float
     host_s: float
     host: HostSection | None = None
+    front_ends: int = 1
     ranks: int = 1
 
     def latencies(self) -> list[ReplicaLatency]:
@@ -63,7 +64,7 @@ class RandomScenario:
             host_s=self.host_s,
         )
         loading = LoadingLatency(model, LoadTimes(ns_per_token=700.0, num_parts=4))
-        return loading if self.host is None else HostedLatency(loading, self.host, num_layers=4)
+        return loading if self.host is None else HostedLatency(loading, self.host, HostedServer(4))
 
 
 @st.composite
@@ -220,4 +221,5 @@ def random_scenarios(
         step_s=draw(st.sampled_from((0.001, 0.005))),
         host_s=draw(st.sampled_from((0.0, 0.0, 0.0005, 0.02))),
         host=draw(st.sampled_from((None, None, _HOST))),
+        front_ends=draw(st.sampled_from((1, 1, 3))),
     )

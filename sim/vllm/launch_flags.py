@@ -22,7 +22,9 @@ OPTIONS = (
     "gpu_memory_utilization",
     "kv_cache_dtype",
     "long_prefill_token_threshold",
+    "max_cudagraph_capture_size",
     "scheduling_policy",
+    "api_server_count",
 )
 SWITCHES = (
     "enable_prefix_caching",

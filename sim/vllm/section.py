@@ -60,11 +60,21 @@ class VllmSection(ServerSection):
     scheduling_policy: Literal["fcfs", "priority"] = "fcfs"
     """`fcfs`: in order of arrival. `priority`: smaller priority values first; a request without
     a priority has 0."""
+    max_cudagraph_capture_size: Count | None = None
+    """Largest number of tokens of a step that CUDA graphs were captured for. With latency kind
+    `aiconfigurator`, a step of fewer decode rows is padded to the next captured number. With a
+    `host`, a larger step with prefill rows is launched kernel by kernel
+    (docs/explanation/latency.md#captured-graphs). Without it: no padding, and all steps with
+    prefill rows are launched so. Unit: tokens."""
     async_scheduling: bool | None = None
     """A step is decided while the one before it runs. Without it: from version 0.14.0 on."""
     scheduler_reserve_full_isl: bool | None = None
     """A request is admitted only if its whole prompt fits into the free blocks. Without it: from
     version 0.19.0 on. Older versions do not have it."""
+    api_server_count: int | None = Field(default=None, ge=1, le=1024)
+    """Processes that take in requests; their times are those of `host`
+    (docs/explanation/latency.md#front-ends). Without it: as many as `latency.dp`; 1 before version
+    0.19.0. Unit: processes."""
 
     @model_validator(mode="after")
     def _check_combinations(self) -> Self:
@@ -146,6 +156,19 @@ class VllmSection(ServerSection):
         return "block_size", "num_gpu_blocks_override", "gpu_memory_utilization", "max_num_seqs"
 
     @property
+    def graph_sizes(self) -> tuple[int, ...]:
+        """VLLM 0.19.0: `_set_cudagraph_sizes` of config/vllm.py."""
+        largest = self.max_cudagraph_capture_size
+        if largest is None:
+            return ()
+        sizes = (1, 2, 4, *range(8, 256, 8), *range(256, largest + 1, 16))
+        return tuple(size for size in sizes if size <= largest)
+
+    @property
+    def prefill_graph_tokens(self) -> int:
+        return self.max_cudagraph_capture_size or 0
+
+    @property
     def longest_request(self) -> tuple[str, int | None]:
         return "max_model_len", self.max_model_len
 
@@ -175,6 +198,11 @@ class VllmSection(ServerSection):
     @property
     def kv_cache_format(self) -> str | None:
         return kv_format_of_flag(self.kv_cache_dtype)
+
+    def num_front_ends(self, num_ranks: int) -> int:
+        if self.api_server_count is not None:
+            return self.api_server_count
+        return num_ranks if VERSIONS[self.version].front_end_per_rank else 1
 
     def config(self, pool_tokens: int) -> VllmConfig:
         """The scheduler's settings with a pool of `pool_tokens` tokens.

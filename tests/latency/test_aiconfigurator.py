@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sim.core.errors import InputError
 from sim.latency.aiconfigurator.curve import KNOTS, ContextCurve
@@ -38,8 +40,9 @@ class Formulas:
     source = "formulas 1.0"
     num_layers = 4
 
-    def __init__(self, *, knows_attention=True, num_ranks=1):
+    def __init__(self, *, knows_attention=True, num_ranks=1, left_out=()):
         self._num_ranks = num_ranks
+        self._left_out = left_out
         self.calls = {"prefill": [], "decode": []}
         self._knows_attention = knows_attention
         self.prefill = self._list("prefill", PREFILL_PROBE)
@@ -56,7 +59,9 @@ class Formulas:
             sizes = num_rows, num_tokens, prefix, x or num_rows * num_tokens
             return sum(operator_ms(names[place], *sizes) for place in places)
 
-        return OperatorList(names, time_ms, probe, num_ranks=self._num_ranks)
+        return OperatorList(
+            names, time_ms, probe, num_ranks=self._num_ranks, left_out=self._left_out
+        )
 
 
 class TestAiconfiguratorLatency(LatencyModelContract):
@@ -64,7 +69,7 @@ class TestAiconfiguratorLatency(LatencyModelContract):
 
     @pytest.fixture
     def make_model(self):
-        return lambda: AiconfiguratorLatency(Formulas(), host_s=0.0007)
+        return lambda: AiconfiguratorLatency(Formulas(), host_s=0.0007, graph_sizes=(2, 4, 64))
 
 
 def device_ms(step):
@@ -169,6 +174,13 @@ def test_curve_goes_on_straight_beyond_its_knots():
     assert curve.time_ms(np.array([0.5, 5e6])).tolist() == pytest.approx([2.0, 1e7 + 1])
 
 
+@given(st.one_of(st.floats(0.5, 3e6), st.sampled_from(KNOTS.tolist())))
+def test_curve_at_one_context_is_the_same_to_the_bit(context):
+    """A step taken alone and in a run takes the same time."""
+    curve = ContextCurve(lambda tokens: 1e-3 * tokens**1.1)
+    assert curve.at_ms(context) == curve.time_ms(np.array([context]))[0]
+
+
 def test_aiconfigurator_experts_run_on_the_tokens_of_all_ranks():
     """Asked for the tokens that each rank has on average; if all decode, for the largest rank's."""
     model = AiconfiguratorLatency(Formulas(num_ranks=4))
@@ -182,3 +194,26 @@ def test_aiconfigurator_experts_run_on_the_tokens_of_all_ranks():
     per_token_ms = TOKEN_MS / 3
     assert ms(24, 10, prefills=False) - even == pytest.approx(4 * per_token_ms)
     assert ms(105, 99, prefills=True) - even == pytest.approx((27 - 6) * per_token_ms)
+
+
+def test_aiconfigurator_operator_that_is_left_out_takes_no_time():
+    """The products of the MLP are a third of a token's time."""
+    with_all, without = (
+        AiconfiguratorLatency(Formulas(left_out=names)) for names in ((), ("mlp",))
+    )
+    step = extend_step((0, 3_000))
+    saved_ms = (with_all.step_ns(step).device_ns - without.step_ns(step).device_ns) / 1e6
+    assert saved_ms == pytest.approx(3_000 * TOKEN_MS / 3)
+
+
+def test_aiconfigurator_decode_rows_are_padded_to_a_graph():
+    """Three rows run as four: products of four, attention and logits of three; five run as five."""
+    plain, padded = (
+        AiconfiguratorLatency(Formulas(), graph_sizes=sizes) for sizes in ((), (1, 2, 4))
+    )
+    for rows, more in ((3, 1), (4, 0), (5, 0)):
+        step = decode_step(rows, 100)
+        extra_ms = (padded.step_ns(step).device_ns - plain.step_ns(step).device_ns) / 1e6
+        assert extra_ms == pytest.approx(more * TOKEN_MS, abs=1e-6)
+    mixed = mixed_step(((0, 10),), 3, 100)
+    assert padded.step_ns(mixed) == plain.step_ns(mixed)

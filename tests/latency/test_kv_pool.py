@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.latency.kv_pool import pool_tokens, weight_bytes_on_gpu
+from sim.latency.kv_pool import activation_bytes, pool_tokens, weight_bytes_on_gpu
 from sim.latency.shape_files import load_model_shape
 
 GIB = 2**30
@@ -25,6 +25,31 @@ def test_pool_fills_the_memory(name, tp):
     tokens = pool_tokens(model, budget, tp, max_rows=64)
     room = budget - weight_bytes_on_gpu(model, tp)
     assert 0 <= room - tokens * model.kv_bytes_on_gpu(tp) < model.kv_bytes_on_gpu(tp)
+
+
+def test_weights_of_ranks_share_only_the_experts():
+    """Two ranks of two GPUs: a quarter of the experts and half of all other weights on each."""
+    model = shape("Qwen/Qwen3-30B-A3B")
+    others = model.weight_bytes - model.expert_bytes
+    assert model.expert_bytes > 0.9 * model.weight_bytes
+    assert weight_bytes_on_gpu(model, 2, dp=2) == others // 2 + model.expert_bytes // 4
+    assert weight_bytes_on_gpu(model, 4) == model.weight_bytes // 4
+
+
+@pytest.mark.parametrize(
+    ("name", "tp", "num_tokens", "widths"),
+    [
+        # 3 hidden states, and gate, up and their product.
+        ("llama-3.1-8b", 1, 8_192, 3 * 4_096 + 3 * 14_336),
+        # 8 experts for each token: what goes back to the residual stream, and what is inside.
+        ("Qwen/Qwen3-30B-A3B", 1, 8_192, 3 * 2_048 + 8 * (2_048 + 768)),
+    ],
+)
+def test_activations_are_those_of_the_widest_layer(name, tp, num_tokens, widths):
+    """In 16 bits; a small step has room for its logits."""
+    model = shape(name)
+    assert activation_bytes(model, num_tokens, 1, tp) == 2 * num_tokens * widths
+    assert activation_bytes(model, 1, 256, tp) == 256 * model.vocab_size * 6
 
 
 def test_pool_is_negative_if_weights_do_not_fit():

@@ -9,6 +9,7 @@ from sim.vllm.section import VllmSection
 # One value that is not vLLM's default, and its flag.
 GIVEN = {
     "max_num_batched_tokens": (4096, "--max-num-batched-tokens 4096"),
+    "max_cudagraph_capture_size": (64, "--max-cudagraph-capture-size 64"),
     "max_num_seqs": (64, "--max-num-seqs 64"),
     "max_model_len": (1000, "--max-model-len 1000"),
     "block_size": (32, "--block-size 32"),
@@ -20,6 +21,7 @@ GIVEN = {
     "long_prefill_token_threshold": (512, "--long-prefill-token-threshold 512"),
     "scheduling_policy": ("priority", "--scheduling-policy priority"),
     "async_scheduling": (False, "--no-async-scheduling"),
+    "api_server_count": (4, "--api-server-count 4"),
     "scheduler_reserve_full_isl": (False, "--no-scheduler-reserve-full-isl"),
 }
 ALWAYS = ["--max-num-batched-tokens 2048", "--max-num-seqs 128", "--max-model-len auto"]

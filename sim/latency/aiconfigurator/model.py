@@ -5,13 +5,14 @@ from typing import Protocol
 
 import numpy as np
 
-from sim.core.arrays import Float64, Int64, whole_ns
+from sim.core.arrays import Int64, whole_ns
 from sim.core.units import NS_PER_MS, seconds_to_ns
 from sim.latency.aiconfigurator.curve import ContextCurve
 from sim.latency.aiconfigurator.deployment import Deployment
 from sim.latency.aiconfigurator.operators import OperatorList
-from sim.latency.aiconfigurator.package import open_engine
+from sim.latency.aiconfigurator.package import naming_what_there_is, open_engine
 from sim.latency.features import StepFeatures
+from sim.latency.graphs import padded_rows
 from sim.latency.model import StepTime
 
 # Answers that a model keeps: the least recently used are forgotten first.
@@ -51,8 +52,20 @@ class AiconfiguratorLatency:
     as a curve over the context.
     """
 
-    def __init__(self, operators: MeasuredOperators, *, host_s: float = 0.0) -> None:
+    def __init__(
+        self,
+        operators: MeasuredOperators,
+        *,
+        host_s: float = 0.0,
+        graph_sizes: tuple[int, ...] = (),
+    ) -> None:
         """Compose the steps of a deployment.
+
+        Args:
+            operators: those of the deployment.
+            host_s: host time of each step.
+            graph_sizes: numbers of decode rows that CUDA graphs were captured for. In a step of
+                decode rows alone, operators over tokens run on padding, too.
 
         Raises:
             InputError: there are no times for its smallest steps.
@@ -73,15 +86,21 @@ class AiconfiguratorLatency:
             lambda num_rows: ContextCurve(lambda context: decode.rows_ms(num_rows, context))
         )
         self._host_ns = seconds_to_ns(host_s)
+        self._graph_sizes = graph_sizes
         # So that a model without data is found when the scenario is read.
         for ask_ms in (self._prefill_tokens_ms, self._decode_tokens_ms, self._head_ms):
             ask_ms(1)
+        if self._num_ranks > 1:
+            self._prefill_experts_ms(1)
+            self._decode_experts_ms(1)
         self._prefill_rows_ms(1, 1, 0)
         decode.rows_ms(1, 1)
 
     def step_ns(self, step: StepFeatures) -> StepTime:
-        device_ns, _ = self.decode_run_ns(step, 1)
-        return StepTime(int(device_ns[0]), self._host_ns)
+        device_ms, rows = self._fixed_ms(step), step.num_decode_rows
+        if rows:
+            device_ms += self._curve(rows).at_ms(step.num_decode_context_tokens / rows)
+        return StepTime(max(round(device_ms * NS_PER_MS), 1), self._host_ns)
 
     def decode_run_ns(self, first: StepFeatures, num_steps: int) -> tuple[Int64, Int64]:
         device_ms = np.full(num_steps, self._fixed_ms(first))
@@ -103,10 +122,14 @@ class AiconfiguratorLatency:
         if self._num_ranks > 1:
             # A rank that decodes beside one that prefills runs without a graph, too.
             graph = decodes_alone and not step.group_prefills
+            if graph and step.max_rank_tokens:
+                rows = padded_rows(step.max_rank_tokens, self._graph_sizes)
+                step = step._replace(max_rank_tokens=rows)
             experts_ms = self._decode_experts_ms if graph else self._prefill_experts_ms
             fixed_ms += experts_ms(step.expert_tokens(self._num_ranks))
         if decodes_alone:
-            return fixed_ms + self._decode_tokens_ms(step.num_decode_rows)
+            rows = padded_rows(step.num_decode_rows, self._graph_sizes)
+            return fixed_ms + self._decode_tokens_ms(rows)
         fixed_ms += self._prefill_tokens_ms(step.num_prefill_tokens + step.num_decode_rows)
         return fixed_ms + self._prefill_attention_ms(step)
 
@@ -127,15 +150,18 @@ class AiconfiguratorLatency:
             above_ms = self._prefill_rows_ms(rows, below + 1, cached)
             computed_ms += (above_ms - computed_ms) * (new - below)
         num_context = step.num_context_tokens - step.num_decode_context_tokens
-        read_ms: Float64 = self._curve(rows).time_ms(np.array([num_context / rows]))
-        return max(computed_ms, float(read_ms[0]))
+        return max(computed_ms, self._curve(rows).at_ms(num_context / rows))
 
 
 @lru_cache(maxsize=_KEPT_MODELS)
-def composed_latency(deployment: Deployment, host_s: float) -> AiconfiguratorLatency:
+def composed_latency(
+    deployment: Deployment, host_s: float, graph_sizes: tuple[int, ...]
+) -> AiconfiguratorLatency:
     """The latency model of a deployment. It has no state but kept answers: all runs share it.
 
     Raises:
         InputError: as `open_engine` and `AiconfiguratorLatency`.
     """
-    return AiconfiguratorLatency(open_engine(deployment), host_s=host_s)
+    with naming_what_there_is(deployment):
+        operators = open_engine(deployment)
+        return AiconfiguratorLatency(operators, host_s=host_s, graph_sizes=graph_sizes)

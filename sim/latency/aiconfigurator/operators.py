@@ -59,8 +59,15 @@ class OperatorList:
     """
 
     def __init__(
-        self, names: Sequence[str], time_ms: TimeOperators, probe: Probe, *, num_ranks: int = 1
+        self,
+        names: Sequence[str],
+        time_ms: TimeOperators,
+        probe: Probe,
+        *,
+        num_ranks: int = 1,
+        left_out: Sequence[str] = (),
     ) -> None:
+        """Sort the operators called `names`, but for those in `left_out`."""
         self._time_ms = time_ms
         self.num_ranks = num_ranks
         self.experts: list[int] = []
@@ -69,6 +76,8 @@ class OperatorList:
         self.rows: list[int] = []
         self.head: list[int] = []
         for place, name in enumerate(names):
+            if name in left_out:
+                continue
             if "logits" in name:
                 self.head.append(place)
             elif num_ranks > 1 and "moe" in name:

@@ -3,8 +3,7 @@
 Both the fit and the prediction use these definitions.
 """
 
-from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from sim.core.batch import ForwardMode
@@ -124,12 +123,6 @@ MODE_TERMS: Mapping[ForwardMode, ModeTerms] = {
         ranges=("tokens", "mean_cached", "decode_rows", "mean_context"),
     ),
 }
-
-
-def graph_rows(num_rows: int, graph_sizes: Sequence[int]) -> int:
-    """Rows of the smallest decode graph with room for `num_rows`; 0: no graph has room."""
-    index = bisect_left(graph_sizes, num_rows)
-    return graph_sizes[index] if index < len(graph_sizes) else 0
 
 
 def above(value: float, knee: float) -> float:

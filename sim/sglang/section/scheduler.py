@@ -155,6 +155,9 @@ class SglangSection(ServerSection):
     """How requests are dealt to ranks, if `latency.dp` is above 1
     (docs/explanation/ranks.md#sglang): in turn, or to the rank that had the fewest requests or
     tokens when it last said so."""
+    tokenizer_worker_num: int = Field(default=1, ge=1, le=1024)
+    """Processes that tokenize requests, also for several ranks. Their times are those of `host`
+    (docs/explanation/latency.md#front-ends). Unit: processes."""
     fairness: FairnessConfig | None = None
     """A rule that changes the policy's order so that no request starves
     (docs/explanation/fairness.md). Without it: the policy's order is kept."""
@@ -166,6 +169,10 @@ class SglangSection(ServerSection):
     scheduler_recv_interval: Count = _DEFAULT.scheduler_recv_interval
     """Decode steps from one look for new requests to the next; after a prefill step the server
     looks at once (docs/explanation/sglang.md, rule 19). Unit: steps."""
+    cuda_graph_max_bs: Count | None = None
+    """Largest number of decode rows that a CUDA graph was captured for. With latency kind
+    `aiconfigurator`, a step of fewer decode rows is padded to the next captured number
+    (docs/explanation/latency.md#captured-graphs). Without it: no padding. Unit: requests."""
     host_cache: HostCacheSection | None = None
     """Host memory that keeps evicted KV. Without it: evicted KV is lost. Not together with
     `disable_radix_cache`."""
@@ -264,6 +271,15 @@ class SglangSection(ServerSection):
         return "page_size", "max_total_tokens", "mem_fraction_static", "max_running_requests"
 
     @property
+    def graph_sizes(self) -> tuple[int, ...]:
+        """SGLang 0.5.9: `_generate_cuda_graph_batch_sizes` of server_args.py."""
+        largest = self.cuda_graph_max_bs
+        if largest is None:
+            return ()
+        sizes = (1, 2, 4, 8, 12, *range(16, 257, 8), *range(272, 512, 16), *range(512, largest, 32))
+        return (*(size for size in sizes if size < largest), largest)
+
+    @property
     def longest_request(self) -> tuple[str, int | None]:
         return "context_length", self.context_length
 
@@ -342,28 +358,32 @@ class SglangSection(ServerSection):
         host_cache = self.host_cache.settings(config.pool_tokens, config.page_size)
         return replace(config, host_cache=host_cache)
 
-    def rank_config(self, config: SchedulerConfig, num_ranks: int) -> SchedulerConfig:
+    def of_rank(self, num_ranks: int) -> Self:
         """Slots and chunk size are divided, and admission dares more, as in SGLang 0.5.23.
 
         Source: `handle_data_parallelism` in arg_groups/parallel_hook.py, and
         `requested_max_running_requests_per_worker` in model_executor/pool_configurator.py.
         """
-        chunk = config.chunked_prefill_size
+        chunk = self.chunked_prefill_size
         if chunk > 0:
             chunk //= num_ranks
-            if chunk < config.page_size:
+            if chunk < self.page_size:
                 raise InputError(
-                    f"{config.chunked_prefill_size} over {num_ranks} ranks (latency.dp) is less"
-                    f" than page_size {config.page_size} for each",
+                    f"{self.chunked_prefill_size} over {num_ranks} ranks (latency.dp) is less"
+                    f" than page_size {self.page_size} for each",
                     key=("scheduler", "chunked_prefill_size"),
                 )
-        conservativeness = config.schedule_conservativeness * _CONSERVATIVENESS_OF_RANKS
-        return replace(
-            config,
-            chunked_prefill_size=chunk,
-            max_running_requests=max(1, config.max_running_requests // num_ranks),
-            schedule_conservativeness=conservativeness,
+        conservativeness = self.schedule_conservativeness * _CONSERVATIVENESS_OF_RANKS
+        return self.model_copy(
+            update={
+                "chunked_prefill_size": chunk,
+                "max_running_requests": max(1, self.max_running_requests // num_ranks),
+                "schedule_conservativeness": conservativeness,
+            }
         )
+
+    def num_front_ends(self, num_ranks: int) -> int:
+        return self.tokenizer_worker_num
 
     def _static_batching(self) -> StaticSettings | None:
         if self.batching == "continuous":

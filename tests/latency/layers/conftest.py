@@ -6,7 +6,7 @@ from itertools import product
 import pytest
 from pydantic import TypeAdapter
 
-from sim.latency.build import build_latency
+from sim.latency.build import ServedBy, build_latency
 from sim.latency.config import LatencyConfig
 from sim.latency.shape_files import load_model_shape
 
@@ -257,7 +257,7 @@ def build(tables, tmp_path):
         config = TypeAdapter(LatencyConfig).validate_python(section)
         shape = None if model is None else load_model_shape(model, tmp_path)
         return build_latency(
-            config, model=shape, hardware=None, base_dir=tmp_path, overlaps=overlaps
+            config, model=shape, hardware=None, base_dir=tmp_path, server=ServedBy(overlaps)
         )
 
     return build_model
