@@ -137,8 +137,6 @@ STUDY ?= $(basename $(notdir $(wildcard scenarios/studies/*.yaml)))
 studies: $(VENV)/.base
 	mkdir -p out/studies
 	set -e; for name in $(STUDY); do \
-		if ! test -d ../shared && grep -q shared/traces scenarios/studies/$$name.yaml; then \
-			echo "$$name: left out, its trace is not here"; continue; fi; \
 		$(BIN)/simulate sweep scenarios/studies/$$name.yaml --out out/studies/$$name; \
 		$(BIN)/simulate report out/studies/$$name; \
 	done
