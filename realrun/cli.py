@@ -13,6 +13,7 @@ import typer
 from realrun.suite import UNFINISHED
 from sim.command_line import OutputFormat, Version, new_app, run_app
 from sim.core.errors import InputError
+from sim.core.extras import how_to_install
 
 app = new_app("Serve scenarios on a real paged-attention runner, with the simulator's scheduler.")
 
@@ -37,7 +38,7 @@ def need_torch(_version: Version = False) -> None:
     """Refuse to start without torch, which every command needs."""
     missing = [name for name in ("torch", "transformers") if find_spec(name) is None]
     if missing:
-        raise InputError(f"needs {' and '.join(missing)}: pip install 'servetwin[torch]'")
+        raise InputError(f"needs {' and '.join(missing)}: {how_to_install('torch')}")
 
 
 Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:N, or auto: a GPU if there is one")]

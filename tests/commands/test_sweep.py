@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import sim.commands.sweep
+from sim.core.extras import how_to_install
 from sim.sweep.process_pool import ProcessPool
 
 RESULTS = ("results.json", "results.csv", "results.parquet")
@@ -193,7 +194,7 @@ def test_sweep_without_ray_says_how_to_get_it(refused_bare, grid, monkeypatch):
     """Ray is loaded when asked for."""
     monkeypatch.setitem(sys.modules, "ray", None)
     line = refused_bare("sweep", grid, "--executor", "ray")
-    assert line == "--executor ray needs Ray: pip install 'servetwin[ray]'"
+    assert line == f"--executor ray needs Ray: {how_to_install('ray')}"
 
 
 def test_run_of_a_sweep_runs_the_scenario_itself(simulate, scenario, scenario_with):

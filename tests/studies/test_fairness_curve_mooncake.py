@@ -13,7 +13,8 @@ SETTINGS = [
 def metrics(study, *smaller):
     results = study(NAME, {"list": SETTINGS}, *smaller)
     return (
-        [run.summary[name] for run in results.runs] for name in ("cache_hit_rate_pct", "p99_ttft_ms")
+        [run.summary[name] for run in results.runs]
+        for name in ("cache_hit_rate_pct", "p99_ttft_ms")
     )
 
 

@@ -16,6 +16,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from sim.core.errors import InputError
+from sim.core.extras import how_to_install
 from sim.core.messages import one_line, unknown_name
 from sim.latency.aiconfigurator.deployment import Deployment
 from sim.latency.aiconfigurator.operators import DECODE_PROBE, PREFILL_PROBE, OperatorList, Probe
@@ -238,8 +239,8 @@ def _package_version() -> str:
         return version(_DISTRIBUTION)
     except PackageNotFoundError:
         raise InputError(
-            f"kind aiconfigurator needs the package {_DISTRIBUTION}"
-            " (pip install 'servetwin[aiconfigurator]')",
+            f"kind aiconfigurator needs the package {_DISTRIBUTION}:"
+            f" {how_to_install('aiconfigurator')}",
             key=("latency",),
         ) from None
 
