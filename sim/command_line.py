@@ -13,7 +13,8 @@ from contextlib import contextmanager
 from enum import StrEnum
 from importlib.machinery import EXTENSION_SUFFIXES
 from importlib.util import find_spec
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
@@ -50,6 +51,20 @@ Version = Annotated[
 ]
 
 
+Scenario = Annotated[Path, typer.Argument(metavar="FILE", help="scenario file (YAML)")]
+Set = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="KEY.PATH=VALUE", help="override a key of the scenario; may be repeated"
+    ),
+]
+
+
+def out_option(meaning: str, metavar: str = "DIR") -> Any:
+    """The option for what a command writes; it has the same name in every command."""
+    return typer.Option("-o", "--out", metavar=metavar, help=meaning)
+
+
 class OutputFormat(StrEnum):
     """How a command prints its results."""
 
@@ -61,7 +76,7 @@ def new_app(description: str) -> typer.Typer:
     """Returns a command line that has no commands yet."""
     app = typer.Typer(
         help=description,
-        add_completion=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
     )
