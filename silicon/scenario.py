@@ -117,6 +117,7 @@ def _sglang(row: Row) -> dict[str, object]:
         "max_running_requests": row.number("max_running_requests") or max(concurrency, 256),
         "scheduler_recv_interval": row.number("scheduler_recv_interval") or 1,
         "cuda_graph_max_bs": graph_rows,
+        "tokenizer_worker_num": row.number("tokenizer_worker_num") or 1,
         "disable_radix_cache": row["prefix_cache"] == "off",
         # Not published for these servers. Development rows fit no other choice.
         "enable_mixed_chunk": row["version"] == "0.5.6.post2" and row["client"] == "fixed",

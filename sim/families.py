@@ -59,17 +59,20 @@ def build_engine(
     return EngineCore(FAMILIES[config.family].build(config, pool), executor)
 
 
-def rank_rules(config: "ServerConfig", engines: "Sequence[EngineCore]") -> "RankRules":
+def rank_rules(
+    config: "ServerConfig", engines: "Sequence[EngineCore]", num_front_ends: int = 1
+) -> "RankRules":
     """The rules of the configuration's family for the ranks of a group.
 
     Args:
         config: the settings of each rank.
         engines: one for each rank.
+        num_front_ends: processes of the front end.
 
     Raises:
         InputError: the family has no ranks.
     """
-    return FAMILIES[config.family].rank_rules(config, engines)
+    return FAMILIES[config.family].rank_rules(config, engines, num_front_ends)
 
 
 def check_engine(engine: "EngineCore") -> None:

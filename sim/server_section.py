@@ -147,17 +147,20 @@ class ServerSection(StrictModel):
         """
         raise NotImplementedError
 
-    def rank_config(self, config: Any, num_ranks: int) -> Any:
+    def of_rank(self, num_ranks: int) -> Self:
         """The settings of each of several ranks that step together.
 
         Args:
-            config: the result of `config`.
             num_ranks: at least 2.
 
         Raises:
             InputError: `scheduler.KEY: reason`, if there is not enough for each rank.
         """
-        return config
+        return self
+
+    def num_front_ends(self, num_ranks: int) -> int:
+        """Processes of a server with `num_ranks` ranks that take in its requests."""
+        return 1
 
     def with_user_code(self, config: Any, base_dir: Path, fail: Fail) -> Any:
         """The settings with the user's class loaded.

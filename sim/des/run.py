@@ -56,6 +56,7 @@ def simulate(
     *,
     router: Router | None = None,
     host: HostSection | None = None,
+    num_front_ends: int = 1,
     options: RunOptions | None = None,
 ) -> RunLog:
     """Simulate until all requests of a workload have ended.
@@ -69,6 +70,7 @@ def simulate(
         router: chooses a replica for each request; use a new router for each run, because a router
             may have state. None: round robin.
         host: what a request passes before a scheduler can see it. None: nothing.
+        num_front_ends: processes of each server's front end, if there is a `host`.
         options: see RunOptions.
 
     Raises:
@@ -88,12 +90,14 @@ def simulate(
         clients_react=bool(workload.clients()) or bool(workload.phases()),
         check=check_engine if options.check else None,
     )
-    make = _Maker(env, config, reports, options.pool, server_options)
+    if host is None:
+        num_front_ends = 1
+    make = _Maker(env, config, reports, options.pool, server_options, num_front_ends)
     replicas = [make.replica(number, latency) for number, latency in enumerate(latencies)]
     router = router or RoundRobin()
     entries: Sequence[Replica | FrontEnd] = replicas
     if host is not None:
-        entries = [FrontEnd(env, host, replica) for replica in replicas]
+        entries = [FrontEnd(env, host, replica, num_front_ends) for replica in replicas]
 
     def submit(request: ScriptedRequest) -> None:
         if reports.ends_warm_up(request.spec):
@@ -141,6 +145,7 @@ class _Maker(NamedTuple):
     reports: SimulationLog
     pool: PoolFactory
     options: ServerOptions
+    num_front_ends: int
 
     def replica(self, number: int, latency: ReplicaLatency) -> Replica:
         if isinstance(latency, tuple):
@@ -159,7 +164,8 @@ class _Maker(NamedTuple):
     def _group(self, number: int, latencies: tuple[LatencyModel, ...]) -> Group:
         first = number * len(latencies)
         ranks = [Rank(rank, *self._engine(), each) for rank, each in enumerate(latencies, first)]
-        rules = rank_rules(self.config, [rank.engine for rank in ranks])
+        engines = [rank.engine for rank in ranks]
+        rules = rank_rules(self.config, engines, self.num_front_ends)
         reports, options = self.reports, self.options
         return Group(self.env, number, ranks=ranks, rules=rules, reports=reports, options=options)
 

@@ -122,9 +122,8 @@ class AiconfiguratorLatencyConfig(StrictModel):
     def _check_experts(self) -> Self:
         num_gpus, moe_ep = self.tp * self.dp, self.moe_ep
         if num_gpus % moe_ep or (self.moe_tp or num_gpus // moe_ep) * moe_ep != num_gpus:
-            spread = (
-                f"moe_ep {moe_ep}" if self.moe_tp is None else f"moe_tp {self.moe_tp} x {moe_ep}"
-            )
+            moe_tp = "" if self.moe_tp is None else f"moe_tp {self.moe_tp} x "
+            spread = f"{moe_tp}moe_ep {moe_ep}"
             raise KeysError(
                 f"{spread} does not fit the {num_gpus} GPUs of tp {self.tp} x dp {self.dp}",
                 "moe_ep",

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sim.core.errors import InputError
 from sim.engine.server_config import ServerConfig
@@ -26,10 +27,13 @@ from sim.latency.shape_files import shape_if_described, shape_of
 from sim.latency.shapes import ModelShape
 from sim.scenario.load import LoadedScenario, user_code_key
 from sim.scenario.schema import Scenario
-from sim.server_section import Fail
+from sim.server_section import Fail, ServerSection
 from sim.workload.build import build_workload
 from sim.workload.traces.read import TraceReader, read_trace
 from sim.workload.workload import Workload
+
+if TYPE_CHECKING:
+    from sim.latency.aiconfigurator.package import Room
 
 _KV_ELEMENT_BYTES = {"bfloat16": 2, "fp8": 1}
 
@@ -125,17 +129,23 @@ def load_shapes(scenario: Scenario, base_dir: Path) -> tuple[ModelShape | None, 
     describes: with that kind the model may be None.
 
     Raises:
-        InputError: a name is unknown, or `hardware` is not the GPU of `latency.system`.
+        InputError: a name is unknown, `hardware` is not the GPU of `latency.system`, or the model
+            cannot be spread over the GPUs.
     """
     section = scenario.latency
-    is_measured = isinstance(section, AiconfiguratorLatencyConfig)
     hardware = None if scenario.hardware is None else load_hardware(scenario.hardware)
     if hardware is not None and isinstance(section, AiconfiguratorLatencyConfig):
         check_system(hardware, section.system)
     if scenario.model is None:
         return None, hardware
     found = find_model(scenario.model, base_dir)
-    model = shape_if_described(found) if is_measured else shape_of(found)
+    if isinstance(section, AiconfiguratorLatencyConfig):
+        model = shape_if_described(found)
+        if model is not None:
+            model.check_tp(section.tp)
+            model.check_experts(section.moe_ep)
+    else:
+        model = shape_of(found)
     kv_format = scenario.scheduler.kv_cache_format
     if model is not None and kv_format is not None:
         model = replace(model, kv_element_bytes=_KV_ELEMENT_BYTES[kv_format])
@@ -185,14 +195,16 @@ def scheduler_config_with_pool(
     Raises:
         InputError: a user's own class cannot be loaded.
     """
-    section = scenario.scheduler
+    section = _rank_section(scenario)
     fail = fail or partial(InputError, key=user_code_key(scenario))
-    config = section.config(pool_tokens)
+    config: ServerConfig = section.with_user_code(section.config(pool_tokens), base_dir, fail)
+    return config
+
+
+def _rank_section(scenario: Scenario) -> ServerSection:
+    """The section `scheduler`; with several ranks, what it means for each."""
     ranks = num_ranks(scenario.latency)
-    if ranks > 1:
-        config = section.rank_config(config, ranks)
-    with_code: ServerConfig = section.with_user_code(config, base_dir, fail)
-    return with_code
+    return scenario.scheduler if ranks == 1 else scenario.scheduler.of_rank(ranks)
 
 
 def user_code_error(loaded: LoadedScenario) -> Fail:
@@ -210,8 +222,14 @@ def _pool_tokens(
     share_key, share = section.memory_share
     latency = _latency_section(scenario)
     if isinstance(latency, AiconfiguratorLatencyConfig):
-        tokens = _measured_room(scenario, latency, model, base_dir)
-        too_large = f"{scenario.model} does not fit: {share_key} {share} leaves no room for KV"
+        room = _measured_room(scenario, latency, model, base_dir)
+        tokens = room.pool_tokens
+        reserved = f" and the engine {_gib(room.reserved_bytes)}" if room.reserved_bytes else ""
+        too_large = (
+            f"{scenario.model} does not fit: its weights take {_gib(room.weights_bytes)}{reserved}"
+            f" of the {_gib(room.budget_bytes)} that {share_key} {share} leaves on each of"
+            f" {latency.tp * latency.dp} {latency.system} (tp x dp)"
+        )
     else:
         if model is None or hardware is None:
             key = ("scheduler", section.pool_key)
@@ -241,16 +259,15 @@ def _measured_room(
     latency: AiconfiguratorLatencyConfig,
     model: ModelShape | None,
     base_dir: Path,
-) -> int:
-    """KV tokens that fit beside what the package says the engine keeps in memory."""
+) -> "Room":
+    """What fits beside what the package says the engine keeps in memory."""
     from sim.latency.aiconfigurator.deployment import deployment_of
-    from sim.latency.aiconfigurator.package import known_models
-    from sim.latency.aiconfigurator.package import pool_tokens as measured_room
+    from sim.latency.aiconfigurator.package import known_models, kv_room
 
     if scenario.model is None:
         raise InputError(f"kind {latency.kind} needs the scenario's model", key=("latency",))
-    section = scenario.scheduler
-    return measured_room(
+    section = _rank_section(scenario)
+    return kv_room(
         deployment_of(latency, scenario.model, base_dir, known_models()),
         section.memory_share[1],
         max_step_tokens=section.max_step_tokens,

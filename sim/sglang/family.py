@@ -41,7 +41,7 @@ class SglangFamily(Family):
         return SglangScheduler(config, kv=kv, policy=build_policy(config))
 
     def rank_rules(
-        self, config: "SchedulerConfig", engines: "Sequence[EngineCore]"
+        self, config: "SchedulerConfig", engines: "Sequence[EngineCore]", num_front_ends: int = 1
     ) -> "SglangRanks":
         from sim.sglang.scheduler.ranks import SglangRanks
 

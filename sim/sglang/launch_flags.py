@@ -35,6 +35,7 @@ OPTIONS = (
     "scheduler_recv_interval",
     "cuda_graph_max_bs",
     "load_balance_method",
+    "tokenizer_worker_num",
 )
 SWITCHES = (
     "enable_mixed_chunk",

@@ -47,6 +47,7 @@ class RandomScenario:
     step_s: float
     host_s: float
     host: HostSection | None = None
+    front_ends: int = 1
     ranks: int = 1
 
     def latencies(self) -> list[ReplicaLatency]:
@@ -220,4 +221,5 @@ def random_scenarios(
         step_s=draw(st.sampled_from((0.001, 0.005))),
         host_s=draw(st.sampled_from((0.0, 0.0, 0.0005, 0.02))),
         host=draw(st.sampled_from((None, None, _HOST))),
+        front_ends=draw(st.sampled_from((1, 1, 3))),
     )

@@ -39,10 +39,12 @@ class VllmFamily(Family):
         kv = BlockManager(pool.num_pages, pool.page_size, caches=config.enable_prefix_caching)
         return VllmScheduler(config, kv=kv)
 
-    def rank_rules(self, config: "VllmConfig", engines: "Sequence[EngineCore]") -> "VllmRanks":
+    def rank_rules(
+        self, config: "VllmConfig", engines: "Sequence[EngineCore]", num_front_ends: int = 1
+    ) -> "VllmRanks":
         from sim.vllm.scheduler.ranks import VllmRanks
 
-        return VllmRanks(engines)
+        return VllmRanks(engines, num_front_ends)
 
     def check(self, engine: "EngineCore") -> None:
         from sim.vllm.check import check_vllm_memory

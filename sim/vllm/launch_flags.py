@@ -24,6 +24,7 @@ OPTIONS = (
     "long_prefill_token_threshold",
     "max_cudagraph_capture_size",
     "scheduling_policy",
+    "api_server_count",
 )
 SWITCHES = (
     "enable_prefix_caching",

@@ -71,6 +71,10 @@ class VllmSection(ServerSection):
     scheduler_reserve_full_isl: bool | None = None
     """A request is admitted only if its whole prompt fits into the free blocks. Without it: from
     version 0.19.0 on. Older versions do not have it."""
+    api_server_count: int | None = Field(default=None, ge=1, le=1024)
+    """Processes that take in requests; their times are those of `host`
+    (docs/explanation/latency.md#front-ends). Without it: as many as `latency.dp`; 1 before version
+    0.19.0. Unit: processes."""
 
     @model_validator(mode="after")
     def _check_combinations(self) -> Self:
@@ -194,6 +198,11 @@ class VllmSection(ServerSection):
     @property
     def kv_cache_format(self) -> str | None:
         return kv_format_of_flag(self.kv_cache_dtype)
+
+    def num_front_ends(self, num_ranks: int) -> int:
+        if self.api_server_count is not None:
+            return self.api_server_count
+        return num_ranks if VERSIONS[self.version].front_end_per_rank else 1
 
     def config(self, pool_tokens: int) -> VllmConfig:
         """The scheduler's settings with a pool of `pool_tokens` tokens.

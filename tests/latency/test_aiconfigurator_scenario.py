@@ -7,6 +7,7 @@ import pytest
 
 from sim.commands.run import run_built
 from sim.core.errors import InputError
+from sim.latency.aiconfigurator.package import Room
 from sim.latency.linear import LinearLatency
 from sim.metrics.summary import summarise
 from sim.report.summary_text import summary_text
@@ -63,6 +64,31 @@ def test_scenario_pool_size_is_what_the_package_leaves():
 
     assert 2 * pool(1) < pool(2) < 2.5 * pool(1)
     assert pool(2, "scheduler.max_total_tokens=5000") == 5_000
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "expected"),
+    [
+        ("{max_running_requests: 64, chunked_prefill_size: 8192, max_prefill_tokens: 512}",
+         {"max_rows": 16, "max_step_tokens": 2048}),
+        ("{family: vllm, max_num_seqs: 64, max_num_batched_tokens: 8192}",
+         {"max_rows": 64, "max_step_tokens": 8192}),
+    ],
+)  # fmt: skip
+def test_scenario_pool_of_a_rank_leaves_room_for_its_share(monkeypatch, scheduler, expected):
+    """SGLang divides slots and chunks by the ranks; vLLM gives each rank all of them."""
+    pytest.importorskip("aiconfigurator_core.sdk.engine")
+    asked = []
+
+    def room(_deployment, _share, **sizes):
+        asked.append({key: sizes[key] for key in expected})
+        return Room(100_000, 0.0, 0.0, 0.0)
+
+    monkeypatch.setattr("sim.latency.aiconfigurator.package.kv_room", room)
+    latency = "{kind: aiconfigurator, system: h200_sxm, dp: 4, moe_ep: 4}"
+    model = "model=Qwen/Qwen3-30B-A3B"
+    build_scheduler_config(load(latency, model, f"scheduler={scheduler}").scenario)
+    assert asked == [expected]
 
 
 def test_run_names_the_source_of_its_step_times():

@@ -36,6 +36,7 @@ GIVEN = {
         "retraction_policy=priority (SGLang: with --enable-priority-scheduling only)",
     ),
     "random_seed": (5, "--random-seed 5"),
+    "tokenizer_worker_num": (2, "--tokenizer-worker-num 2"),
     "load_balance_method": ("total_tokens", "--load-balance-method total_tokens"),
     "scheduler_recv_interval": (30, "--scheduler-recv-interval 30"),
     "cuda_graph_max_bs": (64, "--cuda-graph-max-bs 64"),

@@ -21,6 +21,7 @@ GIVEN = {
     "long_prefill_token_threshold": (512, "--long-prefill-token-threshold 512"),
     "scheduling_policy": ("priority", "--scheduling-policy priority"),
     "async_scheduling": (False, "--no-async-scheduling"),
+    "api_server_count": (4, "--api-server-count 4"),
     "scheduler_reserve_full_isl": (False, "--no-scheduler-reserve-full-isl"),
 }
 ALWAYS = ["--max-num-batched-tokens 2048", "--max-num-seqs 128", "--max-model-len auto"]

@@ -130,6 +130,10 @@ def _completed(found: FoundModel) -> Config:
     if architecture is not None:
         return {"architectures": [architecture], **completed}
     if "architectures" not in completed:
-        reason = f"{found.where}: aiconfigurator-core has no operators of a {values.model_type}"
-        raise InputError(reason, key=("latency",))
+        known = ", ".join(sorted(_ARCHITECTURES))
+        raise InputError(
+            f"{found.where}: aiconfigurator-core has no operators of a {values.model_type} (it has"
+            f" those of: {known})",
+            key=("latency",),
+        )
     return completed

@@ -155,6 +155,9 @@ class SglangSection(ServerSection):
     """How requests are dealt to ranks, if `latency.dp` is above 1
     (docs/explanation/ranks.md#sglang): in turn, or to the rank that had the fewest requests or
     tokens when it last said so."""
+    tokenizer_worker_num: int = Field(default=1, ge=1, le=1024)
+    """Processes that tokenize requests, also for several ranks. Their times are those of `host`
+    (docs/explanation/latency.md#front-ends). Unit: processes."""
     fairness: FairnessConfig | None = None
     """A rule that changes the policy's order so that no request starves
     (docs/explanation/fairness.md). Without it: the policy's order is kept."""
@@ -355,28 +358,32 @@ class SglangSection(ServerSection):
         host_cache = self.host_cache.settings(config.pool_tokens, config.page_size)
         return replace(config, host_cache=host_cache)
 
-    def rank_config(self, config: SchedulerConfig, num_ranks: int) -> SchedulerConfig:
+    def of_rank(self, num_ranks: int) -> Self:
         """Slots and chunk size are divided, and admission dares more, as in SGLang 0.5.23.
 
         Source: `handle_data_parallelism` in arg_groups/parallel_hook.py, and
         `requested_max_running_requests_per_worker` in model_executor/pool_configurator.py.
         """
-        chunk = config.chunked_prefill_size
+        chunk = self.chunked_prefill_size
         if chunk > 0:
             chunk //= num_ranks
-            if chunk < config.page_size:
+            if chunk < self.page_size:
                 raise InputError(
-                    f"{config.chunked_prefill_size} over {num_ranks} ranks (latency.dp) is less"
-                    f" than page_size {config.page_size} for each",
+                    f"{self.chunked_prefill_size} over {num_ranks} ranks (latency.dp) is less"
+                    f" than page_size {self.page_size} for each",
                     key=("scheduler", "chunked_prefill_size"),
                 )
-        conservativeness = config.schedule_conservativeness * _CONSERVATIVENESS_OF_RANKS
-        return replace(
-            config,
-            chunked_prefill_size=chunk,
-            max_running_requests=max(1, config.max_running_requests // num_ranks),
-            schedule_conservativeness=conservativeness,
+        conservativeness = self.schedule_conservativeness * _CONSERVATIVENESS_OF_RANKS
+        return self.model_copy(
+            update={
+                "chunked_prefill_size": chunk,
+                "max_running_requests": max(1, self.max_running_requests // num_ranks),
+                "schedule_conservativeness": conservativeness,
+            }
         )
+
+    def num_front_ends(self, num_ranks: int) -> int:
+        return self.tokenizer_worker_num
 
     def _static_batching(self) -> StaticSettings | None:
         if self.batching == "continuous":
