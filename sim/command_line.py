@@ -55,7 +55,9 @@ Scenario = Annotated[Path, typer.Argument(metavar="FILE", help="scenario file (Y
 Set = Annotated[
     list[str] | None,
     typer.Option(
-        "--set", metavar="KEY.PATH=VALUE", help="override a key of the scenario; may be repeated"
+        "--set",
+        metavar="KEY.PATH=VALUE",
+        help="override a key of the scenario; may be repeated; paths are from the current folder",
     ),
 ]
 

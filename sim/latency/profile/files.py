@@ -7,6 +7,7 @@ from pathlib import Path
 
 from sim.core.errors import InputError
 from sim.core.messages import unknown_name
+from sim.core.paths import located
 from sim.latency.profile.format import LatencyProfile, parse_profile
 
 _SUFFIX = ".json"
@@ -24,7 +25,7 @@ def load_profile(name_or_path: str, base_dir: Path) -> LatencyProfile:
         InputError: the name is unknown, or see `read_profile`.
     """
     if name_or_path.endswith(_SUFFIX):
-        return read_profile(base_dir / name_or_path)
+        return read_profile(located(base_dir, name_or_path))
     shipped = shipped_profiles()
     if name_or_path not in shipped:
         reason = unknown_name("profile", name_or_path, shipped)

@@ -4,6 +4,7 @@ import csv
 import gzip
 import json
 import re
+from contextlib import chdir
 from pathlib import Path
 
 import numpy as np
@@ -18,14 +19,15 @@ REPOSITORY = Path(__file__).parents[3]
 SCENARIO = REPOSITORY / "scenarios/validation/vllm-0.19-rtxpro6000-llama-3.1-8b.yaml"
 RUN = REPOSITORY / "data/measured/vllm-0.19-rtxpro6000-llama-3.1-8b"
 LATENCIES = ("ttft", "tpot", "latency")
-HOST = ("--set", "latency.host=host.json")
+HOST = ("--set", "latency.host=run/host.json")
 IN_TURN = ("--set", "scheduler.async_scheduling=false")
 
 
 @pytest.fixture(scope="module")
 def imported(tmp_path_factory):
     """A folder with the imported run and host.json, fitted to its first hundred requests."""
-    out = tmp_path_factory.mktemp("real") / "run"
+    folder = tmp_path_factory.mktemp("real")
+    out = folder / "run"
     run = ["import", str(RUN), "--out", str(out), "--template", str(SCENARIO)]
     assert simulate_cli.main(run) == 0
     scenario, measured, host = out / "scenario.yaml", out / "measured.jsonl.gz", out / "host.json"
@@ -45,7 +47,8 @@ def validated(imported):
             files = [str(imported / name) for name in ("scenario.yaml", "measured.jsonl.gz")]
             series = ["--timeseries", str(RUN / "timeseries.csv")]
             out = ["--out", str(known[options])]
-            assert calibrate_cli.main(["validate", *files, *series, *out, *options]) == 0
+            with chdir(imported.parent):
+                assert calibrate_cli.main(["validate", *files, *series, *out, *options]) == 0
         return known[options]
 
     return validate
