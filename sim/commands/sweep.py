@@ -11,6 +11,7 @@ from sim.commands.sweep_point import run_point
 from sim.core.errors import InputError
 from sim.core.files import make_directory
 from sim.report.progress import Progress
+from sim.report.same_rows import same_rows
 from sim.report.sweep_tables import sweep_table
 from sim.scenario.load import load_scenario
 from sim.sweep.executor import PointOutcome, PointStatus, SweepExecutor
@@ -75,6 +76,8 @@ def sweep(path: Path, overrides: Sequence[str], options: SweepOptions) -> int:
         print_line(sweep_json(results).rstrip())
     else:
         print_table(sweep_table(results))
+        for sentence in same_rows(results):
+            print_line(sentence)
     _warn_of_ranges(results)
     return _report_failures(state, outcomes, out)
 
