@@ -24,10 +24,8 @@ def fitted(table: Table, width: int = WIDTH) -> list[Table]:
     if whole.width <= width:
         return [whole]
     folded = replace(whole, columns=_folded(whole), gap=_NARROW_GAP)
-    if folded.width <= width:
-        return [folded]
-    named = _with_names(folded, width)
-    return _blocks(*named, width)
+    parts = [folded] if folded.width <= width else _parts(*_with_names(folded, width), width)
+    return [replace(part, columns=_on_one_line(part.columns)) for part in parts]
 
 
 def _with_names(table: Table, width: int) -> tuple[Table, int]:
@@ -43,7 +41,7 @@ def _with_names(table: Table, width: int) -> tuple[Table, int]:
     return replace(table, columns=[_ROW, *table.columns], rows=rows), 1
 
 
-def _blocks(table: Table, num_names: int, width: int) -> list[Table]:
+def _parts(table: Table, num_names: int, width: int) -> list[Table]:
     """Tables of the first columns and as many of the others, in order, as fit."""
     names = list(range(num_names))
     blocks: list[list[int]] = [names]
@@ -72,10 +70,16 @@ def _folded(table: Table) -> list[Column]:
         column.header
         for column, wide in zip(table.columns, column_widths(cells), strict=True)
     ]  # fmt: skip
-    height = max(header.count("\n") for header in headers)
+    pairs = zip(table.columns, headers, strict=True)
+    return [replace(column, header=header) for column, header in pairs]
+
+
+def _on_one_line(columns: Sequence[Column]) -> list[Column]:
+    """The columns with the last lines of their headers beside each other."""
+    height = max(column.header.count("\n") for column in columns)
     return [
-        replace(column, header="\n" * (height - header.count("\n")) + header)
-        for column, header in zip(table.columns, headers, strict=True)
+        replace(column, header="\n" * (height - column.header.count("\n")) + column.header)
+        for column in columns
     ]
 
 
