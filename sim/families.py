@@ -54,9 +54,14 @@ def build_engine(
         pool: the server's pages.
         executor: runs the engine's batches.
     """
+    scheduler = FAMILIES[config.family].build(config, pool)
+    if config.micro_batches > 1:
+        from sim.engine.pipeline import PipelineEngine
+
+        return PipelineEngine(scheduler, executor, config.micro_batches)
     from sim.engine.core import EngineCore
 
-    return EngineCore(FAMILIES[config.family].build(config, pool), executor)
+    return EngineCore(scheduler, executor)
 
 
 def rank_rules(

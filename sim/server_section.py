@@ -162,6 +162,26 @@ class ServerSection(StrictModel):
         """Processes of a server with `num_ranks` ranks that take in its requests."""
         return 1
 
+    def stage_layers(self, num_layers: int, num_stages: int) -> list[int]:
+        """The layers of each stage of a pipeline.
+
+        Raises:
+            InputError: there are more stages than layers.
+        """
+        raise InputError(f"family {self.family} has no pipelines", key=("latency", "pp"))
+
+    def pipeline_config(self, config: Any, num_stages: int) -> Any:
+        """The settings of a server whose model is a pipeline.
+
+        Args:
+            config: the result of `config`.
+            num_stages: at least 2.
+
+        Raises:
+            InputError: `scheduler.KEY: reason`, if a setting does not go with a pipeline.
+        """
+        raise InputError(f"family {self.family} has no pipelines", key=("latency", "pp"))
+
     def with_user_code(self, config: Any, base_dir: Path, fail: Fail) -> Any:
         """The settings with the user's class loaded.
 

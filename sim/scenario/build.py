@@ -1,6 +1,6 @@
 """From a validated scenario to the objects a run needs."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,6 +16,7 @@ from sim.latency.config import (
     RecordedLatencyConfig,
     num_devices,
     num_ranks,
+    num_stages,
 )
 from sim.latency.hardware import Hardware, check_system, load_hardware
 from sim.latency.host import HostedLatency, HostedServer
@@ -25,6 +26,7 @@ from sim.latency.model import LatencyModel, ReplicaLatency
 from sim.latency.model_key import find_model
 from sim.latency.shape_files import shape_if_described, shape_of
 from sim.latency.shapes import ModelShape
+from sim.latency.stages import StagedLatency
 from sim.scenario.load import LoadedScenario, user_code_key
 from sim.scenario.schema import Scenario
 from sim.server_section import Fail, ServerSection
@@ -87,7 +89,10 @@ def build(loaded: LoadedScenario, *, read_trace: TraceReader = read_trace) -> Bu
                 model_name=scenario.model,
                 server=ServedBy(scheduler.overlaps, replica, scenario.scheduler.graph_sizes),
             )
-            return _with_added_times(scenario, model, kernels)
+            whole = _with_added_times(scenario, model, kernels)
+            if scheduler.micro_batches == 1:
+                return whole
+            return StagedLatency(whole, kernels, _stage_layers(scenario, model, kernels))
 
         ranks = num_ranks(scenario.latency)
         latencies: tuple[ReplicaLatency, ...] = tuple(
@@ -113,13 +118,24 @@ def _with_added_times(
         latency = LoadingLatency(latency, times)
     if scenario.host is None:
         return latency
-    if model is None:
-        server = HostedServer(getattr(latency, "num_layers", 0))
-    else:
-        server = HostedServer(model.num_layers, model.num_subquadratic_layers)
-    graph_tokens = scenario.scheduler.prefill_graph_tokens
-    server = server._replace(prefill_graph_tokens=graph_tokens)
+    num_subquadratic = 0 if model is None else model.num_subquadratic_layers
+    server = HostedServer(
+        _num_layers(model, latency), num_subquadratic, scenario.scheduler.prefill_graph_tokens
+    )
     return HostedLatency(latency, scenario.host, server)
+
+
+def _num_layers(model: ModelShape | None, latency: LatencyModel) -> int:
+    """The model's layers; 0: neither the scenario nor the latency model says."""
+    return getattr(latency, "num_layers", 0) if model is None else model.num_layers
+
+
+def _stage_layers(
+    scenario: Scenario, model: ModelShape | None, kernels: LatencyModel
+) -> Sequence[int]:
+    """The layers of each stage."""
+    stages = num_stages(scenario.latency)
+    return scenario.scheduler.stage_layers(_num_layers(model, kernels), stages)
 
 
 def load_shapes(scenario: Scenario, base_dir: Path) -> tuple[ModelShape | None, Hardware | None]:
@@ -197,7 +213,11 @@ def scheduler_config_with_pool(
     """
     section = _rank_section(scenario)
     fail = fail or partial(InputError, key=user_code_key(scenario))
-    config: ServerConfig = section.with_user_code(section.config(pool_tokens), base_dir, fail)
+    settings = section.config(pool_tokens)
+    stages = num_stages(scenario.latency)
+    if stages > 1:
+        settings = section.pipeline_config(settings, stages)
+    config: ServerConfig = section.with_user_code(settings, base_dir, fail)
     return config
 
 
@@ -240,11 +260,18 @@ def _pool_tokens(
         tp = num_devices(latency)
         model.check_tp(tp)
         budget = int(hardware.memory_bytes * share)
+        stages = num_stages(latency)
         tokens = pool_tokens(
-            model, budget, tp, max_rows=section.max_rows, window_share=section.window_share
+            model,
+            budget,
+            tp,
+            max_rows=section.max_rows,
+            window_share=section.window_share,
+            layers=section.stage_layers(model.num_layers, stages) if stages > 1 else (),
         )
         too_large = (
-            f"{model.name} does not fit: its weights take {_gib(weight_bytes_on_gpu(model, tp))} of"
+            f"{model.name} does not fit: its weights take"
+            f" {_gib(weight_bytes_on_gpu(model, tp) / stages)} of"
             f" the {_gib(hardware.memory_bytes * share)} that {share_key} {share} leaves on"
             f" {hardware.name}"
         )
@@ -272,6 +299,7 @@ def _measured_room(
         section.memory_share[1],
         max_step_tokens=section.max_step_tokens,
         max_rows=section.max_rows,
+        split_layers=section.stage_layers,
         shape=model,
     )
 

@@ -10,6 +10,7 @@ from sim.latency.host import HostedLatency, HostedServer, HostSection
 from sim.latency.linear import LinearLatency
 from sim.latency.loading import LoadingLatency, LoadTimes
 from sim.latency.model import LatencyModel, ReplicaLatency
+from sim.latency.stages import StagedLatency
 from sim.sglang.cache.eviction import EVICTION_POLICIES
 from sim.sglang.cache.host_settings import HostCacheSettings
 from sim.sglang.config import SchedulerConfig
@@ -63,8 +64,11 @@ class RandomScenario:
             per_context_token_s=1e-8,
             host_s=self.host_s,
         )
-        loading = LoadingLatency(model, LoadTimes(ns_per_token=700.0, num_parts=4))
-        return loading if self.host is None else HostedLatency(loading, self.host, HostedServer(4))
+        whole: LatencyModel = LoadingLatency(model, LoadTimes(ns_per_token=700.0, num_parts=4))
+        if self.host is not None:
+            whole = HostedLatency(whole, self.host, HostedServer(4))
+        num_stages = self.config.micro_batches
+        return StagedLatency(whole, model, range(1, num_stages + 1)) if num_stages > 1 else whole
 
 
 @st.composite

@@ -1,10 +1,12 @@
 """The `scheduler` section with `family: vllm`: vLLM's flags, their bounds and combinations."""
 
+from dataclasses import replace
 from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
 from sim.core.errors import InputError
+from sim.latency.stages import spare_layers_first
 from sim.server_section import ServerSection, kv_format_of_flag
 from sim.strict_model import MAX_COUNT, Count, KeysError
 from sim.vllm.config import VllmConfig
@@ -224,6 +226,24 @@ class VllmSection(ServerSection):
             async_scheduling=self.schedules_ahead,
             scheduler_reserve_full_isl=self.reserves_full_isl,
         )
+
+    def stage_layers(self, num_layers: int, num_stages: int) -> list[int]:
+        return spare_layers_first(num_layers, num_stages)
+
+    def pipeline_config(self, config: VllmConfig, num_stages: int) -> VllmConfig:
+        """With async scheduling no more steps are in flight than without a pipeline.
+
+        The first stage then waits until the last one has sampled (docs/explanation/pipeline.md).
+        """
+        goes = VERSIONS[self.version].async_pipeline
+        if self.async_scheduling and not goes:
+            raise InputError(
+                f"vLLM {self.version} has no async scheduling with latency.pp above 1",
+                key=("scheduler", "async_scheduling"),
+            )
+        if config.async_scheduling and goes:
+            return config
+        return replace(config, async_scheduling=False, micro_batches=num_stages)
 
     def _longest(self, pool_tokens: int) -> int:
         longest = pool_tokens if self.max_model_len is None else self.max_model_len

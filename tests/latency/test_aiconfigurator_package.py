@@ -16,6 +16,7 @@ from sim.core.extras import how_to_install
 from sim.latency.aiconfigurator import package
 from sim.latency.aiconfigurator.deployment import Deployment, Parallelism
 from sim.latency.aiconfigurator.package import known_models, kv_room, open_engine
+from sim.latency.stages import spare_layers_last
 
 LLAMA = Deployment("meta/llama", None, "h200_sxm", "sglang", None, Parallelism())
 SOURCE = "aiconfigurator-core 0.12.0 (NVIDIA, Apache-2.0), h200_sxm, sglang 0.5.14"
@@ -57,9 +58,13 @@ def stand_in(monkeypatch):
     def get_model(path, config, backend):
         if config["tp_size"] == 3:
             raise AssertionError("num_heads 32 should be divisible by tp_size 3 \n")
-        named = [SimpleNamespace(_name=name) for name in ("qkv_gemm", "attention", "logits_gemm")]
+        weights = {"qkv_gemm": 110 * GIB, "attention": 0, "logits_gemm": 10 * GIB}
+        named = [
+            SimpleNamespace(_name=name, get_weights=lambda size=size: size)
+            for name, size in weights.items()
+        ]
         return SimpleNamespace(
-            context_ops=named[:2],
+            context_ops=named,
             generation_ops=named,
             _num_layers=32,
             get_kvcache_bytes_per_sequence=lambda tokens: 1_000 + 100 * tokens,
@@ -193,6 +198,14 @@ def _without_data(*sizes, **more):
 @pytest.mark.parametrize(("backend", "budget_gib"), [("sglang", 30), ("vllm", 22)])
 def test_package_pool_is_what_the_engine_leaves_for_it(stand_in, backend, budget_gib):
     """Of 100 GiB, 90 are for weights and KV; vLLM takes activations and its own 8 GiB off, too."""
-    room = kv_room(LLAMA._replace(backend=backend), 0.9, max_step_tokens=8_192, max_rows=256)
+    sizes = {"max_step_tokens": 8_192, "max_rows": 256, "split_layers": spare_layers_last}
+    deployment = LLAMA._replace(backend=backend)
+    room = kv_room(deployment, 0.9, **sizes)
     assert room.pool_tokens == (budget_gib * GIB - 256 * 1_000) // 100
     assert (room.weights_bytes, room.reserved_bytes) == (60 * GIB, (30 - budget_gib) * GIB)
+    # Two stages with 60 GiB of weights on average: the last one has the head of 10 GiB, and half of
+    # the other 110. Each has half of the KV.
+    room = kv_room(deployment._replace(parallelism=Parallelism(pp=2)), 0.9, **sizes)
+    assert room.weights_bytes == 65 * GIB
+    staged = ((budget_gib - 5) * GIB - 128 * 1_000) / 50
+    assert room.pool_tokens == pytest.approx(staged, abs=1)

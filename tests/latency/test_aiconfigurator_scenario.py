@@ -55,14 +55,16 @@ def test_scenario_experts_are_spread_over_all_gpus(experts):
 
 
 def test_scenario_pool_size_is_what_the_package_leaves():
-    """More GPUs, more room; a size that is given wins."""
+    """More GPUs, more room, whether they share layers or have some each; a given size wins."""
     pytest.importorskip("aiconfigurator_core.sdk.engine")
 
-    def pool(tp, *overrides):
-        latency = f"{{kind: aiconfigurator, system: h200_sxm, tp: {tp}}}"
+    def pool(tp, *overrides, pp=1):
+        latency = f"{{kind: aiconfigurator, system: h200_sxm, tp: {tp}, pp: {pp}}}"
         return build_scheduler_config(load(latency, *overrides).scenario).max_total_tokens
 
     assert 2 * pool(1) < pool(2) < 2.5 * pool(1)
+    assert pool(1, pp=2) == pytest.approx(pool(2), rel=0.05)
+    assert 2 * pool(2) < pool(2, pp=2)
     assert pool(2, "scheduler.max_total_tokens=5000") == 5_000
 
 

@@ -86,6 +86,7 @@ def test_scheduler_config_has_every_written_key(valid_text):
     written["static_batching"] = StaticSettings(batch_size=23, max_wait_ns=500_000)
     written["decode_max_requests"] = None
     written["user_policy"] = None
+    written["micro_batches"] = 1
     assert {field.name: getattr(config, field.name) for field in fields(config)} == written
 
 

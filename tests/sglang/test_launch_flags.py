@@ -136,7 +136,7 @@ def test_launch_gives_what_was_searched_even_if_it_is_the_default():
 
 def test_launch_on_several_gpus_counts_those_of_all_ranks():
     assert sglang_parallel(Parallelism()) == ()
-    assert sglang_parallel(Parallelism(tp=2)) == ("--tp-size 2",)
+    assert sglang_parallel(Parallelism(tp=2, pp=4)) == ("--tp-size 2", "--pp-size 4")
     flags = ("--tp-size 8", "--attn-dp-size 4", "--ep-size 8")
     assert sglang_parallel(Parallelism(tp=2, dp=4, moe_ep=8)) == flags
 

@@ -66,6 +66,7 @@ def test_launch_on_several_gpus_spreads_experts_where_they_are():
     assert vllm_parallel(Parallelism()) == ()
     flags = ("--tensor-parallel-size 2", "--data-parallel-size 4", "--enable-expert-parallel")
     assert vllm_parallel(Parallelism(tp=2, dp=4, moe_ep=8)) == flags
+    assert vllm_parallel(Parallelism(pp=4)) == ("--pipeline-parallel-size 4",)
 
 
 def test_launch_command_names_the_server():

@@ -112,6 +112,10 @@ class AiconfiguratorLatency:
         device_ns = np.maximum(np.rint(device_ms * NS_PER_MS).astype(np.int64), 1)
         return device_ns, np.full(num_steps, self._host_ns, dtype=np.int64)
 
+    def head_ns(self, step: StepFeatures) -> int:
+        """The time of the output head alone, a part of the step's."""
+        return round(self._head_ms(step.num_prefill_rows + step.num_decode_rows) * NS_PER_MS)
+
     def consume(self, first: StepFeatures, num_steps: int) -> None:
         """Nothing to do: the times depend on the features alone."""
 

@@ -18,11 +18,12 @@ from typing import Any, NamedTuple
 from sim.core.errors import InputError
 from sim.core.extras import how_to_install
 from sim.core.messages import unknown_name
-from sim.latency.aiconfigurator.deployment import Deployment
+from sim.latency.aiconfigurator.deployment import Deployment, Parallelism
 from sim.latency.aiconfigurator.operators import DECODE_PROBE, PREFILL_PROBE, OperatorList, Probe
 from sim.latency.aiconfigurator.refusals import reason_of, what_there_is
-from sim.latency.kv_pool import activation_bytes, weight_bytes_on_gpu
+from sim.latency.kv_pool import activation_bytes, stage_weight_bytes, weight_bytes_on_gpu
 from sim.latency.shapes import ModelShape
+from sim.latency.stages import SplitLayers
 
 _DISTRIBUTION = "aiconfigurator-core"
 _PACKAGE_ERRORS = (AssertionError, RuntimeError, ValueError, KeyError, NotImplementedError)
@@ -152,7 +153,7 @@ def _open(deployment: Deployment, remarks: Sequence[str]) -> PackageEngine:
     place = f"{place} {database_version}"
     arguments: dict[str, Any] = {
         "tp_size": parallelism.tp,
-        "pp_size": 1,
+        "pp_size": parallelism.pp,
         "attention_dp_size": parallelism.dp,
         "moe_tp_size": parallelism.moe_tp,
         "moe_ep_size": parallelism.moe_ep,
@@ -195,19 +196,22 @@ def kv_room(
     *,
     max_step_tokens: int,
     max_rows: int,
+    split_layers: SplitLayers,
     shape: ModelShape | None = None,
 ) -> Room:
     """How many KV tokens fit beside what the package says the engine keeps in memory.
 
     SGLang sizes the pool before it reserves memory for activations, which must fit into the rest
     (`model_runner_kv_cache_mixin.py` of 0.5.9). vLLM measures the activations of the largest step
-    first (`gpu_worker.py` of 0.19).
+    first (`gpu_worker.py` of 0.19). The stage of a pipeline that has room for the fewest tokens
+    decides, as in both engines.
 
     Args:
         deployment: the model on its GPUs.
         memory_share: of a GPU's memory, for weights and KV, as the engine's flag says.
         max_step_tokens: of the largest step.
         max_rows: sequences at a time; each has a state of its own in models with linear attention.
+        split_layers: gives the layers of each stage of a pipeline.
         shape: the model, for bytes of activations, and of weights in the checkpoint's own formats.
             Otherwise the package's estimates are taken. They count the first layers of some models
             as layers with experts, and for vLLM a workspace of TensorRT-LLM.
@@ -226,21 +230,55 @@ def kv_room(
             **engine.arguments,
         )
     parts = estimator.breakdown
-    weights, activations = parts["weights_bytes"], parts["activations_bytes"]
+    activations = parts["activations_bytes"]
     if shape is not None:
-        tp, dp = deployment.parallelism.tp, deployment.parallelism.dp
-        if not {"gemm", "moe"} & dict(deployment.quantization).keys():
-            weights = weight_bytes_on_gpu(shape, tp, dp=dp)
-        activations = activation_bytes(shape, max_step_tokens, max_rows, tp)
+        activations = activation_bytes(shape, max_step_tokens, max_rows, deployment.parallelism.tp)
+        if {"gemm", "moe"} & dict(deployment.quantization).keys():
+            shape = None
     budget = parts["gpu_memory_capacity_bytes"] - parts["comm_overhead_bytes"]
     budget, reserved = budget * memory_share, 0.0
     if deployment.backend != "sglang":
         reserved = activations + parts["runtime_overhead_bytes"]
     first, short = (engine.model.get_kvcache_bytes_per_sequence(n) for n in (1, 1 + _SHORT))
     per_token = (short - first) / _SHORT
-    per_row = first - per_token
-    tokens = (budget - weights - reserved - per_row * max_rows) // per_token
-    return Room(int(tokens), budget, weights, reserved)
+    kept = (first - per_token) * max_rows
+    layers = split_layers(engine.num_layers, deployment.parallelism.pp)
+    weights = _weights(engine, shape, deployment.parallelism, parts["weights_bytes"], layers)
+    rooms = []
+    for in_weights, num_layers in zip(weights, layers, strict=True):
+        # The package counts the KV of all layers.
+        share = num_layers / engine.num_layers
+        tokens = (budget - in_weights - reserved - kept * share) // (per_token * share)
+        rooms.append(Room(int(tokens), budget, in_weights, reserved))
+    return min(rooms, key=lambda room: room.pool_tokens)
+
+
+def _weights(
+    engine: PackageEngine,
+    shape: ModelShape | None,
+    parallelism: Parallelism,
+    estimated: float,
+    layers: Sequence[int],
+) -> Sequence[float]:
+    """Bytes of weights on a GPU of each stage: by the shape, or the package's estimate.
+
+    The package estimates an average stage.
+    """
+    tp, num_stages = parallelism.tp, len(layers)
+    if num_stages == 1:
+        own = estimated if shape is None else weight_bytes_on_gpu(shape, tp, dp=parallelism.dp)
+        return [own]
+    if shape is not None:
+        return stage_weight_bytes(shape, tp, layers)
+    embedding, head = (
+        sum(op.get_weights() for op in engine.model.context_ops if name in op._name)
+        for name in ("embedding", "logits")
+    )
+    of_layer = (estimated * num_stages - embedding - head) / engine.num_layers
+    weights = [of_layer * num_layers for num_layers in layers]
+    weights[0] += embedding
+    weights[-1] += head
+    return weights
 
 
 @contextmanager

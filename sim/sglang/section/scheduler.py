@@ -11,6 +11,7 @@ from sim.core.messages import shorten, unknown_value
 from sim.core.units import ms_to_ns
 from sim.latency.loading import LoadTimes
 from sim.latency.shapes import ModelShape
+from sim.latency.stages import spare_layers_last
 from sim.server_section import Fail, ServerSection, UserCode, kv_format_of_flag
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.policies.policy import POLICIES, PRIORITY_POLICIES
@@ -34,6 +35,7 @@ _CONSERVATIVENESS_OF_RANKS = 0.3
 # Settings of SchedulerConfig that are not simply copied from a key of the same name.
 _DERIVED = {
     "max_total_tokens", "fairness", "admission", "static_batching", "host_cache", "user_policy",
+    "micro_batches",
 }  # fmt: skip
 
 
@@ -273,8 +275,7 @@ class SglangSection(ServerSection):
     @property
     def graph_sizes(self) -> tuple[int, ...]:
         """SGLang 0.5.9: `_generate_cuda_graph_batch_sizes` of server_args.py."""
-        largest = self.cuda_graph_max_bs
-        if largest is None:
+        if (largest := self.cuda_graph_max_bs) is None:
             return ()
         sizes = (1, 2, 4, 8, 12, *range(16, 257, 8), *range(272, 512, 16), *range(512, largest, 32))
         return (*(size for size in sizes if size < largest), largest)
@@ -336,8 +337,7 @@ class SglangSection(ServerSection):
     ) -> SchedulerConfig:
         if not is_user_policy(self.schedule_policy):
             return config
-        policy = load_user_policy(self.schedule_policy, base_dir, fail)
-        return replace(config, user_policy=policy)
+        return replace(config, user_policy=load_user_policy(self.schedule_policy, base_dir, fail))
 
     def config(self, pool_tokens: int) -> SchedulerConfig:
         """The scheduler's settings with a pool of `pool_tokens` tokens, without a user's policy.
@@ -373,14 +373,23 @@ class SglangSection(ServerSection):
                     f" than page_size {self.page_size} for each",
                     key=("scheduler", "chunked_prefill_size"),
                 )
-        conservativeness = self.schedule_conservativeness * _CONSERVATIVENESS_OF_RANKS
-        return self.model_copy(
-            update={
-                "chunked_prefill_size": chunk,
-                "max_running_requests": max(1, self.max_running_requests // num_ranks),
-                "schedule_conservativeness": conservativeness,
-            }
-        )
+        settings = {
+            "chunked_prefill_size": chunk,
+            "max_running_requests": max(1, self.max_running_requests // num_ranks),
+            "schedule_conservativeness": self.schedule_conservativeness
+            * _CONSERVATIVENESS_OF_RANKS,
+        }
+        return self.model_copy(update=settings)
+
+    def stage_layers(self, num_layers: int, num_stages: int) -> list[int]:
+        return spare_layers_last(num_layers, num_stages)
+
+    def pipeline_config(self, config: SchedulerConfig, num_stages: int) -> SchedulerConfig:
+        """SGLang's loop for pipelines (`event_loop_pp`) does not overlap steps of one batch."""
+        if self.batching == "static":
+            reason = "static batches are not simulated with latency.pp above 1"
+            raise InputError(reason, key=("scheduler", "batching"))
+        return replace(config, disable_overlap_schedule=True, micro_batches=num_stages)
 
     def num_front_ends(self, num_ranks: int) -> int:
         return self.tokenizer_worker_num
