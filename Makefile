@@ -161,7 +161,11 @@ HARNESS ?= ../shared/oracle
 ORACLE_VENV ?= .oracle-venv
 CASES := out/oracle/$(SEED)
 
-$(ORACLE_VENV)/.done: requirements.lock
+# The harness does not ship; it is asked for before 3 GB are fetched.
+$(HARNESS)/sglang_oracle.py:
+	@echo "make oracle: no harness $@: see oracle/README.md" >&2; exit 2
+
+$(ORACLE_VENV)/.done: requirements.lock | $(HARNESS)/sglang_oracle.py
 	$(PYTHON) -m venv $(ORACLE_VENV)
 	$(ORACLE_VENV)/bin/python -m pip install -q $$(grep '^torch==' requirements.lock)
 	$(ORACLE_VENV)/bin/python -m pip install -q --no-deps sglang==0.5.23
