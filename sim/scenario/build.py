@@ -273,7 +273,7 @@ def _pool_tokens(
             f"{model.name} does not fit: its weights take"
             f" {_gib(weight_bytes_on_gpu(model, tp) / stages)} of"
             f" the {_gib(hardware.memory_bytes * share)} that {share_key} {share} leaves on"
-            f" {hardware.name}"
+            f" {f'each of {tp * stages} ' if tp * stages > 1 else ''}{hardware.name}"
         )
     pages = tokens // section.page_size - section.num_pages_kept_back
     if pages < 1:
