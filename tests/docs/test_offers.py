@@ -51,7 +51,9 @@ def test_module_exists(module, document):
     assert find_spec(module) is not None, document
 
 
-@pytest.mark.parametrize(("profile", "document"), offered(r"shipped[^`\n]*`([a-z]\w+/[\w.-]+)`"))
+@pytest.mark.parametrize(
+    ("profile", "document"), offered(r"shipped profile.*?(?:such as|profile:) `([a-z]\w+/[\w.-]+)`")
+)
 def test_profile_ships(profile, document):
     assert profile in shipped_profiles(), document
 
