@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from sim.command_line import OutputFormat, Set, new_app, out_option, run_app
+from sim.command_line import OutputFormat, Set, may_run_user_code, new_app, out_option, run_app
 
 app = new_app("From measured runs to latency profiles, and how far to trust them.")
 
@@ -32,6 +32,7 @@ MeasuredArrivals = Annotated[
 
 
 @app.command("fit")
+@may_run_user_code
 def fit_command(
     logs: Annotated[list[Path], typer.Argument(metavar="LOG...", help="run logs")],
     out: Annotated[Path, out_option("the profile, or host times, to write (.json)", "FILE")],
@@ -99,6 +100,7 @@ def show_command(
 
 
 @app.command("validate")
+@may_run_user_code
 def validate_command(
     profile: Annotated[
         str,

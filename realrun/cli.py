@@ -11,7 +11,16 @@ from typing import Annotated
 import typer
 
 from realrun.suite import UNFINISHED
-from sim.command_line import OutputFormat, Scenario, Set, Version, new_app, out_option, run_app
+from sim.command_line import (
+    OutputFormat,
+    Scenario,
+    Set,
+    Version,
+    may_run_user_code,
+    new_app,
+    out_option,
+    run_app,
+)
 from sim.core.errors import InputError
 from sim.core.extras import how_to_install
 
@@ -52,6 +61,7 @@ Graphs = Annotated[
 
 
 @app.command("run")
+@may_run_user_code
 def run_command(
     file: Scenario,
     set_: Set = None,

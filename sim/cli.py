@@ -12,6 +12,7 @@ from sim.command_line import (
     OutputFormat,
     Scenario,
     Set,
+    may_run_user_code,
     new_app,
     out_option,
     run_app,
@@ -45,6 +46,7 @@ else:
 
 
 @app.command("run")
+@may_run_user_code
 def run_command(
     file: Scenario,
     set_: Set = None,
@@ -99,6 +101,7 @@ def run_command(
 
 
 @app.command("validate")
+@may_run_user_code
 def validate_command(file: Scenario, set_: Set = None) -> None:
     """Check a scenario and the files it names, without running it."""
     from sim.commands.validate import validate
@@ -179,6 +182,7 @@ def import_command(
 
 
 @app.command("compare")
+@may_run_user_code
 def compare_command(
     log: Annotated[Path, typer.Argument(metavar="LOG", help="decision log")],
     other: Annotated[
@@ -193,6 +197,7 @@ def compare_command(
 
 
 @app.command("sweep")
+@may_run_user_code
 def sweep_command(
     file: Scenario,
     set_: Set = None,
@@ -240,6 +245,7 @@ def report_command(
 
 
 @app.command("tune")
+@may_run_user_code
 def tune_command(
     file: Scenario,
     set_: Set = None,
@@ -262,6 +268,7 @@ def tune_command(
 
 
 @app.command("plan")
+@may_run_user_code
 def plan_command(
     file: Scenario,
     set_: Set = None,
