@@ -12,6 +12,7 @@ from sim.commands.sweep_point import run_point
 from sim.core.errors import InputError
 from sim.core.files import make_directory
 from sim.core.say import say
+from sim.core.stdin import name_of
 from sim.launch_command import LaunchCommand
 from sim.report.capacity_tables import (
     certainty_lines,
@@ -44,7 +45,7 @@ def plan(path: Path, overrides: Sequence[str], options: SearchOptions) -> int:
         InputError: the scenario is invalid, or the output folder cannot be used.
     """
     capacity = plan_capacity(load_scenario(path, overrides))
-    out = Path(f"{path.stem}-plan") if options.out is None else options.out
+    out = Path(f"{name_of(path)}-plan") if options.out is None else options.out
     ResultFiles(directory=out).check(path)
     make_directory(out)
     make_directory(out / POINTS)

@@ -11,6 +11,7 @@ from sim.commands.sweep_point import run_point
 from sim.core.errors import InputError
 from sim.core.files import make_directory
 from sim.core.say import say
+from sim.core.stdin import name_of
 from sim.report.progress import Progress
 from sim.report.same_rows import same_rows
 from sim.report.sweep_tables import sweep_table
@@ -62,7 +63,7 @@ def sweep(path: Path, overrides: Sequence[str], options: SweepOptions) -> int:
     plan = plan_sweep(load_scenario(path, overrides))
     check_report_section(plan.base, plan)
     executor = _executor(options)
-    out = Path(f"{path.stem}-sweep") if options.out is None else options.out
+    out = Path(f"{name_of(path)}-sweep") if options.out is None else options.out
     ResultFiles(directory=out).check(path)
     make_directory(out)
     make_directory(out / POINTS)

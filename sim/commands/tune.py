@@ -11,6 +11,7 @@ from sim.commands.sweep_point import run_point
 from sim.core.errors import InputError
 from sim.core.files import make_directory
 from sim.core.say import say
+from sim.core.stdin import name_of
 from sim.launch_command import LaunchCommand
 from sim.report.progress import Progress
 from sim.report.tune_tables import (
@@ -50,7 +51,7 @@ def tune(path: Path, overrides: Sequence[str], options: SearchOptions) -> int:
     """
     plan = plan_tune(load_scenario(path, overrides))
     search = _search(plan)
-    out = Path(f"{path.stem}-tune") if options.out is None else options.out
+    out = Path(f"{name_of(path)}-tune") if options.out is None else options.out
     ResultFiles(directory=out).check(path)
     make_directory(out)
     make_directory(out / POINTS)
