@@ -11,6 +11,7 @@ import calibrate.cli
 from sim.testing.result_files import ServedRequest, vllm_bench
 
 MS = 1_000_000
+RANGES = "{replicas: {kind: int, min: 1, max: 2}}"
 
 
 @pytest.fixture
