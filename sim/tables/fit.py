@@ -18,7 +18,8 @@ def fitted(table: Table, width: int = WIDTH) -> list[Table]:
     """The table, if it is not wider than `width`; else tables below each other that are not.
 
     Each of them has all rows. Its first columns are those that tell the rows apart: the leading
-    columns of text, or the number of the row. A single column may still be wider than `width`.
+    columns of text or the first column, or else the number of the row. A single column may still
+    be wider than `width`.
     """
     whole = replace(table, rows=list(table.rows))
     if whole.width <= width:
@@ -30,12 +31,13 @@ def fitted(table: Table, width: int = WIDTH) -> list[Table]:
 
 def _with_names(table: Table, width: int) -> tuple[Table, int]:
     """The table, and how many of its first columns tell the rows apart; maybe with row numbers."""
-    num_names = len(list(takewhile(lambda column: column.is_text, table.columns)))
+    # Values of a swept number tell rows apart as well as names do.
+    num_names = len(list(takewhile(lambda column: column.is_text, table.columns))) or 1
     names = [tuple(row[:num_names]) for row in table.cells()]
     width_of_names = replace(
         table, columns=table.columns[:num_names], rows=[row[:num_names] for row in table.rows]
     ).width
-    if num_names and len(set(names)) == len(names) and width_of_names <= width // 2:
+    if len(set(names)) == len(names) and width_of_names <= width // 2:
         return table, num_names
     rows = [[number, *row] for number, row in enumerate(table.rows, start=1)]
     return replace(table, columns=[_ROW, *table.columns], rows=rows), 1

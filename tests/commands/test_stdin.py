@@ -33,10 +33,7 @@ def test_scenario_from_stdin_is_the_same(simulate, inline, scenario, stdin, comm
     """Results are named after it, and nothing is called `-`."""
     more = {
         "sweep": ("--set", "sweep={seeds: [1, 2]}"),
-        "tune": (
-            "--set",
-            "tune={objective: goodput, ranges: {replicas: {kind: int, min: 1, max: 2}}}",
-        ),
+        "tune": ("--set", f"tune={{objective: goodput, num_trials: 2, ranges: {RANGES}}}"),
     }.get(command[0], ())
     name, *options = command
     expected = simulate(name, scenario, *options, *more)
