@@ -18,6 +18,7 @@ $(VENV)/.dev: $(VENV)/.base
 
 demo: $(VENV)/.base
 	$(BIN)/simulate demo
+	@echo "Next: source $(BIN)/activate, then simulate run scenarios/conversation.yaml, or docs/tutorial.md."
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
