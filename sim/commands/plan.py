@@ -22,6 +22,7 @@ from sim.report.capacity_tables import (
 )
 from sim.report.progress import Progress
 from sim.report.tune_tables import launch_lines
+from sim.scenario.build import check_packages
 from sim.scenario.load import load_scenario
 from sim.sweep.capacity import find_deployments
 from sim.sweep.capacity_files import plan_json, settings_of, write_plan_results
@@ -45,6 +46,7 @@ def plan(path: Path, overrides: Sequence[str], options: SearchOptions) -> int:
         InputError: the scenario is invalid, or the output folder cannot be used.
     """
     capacity = plan_capacity(load_scenario(path, overrides))
+    check_packages(capacity.plan.base)
     out = Path(f"{name_of(path)}-plan") if options.out is None else options.out
     ResultFiles(directory=out).check(path)
     make_directory(out)

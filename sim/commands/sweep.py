@@ -15,6 +15,7 @@ from sim.core.stdin import name_of
 from sim.report.progress import Progress
 from sim.report.same_rows import same_rows
 from sim.report.sweep_tables import sweep_table
+from sim.scenario.build import check_packages
 from sim.scenario.load import load_scenario
 from sim.sweep.executor import PointOutcome, PointStatus, SweepExecutor
 from sim.sweep.identity import code_version
@@ -61,6 +62,7 @@ def sweep(path: Path, overrides: Sequence[str], options: SweepOptions) -> int:
             used.
     """
     plan = plan_sweep(load_scenario(path, overrides))
+    check_packages(plan.base)
     check_report_section(plan.base, plan)
     executor = _executor(options)
     out = Path(f"{name_of(path)}-sweep") if options.out is None else options.out

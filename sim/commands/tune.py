@@ -22,6 +22,7 @@ from sim.report.tune_tables import (
     method_in_words,
     verdicts,
 )
+from sim.scenario.build import check_packages
 from sim.scenario.load import load_scenario
 from sim.sweep.executor import PointStatus
 from sim.sweep.identity import code_version
@@ -50,6 +51,7 @@ def tune(path: Path, overrides: Sequence[str], options: SearchOptions) -> int:
             and not installed.
     """
     plan = plan_tune(load_scenario(path, overrides))
+    check_packages(plan.plan.base)
     search = _search(plan)
     out = Path(f"{name_of(path)}-tune") if options.out is None else options.out
     ResultFiles(directory=out).check(path)
