@@ -68,9 +68,10 @@ def fit(preset: str) -> dict[str, float]:
                 for place in range(len(keys))
             ]
         )
+        changed = costs + scale * _best_change(here, slopes, measured, costs / scale)
         # A cost that changes nothing cannot be told.
-        costs = np.where(np.abs(slopes).sum(axis=(1, 2)) > 0, costs, 0)
-        costs = np.maximum(costs + scale * _best_change(here, slopes, measured, costs / scale), 0.0)
+        can_be_told = np.abs(slopes).sum(axis=(1, 2)) > 0
+        costs = np.where(can_be_told, np.maximum(changed, 0.0), 0.0)
     here = _means(rows, keys, costs)
     if (error := _error(np.log(here) - measured)) < best[0]:
         best = error, costs

@@ -11,6 +11,8 @@ from sim.tables.text import column_widths
 # What text is fitted to where there is no terminal.
 WIDTH = 80
 _NARROW_GAP = 2
+# Headers are not made narrower than this: `MAPE %` stays on a line.
+_NARROWEST = 6
 _ROW = Column("row")
 
 
@@ -68,7 +70,7 @@ def _folded(table: Table) -> list[Column]:
     """The columns with headers of as many lines as make them as narrow as their cells, if any."""
     cells = table.cells() or [[""] * len(table.columns)]
     headers = [
-        _fold(column.header, max(wide, column.min_width)) if "\n" not in column.header else
+        _fold(column.header, max(wide, column.min_width, _NARROWEST)) if "\n" not in column.header else
         column.header
         for column, wide in zip(table.columns, column_widths(cells), strict=True)
     ]  # fmt: skip
