@@ -69,11 +69,11 @@ def _selected(table: Table, places: Sequence[int]) -> Table:
 def _folded(table: Table) -> list[Column]:
     """The columns with headers of as many lines as make them as narrow as their cells, if any."""
     cells = table.cells() or [[""] * len(table.columns)]
+    widths = column_widths(cells, [column.min_width for column in table.columns])
     headers = [
-        _fold(column.header, max(wide, column.min_width, _NARROWEST)) if "\n" not in column.header else
-        column.header
-        for column, wide in zip(table.columns, column_widths(cells), strict=True)
-    ]  # fmt: skip
+        column.header if "\n" in column.header else _fold(column.header, max(wide, _NARROWEST))
+        for column, wide in zip(table.columns, widths, strict=True)
+    ]
     pairs = zip(table.columns, headers, strict=True)
     return [replace(column, header=header) for column, header in pairs]
 
