@@ -97,7 +97,8 @@ def figure_bytes(figure: Figure, kind: str) -> bytes:
     """The figure as `png` or `svg`; the same figure gives the same bytes."""
     file = io.BytesIO()
     figure.savefig(file, format=kind, metadata=_METADATA[kind])
-    return file.getvalue()
+    content = file.getvalue()
+    return _NOT_IN_XML.sub(b"?", content) if kind == "svg" else content
 
 
 def time_unit(duration_ns: int) -> tuple[int, str]:
