@@ -127,11 +127,15 @@ def simulate(
 
 def _run(env: Clock) -> None:
     """Run to the end. SimPy raises a copy of an error, which does not know its key any more."""
+    original: InputError | None = None
     try:
         env.run()
     except InputError as error:
+        if not isinstance(error.__cause__, InputError):
+            raise
         original = error.__cause__
-        raise original if isinstance(original, InputError) else error from None
+    if original is not None:
+        raise original
 
 
 def _clocks(replicas: Sequence[Replica]) -> list[TokenClock]:

@@ -1,6 +1,7 @@
 """How pictures look: colours, fonts, axes, and how they are saved."""
 
 import io
+import re
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
@@ -76,6 +77,10 @@ def new_figure(width_px: int = 1_200, height_px: int = 800) -> Figure:
     )
     FigureCanvasAgg(figure)
     return figure
+
+
+# Characters of names that no XML document may have.
+_NOT_IN_XML = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f]")
 
 
 @styled
