@@ -136,7 +136,7 @@ def run_app(app: typer.Typer, program: str, argv: Sequence[str] | None) -> int:
     with ExitStack() as opened:
         _prepare_streams(opened)
         try:
-            with rare_collections(), inputs_kept(), _ended_by_sigterm():
+            with rare_collections(), inputs_kept(), _ended_by_sigterm() as signals:
                 code = app(args=argv, prog_name=program, standalone_mode=False)
                 # Flush here: at the interpreter's exit, a closed pipe would print an error.
                 sys.stdout.flush()
@@ -144,7 +144,8 @@ def run_app(app: typer.Typer, program: str, argv: Sequence[str] | None) -> int:
             return _explain(program, error)
         if code == _INTERRUPTED:
             # Typer turns Ctrl-C into this exit code, without a message.
-            _complain(program, "interrupted")
+            _complain(program, "terminated" if signals else "interrupted")
+            return _TERMINATED if signals else _INTERRUPTED
         return code if isinstance(code, int) else 0
 
 
@@ -160,23 +161,24 @@ def _prepare_streams(opened: ExitStack) -> None:
         sys.stdout.reconfigure(errors="backslashreplace")
 
 
-class _TerminatedError(KeyboardInterrupt):
-    """The program was asked to end by SIGTERM."""
-
-
 @contextmanager
-def _ended_by_sigterm() -> Iterator[None]:
-    """Inside, SIGTERM ends a command as Ctrl-C does: workers stop, temporary files are removed."""
+def _ended_by_sigterm() -> Iterator[list[int]]:
+    """Inside, SIGTERM ends a command as Ctrl-C does: workers stop, temporary files are removed.
 
-    def end(_number: int, _frame: object) -> None:
-        raise _TerminatedError
+    Yields a list, which gets the signal's number if it comes.
+    """
+    signals: list[int] = []
+
+    def end(number: int, _frame: object) -> None:
+        signals.append(number)
+        raise KeyboardInterrupt
 
     if threading.current_thread() is not threading.main_thread():
-        yield
+        yield signals
         return
     before = signal.signal(signal.SIGTERM, end)
     try:
-        yield
+        yield signals
     finally:
         signal.signal(signal.SIGTERM, before)
 
@@ -210,8 +212,6 @@ def _explain(program: str, error: BaseException) -> int:
     """
     code, reason = 2, str(error)
     match error:
-        case _TerminatedError():
-            code, reason = _TERMINATED, "terminated"
         case KeyboardInterrupt():
             code, reason = _INTERRUPTED, "interrupted"
         case InputError():
@@ -220,6 +220,8 @@ def _explain(program: str, error: BaseException) -> int:
             # The reader of stdout is gone. With /dev/null in its place, the exit prints no error.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 1
+        case RuntimeError() if reason.startswith("Symlink loop"):
+            reason = reason.replace("Symlink loop from", "symbolic links go in a circle:")
         case MemoryError():
             code, reason = 1, "out of memory"
         case OSError():

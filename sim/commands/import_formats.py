@@ -28,6 +28,9 @@ def sniff(path: Path) -> str:
     Raises:
         InputError: the path cannot be read, or no format is recognised.
     """
+    if path.exists() and not (path.is_dir() or path.is_file()):
+        # It is read twice: once to recognise the format.
+        raise InputError(f"{path}: is no regular file: save it to one first")
     found = _sniff_folder(path) if path.is_dir() else _sniff_file(path)
     if found is None:
         known = ", ".join(RESULT_FORMATS)

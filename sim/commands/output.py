@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from sim.core.atomic import check_target
 from sim.core.errors import InputError
+from sim.core.inputs import note_input, refuse_input
 from sim.metrics.summary import Summary
 from sim.report.summary_text import summary_text
 from sim.tables.fit import fitted
@@ -85,6 +86,12 @@ def _rich(table: Table) -> "RichTable":
     return shown
 
 
+# Every file that a command writes into its folder: none may be the scenario that is read.
+_RESULTS = (
+    "measured.jsonl.gz", "requests.csv", "requests.parquet", "results.csv", "results.json",
+    "results.parquet", "scenario.json", "scenario.yaml", "summary.json", "timeline.csv",
+    "validation.json", "workload.jsonl.gz",
+)  # fmt: skip
 _REQUEST_SUFFIXES = (".csv", ".parquet")
 
 
@@ -98,10 +105,10 @@ class ResultFiles:
     perfetto: Path | None = None
 
     def check(self, scenario: Path) -> None:
-        """Check all paths before the run.
+        """Check all paths before the run, and again when all inputs are read.
 
         Raises:
-            InputError: a path cannot be written, or is another file of this run.
+            InputError: a path cannot be written, or is another file of this run, or was read.
         """
         if self.requests is not None and self.requests.suffix not in _REQUEST_SUFFIXES:
             known = " or ".join(_REQUEST_SUFFIXES)
@@ -122,6 +129,9 @@ class ResultFiles:
             taken[path.resolve()] = f"the file of {option} already"
         if self.directory is not None:
             _check_directory(self.directory)
+            note_input(scenario)
+            for name in _RESULTS:
+                refuse_input(self.directory / name)
 
 
 def _check_directory(path: Path) -> None:

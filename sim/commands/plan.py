@@ -11,6 +11,7 @@ from sim.commands.output import ResultFiles, SearchOptions, print_line, print_ta
 from sim.commands.sweep_point import run_point
 from sim.core.errors import InputError
 from sim.core.files import make_directory
+from sim.core.inputs import lock_folder
 from sim.core.say import say
 from sim.core.stdin import name_of
 from sim.launch_command import LaunchCommand
@@ -50,6 +51,7 @@ def plan(path: Path, overrides: Sequence[str], options: SearchOptions) -> int:
     out = Path(f"{name_of(path)}-plan") if options.out is None else options.out
     ResultFiles(directory=out).check(path)
     make_directory(out)
+    lock_folder(out)
     make_directory(out / POINTS)
     remove_results(out)
     deployments = _run(capacity, PointStore(out / POINTS, code_version()), options)

@@ -119,6 +119,8 @@ def run(
     """
     outputs.check(path)
     built = build(load_scenario(path, overrides))
+    # Now that everything is read: no input is overwritten.
+    outputs.check(path)
     for section in ("sweep", "tune", "plan"):
         if getattr(built.loaded.scenario, section) is not None:
             without = f"runs without its {section} (see simulate {section})"

@@ -10,6 +10,7 @@ from sim.commands.report_section import check_report_section
 from sim.commands.sweep_point import run_point
 from sim.core.errors import InputError
 from sim.core.files import make_directory
+from sim.core.inputs import lock_folder
 from sim.core.say import say
 from sim.core.stdin import name_of
 from sim.report.progress import Progress
@@ -68,6 +69,7 @@ def sweep(path: Path, overrides: Sequence[str], options: SweepOptions) -> int:
     out = Path(f"{name_of(path)}-sweep") if options.out is None else options.out
     ResultFiles(directory=out).check(path)
     make_directory(out)
+    lock_folder(out)
     make_directory(out / POINTS)
     code = code_version()
     store = PointStore(out / POINTS, code)

@@ -151,7 +151,8 @@ class ProfileLatencyConfig(StrictModel):
 
     kind: Literal["profile"]
     path: Annotated[str, Field(min_length=1)]
-    """A file if it ends in `.json`; otherwise the name of a shipped profile: `example/tiny-cpu`."""
+    """A file if it ends in `.json`; otherwise the name of a shipped profile, such as
+    `example/tiny-cpu`."""
 
 
 class LayersLatencyConfig(StrictModel):

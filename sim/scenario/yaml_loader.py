@@ -14,6 +14,7 @@ from pathlib import Path
 import yaml
 
 from sim.core.errors import InputError, KeyPath
+from sim.core.inputs import note_input
 from sim.core.messages import one_line
 from sim.core.stdin import open_file
 
@@ -109,6 +110,7 @@ def read_yaml_file(path: Path) -> str:
     """
     try:
         with open_file(path) as file:
+            note_input(path, file.fileno())
             content = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None

@@ -179,9 +179,16 @@ def _float_cell(value: float) -> float | str:
     return "" if math.isnan(value) else value
 
 
+def _text_cell(text: str) -> str:
+    """The text; a quotation mark before it if a spreadsheet would take it for a formula."""
+    return f"'{text}" if text.startswith(_FORMULA_BEGINS) else text
+
+
+_FORMULA_BEGINS = ("=", "+", "@", "\t", "\r")
 # How CSV writes values of these types; other values are written unchanged.
 _CSV_CELLS: Mapping[type, Callable[[Any], object]] = {
     float: _float_cell,
+    str: _text_cell,
     **dict.fromkeys((bool, list, tuple, dict), json.dumps),
 }
 
