@@ -13,6 +13,7 @@ from sim.core.inputs import note_input, refuse_input
 from sim.metrics.summary import Summary
 from sim.report.summary_text import summary_text
 from sim.tables.table import Coloured, Table
+from sim.tables.text import printable
 
 
 def print_summary(summary: Summary) -> None:
@@ -30,7 +31,9 @@ def print_table(table: Table) -> None:
 
 
 def print_line(text: str) -> None:
-    sys.stdout.write(text + "\n")
+    """Print text, of one line or several; control characters in it are escaped."""
+    lines = (printable(line) for line in text.split("\n"))
+    sys.stdout.write("\n".join(lines) + "\n")
 
 
 def print_remarks(remarks: Iterable[str], written: Sequence[Path]) -> None:
