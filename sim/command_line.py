@@ -1,7 +1,8 @@
 """What all command lines of the project share: options, exit codes, and one-line errors.
 
-Results go to stdout, diagnostics to stderr. Exit codes: 0 done; 1 a comparison or a run failed, or
-the program has a defect; 2 bad input; 130 interrupted; 143 terminated.
+Results go to stdout, diagnostics to stderr. A file called `-` is standard input. Exit codes: 0
+done; 1 a comparison or a run failed, or the program has a defect; 2 bad input; 130 interrupted; 143
+terminated.
 """
 
 import inspect
@@ -57,6 +58,22 @@ Version = Annotated[
 ]
 
 
+Scenario = Annotated[Path, typer.Argument(metavar="FILE", help="scenario file (YAML)")]
+Set = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY.PATH=VALUE",
+        help="override a key of the scenario; may be repeated; paths are from the current folder",
+    ),
+]
+
+
+def out_option(meaning: str, metavar: str = "DIR") -> Any:
+    """The option for what a command writes; it has the same name in every command."""
+    return typer.Option("-o", "--out", metavar=metavar, help=meaning)
+
+
 class OutputFormat(StrEnum):
     """How a command prints its results."""
 
@@ -97,7 +114,7 @@ def new_app(description: str) -> typer.Typer:
     """Returns a command line that has no commands yet."""
     app = typer.Typer(
         help=description,
-        add_completion=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
     )

@@ -6,14 +6,19 @@ import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sim.core.atomic import check_target
 from sim.core.errors import InputError
 from sim.core.inputs import note_input, refuse_input
 from sim.metrics.summary import Summary
 from sim.report.summary_text import summary_text
+from sim.tables.fit import fitted
 from sim.tables.table import Coloured, Table
 from sim.tables.text import printable
+
+if TYPE_CHECKING:
+    from rich.table import Table as RichTable
 
 
 def print_summary(summary: Summary) -> None:
@@ -23,11 +28,14 @@ def print_summary(summary: Summary) -> None:
 
 
 def print_table(table: Table) -> None:
-    """Print a table; on a terminal it is in colour and fitted to the width."""
+    """Print a table of at most 80 columns; on a terminal in colour, and of the terminal's width.
+
+    A wider table is printed in parts, below each other.
+    """
     if sys.stdout.isatty():
         _print_on_terminal(table)
     else:
-        sys.stdout.write(table.text())
+        sys.stdout.write("\n".join(part.text() for part in fitted(table)))
 
 
 def print_line(text: str) -> None:
@@ -46,12 +54,23 @@ def print_remarks(remarks: Iterable[str], written: Sequence[Path]) -> None:
 
 def _print_on_terminal(table: Table) -> None:
     # Only terminals need `rich`, and it takes a tenth of a second to load.
-    from rich.box import SIMPLE_HEAD
     from rich.console import Console
+
+    console = Console()
+    for place, part in enumerate(fitted(table, console.width)):
+        if place:
+            console.print()
+        console.print(_rich(part))
+
+
+def _rich(table: Table) -> "RichTable":
+    from rich.box import SIMPLE_HEAD
     from rich.markup import escape
     from rich.table import Table as RichTable
 
+    # The box itself puts one blank between columns.
     shown = RichTable(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, caption_justify="left",
+                      padding=(0, 1, 0, table.gap - 2),
                       caption=escape(table.note) or None,
                       show_header=any(column.header for column in table.columns))  # fmt: skip
     for column in table.columns:
@@ -67,7 +86,7 @@ def _print_on_terminal(table: Table) -> None:
             for value, text in zip(row, texts, strict=True)
         ]
         shown.add_row(*cells)
-    Console().print(shown)
+    return shown
 
 
 # Every file that a command writes into its folder: none may be the scenario that is read.

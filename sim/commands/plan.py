@@ -13,6 +13,7 @@ from sim.core.errors import InputError
 from sim.core.files import make_directory
 from sim.core.inputs import lock_folder
 from sim.core.say import say
+from sim.core.stdin import name_of
 from sim.launch_command import LaunchCommand
 from sim.report.capacity_tables import (
     certainty_lines,
@@ -22,6 +23,7 @@ from sim.report.capacity_tables import (
 )
 from sim.report.progress import Progress
 from sim.report.tune_tables import launch_lines
+from sim.scenario.build import check_packages
 from sim.scenario.load import load_scenario
 from sim.sweep.capacity import find_deployments
 from sim.sweep.capacity_files import plan_json, settings_of, write_plan_results
@@ -45,7 +47,8 @@ def plan(path: Path, overrides: Sequence[str], options: SearchOptions) -> int:
         InputError: the scenario is invalid, or the output folder cannot be used.
     """
     capacity = plan_capacity(load_scenario(path, overrides))
-    out = Path(f"{path.stem}-plan") if options.out is None else options.out
+    check_packages(capacity.plan.base)
+    out = Path(f"{name_of(path)}-plan") if options.out is None else options.out
     ResultFiles(directory=out).check(path)
     make_directory(out)
     lock_folder(out)
