@@ -17,10 +17,9 @@ from sim.core.arrays import Bools, Float64
 _LEVEL = 0.95
 # A simulation is no closer to a server than this, in any stretch of time: of each kind of time.
 _FLOOR = np.array([0.03, 0.01, 0.03, 0.01])
-# An amount is told if its interval changes the times of requests by less than this, or if half of
-# its interval is shorter than this share of the distance to the value that it would be held at.
+# An amount is told if its interval changes the times of requests by less than this, or if its
+# interval does not contain the value that it would be held at.
 _TOLD_TIMES = 0.05
-_TOLD_VALUE = 0.7
 # Amounts that are told only together are told alike, within this factor.
 _ALIKE = 3.0
 # Directions with less curvature than this share of the mean are not told at all.
@@ -75,7 +74,7 @@ def certainty(
     effect = effects(slopes, weight)
     half_width[effect == 0] = np.inf
     unsure = np.where(effect == 0, np.inf, np.where(effect == 0, 0.0, half_width) * effect)
-    is_told = (unsure <= _TOLD_TIMES) | (half_width <= _TOLD_VALUE * np.abs(amounts - held))
+    is_told = (unsure <= _TOLD_TIMES) | (half_width <= np.abs(amounts - held))
     return Certainty(half_width, unsure, is_told)
 
 
