@@ -14,6 +14,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from pipeline_sglang import pipeline_oracle
+
 
 def load_harness(folder: Path) -> ModuleType:
     """The reference data's `sglang_oracle.py`."""
@@ -57,7 +59,8 @@ def decide(harness: ModuleType, stem: Path) -> None:
 
     schedule_policy.CLIP_MAX_NEW_TOKENS = config["clip_max_new_tokens"]
     random.seed(config["random_seed"])
-    steps, requests = exact_oracle(harness)(config, [json.loads(line) for line in lines]).run()
+    oracle = pipeline_oracle if config.get("stages", 1) > 1 else exact_oracle
+    steps, requests = oracle(harness)(config, [json.loads(line) for line in lines]).run()
     rows = [{"kind": "step", **step} for step in steps]
     rows += [{"kind": "req", **request} for request in requests]
     beside = Path(f"{stem}.decisions.tmp")

@@ -100,6 +100,8 @@ def write_cases(folder: Path, num_cases: int, seed: int) -> None:
     for number in range(num_cases):
         rng = random.Random(f"{seed}/{number}")
         config = draw_config(rng)
+        if not config["enable_overlap"]:
+            config["stages"] = random.Random(f"{seed}/{number}/stages").choice([1, 1, 1, 2, 3, 4])
         rows = draw_workload(rng, config)
         (folder / f"{number:04d}.config.json").write_text(json.dumps(config, indent=1))
         text = "".join(json.dumps(row) + "\n" for row in rows)

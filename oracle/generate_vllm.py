@@ -72,6 +72,8 @@ def write_cases(folder: Path, num_cases: int, seed: int) -> None:
         if not path.exists():
             rng = random.Random(f"vllm/{seed}/{number}")
             config = draw_config(rng)
+            if not config["async_scheduling"]:
+                config["stages"] = random.Random(f"vllm/{seed}/{number}/stages").choice([1, 1, 2])
             rows = draw_rows(rng, config, draw_load(rng, config))
             text = json.dumps({"name": path.stem, "config": config, "workload": rows})
             path.write_text(text + "\n", encoding="utf-8")

@@ -29,6 +29,7 @@ _USUAL: Config = {
 }
 _NO_CACHE = {"enable_prefix_caching": False}
 _ASYNC = {"async_scheduling": True}
+_PIPELINE = {"stages": 2}
 _TIGHT = {"num_gpu_blocks": 15}
 _ONE_LENGTH = {"latency": {"a": STEP_S, "b": 0, "c": 0, "d": 0}}
 
@@ -173,6 +174,21 @@ _CASES = {
         }
         | _ASYNC,
         seed=39,
+    ),
+    "pipeline": Named(
+        "Two stages: each micro-batch is decided when its result is known, the other is in flight",
+        Load(num_requests=40, quoting=0.4, repeating=0.2, longest_prompt=150, longest_output=30),
+        _PIPELINE,
+    ),
+    "pipeline_preemption": Named(
+        "Two stages, a small pool: victims may be in flight, and keep their tokens",
+        Load(num_requests=40, longest_prompt=60, longest_output=50, together=0.6),
+        _PIPELINE | _TIGHT,
+    ),
+    "pipeline_of_four": Named(
+        "Four stages: up to four chunks of one prompt are in flight",
+        Load(num_requests=24, longest_prompt=180, together=0.7, sharing=0.5),
+        {"stages": 4, "max_num_batched_tokens": 24},
     ),
     "step_boundaries": Named(
         "Steps of one length: requests arrive exactly when a step is decided",

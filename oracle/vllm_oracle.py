@@ -1,5 +1,6 @@
 """Drives vLLM's scheduler step by step, like the engine's loop, but on a virtual clock."""
 
+from collections import deque
 from typing import Any
 
 from vllm.v1.outputs import ModelRunnerOutput
@@ -89,12 +90,16 @@ class Oracle:
         self.preempted_idle: list[str] = []
         self.decoding: set[str] = set()
         self.num_idle_decisions = 0
+        # When each stage has ended its last step; one stage without a pipeline.
+        self.stage_free_ns = [0]
         self.scheduler = build_scheduler(config, self.preempted)
         self.new_request = request_maker(config)
 
     def run(self) -> list[Line]:
         """Every step, then every request."""
-        if self.config["async_scheduling"]:
+        if self.config.get("stages", 1) > 1:
+            self._run_pipeline(self.config["stages"])
+        elif self.config["async_scheduling"]:
             self._run_async()
         else:
             self._run_sync()
@@ -121,6 +126,39 @@ class Oracle:
             elif flight is None and not self._wait():
                 return
             flying = flight
+
+    def _run_pipeline(self, num_stages: int) -> None:
+        """Like `EngineCore.step_with_batch_queue` with a batch in flight for each stage."""
+        queue: deque[Flight | None] = deque()
+        self.stage_free_ns = [0] * num_stages
+        while True:
+            self._add_arrivals()
+            if self.scheduler.has_requests():
+                flight = self._decide(free_ns=self.stage_free_ns[0])
+                queue.append(flight)
+                oldest = queue[0]
+                runs = oldest is not None and oldest.end_ns > self.now_ns
+                if flight is not None and len(queue) < num_stages and runs:
+                    continue
+            elif not queue:
+                if not self._wait():
+                    return
+                continue
+            if not any(queue) and not self._wait():
+                return
+            oldest = queue.popleft()
+            if oldest is not None:
+                self._process_result(oldest)
+
+    def _end_ns(self, start_ns: int, step_ns: int) -> int:
+        """When a step ends. In a pipeline each stage has an equal part of it."""
+        stages = self.stage_free_ns
+        end_ns, done_ns = start_ns, 0
+        for stage in range(len(stages)):
+            part_ns = step_ns * (stage + 1) // len(stages) - done_ns
+            done_ns += part_ns
+            end_ns = stages[stage] = max(end_ns, stages[stage]) + part_ns
+        return end_ns
 
     def _add_arrivals(self) -> None:
         """Add the requests that have arrived; reject prompts that vLLM's front end rejects."""
@@ -157,7 +195,7 @@ class Oracle:
             for rid, num_new in decided.num_scheduled_tokens.items()
         ]
         start_ns = max(self.now_ns, free_ns)
-        end_ns = start_ns + self._step_ns(rows)
+        end_ns = self._end_ns(start_ns, self._step_ns(rows))
         self.steps.append(
             {
                 "kind": "step",
@@ -205,7 +243,7 @@ class Oracle:
         return round(seconds * _NS_PER_S) or 1
 
     def _process_result(self, flight: Flight) -> None:
-        self.now_ns = flight.end_ns
+        self.now_ns = max(self.now_ns, flight.end_ns)
         rids = list(flight.decided.num_scheduled_tokens)
         output = ModelRunnerOutput(
             req_ids=rids,

@@ -78,7 +78,7 @@ def _engine_settings(config: Config, settings: Any) -> SimpleNamespace:
             data_parallel_index=0,
             decode_context_parallel_size=1,
             prefill_context_parallel_size=1,
-            pipeline_parallel_size=1,
+            pipeline_parallel_size=config.get("stages", 1),
         ),
         observability_config=SimpleNamespace(kv_cache_metrics=False, enable_mfu_metrics=False),
         lora_config=None,

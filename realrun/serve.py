@@ -25,6 +25,7 @@ from sim import __version__
 from sim.engine.page_pool import PageIds
 from sim.engine.server_config import ServerConfig
 from sim.families import build_engine
+from sim.latency.config import num_stages
 from sim.runlog.json_lines import Line
 from sim.scenario.build import (
     located_errors,
@@ -55,14 +56,16 @@ def servable_workload(loaded: LoadedScenario) -> Workload:
     """The scenario's workload; refuses scenarios that a real server cannot serve.
 
     Raises:
-        InputError: the scenario names no model, has several replicas or host memory, or a page
-            size that the runner does not support.
+        InputError: the scenario names no model, has several replicas, a pipeline or host memory,
+            or a page size that the runner does not support.
     """
     scenario = loaded.scenario
     if scenario.model is None:
         raise loaded.error(("model",), "is required to run for real")
     if scenario.replicas != 1:
         raise loaded.error(("replicas",), f"must be 1 in a real run, not {scenario.replicas}")
+    if num_stages(scenario.latency) > 1:
+        raise loaded.error(("latency", "pp"), "must be 1 in a real run, which uses one GPU")
     if (obstacle := scenario.scheduler.check_real_run()) is not None:
         key, reason = obstacle
         raise loaded.error(("scheduler", key), reason)

@@ -49,7 +49,7 @@ _LEAST_S = 1e-8
 def fit(preset: str) -> dict[str, float]:
     """The costs of a preset, in seconds."""
     rows = _sample(preset)
-    keys = [key for key in _STEPS_S if _can_be_told(key, rows)]
+    keys = list(_STEPS_S)
     scale = np.array([_STEPS_S[key] for key in keys])
     measured = np.log([[row.ttft_ms, row.tpot_ms] for row in rows])
     now = json.loads(_PRESETS_FILE.read_text()).get(preset, {})
@@ -67,6 +67,8 @@ def fit(preset: str) -> dict[str, float]:
                 for place in range(len(keys))
             ]
         )
+        # A cost that changes nothing cannot be told.
+        costs = np.where(np.abs(slopes).sum(axis=(1, 2)) > 0, costs, 0)
         costs = np.maximum(costs + scale * _best_change(here, slopes, measured, costs / scale), 0.0)
     here = _means(rows, keys, costs)
     if (error := _error(np.log(here) - measured)) < best[0]:
@@ -79,20 +81,6 @@ def fit(preset: str) -> dict[str, float]:
     if "cold_start_s" in fitted:
         fitted["cold_start_tokens"] = _COLD_START_TOKENS
     return fitted
-
-
-def _can_be_told(key: str, rows: Sequence[Row]) -> bool:
-    """Whether a cost changes the figures of these rows.
-
-    Overlap scheduling hides a step's host time, and enough warm-up requests a cold start.
-    """
-    if key == "step_s":
-        return any(row["async_scheduling"] == "False" and row["backend"] == "vllm" for row in rows)
-    if key == "cold_start_s":
-        return any(row["client"] == "inferencex-1-warmup" for row in rows)
-    if key.startswith("subquadratic"):
-        return any("linear" in row["arch_class"] or "DSA" in row["arch_class"] for row in rows)
-    return True
 
 
 def _sample(preset: str) -> list[Row]:

@@ -60,6 +60,8 @@ def facts(folder: Path) -> pd.DataFrame:
             _at(value, concurrency)
             for value, concurrency in zip(used[source], rows["concurrency"], strict=True)
         ]
+    flags = used["other_flags"].astype("string")
+    table["tokenizer_worker_num"] = flags.str.extract(r"tokenizer-worker-num=(\d+)")[0]
     arguments = [
         _arguments(text) for text in baseline["corrected_args"].reindex(rows["id"]).fillna("")
     ]

@@ -54,22 +54,30 @@ def build_engine(
         pool: the server's pages.
         executor: runs the engine's batches.
     """
+    scheduler = FAMILIES[config.family].build(config, pool)
+    if config.micro_batches > 1:
+        from sim.engine.pipeline import PipelineEngine
+
+        return PipelineEngine(scheduler, executor, config.micro_batches)
     from sim.engine.core import EngineCore
 
-    return EngineCore(FAMILIES[config.family].build(config, pool), executor)
+    return EngineCore(scheduler, executor)
 
 
-def rank_rules(config: "ServerConfig", engines: "Sequence[EngineCore]") -> "RankRules":
+def rank_rules(
+    config: "ServerConfig", engines: "Sequence[EngineCore]", num_front_ends: int = 1
+) -> "RankRules":
     """The rules of the configuration's family for the ranks of a group.
 
     Args:
         config: the settings of each rank.
         engines: one for each rank.
+        num_front_ends: processes of the front end.
 
     Raises:
         InputError: the family has no ranks.
     """
-    return FAMILIES[config.family].rank_rules(config, engines)
+    return FAMILIES[config.family].rank_rules(config, engines, num_front_ends)
 
 
 def check_engine(engine: "EngineCore") -> None:

@@ -46,7 +46,9 @@ class Family:
         """
         raise NotImplementedError
 
-    def rank_rules(self, config: Any, engines: "Sequence[EngineCore]") -> "RankRules":
+    def rank_rules(
+        self, config: Any, engines: "Sequence[EngineCore]", num_front_ends: int = 1
+    ) -> "RankRules":
         """The rules for the ranks of a group, one engine each.
 
         Raises:

@@ -88,6 +88,11 @@ class ServerSection(StrictModel):
         return ()
 
     @property
+    def prefill_graph_tokens(self) -> int:
+        """New tokens of the largest step with prefill rows that runs in CUDA graphs; 0: none."""
+        return 0
+
+    @property
     def window_share(self) -> float | None:
         """Tokens of the pool of layers with windows, as a share of the other layers' pool.
 
@@ -142,17 +147,40 @@ class ServerSection(StrictModel):
         """
         raise NotImplementedError
 
-    def rank_config(self, config: Any, num_ranks: int) -> Any:
+    def of_rank(self, num_ranks: int) -> Self:
         """The settings of each of several ranks that step together.
 
         Args:
-            config: the result of `config`.
             num_ranks: at least 2.
 
         Raises:
             InputError: `scheduler.KEY: reason`, if there is not enough for each rank.
         """
-        return config
+        return self
+
+    def num_front_ends(self, num_ranks: int) -> int:
+        """Processes of a server with `num_ranks` ranks that take in its requests."""
+        return 1
+
+    def stage_layers(self, num_layers: int, num_stages: int) -> list[int]:
+        """The layers of each stage of a pipeline.
+
+        Raises:
+            InputError: there are more stages than layers.
+        """
+        raise InputError(f"family {self.family} has no pipelines", key=("latency", "pp"))
+
+    def pipeline_config(self, config: Any, num_stages: int) -> Any:
+        """The settings of a server whose model is a pipeline.
+
+        Args:
+            config: the result of `config`.
+            num_stages: at least 2.
+
+        Raises:
+            InputError: `scheduler.KEY: reason`, if a setting does not go with a pipeline.
+        """
+        raise InputError(f"family {self.family} has no pipelines", key=("latency", "pp"))
 
     def with_user_code(self, config: Any, base_dir: Path, fail: Fail) -> Any:
         """The settings with the user's class loaded.

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from realrun.commands.unused import say_unused
 from realrun.serve import Sampling, servable_workload, warm_server
 from realrun.warm_runner import RunnerOptions
 from sim.commands.output import print_line, print_summary
@@ -33,6 +34,7 @@ def run(
         check_target(log)
     loaded = load_scenario(path, overrides)
     workload = servable_workload(loaded)
+    say_unused(loaded)
     with warm_server(loaded, options) as server, Progress(workload.num_requests) as progress:
         done = server.serve(loaded, workload, sampling, progress.update)
     if log is not None:

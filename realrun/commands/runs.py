@@ -5,6 +5,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from realrun.budget import Budget
+from realrun.commands.unused import say_unused
 from realrun.serve import (
     RealRun,
     WarmServer,
@@ -47,6 +48,7 @@ def runs(
         if run.repeat == 1:
             servable_workload(run.loaded)
             check_same_runner(wanted[0].loaded, run.loaded)
+    say_unused(*(run.loaded for run in wanted))
     known = member_sizes(out)
     left = [run for run in wanted if _member(out, run) not in known]
     if left:

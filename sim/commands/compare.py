@@ -9,8 +9,10 @@ from sim.core.errors import InputError
 from sim.engine.decision import DECIDED_FIELDS, HOST_FIELDS, Divergence
 from sim.engine.executor import ScriptedExecutor
 from sim.engine.page_pool import PageCounts
+from sim.engine.pipeline import PipelineEngine, PipelineExecutor
 from sim.engine.replay import Replay, replay
 from sim.engine.replay_group import RankReplay, by_step, replay_group
+from sim.engine.replay_pipeline import replay_pipeline
 from sim.families import build_engine
 from sim.latency.model import each_latency
 from sim.runlog.decisions import first_difference, read_decisions
@@ -67,8 +69,10 @@ def _replay_all(
         ]
         steps_of = [step for step in steps if step["replica"] == number]
         overlaps = built.scheduler.overlaps
-        if num_ranks == 1:
-            engine, executor, arrivals = of_rank[0]
+        engine, executor, arrivals = of_rank[0]
+        if isinstance(engine, PipelineEngine):
+            divergence = replay_pipeline(engine, executor, arrivals, steps_of)
+        elif num_ranks == 1:
             divergence = replay(engine, executor, Replay(arrivals, steps_of, overlaps))
         else:
             divergence = replay_group(of_rank, by_step(steps_of), overlaps=overlaps)
@@ -81,7 +85,8 @@ def _rank_of(
     log: Path, arrived: list[Line], known: dict[str, ScriptedRequest], built: BuiltScenario
 ) -> RankReplay:
     """A fresh engine, and the requests that arrived at a server, or at one rank of it."""
-    executor, config = ScriptedExecutor(), built.scheduler
+    config = built.scheduler
+    executor = PipelineExecutor() if config.micro_batches > 1 else ScriptedExecutor()
     pool = PageCounts(config.pool_tokens // config.page_size, config.page_size)
     arrivals = []
     for line in arrived:

@@ -8,7 +8,7 @@ from sim.launch_command import LaunchCommand
 from sim.scenario.schema import Scenario
 from sim.sweep.plan import Settings, canonical
 
-_PARALLEL = ("latency.tp", "latency.dp", "latency.moe_ep")
+_PARALLEL = ("latency.tp", "latency.dp", "latency.pp", "latency.moe_ep")
 
 
 def launch_of(scenario: Scenario, searched: Settings) -> LaunchCommand:

@@ -11,13 +11,14 @@ from sim.commands.output import ResultFiles, print_line, print_summary
 from sim.core.errors import InputError
 from sim.des.routers.table import make_router
 from sim.des.run import RunOptions, simulate
+from sim.latency.config import num_ranks
 from sim.latency.model import Ranged, each_latency, latency_source
 from sim.latency.range_report import RangeReport
 from sim.metrics.summary import Slo, summarise
 from sim.report.progress import Progress
 from sim.report.run_folder import summary_json, write_out_dir, write_requests
 from sim.runlog import RunLog
-from sim.scenario.build import BuiltScenario, build
+from sim.scenario.build import BuiltScenario, build, located_errors
 from sim.scenario.load import load_scenario
 from sim.scenario.schema import Scenario
 from sim.workload.bench.build import BenchWorkload
@@ -72,15 +73,17 @@ def simulate_built(built: BuiltScenario, options: RunOptions) -> RunLog:
         options = replace(options, meta={**options.meta, "latency_source": source})
     if isinstance(built.workload, BenchWorkload):
         options = replace(options, meta={**options.meta, "client": dict(built.workload.client)})
-    router = make_router(built.loaded.scenario.router)
-    log = simulate(
-        built.workload,
-        built.scheduler,
-        built.latencies,
-        router=router,
-        host=built.loaded.scenario.host,
-        options=options,
-    )
+    scenario = built.loaded.scenario
+    with located_errors(built.loaded):
+        log = simulate(
+            built.workload,
+            built.scheduler,
+            built.latencies,
+            router=make_router(scenario.router),
+            host=scenario.host,
+            num_front_ends=scenario.scheduler.num_front_ends(num_ranks(scenario.latency)),
+            options=options,
+        )
     ranged = (latency for latency in latencies if isinstance(latency, Ranged))
     left = str(RangeReport.merged(latency.left_range() for latency in ranged))
     return replace(log, meta={**log.meta, "left_range": left}) if left else log

@@ -116,7 +116,7 @@ class Group(Replica):
     def _num_waiting(self) -> int:
         return sum([rank.engine.num_waiting for rank in self._ranks])
 
-    def submit(self, request: ScriptedRequest) -> None:
+    def submit(self, request: ScriptedRequest, front_end: int = 0) -> None:
         """Deal the request to a rank; one that can never be served counts as the first rank's."""
         spec, now_ns = request.spec, self.env.now_ns
         rejection = self._ranks[0].engine.rejection(spec)
@@ -124,7 +124,7 @@ class Group(Replica):
             self._reports.submitted(spec, self._ranks[0].number)
             self._reports.over([rejection], now_ns)
             return
-        rank = self._ranks[self._rules.choose(len(spec.prompt), now_ns)]
+        rank = self._ranks[self._rules.choose(len(spec.prompt), now_ns, front_end)]
         self._reports.submitted(spec, rank.number)
         rank.executor.add(spec.rid, request.script, ignore_eos=spec.ignore_eos)
         input_queue = rank.engine.input_queue

@@ -76,8 +76,8 @@ class Replica:
         """Requests in waiting queues."""
         raise NotImplementedError
 
-    def submit(self, request: ScriptedRequest) -> None:
-        """A request arrives now."""
+    def submit(self, request: ScriptedRequest, front_end: int = 0) -> None:
+        """A request arrives now, from this process of the front end."""
         raise NotImplementedError
 
     def _begin(self, device_free_ns: int) -> StepRun | None:

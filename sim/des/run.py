@@ -5,10 +5,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from sim.core.errors import InvariantError
 from sim.core.garbage import rare_collections
 from sim.des.clock import Clock
 from sim.des.front_end import FrontEnd
 from sim.des.group import Group, Rank
+from sim.des.pipeline import Pipeline
 from sim.des.replica import Replica, ServerOptions
 from sim.des.routers.router import RoundRobin, Router
 from sim.des.server import Server
@@ -16,11 +18,13 @@ from sim.des.traffic import SimulationLog, Watcher, start_traffic
 from sim.engine.core import EngineCore
 from sim.engine.executor import ScriptedExecutor
 from sim.engine.page_pool import PageCounts, PagePool
+from sim.engine.pipeline import PipelineEngine, PipelineExecutor
 from sim.engine.server_config import ServerConfig
 from sim.engine.token_clock import TokenClock
 from sim.families import build_engine, check_engine, rank_rules
 from sim.latency.host import HostSection
 from sim.latency.model import LatencyModel, ReplicaLatency, each_latency
+from sim.latency.stages import StagedLatency
 from sim.runlog import RunLog
 from sim.runlog.decisions import DecisionLog
 from sim.workload.workload import ScriptedRequest, Workload
@@ -56,6 +60,7 @@ def simulate(
     *,
     router: Router | None = None,
     host: HostSection | None = None,
+    num_front_ends: int = 1,
     options: RunOptions | None = None,
 ) -> RunLog:
     """Simulate until all requests of a workload have ended.
@@ -65,10 +70,11 @@ def simulate(
         config: the settings of every server, or of every rank.
         latencies: of each replica: one latency model, because a model may have state; or a tuple
             with one for each of its ranks, of which every replica has as many. Ranks of a replica
-            step together.
+            step together. With `config.micro_batches` above 1 it must be a `StagedLatency`.
         router: chooses a replica for each request; use a new router for each run, because a router
             may have state. None: round robin.
         host: what a request passes before a scheduler can see it. None: nothing.
+        num_front_ends: processes of each server's front end, if there is a `host`.
         options: see RunOptions.
 
     Raises:
@@ -88,12 +94,14 @@ def simulate(
         clients_react=bool(workload.clients()) or bool(workload.phases()),
         check=check_engine if options.check else None,
     )
-    make = _Maker(env, config, reports, options.pool, server_options)
+    if host is None:
+        num_front_ends = 1
+    make = _Maker(env, config, reports, options.pool, server_options, num_front_ends)
     replicas = [make.replica(number, latency) for number, latency in enumerate(latencies)]
     router = router or RoundRobin()
     entries: Sequence[Replica | FrontEnd] = replicas
     if host is not None:
-        entries = [FrontEnd(env, host, replica) for replica in replicas]
+        entries = [FrontEnd(env, host, replica, num_front_ends) for replica in replicas]
 
     def submit(request: ScriptedRequest) -> None:
         if reports.ends_warm_up(request.spec):
@@ -126,6 +134,8 @@ def _meta(config: ServerConfig, replicas: Sequence[Replica], num_ranks: int) -> 
     meta: dict[str, object] = {"replicas": len(replicas)}
     if num_ranks > 1:
         meta["ranks"] = num_ranks
+    if config.micro_batches > 1:
+        meta["micro_batches"] = config.micro_batches
     meta |= {"max_total_tokens": config.pool_tokens, "page_size": config.page_size}
     if config.host_cache_tokens is not None:
         meta["host_cache_tokens"] = config.host_cache_tokens
@@ -141,12 +151,34 @@ class _Maker(NamedTuple):
     reports: SimulationLog
     pool: PoolFactory
     options: ServerOptions
+    num_front_ends: int
 
     def replica(self, number: int, latency: ReplicaLatency) -> Replica:
         if isinstance(latency, tuple):
             return self._group(number, latency)
         engine, executor = self._engine()
+        if isinstance(engine, PipelineEngine):
+            return self._pipeline(number, engine, executor, latency)
         return Server(
+            self.env,
+            number,
+            engine=engine,
+            executor=executor,
+            latency=latency,
+            reports=self.reports,
+            options=self.options,
+        )
+
+    def _pipeline(
+        self,
+        number: int,
+        engine: PipelineEngine,
+        executor: ScriptedExecutor,
+        latency: LatencyModel,
+    ) -> Pipeline:
+        if not isinstance(latency, StagedLatency):
+            raise InvariantError("a pipeline needs the times of its stages")
+        return Pipeline(
             self.env,
             number,
             engine=engine,
@@ -159,11 +191,13 @@ class _Maker(NamedTuple):
     def _group(self, number: int, latencies: tuple[LatencyModel, ...]) -> Group:
         first = number * len(latencies)
         ranks = [Rank(rank, *self._engine(), each) for rank, each in enumerate(latencies, first)]
-        rules = rank_rules(self.config, [rank.engine for rank in ranks])
+        engines = [rank.engine for rank in ranks]
+        rules = rank_rules(self.config, engines, self.num_front_ends)
         reports, options = self.reports, self.options
         return Group(self.env, number, ranks=ranks, rules=rules, reports=reports, options=options)
 
     def _engine(self) -> tuple[EngineCore, ScriptedExecutor]:
-        executor, page_size = ScriptedExecutor(), self.config.page_size
+        executor = PipelineExecutor() if self.config.micro_batches > 1 else ScriptedExecutor()
+        page_size = self.config.page_size
         pool = self.pool(self.config.pool_tokens // page_size, page_size)
         return build_engine(self.config, pool=pool, executor=executor), executor

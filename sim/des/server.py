@@ -58,7 +58,7 @@ class Server(Replica):
     def _num_waiting(self) -> int:
         return self.engine.num_waiting
 
-    def submit(self, request: ScriptedRequest) -> None:
+    def submit(self, request: ScriptedRequest, front_end: int = 0) -> None:
         spec = request.spec
         self._reports.submitted(spec, self._number)
         rejection = self.engine.rejection(spec)

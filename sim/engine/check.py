@@ -1,8 +1,11 @@
 """Invariants of every family between two steps: each request is in one place and has its slot."""
 
+from collections import Counter
+
 from sim.core.errors import require
 from sim.core.request import Status
 from sim.engine.core import EngineCore
+from sim.engine.pipeline import PipelineEngine
 
 
 def check_requests(engine: EngineCore) -> None:
@@ -22,6 +25,8 @@ def check_requests(engine: EngineCore) -> None:
     require(not waiting & running, f"both waiting and running: {sorted(waiting & running)}")
     require(waiting | running <= alive, "a request that has ended is still waiting or running")
     allowed = {request.rid for request in scheduler.requests_elsewhere()}
+    if isinstance(engine, PipelineEngine):
+        _check_micro_batches(engine)
     for launch in engine.in_flight:
         allowed |= {request.rid for request in [*launch.prefill, *launch.leaving]}
     require(elsewhere <= allowed, f"requests in no queue or batch: {sorted(elsewhere - allowed)}")
@@ -37,3 +42,16 @@ def check_requests(engine: EngineCore) -> None:
         scheduler.num_slots_used == num_held,
         f"{scheduler.num_slots_used} slots are in use, but {num_held} requests need a slot",
     )
+
+
+def _check_micro_batches(engine: PipelineEngine) -> None:
+    """No request waits for a token of two steps in flight, and each step has its micro-batch."""
+    num_in_flight = len(engine.in_flight)
+    require(num_in_flight <= engine.num_micro_batches, f"{num_in_flight} steps are in flight")
+    samples = Counter(
+        request.rid
+        for launch in engine.in_flight
+        for request in {*launch.decode, *launch.prefill} - {*launch.chunked}
+    )
+    twice = [rid for rid, count in samples.items() if count > 1]
+    require(not twice, f"requests get tokens from two steps in flight: {sorted(twice)}")

@@ -30,8 +30,8 @@ class RankRules:
         self.engines = engines
         self.needs_single_steps = False
 
-    def choose(self, num_prompt_tokens: int, now_ns: int) -> int:
-        """The rank of the next request."""
+    def choose(self, num_prompt_tokens: int, now_ns: int, front_end: int = 0) -> int:
+        """The rank of the next request, which comes from this process of the front end."""
         raise NotImplementedError
 
     def decided(self, now_ns: int) -> None:

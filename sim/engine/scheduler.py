@@ -130,6 +130,7 @@ class BaseScheduler(Generic[R]):
         has_finished_rows: whether `running` contains finished rows, which the next `decide`
             removes.
         poll_interval: see `sim.engine.input_queue.InputQueue`.
+        takes_turns: see `sim.engine.pipeline.PipelineEngine`.
     """
 
     family: str
@@ -140,6 +141,7 @@ class BaseScheduler(Generic[R]):
         self.num_slots_used = 0
         self.has_finished_rows = False
         self.poll_interval = 1
+        self.takes_turns = False
 
     # ---- requests ------------------------------------------------------------------------------
 
@@ -224,6 +226,14 @@ class BaseScheduler(Generic[R]):
 
     def note_group(self, *, prefills: bool) -> None:
         """All ranks of a group have decided a step; `prefills`: a rank runs prefill rows alone."""
+
+    def use_micro_batch(self, number: int, in_flight: Sequence[Launch[R]]) -> None:
+        """From now on decide for this micro-batch of a pipeline, and take in its results.
+
+        `running` becomes its running batch. `in_flight` are the launches of all micro-batches whose
+        results are not known yet.
+        """
+        raise NotImplementedError
 
     # ---- results -------------------------------------------------------------------------------
 

@@ -23,6 +23,13 @@ class ServerConfig(Protocol):
         """Overlap scheduling: whether a step is decided while the one before runs."""
 
     @property
+    def micro_batches(self) -> int:
+        """Steps that a pipeline may have in flight, each with requests of its own; 1: no pipeline.
+
+        A pipeline whose stages work one after another has 1, too.
+        """
+
+    @property
     def max_rows(self) -> int:
         """Largest number of requests that run at a time."""
 

@@ -6,6 +6,8 @@ only when it joins the batch, and when it gets a token outside the batch.
 """
 
 from array import array
+from collections import Counter
+from collections.abc import Iterable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -79,3 +81,28 @@ class TokenClock:
     def _add(self, gap_ns: int, count: int) -> None:
         self.gap_ns.append(gap_ns)
         self.count.append(count)
+
+
+class RowClock(TokenClock):
+    """The same for a pipeline, whose requests do not all get their tokens at the same times."""
+
+    def join(self, request: Request, now_ns: int) -> None:
+        self.single_token(request, now_ns)
+
+    def resume(self, request: Request) -> None:
+        """Nothing to do: the next gap is measured for this request alone."""
+
+    def leave(self, request: Request) -> None:
+        """Nothing to do."""
+
+    def tick(self, now_ns: int) -> None:
+        """Nothing to do: `tick_rows` says which requests got a token."""
+
+    def tick_rows(self, requests: Iterable[Request], now_ns: int) -> None:
+        """These decoding requests got a token."""
+        gaps_ns: Counter[int] = Counter()
+        for request in requests:
+            gaps_ns[now_ns - request.last_token_ns] += 1
+            request.last_token_ns = now_ns
+        for gap_ns, count in gaps_ns.items():
+            self._add(gap_ns, count)

@@ -58,6 +58,8 @@ class RooflineLatencyConfig(StrictModel):
     H200. Unit: share."""
     tp: NumGpus = 1
     """Degree of tensor parallelism. Unit: GPUs."""
+    pp: NumGpus = 1
+    """Degree of pipeline parallelism (docs/explanation/pipeline.md). Unit: stages."""
     step_overhead_s: Seconds = 0.0
     """Added to the device time of every step. Unit: s."""
     host_s: Seconds = 0.0
@@ -107,10 +109,13 @@ class AiconfiguratorLatencyConfig(StrictModel):
     """Degree of tensor parallelism. Unit: GPUs."""
     dp: NumGpus = 1
     """Ranks with attention and a KV cache of their own, which step together. Unit: ranks."""
+    pp: NumGpus = 1
+    """Degree of pipeline parallelism (docs/explanation/pipeline.md). Only with `dp` 1. Unit:
+    stages."""
     moe_tp: NumGpus | None = None
-    """GPUs that share each expert. Without it: all that `moe_ep` leaves. Unit: GPUs."""
+    """GPUs of a stage that share each expert. Without it: all that `moe_ep` leaves. Unit: GPUs."""
     moe_ep: NumGpus = 1
-    """Groups of GPUs that each hold a part of the experts. `moe_tp` x `moe_ep` must be
+    """Groups of GPUs of a stage that each hold a part of the experts. `moe_tp` x `moe_ep` must be
     `tp` x `dp`. Unit: groups."""
     quantization: QuantizationConfig = QuantizationConfig()
     """Number formats that differ from the checkpoint's."""
@@ -122,12 +127,17 @@ class AiconfiguratorLatencyConfig(StrictModel):
     s."""
 
     @model_validator(mode="after")
+    def _check_stages(self) -> Self:
+        if self.pp > 1 and self.dp > 1:
+            raise KeysError(f"pp {self.pp} is simulated with dp 1 only, not {self.dp}", "pp", "dp")
+        return self
+
+    @model_validator(mode="after")
     def _check_experts(self) -> Self:
         num_gpus, moe_ep = self.tp * self.dp, self.moe_ep
         if num_gpus % moe_ep or (self.moe_tp or num_gpus // moe_ep) * moe_ep != num_gpus:
-            spread = (
-                f"moe_ep {moe_ep}" if self.moe_tp is None else f"moe_tp {self.moe_tp} x {moe_ep}"
-            )
+            moe_tp = "" if self.moe_tp is None else f"moe_tp {self.moe_tp} x "
+            spread = f"{moe_tp}moe_ep {moe_ep}"
             raise KeysError(
                 f"{spread} does not fit the {num_gpus} GPUs of tp {self.tp} x dp {self.dp}",
                 "moe_ep",
@@ -205,7 +215,7 @@ LatencyConfig = Annotated[
 
 
 def num_devices(config: LatencyConfig) -> int:
-    """How many devices the attention of a rank is split over."""
+    """How many devices share the attention of a layer of a rank."""
     if isinstance(
         config, RooflineLatencyConfig | AiconfiguratorLatencyConfig | LayersLatencyConfig
     ):
@@ -220,18 +230,32 @@ class Parallelism(NamedTuple):
         tp: GPUs that the attention of a rank is split over.
         dp: ranks of attention data parallelism.
         moe_ep: groups of GPUs that each hold a part of the experts.
+        pp: stages of the pipeline.
     """
 
     tp: int = 1
     dp: int = 1
     moe_ep: int = 1
+    pp: int = 1
+
+    @property
+    def num_gpus(self) -> int:
+        """GPUs of a replica."""
+        return self.tp * self.dp * self.pp
 
 
 def parallelism(config: LatencyConfig) -> Parallelism:
     """How the model is spread, as far as the section says."""
     tp, dp = num_devices(config), num_ranks(config)
     spread = tp * dp if isinstance(config, LayersLatencyConfig) and dp > 1 else 1
-    return Parallelism(tp, dp, getattr(config, "moe_ep", spread))
+    return Parallelism(tp, dp, getattr(config, "moe_ep", spread), num_stages(config))
+
+
+def num_stages(config: LatencyConfig) -> int:
+    """How many stages the layers of the model are split into."""
+    if isinstance(config, RooflineLatencyConfig | AiconfiguratorLatencyConfig):
+        return config.pp
+    return 1
 
 
 def num_ranks(config: LatencyConfig) -> int:

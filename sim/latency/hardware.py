@@ -18,7 +18,7 @@ class Hardware:
         name: its key in the table.
         peak_flops_per_s: dense bf16 tensor-core peak with fp32 accumulation.
         peak_bytes_per_s: memory bandwidth.
-        memory_bytes: the whole memory, including what the driver takes.
+        memory_bytes: the memory without error-correcting codes, including what the driver takes.
         fp8_flops_per_s: dense fp8 peak; None: there is no such arithmetic.
         fp4_flops_per_s: dense fp4 peak; None: there is no such arithmetic.
         link_bytes_per_s: to other accelerators of the server, in one direction.
@@ -71,15 +71,15 @@ HARDWARE: Mapping[str, Hardware] = {
         _row("h100-sxm", (989, 1979, None), 3350, 80, 450, "h100_sxm"),
         _row("h100-pcie", (756, 1513, None), 2000, 80, 64, "h100_pcie"),
         _row("h20", (148, 296, None), 4000, 96, 450),
-        _row("b200-sxm", (2250, 4500, 9000), 7750, 180, 900, "b200_sxm"),
+        _row("b200-sxm", (2250, 4500, 9000), 7700, 180, 900, "b200_sxm"),
         _row("b300-sxm", (2250, 4500, 13500), 7750, 268, 900, "b300_sxm"),
         _row("gb200", (2500, 5000, 10000), 8000, 186, 900, "gb200"),
         _row("gb300", (2500, 5000, 15000), 8000, 278, 900, "gb300"),
         _row("a100-80gb-sxm", (312, None, None), 2039, 80, 300, "a100_sxm"),
         _row("a100-40gb-sxm", (312, None, None), 1555, 40, 300),
-        _row("l40s", (362.05, 733, None), 864, 48, 32, "l40s"),
-        _row("l4", (121, 242, None), 300, 24, 32, "l4"),
-        _row("a10", (125, None, None), 600, 24, 32),
+        _row("l40s", (362.05, 733, None), 864, 45, 32, "l40s"),
+        _row("l4", (121, 242, None), 300, 22.5, 32, "l4"),
+        _row("a10", (125, None, None), 600, 22.5, 32),
         _row("rtx-4090", (165.2, 330.3, None), 1008, 24, 32),
         _row("mi300x", (1307.4, 2614.9, None), 5300, 192, 448),
     )

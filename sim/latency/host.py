@@ -7,8 +7,8 @@
     host         | schedule, prepare: step_s, row_s |
     device   ----| kernels of step k | step_gap_s | kernels of step k + 1 ...
 
-A step with prefill rows runs without a CUDA graph. The host then launches its kernels one by one,
-so that it takes at least `layer_launch_s` for each layer.
+A large step with prefill rows runs without CUDA graphs. The host then launches its kernels one by
+one, so that the step takes at least `layer_launch_s` for each layer.
 """
 
 import json
@@ -54,7 +54,8 @@ class HostSection(StrictModel):
     layer_gap_s: _Seconds = 0.0
     """The same for each layer of the model. Unit: s a layer."""
     layer_launch_s: _Seconds = 0.0
-    """Time to launch the kernels of a layer in a step with prefill rows. Unit: s a layer."""
+    """Time to launch the kernels of a layer in a step that has prefill rows and runs without CUDA
+    graphs. Unit: s a layer."""
     subquadratic_layer_gap_s: _Seconds = 0.0
     """Added to `layer_gap_s` for each layer with linear or sparse attention, which has more small
     kernels. Unit: s a layer."""
@@ -82,32 +83,36 @@ def host_preset(name: str) -> HostSection:
     return presets[name]
 
 
-class HostedLayers(NamedTuple):
-    """Layers of the model that is served.
+class HostedServer(NamedTuple):
+    """What the host's costs depend on.
 
     Attributes:
-        num_layers: all of them.
-        num_subquadratic: those with linear or sparse attention.
+        num_layers: layers of the model.
+        num_subquadratic: those of them with linear or sparse attention.
+        prefill_graph_tokens: new tokens of the largest step with prefill rows that runs in CUDA
+            graphs; 0: none does.
     """
 
     num_layers: int
     num_subquadratic: int = 0
+    prefill_graph_tokens: int = 0
 
 
 class HostedLatency:
     """Another model's times with the host's."""
 
-    def __init__(self, model: LatencyModel, host: HostSection, layers: HostedLayers) -> None:
+    def __init__(self, model: LatencyModel, host: HostSection, server: HostedServer) -> None:
         self._model = model
         self._step_ns = seconds_to_ns(host.step_s)
         self._row_ns = seconds_to_ns(host.row_s)
-        gap_s = host.layer_gap_s * layers.num_layers
-        gap_s += host.subquadratic_layer_gap_s * layers.num_subquadratic
+        gap_s = host.layer_gap_s * server.num_layers
+        gap_s += host.subquadratic_layer_gap_s * server.num_subquadratic
         self._gap_ns = seconds_to_ns(host.step_gap_s + gap_s)
         self._row_gap_ns = seconds_to_ns(host.row_gap_s)
-        launch_s = host.layer_launch_s * layers.num_layers
-        launch_s += host.subquadratic_layer_launch_s * layers.num_subquadratic
+        launch_s = host.layer_launch_s * server.num_layers
+        launch_s += host.subquadratic_layer_launch_s * server.num_subquadratic
         self._launch_ns = seconds_to_ns(launch_s)
+        self._prefill_graph_tokens = server.prefill_graph_tokens
         # 0 once the server has compiled its kernels.
         self._cold_start_ns = seconds_to_ns(host.cold_start_s)
         self._cold_start_tokens = host.cold_start_tokens
@@ -118,7 +123,7 @@ class HostedLatency:
 
     def step_ns(self, step: StepFeatures) -> StepTime:
         device_ns, host_ns = self._model.step_ns(step)
-        if step.num_prefill_rows:
+        if self._is_launched_by_host(step):
             device_ns = max(device_ns, self._launch_ns)
         if self._is_cold_start(step):
             device_ns += self._cold_start_ns
@@ -130,7 +135,7 @@ class HostedLatency:
 
     def decode_run_ns(self, first: StepFeatures, num_steps: int) -> tuple[Int64, Int64]:
         device_ns, host_ns = self._model.decode_run_ns(first, num_steps)
-        if first.num_prefill_rows:
+        if self._is_launched_by_host(first):
             device_ns = np.maximum(device_ns, self._launch_ns)
         if self._is_cold_start(first):
             device_ns = device_ns.copy()
@@ -145,6 +150,9 @@ class HostedLatency:
         if self._is_cold_start(first):
             self._cold_start_ns = 0
         self._model.consume(first, num_steps)
+
+    def _is_launched_by_host(self, step: StepFeatures) -> bool:
+        return step.num_prefill_rows > 0 and step.num_tokens > self._prefill_graph_tokens
 
     def _is_cold_start(self, step: StepFeatures) -> bool:
         return self._cold_start_ns > 0 and step.num_prefill_tokens >= self._cold_start_tokens

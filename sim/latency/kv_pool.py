@@ -1,5 +1,7 @@
 """How many KV tokens fit into a GPU's memory beside a model's weights."""
 
+from collections.abc import Sequence
+
 from sim.latency.shapes import ModelShape
 
 _LOGIT_BYTES = 4
@@ -15,6 +17,21 @@ def weight_bytes_on_gpu(shape: ModelShape, tp: int, *, dp: int = 1) -> int:
     """
     experts = shape.expert_bytes
     return -(-(shape.weight_bytes - experts) // tp) + -(-experts // (tp * dp))
+
+
+def stage_weight_bytes(shape: ModelShape, tp: int, layers: Sequence[int]) -> list[int]:
+    """Bytes of weights on each of the `tp` GPUs of each stage.
+
+    A stage has its layers, taken as layers of average size. The first has the embedding, too, and
+    the last the output head, also if both are the same matrix.
+    """
+    embedding = shape.vocab_size * shape.hidden_size * shape.dtype_bytes
+    head = shape.head.num_bytes(shape.dtype_bytes)
+    in_layers = shape.weight_bytes - embedding - (0 if shape.tie_word_embeddings else head)
+    weights = [in_layers * num_layers // shape.num_layers for num_layers in layers]
+    weights[0] += embedding
+    weights[-1] += head
+    return [-(-num_bytes // tp) for num_bytes in weights]
 
 
 def activation_bytes(shape: ModelShape, num_tokens: int, max_rows: int, tp: int) -> int:
@@ -41,22 +58,42 @@ def pool_tokens(
     *,
     max_rows: int,
     window_share: float | None = None,
+    layers: Sequence[int] = (),
 ) -> int:
     """KV tokens for which a GPU has room; negative if even the weights do not fit.
 
     Layers with a window keep less. Without `window_share` each sequence keeps at most a window in
     them, as vLLM's hybrid KV cache manager frees older blocks; there are `max_rows` at a time.
 
+    In a pipeline, the stage that has room for the fewest tokens decides (vLLM 0.19.0:
+    `get_kv_cache_configs` in v1/core/kv_cache_utils.py; SGLang 0.5.23:
+    mem_cache/kv_cache_configurator.py).
+
     Args:
         shape: the model.
         budget_bytes: for weights and KV on each GPU.
-        tp: GPUs that share the model.
+        tp: GPUs that share the model, or a stage.
         max_rows: sequences at a time, each with a state in layers of linear attention.
         window_share: tokens of a pool for layers with windows, as a share of those of the other
             layers' pool (SGLang's `swa_full_tokens_ratio`).
+        layers: layers of each stage; empty: there is no pipeline.
     """
-    states = max_rows * -(-shape.state_bytes // tp)
-    room = budget_bytes - weight_bytes_on_gpu(shape, tp) - states
+    if not layers:
+        room = budget_bytes - weight_bytes_on_gpu(shape, tp)
+        return _tokens(shape, room, tp, max_rows, window_share)
+    tokens = []
+    for weights, num_layers in zip(stage_weight_bytes(shape, tp, layers), layers, strict=True):
+        # The room that all layers would need for as many tokens.
+        room = (budget_bytes - weights) * shape.num_layers // num_layers
+        tokens.append(_tokens(shape, room, tp, max_rows, window_share))
+    return min(tokens)
+
+
+def _tokens(
+    shape: ModelShape, room: int, tp: int, max_rows: int, window_share: float | None
+) -> int:
+    """KV tokens of all layers for which there are `room` bytes."""
+    room -= max_rows * -(-shape.state_bytes // tp)
     element_bytes, everywhere = shape.kv_element_bytes, shape.kv_bytes_on_gpu(tp)
     windowed = [
         (layer.attention.window, layer.count * layer.attention.kv_bytes(element_bytes, tp))

@@ -21,8 +21,8 @@ from sim.latency.shapes import Experts, ModelShape
 
 # More keys than any row has: a limit that limits nothing.
 _ALL = 1 << 40
-# All-reduces of a layer, of 16 bits for each unit of width.
-_REDUCES, _REDUCED_BYTES = 2, 2
+# All-reduces of a layer, and sends from stage to stage, of 16 bits for each unit of width.
+_REDUCES, _SENT_BYTES = 2, 2
 
 
 class _Attention:
@@ -50,7 +50,7 @@ class _Attention:
 class RooflineLatency:
     """A lower bound of a step's device time, plus constant overheads."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one argument for each key of the section
         self,
         model: ModelShape,
         hardware: Hardware,
@@ -60,6 +60,7 @@ class RooflineLatency:
         step_overhead_s: float = 0.0,
         host_s: float = 0.0,
         tp: int = 1,
+        pp: int = 1,
     ) -> None:
         flops_per_s = hardware.peak_flops_per_s * mfu
         bytes_per_s = hardware.peak_bytes_per_s * bandwidth_efficiency
@@ -84,8 +85,9 @@ class RooflineLatency:
         ]
         self._kv_token_s = model.kv_bytes_on_gpu(tp) / bytes_per_s
         # Each GPU sends and receives all but its own share, once to sum and once to spread.
-        reduced = 2 * (tp - 1) / tp * _REDUCED_BYTES * model.hidden_size
-        self._reduce_token_s = _REDUCES * model.num_layers * reduced / hardware.link_bytes_per_s
+        reduced = 2 * (tp - 1) / tp * _SENT_BYTES * model.hidden_size
+        sent = _REDUCES * model.num_layers * reduced + (pp - 1) * _SENT_BYTES * model.hidden_size
+        self._send_token_s = sent / hardware.link_bytes_per_s
         self._overhead_s = step_overhead_s
         self._host_ns = seconds_to_ns(host_s)
 
@@ -121,11 +123,18 @@ class RooflineLatency:
         for experts, read_s, token_s in self._experts:
             fixed_s += max(read_s * experts.num_read(num_tokens), token_s * num_tokens)
         fixed_s += self._prefill_attention_s(step)
-        fixed_s += max(self._head_read_s, self._head_row_s * num_rows)
+        fixed_s += self._head_s(num_rows)
         fixed_s += self._kv_token_s * num_tokens
         for part in self._attention:
             fixed_s += max(part.state_row_s * num_rows, part.state_token_s * num_tokens)
-        return fixed_s + self._reduce_token_s * num_tokens
+        return fixed_s + self._send_token_s * num_tokens
+
+    def _head_s(self, num_rows: int) -> float:
+        return max(self._head_read_s, self._head_row_s * num_rows)
+
+    def head_ns(self, step: StepFeatures) -> int:
+        """The time of the output head alone, a part of the step's."""
+        return round(self._head_s(step.num_prefill_rows + step.num_decode_rows) * NS_PER_S)
 
     def _prefill_attention_s(self, step: StepFeatures) -> float:
         num_tokens, num_rows = step.num_prefill_tokens, step.num_prefill_rows

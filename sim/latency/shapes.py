@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from sim.core.errors import InputError
 from sim.latency.number_formats import BFLOAT16, NumberFormat
 
+_MOE_EP = ("latency", "moe_ep")
+
 
 @dataclass(frozen=True, slots=True)
 class Matrices:
@@ -229,3 +231,17 @@ class ModelShape:
         if more % fewer:
             reason = f"{tp} and the {self.num_kv_heads} KV heads of {self.name} do not divide"
             raise InputError(f"{reason} each other", key=("latency", "tp"))
+
+    def check_experts(self, moe_ep: int) -> None:
+        """Raise InputError if the experts cannot be spread evenly over `moe_ep` groups of GPUs.
+
+        SGLang refuses this, too (`layers/moe/fused_moe_triton/layer.py`). vLLM 0.19 gives the first
+        groups one expert more, but there are no times of that; it refuses a model without experts.
+        """
+        counts = {layer.experts.num_experts for layer in self.layers if layer.experts is not None}
+        if moe_ep > 1 and not counts:
+            raise InputError(f"is {moe_ep}, but {self.name} has no experts", key=_MOE_EP)
+        for num_experts in counts:
+            if num_experts % moe_ep:
+                reason = f"{moe_ep} does not divide the {num_experts} experts of {self.name}"
+                raise InputError(reason, key=_MOE_EP)

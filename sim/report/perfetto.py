@@ -2,6 +2,7 @@
 
 import heapq
 import json
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -37,10 +38,10 @@ def write_perfetto(log: RunLog, path: Path, *, max_requests: int = MAX_REQUESTS)
     """Write a trace; compressed if the name ends in .gz.
 
     A replica, or each of its ranks, is a process. Its steps are slices on one track (a run of
-    decode steps with the same rows is one slice). Its queue, running requests and KV tokens are
-    counters. The first `max_requests` requests to arrive are async slices, each with a slice for
-    queued, prefill and decode; `otherData` has their number and the number of all requests. Events
-    are ordered by `ts`.
+    decode steps with the same rows is one slice), or on as many as a pipeline may have in flight.
+    Its queue, running requests and KV tokens are counters. The first `max_requests` requests to
+    arrive are async slices, each with a slice for queued, prefill and decode; `otherData` has their
+    number and the number of all requests. Events are ordered by `ts`.
 
     Raises:
         InputError: the file cannot be written.
@@ -71,8 +72,10 @@ def _process_names(log: RunLog) -> Iterator[Event]:
     for replica in replicas.tolist():
         name = {"name": _process_name(log, replica)}
         yield {"ph": "M", "name": "process_name", "pid": replica, "tid": 0, "args": name}
-        track = {"name": "device steps"}
-        yield {"ph": "M", "name": "thread_name", "pid": replica, "tid": _STEP_TRACK, "args": track}
+        for number in range(log.micro_batches):
+            args = {"name": "device steps" + f" {number + 1}" * (number > 0)}
+            tid = _STEP_TRACK + number
+            yield {"ph": "M", "name": "thread_name", "pid": replica, "tid": tid, "args": args}
 
 
 def _process_name(log: RunLog, number: int) -> str:
@@ -81,25 +84,27 @@ def _process_name(log: RunLog, number: int) -> str:
 
 
 def _step_events(log: RunLog) -> Iterator[_Timed]:
+    num_steps: Counter[int] = Counter()
     order = np.argsort(log.steps.t_start_ns, kind="stable")
     columns = [getattr(log.steps, name)[order].tolist() for name in _STEP_COLUMNS]
     for values in zip(*columns, strict=True):
         run = dict(zip(_STEP_COLUMNS, values, strict=True))
         at_ns, replica = run["t_start_ns"], run["replica"]
-        yield _Timed(at_ns, _step_slice(run))
+        yield _Timed(at_ns, _step_slice(run, num_steps[replica] % log.micro_batches))
+        num_steps[replica] += 1
         for name in ("queue", "running"):
             yield _Timed(at_ns, _counter(replica, name, {"requests": run[name]}))
         kv = {name: run[f"{name}_tokens"] for name in ("used", "evictable", "free")}
         yield _Timed(at_ns, _counter(replica, "KV tokens", kv))
 
 
-def _step_slice(run: dict[str, int]) -> Event:
+def _step_slice(run: dict[str, int], track: int) -> Event:
     return {
         "ph": "X",
         "name": ForwardMode(run["mode"]).name.lower(),
         "cat": "step",
         "pid": run["replica"],
-        "tid": _STEP_TRACK,
+        "tid": _STEP_TRACK + track,
         "dur": (run["t_end_ns"] - run["t_start_ns"]) / _NS_PER_US,
         "args": {
             "steps": run["num_steps"],

@@ -114,6 +114,7 @@ class RunLog:
     `meta["replicas"]` is the number of servers and `meta["max_total_tokens"]` the KV tokens of
     each. If replicas have several ranks, `meta["ranks"]` is their number, and the pool is that of
     one rank. If evicted KV goes to host memory, `meta["host_cache_tokens"]` is that memory's size.
+    Of pipelines, `meta["micro_batches"]` says how many steps of a server may overlap.
     """
 
     requests: RequestColumns
@@ -126,6 +127,12 @@ class RunLog:
         """Ranks of each replica that step together."""
         ranks = self.meta.get("ranks", 1)
         return ranks if isinstance(ranks, int) else 1
+
+    @property
+    def micro_batches(self) -> int:
+        """How many steps of a server may overlap."""
+        number = self.meta.get("micro_batches", 1)
+        return number if isinstance(number, int) else 1
 
     def place(self, number: int) -> tuple[int, int]:
         """The replica and the rank that a value of column `replica` stands for."""

@@ -1,10 +1,11 @@
 """From a validated scenario to the objects a run needs."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sim.core.errors import InputError
 from sim.engine.server_config import ServerConfig
@@ -15,21 +16,26 @@ from sim.latency.config import (
     RecordedLatencyConfig,
     num_devices,
     num_ranks,
+    num_stages,
 )
 from sim.latency.hardware import Hardware, check_system, load_hardware
-from sim.latency.host import HostedLatency, HostedLayers
+from sim.latency.host import HostedLatency, HostedServer
 from sim.latency.kv_pool import pool_tokens, weight_bytes_on_gpu
 from sim.latency.loading import LoadingLatency
 from sim.latency.model import LatencyModel, ReplicaLatency
 from sim.latency.model_key import find_model
 from sim.latency.shape_files import shape_if_described, shape_of
 from sim.latency.shapes import ModelShape
+from sim.latency.stages import StagedLatency
 from sim.scenario.load import LoadedScenario, user_code_key
 from sim.scenario.schema import Scenario
-from sim.server_section import Fail
+from sim.server_section import Fail, ServerSection
 from sim.workload.build import build_workload
 from sim.workload.traces.read import TraceReader, read_trace
 from sim.workload.workload import Workload
+
+if TYPE_CHECKING:
+    from sim.latency.aiconfigurator.package import Room
 
 _KV_ELEMENT_BYTES = {"bfloat16": 2, "fp8": 1}
 
@@ -83,7 +89,10 @@ def build(loaded: LoadedScenario, *, read_trace: TraceReader = read_trace) -> Bu
                 model_name=scenario.model,
                 server=ServedBy(scheduler.overlaps, replica, scenario.scheduler.graph_sizes),
             )
-            return _with_added_times(scenario, model, kernels)
+            whole = _with_added_times(scenario, model, kernels)
+            if scheduler.micro_batches == 1:
+                return whole
+            return StagedLatency(whole, kernels, _stage_layers(scenario, model, kernels))
 
         ranks = num_ranks(scenario.latency)
         latencies: tuple[ReplicaLatency, ...] = tuple(
@@ -109,11 +118,24 @@ def _with_added_times(
         latency = LoadingLatency(latency, times)
     if scenario.host is None:
         return latency
-    if model is None:
-        layers = HostedLayers(getattr(latency, "num_layers", 0))
-    else:
-        layers = HostedLayers(model.num_layers, model.num_subquadratic_layers)
-    return HostedLatency(latency, scenario.host, layers)
+    num_subquadratic = 0 if model is None else model.num_subquadratic_layers
+    server = HostedServer(
+        _num_layers(model, latency), num_subquadratic, scenario.scheduler.prefill_graph_tokens
+    )
+    return HostedLatency(latency, scenario.host, server)
+
+
+def _num_layers(model: ModelShape | None, latency: LatencyModel) -> int:
+    """The model's layers; 0: neither the scenario nor the latency model says."""
+    return getattr(latency, "num_layers", 0) if model is None else model.num_layers
+
+
+def _stage_layers(
+    scenario: Scenario, model: ModelShape | None, kernels: LatencyModel
+) -> Sequence[int]:
+    """The layers of each stage."""
+    stages = num_stages(scenario.latency)
+    return scenario.scheduler.stage_layers(_num_layers(model, kernels), stages)
 
 
 def load_shapes(scenario: Scenario, base_dir: Path) -> tuple[ModelShape | None, Hardware | None]:
@@ -123,17 +145,23 @@ def load_shapes(scenario: Scenario, base_dir: Path) -> tuple[ModelShape | None, 
     describes: with that kind the model may be None.
 
     Raises:
-        InputError: a name is unknown, or `hardware` is not the GPU of `latency.system`.
+        InputError: a name is unknown, `hardware` is not the GPU of `latency.system`, or the model
+            cannot be spread over the GPUs.
     """
     section = scenario.latency
-    is_measured = isinstance(section, AiconfiguratorLatencyConfig)
     hardware = None if scenario.hardware is None else load_hardware(scenario.hardware)
     if hardware is not None and isinstance(section, AiconfiguratorLatencyConfig):
         check_system(hardware, section.system)
     if scenario.model is None:
         return None, hardware
     found = find_model(scenario.model, base_dir)
-    model = shape_if_described(found) if is_measured else shape_of(found)
+    if isinstance(section, AiconfiguratorLatencyConfig):
+        model = shape_if_described(found)
+        if model is not None:
+            model.check_tp(section.tp)
+            model.check_experts(section.moe_ep)
+    else:
+        model = shape_of(found)
     kv_format = scenario.scheduler.kv_cache_format
     if model is not None and kv_format is not None:
         model = replace(model, kv_element_bytes=_KV_ELEMENT_BYTES[kv_format])
@@ -183,14 +211,20 @@ def scheduler_config_with_pool(
     Raises:
         InputError: a user's own class cannot be loaded.
     """
-    section = scenario.scheduler
+    section = _rank_section(scenario)
     fail = fail or partial(InputError, key=user_code_key(scenario))
-    config = section.config(pool_tokens)
+    settings = section.config(pool_tokens)
+    stages = num_stages(scenario.latency)
+    if stages > 1:
+        settings = section.pipeline_config(settings, stages)
+    config: ServerConfig = section.with_user_code(settings, base_dir, fail)
+    return config
+
+
+def _rank_section(scenario: Scenario) -> ServerSection:
+    """The section `scheduler`; with several ranks, what it means for each."""
     ranks = num_ranks(scenario.latency)
-    if ranks > 1:
-        config = section.rank_config(config, ranks)
-    with_code: ServerConfig = section.with_user_code(config, base_dir, fail)
-    return with_code
+    return scenario.scheduler if ranks == 1 else scenario.scheduler.of_rank(ranks)
 
 
 def user_code_error(loaded: LoadedScenario) -> Fail:
@@ -208,8 +242,14 @@ def _pool_tokens(
     share_key, share = section.memory_share
     latency = _latency_section(scenario)
     if isinstance(latency, AiconfiguratorLatencyConfig):
-        tokens = _measured_room(scenario, latency, model, base_dir)
-        too_large = f"{scenario.model} does not fit: {share_key} {share} leaves no room for KV"
+        room = _measured_room(scenario, latency, model, base_dir)
+        tokens = room.pool_tokens
+        reserved = f" and the engine {_gib(room.reserved_bytes)}" if room.reserved_bytes else ""
+        too_large = (
+            f"{scenario.model} does not fit: its weights take {_gib(room.weights_bytes)}{reserved}"
+            f" of the {_gib(room.budget_bytes)} that {share_key} {share} leaves on each of"
+            f" {latency.tp * latency.dp} {latency.system} (tp x dp)"
+        )
     else:
         if model is None or hardware is None:
             key = ("scheduler", section.pool_key)
@@ -220,11 +260,18 @@ def _pool_tokens(
         tp = num_devices(latency)
         model.check_tp(tp)
         budget = int(hardware.memory_bytes * share)
+        stages = num_stages(latency)
         tokens = pool_tokens(
-            model, budget, tp, max_rows=section.max_rows, window_share=section.window_share
+            model,
+            budget,
+            tp,
+            max_rows=section.max_rows,
+            window_share=section.window_share,
+            layers=section.stage_layers(model.num_layers, stages) if stages > 1 else (),
         )
         too_large = (
-            f"{model.name} does not fit: its weights take {_gib(weight_bytes_on_gpu(model, tp))} of"
+            f"{model.name} does not fit: its weights take"
+            f" {_gib(weight_bytes_on_gpu(model, tp) / stages)} of"
             f" the {_gib(hardware.memory_bytes * share)} that {share_key} {share} leaves on"
             f" {hardware.name}"
         )
@@ -239,20 +286,20 @@ def _measured_room(
     latency: AiconfiguratorLatencyConfig,
     model: ModelShape | None,
     base_dir: Path,
-) -> int:
-    """KV tokens that fit beside what the package says the engine keeps in memory."""
+) -> "Room":
+    """What fits beside what the package says the engine keeps in memory."""
     from sim.latency.aiconfigurator.deployment import deployment_of
-    from sim.latency.aiconfigurator.package import known_models
-    from sim.latency.aiconfigurator.package import pool_tokens as measured_room
+    from sim.latency.aiconfigurator.package import known_models, kv_room
 
     if scenario.model is None:
         raise InputError(f"kind {latency.kind} needs the scenario's model", key=("latency",))
-    section = scenario.scheduler
-    return measured_room(
+    section = _rank_section(scenario)
+    return kv_room(
         deployment_of(latency, scenario.model, base_dir, known_models()),
         section.memory_share[1],
         max_step_tokens=section.max_step_tokens,
         max_rows=section.max_rows,
+        split_layers=section.stage_layers,
         shape=model,
     )
 

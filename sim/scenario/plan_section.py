@@ -57,6 +57,8 @@ class PlanSection(StrictModel):
     """Degrees of tensor parallelism to try. Without it: that of `latency`. Unit: GPUs."""
     dp: Degrees | None = None
     """Degrees of attention data parallelism to try. Without it: that of `latency`. Unit: ranks."""
+    pp: Degrees | None = None
+    """Degrees of pipeline parallelism to try. Without it: that of `latency`. Unit: stages."""
     moe_ep: Degrees | None = None
     """Degrees of expert parallelism to try. Without it: that of `latency`. Unit: groups."""
     servers: Annotated[tuple[ServerKind, ...], Field(strict=False, min_length=1)] = (ServerKind(),)

@@ -27,6 +27,7 @@ class SchedulerConfig:
         admission: which waiting requests a pass considers; None: all, as in SGLang.
         static_batching: settings of static batching; None: continuous batching, as in SGLang.
         host_cache: host memory for evicted KV; None: there is no host memory.
+        micro_batches: stages of the pipeline, each of which works on a batch of its own.
         user_policy: makes the user's own policy that `schedule_policy` names; None: the policy is a
             built-in one.
     """
@@ -66,12 +67,16 @@ class SchedulerConfig:
     scheduler_recv_interval: int = 1
     load_balance_method: str = "round_robin"
     host_cache: HostCacheSettings | None = None
+    micro_batches: int = 1
     user_policy: Callable[["SchedulerConfig"], Any] | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """All settings as plain values; a user's policy is given by its name."""
+        """All settings as plain values; a user's policy is given by its name.
+
+        Without `micro_batches`, which is no setting.
+        """
         settings = asdict(replace(self, user_policy=None))
-        del settings["user_policy"]
+        del settings["user_policy"], settings["micro_batches"]
         return settings
 
     @property

@@ -35,13 +35,18 @@ class SglangFamily(Family):
     def build(self, config: "SchedulerConfig", pool: "PagePool[Any]") -> "SglangScheduler":
         from sim.sglang.cache.manager import KVCacheManager
         from sim.sglang.policies.policy import build_policy
-        from sim.sglang.scheduler.scheduler import SglangScheduler
 
         kv = KVCacheManager(pool, _prefix_cache(config, pool))
+        if config.micro_batches > 1:
+            from sim.sglang.scheduler.pipeline import SglangPipelineScheduler
+
+            return SglangPipelineScheduler(config, kv=kv, policy=build_policy(config))
+        from sim.sglang.scheduler.scheduler import SglangScheduler
+
         return SglangScheduler(config, kv=kv, policy=build_policy(config))
 
     def rank_rules(
-        self, config: "SchedulerConfig", engines: "Sequence[EngineCore]"
+        self, config: "SchedulerConfig", engines: "Sequence[EngineCore]", num_front_ends: int = 1
     ) -> "SglangRanks":
         from sim.sglang.scheduler.ranks import SglangRanks
 

@@ -35,6 +35,7 @@ OPTIONS = (
     "scheduler_recv_interval",
     "cuda_graph_max_bs",
     "load_balance_method",
+    "tokenizer_worker_num",
 )
 SWITCHES = (
     "enable_mixed_chunk",
@@ -93,6 +94,7 @@ def sglang_parallel(spread: Parallelism) -> tuple[str, ...]:
     flags = {
         "--tp-size": spread.tp * spread.dp,
         "--attn-dp-size": spread.dp,
+        "--pp-size": spread.pp,
         "--ep-size": spread.moe_ep,
     }
     return tuple(f"{flag} {size}" for flag, size in flags.items() if size > 1)

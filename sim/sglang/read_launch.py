@@ -57,8 +57,6 @@ def read_sglang_launch(command: Command, system: str) -> ServerSettings | None:
     values: dict[str, Any] = dict(read.values)
     formats, notes = quantization_of(values)
     parallel, replicas = _parallel(values)
-    if values.pop("pp", "1") != "1":
-        notes.append("--pp-size: pipeline parallelism is not simulated")
     if values.pop("stream_interval", "1") != "1":
         notes.append("--stream-interval: clients get each token at once here, so ITL differs")
     of_host_memory = [values.pop(key, None) for key in _HOST_CACHE]
@@ -92,8 +90,8 @@ def _parallel(values: dict[str, Any]) -> tuple[dict[str, int], int]:
     moe_ep = whole_number(values, "ep", "ep-size")
     if values.pop("enable_dp_attention", False):
         attention_dp, dp = dp, 1
-    parallel = {"tp": max(1, num_gpus // attention_dp), "dp": attention_dp, "moe_ep": moe_ep}
-    return parallel, dp
+    tp, pp = max(1, num_gpus // attention_dp), whole_number(values, "pp", "pp-size")
+    return {"tp": tp, "dp": attention_dp, "pp": pp, "moe_ep": moe_ep}, dp
 
 
 def _of_variables(command: Command) -> dict[str, Any]:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
+from math import prod
 
 from sim.latency.config import AiconfiguratorLatencyConfig, RooflineLatencyConfig, parallelism
 from sim.scenario.explain import ContradictionError
@@ -12,7 +13,7 @@ from sim.scenario.plan_section import PlanSection, ServerKind
 from sim.sweep.plan import Plan, Settings, canonical
 
 REPLICAS = "replicas"
-DEGREES = ("tp", "dp", "moe_ep")
+DEGREES = ("tp", "dp", "pp", "moe_ep")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +24,7 @@ class Candidate:
         number: from 0, in the order of the section.
         gpu: the name of the kind of GPU.
         family: the scheduler family.
-        degrees: `tp`, `dp` and `moe_ep`, as far as the latency kind has them.
+        degrees: `tp`, `dp`, `pp` and `moe_ep`, as far as the latency kind has them.
         tried: the values of the server's `grid`.
         settings: everything that differs from the scenario, by key path, the above included.
         num_gpus: GPUs of a replica.
@@ -94,7 +95,7 @@ def _candidate(
         **{f"latency.{name}": value for name, value in chosen.items()},
         **tried,
     }
-    num_gpus = degrees.get("tp", 1) * degrees.get("dp", 1)
+    num_gpus = prod(degrees.get(name, 1) for name in ("tp", "dp", "pp"))
     reason = None
     try:
         varied = plan.vary({**settings, REPLICAS: 1})
@@ -104,8 +105,7 @@ def _candidate(
         # Settings of the GPU or the server may have changed the degrees.
         latency = varied.scenario.latency
         degrees = {name: getattr(latency, name) for name in DEGREES if hasattr(latency, name)}
-        spread = parallelism(latency)
-        num_gpus = spread.tp * spread.dp
+        num_gpus = parallelism(latency).num_gpus
     affordable = section.max_replicas
     if section.max_gpus is not None:
         affordable = min(affordable, section.max_gpus // num_gpus)

@@ -10,11 +10,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from sim.core.json_object import read_json_object
 from sim.des.run import PoolFactory, RunOptions, simulate
 from sim.engine.decision import DECIDED_FIELDS, Divergence
 from sim.engine.page_pool import PageCounts
+from sim.latency.model import ReplicaLatency, each_latency
+from sim.latency.stages import StagedLatency
 from sim.runlog.decisions import first_difference
 from sim.runlog.json_lines import Line, numbered_lines
 from sim.scenario.build import build
@@ -102,11 +105,17 @@ def serve_case(
     ignore_eos = bool(config.get("ignore_eos", False))
     rows = ({"ignore_eos": ignore_eos, **row} for row in case.read_lines("workload"))
     options = RunOptions(fast_forward=fast_forward, pool=pool)
-    return serve_scenario(scenario_of(config), rows, options)
+    stages = config.get("stages", 1)
+    return serve_scenario(scenario_of(config), rows, options, num_stages=stages)
 
 
-def serve_scenario(scenario: Line, rows: Iterable[Line], options: RunOptions) -> list[Line]:
-    """Run a case's scenario on the rows of its workload; returns our decision log."""
+def serve_scenario(
+    scenario: Line, rows: Iterable[Line], options: RunOptions, *, num_stages: int = 1
+) -> list[Line]:
+    """Run a case's scenario on the rows of its workload; returns our decision log.
+
+    With several stages, each has an equal part of a step's time.
+    """
     with TemporaryDirectory() as name:
         folder = Path(name)
         trace = "".join(json.dumps(row) + "\n" for row in rows)
@@ -115,7 +124,13 @@ def serve_scenario(scenario: Line, rows: Iterable[Line], options: RunOptions) ->
         built = build(load_scenario_text(json.dumps(scenario, indent=1), base_dir=folder))
         log = folder / "decisions.jsonl"
         options = replace(options, decisions=log)
-        simulate(built.workload, built.scheduler, built.latencies, options=options)
+        config: Any = built.scheduler
+        latencies: Sequence[ReplicaLatency] = built.latencies
+        if num_stages > 1:
+            config = replace(config, micro_batches=num_stages)
+            equal = [1] * num_stages
+            latencies = [StagedLatency(each, each, equal) for each in each_latency(latencies)]
+        simulate(built.workload, config, latencies, options=options)
         return [line for _, line in numbered_lines(log)]
 
 

@@ -6,10 +6,11 @@ from itertools import count
 from hypothesis import strategies as st
 
 from sim.engine.server_config import ServerConfig
-from sim.latency.host import HostedLatency, HostedLayers, HostSection
+from sim.latency.host import HostedLatency, HostedServer, HostSection
 from sim.latency.linear import LinearLatency
 from sim.latency.loading import LoadingLatency, LoadTimes
 from sim.latency.model import LatencyModel, ReplicaLatency
+from sim.latency.stages import StagedLatency
 from sim.sglang.cache.eviction import EVICTION_POLICIES
 from sim.sglang.cache.host_settings import HostCacheSettings
 from sim.sglang.config import SchedulerConfig
@@ -47,6 +48,7 @@ class RandomScenario:
     step_s: float
     host_s: float
     host: HostSection | None = None
+    front_ends: int = 1
     ranks: int = 1
 
     def latencies(self) -> list[ReplicaLatency]:
@@ -62,8 +64,11 @@ class RandomScenario:
             per_context_token_s=1e-8,
             host_s=self.host_s,
         )
-        loading = LoadingLatency(model, LoadTimes(ns_per_token=700.0, num_parts=4))
-        return loading if self.host is None else HostedLatency(loading, self.host, HostedLayers(4))
+        whole: LatencyModel = LoadingLatency(model, LoadTimes(ns_per_token=700.0, num_parts=4))
+        if self.host is not None:
+            whole = HostedLatency(whole, self.host, HostedServer(4))
+        num_stages = self.config.micro_batches
+        return StagedLatency(whole, model, range(1, num_stages + 1)) if num_stages > 1 else whole
 
 
 @st.composite
@@ -220,4 +225,5 @@ def random_scenarios(
         step_s=draw(st.sampled_from((0.001, 0.005))),
         host_s=draw(st.sampled_from((0.0, 0.0, 0.0005, 0.02))),
         host=draw(st.sampled_from((None, None, _HOST))),
+        front_ends=draw(st.sampled_from((1, 1, 3))),
     )

@@ -83,11 +83,20 @@ def serve(
     pool: PoolFactory = PageCounts,
     router: Router | None = None,
     host: HostSection | None = None,
+    num_front_ends: int = 1,
 ) -> ServedRun:
     """Simulate with a decision log and, by default, with all invariants checked."""
     with TemporaryDirectory() as folder:
         decisions = Path(folder) / "decisions.jsonl"
         options = RunOptions(fast_forward=fast_forward, check=check, decisions=decisions, pool=pool)
         latencies = latencies or [linear_latency()]
-        log = simulate(workload, config, latencies, router=router, host=host, options=options)
+        log = simulate(
+            workload,
+            config,
+            latencies,
+            router=router,
+            host=host,
+            num_front_ends=num_front_ends,
+            options=options,
+        )
         return ServedRun(log, decisions.read_text(encoding="utf-8"))

@@ -68,7 +68,8 @@ def serve_vllm_case(
 ) -> list[Line]:
     """Run a case like any scenario; returns our decision log."""
     options = RunOptions(fast_forward=fast_forward, check=check)
-    return serve_scenario(vllm_scenario_of(case.config), case.workload, options)
+    scenario, stages = vllm_scenario_of(case.config), case.config.get("stages", 1)
+    return serve_scenario(scenario, case.workload, options, num_stages=stages)
 
 
 def first_vllm_divergence(ours: Sequence[Line], case: VllmCase) -> Divergence | None:

@@ -28,6 +28,7 @@ class VllmConfig:
         scheduling_policy: `fcfs`, or `priority` (smaller values go first).
         async_scheduling: decide a step while the step before it runs.
         scheduler_reserve_full_isl: admit a request only if its whole prompt fits into free blocks.
+        micro_batches: steps in flight in a pipeline without async scheduling; 1: no such pipeline.
     """
 
     version: str = NEWEST
@@ -42,10 +43,13 @@ class VllmConfig:
     scheduling_policy: str = "fcfs"
     async_scheduling: bool = True
     scheduler_reserve_full_isl: bool = True
+    micro_batches: int = 1
 
     def as_dict(self) -> dict[str, Any]:
-        """All settings as plain values."""
-        return {"family": self.family, **asdict(self)}
+        """All settings as plain values; without `micro_batches`, which is no setting."""
+        settings = {"family": self.family, **asdict(self)}
+        del settings["micro_batches"]
+        return settings
 
     @property
     def rules(self) -> VersionRules:

@@ -34,15 +34,22 @@ class VllmFamily(Family):
     def build(self, config: "VllmConfig", pool: "PagePool[Any]") -> "VllmScheduler":
         """Only the size of `pool` is used: the block manager keeps numbered blocks of its own."""
         from sim.vllm.cache.manager import BlockManager
-        from sim.vllm.scheduler.scheduler import VllmScheduler
 
         kv = BlockManager(pool.num_pages, pool.page_size, caches=config.enable_prefix_caching)
+        if config.micro_batches > 1:
+            from sim.vllm.scheduler.pipeline import VllmPipelineScheduler
+
+            return VllmPipelineScheduler(config, kv=kv)
+        from sim.vllm.scheduler.scheduler import VllmScheduler
+
         return VllmScheduler(config, kv=kv)
 
-    def rank_rules(self, config: "VllmConfig", engines: "Sequence[EngineCore]") -> "VllmRanks":
+    def rank_rules(
+        self, config: "VllmConfig", engines: "Sequence[EngineCore]", num_front_ends: int = 1
+    ) -> "VllmRanks":
         from sim.vllm.scheduler.ranks import VllmRanks
 
-        return VllmRanks(engines)
+        return VllmRanks(engines, num_front_ends)
 
     def check(self, engine: "EngineCore") -> None:
         from sim.vllm.check import check_vllm_memory

@@ -24,6 +24,7 @@ OPTIONS = (
     "long_prefill_token_threshold",
     "max_cudagraph_capture_size",
     "scheduling_policy",
+    "api_server_count",
 )
 SWITCHES = (
     "enable_prefix_caching",
@@ -69,7 +70,11 @@ def _switch(key: str, value: bool) -> str:
 
 def vllm_parallel(spread: Parallelism) -> tuple[str, ...]:
     """The flags for several GPUs."""
-    sizes = {"--tensor-parallel-size": spread.tp, "--data-parallel-size": spread.dp}
+    sizes = {
+        "--tensor-parallel-size": spread.tp,
+        "--data-parallel-size": spread.dp,
+        "--pipeline-parallel-size": spread.pp,
+    }
     flags = [f"{flag} {size}" for flag, size in sizes.items() if size > 1]
     return (*flags, "--enable-expert-parallel") if spread.moe_ep > 1 else tuple(flags)
 

@@ -42,16 +42,14 @@ def read_vllm_launch(command: Command, system: str) -> ServerSettings | None:
     read = _FLAGS.read(words, _WHERE)
     values: dict[str, Any] = dict(read.values)
     formats, notes = quantization_of(values)
-    tp, dp = (whole_number(values, key, flag) for key, flag in _SIZES)
+    tp, dp, pp = (whole_number(values, key, flag) for key, flag in _SIZES)
     spreads = bool(values.pop("enable_expert_parallel", False))
-    parallel = {"tp": tp, "dp": dp, "moe_ep": tp * dp if spreads else 1}
+    parallel = {"tp": tp, "dp": dp, "pp": pp, "moe_ep": tp * dp if spreads else 1}
     if dp > 1 and not spreads:
         notes.append(
             f"--data-parallel-size {dp}: ranks step together, as with experts; for a dense model"
             " set replicas instead of latency.dp"
         )
-    if values.pop("pp", "1") != "1":
-        notes.append("--pipeline-parallel-size: pipeline parallelism is not simulated")
     if values.pop("stream_interval", "1") != "1":
         notes.append("--stream-interval: clients get each token at once here, so ITL differs")
     model = str(values.pop("model", read.positional[0] if read.positional else ""))
@@ -77,4 +75,6 @@ def read_vllm_launch(command: Command, system: str) -> ServerSettings | None:
     )  # fmt: skip
 
 
-_SIZES = (("tp", "tensor-parallel-size"), ("dp", "data-parallel-size"))
+_SIZES = (
+    ("tp", "tensor-parallel-size"), ("dp", "data-parallel-size"), ("pp", "pipeline-parallel-size"),
+)  # fmt: skip

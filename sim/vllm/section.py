@@ -1,10 +1,12 @@
 """The `scheduler` section with `family: vllm`: vLLM's flags, their bounds and combinations."""
 
+from dataclasses import replace
 from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
 from sim.core.errors import InputError
+from sim.latency.stages import spare_layers_first
 from sim.server_section import ServerSection, kv_format_of_flag
 from sim.strict_model import MAX_COUNT, Count, KeysError
 from sim.vllm.config import VllmConfig
@@ -61,14 +63,20 @@ class VllmSection(ServerSection):
     """`fcfs`: in order of arrival. `priority`: smaller priority values first; a request without
     a priority has 0."""
     max_cudagraph_capture_size: Count | None = None
-    """Largest number of decode rows that a CUDA graph was captured for. With latency kind
-    `aiconfigurator`, a step of fewer decode rows is padded to the next captured number
-    (docs/explanation/latency.md#captured-graphs). Without it: no padding. Unit: requests."""
+    """Largest number of tokens of a step that CUDA graphs were captured for. With latency kind
+    `aiconfigurator`, a step of fewer decode rows is padded to the next captured number. With a
+    `host`, a larger step with prefill rows is launched kernel by kernel
+    (docs/explanation/latency.md#captured-graphs). Without it: no padding, and all steps with
+    prefill rows are launched so. Unit: tokens."""
     async_scheduling: bool | None = None
     """A step is decided while the one before it runs. Without it: from version 0.14.0 on."""
     scheduler_reserve_full_isl: bool | None = None
     """A request is admitted only if its whole prompt fits into the free blocks. Without it: from
     version 0.19.0 on. Older versions do not have it."""
+    api_server_count: int | None = Field(default=None, ge=1, le=1024)
+    """Processes that take in requests; their times are those of `host`
+    (docs/explanation/latency.md#front-ends). Without it: as many as `latency.dp`; 1 before version
+    0.19.0. Unit: processes."""
 
     @model_validator(mode="after")
     def _check_combinations(self) -> Self:
@@ -159,6 +167,10 @@ class VllmSection(ServerSection):
         return tuple(size for size in sizes if size <= largest)
 
     @property
+    def prefill_graph_tokens(self) -> int:
+        return self.max_cudagraph_capture_size or 0
+
+    @property
     def longest_request(self) -> tuple[str, int | None]:
         return "max_model_len", self.max_model_len
 
@@ -189,6 +201,11 @@ class VllmSection(ServerSection):
     def kv_cache_format(self) -> str | None:
         return kv_format_of_flag(self.kv_cache_dtype)
 
+    def num_front_ends(self, num_ranks: int) -> int:
+        if self.api_server_count is not None:
+            return self.api_server_count
+        return num_ranks if VERSIONS[self.version].front_end_per_rank else 1
+
     def config(self, pool_tokens: int) -> VllmConfig:
         """The scheduler's settings with a pool of `pool_tokens` tokens.
 
@@ -209,6 +226,24 @@ class VllmSection(ServerSection):
             async_scheduling=self.schedules_ahead,
             scheduler_reserve_full_isl=self.reserves_full_isl,
         )
+
+    def stage_layers(self, num_layers: int, num_stages: int) -> list[int]:
+        return spare_layers_first(num_layers, num_stages)
+
+    def pipeline_config(self, config: VllmConfig, num_stages: int) -> VllmConfig:
+        """With async scheduling no more steps are in flight than without a pipeline.
+
+        The first stage then waits until the last one has sampled (docs/explanation/pipeline.md).
+        """
+        goes = VERSIONS[self.version].async_pipeline
+        if self.async_scheduling and not goes:
+            raise InputError(
+                f"vLLM {self.version} has no async scheduling with latency.pp above 1",
+                key=("scheduler", "async_scheduling"),
+            )
+        if config.async_scheduling and goes:
+            return config
+        return replace(config, async_scheduling=False, micro_batches=num_stages)
 
     def _longest(self, pool_tokens: int) -> int:
         longest = pool_tokens if self.max_model_len is None else self.max_model_len

@@ -7,12 +7,15 @@ from sim.core.request import RequestSpec
 from sim.core.tokens import SegmentPrompt, stream_token_ids
 from sim.engine.page_pool import PageCounts, PageIds
 from sim.engine.request import OutputTokens
+from sim.latency.aiconfigurator.deployment import Deployment, Parallelism
+from sim.latency.aiconfigurator.model import composed_latency
 from sim.sglang.cache.manager import KVCacheManager, RequestKV
 from sim.sglang.cache.radix_cache import RadixCache
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.policies.policy import POLICIES, build_policy
 from sim.sglang.request import SglangRequest
 from sim.sglang.scheduler.waiting_queue import WaitingQueue
+from sim.testing.latency_steps import decode_step, extend_step
 
 pytestmark = pytest.mark.benchmark_suite
 
@@ -90,6 +93,22 @@ def test_allocate(benchmark, pool_class, page_size):
 
     benchmark(allocate_and_free)
     assert pool.num_free_pages == pool.num_pages
+
+
+@pytest.mark.benchmark(group="time of a step, mixture of experts, measured operators")
+@pytest.mark.parametrize("kind", ["decode", "prefill"])
+@pytest.mark.parametrize(("tp", "dp", "moe_ep"), [(4, 1, 1), (4, 1, 4), (1, 4, 4)])
+def test_step_time(benchmark, tp, dp, moe_ep, kind):
+    """64 decode rows, or two prefill rows, whose answers are known."""
+    pytest.importorskip("aiconfigurator_core.sdk.engine")
+    spread = Parallelism(tp, dp, tp * dp // moe_ep, moe_ep)
+    deployment = Deployment("Qwen/Qwen3-30B-A3B", None, "h200_sxm", "sglang", None, spread)
+    latency = composed_latency(deployment, 0.0, ())
+    step = decode_step(64, 130_000) if kind == "decode" else extend_step((0, 1_000), (500, 301))
+    if dp > 1:
+        num_tokens, prefills = step.num_tokens, kind == "prefill"
+        step = step.in_group(dp * num_tokens, num_tokens, prefills=prefills)
+    assert benchmark(latency.step_ns, step).device_ns > 0
 
 
 @pytest.mark.benchmark(group="order 1,000 waiting requests")

@@ -135,6 +135,16 @@ def test_plan_takes_gpus_from_the_table_of_a_roofline(simulate, inline, folder):
     assert first["headroom"] >= second["headroom"]
 
 
+def test_plan_counts_the_gpus_of_all_stages(simulate, inline, folder):
+    """Two stages are two GPUs, and a flag of the launch command."""
+    Path("roofline.yaml").write_text(ROOFLINE, encoding="utf-8")
+    one = ("--set", "plan.gpus={h100-sxm: {}}", "--set", "plan.pp=[2]")
+    ended = simulate("plan", "roofline.yaml", *one, "--out", "out")
+    (deployment,) = results_in("out")["deployments"]
+    assert (deployment["num_gpus"], deployment["cost"]) == (2, 2)
+    assert "--pp-size 2" in ended.out
+
+
 def test_plan_lists_what_cannot_run_with_its_reason(simulate, inline, folder):
     """A model that is too large for a GPU does not stop the others."""
     Path("roofline.yaml").write_text(ROOFLINE, encoding="utf-8")

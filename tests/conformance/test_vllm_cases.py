@@ -26,8 +26,9 @@ def our_log_of(case):
 
 
 def test_vllm_cases_all_are_there():
-    """Chunks, thresholds, preemption, prefix cache, priorities, asynchronous scheduling."""
-    assert len(CASES) == 24
+    """Chunks, thresholds, preemption, prefix cache, priorities, async scheduling, pipelines."""
+    assert len(CASES) == 27
+    assert sum("stages" in case.config for case in CASES) == 3
     assert sum(case.config["async_scheduling"] for case in CASES) == 6
     assert sum(case.config["policy"] == "priority" for case in CASES) == 3
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
+from sim.latency.host import HostSection
 from sim.sglang.config import SchedulerConfig
 from sim.testing.random_scenarios import random_scenarios, scheduler_configs
 from sim.testing.serve import linear_latency, serve
@@ -128,6 +129,14 @@ def test_vllm_deals_to_the_smallest_score_that_is_known():
     # A request of one step comes and goes between two reports, so nothing changes.
     unseen = [request(name, at_ms=at_ms) for name, at_ms in times_ms.items()]
     assert ranks_of(group(*unseen, config=VLLM)) == [0, 1, 0, 1]
+
+
+def test_vllm_api_servers_know_what_they_sent_themselves():
+    """Each begins at a rank of its own. One that sent to a rank does not see what others sent."""
+    burst = [request(name) for name in "abcd"]
+    host = HostSection(request_s=0.001)
+    assert ranks_of(group(*burst, config=VLLM, host=host, num_front_ends=2)) == [0, 1, 1, 0]
+    assert ranks_of(group(*burst, config=VLLM, host=host)) == [0, 1, 0, 1]
 
 
 @pytest.mark.parametrize(("config", "scheduled_ms"), [(NORMAL, 37), (VLLM, 40)])

@@ -19,6 +19,7 @@ class SlotsConfig:
     overlaps: bool
     family: str = "slots"
     host_cache_tokens: int | None = None
+    micro_batches: int = 1
 
 
 class SlotsMemory(KVMemory):

@@ -37,10 +37,10 @@ def test_settings_survive_the_way_to_flags_and_back(family, settings):
 @pytest.mark.parametrize(
     ("flags", "parallel", "replicas"),
     [
-        ("--tp 4", {"tp": 4, "dp": 1, "moe_ep": 1}, 1),
-        ("--tp-size 8 --dp 2", {"tp": 8, "dp": 1, "moe_ep": 1}, 2),
-        ("--tp 8 --dp 8 --enable-dp-attention --ep 8", {"tp": 1, "dp": 8, "moe_ep": 8}, 1),
-        ("--tp 8 --attn-dp-size 4", {"tp": 2, "dp": 4, "moe_ep": 1}, 1),
+        ("--tp 4 --pp 2", {"tp": 4, "dp": 1, "pp": 2, "moe_ep": 1}, 1),
+        ("--tp-size 8 --dp 2", {"tp": 8, "dp": 1, "pp": 1, "moe_ep": 1}, 2),
+        ("--tp 8 --dp 8 --enable-dp-attention --ep 8", {"tp": 1, "dp": 8, "pp": 1, "moe_ep": 8}, 1),
+        ("--tp 8 --attn-dp-size 4", {"tp": 2, "dp": 4, "pp": 1, "moe_ep": 1}, 1),
     ],
 )
 def test_sglang_ranks(flags, parallel, replicas):
@@ -58,7 +58,8 @@ def test_host_preset_goes_with_the_scheduling():
 def test_vllm_ranks():
     """DP multiplies the GPUs of TP, and experts are spread over all of them."""
     text = "vllm serve m -tp 2 --data-parallel-size 4 --enable-expert-parallel"
-    assert read(text, "vllm").parallel == {"tp": 2, "dp": 4, "moe_ep": 8}
+    assert read(text, "vllm").parallel == {"tp": 2, "dp": 4, "pp": 1, "moe_ep": 8}
+    assert read("vllm serve m -tp 2 -pp 4", "vllm").parallel["pp"] == 4
 
 
 def test_defaults_depend_on_the_gpu():

@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sim.core.errors import InputError
 from sim.latency.aiconfigurator.curve import KNOTS, ContextCurve
@@ -170,6 +172,13 @@ def test_curve_goes_on_straight_beyond_its_knots():
     """A line stays that line, below one token and above two million."""
     curve = ContextCurve(lambda context: 2.0 * context + 1.0)
     assert curve.time_ms(np.array([0.5, 5e6])).tolist() == pytest.approx([2.0, 1e7 + 1])
+
+
+@given(st.one_of(st.floats(0.5, 3e6), st.sampled_from(KNOTS.tolist())))
+def test_curve_at_one_context_is_the_same_to_the_bit(context):
+    """A step taken alone and in a run takes the same time."""
+    curve = ContextCurve(lambda tokens: 1e-3 * tokens**1.1)
+    assert curve.at_ms(context) == curve.time_ms(np.array([context]))[0]
 
 
 def test_aiconfigurator_experts_run_on_the_tokens_of_all_ranks():

@@ -14,12 +14,24 @@ import pytest
 from sim.core.errors import InputError
 from sim.latency.aiconfigurator import package
 from sim.latency.aiconfigurator.deployment import Deployment, Parallelism
-from sim.latency.aiconfigurator.package import known_models, open_engine, pool_tokens
+from sim.latency.aiconfigurator.package import known_models, kv_room, open_engine
+from sim.latency.stages import spare_layers_last
 
 LLAMA = Deployment("meta/llama", None, "h200_sxm", "sglang", None, Parallelism())
 SOURCE = "aiconfigurator-core 0.12.0 (NVIDIA, Apache-2.0), h200_sxm, sglang 0.5.14"
 FORMATS = SimpleNamespace(__members__={"bfloat16": 1, "fp8": 2})
 GIB = 2**30
+# What the package supports: its table has these columns.
+MATRIX = [
+    {"HuggingFaceID": name, "Architecture": "LlamaForCausalLM", "System": system,
+     "Backend": backend, "Status": status}
+    for name, system, backend, status in (
+        ("meta/llama", "h100_sxm", "sglang", "PASS"),
+        ("meta/llama", "b200_sxm", "sglang", "PASS"),
+        ("meta/llama", "l40s", "vllm", "PASS"),
+        ("meta/other", "a100_sxm", "sglang", "FAIL"),
+    )
+]  # fmt: skip
 
 
 class Handle:
@@ -45,9 +57,13 @@ def stand_in(monkeypatch):
     def get_model(path, config, backend):
         if config["tp_size"] == 3:
             raise AssertionError("num_heads 32 should be divisible by tp_size 3 \n")
-        named = [SimpleNamespace(_name=name) for name in ("qkv_gemm", "attention", "logits_gemm")]
+        weights = {"qkv_gemm": 110 * GIB, "attention": 0, "logits_gemm": 10 * GIB}
+        named = [
+            SimpleNamespace(_name=name, get_weights=lambda size=size: size)
+            for name, size in weights.items()
+        ]
         return SimpleNamespace(
-            context_ops=named[:2],
+            context_ops=named,
             generation_ops=named,
             _num_layers=32,
             get_kvcache_bytes_per_sequence=lambda tokens: 1_000 + 100 * tokens,
@@ -59,12 +75,11 @@ def stand_in(monkeypatch):
         compiled.append((config, system, backend, backend_version, arguments))
         return Handle(arguments)
 
-    def estimate(path, *names, memory_fraction_value, **arguments):
+    def estimate(path, *names, **arguments):
         parts = {"weights": 60, "activations": 5, "runtime_overhead": 3, "comm_overhead": 2}
-        return {
-            "total_gpu_capacity_bytes": 102 * GIB,
-            "memory_breakdown": {f"{name}_bytes": size * GIB for name, size in parts.items()},
-        }
+        parts["gpu_memory_capacity"] = 102
+        breakdown = {f"{name}_bytes": size * GIB for name, size in parts.items()}
+        return SimpleNamespace(breakdown=breakdown)
 
     slots = {"current": "0.5.14", "next": "0.5.16"}
     sdk = ModuleType("aiconfigurator_core.sdk")
@@ -77,15 +92,18 @@ def stand_in(monkeypatch):
     kinds = ("GEMMQuantMode", "MoEQuantMode", "FMHAQuantMode", "KVCacheQuantMode")
     sdk.common = ModuleType("aiconfigurator_core.sdk.common")
     sdk.common.DefaultHFModels = {"meta/llama"}
+    sdk.common.get_support_matrix = lambda: MATRIX
     for kind in kinds:
         setattr(sdk.common, kind, FORMATS)
     sdk.config_builders = SimpleNamespace(build_model_config=lambda **arguments: arguments)
     sdk.models = SimpleNamespace(get_model=get_model)
-    sdk.memory = SimpleNamespace(estimate_kv_cache=estimate)
+    sdk.memory = ModuleType("aiconfigurator_core.sdk.memory")
+    sdk.memory.KVCacheEstimator = SimpleNamespace(from_request=estimate)
     sdk.engine = SimpleNamespace(EngineHandle=SimpleNamespace(compile=compile_engine))
     monkeypatch.setitem(sys.modules, "aiconfigurator_core", ModuleType("aiconfigurator_core"))
     monkeypatch.setitem(sys.modules, "aiconfigurator_core.sdk", sdk)
     monkeypatch.setitem(sys.modules, "aiconfigurator_core.sdk.common", sdk.common)
+    monkeypatch.setitem(sys.modules, "aiconfigurator_core.sdk.memory", sdk.memory)
     monkeypatch.setattr(package, "version", lambda name: "0.12.0")
     open_engine.cache_clear()
     yield compiled
@@ -166,7 +184,10 @@ def test_package_without_data_is_one_line(stand_in, monkeypatch):
     monkeypatch.setattr(Handle, "evaluate_context_ops", _without_data)
     with pytest.raises(InputError) as caught:
         open_engine(LLAMA)
-    assert str(caught.value) == f"latency: {SOURCE}: no data: perf database error: no key"
+    assert str(caught.value) == (
+        f"latency: {SOURCE}: no data: no key; it has those of meta/llama in its own formats with"
+        " sglang on b200_sxm, h100_sxm"
+    )
 
 
 def _without_data(*sizes, **more):
@@ -176,5 +197,14 @@ def _without_data(*sizes, **more):
 @pytest.mark.parametrize(("backend", "budget_gib"), [("sglang", 30), ("vllm", 22)])
 def test_package_pool_is_what_the_engine_leaves_for_it(stand_in, backend, budget_gib):
     """Of 100 GiB, 90 are for weights and KV; vLLM takes activations and its own 8 GiB off, too."""
-    tokens = pool_tokens(LLAMA._replace(backend=backend), 0.9, max_step_tokens=8_192, max_rows=256)
-    assert tokens == (budget_gib * GIB - 256 * 1_000) // 100
+    sizes = {"max_step_tokens": 8_192, "max_rows": 256, "split_layers": spare_layers_last}
+    deployment = LLAMA._replace(backend=backend)
+    room = kv_room(deployment, 0.9, **sizes)
+    assert room.pool_tokens == (budget_gib * GIB - 256 * 1_000) // 100
+    assert (room.weights_bytes, room.reserved_bytes) == (60 * GIB, (30 - budget_gib) * GIB)
+    # Two stages with 60 GiB of weights on average: the last one has the head of 10 GiB, and half of
+    # the other 110. Each has half of the KV.
+    room = kv_room(deployment._replace(parallelism=Parallelism(pp=2)), 0.9, **sizes)
+    assert room.weights_bytes == 65 * GIB
+    staged = ((budget_gib - 5) * GIB - 128 * 1_000) / 50
+    assert room.pool_tokens == pytest.approx(staged, abs=1)

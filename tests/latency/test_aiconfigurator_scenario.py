@@ -7,6 +7,7 @@ import pytest
 
 from sim.commands.run import run_built
 from sim.core.errors import InputError
+from sim.latency.aiconfigurator.package import Room
 from sim.latency.linear import LinearLatency
 from sim.metrics.summary import summarise
 from sim.report.summary_text import summary_text
@@ -54,15 +55,42 @@ def test_scenario_experts_are_spread_over_all_gpus(experts):
 
 
 def test_scenario_pool_size_is_what_the_package_leaves():
-    """More GPUs, more room; a size that is given wins."""
+    """More GPUs, more room, whether they share layers or have some each; a given size wins."""
     pytest.importorskip("aiconfigurator_core.sdk.engine")
 
-    def pool(tp, *overrides):
-        latency = f"{{kind: aiconfigurator, system: h200_sxm, tp: {tp}}}"
+    def pool(tp, *overrides, pp=1):
+        latency = f"{{kind: aiconfigurator, system: h200_sxm, tp: {tp}, pp: {pp}}}"
         return build_scheduler_config(load(latency, *overrides).scenario).max_total_tokens
 
     assert 2 * pool(1) < pool(2) < 2.5 * pool(1)
+    assert pool(1, pp=2) == pytest.approx(pool(2), rel=0.05)
+    assert 2 * pool(2) < pool(2, pp=2)
     assert pool(2, "scheduler.max_total_tokens=5000") == 5_000
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "expected"),
+    [
+        ("{max_running_requests: 64, chunked_prefill_size: 8192, max_prefill_tokens: 512}",
+         {"max_rows": 16, "max_step_tokens": 2048}),
+        ("{family: vllm, max_num_seqs: 64, max_num_batched_tokens: 8192}",
+         {"max_rows": 64, "max_step_tokens": 8192}),
+    ],
+)  # fmt: skip
+def test_scenario_pool_of_a_rank_leaves_room_for_its_share(monkeypatch, scheduler, expected):
+    """SGLang divides slots and chunks by the ranks; vLLM gives each rank all of them."""
+    pytest.importorskip("aiconfigurator_core.sdk.engine")
+    asked = []
+
+    def room(_deployment, _share, **sizes):
+        asked.append({key: sizes[key] for key in expected})
+        return Room(100_000, 0.0, 0.0, 0.0)
+
+    monkeypatch.setattr("sim.latency.aiconfigurator.package.kv_room", room)
+    latency = "{kind: aiconfigurator, system: h200_sxm, dp: 4, moe_ep: 4}"
+    model = "model=Qwen/Qwen3-30B-A3B"
+    build_scheduler_config(load(latency, model, f"scheduler={scheduler}").scenario)
+    assert asked == [expected]
 
 
 def test_run_names_the_source_of_its_step_times():

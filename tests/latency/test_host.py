@@ -3,7 +3,7 @@
 import pytest
 
 from sim.core.errors import InputError
-from sim.latency.host import HostedLatency, HostedLayers, HostSection, host_preset, host_presets
+from sim.latency.host import HostedLatency, HostedServer, HostSection, host_preset, host_presets
 from sim.latency.model import StepTime
 from sim.testing.contracts import LatencyModelContract
 from sim.testing.latency_steps import decode_step, extend_step
@@ -16,8 +16,8 @@ COSTS = HostSection(
 )
 
 
-def hosted(costs=COSTS, **seconds):
-    return HostedLatency(linear_latency(**seconds), costs, HostedLayers(32, 24))
+def hosted(costs=COSTS, graph_tokens=0, **seconds):
+    return HostedLatency(linear_latency(**seconds), costs, HostedServer(32, 24, graph_tokens))
 
 
 class TestHostedLatency(LatencyModelContract):
@@ -42,6 +42,14 @@ def test_host_launches_prefill_kernels_one_by_one(step_s, expected_ms):
     costs = HostSection(layer_launch_s=1e-3)
     model = hosted(costs, step_s=step_s, per_prefill_token_s=4e-5, per_context_token_s=0)
     assert model.step_ns(extend_step((0, 10))).device_ns / 1e6 == pytest.approx(expected_ms)
+
+
+def test_host_launches_no_kernels_of_captured_graphs():
+    """A prefill of ten tokens runs in graphs, one of eleven does not."""
+    model = hosted(HostSection(layer_launch_s=1e-3), graph_tokens=10, step_s=1e-3)
+    times_ms = [model.step_ns(extend_step((0, tokens))).device_ns / 1e6 for tokens in (10, 11)]
+    assert times_ms[0] < 2
+    assert times_ms[1] == 32
 
 
 def test_layers_with_linear_or_sparse_attention_cost_more():
@@ -75,21 +83,26 @@ def test_host_presets_are_sections_and_an_unknown_one_is_named():
         host_preset("vllm")
 
 
-def first_tokens_ms(host):
+def first_tokens_ms(host, num_front_ends=1):
     """When three requests that arrive together get their first token; each step takes 10 ms."""
     requests = [scripted(f"r{i}", (i, 100), output=1) for i in range(3)]
     latency = linear_latency(
         step_s=0.01, per_prefill_token_s=0, per_decode_request_s=0, per_context_token_s=0
     )
     config = VllmConfig(async_scheduling=False)
-    log = serve(ListWorkload(requests), config, [latency], host=host).log
+    how = {"host": host, "num_front_ends": num_front_ends}
+    log = serve(ListWorkload(requests), config, [latency], **how).log
     return (log.requests.first_token_ns / 1e6).tolist()
 
 
 def test_front_end_prepares_one_request_after_another():
     """After 2, 4 and 6 ms; the first runs alone, the others in the step after it."""
     assert first_tokens_ms(None) == [10, 10, 10]
-    assert first_tokens_ms(HostSection(request_s=0.001, prompt_token_s=1e-5)) == [12, 22, 22]
+    each_takes_2_ms = HostSection(request_s=0.001, prompt_token_s=1e-5)
+    assert first_tokens_ms(each_takes_2_ms) == [12, 22, 22]
+    # Two processes: after 2, 2 and 4 ms. Three: all after 2 ms.
+    assert first_tokens_ms(each_takes_2_ms, num_front_ends=2) == [12, 12, 22]
+    assert first_tokens_ms(each_takes_2_ms, num_front_ends=3) == [12, 12, 12]
 
 
 def test_front_end_delays_every_request_alike():

@@ -83,3 +83,17 @@ def test_pool_leaves_room_for_states():
     model, budget = shape("Qwen/Qwen3.5-27B"), 100 * GIB
     few, many = (pool_tokens(model, budget, 1, max_rows=rows) for rows in (10, 110))
     assert few - many == pytest.approx(100 * model.state_bytes / model.kv_bytes_per_token, abs=1)
+
+
+def test_pool_of_a_pipeline_is_that_of_its_fullest_stage():
+    """Half of the layers on each GPU: half of the weights and of each token's KV.
+
+    The first stage has the embedding, too, and the last the output head: 2 x 128,256 x 4,096 bytes.
+    """
+    model, budget, end = shape("llama-3.1-8b"), 40 * GIB, 2 * 128_256 * 4_096
+    halves = pool_tokens(model, budget, 1, max_rows=64, layers=(16, 16))
+    weights = (model.weight_bytes - 2 * end) // 2 + end
+    assert halves == pytest.approx((budget - weights) / (model.kv_bytes_per_token / 2), abs=1)
+    assert pool_tokens(model, budget, 1, max_rows=64, layers=(15, 17)) < halves
+    whole = pool_tokens(model, budget, 1, max_rows=64)
+    assert pool_tokens(model, budget, 1, max_rows=64, layers=(32,)) == whole

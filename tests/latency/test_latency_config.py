@@ -101,9 +101,9 @@ def test_config_invalid_section_is_refused(section):
     [
         ("h200-sxm", (989, 1_979, None), 4_800, 141),
         ("h100-sxm", (989, 1_979, None), 3_350, 80),
-        ("b200-sxm", (2_250, 4_500, 9_000), 7_750, 180),
+        ("b200-sxm", (2_250, 4_500, 9_000), 7_700, 180),
         ("a100-80gb-sxm", (312, None, None), 2_039, 80),
-        ("l40s", (362.05, 733, None), 864, 48),
+        ("l40s", (362.05, 733, None), 864, 45),
         ("mi300x", (1_307.4, 2_614.9, None), 5_300, 192),
         ("rtx-4090", (165.2, 330.3, None), 1_008, 24),
     ],
@@ -129,7 +129,9 @@ def test_hardware_agrees_with_the_packages_systems():
         hardware = load_hardware(name)
         if hardware.system is None:
             continue
-        gpu = yaml.safe_load((folder / f"{hardware.system}.yaml").read_text())["gpu"]
+        system = yaml.safe_load((folder / f"{hardware.system}.yaml").read_text())
+        gpu = system["gpu"]
+        assert system["node"]["intra_node_bw"] == hardware.link_bytes_per_s
         assert gpu["mem_bw"] == pytest.approx(hardware.peak_bytes_per_s, rel=0.05)
         assert gpu["mem_capacity"] == pytest.approx(hardware.memory_bytes, rel=0.07)
         assert gpu["bfloat16_tc_flops"] == pytest.approx(hardware.peak_flops_per_s, rel=0.05)

@@ -29,6 +29,7 @@ def outcome(scenario: RandomScenario, **how):
         scenario.config,
         scenario.latencies(),
         host=scenario.host,
+        num_front_ends=scenario.front_ends,
         check=False,
         **how,
     )

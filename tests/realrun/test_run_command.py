@@ -113,6 +113,16 @@ def test_run_family_vllm_without_sizes_takes_those_of_device_and_model(write, tm
     assert meta["max_total_tokens"] > 640
 
 
+def test_run_says_that_the_section_host_is_not_used(write, capsys):
+    """One line on stderr; without the section none."""
+    assert run(write(host="vllm-async"), "--format", "json") == 0
+    notes = [line for line in capsys.readouterr().err.splitlines() if "host" in line]
+    assert len(notes) == 1
+    assert re.fullmatch(r"realrun: .*s.yaml:\d+: host: is not used by a real run, .*", notes[0])
+    assert run(write(), "--format", "json") == 0
+    assert "host" not in capsys.readouterr().err
+
+
 def test_run_log_document_names_every_key(write, tmp_path):
     """Together with decision-log.md it names every key, and no key that is not there."""
     log = tmp_path / "log.jsonl"

@@ -260,6 +260,7 @@ def runs_arguments(config_paths, tmp_path):
         f"model={config_paths['llama']}",
         "workload.num_requests=4",
         "scheduler.context_length=400",
+        "host=vllm-async",
     ]
     return [
         "runs", str(SCENARIO), "--out", str(tmp_path / "logs.tar"),
@@ -273,7 +274,9 @@ def test_runs_serve_every_variant_and_go_on(runs_arguments, tmp_path, capsys):
     """One repeat, then two: the second call serves what is missing, and exit code 0 says whole."""
     assert main([*runs_arguments, "--repeats", "1"]) == 0
     assert main([*runs_arguments, "--repeats", "2"]) == 0
-    assert "4 of 4 runs are in" in capsys.readouterr().out
+    printed = capsys.readouterr()
+    assert "4 of 4 runs are in" in printed.out
+    assert printed.err.count("--set host=vllm-async: is not used by a real run") == 2
     with tarfile.open(tmp_path / "logs.tar") as tar:
         tar.extractall(tmp_path, filter="data")
     names = ["fcfs-1", "lpm-1", "fcfs-2", "lpm-2"]

@@ -86,6 +86,7 @@ def test_scheduler_config_has_every_written_key(valid_text):
     written["static_batching"] = StaticSettings(batch_size=23, max_wait_ns=500_000)
     written["decode_max_requests"] = None
     written["user_policy"] = None
+    written["micro_batches"] = 1
     assert {field.name: getattr(config, field.name) for field in fields(config)} == written
 
 
@@ -206,10 +207,18 @@ def test_errors_of_other_files_name_those(valid_text, tmp_path):
     assert error_line(valid_text, section, base_dir=tmp_path).startswith(f"{trace}:1: ")
 
 
-def test_pool_left_out_of_several_gpus_grows_with_them(valid_text):
+@pytest.mark.parametrize(
+    "latency",
+    ["{kind: roofline}", "{kind: layers, path: t, all_reduce_latency_s: 0, all_reduce_gb_s: 0}"],
+    ids=["roofline", "layers"],
+)
+def test_pool_left_out_of_several_gpus_grows_with_them(valid_text, latency):
     """Each has a share of the weights and of the KV heads."""
-    roofline = ["latency={kind: roofline}", *DERIVED, "scheduler.page_size=1"]
-    few, many = (built(valid_text, *roofline, f"latency.tp={tp}").scheduler for tp in (1, 4))
+    keys = [f"latency={latency}", *DERIVED, "scheduler.page_size=1"]
+    few, many = (
+        build_scheduler_config(load_scenario_text(valid_text, [*keys, f"latency.tp={tp}"]).scenario)
+        for tp in (1, 4)
+    )
     assert many.max_total_tokens > 4 * few.max_total_tokens
 
 

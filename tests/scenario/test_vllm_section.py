@@ -11,6 +11,7 @@ from sim.latency.shape_files import load_model_shape
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario_text
 from sim.vllm.config import VllmConfig
+from sim.vllm.section import VllmSection
 
 _SECTION = """\
 scheduler:
@@ -129,3 +130,15 @@ def test_blocks_are_derived_from_what_the_weights_leave(text, share):
     room = int(hardware.memory_bytes * (share or 0.9)) - model.weight_bytes
     assert config.num_gpu_blocks == room // (16 * model.kv_bytes_per_token)
     assert config.max_model_len == config.pool_tokens
+
+
+@pytest.mark.parametrize(
+    ("version", "given", "num_ranks", "expected"),
+    [("0.19.0", None, 4, 4), ("0.14.0", None, 4, 1), ("0.14.0", 3, 4, 3), ("0.19.0", None, 1, 1)],
+)
+def test_api_servers_are_as_many_as_ranks_in_the_newest_version(
+    version, given, num_ranks, expected
+):
+    """Unless their number is given."""
+    section = VllmSection(family="vllm", version=version, api_server_count=given)
+    assert section.num_front_ends(num_ranks) == expected

@@ -36,6 +36,7 @@ GIVEN = {
         "retraction_policy=priority (SGLang: with --enable-priority-scheduling only)",
     ),
     "random_seed": (5, "--random-seed 5"),
+    "tokenizer_worker_num": (2, "--tokenizer-worker-num 2"),
     "load_balance_method": ("total_tokens", "--load-balance-method total_tokens"),
     "scheduler_recv_interval": (30, "--scheduler-recv-interval 30"),
     "cuda_graph_max_bs": (64, "--cuda-graph-max-bs 64"),
@@ -135,7 +136,7 @@ def test_launch_gives_what_was_searched_even_if_it_is_the_default():
 
 def test_launch_on_several_gpus_counts_those_of_all_ranks():
     assert sglang_parallel(Parallelism()) == ()
-    assert sglang_parallel(Parallelism(tp=2)) == ("--tp-size 2",)
+    assert sglang_parallel(Parallelism(tp=2, pp=4)) == ("--tp-size 2", "--pp-size 4")
     flags = ("--tp-size 8", "--attn-dp-size 4", "--ep-size 8")
     assert sglang_parallel(Parallelism(tp=2, dp=4, moe_ep=8)) == flags
 

@@ -21,6 +21,7 @@ GIVEN = {
     "long_prefill_token_threshold": (512, "--long-prefill-token-threshold 512"),
     "scheduling_policy": ("priority", "--scheduling-policy priority"),
     "async_scheduling": (False, "--no-async-scheduling"),
+    "api_server_count": (4, "--api-server-count 4"),
     "scheduler_reserve_full_isl": (False, "--no-scheduler-reserve-full-isl"),
 }
 ALWAYS = ["--max-num-batched-tokens 2048", "--max-num-seqs 128", "--max-model-len auto"]
@@ -65,6 +66,7 @@ def test_launch_on_several_gpus_spreads_experts_where_they_are():
     assert vllm_parallel(Parallelism()) == ()
     flags = ("--tensor-parallel-size 2", "--data-parallel-size 4", "--enable-expert-parallel")
     assert vllm_parallel(Parallelism(tp=2, dp=4, moe_ep=8)) == flags
+    assert vllm_parallel(Parallelism(pp=4)) == ("--pipeline-parallel-size 4",)
 
 
 def test_launch_command_names_the_server():

@@ -47,12 +47,14 @@ class Parallelism(NamedTuple):
         dp: ranks with attention and a KV cache of their own.
         moe_tp: GPUs that share each expert.
         moe_ep: groups of GPUs that each hold a part of the experts; moe_tp x moe_ep = tp x dp.
+        pp: stages, each with its own GPUs: tp x dp of them.
     """
 
     tp: int = 1
     dp: int = 1
     moe_tp: int = 1
     moe_ep: int = 1
+    pp: int = 1
 
 
 class Deployment(NamedTuple):
@@ -93,7 +95,7 @@ def deployment_of(
         InputError: no such model, or none that the package has operators for.
     """
     num_gpus, moe_ep = section.tp * section.dp, section.moe_ep
-    parallelism = Parallelism(section.tp, section.dp, num_gpus // moe_ep, moe_ep)
+    parallelism = Parallelism(section.tp, section.dp, num_gpus // moe_ep, moe_ep, section.pp)
     found = find_model(model, base_dir)
     named = None
     if found.path is None:
@@ -130,6 +132,10 @@ def _completed(found: FoundModel) -> Config:
     if architecture is not None:
         return {"architectures": [architecture], **completed}
     if "architectures" not in completed:
-        reason = f"{found.where}: aiconfigurator-core has no operators of a {values.model_type}"
-        raise InputError(reason, key=("latency",))
+        known = ", ".join(sorted(_ARCHITECTURES))
+        raise InputError(
+            f"{found.where}: aiconfigurator-core has no operators of a {values.model_type} (it has"
+            f" those of: {known})",
+            key=("latency",),
+        )
     return completed

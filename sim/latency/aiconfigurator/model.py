@@ -5,12 +5,12 @@ from typing import Protocol
 
 import numpy as np
 
-from sim.core.arrays import Float64, Int64
+from sim.core.arrays import Int64
 from sim.core.units import NS_PER_MS, seconds_to_ns
 from sim.latency.aiconfigurator.curve import ContextCurve
 from sim.latency.aiconfigurator.deployment import Deployment
 from sim.latency.aiconfigurator.operators import OperatorList
-from sim.latency.aiconfigurator.package import open_engine
+from sim.latency.aiconfigurator.package import naming_what_there_is, open_engine
 from sim.latency.features import StepFeatures
 from sim.latency.graphs import padded_rows
 from sim.latency.model import StepTime
@@ -90,12 +90,17 @@ class AiconfiguratorLatency:
         # So that a model without data is found when the scenario is read.
         for ask_ms in (self._prefill_tokens_ms, self._decode_tokens_ms, self._head_ms):
             ask_ms(1)
+        if self._num_ranks > 1:
+            self._prefill_experts_ms(1)
+            self._decode_experts_ms(1)
         self._prefill_rows_ms(1, 1, 0)
         decode.rows_ms(1, 1)
 
     def step_ns(self, step: StepFeatures) -> StepTime:
-        device_ns, _ = self.decode_run_ns(step, 1)
-        return StepTime(int(device_ns[0]), self._host_ns)
+        device_ms, rows = self._fixed_ms(step), step.num_decode_rows
+        if rows:
+            device_ms += self._curve(rows).at_ms(step.num_decode_context_tokens / rows)
+        return StepTime(max(round(device_ms * NS_PER_MS), 1), self._host_ns)
 
     def decode_run_ns(self, first: StepFeatures, num_steps: int) -> tuple[Int64, Int64]:
         device_ms = np.full(num_steps, self._fixed_ms(first))
@@ -106,6 +111,10 @@ class AiconfiguratorLatency:
             device_ms += self._curve(rows).time_ms(mean_contexts)
         device_ns = np.maximum(np.rint(device_ms * NS_PER_MS).astype(np.int64), 1)
         return device_ns, np.full(num_steps, self._host_ns, dtype=np.int64)
+
+    def head_ns(self, step: StepFeatures) -> int:
+        """The time of the output head alone, a part of the step's."""
+        return round(self._head_ms(step.num_prefill_rows + step.num_decode_rows) * NS_PER_MS)
 
     def consume(self, first: StepFeatures, num_steps: int) -> None:
         """Nothing to do: the times depend on the features alone."""
@@ -145,8 +154,7 @@ class AiconfiguratorLatency:
             above_ms = self._prefill_rows_ms(rows, below + 1, cached)
             computed_ms += (above_ms - computed_ms) * (new - below)
         num_context = step.num_context_tokens - step.num_decode_context_tokens
-        read_ms: Float64 = self._curve(rows).time_ms(np.array([num_context / rows]))
-        return max(computed_ms, float(read_ms[0]))
+        return max(computed_ms, self._curve(rows).at_ms(num_context / rows))
 
 
 @lru_cache(maxsize=_KEPT_MODELS)
@@ -158,4 +166,6 @@ def composed_latency(
     Raises:
         InputError: as `open_engine` and `AiconfiguratorLatency`.
     """
-    return AiconfiguratorLatency(open_engine(deployment), host_s=host_s, graph_sizes=graph_sizes)
+    with naming_what_there_is(deployment):
+        operators = open_engine(deployment)
+        return AiconfiguratorLatency(operators, host_s=host_s, graph_sizes=graph_sizes)

@@ -13,14 +13,16 @@ from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NamedTuple
 
 from sim.core.errors import InputError
-from sim.core.messages import one_line, unknown_name
-from sim.latency.aiconfigurator.deployment import Deployment
+from sim.core.messages import unknown_name
+from sim.latency.aiconfigurator.deployment import Deployment, Parallelism
 from sim.latency.aiconfigurator.operators import DECODE_PROBE, PREFILL_PROBE, OperatorList, Probe
-from sim.latency.kv_pool import activation_bytes, weight_bytes_on_gpu
+from sim.latency.aiconfigurator.refusals import reason_of, what_there_is
+from sim.latency.kv_pool import activation_bytes, stage_weight_bytes, weight_bytes_on_gpu
 from sim.latency.shapes import ModelShape
+from sim.latency.stages import SplitLayers
 
 _DISTRIBUTION = "aiconfigurator-core"
 _PACKAGE_ERRORS = (AssertionError, RuntimeError, ValueError, KeyError, NotImplementedError)
@@ -38,9 +40,16 @@ class PackageEngine:
     """The operators of one deployment, and their times. It has no state: replicas share one."""
 
     def __init__(
-        self, source: str, version: str, arguments: Mapping[str, Any], model: Any, handle: Any
+        self,
+        source: str,
+        system: str,
+        version: str,
+        arguments: Mapping[str, Any],
+        model: Any,
+        handle: Any,
     ) -> None:
         self.source = source
+        self.system = system
         self.version = version
         self.arguments = arguments
         self.model = model
@@ -63,8 +72,8 @@ class PackageEngine:
                     places, batch_size=num_rows, s=num_tokens, prefix=prefix, x=x or None
                 )
             except (RuntimeError, ValueError) as error:
-                reason = f"{self.source}: no data: {_reason(error)}"
-                raise _NoDataError(reason, key=("latency",)) from None
+                reason = f"{self.source}: no data: {reason_of(error, self.system)}"
+                raise NoDataError(reason, key=("latency",)) from None
             return float(sum(operator_ms for _, operator_ms, _, _ in times))
 
         names = [operator._name for operator in operators]
@@ -83,8 +92,6 @@ class PackageEngine:
 
 # Sweeps and searches come back to the same deployments.
 _KEPT_ENGINES = 64
-# The package raises an error if weights and activations leave nothing of the memory.
-_NO_ROOM = -1
 # Tokens of a short sequence: no sliding window is full yet.
 _SHORT = 64
 
@@ -111,13 +118,26 @@ def open_engine(deployment: Deployment) -> PackageEngine:
         wanted = deployment._replace(quantization=tuple({**formats, **substitute}.items()))
         try:
             return _open(wanted, [f"{kind} in {name}" for kind, name in substitute.items()])
-        except _NoDataError as error:
+        except NoDataError as error:
             errors.append(error)
-    raise InputError(errors[0].reason, key=("latency",)) from None
+    with naming_what_there_is(deployment):
+        raise errors[0]
 
 
-class _NoDataError(InputError):
+class NoDataError(InputError):
     """The package has no times of an operator."""
+
+
+@contextmanager
+def naming_what_there_is(deployment: Deployment) -> Iterator[None]:
+    """A context that adds to a NoDataError for what the package has times."""
+    try:
+        yield
+    except NoDataError as error:
+        from aiconfigurator_core.sdk.common import get_support_matrix
+
+        reason = f"{error.reason}; {what_there_is(deployment, get_support_matrix())}"
+        raise InputError(reason, key=error.key) from None
 
 
 def _open(deployment: Deployment, remarks: Sequence[str]) -> PackageEngine:
@@ -132,7 +152,7 @@ def _open(deployment: Deployment, remarks: Sequence[str]) -> PackageEngine:
     place = f"{place} {database_version}"
     arguments: dict[str, Any] = {
         "tp_size": parallelism.tp,
-        "pp_size": 1,
+        "pp_size": parallelism.pp,
         "attention_dp_size": parallelism.dp,
         "moe_tp_size": parallelism.moe_tp,
         "moe_ep_size": parallelism.moe_ep,
@@ -147,68 +167,117 @@ def _open(deployment: Deployment, remarks: Sequence[str]) -> PackageEngine:
                 path, system, backend, backend_version=database_version, **arguments
             )
         except _PACKAGE_ERRORS as error:
-            reason = f"{place}: {deployment.model}: {_reason(error)}"
+            reason = f"{place}: {deployment.model}: {reason_of(error, system)}"
             raise InputError(reason, key=("latency",)) from None
     substituted = f"; for lack of data {' and '.join(remarks)}" if remarks else ""
-    return PackageEngine(place + substituted, database_version, arguments, model, handle)
+    source = place + substituted
+    return PackageEngine(source, system, database_version, arguments, model, handle)
 
 
-def pool_tokens(
+class Room(NamedTuple):
+    """What a GPU's memory has room for.
+
+    Attributes:
+        pool_tokens: KV tokens of one rank; negative if even the weights do not fit.
+        budget_bytes: for weights, KV and what the engine reserves before it sizes its pool.
+        weights_bytes, reserved_bytes: what these weights and the engine take.
+    """
+
+    pool_tokens: int
+    budget_bytes: float
+    weights_bytes: float
+    reserved_bytes: float
+
+
+def kv_room(
     deployment: Deployment,
     memory_share: float,
     *,
     max_step_tokens: int,
     max_rows: int,
+    split_layers: SplitLayers,
     shape: ModelShape | None = None,
-) -> int:
-    """KV tokens for which one rank has room; negative if even the weights do not fit.
+) -> Room:
+    """How many KV tokens fit beside what the package says the engine keeps in memory.
 
     SGLang sizes the pool before it reserves memory for activations, which must fit into the rest
     (`model_runner_kv_cache_mixin.py` of 0.5.9). vLLM measures the activations of the largest step
-    first (`gpu_worker.py` of 0.19).
+    first (`gpu_worker.py` of 0.19). The stage of a pipeline that has room for the fewest tokens
+    decides, as in both engines.
 
     Args:
         deployment: the model on its GPUs.
         memory_share: of a GPU's memory, for weights and KV, as the engine's flag says.
         max_step_tokens: of the largest step.
         max_rows: sequences at a time; each has a state of its own in models with linear attention.
+        split_layers: gives the layers of each stage of a pipeline.
         shape: the model, for bytes of activations, and of weights in the checkpoint's own formats.
             Otherwise the package's estimates are taken. They count the first layers of some models
             as layers with experts, and for vLLM a workspace of TensorRT-LLM.
     """
-    from aiconfigurator_core.sdk import memory
+    from aiconfigurator_core.sdk.memory import KVCacheEstimator
 
     engine = open_engine(deployment)
     with _model_path(deployment) as path:
-        try:
-            estimate = memory.estimate_kv_cache(
-                path,
-                deployment.system,
-                deployment.backend,
-                engine.version,
-                max_num_tokens=max_step_tokens,
-                max_batch_size=max_rows,
-                memory_fraction_kind="of_total",
-                memory_fraction_value=1.0,
-                **engine.arguments,
-            )
-        except ValueError:
-            return _NO_ROOM
-    parts = estimate["memory_breakdown"]
-    weights, activations = parts["weights_bytes"], parts["activations_bytes"]
+        estimator = KVCacheEstimator.from_request(
+            path,
+            deployment.system,
+            deployment.backend,
+            engine.version,
+            max_num_tokens=max_step_tokens,
+            max_batch_size=max_rows,
+            **engine.arguments,
+        )
+    parts = estimator.breakdown
+    activations = parts["activations_bytes"]
     if shape is not None:
-        tp, dp = deployment.parallelism.tp, deployment.parallelism.dp
-        if not {"gemm", "moe"} & dict(deployment.quantization).keys():
-            weights = weight_bytes_on_gpu(shape, tp, dp=dp)
-        activations = activation_bytes(shape, max_step_tokens, max_rows, tp)
-    budget = estimate["total_gpu_capacity_bytes"] - parts["comm_overhead_bytes"]
-    budget = budget * memory_share - weights
+        activations = activation_bytes(shape, max_step_tokens, max_rows, deployment.parallelism.tp)
+        if {"gemm", "moe"} & dict(deployment.quantization).keys():
+            shape = None
+    budget = parts["gpu_memory_capacity_bytes"] - parts["comm_overhead_bytes"]
+    budget, reserved = budget * memory_share, 0.0
     if deployment.backend != "sglang":
-        budget -= activations + parts["runtime_overhead_bytes"]
+        reserved = activations + parts["runtime_overhead_bytes"]
     first, short = (engine.model.get_kvcache_bytes_per_sequence(n) for n in (1, 1 + _SHORT))
     per_token = (short - first) / _SHORT
-    per_row = first - per_token
-    return int((budget - per_row * max_rows) // per_token)
+    kept = (first - per_token) * max_rows
+    layers = split_layers(engine.num_layers, deployment.parallelism.pp)
+    weights = _weights(engine, shape, deployment.parallelism, parts["weights_bytes"], layers)
+    rooms = []
+    for in_weights, num_layers in zip(weights, layers, strict=True):
+        # The package counts the KV of all layers.
+        share = num_layers / engine.num_layers
+        tokens = (budget - in_weights - reserved - kept * share) // (per_token * share)
+        rooms.append(Room(int(tokens), budget, in_weights, reserved))
+    return min(rooms, key=lambda room: room.pool_tokens)
+
+
+def _weights(
+    engine: PackageEngine,
+    shape: ModelShape | None,
+    parallelism: Parallelism,
+    estimated: float,
+    layers: Sequence[int],
+) -> Sequence[float]:
+    """Bytes of weights on a GPU of each stage: by the shape, or the package's estimate.
+
+    The package estimates an average stage.
+    """
+    tp, num_stages = parallelism.tp, len(layers)
+    if num_stages == 1:
+        own = estimated if shape is None else weight_bytes_on_gpu(shape, tp, dp=parallelism.dp)
+        return [own]
+    if shape is not None:
+        return stage_weight_bytes(shape, tp, layers)
+    embedding, head = (
+        sum(op.get_weights() for op in engine.model.context_ops if name in op._name)
+        for name in ("embedding", "logits")
+    )
+    of_layer = (estimated * num_stages - embedding - head) / engine.num_layers
+    weights = [of_layer * num_layers for num_layers in layers]
+    weights[0] += embedding
+    weights[-1] += head
+    return weights
 
 
 @contextmanager
@@ -271,11 +340,3 @@ def _known_version(
         reason = unknown_name(what, wanted_version, versions.values())
         raise InputError(reason, key=("latency", "version"))
     return wanted_version
-
-
-def _reason(error: Exception) -> str:
-    """The first sentence of the package's message: some are pages of table keys."""
-    if isinstance(error, KeyError):
-        return f"its configuration lacks {error}"
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return one_line(lines[0])[:200] if lines else type(error).__name__

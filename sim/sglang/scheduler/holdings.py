@@ -59,6 +59,11 @@ class SglangHoldings(BaseScheduler[SglangRequest]):
         return False
 
     @property
+    def _others_run(self) -> bool:
+        """Requests run in other micro-batches of a pipeline."""
+        return False
+
+    @property
     def _has_rows(self) -> bool:
         return bool(self.running.requests or self._ended)
 

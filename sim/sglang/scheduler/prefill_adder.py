@@ -103,6 +103,7 @@ class PrefillAdder:
         *,
         ended: Sequence[SglangRequest] = (),
         cuts_while_chunked: bool = True,
+        others_run: bool = False,
     ) -> None:
         """Begin a pass.
 
@@ -113,8 +114,10 @@ class PrefillAdder:
             ratio: the new-token ratio.
             ended: rows that have finished and still count (see `VersionRules`).
             cuts_while_chunked: see SchedulePolicy.
+            others_run: requests run in other micro-batches, too.
         """
         self._cuts_while_chunked = cuts_while_chunked
+        self._others_run = others_run
         self._config = config
         self._kv = kv
         self._running = running
@@ -275,7 +278,7 @@ class PrefillAdder:
             self._future = FutureMemory(rows, self._ratio, request, self.admitted)
         else:
             self._future.add(request)
-        alone = not (self._running.requests or self.admitted)
+        alone = not (self._running.requests or self.admitted or self._others_run)
         if not (alone or overdraws or self._future.fits(budget.current_tokens - paged)):
             return Verdict.NO_TOKEN
         if budget.chunk_tokens is None or extend_len <= budget.chunk_tokens:

@@ -43,7 +43,7 @@ class SglangRanks(RankRules):
         self._published: list[Load | None] = [None] * len(engines)
         self._num_unpublished = [0] * len(engines)
 
-    def choose(self, num_prompt_tokens: int, now_ns: int) -> int:
+    def choose(self, num_prompt_tokens: int, now_ns: int, front_end: int = 0) -> int:
         if not self.needs_single_steps:
             chosen = self._next
             self._next = (chosen + 1) % len(self.engines)

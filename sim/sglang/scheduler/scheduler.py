@@ -178,6 +178,7 @@ class SglangScheduler(SglangHoldings):
             self.ratio.current,
             ended=self._ended,
             cuts_while_chunked=self._policy.cuts_while_chunked,
+            others_run=self._others_run,
         )
         continued = self.chunked
         if continued is not None:

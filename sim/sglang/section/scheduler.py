@@ -11,6 +11,7 @@ from sim.core.messages import shorten, unknown_value
 from sim.core.units import ms_to_ns
 from sim.latency.loading import LoadTimes
 from sim.latency.shapes import ModelShape
+from sim.latency.stages import spare_layers_last
 from sim.server_section import Fail, ServerSection, UserCode, kv_format_of_flag
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.policies.policy import POLICIES, PRIORITY_POLICIES
@@ -34,6 +35,7 @@ _CONSERVATIVENESS_OF_RANKS = 0.3
 # Settings of SchedulerConfig that are not simply copied from a key of the same name.
 _DERIVED = {
     "max_total_tokens", "fairness", "admission", "static_batching", "host_cache", "user_policy",
+    "micro_batches",
 }  # fmt: skip
 
 
@@ -155,6 +157,9 @@ class SglangSection(ServerSection):
     """How requests are dealt to ranks, if `latency.dp` is above 1
     (docs/explanation/ranks.md#sglang): in turn, or to the rank that had the fewest requests or
     tokens when it last said so."""
+    tokenizer_worker_num: int = Field(default=1, ge=1, le=1024)
+    """Processes that tokenize requests, also for several ranks. Their times are those of `host`
+    (docs/explanation/latency.md#front-ends). Unit: processes."""
     fairness: FairnessConfig | None = None
     """A rule that changes the policy's order so that no request starves
     (docs/explanation/fairness.md). Without it: the policy's order is kept."""
@@ -270,8 +275,7 @@ class SglangSection(ServerSection):
     @property
     def graph_sizes(self) -> tuple[int, ...]:
         """SGLang 0.5.9: `_generate_cuda_graph_batch_sizes` of server_args.py."""
-        largest = self.cuda_graph_max_bs
-        if largest is None:
+        if (largest := self.cuda_graph_max_bs) is None:
             return ()
         sizes = (1, 2, 4, 8, 12, *range(16, 257, 8), *range(272, 512, 16), *range(512, largest, 32))
         return (*(size for size in sizes if size < largest), largest)
@@ -333,8 +337,7 @@ class SglangSection(ServerSection):
     ) -> SchedulerConfig:
         if not is_user_policy(self.schedule_policy):
             return config
-        policy = load_user_policy(self.schedule_policy, base_dir, fail)
-        return replace(config, user_policy=policy)
+        return replace(config, user_policy=load_user_policy(self.schedule_policy, base_dir, fail))
 
     def config(self, pool_tokens: int) -> SchedulerConfig:
         """The scheduler's settings with a pool of `pool_tokens` tokens, without a user's policy.
@@ -355,28 +358,41 @@ class SglangSection(ServerSection):
         host_cache = self.host_cache.settings(config.pool_tokens, config.page_size)
         return replace(config, host_cache=host_cache)
 
-    def rank_config(self, config: SchedulerConfig, num_ranks: int) -> SchedulerConfig:
+    def of_rank(self, num_ranks: int) -> Self:
         """Slots and chunk size are divided, and admission dares more, as in SGLang 0.5.23.
 
         Source: `handle_data_parallelism` in arg_groups/parallel_hook.py, and
         `requested_max_running_requests_per_worker` in model_executor/pool_configurator.py.
         """
-        chunk = config.chunked_prefill_size
+        chunk = self.chunked_prefill_size
         if chunk > 0:
             chunk //= num_ranks
-            if chunk < config.page_size:
+            if chunk < self.page_size:
                 raise InputError(
-                    f"{config.chunked_prefill_size} over {num_ranks} ranks (latency.dp) is less"
-                    f" than page_size {config.page_size} for each",
+                    f"{self.chunked_prefill_size} over {num_ranks} ranks (latency.dp) is less"
+                    f" than page_size {self.page_size} for each",
                     key=("scheduler", "chunked_prefill_size"),
                 )
-        conservativeness = config.schedule_conservativeness * _CONSERVATIVENESS_OF_RANKS
-        return replace(
-            config,
-            chunked_prefill_size=chunk,
-            max_running_requests=max(1, config.max_running_requests // num_ranks),
-            schedule_conservativeness=conservativeness,
-        )
+        settings = {
+            "chunked_prefill_size": chunk,
+            "max_running_requests": max(1, self.max_running_requests // num_ranks),
+            "schedule_conservativeness": self.schedule_conservativeness
+            * _CONSERVATIVENESS_OF_RANKS,
+        }
+        return self.model_copy(update=settings)
+
+    def stage_layers(self, num_layers: int, num_stages: int) -> list[int]:
+        return spare_layers_last(num_layers, num_stages)
+
+    def pipeline_config(self, config: SchedulerConfig, num_stages: int) -> SchedulerConfig:
+        """SGLang's loop for pipelines (`event_loop_pp`) does not overlap steps of one batch."""
+        if self.batching == "static":
+            reason = "static batches are not simulated with latency.pp above 1"
+            raise InputError(reason, key=("scheduler", "batching"))
+        return replace(config, disable_overlap_schedule=True, micro_batches=num_stages)
+
+    def num_front_ends(self, num_ranks: int) -> int:
+        return self.tokenizer_worker_num
 
     def _static_batching(self) -> StaticSettings | None:
         if self.batching == "continuous":

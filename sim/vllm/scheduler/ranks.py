@@ -25,16 +25,19 @@ Counts = tuple[int, int]
 class VllmRanks(RankRules):
     """The rank with the smallest score that the front end knows of.
 
-    Ranks send their counts to the coordinator when they change. The coordinator sends them to the
-    front end, at most every 100 ms and not within 50 ms of a message. Between two of these the
-    front end counts each request that it sends as one more that waits.
+    Ranks send their counts to the coordinator when they change. The coordinator sends them to all
+    processes of the front end, at most every 100 ms and not within 50 ms of a message. Between two
+    of these each process counts a request that it sends as one more that waits; one of n processes
+    counts it as n more, because it does not see what the others send.
     """
 
     idle_tokens = 1
 
-    def __init__(self, engines: Sequence[EngineCore]) -> None:
+    def __init__(self, engines: Sequence[EngineCore], num_front_ends: int = 1) -> None:
+        """`num_front_ends` is the number of processes of the front end."""
         super().__init__(engines)
-        self._known: list[list[int]] = [[0, 0] for _ in engines]
+        # Of each process of the front end, for each rank.
+        self._known = [[[0, 0] for _ in engines] for _ in range(num_front_ends)]
         self._counts: list[Counts] = [(0, 0)] * len(engines)
         # The counts of the step before the last that changed any, while these are to be sent.
         self._counts_before: list[Counts] | None = None
@@ -47,13 +50,18 @@ class VllmRanks(RankRules):
 
     # ---- the front end -------------------------------------------------------------------------
 
-    def choose(self, num_prompt_tokens: int, now_ns: int) -> int:
+    def choose(self, num_prompt_tokens: int, now_ns: int, front_end: int = 0) -> int:
         if self._next_report is not None and self._next_report[0] < now_ns:
             self._report_next()
         self._send_until(now_ns)
-        scores = [waiting * _WAITING_WEIGHT + running for waiting, running in self._known]
-        chosen = scores.index(min(scores))
-        self._known[chosen][0] += 1
+        known, num_ranks = self._known[front_end], len(self.engines)
+        # Processes begin to count at different ranks, so that the first requests spread.
+        first = num_ranks * front_end // len(self._known)
+        chosen = min(
+            [(first + i) % num_ranks for i in range(num_ranks)],
+            key=lambda rank: known[rank][0] * _WAITING_WEIGHT + known[rank][1],
+        )
+        known[chosen][0] += len(self._known)
         if not self._are_running:
             # The front end tells the coordinator, which starts the other ranks.
             self._are_running = True
@@ -74,7 +82,7 @@ class VllmRanks(RankRules):
                 self._has_changed = False
             counts = self._counts_before or self._counts
             self._counts_before = None
-            self._known = [[waiting, running] for waiting, running in counts]
+            self._known = [[[*both] for both in counts] for _ in self._known]
             self._sent_ns = self._message_ns = due_ns
 
     def _report_next(self) -> None:

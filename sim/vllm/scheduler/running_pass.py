@@ -91,12 +91,14 @@ class RunningPass:
         self._decode_all()
         while self._next < len(self._admitted) and self.budget > 0:
             request = self._admitted[self._next]
-            if request.in_running_batch:
+            if request.lockstep is self._running:
                 is_scheduled = self._decode(request)
-            elif request.extend_end < request.fill_len:
+            elif request.lockstep is None and request.extend_end < request.fill_len:
                 is_scheduled = self._continue_prefill(request)
             else:
-                is_scheduled = True  # its last token is in flight, so it needs none (rule 12)
+                # Its last token is in flight, so it needs none (rule 12); or, in a pipeline, its
+                # next token cannot be computed before the one in flight is known.
+                is_scheduled = True
             if not is_scheduled:
                 return
             self._next += 1
@@ -175,7 +177,7 @@ class RunningPass:
         """
         self._admitted.remove(victim)
         num_tokens = self._num_tokens.pop(
-            victim, int(self._decoded_all and victim.in_running_batch)
+            victim, int(self._decoded_all and victim.lockstep is self._running)
         )
         if num_tokens:
             self.budget += num_tokens

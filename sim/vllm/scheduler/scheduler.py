@@ -18,7 +18,7 @@ from sim.engine.scheduler import BaseScheduler, Decision, Launch, leave_out_fini
 from sim.vllm.cache.manager import BlockManager
 from sim.vllm.cache.request_blocks import RequestBlocks
 from sim.vllm.config import VllmConfig
-from sim.vllm.request import VllmDecision, VllmLaunch, VllmRequest
+from sim.vllm.request import VllmBatch, VllmDecision, VllmLaunch, VllmRequest
 from sim.vllm.scheduler.running_pass import Preemption, RunningPass, step_tokens
 from sim.vllm.scheduler.waiting_queue import build_waiting
 
@@ -177,7 +177,7 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
         """Free all blocks of a running request and put it back; it is computed again (rule 4)."""
         by, victim, was_scheduled = preemption
         if victim.in_running_batch:
-            self.running.remove([victim])
+            self._batch_of(victim).remove([victim])
             victim.seq_len += was_scheduled
             if self._decode_in_flight and victim in self._resumed:
                 victim.num_generated += 1  # `_join_rows` did not count the step in flight
@@ -189,6 +189,10 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
         victim.preemptions += 1
         self.waiting.put_back(victim)
         self._decision.preempted.append((by, [victim]))
+
+    def _batch_of(self, row: VllmRequest) -> VllmBatch:
+        """The running batch that a decoding request is in."""
+        return self.running
 
     def _cache_decoded(self, request: VllmRequest, *, was_scheduled: bool) -> None:
         """Let other requests find the full blocks that vLLM would have cached by now (rule 9).
@@ -209,13 +213,8 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
 
     def _keep_token_in_flight(self, victim: VllmRequest) -> None:
         """A victim keeps the token that is in flight, and this token may even end it (rule 13)."""
-        launch = self._in_flight
-        if launch is None:
-            return
-        sampled = victim in launch.prefill and victim not in launch.chunked
-        if sampled or victim in launch.decode:
-            launch.put_back.append(victim)
-            launch.leaving = [request for request in launch.leaving if request is not victim]
+        if self._in_flight is not None:
+            keep_token(victim, self._in_flight)
 
     # ---- admission -----------------------------------------------------------------------------
 
@@ -318,6 +317,14 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
 
     def spans(self, request: VllmRequest, num_tokens: int) -> list[Span]:
         return self._kv.spans(request.kv, num_tokens)
+
+
+def keep_token(victim: VllmRequest, launch: VllmLaunch) -> None:
+    """A request that is put back keeps the token of this launch, if it has one in it."""
+    sampled = victim in launch.prefill and victim not in launch.chunked
+    if sampled or victim in launch.decode:
+        launch.put_back.append(victim)
+        launch.leaving = [request for request in launch.leaving if request is not victim]
 
 
 def _is_prefilling(request: VllmRequest) -> bool:

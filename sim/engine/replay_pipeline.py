@@ -1,0 +1,109 @@
+"""Replay of a pipeline: a fresh engine decides every step of a log again, several in flight.
+
+The order of decisions and results is that of `sim.des.pipeline`; the times are those of the log.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from sim.core.batch import Batch
+from sim.core.request import RequestSpec
+from sim.engine.decision import Divergence, Line, decode_crc, describe_decision
+from sim.engine.executor import ScriptedExecutor
+from sim.engine.pipeline import PipelineEngine
+from sim.engine.records import Decided
+from sim.engine.replay import differing_fields
+
+
+class _InFlight(NamedTuple):
+    batch: Batch
+    end_ns: int
+
+
+def replay_pipeline(
+    engine: PipelineEngine,
+    executor: ScriptedExecutor,
+    arrivals: Iterable[RequestSpec],
+    steps: Sequence[Line],
+) -> Divergence | None:
+    """Decide every step of a log again; returns the first difference, or None.
+
+    Args:
+        engine: a fresh engine with the settings of the log's server.
+        executor: the engine's executor, which has the scripts of all arrivals.
+        arrivals: requests in order of arrival, with the log's arrival times.
+        steps: the log's steps, in order of launch.
+    """
+    return _Replayer(engine, executor, arrivals).run(steps)
+
+
+class _Replayer:
+    def __init__(
+        self, engine: PipelineEngine, executor: ScriptedExecutor, arrivals: Iterable[RequestSpec]
+    ) -> None:
+        self._engine = engine
+        self._executor = executor
+        self._arrivals = deque(spec for spec in arrivals if engine.rejection(spec) is None)
+        most = engine.num_micro_batches
+        self._places: deque[_InFlight | None] = deque()
+        if engine.takes_turns:
+            self._places.extend([None] * (most - 1))
+        self._now_ns = 0
+
+    def run(self, steps: Sequence[Line]) -> Divergence | None:
+        """Decide until all steps of the log were compared."""
+        number = num_idle = 0
+        while number < len(steps):
+            step = steps[number]
+            decided = self._decide()
+            if decided.batch is None:
+                self._places.append(None)
+                if not any(self._places):
+                    if num_idle > self._engine.num_micro_batches:
+                        return _divergence(number, None, steps)
+                    num_idle += 1
+                    if self._must_wait(num_idle):
+                        self._now_ns = max(self._now_ns, step["t_decided_ns"])
+            else:
+                if (divergence := _divergence(number, decided, steps)) is not None:
+                    return divergence
+                number, num_idle = number + 1, 0
+                self._places.append(_InFlight(decided.batch, step["t_end_ns"]))
+                self._now_ns = max(self._now_ns, step["t_decided_ns"] + step["host_ns"])
+                if self._decides_again():
+                    continue
+            self._take_in(self._places.popleft())
+        return None
+
+    def _decide(self) -> Decided:
+        while self._arrivals and self._arrivals[0].arrival_ns <= self._now_ns:
+            self._engine.submit(self._arrivals.popleft())
+        return self._engine.begin_step(self._now_ns)
+
+    def _must_wait(self, num_idle: int) -> bool:
+        engine = self._engine
+        if engine.takes_turns and num_idle < engine.num_micro_batches:
+            return False
+        return not (engine.input_queue.requests or engine.num_waiting)
+
+    def _decides_again(self) -> bool:
+        oldest = self._places[0]
+        is_running = oldest is not None and oldest.end_ns > self._now_ns
+        has_place = len(self._places) < self._engine.num_micro_batches
+        return not self._engine.takes_turns and has_place and is_running
+
+    def _take_in(self, step: _InFlight | None) -> None:
+        if step is not None:
+            self._now_ns = max(self._now_ns, step.end_ns)
+            output = self._executor.execute(step.batch)
+            self._engine.end_step(step.batch, output, self._now_ns)
+
+
+def _divergence(number: int, decided: Decided | None, steps: Sequence[Line]) -> Divergence | None:
+    step, before = steps[number], steps[number - 1] if number else None
+    ours = None
+    if decided is not None and decided.batch is not None and decided.state is not None:
+        ours = describe_decision(decided.batch, decided.state, decode_crc(decided.batch))
+    fields = differing_fields(ours, step)
+    return Divergence(f"step {number}", fields, ours, step, before) if fields else None

@@ -1,0 +1,83 @@
+"""Pipelines: the invariants hold, however many steps are in flight."""
+
+from collections import Counter
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sim.engine.page_pool import PageCounts
+from sim.engine.pipeline import PipelineExecutor
+from sim.engine.replay_pipeline import replay_pipeline
+from sim.families import build_engine
+from sim.testing.random_scenarios import random_scenarios
+from sim.testing.serve import serve
+from sim.workload.workload import every_request
+
+
+@st.composite
+def pipelines(draw):
+    """Up to three replicas with two to four stages, of any family."""
+    scenario, stages = draw(random_scenarios()), draw(st.integers(2, 4))
+    off = {"async_scheduling": False}
+    if scenario.config.family == "sglang":
+        off = {"disable_overlap_schedule": True, "static_batching": None}
+    return replace(scenario, config=replace(scenario.config, micro_batches=stages, **off))
+
+
+def served(scenario, **how):
+    return serve(
+        scenario.workload, scenario.config, scenario.latencies(), host=scenario.host, **how
+    )
+
+
+@given(pipelines())
+def test_invariants_any_pipeline_hold_at_every_step(scenario):
+    """INV-1, 2, 4, 6, 8, 10, 11: `check` finds nothing, all requests end, twice in the same way.
+
+    Every token is a gap or a first token.
+    """
+    once = served(scenario, check=True)
+    requests = once.log.requests
+    statuses = Counter(requests.status)
+    assert sum(statuses.values()) == scenario.workload.num_requests
+    assert set(statuses) <= {"finished", "rejected", "aborted"}
+    num_first = int((requests.first_token_ns >= 0).sum())
+    num_gaps = int(once.log.token_gaps.count.sum())
+    assert num_first + num_gaps == int(requests.output_tokens.sum())
+    assert once.text == served(scenario, check=False, fast_forward=False).text
+
+
+@given(pipelines())
+def test_time_any_pipeline_steps_leave_in_order_and_no_more_fly_than_may(scenario):
+    """INV-3: steps begin and end in the order of their decisions."""
+    steps = served(scenario, check=False).steps
+    for replica in range(scenario.replicas):
+        lines = [line for line in steps if line["replica"] == replica]
+        for name in ("t_decided_ns", "t_start_ns", "t_end_ns"):
+            times = [line[name] for line in lines]
+            assert times == sorted(times)
+        most = scenario.config.micro_batches
+        for oldest, newest in zip(lines, lines[most:], strict=False):
+            assert oldest["t_end_ns"] <= newest["t_decided_ns"]
+
+
+@given(pipelines())
+def test_replay_any_pipeline_finds_no_difference(scenario):
+    """A fresh engine decides the same steps from the log's arrivals and times."""
+    scenario = replace(scenario, host=None)
+    run, config = served(scenario, check=False), scenario.config
+    requests = {request.spec.rid: request for request in every_request(scenario.workload)}
+    rows = list(zip(run.log.requests.rid, run.log.requests.replica, strict=True))
+    for replica in range(scenario.replicas):
+        executor, arrivals = PipelineExecutor(), []
+        for row in [row for row, (_, number) in enumerate(rows) if number == replica]:
+            request = requests[rows[row][0]]
+            spec = replace(request.spec, arrival_ns=int(run.log.requests.arrival_ns[row]))
+            executor.add(spec.rid, request.script, ignore_eos=spec.ignore_eos)
+            arrivals.append(spec)
+        pool = PageCounts(config.pool_tokens // config.page_size, config.page_size)
+        engine = build_engine(config, pool=pool, executor=executor)
+        steps = [line for line in run.steps if line["replica"] == replica]
+        in_order = sorted(arrivals, key=lambda spec: spec.arrival_ns)
+        assert replay_pipeline(engine, executor, in_order, steps) is None
