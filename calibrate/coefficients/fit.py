@@ -13,7 +13,6 @@ from calibrate.coefficients.runs import FitRun
 from calibrate.coefficients.trials import Trials
 from sim.core.arrays import Float64
 from sim.core.errors import InputError
-from sim.runlog import RunLog
 
 Say = Callable[[str], None]
 
@@ -42,7 +41,6 @@ class CoefficientFit:
         size: robust root mean square of the residuals, which are relative errors.
         num_requests: requests that the fit has seen.
         num_simulations: simulations that were made.
-        logs: the simulation of each run with these values.
     """
 
     found: Sequence[Found]
@@ -51,7 +49,14 @@ class CoefficientFit:
     size: float
     num_requests: int
     num_simulations: int
-    logs: Sequence[RunLog]
+
+
+def closeness(
+    runs: Sequence[FitRun], coefficients: Sequence[Coefficient], step_s: float
+) -> float:
+    """How far times are off with the best values: a quick fit, to compare settings by."""
+    trials = Trials(runs, coefficients, step_s)
+    return size(_search(trials, trials.start, lambda _: None).residuals, trials.rows.count)
 
 
 def fit_coefficients(
@@ -97,7 +102,6 @@ def fit_coefficients(
         size=size(minimum.residuals, trials.rows.count),
         num_requests=trials.num_requests,
         num_simulations=trials.num_simulations,
-        logs=trials.logs(values),
     )
 
 

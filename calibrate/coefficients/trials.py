@@ -7,7 +7,7 @@ import numpy as np
 from calibrate.coefficients.coefficient import Coefficient
 from calibrate.coefficients.frozen import frozen_times
 from calibrate.coefficients.minimise import size
-from calibrate.coefficients.runs import FitRun, changes_to
+from calibrate.coefficients.runs import FitRun
 from calibrate.coefficients.stamps import Stamps, rows_of, stamps_of
 from calibrate.measured.pairs import Pairs
 from sim.core.arrays import Float64
@@ -86,12 +86,13 @@ class Trials:
 
         Shape [num_residuals, num_amounts].
         """
-        here = changes_to(self.values(amounts))
-        there = [changes_to(self.values(amounts + step)) for step in np.diag(widths)]
+        here = self.values(amounts)
+        there = [self.values(amounts + step) for step in np.diag(widths)]
         times, added = [], []
         for run, stamps in zip(self._runs, self._stamps, strict=True):
             self.num_simulations += 1
-            frozen = frozen_times(run.twin, here, there)
+            others = [run.changes(values) for values in there]
+            frozen = frozen_times(run.twin, run.changes(here), others)
             times.append(self._times(run, stamps, run.seen(frozen.log)))
             row_of = {rid: row for row, rid in enumerate(frozen.log.requests.rid)}
             rows = [row_of[rid] for rid in stamps.rid]

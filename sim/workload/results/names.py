@@ -32,3 +32,8 @@ AIPERF = ResultFormat(
     "sim.workload.results.aiperf:read_aiperf",
     key_sets=(frozenset({"metadata", "metrics", "request_start_ns"}),),
 )
+MEASURED = ResultFormat(
+    "measured",
+    "sim.workload.results.measured:read_measured_requests",
+    key_sets=(frozenset({"rid", "arrival_s", "first_token_s", "prompt_tokens", "output_tokens"}),),
+)
