@@ -84,10 +84,16 @@ def fit_coefficients(
             place, refusal = judged.refused
             say(f"{refusal.key} is not told: fit again without it")
             refused.append(refusal)
-            trials.hold(place)
+            trials.hold(place, refusal.tied_to)
             if not trials.coefficients:
                 raise InputError(f"no coefficient is told by the results: {refusal.reason}")
-            minimum = _search(trials, np.delete(minimum.amounts, place), say)
+            start = np.delete(minimum.amounts, place)
+            if refusal.tied_to is not None:
+                # What the two took together is now shared.
+                keys = [each.key for each in trials.coefficients]
+                leader = keys.index(refusal.tied_to)
+                start[leader] = (start[leader] + minimum.amounts[place]) / 2
+            minimum = _search(trials, start, say)
             is_polished = False
         elif not is_polished:
             minimum = _polished(trials, minimum, say)
@@ -157,15 +163,10 @@ def _judge(trials: Trials, minimum: Minimum) -> _Judged:
             free, minimum.amounts.tolist(), sure.half_width.tolist(), strict=True
         )
     ]
-    same = alike(free, slopes[trials.rows.is_decode_time])
-    if same is not None:
-        place, reason = same
-    elif (least := sure.least_told()) is not None:
-        place = least
-        reason = uncertain(free[place], found[place].low, found[place].high)
-    else:
-        return _Judged(found, None)
-    return _Judged(found, (place, Refusal(free[place].key, free[place].held, reason)))
+    refused = alike(free, slopes[trials.rows.is_decode_time])
+    if refused is None and (place := sure.least_told()) is not None:
+        refused = place, uncertain(free[place], found[place].low, found[place].high)
+    return _Judged(found, refused)
 
 
 def _found(coefficient: Coefficient, amount: float, half: float) -> Found:

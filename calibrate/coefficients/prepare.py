@@ -10,14 +10,14 @@ from calibrate.coefficients.fit import CoefficientFit, closeness, fit_coefficien
 from calibrate.coefficients.mean_step import mean_step
 from calibrate.coefficients.result_files import ResultFile
 from calibrate.coefficients.runs import FitRun
-from calibrate.coefficients.scenario import Draft, ServerOptions, draft_scenario, draft_text
+from calibrate.coefficients.scenario import Draft, ServerOptions, draft_scenario, families_of
 from calibrate.coefficients.seats import seats_shown
 from sim.latency.config import num_stages
-from sim.scenario.load import LoadedScenario, load_scenario_text
 from sim.scenario.overrides import Change
 from sim.server_section import setting_pairs
 
 Say = Callable[[str], None]
+_FAMILY = "scheduler.family"
 
 # Settings that come this close to the best cannot be told from it.
 _AS_CLOSE = 1.05
@@ -78,40 +78,28 @@ def prepare(
     tries = parse_tries(options.tries)
     for file in files:
         file.write_into(beside)
-    draft = draft_scenario([file.source for file in files], options.server, out)
-    remarks = []
-    loaded = _load(draft, files, options.overrides, beside, out)
-    section = loaded.scenario.scheduler
-    told = draft.told | _set_keys(options.overrides) | tries.keys()
-    if f"scheduler.{section.rows_key}" not in told:
-        remarks += _take_seats(draft, section.rows_key, section.max_rows, files)
-    loaded = _load(draft, files, options.overrides, beside, out)
-    if num_stages(loaded.scenario.latency) > 1:
-        raise loaded.error(("latency", "pp"), "steps of a pipeline of stages cannot be fitted")
-    if not options.tries and f"scheduler.{section.chunk_key}" not in told:
-        own = section.model_dump()[section.chunk_key]
-        tries = untold_tries(section.chunk_key, own)
-    prepared = _prepared(draft, files, loaded, {})
-    if tries:
-        prepared, remark = _best(draft, files, loaded, combinations(tries), say)
-        remarks.append(remark)
-    prepared.remarks = remarks
-    return prepared
-
-
-def _load(
-    draft: Draft, files: Sequence[ResultFile], overrides: Sequence[str], beside: Path, out: Path
-) -> LoadedScenario:
-    """The scenario with the user's options, which become part of the draft."""
-    text = draft_text(draft, files[0].source, files[0].path)
-    name = str(out / "scenario.yaml")
-    loaded = load_scenario_text(text, overrides, name=name, base_dir=beside)
-    draft.take(loaded.raw)
-    return loaded
-
-
-def _set_keys(overrides: Sequence[str]) -> set[str]:
-    return {each.partition("=")[0].strip() for each in overrides}
+    sources = [file.source for file in files]
+    set_ = dict(each.partition("=")[::2] for each in options.overrides)
+    families = families_of(sources, options.server, set_.get(_FAMILY))
+    candidates: list[_Candidate] = []
+    for family in families:
+        draft = draft_scenario(sources, options.server, out, family)
+        told = draft.told | set_.keys() | tries.keys()
+        draft.load(files[0].source, files[0].path, options.overrides, beside, out)
+        section = draft.loaded.scenario.scheduler
+        remarks = []
+        if f"scheduler.{section.rows_key}" not in told:
+            remarks = _take_seats(draft, section.rows_key, section.max_rows, files)
+            draft.load(files[0].source, files[0].path, (), beside, out)
+        guesses = tries
+        if not tries and f"scheduler.{section.chunk_key}" not in told:
+            guesses = untold_tries(section.chunk_key, section.model_dump()[section.chunk_key])
+        named = {} if len(families) == 1 else {_FAMILY: family}
+        candidates += [
+            _Candidate(draft, settings, {**named, **settings}, remarks)
+            for settings in combinations(guesses)
+        ]
+    return _best(candidates, files, say)
 
 
 def _take_seats(
@@ -133,37 +121,60 @@ def _take_seats(
     return [f"scheduler.{key} {max(seats)}: that many requests ran while others waited"]
 
 
-def _prepared(
-    draft: Draft, files: Sequence[ResultFile], loaded: LoadedScenario, settings: Settings
-) -> Prepared:
-    changes = [Change(key, value, f"--try {key}") for key, value in settings.items()]
-    runs = [file.run(loaded, changes) for file in files]
-    mean = mean_step(runs)
-    overlaps = runs[0].twin.built(()).scheduler.overlaps
-    first = runs[0].twin.loaded
-    coefficients = coefficients_of(first, mean, overlaps=overlaps, has_start=draft.has_start)
-    return Prepared(draft, runs, coefficients, mean.seconds)
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """One way in which the server may be set.
+
+    Attributes:
+        draft: its scenario.
+        settings: changes of the scenario.
+        shown: what is different between candidates.
+        remarks: about its other settings.
+    """
+
+    draft: Draft
+    settings: Settings
+    shown: Settings
+    remarks: list[str]
+
+    def prepared(self, files: Sequence[ResultFile]) -> Prepared:
+        draft = self.draft
+        changes = [Change(key, value, f"--try {key}") for key, value in self.settings.items()]
+        runs = [file.run(draft.loaded, changes) for file in files]
+        mean = mean_step(runs)
+        built = runs[0].twin.built(())
+        if num_stages(built.loaded.scenario.latency) > 1:
+            reason = "steps of a pipeline of stages cannot be fitted"
+            raise draft.loaded.error(("latency", "pp"), reason)
+        coefficients = coefficients_of(
+            built.loaded, mean, overlaps=built.scheduler.overlaps, has_start=draft.has_start
+        )
+        return Prepared(draft, runs, coefficients, mean.seconds, list(self.remarks))
 
 
-def _best(
-    draft: Draft,
-    files: Sequence[ResultFile],
-    loaded: LoadedScenario,
-    tried: Sequence[Settings],
-    say: Say,
-) -> tuple[Prepared, str]:
-    """The settings with which times are nearest; of equally near ones the first. And a remark."""
+def _best(candidates: Sequence[_Candidate], files: Sequence[ResultFile], say: Say) -> Prepared:
+    """The candidate with which times are nearest; of equally near ones the first."""
+    if len(candidates) == 1:
+        return candidates[0].prepared(files)
     off = []
-    for settings in tried:
-        prepared = _prepared(draft, files, loaded, settings)
+    for candidate in candidates:
+        prepared = candidate.prepared(files)
         off.append(closeness(prepared.runs, prepared.coefficients, prepared.step_s))
-        say(f"{setting_pairs(settings)}: times are {100 * off[-1]:.2f} % off")
-    near = [place for place, each in enumerate(off) if each <= _AS_CLOSE * min(off)]
-    settings = tried[near[0]]
-    for key, value in settings.items():
-        draft.set(key, value)
-    others = " or ".join(setting_pairs(tried[place]) for place in near)
-    remark = f"{others} explain the results about as well: {setting_pairs(settings)} is taken"
+        say(f"{setting_pairs(candidate.shown)}: times are {100 * off[-1]:.2f} % off")
+    near = [
+        candidate
+        for candidate, each in zip(candidates, off, strict=True)
+        if each <= _AS_CLOSE * min(off)
+    ]
+    best = near[0]
+    for key, value in best.settings.items():
+        best.draft.set(key, value)
+    prepared = best.prepared(files)
+    taken = setting_pairs(best.shown)
     if len(near) == 1:
-        remark = f"{setting_pairs(settings)}: explains the results better than other values tried"
-    return _prepared(draft, files, loaded, settings), remark
+        remark = f"not told by the results: {taken}: nearer than other values that were tried"
+    else:
+        others = " or ".join(setting_pairs(candidate.shown) for candidate in near[1:])
+        remark = f"not told: {taken}, taken because it is the default; as near is {others}"
+    prepared.remarks.append(remark)
+    return prepared

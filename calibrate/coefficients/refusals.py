@@ -40,21 +40,25 @@ class Refusal:
         key: its key in a scenario.
         held: the value that it has instead.
         reason: why it is not told.
+        tied_to: the key of another that it cannot be told from; None: there is none.
     """
 
     key: str
     held: float
     reason: str
+    tied_to: str | None = None
 
     def __str__(self) -> str:
-        return (
-            f"not told: {self.key}, held at {self.held:g}: {self.reason}; to tell it,"
-            f" {_MEASURE[self.key]}"
-        )
+        instead = f"held at {self.held:g}"
+        if self.tied_to is not None:
+            instead = f"assumed to take as long as {self.tied_to.partition('.')[2]}"
+        return f"not told: {self.key}, {instead}: {self.reason}; to tell it, {_MEASURE[self.key]}"
 
 
-def alike(coefficients: Sequence[Coefficient], decode_slopes: Float64) -> tuple[int, str] | None:
-    """The last coefficient that is told in no way because all requests are alike; with the reason.
+def alike(
+    coefficients: Sequence[Coefficient], decode_slopes: Float64
+) -> tuple[int, Refusal] | None:
+    """The last coefficient that cannot be told because all requests are alike, and its refusal.
 
     Args:
         coefficients: those that are fitted.
@@ -70,7 +74,9 @@ def alike(coefficients: Sequence[Coefficient], decode_slopes: Float64) -> tuple[
                 share *= coefficients[beside].unit / coefficients[place].unit
                 low, high = np.quantile(share, (0.1, 0.9)).tolist()
                 if high < _LEAST_VARIETY * low:
-                    return place, _reason(key, other, low, high)
+                    tied_to = other if (key, other) == (CONTEXT, ROWS) else None
+                    reason = _reason(key, other, low, high)
+                    return place, Refusal(key, coefficients[place].held, reason, tied_to)
     return None
 
 
@@ -84,11 +90,7 @@ def _reason(key: str, other: str, low: float, high: float) -> str:
     return f"for eight of ten requests, {numbers} {what[key, other]}"
 
 
-def uncertain(coefficient: Coefficient, low: float, high: float) -> str:
-    """The reason for a coefficient whose interval is too wide."""
-    digits = ".3g"
-    return (
-        f"anything from {low:{digits}} to {high:{digits}} explains the results about as well"
-        if np.isfinite(high)
-        else f"{coefficient.key} does not change these times"
-    )
+def uncertain(coefficient: Coefficient, low: float, high: float) -> Refusal:
+    """The refusal of a coefficient whose interval is too wide."""
+    reason = f"anything from {low:.3g} to {high:.3g} explains the results about as well"
+    return Refusal(coefficient.key, coefficient.held, reason)

@@ -1,7 +1,7 @@
 """The scenario of a measured server whose step times are to be fitted, and its fitted form."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,10 @@ from sim.commands.import_scenario import (
     top_comments,
 )
 from sim.core.errors import InputError
+from sim.families import DEFAULT_FAMILY, FAMILIES, family_of_server
 from sim.latency.host import host_preset
 from sim.scenario.load import load_scenario
+from sim.scenario.load import LoadedScenario, load_scenario_text
 from sim.workload.results.model import ServerFacts
 
 
@@ -54,9 +56,33 @@ class Draft:
     hints: list[Hint]
     has_start: bool
     told: set[str]
+    _loaded: LoadedScenario | None = None
 
-    def take(self, raw: Mapping[str, Any]) -> None:
-        """Take the sections of a scenario that was made of this draft."""
+    @property
+    def loaded(self) -> LoadedScenario:
+        """What `load` has loaded."""
+        if self._loaded is None:
+            raise ValueError("not loaded")
+        return self._loaded
+
+    def load(
+        self, source: ReadSource, path: Path, overrides: Sequence[str], beside: Path, out: Path
+    ) -> None:
+        """Validate the scenario with a user's options, which become part of the draft.
+
+        Args:
+            source: the results whose requests it replays.
+            path: their file.
+            overrides: `key.path=value` options.
+            beside: the folder of its workload.
+            out: the folder that it will be written to.
+
+        Raises:
+            InputError: an option is bad.
+        """
+        text, name = draft_text(self, source, path), str(out / "scenario.yaml")
+        self._loaded = load_scenario_text(text, overrides, name=name, base_dir=beside)
+        raw = self._loaded.raw
         self.data = {key: raw[key] for key in raw if key not in {"name", "workload"}}
 
     def set(self, key_path: str, value: Any) -> None:
@@ -65,8 +91,34 @@ class Draft:
         self.data[section] = {**(self.data.get(section) or {}), key: value}
 
 
-def draft_scenario(sources: Sequence[ReadSource], options: ServerOptions, out: Path) -> Draft:
+def families_of(
+    sources: Sequence[ReadSource], options: ServerOptions, set_: str | None
+) -> list[str | None]:
+    """Families whose rules the server may follow: all of them if nothing tells.
+
+    Args:
+        sources: its results.
+        options: what the user says about it.
+        set_: the family that the user sets.
+    """
+    if options.server is not None or options.template is not None:
+        return [None]
+    if set_ is not None:
+        return [set_]
+    engines = [engine for source in sources for engine in source.facts.engines]
+    return [None] if family_of_server(engines) else list(FAMILIES)
+
+
+def draft_scenario(
+    sources: Sequence[ReadSource], options: ServerOptions, out: Path, family: str | None = None
+) -> Draft:
     """Describe the server by what its results and the user say.
+
+    Args:
+        sources: its results.
+        options: what the user says.
+        out: the folder of the scenario.
+        family: the family whose rules it is taken to follow; None: what the results say.
 
     Raises:
         InputError: the options contradict each other, or lack what the kind of latency needs.
@@ -74,6 +126,8 @@ def draft_scenario(sources: Sequence[ReadSource], options: ServerOptions, out: P
     if options.server is not None and options.template is not None:
         raise InputError("--server and --template: give one of the two")
     facts = _merged([source.facts for source in sources])
+    if family is not None:
+        facts = replace(facts, engines=(family,))
     system = options.hardware.replace("-", "_") if options.hardware else ""
     operators: dict[str, Any] = {"kind": "aiconfigurator", "system": system}
     if options.server is not None:
@@ -112,7 +166,7 @@ def _latency(
         return {"kind": kind, "tp": tp}
     if not operators["system"]:
         raise InputError("--kind aiconfigurator: needs --hardware, such as h100_sxm")
-    backend = data["scheduler"].get("family", "sglang")
+    backend = data["scheduler"].get("family", DEFAULT_FAMILY)
     return {"backend": backend, "tp": tp, **operators}
 
 
@@ -162,7 +216,9 @@ def draft_text(
         path: their file.
         comments: above the section `latency`.
     """
-    hints = [Hint("", text) for text in top_comments(source.facts, path, source.requests)]
+    engines = (str(draft.data["scheduler"].get("family", DEFAULT_FAMILY)),)
+    facts = replace(source.facts, engines=engines)
+    hints = [Hint("", text) for text in top_comments(facts, path, source.requests)]
     hints += [Hint("latency", text) for text in comments] + draft.hints
     data = {"name": scenario_name(path), **draft.data, "workload": dict(TRAFFIC)}
     host = {key: value for key, value in (data.pop("host", None) or {}).items() if value}

@@ -35,6 +35,7 @@ class Trials:
         self._runs = runs
         self.coefficients = list(coefficients)
         self._held: dict[str, float] = {}
+        self._tied: list[tuple[Coefficient, str]] = []
         self._known: dict[tuple[float, ...], Float64] = {}
         self.num_simulations = 0
         guesses = np.array([each.guesses for each in coefficients]).T
@@ -48,15 +49,32 @@ class Trials:
         self.num_requests = sum(len(each.rid) for each in self._stamps)
         self.start = min(guesses, key=lambda guess: size(self.residuals(guess), self.rows.count))
 
-    def hold(self, place: int) -> None:
-        """Do not fit a coefficient: keep the value that it has if nothing tells it."""
+    def hold(self, place: int, tied_to: str | None = None) -> None:
+        """Do not fit a coefficient: keep the value that it has if nothing tells it.
+
+        Args:
+            place: of the coefficient.
+            tied_to: the key of one that has the same effect in these results: as long as that is
+                fitted, both have equal amounts.
+        """
         coefficient = self.coefficients.pop(place)
         self._held[coefficient.key] = coefficient.held
+        if tied_to is not None:
+            self._tied.append((coefficient, tied_to))
 
     def values(self, amounts: Float64) -> dict[str, float]:
         """The value of every coefficient, by key."""
-        free = zip(self.coefficients, amounts.tolist(), strict=True)
-        return {each.key: each.value(amount) for each, amount in free} | self._held
+        amount_of = {
+            each.key: amount
+            for each, amount in zip(self.coefficients, amounts.tolist(), strict=True)
+        }
+        values = {each.key: each.value(amount_of[each.key]) for each in self.coefficients}
+        tied = {
+            each.key: each.value(amount_of[other])
+            for each, other in self._tied
+            if other in amount_of
+        }
+        return values | self._held | tied
 
     def logs(self, values: dict[str, float]) -> list[RunLog]:
         """A simulation of each run."""

@@ -64,7 +64,7 @@ def fit_results(paths: Sequence[Path], out: Path, options: FitOptions) -> None:
     for key, value in fit.values.items():
         prepared.draft.set(key, value)
     first = files[0]
-    comments = [f"Fitted to {fit.num_requests} requests. {judged[0].capitalize()}.", *remarks]
+    comments = [f"Fitted to {fit.num_requests} requests. {judged[0][0].upper()}{judged[0][1:]}.", *remarks]
     text = draft_text(prepared.draft, first.source, first.path, comments)
     write_folder(out, files, text, document(fit, parts, remarks))
     print_table(coefficient_table(fit))
