@@ -115,6 +115,12 @@ def _notes(
     run: ImportedRun, requests: Sequence[ImportedRequest], num_taken_back: int
 ) -> Iterator[str]:
     yield from run.notes
+    if (tokens := run.facts.tokens_at_a_time) is not None:
+        yield (
+            f"tokens came {tokens:.3g} at a time: the server decodes speculatively, or sends several"
+            " tokens in a message. If it speculates, TPOT is not the time of a step: a simulated"
+            " step gives one token"
+        )
     if num_taken_back:
         yield (
             f"{num_taken_back} scheduling times are left out: they are not between the request's"
