@@ -124,8 +124,8 @@ def fit_command(
         from sim.workload.results.model import ReadOptions
 
         only_with("run logs", {"--name": name, "--label": label, "--folds": folds, "--seed": seed})
-        beside = {"--per-request": per_request, "--measured-arrivals": measured_arrivals}
-        only_with("--scenario", beside)
+        with_scenario = {"--per-request": per_request, "--measured-arrivals": measured_arrivals}
+        only_with("--scenario", with_scenario)
         about = ServerOptions(kind=kind, template=template, server=server, hardware=hardware)
         options = FitOptions(
             prepare=PrepareOptions(server=about, overrides=set_ or (), tries=try_ or ()),

@@ -39,7 +39,9 @@ def combinations(tries: Mapping[str, Sequence[YamlValue]]) -> list[Settings]:
     Raises:
         InputError: they are too many.
     """
-    found = [dict(zip(tries, values, strict=True)) for values in product(*tries.values())]
+    found: list[Settings] = [
+        dict(zip(tries, values, strict=True)) for values in product(*tries.values())
+    ]
     if len(found) > _MOST:
         raise InputError(f"--try: {len(found)} combinations; at most {_MOST} are tried")
     return found

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from sim.core.errors import InputError
 from sim.latency.config import (
     AiconfiguratorLatencyConfig,
     LinearLatencyConfig,
@@ -107,10 +108,10 @@ def coefficients_of(
         step, prefill, *others = _linear(section, mean, has_start=has_start)
         return (step, prefill, _time(FRONT_END, front_end_s, mean, len(step.guesses)), *others)
     if isinstance(section, RooflineLatencyConfig):
-        names, highest = ("mfu", "bandwidth_efficiency"), 1.0
+        names, highest = ["mfu", "bandwidth_efficiency"], 1.0
         exposed = "latency.step_overhead_s", section.step_overhead_s
     elif isinstance(section, AiconfiguratorLatencyConfig):
-        names, highest = ("efficiency",), 10.0
+        names, highest = ["efficiency"], 10.0
         exposed = "host.step_gap_s", 0.0 if host is None else host.step_gap_s
     else:
         reason = f"kind {section.kind} has no coefficients to fit: take one of {', '.join(KINDS)}"
@@ -144,3 +145,9 @@ def _linear(
             else Coefficient(f"latency.{name}", 0.0, unit, guesses)
         )
     return found
+
+
+def check_kind(kind: str) -> None:
+    """Raises InputError unless coefficients of this kind of latency can be fitted."""
+    if kind not in KINDS:
+        raise InputError(f"--kind {kind}: must be one of {', '.join(KINDS)}")

@@ -51,9 +51,7 @@ class CoefficientFit:
     num_simulations: int
 
 
-def closeness(
-    runs: Sequence[FitRun], coefficients: Sequence[Coefficient], step_s: float
-) -> float:
+def closeness(runs: Sequence[FitRun], coefficients: Sequence[Coefficient], step_s: float) -> float:
     """How far times are off with the best values: a quick fit, to compare settings by."""
     trials = Trials(runs, coefficients, step_s)
     return size(_search(trials, trials.start, lambda _: None).residuals, trials.rows.count)

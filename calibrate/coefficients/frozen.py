@@ -5,7 +5,7 @@ That looks as if coefficients could be told apart that cannot. So here one simul
 each of its steps is also timed with other coefficients.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -56,7 +56,9 @@ def frozen_times(
             ranks = [each for each in same if isinstance(each, tuple)]
             latencies.append(tuple(map(recorded, latency, zip(*ranks, strict=True))))
         else:
-            latencies.append(recorded(latency, [each for each in same if not isinstance(each, tuple)]))
+            latencies.append(
+                recorded(latency, [each for each in same if not isinstance(each, tuple)])
+            )
     log = simulate_built(replace(built, latencies=tuple(latencies)), RunOptions())
     ttft_ms, decode_ms = np.zeros((2, len(log.requests.rid), len(others)))
     requests = log.requests

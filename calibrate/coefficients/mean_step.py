@@ -27,8 +27,9 @@ def mean_step(runs: Sequence[FitRun]) -> MeanStep:
 
 
 def _sums(run: FitRun) -> Float64:
-    """Sums over requests: of the time in which it decoded, and of steps, prefill tokens, rows and
-    context tokens in that time.
+    """Sums over requests of the time in which each decoded, and of what was in its steps then.
+
+    That is steps, prefill tokens, rows, and context tokens.
     """
     measured = run.measured
     rows = np.arange(len(measured)) < min(run.first, _MOST)

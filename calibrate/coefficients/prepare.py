@@ -102,9 +102,7 @@ def prepare(
     return _best(candidates, files, say)
 
 
-def _take_seats(
-    draft: Draft, key: str, default: int, files: Sequence[ResultFile]
-) -> list[str]:
+def _take_seats(draft: Draft, key: str, default: int, files: Sequence[ResultFile]) -> list[str]:
     """Set how many requests run at a time, if the results show it; returns a remark."""
     shown = []
     for file in files:
@@ -113,10 +111,8 @@ def _take_seats(
         shown.append(seats_shown(requests[: file.first], until_ns))
     seats = [each for each in shown if each is not None]
     if not seats:
-        return [
-            f"scheduler.{key} is not told: in these results nobody waits for a seat;"
-            f" {default} is its default"
-        ]
+        default_text = f"nobody waits for a seat in these results; {default} is its default"
+        return [f"not told: scheduler.{key}: {default_text}"]
     draft.data["scheduler"][key] = max(seats)
     return [f"scheduler.{key} {max(seats)}: that many requests ran while others waited"]
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from calibrate.coefficients.fit import CoefficientFit
+from calibrate.coefficients.result_files import ResultFile
 from calibrate.measured.compare import LATENCIES, RunComparison
 from sim.tables.table import Table, columns_of
 from sim.tables.text import number, number_as
@@ -60,6 +61,17 @@ def verdict(fit: CoefficientFit, held_out: Sequence[RunComparison]) -> Iterator[
         yield _OTHER_LOAD
     if fit.refused:
         yield "what is not told may be missing, too"
+
+
+def speculation(files: Sequence[ResultFile]) -> Iterator[str]:
+    """Remarks on files of servers that may give several tokens in a step."""
+    for file in files:
+        if (tokens := file.source.facts.tokens_at_a_time) is not None:
+            yield (
+                f"{file.path.name}: tokens came {tokens:.3g} at a time. If the server speculates,"
+                " these are not the times of its steps, but of a server that is as fast with one"
+                " token a step"
+            )
 
 
 def _error(comparison: RunComparison, name: str) -> float:

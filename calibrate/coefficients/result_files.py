@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from calibrate.coefficients.runs import FitRun, limit_of
+from calibrate.coefficients.stamps import check_stamps
 from calibrate.measured.twin import Twin
 from sim.commands.import_results import MEASURED, SCENARIO, WORKLOAD, ReadSource, read_source
 from sim.core.errors import InputError
@@ -73,10 +74,11 @@ def _read(path: Path, mark: str, first: int | None, source: ReadSource) -> Resul
         raise InputError(
             f"{path}: has {num_requests} requests: --first {seen} leaves none to judge the fit by"
         )
-    workload, measured = (
-        name.replace(".", f"{mark}.", 1) for name in (WORKLOAD, MEASURED)
-    )
-    return ResultFile(path, source, measured_of(source.requests), seen, workload, measured)
+    workload, measured_name = (name.replace(".", f"{mark}.", 1) for name in (WORKLOAD, MEASURED))
+    measured = measured_of(source.requests)
+    columns = (measured.first_token_ns, measured.finish_ns, measured.output_tokens)
+    check_stamps(str(path), *(column[:seen] for column in columns))
+    return ResultFile(path, source, measured, seen, workload, measured_name)
 
 
 def write_folder(

@@ -5,11 +5,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from calibrate.coefficients.coefficient import check_kind
 from sim.commands.import_command import measured_operators, read_server
 from sim.commands.import_results import ReadSource
 from sim.commands.import_scenario import (
-    Hint,
     TRAFFIC,
+    Hint,
     known_model,
     scenario_name,
     scenario_text,
@@ -19,7 +20,6 @@ from sim.commands.import_scenario import (
 from sim.core.errors import InputError
 from sim.families import DEFAULT_FAMILY, FAMILIES, family_of_server
 from sim.latency.host import host_preset
-from sim.scenario.load import load_scenario
 from sim.scenario.load import LoadedScenario, load_scenario_text
 from sim.workload.results.model import ServerFacts
 
@@ -125,6 +125,8 @@ def draft_scenario(
     """
     if options.server is not None and options.template is not None:
         raise InputError("--server and --template: give one of the two")
+    if options.kind is not None:
+        check_kind(options.kind)
     facts = _merged([source.facts for source in sources])
     if family is not None:
         facts = replace(facts, engines=(family,))
@@ -136,6 +138,17 @@ def draft_scenario(
         server = read_server(options.server, system)
         operators = measured_operators(server, system)
         facts = _with_command(facts, server.model, server.scheduler)
+    return _draft(facts, sources, options, operators, out)
+
+
+def _draft(
+    facts: ServerFacts,
+    sources: Sequence[ReadSource],
+    options: ServerOptions,
+    operators: dict[str, Any],
+    out: Path,
+) -> Draft:
+    """See `draft_scenario`; `operators` is a section of kind aiconfigurator for the server."""
     requests = [request for source in sources for request in source.requests]
     data, hints = server_sections(facts, requests, out=out, template=options.template)
     settings = facts.scheduler.keys()
@@ -205,9 +218,7 @@ def _with_command(facts: ServerFacts, model: str, scheduler: Mapping[str, Any]) 
     return ServerFacts(engines, model, {**facts.scheduler, **settings}, facts.told)
 
 
-def draft_text(
-    draft: Draft, source: ReadSource, path: Path, comments: Sequence[str] = ()
-) -> str:
+def draft_text(draft: Draft, source: ReadSource, path: Path, comments: Sequence[str] = ()) -> str:
     """The text of the scenario.
 
     Args:

@@ -4,21 +4,22 @@ from collections.abc import Sequence
 
 import numpy as np
 
-
-from sim.core.arrays import Float64
+from sim.core.arrays import Float64, Int64
 from sim.workload.results.model import ImportedRequest
 
 # Requests wait for a seat if as many seats are taken for most of the time in which some wait.
 _SHARE_FULL = 0.7
-# Requests that finish and begin in the same step leave a seat empty in the stamps.
-_NEARLY = 0.97
+# More requests than seats run for no longer than this share of the time.
+_SHARE_OVER = 0.02
+# The stamps of a request that gives its seat to another do not match to the step.
+_NEARLY = 0.03
 _FEWEST_SEATS = 4
 # A wait is one for a seat only if it is longer than so many gaps between tokens.
 _GAPS = 20
 
 
 def seats_shown(requests: Sequence[ImportedRequest], until_ns: float = np.inf) -> int | None:
-    """The largest number of requests that ran at a time, if more had to wait.
+    """The number of requests that ran at a time while others had to wait.
 
     None: nobody waited, or for something else than a seat.
 
@@ -27,7 +28,7 @@ def seats_shown(requests: Sequence[ImportedRequest], until_ns: float = np.inf) -
         until_ns: that time.
     """
     stamps = np.array([
-        (each.arrival_ns, each.first_token_ns, each.finish_ns, max(1, (each.output_tokens or 1) - 1))
+        (each.arrival_ns, each.first_token_ns, each.finish_ns, max(2, each.output_tokens or 0) - 1)
         for each in requests
         if each.first_token_ns is not None and each.finish_ns is not None
     ])  # fmt: skip
@@ -40,14 +41,22 @@ def seats_shown(requests: Sequence[ImportedRequest], until_ns: float = np.inf) -
     running = _between(first, finish, middle)
     late = first - arrival > patience
     waiting = _between(arrival[late] + patience, first[late], middle)
-    seats = int(running.max())
-    waited = length[waiting > 0].sum()
-    full = length[(waiting > 0) & (running >= _NEARLY * seats)].sum()
-    if seats < _FEWEST_SEATS or not waited or full < _SHARE_FULL * waited:
+    waits = waiting > 0
+    waited = length[waits].sum()
+    if not waited:
+        return None
+    order = np.argsort(running[waits])
+    share = np.cumsum(length[waits][order]) / waited
+    seats = int(running[waits][order][np.searchsorted(share, 0.5)])
+    slack = max(1.0, _NEARLY * seats)
+    full = length[waits & (np.abs(running - seats) <= slack)].sum()
+    over = length[running > seats + slack].sum()
+    if seats < _FEWEST_SEATS or full < _SHARE_FULL * waited or over > _SHARE_OVER * length.sum():
         return None
     return seats
 
 
-def _between(begin: Float64, end: Float64, at: Float64) -> Float64:
+def _between(begin: Float64, end: Float64, at: Float64) -> Int64:
     """How many of the spans each time is in."""
-    return np.searchsorted(np.sort(begin), at) - np.searchsorted(np.sort(end), at)
+    begun, ended = np.searchsorted(np.sort(begin), at), np.searchsorted(np.sort(end), at)
+    return (begun - ended).astype(np.int64)

@@ -6,11 +6,9 @@ each block of requests that arrived one after the other.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
-from calibrate.coefficients.runs import FitRun
 from calibrate.measured.pairs import Pairs
 from sim.core.arrays import Bools, Float64, Int64
 from sim.core.errors import InputError
@@ -25,7 +23,8 @@ _NUM_KINDS = 4
 _LEAST_SCATTER, _MOST_SCATTER = 0.01, 0.03
 
 
-class Rows(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Rows:
     """What belongs to each element of the vector; arrays of one length.
 
     Attributes:
@@ -51,7 +50,8 @@ class Rows(NamedTuple):
         ])  # fmt: skip
         scatter = np.clip(scatter, _LEAST_SCATTER, _MOST_SCATTER)
         weight: Float64 = self.count / scatter[self.kind] ** 2
-        return weight / weight.mean()
+        weight /= weight.mean()
+        return weight
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,21 +111,33 @@ class Stamps:
         return means
 
 
-def stamps_of(run: FitRun, pairs: Pairs) -> Stamps:
-    """Raises InputError if too few requests have the stamps of a first and a last token."""
-    times = pairs.measured
-    has_first = times.first_token_ns != NOT_YET_NS
+def check_stamps(
+    name: str, first_token_ns: Int64, finish_ns: Int64, output_tokens: Int64
+) -> tuple[Bools, Bools]:
+    """Whether each request has a first token, and whether it decoded.
+
+    Raises:
+        InputError: too few requests have the stamps of a first and a last token.
+    """
+    has_first = first_token_ns != NOT_YET_NS
     if not has_first.any():
+        raise InputError(f"{name}: has no times of first tokens: measure again with streaming on")
+    decodes = has_first & (output_tokens > 1) & (finish_ns > first_token_ns)
+    if (num_decoded := int(decodes.sum())) < _FEWEST:
         raise InputError(
-            f"{run.name}: has no times of first tokens: measure again with streaming on"
+            f"{name}: {num_decoded} of the first {len(has_first)} requests finished with two tokens"
+            f" or more; at least {_FEWEST} are needed"
         )
+    return has_first, decodes
+
+
+def stamps_of(name: str, pairs: Pairs) -> Stamps:
+    """Raises InputError as `check_stamps`."""
+    times = pairs.measured
+    has_first, decodes = check_stamps(
+        name, times.first_token_ns, times.finish_ns, times.output_tokens
+    )
     gaps = times.output_tokens - 1
-    decodes = has_first & (gaps > 0) & (times.finish_ns > times.first_token_ns)
-    if int(decodes.sum()) < _FEWEST:
-        raise InputError(
-            f"{run.name}: {int(decodes.sum())} of the first {run.first} requests finished with two"
-            f" tokens or more; at least {_FEWEST} are needed"
-        )
     num_blocks = max(1, min(_MOST_BLOCKS, len(pairs) // _PER_BLOCK))
     return Stamps(
         rid=pairs.rid,

@@ -41,7 +41,7 @@ class Trials:
         guesses = np.array([each.guesses for each in coefficients]).T
         first = self.logs(self.values(guesses[0]))
         pairs = [run.seen(log) for run, log in zip(runs, first, strict=True)]
-        self._stamps = [stamps_of(run, each) for run, each in zip(runs, pairs, strict=True)]
+        self._stamps = [stamps_of(run.name, each) for run, each in zip(runs, pairs, strict=True)]
         step_ms = step_s * NS_PER_S / NS_PER_MS
         self._offset = np.concatenate([each.offset(step_ms) for each in self._stamps])
         self._measured = self._offset + np.concatenate([each.measured() for each in self._stamps])

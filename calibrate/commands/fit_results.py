@@ -6,7 +6,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from calibrate.coefficients.prepare import PrepareOptions, prepare
-from calibrate.coefficients.report import coefficient_table, document, error_table, verdict
+from calibrate.coefficients.report import (
+    coefficient_table,
+    document,
+    error_table,
+    speculation,
+    verdict,
+)
 from calibrate.coefficients.result_files import read_files, write_folder
 from calibrate.coefficients.scenario import draft_text
 from calibrate.measured.compare import RunComparison, compare
@@ -46,9 +52,6 @@ def fit_results(paths: Sequence[Path], out: Path, options: FitOptions) -> None:
         if path.resolve() == out.resolve():
             raise InputError(f"-o {out}: is a folder of results: give another")
     files = read_files(paths, first=options.first, format_=options.format, read=options.read)
-    for file in files:
-        for note in file.source.notes:
-            _progress(f"{file.path.name}: {' '.join(note.split())}")
     with TemporaryDirectory(prefix=".fit-", dir=out.parent) as folder:
         beside = Path(folder)
         prepared = prepare(files, options.prepare, beside=beside, out=out, say=_progress)
@@ -59,14 +62,17 @@ def fit_results(paths: Sequence[Path], out: Path, options: FitOptions) -> None:
             of = "" if len(files) == 1 else f" of {run.name}"
             parts[f"seen{of}"] = compare(run.seen(log))
             parts[f"held out{of}"] = compare(run.held_out(log))
-    remarks = [*map(str, fit.refused), *prepared.remarks]
+    remarks = [*map(str, fit.refused), *prepared.remarks, *speculation(files)]
     judged = list(verdict(fit, list(parts.values())[1::2]))
     for key, value in fit.values.items():
         prepared.draft.set(key, value)
     first = files[0]
-    comments = [f"Fitted to {fit.num_requests} requests. {judged[0][0].upper()}{judged[0][1:]}.", *remarks]
+    comments = [f"Fitted to {fit.num_requests} requests; {judged[0]}.", *remarks]
     text = draft_text(prepared.draft, first.source, first.path, comments)
     write_folder(out, files, text, document(fit, parts, remarks))
+    for file in files:
+        for note in file.source.notes:
+            _progress(f"{file.path.name}: {' '.join(note.split())}")
     print_table(coefficient_table(fit))
     for remark in remarks:
         print_line(remark)

@@ -22,6 +22,10 @@ from sim.workload.stats import WorkloadStats, workload_stats
 WORKLOAD, MEASURED, SCENARIO = "workload.jsonl.gz", "measured.jsonl.gz", "scenario.yaml"
 _FAILED = f": those without finish_s in {MEASURED}"
 _MAX_LISTED = 20
+_SPECULATION = (
+    "the server decodes speculatively, or sends several tokens in a message. If it speculates, TPOT"
+    " is not the time of a step: a simulated step gives each request one token"
+)
 _MIN_BLOCK = 16
 
 
@@ -116,11 +120,7 @@ def _notes(
 ) -> Iterator[str]:
     yield from run.notes
     if (tokens := run.facts.tokens_at_a_time) is not None:
-        yield (
-            f"tokens came {tokens:.3g} at a time: the server decodes speculatively, or sends several"
-            " tokens in a message. If it speculates, TPOT is not the time of a step: a simulated"
-            " step gives one token"
-        )
+        yield f"tokens came {tokens:.3g} at a time: {_SPECULATION}"
     if num_taken_back:
         yield (
             f"{num_taken_back} scheduling times are left out: they are not between the request's"

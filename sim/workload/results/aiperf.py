@@ -24,6 +24,11 @@ from sim.workload.results.model import NO_PROMPTS, ImportedRequest, ImportedRun,
 from sim.workload.traces.fields import shown, whole, why_not_whole
 from sim.workload.traces.lines import JsonObject, TextLine, read_json_lines
 
+_TALKS = "prompts of different conversations are assumed to share no prefix"
+_COUNTS = (
+    "AIPerf counts all prompt tokens of later turns; its first versions count only the new ones, and"
+    " their turns cannot be linked"
+)
 _UNIT_NS = {
     "ns": 1, "us": 1_000, "µs": 1_000, "ms": 1_000_000, "sec": 1_000_000_000, "s": 1_000_000_000,
 }  # fmt: skip
@@ -67,12 +72,8 @@ def _with_prompts(
     if any(turn for _, turn in turns):
         linked, num_linked = with_linked_turns(requests)
         num_later = sum(turn > 0 for _, turn in turns)
-        return linked, [
-            f"{num_linked} of {num_later} later turns begin with the turn before and its answer;"
-            " prompts of different conversations are assumed to share no prefix",
-            "AIPerf counts all prompt tokens of later turns; its first versions only the new ones,"
-            " and their turns cannot be linked",
-        ]
+        begin = f"{num_linked} of {num_later} later turns begin with the turn before and its answer"
+        return linked, [f"{begin}; {_TALKS}", _COUNTS]
     if not inputs.is_file():
         return requests, [NO_PROMPTS]
     conversations = [conversation for conversation, _ in turns]

@@ -70,9 +70,7 @@ def read_genai_perf(path: Path, options: ReadOptions) -> ImportedRun:
     return ImportedRun(requests, facts, notes=tuple(notes))
 
 
-def _request(
-    place: int, node: Node, answer: _Answer, estimated: int | None
-) -> ImportedRequest:
+def _request(place: int, node: Node, answer: _Answer, estimated: int | None) -> ImportedRequest:
     failure = "" if answer.token_ns else "no token came"
     return ImportedRequest(
         rid=str(place),

@@ -25,7 +25,7 @@ from sim.workload.results.model import (
 )
 from sim.workload.results.nodes import Node, chosen, read_node
 
-# More tokens than this at a time come from speculation, or from a server that sends several at once.
+# More tokens than this at a time: the server speculates, or sends several in a message.
 _BUNDLE = 1.1
 
 
@@ -79,8 +79,7 @@ def _request(node: Node, status: str) -> ImportedRequest | None:
         )
     else:
         start, first, last = (
-            times[key]
-            for key in ("request_start", "first_token_iteration", "last_token_iteration")
+            times[key] for key in ("request_start", "first_token_iteration", "last_token_iteration")
         )
     start_ns = start.time_ns()
     if start_ns is None:

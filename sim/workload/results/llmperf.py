@@ -38,13 +38,11 @@ def read_llmperf(path: Path) -> ImportedRun:
         _request(place, node, start_ns)
         for place, (node, start_ns) in enumerate(zip(nodes, starts, strict=True))
     ]
-    facts = ServerFacts(
-        model=summary["model"].text(), told={"num_concurrent_requests": clients}
-    )
+    facts = ServerFacts(model=summary["model"].text(), told={"num_concurrent_requests": clients})
+    how = f"it follows from their latencies, as each of {clients} clients sends its next request"
     notes = (
         NO_PROMPTS,
-        "when requests were sent is not in the file: it follows from their latencies, as each of"
-        f" {clients} clients sends its next request when it has its answer",
+        f"when requests were sent is not in the file: {how} when it has its answer",
         "tokens were counted with LLMPerf's own tokenizer, which may not be the model's",
     )
     return ImportedRun(requests, facts, notes=notes)

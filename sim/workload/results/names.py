@@ -10,7 +10,8 @@ class ResultFormat(NamedTuple):
     Attributes:
         name: as `--format` takes it.
         reader: `module:function` that reads it, loaded when it is needed.
-        is_bench: a benchmark's output with several runs; `--line` and `--draw-arrivals` are allowed.
+        is_bench: a benchmark's output that may have several runs: `--line` and `--draw-arrivals`
+            are allowed.
         key_sets: a file of JSON objects is of this format if it has all keys of one of these sets.
         first_byte: a file that begins with this byte is of this format; empty: there is none.
         line_test: `module:function` that recognises the format by a line of text, or empty.

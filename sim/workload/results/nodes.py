@@ -1,9 +1,9 @@
 """Nested JSON of results: each value knows where it is, so that errors name it."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
-from typing import NamedTuple
 
 from sim.core.errors import InputError
 from sim.core.units import MAX_TIME_NS, NS_PER_S
@@ -13,7 +13,8 @@ from sim.workload.traces.fields import shown, why_not_whole
 from sim.workload.traces.lines import TextLine, parse_value, read_lines
 
 
-class Node(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Node:
     """A value of a JSON document.
 
     Attributes:

@@ -79,7 +79,12 @@ def test_fit_command_starts_from_the_scenario(calibrate, scenario_file, measured
 def test_fit_command_options_of_the_other_kind_are_refused(refused, measured):
     """One line each."""
     for option in (("--set", HOST), ("--first", 3), ("--per-request",), ("--measured-arrivals",)):
-        assert refused(measured, "-o", "x.json", *option) == f"{option[0]}: only with --scenario"
+        line = refused("run-log.jsonl", "-o", "x.json", *option)
+        assert line == f"{option[0]}: only with --scenario"
+    for option in ("--per-request", "--measured-arrivals"):
+        assert refused(measured, "-o", "x", option) == f"{option}: only with --scenario"
+    line = refused(measured, "-o", "x.json", "--scenario", "study.yaml", "--kind", "linear")
+    assert line == "--kind: only with results of a benchmark"
     for option in (("--name", "x"), ("--label", "x"), ("--folds", 5), ("--seed", 0)):
         line = refused(measured, "-o", "x.json", "--scenario", "study.yaml", *option)
         assert line == f"{option[0]}: only with run logs, not with --scenario"

@@ -167,9 +167,7 @@ def test_llmperf_clients_send_one_request_after_the_other(written, imported, ref
     path = written(json.dumps(rows, indent=4), "run_individual_responses.json")
     assert sniff(path) == "llmperf"
     assert "run_individual_responses.json: when requests were sent follows from" in refusal(path)
-    written(
-        json.dumps({"num_concurrent_requests": 2, "model": "m"}, indent=4), "run_summary.json"
-    )
+    written(json.dumps({"num_concurrent_requests": 2, "model": "m"}, indent=4), "run_summary.json")
     run, requests = imported(path)
     sent_s = {request.rid: request.arrival_ns / 1e9 for request in requests}
     assert sent_s == {"0": 0.0, "1": 0.0, "2": 1.0, "3": 2.0}
