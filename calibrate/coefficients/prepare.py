@@ -111,8 +111,15 @@ def _take_seats(draft: Draft, key: str, default: int, files: Sequence[ResultFile
         shown.append(seats_shown(requests[: file.first], until_ns))
     seats = [each for each in shown if each is not None]
     if not seats:
-        default_text = f"nobody waits for a seat in these results; {default} is its default"
-        return [f"not told: scheduler.{key}: {default_text}"]
+        later = [seats_shown(file.source.requests) for file in files]
+        what = f"nobody waits for a seat in these results; {default} is its default"
+        if any(later):
+            most = max(each or 0 for each in later)
+            what = (
+                f"{default} is its default, but {most} requests ran while others waited after those"
+                f" that the fit sees: give a larger --first, or --set scheduler.{key}={most}"
+            )
+        return [f"not told: scheduler.{key}: {what}"]
     draft.data["scheduler"][key] = max(seats)
     return [f"scheduler.{key} {max(seats)}: that many requests ran while others waited"]
 

@@ -83,11 +83,11 @@ def alike(
 def _reason(key: str, other: str, low: float, high: float) -> str:
     numbers = f"{low:,.1f} to {high:,.1f}" if high < 100 else f"{low:,.0f} to {high:,.0f}"
     what = {
-        (ROWS, STEP): "requests decoded at a time",
-        (CONTEXT, STEP): "tokens of context were in a step",
-        (CONTEXT, ROWS): "tokens was the mean context of the requests that decoded at a time",
+        (ROWS, STEP): f"the load was always the same: {numbers} requests decoded at a time",
+        (CONTEXT, STEP): f"the load was always the same: {numbers} tokens of context in a step",
+        (CONTEXT, ROWS): f"contexts were always the same: {numbers} tokens on average",
     }
-    return f"for eight of ten requests, {numbers} {what[key, other]}"
+    return what[key, other]
 
 
 def uncertain(coefficient: Coefficient, low: float, high: float) -> Refusal:

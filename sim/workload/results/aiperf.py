@@ -26,7 +26,7 @@ from sim.workload.traces.lines import JsonObject, TextLine, read_json_lines
 
 _TALKS = "prompts of different conversations are assumed to share no prefix"
 _COUNTS = (
-    "AIPerf counts all prompt tokens of later turns; its first versions count only the new ones, and"
+    "AIPerf counts all prompt tokens of later turns; its first versions count the new ones, and"
     " their turns cannot be linked"
 )
 _UNIT_NS = {

@@ -92,6 +92,26 @@ def test_fit_command_options_of_the_other_kind_are_refused(refused, measured):
     assert line == "b.jsonl: one measured run at a time, got 2"
 
 
+def test_fit_command_of_hidden_host_time_is_refused(refused, measured):
+    """Whatever the scenario's device times are; kind layers adds its host time in any case."""
+    overlap = ("--set", "scheduler.disable_overlap_schedule=false")
+    line = refused(measured, "-o", "x.json", "--scenario", "study.yaml", *overlap)
+    assert "kind linear: overlap scheduling hides host_s behind the device time" in line
+
+
+def test_fit_command_simulates_the_scenarios_host(calibrate, scenario_file, measured_file):
+    """Its front end delays each request, in every simulation of the fit."""
+    front = ("--set", "host.front_end_s=0.05")
+    run = measured_file(HOST)
+    for options in ((), front):
+        calibrate("fit", run, "--scenario", scenario_file, "-o", f"{len(options)}.json", *options)
+    ttft = [
+        json.loads(Path(f"{number}.json").read_text(encoding="utf-8"))["fit"]["after"]["ttft"]
+        for number in (0, 2)
+    ]
+    assert ttft[1]["mean_error_pct"] > ttft[0]["mean_error_pct"] + 50
+
+
 def test_fit_command_unusable_input_is_refused(refused, measured):
     """The key or file in one line; nothing is left behind."""
     command = (measured, "--scenario", "study.yaml", "-o")
