@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sim.command_line import OutputFormat, may_run_user_code, new_app, run_app
+from sim.command_line import OutputFormat, Set, may_run_user_code, new_app, out_option, run_app
 from sim.families import RESULT_FORMATS
 
 if TYPE_CHECKING:
@@ -25,10 +25,6 @@ Scenario = Annotated[
         metavar="FILE",
         help="estimate host times; LOG is then a measured run of this scenario (YAML)",
     ),
-]
-Set = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY.PATH=VALUE", help="override a key of the scenario"),
 ]
 First = Annotated[
     int | None,
@@ -49,10 +45,10 @@ def fit_command(
     logs: Annotated[
         list[Path], typer.Argument(metavar="FILE...", help="results of a benchmark; or run logs")
     ],
-    output: Annotated[
+    out: Annotated[
         Path,
-        typer.Option(
-            "-o", "--output", help="folder to write; of run logs or host times: a .json file"
+        out_option(
+            "folder to write; of run logs or host times: a file that ends in .json", "DIR|FILE"
         ),
     ],
     name: Annotated[
@@ -133,7 +129,7 @@ def fit_command(
             format=format_,
             read=ReadOptions(line=line),
         )
-        fit_results(logs, output, options)
+        fit_results(logs, out, options)
         return
     only_with("results of a benchmark", of_results)
     if scenario is None:
@@ -141,7 +137,7 @@ def fit_command(
         only_with("--scenario", {**beside, "--measured-arrivals": measured_arrivals})
         from calibrate.commands.fit import fit
 
-        fit(logs, output, name=name, label=label or "", num_folds=folds or 5, seed=seed or 0)
+        fit(logs, out, name=name, label=label or "", num_folds=folds or 5, seed=seed or 0)
         return
     only_with(
         "run logs, not with --scenario",
@@ -158,7 +154,7 @@ def fit_command(
         selection=Selection(first=first),
         measured_arrivals=measured_arrivals,
     )
-    fit_host(given, output, per_request=per_request)
+    fit_host(given, out, per_request=per_request)
 
 
 @app.command("show")
@@ -188,17 +184,16 @@ def validate_command(
             help="with a profile: logs of real runs; with a scenario: one measured run",
         ),
     ],
-    out: Annotated[
-        Path | None, typer.Option(help="write validation.json and pictures there")
-    ] = None,
+    out: Annotated[Path | None, out_option("folder for validation.json and pictures")] = None,
     format_: Annotated[
         OutputFormat, typer.Option("--format", help="format of the results")
     ] = OutputFormat.TABLE,
     base_dir: Annotated[
         Path | None,
         typer.Option(
+            metavar="DIR",
             help="with a profile: folder of relative paths in the runs' scenarios;"
-            " default: the log's folder"
+            " default: the log's folder",
         ),
     ] = None,
     any_fingerprint: Annotated[

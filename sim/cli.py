@@ -10,8 +10,11 @@ import typer
 
 from sim.command_line import (
     OutputFormat,
+    Scenario,
+    Set,
     may_run_user_code,
     new_app,
+    out_option,
     run_app,
     use_one_blas_thread,
     with_tracebacks,
@@ -20,12 +23,6 @@ from sim.commands.report_help import ReportHelp
 from sim.families import RESULT_FORMATS
 
 app = new_app("Simulate an LLM serving scheduler: scenarios in, latencies and decisions out.")
-
-Scenario = Annotated[Path, typer.Argument(metavar="FILE", help="scenario file (YAML)")]
-Set = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY.PATH=VALUE", help="override a key; may be repeated"),
-]
 
 Jobs = Annotated[
     int | None, typer.Option(min=1, help="number of workers; default: one for each core")
@@ -53,19 +50,25 @@ else:
 def run_command(
     file: Scenario,
     set_: Set = None,
-    out: Annotated[Path | None, typer.Option(help="folder for summary, tables and plots")] = None,
+    out: Annotated[Path | None, out_option("folder for summary, tables and plots")] = None,
     format_: Annotated[
         OutputFormat, typer.Option("--format", help="format of the summary")
     ] = OutputFormat.TABLE,
     decisions: Annotated[
-        Path | None, typer.Option(help="write the decision log to this file (.jsonl or .jsonl.gz)")
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="write the decision log to this file (.jsonl or .jsonl.gz)"
+        ),
     ] = None,
     requests: Annotated[
         Path | None,
-        typer.Option(help="write a row for each request to this file (.csv or .parquet)"),
+        typer.Option(
+            metavar="FILE", help="write a row for each request to this file (.csv or .parquet)"
+        ),
     ] = None,
     perfetto: Annotated[
-        Path | None, typer.Option(help="write a timeline for ui.perfetto.dev to this file")
+        Path | None,
+        typer.Option(metavar="FILE", help="write a timeline for ui.perfetto.dev to this file"),
     ] = None,
     fast_forward: Annotated[
         bool,
@@ -128,7 +131,7 @@ def workload_command(
 
 @app.command("import")
 def import_command(
-    out: Annotated[Path, typer.Option(help="folder for workload, measured run and scenario")],
+    out: Annotated[Path, out_option("folder for workload, measured run and scenario")],
     source: Annotated[
         Path | None, typer.Argument(metavar="SOURCE", help="measured results: a file or a folder")
     ] = None,
@@ -150,7 +153,9 @@ def import_command(
     ] = None,
     template: Annotated[
         Path | None,
-        typer.Option(metavar="SCENARIO", help="take everything but the traffic from this scenario"),
+        typer.Option(
+            metavar="FILE", help="take everything but the traffic from this scenario (YAML)"
+        ),
     ] = None,
     line: Annotated[
         int | None, typer.Option(min=1, help="read this line of a file with one run on each line")
@@ -202,7 +207,7 @@ def sweep_command(
         str | None, typer.Option(metavar="ADDRESS", help="address of a Ray cluster, or auto")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="folder for points and results; default: FILE-sweep")
+        Path | None, out_option("folder for points and results; default: FILE-sweep")
     ] = None,
     resume: Resume = True,
     format_: Annotated[
@@ -230,7 +235,7 @@ def report_command(
         Path, typer.Argument(metavar="DIR", help="folder of a finished run or sweep")
     ],
     out: Annotated[
-        Path | None, typer.Option(help="folder for page and pictures; default: DIR/report")
+        Path | None, out_option("folder for page and pictures; default: DIR/report")
     ] = None,
 ) -> None:
     """Draw a finished run or sweep: pictures, and a page with everything in it."""
@@ -246,7 +251,7 @@ def tune_command(
     set_: Set = None,
     jobs: Jobs = None,
     out: Annotated[
-        Path | None, typer.Option(help="folder for points and results; default: FILE-tune")
+        Path | None, out_option("folder for points and results; default: FILE-tune")
     ] = None,
     resume: Resume = True,
     format_: Annotated[
@@ -269,7 +274,7 @@ def plan_command(
     set_: Set = None,
     jobs: Jobs = None,
     out: Annotated[
-        Path | None, typer.Option(help="folder for points and results; default: FILE-plan")
+        Path | None, out_option("folder for points and results; default: FILE-plan")
     ] = None,
     resume: Resume = True,
     format_: Annotated[
@@ -287,12 +292,33 @@ def plan_command(
 
 @app.command("demo")
 def demo_command(
-    out: Annotated[Path, typer.Option(help="folder for the picture")] = Path("demo-out"),
+    out: Annotated[Path, out_option("folder for the picture")] = Path("demo-out"),
 ) -> None:
     """Compare first come, first served with longest prefix match on built-in traffic."""
     from sim.commands.demo import demo
 
     demo(out)
+
+
+@app.command("play")
+@may_run_user_code
+def play_command(
+    file: Annotated[
+        Path | None,
+        typer.Argument(metavar="FILE", help="scenario file (YAML); default: that of the demo"),
+    ] = None,
+    set_: Set = None,
+    port: Annotated[
+        int, typer.Option(min=0, max=65_535, help="port of the page; 0: any free one")
+    ] = 0,
+    opens: Annotated[
+        bool, typer.Option("--open/--no-open", help="open the page in your browser")
+    ] = True,
+) -> None:
+    """Open a page on this computer that simulates anew when a setting is moved."""
+    from sim.commands.play import play
+
+    play(file, set_ or (), port=port, opens=opens)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -87,7 +87,7 @@ def _check_shown(loaded: LoadedScenario, *, overlaps: bool) -> None:
         kind = loaded.scenario.latency.kind
         reason = (
             f"kind {kind}: overlap scheduling hides {_HOST} behind the device time, so time stamps"
-            " do not tell it; calibrate fit RESULTS -o FOLDER fits what is not hidden"
+            " do not tell it; calibrate fit RESULTS --out FOLDER fits what is not hidden"
         )
         raise loaded.error(("latency",), reason)
 

@@ -1,4 +1,4 @@
-"""`calibrate fit RESULTS... -o FOLDER`: a calibrated scenario from clients' time stamps."""
+"""`calibrate fit RESULTS... --out FOLDER`: a calibrated scenario from clients' time stamps."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -5,6 +5,7 @@ from matplotlib.axes import Axes
 from sim.report.figures.canvas import Drawn
 from sim.report.figures.captions import Words, finished, joined, seeds_caption, titled
 from sim.report.figures.lines import Styles, intervals, metric_axes
+from sim.report.figures.ownership import own
 from sim.report.figures.panels import Panel, draw_panels
 from sim.report.figures.scales import KeyAxis
 from sim.report.key_text import key_label, key_name
@@ -28,8 +29,10 @@ def draw_scatter(data: SweepResults, plot: ScatterPlot) -> Drawn:
             found = intervals(data, line)
             x = [axis.place(setting[plot.x]) for setting, _ in found]
             y = [interval.mean or 0.0 for _, interval in found]
+            edge = "white" if line.style.fill == "full" else line.style.colour
             axes.plot(x, y, line.style.marker, color=line.style.colour, markersize=6, alpha=0.75,
-                      markeredgecolor="white", markeredgewidth=0.5)  # fmt: skip
+                      markeredgecolor=edge, markeredgewidth=0.5, fillstyle=line.style.fill,
+                      label=own(line.style.label))  # fmt: skip
         axis.show(axes, plot.x_label or key_label(plot.x, design.keys))
         y_axes[panel.metrics].show(axes, "y")
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
+from sim.core.paths import located
 from sim.workload.config import DEFAULT_BLOCK_SIZE, TraceConfig
 from sim.workload.traces.rows import TraceRows
 
@@ -19,7 +20,7 @@ def read_trace(config: TraceConfig, base_dir: Path) -> TraceRows:
     Raises:
         InputError: the file or a line is bad.
     """
-    path = base_dir / config.path
+    path = located(base_dir, config.path)
     match config.format:
         case "mooncake":
             from sim.workload.traces.mooncake import read_mooncake
