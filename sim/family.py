@@ -29,11 +29,15 @@ class Family:
             their benchmarks.
         policy_key: the section's key that orders the waiting queue.
         step_tokens_key: the section's key that limits the new tokens of a step.
+        rows_key, chunk_key: keys of the section `scheduler` that set how many requests run at a
+            time, and how many tokens of prompts a step computes.
     """
 
     name: ClassVar[str]
     title: ClassVar[str]
     result_formats: ClassVar[Sequence[ResultFormat]] = ()
+    rows_key: ClassVar[str]
+    chunk_key: ClassVar[str]
     policy_key: ClassVar[str]
     step_tokens_key: ClassVar[str]
 

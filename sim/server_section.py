@@ -54,16 +54,6 @@ class ServerSection(StrictModel):
         raise NotImplementedError
 
     @property
-    def rows_key(self) -> str:
-        """The key that sets how many requests run at a time."""
-        raise NotImplementedError
-
-    @property
-    def chunk_key(self) -> str:
-        """The key that sets how many tokens of prompts a step prefills."""
-        raise NotImplementedError
-
-    @property
     def max_step_tokens(self) -> int:
         """Largest number of new tokens of a step, for which the engine reserves memory."""
         raise NotImplementedError

@@ -12,6 +12,7 @@ from calibrate.coefficients.result_files import ResultFile
 from calibrate.coefficients.runs import FitRun
 from calibrate.coefficients.scenario import Draft, ServerOptions, draft_scenario, families_of
 from calibrate.coefficients.seats import seats_shown
+from sim.families import FAMILIES
 from sim.latency.config import num_stages
 from sim.scenario.overrides import Change
 from sim.server_section import setting_pairs
@@ -87,13 +88,14 @@ def prepare(
         told = draft.told | set_.keys() | tries.keys()
         draft.load(files[0].source, files[0].path, options.overrides, beside, out)
         section = draft.loaded.scenario.scheduler
+        keys = FAMILIES[section.family]
         remarks = []
-        if f"scheduler.{section.rows_key}" not in told:
-            remarks = _take_seats(draft, section.rows_key, section.max_rows, files)
+        if f"scheduler.{keys.rows_key}" not in told:
+            remarks = _take_seats(draft, keys.rows_key, section.max_rows, files)
             draft.load(files[0].source, files[0].path, (), beside, out)
         guesses = tries
-        if not tries and f"scheduler.{section.chunk_key}" not in told:
-            guesses = untold_tries(section.chunk_key, section.model_dump()[section.chunk_key])
+        if not tries and f"scheduler.{keys.chunk_key}" not in told:
+            guesses = untold_tries(keys.chunk_key, section.model_dump()[keys.chunk_key])
         named = {} if len(families) == 1 else {_FAMILY: family}
         candidates += [
             _Candidate(draft, settings, {**named, **settings}, remarks)

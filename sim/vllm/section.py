@@ -144,14 +144,6 @@ class VllmSection(ServerSection):
         return self.max_num_seqs
 
     @property
-    def rows_key(self) -> str:
-        return "max_num_seqs"
-
-    @property
-    def chunk_key(self) -> str:
-        return "max_num_batched_tokens"
-
-    @property
     def max_step_tokens(self) -> int:
         return self.max_num_batched_tokens
 

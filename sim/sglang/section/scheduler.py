@@ -261,14 +261,6 @@ class SglangSection(ServerSection):
         return self.max_running_requests
 
     @property
-    def rows_key(self) -> str:
-        return "max_running_requests"
-
-    @property
-    def chunk_key(self) -> str:
-        return "chunked_prefill_size"
-
-    @property
     def max_step_tokens(self) -> int:
         return max(self.chunked_prefill_size, self.max_prefill_tokens)
 
