@@ -29,17 +29,15 @@ class Family:
             their benchmarks.
         policy_key: the section's key that orders the waiting queue.
         step_tokens_key: the section's key that limits the new tokens of a step.
-        rows_key, chunk_key: keys of the section `scheduler` that set how many requests run at a
-            time, and how many tokens of prompts a step computes.
+        rows_key: the section's key that limits the requests that run at a time.
     """
 
     name: ClassVar[str]
     title: ClassVar[str]
     result_formats: ClassVar[Sequence[ResultFormat]] = ()
-    rows_key: ClassVar[str]
-    chunk_key: ClassVar[str]
     policy_key: ClassVar[str]
     step_tokens_key: ClassVar[str]
+    rows_key: ClassVar[str]
 
     def policies(self) -> tuple[str, ...]:
         """The orders of the waiting queue that have names, first come, first served first."""

@@ -28,9 +28,9 @@ def parse_tries(options: Sequence[str]) -> dict[str, list[YamlValue]]:
     return tries
 
 
-def untold_tries(chunk_key: str, own: YamlValue) -> dict[str, list[YamlValue]]:
+def untold_tries(step_tokens_key: str, own: YamlValue) -> dict[str, list[YamlValue]]:
     """What is tried if nothing tells it: the tokens of a prefill step."""
-    return {f"scheduler.{chunk_key}": [own, *(each for each in _STEP_TOKENS if each != own)]}
+    return {f"scheduler.{step_tokens_key}": [own, *(each for each in _STEP_TOKENS if each != own)]}
 
 
 def combinations(tries: Mapping[str, Sequence[YamlValue]]) -> list[Settings]:

@@ -94,8 +94,8 @@ def prepare(
             remarks = _take_seats(draft, keys.rows_key, section.max_rows, files)
             draft.load(files[0].source, files[0].path, (), beside, out)
         guesses = tries
-        if not tries and f"scheduler.{keys.chunk_key}" not in told:
-            guesses = untold_tries(keys.chunk_key, section.model_dump()[keys.chunk_key])
+        if not tries and f"scheduler.{keys.step_tokens_key}" not in told:
+            guesses = untold_tries(keys.step_tokens_key, section.model_dump()[keys.step_tokens_key])
         named = {} if len(families) == 1 else {_FAMILY: family}
         candidates += [
             _Candidate(draft, settings, {**named, **settings}, remarks)

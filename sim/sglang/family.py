@@ -26,7 +26,6 @@ class SglangFamily(Family):
     name = "sglang"
     title = "SGLang"
     rows_key = "max_running_requests"
-    chunk_key = "chunked_prefill_size"
     result_formats = FORMATS
     policy_key = "schedule_policy"
     step_tokens_key = "chunked_prefill_size"

@@ -25,7 +25,6 @@ class VllmFamily(Family):
     name = "vllm"
     title = "vLLM"
     rows_key = "max_num_seqs"
-    chunk_key = "max_num_batched_tokens"
     result_formats = FORMATS
     policy_key = "scheduling_policy"
     step_tokens_key = "max_num_batched_tokens"

@@ -128,6 +128,18 @@ def test_fit_tries_what_results_do_not_tell(calibrate, measure, server):
     assert_near(found_in("out"))
 
 
+def test_fit_of_a_real_server_is_within_five_percent(calibrate, folder):
+    """As docs/how-to/calibrated.md says: on 200 requests that the fit has not seen."""
+    run = Path(__file__).parents[3] / "data/measured/vllm-0.19-rtxpro6000-llama-3.1-8b"
+    code, _, _ = calibrate("fit", run, "--first", 100, "--out", "out")
+    assert code == 0
+    fit = found_in("out")
+    assert_near(fit)
+    for name in ("ttft", "tpot", "latency"):
+        assert abs(fit["errors"]["held out"][name]["mean_error_pct"]) < 1
+    assert fit["not_told"].keys() == {"latency.per_context_token_s"}
+
+
 def test_fit_unusable_input_is_refused(refuse, measure, closed):
     """One line; nothing is written."""
     results = measure("results.jsonl", closed(4, 30))
