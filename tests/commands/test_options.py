@@ -20,7 +20,7 @@ COMMANDS = {
 }
 # The same name in every command that has the option: its flags and what its value stands for.
 SHARED = {
-    "--out": (["-o", "--out"], {"DIR", "FILE"}),
+    "--out": (["-o", "--out"], {"DIR", "FILE", "DIR|FILE"}),
     "--set": (["--set"], {"KEY.PATH=VALUE"}),
     "--format": (["--format"], {None}),
     "--jobs": (["--jobs"], {None}),
