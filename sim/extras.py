@@ -5,13 +5,12 @@ import os
 import shlex
 import sys
 from importlib.metadata import PackageNotFoundError, distribution
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
 from urllib.request import url2pathname
 
-_PROJECT = Path(__file__).parents[2]
+_PROJECT = Path(__file__).parents[1]
 
 
 def how_to_install(extra: str) -> str:
@@ -53,9 +52,17 @@ def _installer() -> list[str]:
         return ["pipx", "install", "--force"]
     # As it was called: resolved, the link in a virtual environment would lead out of it.
     python = _short(Path(sys.executable))
-    if find_spec("pip") is None:
+    if not _is_installed("pip"):
         return ["uv", "pip", "install", "--python", python]
     return [shlex.quote(python), "-m", "pip", "install"]
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        distribution(name)
+    except PackageNotFoundError:
+        return False
+    return True
 
 
 def _short(path: Path) -> str:

@@ -84,7 +84,7 @@ def test_environment_without_pip_uses_uv(environment, monkeypatch):
     """`uv venv` makes such environments."""
     record = records(environment)["editable"]
     monkeypatch.setattr(extras, "distribution", lambda _name: Installed(record))
-    monkeypatch.setattr(extras, "find_spec", lambda _name: None)
+    monkeypatch.setattr(extras, "_is_installed", lambda _name: False)
     assert how_to_install("tune") == ("uv pip install --python .venv/bin/python -e '.[tune]'")
 
 
