@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from sim.command_line import OutputFormat, new_app, run_app
+from sim.command_line import OutputFormat, may_run_user_code, new_app, run_app
 
 app = new_app("From measured runs to latency profiles, and how far to trust them.")
 
@@ -36,6 +36,7 @@ MeasuredArrivals = Annotated[
 
 
 @app.command("fit")
+@may_run_user_code
 def fit_command(
     logs: Annotated[list[Path], typer.Argument(metavar="LOG...", help="run logs")],
     output: Annotated[
@@ -105,6 +106,7 @@ def show_command(
 
 
 @app.command("validate")
+@may_run_user_code
 def validate_command(
     profile: Annotated[
         str,

@@ -12,16 +12,14 @@ from calibrate.arrivals import ArrivedWorkload
 from sim.core.errors import InputError
 from sim.engine.decision import DECIDED_FIELDS
 from sim.engine.server_config import ServerConfig
-from sim.latency.features import line_features
 from sim.runlog import RunLog
 from sim.runlog.run_log_file import RecordedRun, load_run_log, read_run_log
 from sim.scenario.build import scheduler_config_with_pool
 from sim.scenario.load import user_code_key
 from sim.scenario.schema import Scenario
+from sim.user_modules import user_code_wanted
 from sim.workload.build import build_workload
 from sim.workload.workload import ScriptedRequest, Workload, every_request
-
-_TIMES = ("t_decided_ns", "t_start_ns", "t_end_ns", "t_known_ns", "host_ns", "forward_ns")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,15 +74,24 @@ def rebuild(path: Path, base_dir: Path | None = None) -> RebuiltRun:
     if type(pool_tokens) is not int or pool_tokens < 1:
         raise InputError(f"{path}: meta.max_total_tokens: must be the pool's size in tokens")
     folder = base_dir or path.parent
+    _check_user_code(path, scenario)
     return RebuiltRun(
         recorded=recorded,
-        log=_columns(recorded),
+        log=load_run_log(recorded),
         scenario=scenario,
         config=scheduler_config_with_pool(
             scenario, pool_tokens, base_dir=folder, fail=_user_code_error(path, scenario)
         ),
         workload=_workload(recorded, scenario, folder),
     )
+
+
+def _check_user_code(path: Path, scenario: Scenario) -> None:
+    """Refuse to run a class that the log names: the log may be somebody else's."""
+    code = scenario.scheduler.user_code
+    if code is not None and not user_code_wanted():
+        reason = f"{code.name} is Python code: it runs only with --user-code"
+        raise _user_code_error(path, scenario)(reason)
 
 
 def _user_code_error(path: Path, scenario: Scenario) -> Callable[[str], InputError]:
@@ -115,20 +122,6 @@ def _check_steps(recorded: RecordedRun) -> None:
         for key in DECIDED_FIELDS:
             if key not in step:
                 raise InputError(f"{where}: {key}: missing")
-        for key in _TIMES:
-            if type(step[key]) is not int or step[key] < 0:
-                raise InputError(f"{where}: {key}: must be a time in ns, got {step[key]!r}")
-        try:
-            line_features(step)
-        except (KeyError, TypeError, ValueError):
-            raise InputError(f"{where}: mode, prefill, n_decode or ctx: invalid") from None
-
-
-def _columns(recorded: RecordedRun) -> RunLog:
-    try:
-        return load_run_log(recorded)
-    except (KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{recorded.path}: a value is of the wrong type: {error}") from None
 
 
 def _scenario(recorded: RecordedRun) -> Scenario:

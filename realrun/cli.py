@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from realrun.suite import UNFINISHED
-from sim.command_line import OutputFormat, Version, new_app, run_app
+from sim.command_line import OutputFormat, Version, may_run_user_code, new_app, run_app
 from sim.core.errors import InputError
 
 app = new_app("Serve scenarios on a real paged-attention runner, with the simulator's scheduler.")
@@ -51,6 +51,7 @@ Graphs = Annotated[
 
 
 @app.command("run")
+@may_run_user_code
 def run_command(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="scenario file (YAML)")],
     set_: Annotated[

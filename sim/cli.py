@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sim.command_line import OutputFormat, new_app, run_app, use_one_blas_thread, with_tracebacks
+from sim.command_line import (
+    OutputFormat,
+    may_run_user_code,
+    new_app,
+    run_app,
+    use_one_blas_thread,
+    with_tracebacks,
+)
 from sim.commands.report_help import ReportHelp
 from sim.families import RESULT_FORMATS
 
@@ -42,6 +49,7 @@ else:
 
 
 @app.command("run")
+@may_run_user_code
 def run_command(
     file: Scenario,
     set_: Set = None,
@@ -90,6 +98,7 @@ def run_command(
 
 
 @app.command("validate")
+@may_run_user_code
 def validate_command(file: Scenario, set_: Set = None) -> None:
     """Check a scenario and the files it names, without running it."""
     from sim.commands.validate import validate
@@ -168,6 +177,7 @@ def import_command(
 
 
 @app.command("compare")
+@may_run_user_code
 def compare_command(
     log: Annotated[Path, typer.Argument(metavar="LOG", help="decision log")],
     other: Annotated[
@@ -182,6 +192,7 @@ def compare_command(
 
 
 @app.command("sweep")
+@may_run_user_code
 def sweep_command(
     file: Scenario,
     set_: Set = None,
@@ -229,6 +240,7 @@ def report_command(
 
 
 @app.command("tune")
+@may_run_user_code
 def tune_command(
     file: Scenario,
     set_: Set = None,
@@ -251,6 +263,7 @@ def tune_command(
 
 
 @app.command("plan")
+@may_run_user_code
 def plan_command(
     file: Scenario,
     set_: Set = None,

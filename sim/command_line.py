@@ -1,27 +1,34 @@
 """What all command lines of the project share: options, exit codes, and one-line errors.
 
 Results go to stdout, diagnostics to stderr. Exit codes: 0 done; 1 a comparison or a run failed, or
-the program has a defect; 2 bad input; 130 interrupted.
+the program has a defect; 2 bad input; 130 interrupted; 143 terminated.
 """
 
+import inspect
 import io
 import os
+import signal
 import sys
+import threading
 import traceback
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from enum import StrEnum
+from functools import wraps
 from importlib.machinery import EXTENSION_SUFFIXES
 from importlib.util import find_spec
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
-from sim import __version__
+from sim import __version__, user_modules
 from sim.core.errors import InputError
 from sim.core.garbage import rare_collections, skip_last_collections
+from sim.core.inputs import inputs_kept
+from sim.core.say import complain
 
-_INTERRUPTED = 130
+_INTERRUPTED, _TERMINATED = 130, 143
 _BLAS_THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")
 
 
@@ -57,6 +64,35 @@ class OutputFormat(StrEnum):
     JSON = "json"
 
 
+_UserCode = Annotated[
+    bool | None,
+    typer.Option(
+        "--user-code/--no-user-code",
+        help="run Python classes (module:Class) that a file names, or refuse to;"
+        " default: run those that your scenario names, not those that a log names",
+    ),
+]
+
+
+def may_run_user_code(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the option `--user-code`, and obey it while the command runs."""
+
+    @wraps(command)
+    def run(*args: Any, user_code: bool | None = None, **kwargs: Any) -> None:
+        with user_modules.user_code(user_code):
+            command(*args, **kwargs)
+
+    # Typer reads the options from here.
+    signature = inspect.signature(command)
+    keyword = inspect.Parameter(
+        "user_code", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_UserCode
+    )
+    added = signature.replace(parameters=[*signature.parameters.values(), keyword])
+    run.__signature__ = added  # type: ignore[attr-defined]
+    run.__annotations__ = {**command.__annotations__, "user_code": _UserCode}
+    return run
+
+
 def new_app(description: str) -> typer.Typer:
     """Returns a command line that has no commands yet."""
     app = typer.Typer(
@@ -80,30 +116,52 @@ def run_app(app: typer.Typer, program: str, argv: Sequence[str] | None) -> int:
     skip_last_collections()
     if not (sys.argv[1:] if argv is None else argv):
         argv = ["--help"]
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        # A character that the terminal cannot show is escaped and does not raise.
-        sys.stdout.reconfigure(errors="backslashreplace")
-    try:
-        with rare_collections():
-            code = app(args=argv, prog_name=program, standalone_mode=False)
-        # Flush here: at the interpreter's exit, a closed pipe would print an error.
-        sys.stdout.flush()
+    with ExitStack() as opened:
+        _prepare_streams(opened)
+        try:
+            with rare_collections(), inputs_kept(), _ended_by_sigterm():
+                code = app(args=argv, prog_name=program, standalone_mode=False)
+                # Flush here: at the interpreter's exit, a closed pipe would print an error.
+                sys.stdout.flush()
+        except (Exception, KeyboardInterrupt) as error:
+            return _explain(program, error)
         if code == _INTERRUPTED:
             # Typer turns Ctrl-C into this exit code, without a message.
             _complain(program, "interrupted")
-    except InputError as error:
-        code = 2
-        _complain(program, str(error))
-    except KeyboardInterrupt:
-        code = _INTERRUPTED
-        _complain(program, "interrupted")
-    except BrokenPipeError:
-        # The reader of stdout is gone. With /dev/null in its place, the exit prints no error.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 1
-    except Exception as error:
-        code = _explain(program, error)
-    return code if isinstance(code, int) else 0
+        return code if isinstance(code, int) else 0
+
+
+def _prepare_streams(opened: ExitStack) -> None:
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            # The caller closed it (`2>&-`): what is written to it is not wanted.
+            stream = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
+            setattr(sys, name, opened.enter_context(stream))
+            opened.callback(setattr, sys, name, None)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A character that the terminal cannot show is escaped and does not raise.
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
+class _TerminatedError(KeyboardInterrupt):
+    """The program was asked to end by SIGTERM."""
+
+
+@contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """Inside, SIGTERM ends a command as Ctrl-C does: workers stop, temporary files are removed."""
+
+    def end(_number: int, _frame: object) -> None:
+        raise _TerminatedError
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def use_one_blas_thread() -> None:
@@ -127,23 +185,40 @@ def with_tracebacks(wanted: bool) -> Iterator[None]:
         raise
 
 
-def _explain(program: str, error: Exception) -> int:
+def _explain(program: str, error: BaseException) -> int:
     """Print why a command failed; returns the exit code.
 
     Typer's own exceptions are recognised by a method or their name, because Typer moves their
     classes from version to version.
     """
-    if hasattr(error, "format_message"):
-        fault = error.format_message().replace("Value error, ", "").strip().removesuffix(".")
-        _complain(program, f"{fault} (see {program} --help)")
-        return 2
-    if type(error).__name__ == "Abort":
-        _complain(program, "interrupted")
-        return _INTERRUPTED
-    traceback.print_exc()
-    _complain(program, f"internal error, not your input: {type(error).__name__}: {error}")
-    return 1
+    code, reason = 2, str(error)
+    match error:
+        case _TerminatedError():
+            code, reason = _TERMINATED, "terminated"
+        case KeyboardInterrupt():
+            code, reason = _INTERRUPTED, "interrupted"
+        case InputError():
+            pass
+        case BrokenPipeError():
+            # The reader of stdout is gone. With /dev/null in its place, the exit prints no error.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 1
+        case MemoryError():
+            code, reason = 1, "out of memory"
+        case OSError():
+            # Files of the user are named where they are opened; what is left is mostly stdout.
+            reason = f"{error.filename or 'stdout'}: {error.strerror or error}"
+        case _ if hasattr(error, "format_message"):
+            fault = error.format_message().replace("Value error, ", "").strip().removesuffix(".")
+            reason = f"{fault} (see {program} --help)"
+        case _ if type(error).__name__ == "Abort":
+            code, reason = _INTERRUPTED, "interrupted"
+        case _:
+            traceback.print_exc()
+            code, reason = 1, f"internal error, not your input: {type(error).__name__}: {error}"
+    _complain(program, reason)
+    return code
 
 
 def _complain(program: str, message: str) -> None:
-    sys.stderr.write(f"{program}: {' '.join(message.split())}\n")
+    complain(f"{program}: {message}")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from pydantic import ValidationError
 
 from sim.core.errors import InputError
+from sim.core.messages import describe, shorten
 from sim.engine.server_config import ServerConfig
 from sim.latency.loading import LoadTimes
 from sim.latency.shapes import ModelShape
@@ -224,15 +225,15 @@ def accepted_settings(
 ) -> ImportedSection:
     """Returns the `fixed` settings and those of `known_settings` that the section accepts.
 
-    A hint names the settings that it refuses, and says that they are in the `source`.
+    A hint names the settings that it refuses, and says that they are in the `source`. No text with
+    a colon is accepted. A scenario may name a user's class as `module:Class`, but what somebody
+    else's file names must not become code that runs.
     """
     accepted: dict[str, Any] = dict(fixed)
     refused: dict[str, object] = {}
     for key, value in known_settings.items():
         plain = float(value) if isinstance(value, Decimal) else value
-        try:
-            section.model_validate({**accepted, key: plain})
-        except ValidationError:
+        if _may_name_code(plain) or not _is_valid(section, {**accepted, key: plain}):
             refused[key] = value
         else:
             accepted[key] = plain
@@ -240,6 +241,25 @@ def accepted_settings(
     return ImportedSection(accepted, hints)
 
 
+def _may_name_code(value: object) -> bool:
+    """Whether a setting is no plain value, or a text like `module:Class`."""
+    if isinstance(value, str):
+        return ":" in value
+    return not (value is None or isinstance(value, bool | int | float))
+
+
+def _is_valid(section: type[ServerSection], settings: Mapping[str, Any]) -> bool:
+    try:
+        section.model_validate(settings)
+    except ValidationError:
+        return False
+    return True
+
+
 def setting_pairs(settings: Mapping[str, object]) -> str:
     """Settings as text, for example `page_size 16, max_running_requests 64`."""
-    return ", ".join(f"{key} {value}" for key, value in settings.items())
+    return ", ".join(f"{key} {_plain(value)}" for key, value in settings.items())
+
+
+def _plain(value: object) -> str:
+    return shorten(value) if isinstance(value, str) else describe(value)

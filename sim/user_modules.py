@@ -1,15 +1,26 @@
-"""Finds and loads a user's Python module: from Python's path, else from the scenario's folder."""
+"""Finds and loads a user's Python module: from Python's path, else from the scenario's folder.
+
+A scenario that names such a module makes a command run its code. So the command says it, and
+`--no-user-code` refuses it. A log of somebody else's run has a scenario, too: its module runs only
+with `--user-code`.
+"""
 
 import hashlib
 import importlib
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.machinery import ModuleSpec, PathFinder
+from multiprocessing import parent_process
 from pathlib import Path
 from types import ModuleType
 
 from sim.core.errors import InputError
+from sim.core.say import say
+
+_WANTED = "SERVETWIN_USER_CODE"
+_said: set[Path] = set()
 
 
 def find_module(name: str, folder: Path) -> Path:
@@ -42,15 +53,48 @@ def load_module(name: str, folder: Path) -> ModuleType:
     """Import a module. It may import other modules of its folder.
 
     Raises:
-        InputError: there is no such module.
+        InputError: there is no such module, or the command was told to run none.
         Exception: whatever the module raises.
     """
     source, is_beside = _find(name, folder)
+    if user_code_wanted() is False:
+        raise InputError(f"the code of {source} is not run, because of --no-user-code")
+    _say_once(source)
     if not is_beside:
         return importlib.import_module(name)
     _forget_namesakes(name, source)
     with _on_path(folder):
         return importlib.import_module(name)
+
+
+@contextmanager
+def user_code(wanted: bool | None) -> Iterator[None]:
+    """Inside, and in processes that are started inside, users' modules are run or refused.
+
+    Args:
+        wanted: the option of the command line; None: run them if the user's scenario names them.
+    """
+    before = os.environ.get(_WANTED)
+    if wanted is not None:
+        os.environ[_WANTED] = str(int(wanted))
+    try:
+        yield
+    finally:
+        if before is not None:
+            os.environ[_WANTED] = before
+        else:
+            os.environ.pop(_WANTED, None)
+
+
+def user_code_wanted() -> bool | None:
+    """Whether the user wants modules to be run; None: the command line does not say."""
+    return {"0": False, "1": True}.get(os.environ.get(_WANTED, ""))
+
+
+def _say_once(source: Path) -> None:
+    if source not in _said and parent_process() is None:
+        _said.add(source)
+        say(f"servetwin: runs the code of {source}, which the scenario names")
 
 
 def _find(name: str, folder: Path) -> tuple[Path, bool]:

@@ -5,9 +5,10 @@ from dataclasses import asdict
 from pathlib import Path
 
 from calibrate.commands.measured_input import MeasuredInput
-from sim.commands.output import print_line, print_table, say
+from sim.commands.output import print_line, print_table
 from sim.core.atomic import check_target
 from sim.core.errors import InputError
+from sim.core.say import say
 from sim.latency.host_times import HostTimes
 from sim.runlog import RunLog
 from sim.scenario.load import LoadedScenario

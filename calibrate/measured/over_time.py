@@ -1,7 +1,5 @@
 """Numbers of running and waiting requests over time, in a server's log and in a simulation."""
 
-import csv
-import math
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,10 +8,13 @@ import numpy as np
 from sim.core.arrays import Float64, Int64
 from sim.core.errors import InputError
 from sim.core.units import NS_PER_S
+from sim.latency.layers.csv_table import CsvTable
 from sim.metrics.latencies import finished_mask
 from sim.runlog import NOT_YET_NS, RequestColumns, RunLog, StepColumns
 
 SIZES = ("running", "waiting")
+# As in measured runs (sim.runlog.measured).
+_MAX_S = 1e9
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,23 +60,11 @@ def read_samples(path: Path) -> Samples:
         InputError: the file cannot be read, a column is missing, times do not rise, or a value is
             not a number of at least 0.
     """
-    try:
-        with path.open(encoding="utf-8", newline="") as file:
-            reader = csv.DictReader(file)
-            missing = [name for name in ("t", *SIZES) if name not in (reader.fieldnames or ())]
-            if missing:
-                raise InputError(f"{path}:1: {missing[0]}: no such column")
-            rows = [
-                [_number(row[name], f"{path}:{reader.line_num}: {name}") for name in ("t", *SIZES)]
-                for row in reader
-            ]
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror}") from None
-    except (ValueError, csv.Error) as error:
-        raise InputError(f"{path}: not CSV: {error}") from None
-    if not rows:
-        raise InputError(f"{path}: no sample in it")
-    samples = Samples(*np.array(rows, dtype=np.float64).T)
+    table = CsvTable(path)
+    columns = (np.array(table.numbers(name), dtype=np.float64) for name in ("t", *SIZES))
+    samples = Samples(*columns)
+    if samples.t_s.max() > _MAX_S:
+        raise InputError(f"{path}: t: must be at most {_MAX_S:.0e} seconds")
     late = np.flatnonzero(np.diff(samples.t_s) <= 0)
     if len(late):
         raise InputError(f"{path}: t: does not rise after {samples.t_s[late[0]]:g}")
@@ -146,13 +135,3 @@ def _errors(measured: Float64, simulated: Float64) -> SizeErrors:
     return SizeErrors(
         float(measured.mean()), float(simulated.mean()), float(error.mean()), float(error.max())
     )
-
-
-def _number(text: str | None, where: str) -> float:
-    try:
-        value = float(text or "")
-    except ValueError:
-        value = math.nan
-    if math.isfinite(value) and value >= 0:
-        return value
-    raise InputError(f"{where}: must be a number of at least 0, got {text!r}")

@@ -1,6 +1,5 @@
 """`simulate import --command`: a scenario from the command lines of a client and of a server."""
 
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from sim.commands.output import ResultFiles, print_line
 from sim.core.errors import InputError
 from sim.core.files import make_directory, write_text
 from sim.core.flags import split_command
+from sim.core.say import say
 from sim.families import FAMILIES
 from sim.latency.host import host_presets
 from sim.launch_command import ServerSettings
@@ -69,7 +69,7 @@ def import_command_lines(lines: CommandLines) -> None:
     make_directory(lines.out)
     write_text(path, text)
     for note in _notes(bench, server, hints):
-        sys.stderr.write(f"servetwin: {note}\n")
+        say(f"servetwin: {note}")
     print_line(f"next: simulate workload {path}")
     print_line(f"      simulate run {path}")
 

@@ -1,6 +1,5 @@
 """`simulate import`: turns a real server's results into a workload, a measured run, a scenario."""
 
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from sim.commands.import_table import import_table
 from sim.commands.output import ResultFiles, print_line
 from sim.core.errors import InputError
 from sim.core.files import make_directory, remove_file, write_text
+from sim.core.say import say
 from sim.runlog.measured import write_measured
 from sim.workload.build import build_workload
 from sim.workload.config import TraceConfig
@@ -63,7 +63,7 @@ def import_results(source: Path, options: ImportOptions) -> None:
     for line in import_table(format_, requests, stats):
         print_line(line)
     for note in _notes(run, requests, composed.notes, num_taken_back):
-        sys.stderr.write(f"servetwin: {' '.join(note.split())}\n")
+        say(f"servetwin: {' '.join(note.split())}")
     print_line("")
     print_line(f"next: simulate run {options.out / SCENARIO}")
     print_line(f"      calibrate validate {options.out / SCENARIO} {options.out / MEASURED}")

@@ -40,12 +40,6 @@ def print_remarks(remarks: Iterable[str], written: Sequence[Path]) -> None:
         print_line(f"written: {', '.join(map(str, written))}")
 
 
-def say(text: str) -> None:
-    """Print a line on stderr at once, for example the progress of a long command."""
-    sys.stderr.write(f"{text}\n")
-    sys.stderr.flush()
-
-
 def _print_on_terminal(table: Table) -> None:
     # Only terminals need `rich`, and it takes a tenth of a second to load.
     from rich.box import SIMPLE_HEAD

@@ -7,10 +7,11 @@ from pathlib import Path
 from shlex import quote
 
 from sim.commands.launch import launch_of
-from sim.commands.output import ResultFiles, SearchOptions, print_line, print_table, say
+from sim.commands.output import ResultFiles, SearchOptions, print_line, print_table
 from sim.commands.sweep_point import run_point
 from sim.core.errors import InputError
 from sim.core.files import make_directory
+from sim.core.say import say
 from sim.launch_command import LaunchCommand
 from sim.report.capacity_tables import (
     certainty_lines,

@@ -1,6 +1,5 @@
 """`simulate run`: simulates a scenario, prints its summary, and writes the requested files."""
 
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,6 +8,7 @@ from pathlib import Path
 from sim import __version__
 from sim.commands.output import ResultFiles, print_line, print_summary
 from sim.core.errors import InputError
+from sim.core.say import say
 from sim.des.routers.table import make_router
 from sim.des.run import RunOptions, simulate
 from sim.latency.config import num_ranks
@@ -113,7 +113,7 @@ def run(
     for section in ("sweep", "tune", "plan"):
         if getattr(built.loaded.scenario, section) is not None:
             without = f"runs without its {section} (see simulate {section})"
-            sys.stderr.write(f"servetwin: {path}: {without}\n")
+            say(f"servetwin: {path}: {without}")
     log = run_built(built, fast_forward=fast_forward, check=check, decisions=outputs.decisions)
     summary = summarise(log, slo_of(built.loaded.scenario))
     if outputs.requests is not None:
@@ -129,4 +129,4 @@ def run(
     else:
         print_summary(summary)
     if "left_range" in log.meta:
-        sys.stderr.write(f"servetwin: warning: {log.meta['left_range']}\n")
+        say(f"servetwin: warning: {log.meta['left_range']}")

@@ -5,11 +5,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from sim.commands.output import ResultFiles, print_line, print_table, say
+from sim.commands.output import ResultFiles, print_line, print_table
 from sim.commands.report_section import check_report_section
 from sim.commands.sweep_point import run_point
 from sim.core.errors import InputError
 from sim.core.files import make_directory
+from sim.core.say import say
 from sim.report.progress import Progress
 from sim.report.sweep_tables import sweep_table
 from sim.scenario.load import load_scenario

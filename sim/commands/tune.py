@@ -6,10 +6,11 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from sim.commands.launch import launch_of
-from sim.commands.output import ResultFiles, SearchOptions, print_line, print_table, say
+from sim.commands.output import ResultFiles, SearchOptions, print_line, print_table
 from sim.commands.sweep_point import run_point
 from sim.core.errors import InputError
 from sim.core.files import make_directory
+from sim.core.say import say
 from sim.launch_command import LaunchCommand
 from sim.report.progress import Progress
 from sim.report.tune_tables import (

@@ -2,20 +2,19 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
-from itertools import count
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from sim.core.errors import InputError
-
-_serial = count()
+from sim.core.inputs import refuse_input
 
 
 def check_target(target: Path) -> None:
     """Check that a file can be written at `target`.
 
     Raises:
-        InputError: the folder does not exist, or the target is a folder, a pipe or a device.
+        InputError: the folder does not exist, or the target is a folder, a pipe or a device, or a
+            file that the command has read.
     """
     try:
         if not target.parent.is_dir():
@@ -25,6 +24,7 @@ def check_target(target: Path) -> None:
         # Renaming a file over a pipe or a device would remove it.
         if target.exists() and not target.is_file():
             raise InputError(f"{target}: is not a regular file")
+        refuse_input(target)
     except OSError as error:
         raise _refusal(target, error) from error
 
@@ -37,14 +37,17 @@ def atomic_path(target: Path) -> Iterator[Path]:
         InputError: see `check_target`, or writing failed.
     """
     check_target(target)
-    beside = target.with_name(f".{os.getpid()}-{next(_serial)}.tmp")
+    # Nobody can guess the name, and put a link there that leads to another file.
+    beside = target.with_name(f".{os.getpid()}-{os.urandom(8).hex()}.tmp")
     try:
+        beside.touch(exist_ok=False)
         yield beside
         beside.replace(target)
     except OSError as error:
         raise _refusal(target, error) from error
     finally:
-        beside.unlink(missing_ok=True)
+        with suppress(OSError):
+            beside.unlink(missing_ok=True)
 
 
 def _refusal(target: Path, error: OSError) -> InputError:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from sim.core.atomic import atomic_path
 from sim.core.errors import InputError
+from sim.core.inputs import refuse_input
 
 
 def make_directory(path: Path) -> None:
@@ -21,6 +22,7 @@ def make_directory(path: Path) -> None:
 
 def remove_file(path: Path) -> None:
     """Remove an old file of results if it exists. Raises InputError if it cannot be removed."""
+    refuse_input(path)
     try:
         path.unlink(missing_ok=True)
     except OSError as error:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from sim.core.errors import InputError
+from sim.core.packed import read_text
 
 
 def parse_json_object(text: str | bytes) -> dict[str, Any]:
@@ -23,18 +24,21 @@ def parse_json_object(text: str | bytes) -> dict[str, Any]:
     return data
 
 
-def read_json_object(path: Path) -> dict[str, Any]:
+def read_json_object(path: Path, *, is_input: bool = True) -> dict[str, Any]:
     """Read a file of one JSON object.
+
+    Args:
+        path: the file.
+        is_input: whether the command that reads it must not write it.
 
     Raises:
         InputError: `path:LINE: reason`, or `path: reason` if the error is not in one line.
     """
+    text = read_text(path, is_input=is_input)
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = json.loads(text)
     except json.JSONDecodeError as error:
         raise InputError(f"{path}:{error.lineno}: not JSON: {error.msg}") from None
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror}") from None
     except (ValueError, RecursionError):
         raise InputError(f"{path}: not JSON") from None
     if not isinstance(data, dict):

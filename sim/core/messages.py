@@ -6,6 +6,10 @@ from difflib import get_close_matches
 from sim.core.errors import KeyPath
 
 _MAX_SHOWN = 60
+MAX_ERROR = 300
+_MANY_DIGITS = 10**40
+# Of a line that is too long, this many characters at its end stay.
+_END = 90
 
 
 def shorten(text: str) -> str:
@@ -19,17 +23,22 @@ def dotted(path: KeyPath) -> str:
 
 def describe(value: object) -> str:
     """A YAML value for a message: `the string 'x'`, `a list`, `null`, or the number itself."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, str):
-        return f"the string {shorten(repr(value))}"
-    if isinstance(value, dict):
-        return "a mapping"
-    if isinstance(value, list | tuple):
-        return "a list"
-    return str(value)
+    match value:
+        case None:
+            text = "null"
+        case bool():
+            text = str(value).lower()
+        case str():
+            text = f"the string {shorten(repr(value))}"
+        case dict():
+            text = "a mapping"
+        case list() | tuple():
+            text = "a list"
+        case int() if abs(value) >= _MANY_DIGITS:
+            text = "a number of over 40 digits"
+        case _:
+            text = shorten(str(value))
+    return text
 
 
 def did_you_mean(word: object, known: Iterable[str]) -> str | None:
@@ -63,6 +72,25 @@ def unknown_name(what: str, name: str, known: Iterable[str]) -> str:
     near = begin or get_close_matches(name.lower(), known, n=1)
     hint = f"did you mean {near[0]}? " if near else ""
     return f"unknown {what} {name!r} ({hint}known: {', '.join(known)})"
+
+
+def error_line(text: str) -> str:
+    """The text as one printable line of at most `MAX_ERROR` characters.
+
+    The middle of a longer one is left out: errors begin with file and key, and may end in a hint.
+    """
+    return printable_line(text, MAX_ERROR)
+
+
+def printable_line(text: str, max_length: int) -> str:
+    """The text on one line; the middle is left out if it is longer than `max_length`."""
+    # A text may be as long as a file: only its ends are looked at.
+    if len(text) > 8 * max_length:
+        text = f"{text[: 4 * max_length]}{text[-4 * max_length :]}"
+    line = one_line(" ".join(text.split()))
+    if len(line) <= max_length:
+        return line
+    return f"{line[: max_length - _END - 5]} ... {line[-_END:]}"
 
 
 def one_line(text: str) -> str:

@@ -1,24 +1,155 @@
-"""Files that may be gzip-compressed, whatever their name says."""
+"""Reads files of others: plain or gzip-compressed whatever their name says, and of any size.
+
+A file may be a pipe, so it is opened once. A line, or a file that is read whole, may be too large
+for memory, and a gzip file of a megabyte may unpack to a gigabyte; both are refused.
+"""
 
 import gzip
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, cast
 
+from sim.core.errors import InputError
+from sim.core.inputs import note_input
+
+MAX_LINE_BYTES = 1 << 27
+# What is read whole: documents, tables, dumps.
+MAX_FILE_BYTES = 1 << 28
+# Logs and traces shrink to a tenth or a fiftieth; the limit of gzip is a thousandth.
+_MAX_RATIO = 250
+# Smaller content is not refused for its ratio.
+_CHECKED_BYTES = 1 << 24
+_CHUNK_BYTES = 1 << 20
 _GZIP_MAGIC = b"\x1f\x8b"
-# What reading a cut-off or damaged gzip file raises.
-GZIP_ERRORS = (gzip.BadGzipFile, EOFError, zlib.error)
+_GZIP_ERRORS = (gzip.BadGzipFile, EOFError, zlib.error)
+
+
+class _Counted:
+    """A file of which `num_bytes` were read; gzip reads through it."""
+
+    def __init__(self, raw: BinaryIO) -> None:
+        self._raw = raw
+        self.num_bytes = 0
+
+    def read(self, size: int = -1) -> bytes:
+        content = self._raw.read(size)
+        self.num_bytes += len(content)
+        return content
+
+
+class Unpacked:
+    """The content of a file, unpacked if it begins with gzip's magic bytes."""
+
+    def __init__(self, raw: BinaryIO, begin: bytes, path: Path) -> None:
+        """Take an open file and its first bytes, which are not skipped."""
+        self._path = path
+        self._counted = _Counted(raw)
+        self._stream = raw
+        self._is_packed = begin.startswith(_GZIP_MAGIC)
+        if self._is_packed:
+            packed = cast("BinaryIO", self._counted)
+            self._stream = cast("BinaryIO", gzip.GzipFile(fileobj=packed, mode="rb"))
+        self._num_bytes = 0
+
+    def lines(self) -> Iterator[bytes]:
+        """Yield every line with its end. Raises InputError, see `read_lines`."""
+        number = 0
+        while line := self._next(self._stream.readline, MAX_LINE_BYTES + 1, number):
+            number += 1
+            if len(line) > MAX_LINE_BYTES:
+                reason = f"is longer than {MAX_LINE_BYTES >> 20} MiB: not a line of text"
+                raise InputError(f"{self._path}:{number}: {reason}")
+            yield line
+
+    def content(self, max_bytes: int) -> bytes:
+        """All bytes. Raises InputError, see `read_file`."""
+        parts: list[bytes] = []
+        while part := self._next(self._stream.read, _CHUNK_BYTES, None):
+            parts.append(part)
+            if self._num_bytes > max_bytes:
+                raise InputError(f"{self._path}: is larger than {max_bytes:,} bytes")
+        return b"".join(parts)
+
+    def _next(self, read: Callable[[int], bytes], size: int, number: int | None) -> bytes:
+        """The next line or bytes; `number` is that of the last line that was read."""
+        try:
+            part = read(size)
+        except _GZIP_ERRORS:
+            where = self._path if number is None else f"{self._path}:{number + 1}"
+            raise InputError(f"{where}: gzip data are cut off or corrupt") from None
+        except (OSError, ValueError) as error:
+            where = f"{self._path}:{number + 1}" if number else self._path
+            raise _unreadable(where, error) from None
+        self._num_bytes += len(part)
+        if self._is_packed and self._num_bytes > max(
+            _CHECKED_BYTES, _MAX_RATIO * self._counted.num_bytes
+        ):
+            raise InputError(
+                f"{self._path}: gzip data unpack to over {_MAX_RATIO} times their size"
+            )
+        return part
 
 
 @contextmanager
-def open_unpacked(path: Path) -> Iterator[BinaryIO]:
-    """Open a file to read; content that begins with gzip's magic bytes is decompressed.
+def open_unpacked(path: Path, *, is_input: bool = True) -> Iterator[Unpacked]:
+    """Open a file to read; an input cannot be written by the same command.
 
     Raises:
-        OSError, ValueError: it cannot be opened or read.
+        InputError: it cannot be opened.
     """
-    with path.open("rb") as raw:
-        is_packed = raw.peek(len(_GZIP_MAGIC)).startswith(_GZIP_MAGIC)
-        yield cast("BinaryIO", gzip.GzipFile(fileobj=raw)) if is_packed else raw
+    try:
+        raw = path.open("rb")
+    except IsADirectoryError:
+        raise InputError(f"{path}: is a directory, not a file") from None
+    except (OSError, ValueError) as error:
+        raise _unreadable(path, error) from None
+    with raw:
+        if is_input:
+            note_input(path, raw.fileno())
+        try:
+            begin = raw.peek(len(_GZIP_MAGIC))
+        except OSError as error:
+            raise _unreadable(path, error) from None
+        yield Unpacked(raw, begin, path)
+
+
+def read_lines(path: Path) -> Iterator[bytes]:
+    """Yield every line of a file with its end.
+
+    Raises:
+        InputError: `path:LINE: reason`: the file cannot be read, is damaged, or unpacks to far more
+            than its size; or a line is too long.
+    """
+    with open_unpacked(path) as unpacked:
+        yield from unpacked.lines()
+
+
+def read_file(path: Path, max_bytes: int = MAX_FILE_BYTES, *, is_input: bool = True) -> bytes:
+    """The whole content of a file.
+
+    Raises:
+        InputError: `path: reason`: it cannot be read, is damaged, or has more than `max_bytes`.
+    """
+    with open_unpacked(path, is_input=is_input) as unpacked:
+        return unpacked.content(max_bytes)
+
+
+def read_text(path: Path, max_bytes: int = MAX_FILE_BYTES, *, is_input: bool = True) -> str:
+    """The whole text of a file in UTF-8, with or without a byte order mark.
+
+    Raises:
+        InputError: see `read_file`; or `path:LINE: byte N is not UTF-8`.
+    """
+    content = read_file(path, max_bytes, is_input=is_input)
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise InputError(f"{path}:{line}: byte {error.start + 1} is not UTF-8") from None
+
+
+def _unreadable(where: Path | str, error: Exception) -> InputError:
+    reason = getattr(error, "strerror", None) or str(error)
+    return InputError(f"{where}: cannot be read: {reason}")

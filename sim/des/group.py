@@ -12,7 +12,7 @@ import numpy as np
 from sim.core.batch import Batch, ForwardMode
 from sim.des.clock import Clock
 from sim.des.replica import Replica, ServerOptions
-from sim.des.timeline import UpcomingSteps, overlapped_steps, serial_steps
+from sim.des.timeline import UpcomingSteps, upcoming_steps
 from sim.des.traffic import SimulationLog
 from sim.engine.core import EngineCore
 from sim.engine.executor import ScriptedExecutor
@@ -270,10 +270,10 @@ class Group(Replica):
             num_steps = min(num_steps, len(times[0]))
             device_ns = np.maximum(device_ns[:num_steps], times[0][:num_steps])
             host_ns = np.maximum(host_ns[:num_steps], times[1][:num_steps])
-        if self._overlaps:
-            steps = overlapped_steps(next_decision_ns, step.end_ns, device_ns, host_ns)
-        else:
-            steps = serial_steps(step.end_ns, device_ns, host_ns)
+        both = (device_ns, host_ns)
+        steps = upcoming_steps(next_decision_ns, step.end_ns, both, overlaps=self._overlaps)
+        if steps is None:
+            return None
         next_aging_ns = min([rank.engine.next_aging_ns for rank in self._ranks])
         steps_left = steps.decided_before(next_aging_ns)
         if steps_left is not None:

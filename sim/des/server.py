@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from sim.core.batch import Batch
 from sim.des.clock import Clock
 from sim.des.replica import Replica, ServerOptions
-from sim.des.timeline import UpcomingSteps, overlapped_steps, serial_steps
+from sim.des.timeline import UpcomingSteps, upcoming_steps
 from sim.des.traffic import SimulationLog
 from sim.engine.core import EngineCore
 from sim.engine.executor import ScriptedExecutor
@@ -105,11 +105,8 @@ class Server(Replica):
             return None
         first = self._first = step_features(step.batch).next_decode()
         times = self._latency.decode_run_ns(first, num_steps)
-        if self._overlaps:
-            steps = overlapped_steps(next_decision_ns, step.end_ns, *times)
-        else:
-            steps = serial_steps(step.end_ns, *times)
-        return steps.decided_before(self.engine.next_aging_ns)
+        steps = upcoming_steps(next_decision_ns, step.end_ns, times, overlaps=self._overlaps)
+        return None if steps is None else steps.decided_before(self.engine.next_aging_ns)
 
     def _take(self, step: StepRun, steps: UpcomingSteps, num_steps: int) -> None:
         state = self.engine.state()

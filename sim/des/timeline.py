@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sim.core.arrays import Int64
+from sim.core.units import MAX_TIME_NS
 
 
 class UpcomingSteps(NamedTuple):
@@ -41,6 +42,29 @@ class UpcomingSteps(NamedTuple):
         return UpcomingSteps(
             self.decided_ns[: num_steps + 1], *(times[:num_steps] for times in self[1:])
         )
+
+
+def upcoming_steps(
+    decided_ns: int, end_ns: int, times: tuple[Int64, Int64], *, overlaps: bool
+) -> UpcomingSteps | None:
+    """The times of the further steps, as far as the clock goes; None if it goes no further.
+
+    Args:
+        decided_ns: when the first further step is decided, if scheduling overlaps.
+        end_ns: end of the step in flight.
+        times: device and host time of each further step; shape [num_steps], not empty.
+        overlaps: whether scheduling overlaps.
+    """
+    device_ns, host_ns = times
+    longest_ns = int(device_ns.max()) + int(host_ns.max())
+    if end_ns + longest_ns * len(device_ns) > MAX_TIME_NS:
+        num_steps = (MAX_TIME_NS - end_ns) // longest_ns
+        if num_steps <= 0:
+            return None
+        device_ns, host_ns = device_ns[:num_steps], host_ns[:num_steps]
+    if overlaps:
+        return overlapped_steps(decided_ns, end_ns, device_ns, host_ns)
+    return serial_steps(end_ns, device_ns, host_ns)
 
 
 def serial_steps(end_ns: int, device_ns: Int64, host_ns: Int64) -> UpcomingSteps:

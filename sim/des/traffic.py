@@ -6,10 +6,12 @@ from typing import Any
 
 from simpy.events import Event
 
+from sim.core.errors import InputError
 from sim.core.request import RequestSpec
+from sim.core.units import MAX_TIME_NS
 from sim.des.clock import ARRIVAL, Clock, TimedEvent
 from sim.engine.records import RequestRecord
-from sim.runlog.builder import RunLogBuilder, StepRun
+from sim.runlog.builder import BEYOND_CLOCK, RunLogBuilder, StepRun
 from sim.runlog.decisions import DecisionLog
 from sim.workload.phase_sender import PhaseSender
 from sim.workload.workload import Phase, ScriptedRequest, Turn, Workload
@@ -17,6 +19,7 @@ from sim.workload.workload import Phase, ScriptedRequest, Turn, Workload
 Submit = Callable[[ScriptedRequest], None]
 Wait = Generator[Event, Any, None]
 Watcher = Callable[[int, int], None]
+_WATCHED_STEPS = 256
 
 
 class SimulationLog:
@@ -35,6 +38,7 @@ class SimulationLog:
         self._watcher = watcher
         self._awaited: dict[str, Event] = {}
         self._warms_up = False
+        self._num_stepped = 0
 
     def when_over(self, rid: str, event: Event) -> None:
         """Trigger `event` when the request has finished, or was rejected or aborted."""
@@ -46,6 +50,8 @@ class SimulationLog:
         return ends
 
     def submitted(self, spec: RequestSpec, replica: int) -> None:
+        if spec.arrival_ns > MAX_TIME_NS:
+            raise InputError(BEYOND_CLOCK, key=("workload",))
         self.builder.submitted(spec, len(spec.prompt), replica)
 
     def over(self, records: Iterable[RequestRecord], now_ns: int) -> None:
@@ -61,6 +67,10 @@ class SimulationLog:
         self.builder.stepped(run)
         if self._decisions is not None:
             self._decisions.stepped(run)
+        self._num_stepped += 1
+        if self._watcher is not None and not self._num_stepped % _WATCHED_STEPS:
+            # No request may end for long: a prompt may take thousands of steps.
+            self._watcher(self.builder.num_over, run.end_ns)
 
 
 def open_loop(env: Clock, requests: Iterator[ScriptedRequest], submit: Submit) -> Wait:

@@ -131,6 +131,6 @@ def differing_fields(ours: Line | None, theirs: Line) -> tuple[str, ...]:
     """Where a step that was decided now (None: nothing was launched) differs from the log's."""
     if ours is None:
         return ("nothing to launch",)
-    differing = [name for name in DECIDED_FIELDS if ours[name] != theirs[name]]
+    differing = [name for name in DECIDED_FIELDS if ours[name] != theirs.get(name)]
     differing += [name for name in HOST_FIELDS if ours.get(name) != theirs.get(name)]
     return tuple(differing)

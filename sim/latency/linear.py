@@ -3,9 +3,11 @@
 import numpy as np
 
 from sim.core.arrays import Int64
-from sim.core.units import NS_PER_S, seconds_to_ns
+from sim.core.units import MAX_TIME_NS, NS_PER_S, seconds_to_ns
 from sim.latency.features import StepFeatures
 from sim.latency.model import StepTime
+
+_LONGEST_NS = float(MAX_TIME_NS)
 
 
 class LinearLatency:
@@ -56,6 +58,7 @@ class LinearLatency:
         duration = self._per_context_token_s * context
         duration += constant_s
         duration *= NS_PER_S
+        np.minimum(duration, _LONGEST_NS, out=duration)
         device_ns = np.rint(duration, out=duration).astype(np.int64)
         np.maximum(device_ns, 1, out=device_ns)
         device_ns[0] += self._cold_start_ns

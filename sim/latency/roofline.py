@@ -6,7 +6,7 @@ Formulas: docs/explanation/latency.md.
 
 import numpy as np
 
-from sim.core.arrays import Int64
+from sim.core.arrays import Int64, whole_ns
 from sim.core.units import NS_PER_S, seconds_to_ns
 from sim.latency.features import StepFeatures
 from sim.latency.hardware import Hardware
@@ -107,7 +107,7 @@ class RooflineLatency:
             decode_s += part.decode_token_s * np.minimum(contexts, rows * part.num_keys)
             decode_s += part.index_token_s * contexts
         device_s = self._fixed_s(first) + decode_s
-        device_ns = np.maximum(np.rint(device_s * NS_PER_S).astype(np.int64), 1)
+        device_ns = np.maximum(whole_ns(device_s * NS_PER_S), 1)
         return device_ns, np.full(num_steps, self._host_ns, dtype=np.int64)
 
     def consume(self, first: StepFeatures, num_steps: int) -> None:

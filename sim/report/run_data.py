@@ -1,21 +1,28 @@
 """Reads a finished run from its folder, for its report."""
 
-import json
-from collections.abc import Mapping
+import io
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pydantic import ValidationError
 
 from sim.core.arrays import Float64, Int64
 from sim.core.errors import InputError
+from sim.core.json_object import read_json_object
+from sim.core.messages import describe
+from sim.core.packed import read_file
 from sim.core.request import Status
-from sim.core.units import NS_PER_MS, NS_PER_S
+from sim.core.units import MAX_TIME_NS, NS_PER_MS, NS_PER_S
+from sim.metrics.summary_type import check_summary
 from sim.metrics.timeline import Timeline
 from sim.report.run_folder import REQUESTS, SCENARIO, SUMMARY, TIMELINE
 from sim.report.timeline_file import read_timeline
 from sim.runlog import NOT_YET_NS, RequestColumns, RunLog, StepColumns, TokenGaps
+from sim.scenario.report_section import ReportSection
 
 _TEXTS = ("rid", "tenant", "status")
 _TIMES = ("arrival_s", "ttft_ms", "e2e_latency_ms", "queue_time_ms")
@@ -49,23 +56,20 @@ def read_run(folder: Path) -> RunData:
     Raises:
         InputError: a file is missing, damaged, or of an older version.
     """
-    summary = _mapping(folder / SUMMARY)
-    scenario = _mapping(folder / SCENARIO)
     try:
-        found = read_timeline(folder / TIMELINE)
-    except (OSError, ValueError) as error:
-        raise _damaged(folder / TIMELINE, error) from error
-    return RunData(scenario, summary, _log(folder / REQUESTS), found)
-
-
-def _mapping(path: Path) -> Mapping[str, Any]:
-    try:
-        content = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
-        raise _damaged(path, error) from error
-    if not isinstance(content, dict):
-        raise InputError(f"{path}: is not what a run writes ({_ANEW})")
-    return content
+        summary = read_json_object(folder / SUMMARY)
+        check_summary(summary, str(folder / SUMMARY))
+        scenario = read_json_object(folder / SCENARIO)
+        section = scenario.get("report")
+        try:
+            ReportSection.model_validate({} if section is None else section)
+        except ValidationError:
+            raise InputError(f"{folder / SCENARIO}: report: is no such section") from None
+        timeline = read_timeline(folder / TIMELINE)
+        log = _log(folder / REQUESTS)
+    except InputError as error:
+        raise InputError(f"{error} ({_ANEW})") from None
+    return RunData(scenario, summary, log, timeline)
 
 
 def _log(path: Path) -> RunLog:
@@ -73,24 +77,49 @@ def _log(path: Path) -> RunLog:
     import pyarrow.parquet as pq
 
     try:
-        with path.open("rb") as file:
-            parquet = pq.ParquetFile(file)
-            known = {*_TEXTS, *_TIMES, *_COUNTS, _HOST_COUNT}
-            table = parquet.read([name for name in parquet.schema_arrow.names if name in known])
-    except (OSError, pa.ArrowException) as error:
-        raise _damaged(path, error) from error
-    missing = [n for n in (*_TEXTS, *_TIMES, *_COUNTS) if n not in table.column_names]
-    if missing:
-        raise InputError(f"{path}: has no column {missing[0]} ({_ANEW})")
-    texts = {name: table.column(name).to_pylist() for name in _TEXTS}
-    times = {name: np.array(table.column(name).to_pylist(), dtype=np.float64) for name in _TIMES}
-    counts = {name: np.array(table.column(name).to_pylist(), dtype=np.int64) for name in _COUNTS}
+        parquet = pq.ParquetFile(io.BytesIO(read_file(path)))
+        known = {*_TEXTS, *_TIMES, *_COUNTS, _HOST_COUNT}
+        table = parquet.read([name for name in parquet.schema_arrow.names if name in known])
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise InputError(f"{path}: cannot be read: {error}") from None
+    texts = {name: _column(table, name, path, "str") for name in _TEXTS}
+    times = {name: np.array(_column(table, name, path, "float")) for name in _TIMES}
+    counts = {name: np.array(_column(table, name, path, "int")) for name in _COUNTS}
     counts[_HOST_COUNT] = np.zeros(len(table), dtype=np.int64)
     if _HOST_COUNT in table.column_names:
-        counts[_HOST_COUNT] += np.array(table.column(_HOST_COUNT).to_pylist(), dtype=np.int64)
+        counts[_HOST_COUNT] += np.array(_column(table, _HOST_COUNT, path, "int"))
     nothing: Int64 = np.zeros(0, dtype=np.int64)
     steps = StepColumns(**{field.name: nothing for field in fields(StepColumns)})
     return RunLog(_requests(texts, times, counts), steps, TokenGaps(nothing, nothing))
+
+
+def _column(table: Any, name: str, path: Path, kind: str) -> list[Any]:
+    """A column's values, of which each is of this kind; NaN for a time that never was."""
+    if table.column_names.count(name) != 1:
+        raise InputError(f"{path}: {name}: there is no such column, or two")
+    values: list[Any] = table.column(name).to_pylist()
+    if kind == "float":
+        values = [math.nan if value is None else value for value in values]
+    is_good = _IS_OF_KIND[kind]
+    bad = next((row for row, value in enumerate(values) if not is_good(value)), None)
+    if bad is not None:
+        what = f"row {bad + 1} has {describe(values[bad])}, not {_WORDS[kind]}"
+        raise InputError(f"{path}: {name}: {what}")
+    return values
+
+
+def _is_time(value: object) -> bool:
+    return isinstance(value, float) and not abs(value) > _LONGEST
+
+
+_LONGEST = MAX_TIME_NS / NS_PER_S
+_MOST = 1 << 40
+_IS_OF_KIND: Mapping[str, Callable[[Any], bool]] = {
+    "str": lambda value: isinstance(value, str),
+    "float": _is_time,
+    "int": lambda value: type(value) is int and 0 <= value <= _MOST,
+}
+_WORDS = {"str": "text", "float": "a time", "int": "a whole number"}
 
 
 def _requests(
@@ -118,8 +147,3 @@ def _stamps(arrival_ns: Int64, latency_ms: Float64) -> Int64:
     happened = ~np.isnan(latency_ms)
     latency_ns = np.rint(np.where(happened, latency_ms, 0.0) * NS_PER_MS).astype(np.int64)
     return np.where(happened, arrival_ns + latency_ns, NOT_YET_NS)
-
-
-def _damaged(path: Path, error: Exception) -> InputError:
-    reason = getattr(error, "strerror", None) or " ".join(str(error).split())
-    return InputError(f"{path}: cannot be read: {reason} ({_ANEW})")

@@ -1,18 +1,18 @@
 """A run over time as the file timeline.csv."""
 
-import csv
-from collections.abc import Mapping, Sequence
 from dataclasses import astuple, fields
 from pathlib import Path
 
 import numpy as np
 
-from sim.core.arrays import Float64
+from sim.core.errors import InputError
+from sim.latency.layers.csv_table import CsvTable
 from sim.metrics.timeline import Timeline
 from sim.tables.table import Table, columns_of
 
 _NAMES = [field.name for field in fields(Timeline)]
 _DIGITS = 6
+_MOST = 1e15
 
 
 def write_timeline(timeline: Timeline, path: Path) -> None:
@@ -25,19 +25,11 @@ def read_timeline(path: Path) -> Timeline:
     """What `write_timeline` wrote, to six digits after the point.
 
     Raises:
-        OSError: the file cannot be read.
-        ValueError: it is not a timeline.
+        InputError: the file cannot be read, or is not a timeline.
     """
-    with path.open(encoding="utf-8", newline="") as file:
-        reader = csv.DictReader(file)
-        if not set(reader.fieldnames or ()).issuperset(_NAMES):
-            raise ValueError("does not have the columns of a timeline")
-        rows = list(reader)
-        return Timeline(*(_column(rows, name) for name in _NAMES))
-
-
-def _column(rows: Sequence[Mapping[str, str]], name: str) -> Float64:
-    try:
-        return np.array([float(row[name]) for row in rows], dtype=np.float64)
-    except TypeError as error:
-        raise ValueError(f"column {name}: a row has no value") from error
+    table = CsvTable(path, may_be_empty=True)
+    columns = [np.array(table.numbers(name), dtype=np.float64) for name in _NAMES]
+    for name, column in zip(_NAMES, columns, strict=True):
+        if column.max(initial=0) > _MOST:
+            raise InputError(f"{path}: {name}: must be at most {_MOST:.0e}")
+    return Timeline(*columns)

@@ -13,7 +13,9 @@ from numpy.typing import NDArray
 
 from sim.core.arrays import Int64
 from sim.core.batch import Batch
+from sim.core.errors import InputError
 from sim.core.request import RequestSpec, Status
+from sim.core.units import MAX_TIME_NS
 from sim.engine.fast_forward import DecodeRun
 from sim.engine.records import RequestRecord, StepState
 from sim.engine.token_clock import TokenClock
@@ -21,6 +23,7 @@ from sim.runlog.columns import NOT_YET_NS, RequestColumns, RunLog, StepColumns, 
 
 # Rows that are packed together; unpacked, they take a few megabytes at most.
 _ROWS_A_PACK = 1 << 14
+BEYOND_CLOCK = "the run takes more than 146 simulated years, beyond which there are no times"
 _WIDTHS = (np.int8, np.int16, np.int32, np.int64)
 
 
@@ -127,6 +130,8 @@ class StepRun:
         self.decided_ns = decided_ns
         self.host_ns = host_ns
         self.start_ns = start_ns
+        if first_end_ns > MAX_TIME_NS:
+            raise InputError(BEYOND_CLOCK, key=("latency",))
         self.first_end_ns = first_end_ns
         self.further: FurtherSteps | None = None
 

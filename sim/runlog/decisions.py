@@ -19,6 +19,7 @@ from sim.engine.decision import Divergence, decode_crc
 from sim.runlog.builder import StepRun
 from sim.runlog.columns import RunLog
 from sim.runlog.json_lines import Line, numbered_lines, open_text, to_json_line
+from sim.runlog.line_types import DECISION_LINES, check_line, check_requests
 from sim.runlog.lines import request_lines, step_lines
 
 
@@ -78,9 +79,6 @@ def _order(line: str) -> tuple[int, int, int]:
     return step["t_start_ns"], step["replica"], step.get("rank", 0)
 
 
-# Keys that each line of a step, and each line of a request, must have.
-_STEP_KEYS = ("replica", "t_decided_ns", "t_start_ns", "t_end_ns", "mode", "prefill", "ratio")
-_REQUEST_KEYS = ("rid", "replica", "arrival_ns", "status")
 # Other lines of run logs, which hold no decision.
 _OTHER_KINDS = ("meta", "end")
 
@@ -90,7 +88,7 @@ def read_decisions(path: Path) -> tuple[list[Line], list[Line]]:
 
     Raises:
         InputError: the file cannot be read, is not JSON, or a line lacks a key of
-            docs/reference/decision-log.md.
+            docs/reference/decision-log.md, or has one of a wrong type.
     """
     steps: list[Line] = []
     requests: list[Line] = []
@@ -98,15 +96,11 @@ def read_decisions(path: Path) -> tuple[list[Line], list[Line]]:
         kind = line.get("kind")
         if kind in _OTHER_KINDS:
             continue
-        keys = {"step": _STEP_KEYS, "req": _REQUEST_KEYS}.get(str(kind))
-        if keys is None:
-            raise InputError(f"{path}:{number}: kind: must be step or req, got {kind!r}")
-        for key in keys:
-            if key not in line:
-                raise InputError(f"{path}:{number}: {key}: missing")
+        kind = check_line(DECISION_LINES, line, f"{path}:{number}")
         (steps if kind == "step" else requests).append(line)
     if not steps:
         raise InputError(f'{path}: no line with "kind": "step"')
+    check_requests(requests, path)
     return steps, requests
 
 

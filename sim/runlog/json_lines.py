@@ -10,7 +10,7 @@ from typing import Any, TextIO, cast
 
 from sim.core.errors import InputError
 from sim.core.json_object import parse_json_object
-from sim.core.packed import GZIP_ERRORS, open_unpacked
+from sim.core.packed import read_lines
 
 Line = dict[str, Any]
 
@@ -38,7 +38,7 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, Line]]:
     Raises:
         InputError: the file cannot be read or is damaged, or a line is not a JSON object.
     """
-    for number, text in enumerate(_lines(path), start=1):
+    for number, text in enumerate(read_lines(path), start=1):
         if not text.strip():
             continue
         try:
@@ -46,13 +46,3 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, Line]]:
         except InputError as error:
             raise InputError(f"{path}:{number}: {error.reason}") from None
         yield number, line
-
-
-def _lines(path: Path) -> Iterator[bytes]:
-    try:
-        with open_unpacked(path) as stream:
-            yield from stream
-    except GZIP_ERRORS as error:
-        raise InputError(f"{path}: damaged gzip file ({error})") from None
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path}: {getattr(error, 'strerror', None) or error}") from None

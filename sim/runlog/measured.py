@@ -15,6 +15,7 @@ import numpy as np
 from sim.core.arrays import Int64
 from sim.core.atomic import atomic_path
 from sim.core.errors import InputError
+from sim.core.messages import describe, shorten
 from sim.core.units import NS_PER_S, seconds_to_ns
 from sim.runlog.columns import NOT_YET_NS
 from sim.runlog.json_lines import Line, numbered_lines, open_text, to_json_line
@@ -22,7 +23,9 @@ from sim.runlog.json_lines import Line, numbered_lines, open_text, to_json_line
 _TIMES = ("arrival_s", "scheduled_s", "first_token_s", "finish_s")
 _COUNTS = ("prompt_tokens", "output_tokens")
 # 1e18 ns: a difference of two such times still fits 64 bits.
-_MAX_S = 1e9
+MAX_MEASURED_S = 10**9
+
+_MAX_COUNT = 1 << 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +61,7 @@ def read_measured(path: Path) -> MeasuredRun:
     rid, *numbers = zip(*rows, strict=True)
     twice = next((name for name, count in Counter(rid).items() if count > 1), None)
     if twice is not None:
-        raise InputError(f"{path}: rid: {twice!r} occurs twice")
+        raise InputError(f"{path}: rid: {describe(twice)} occurs twice")
     return MeasuredRun(list(rid), *(np.array(column, dtype=np.int64) for column in numbers))
 
 
@@ -85,10 +88,10 @@ def _row(line: Line, where: str) -> tuple[str, int, int, int, int, int, int]:
     """The values of one request, in the order of MeasuredRun's fields."""
     unknown = line.keys() - {"rid", *_TIMES, *_COUNTS}
     if unknown:
-        raise InputError(f"{where}: {min(unknown)}: unknown key")
+        raise InputError(f"{where}: {shorten(min(unknown))}: unknown key")
     rid = line.get("rid")
     if not isinstance(rid, str) or not rid:
-        raise InputError(f"{where}: rid: must be text, got {rid!r}")
+        raise InputError(f"{where}: rid: must be text, got {describe(rid)}")
     arrival, scheduled, first, finish = (_time_ns(line, key, where) for key in _TIMES)
     if arrival == NOT_YET_NS:
         raise InputError(f"{where}: arrival_s: is required")
@@ -103,13 +106,21 @@ def _time_ns(line: Line, key: str, where: str) -> int:
     value = line.get(key)
     if value is None:
         return NOT_YET_NS
-    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < _MAX_S:
+    if (
+        isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and 0 <= value < MAX_MEASURED_S
+    ):
         return seconds_to_ns(value)
-    raise InputError(f"{where}: {key}: must be seconds from 0 to {_MAX_S:.0e}, got {value!r}")
+    raise InputError(
+        f"{where}: {key}: must be seconds from 0 to {MAX_MEASURED_S:.0e}, got {describe(value)}"
+    )
 
 
 def _count(line: Line, key: str, where: str) -> int:
     value = line.get(key)
-    if type(value) is int and value >= 0:
+    if type(value) is int and 0 <= value <= _MAX_COUNT:
         return value
-    raise InputError(f"{where}: {key}: must be a whole number of at least 0, got {value!r}")
+    raise InputError(
+        f"{where}: {key}: must be a whole number from 0 to 2**40, got {describe(value)}"
+    )

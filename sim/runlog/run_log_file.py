@@ -13,28 +13,19 @@ from typing import Any
 
 import numpy as np
 
+from sim.checked import check
 from sim.core.arrays import Int64
 from sim.core.atomic import atomic_path
 from sim.core.batch import ForwardMode
 from sim.core.errors import InputError
+from sim.core.messages import describe
 from sim.engine.records import RequestRecord
 from sim.runlog.columns import NOT_YET_NS, RequestColumns, RunLog, StepColumns, TokenGaps
 from sim.runlog.json_lines import Line, numbered_lines, open_text, to_json_line
+from sim.runlog.line_types import META_LINE, RUN_LINES, check_line, check_requests
 from sim.runlog.lines import RequestFacts, request_line, time_or_null
 
 SCHEMA = 1
-
-_STEP_KEYS = (
-    "replica", "step", "t_decided_ns", "t_start_ns", "t_end_ns", "t_known_ns", "looks_ns",
-    "host_ns", "forward_ns", "mode", "prefill", "n_decode", "ctx", "free", "evictable", "used",
-    "queue",
-)  # fmt: skip
-_POINT_KEYS = ("mode", "prefill", "n_decode", "ctx", "forward_ns", "repeats")
-_REQUEST_KEYS = (
-    "rid", "replica", "arrival_ns", "scheduled_ns", "finish_ns", "prompt_tokens",
-    "cached_at_admit", "output_tokens", "retractions", "preemptions", "status", "token_ns",
-)  # fmt: skip
-_KEYS = {"step": _STEP_KEYS, "point": _POINT_KEYS, "req": _REQUEST_KEYS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +49,7 @@ class RecordedRun:
     @classmethod
     def of_lines(cls, meta: Mapping[str, object], lines: Iterable[Line]) -> "RecordedRun":
         """The lines of a run that has not been written to disk."""
-        by_kind: dict[str, list[Line]] = {kind: [] for kind in _KEYS}
+        by_kind: dict[str, list[Line]] = {kind: [] for kind in RUN_LINES}
         for line in lines:
             by_kind[line["kind"]].append(line)
         return cls(Path(), dict(meta), by_kind["step"], by_kind["point"], by_kind["req"])
@@ -129,7 +120,7 @@ def read_run_log(path: Path) -> RecordedRun:
     Raises:
         InputError: the file cannot be read, is truncated or of another schema, or lacks a key.
     """
-    by_kind: dict[str, list[Line]] = {kind: [] for kind in _KEYS}
+    by_kind: dict[str, list[Line]] = {kind: [] for kind in RUN_LINES}
     meta: Line | None = None
     num_lines, end = 0, None
     for number, line in numbered_lines(path):
@@ -141,40 +132,27 @@ def read_run_log(path: Path) -> RecordedRun:
         elif kind == "end":
             end = line.get("lines")
         else:
-            by_kind[_check_kind(line, where)].append(line)
+            by_kind[check_line(RUN_LINES, line, where)].append(line)
             num_lines += 1
     if meta is None:
         raise InputError(f"{path}: is empty, expected a run log")
     if end != num_lines:
         raise InputError(f"{path}: is truncated: {_ending(end, num_lines)}")
+    check_requests(by_kind["req"], path)
     return RecordedRun(path, meta, by_kind["step"], by_kind["point"], by_kind["req"])
 
 
 def _check_meta(line: Line, where: str) -> Line:
-    if line.get("kind") != "meta":
-        raise InputError(f"{where}: kind: a run log begins with meta, got {line.get('kind')!r}")
-    if line.get("schema") != SCHEMA:
-        raise InputError(f"{where}: schema: must be {SCHEMA}, got {line.get('schema')!r}")
-    for key, kind in (("source", str), ("fingerprint", dict)):
-        if not isinstance(line.get(key), kind):
-            raise InputError(f"{where}: {key}: missing or of the wrong type")
+    if (kind := line.get("kind")) != "meta":
+        raise InputError(f"{where}: kind: a run log begins with meta, got {describe(kind)}")
+    check(META_LINE, line, where)
     return line
-
-
-def _check_kind(line: Line, where: str) -> str:
-    kind = line.get("kind")
-    if not isinstance(kind, str) or kind not in _KEYS:
-        raise InputError(f"{where}: kind: must be one of {', '.join(_KEYS)}, got {kind!r}")
-    for key in _KEYS[kind]:
-        if key not in line:
-            raise InputError(f"{where}: {key}: missing")
-    return kind
 
 
 def _ending(end: object, num_lines: int) -> str:
     if end is None:
         return "it has no end line"
-    return f"it has {num_lines} lines, but its end line says {end!r}"
+    return f"it has {num_lines} lines, but its end line says {describe(end)}"
 
 
 def load_run_log(recorded: RecordedRun) -> RunLog:

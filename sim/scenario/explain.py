@@ -42,6 +42,8 @@ _BOUNDS = {
     "multiple_of": ("a multiple of", "multiple_of"),
 }
 _MAX_LISTED = 12
+# A file with more of them is no scenario; the rest is not looked at.
+_MAX_PROBLEMS = 200
 _QUOTED = re.compile(r"'([^']*)'")
 
 
@@ -78,17 +80,16 @@ def explain(error: ValidationError, model: type[BaseModel], locations: KeyLocati
                 context=item.get("ctx", {}),
                 text=item["msg"],
             )
-            for item in error.errors(include_url=False)
+            for item in error.errors(include_url=False)[:_MAX_PROBLEMS]
         ]
     )
-    found = []
-    for problem in problems:
-        path, reason = _path_of(problem), _reason(problem, problems, sections)
-        blamed = _blamed(problem, path, locations)
-        kind = ContradictionError if _is_contradiction(problem) else InputError
-        text = one_line(locations.message(path, reason, blamed=blamed))
-        found.append((locations.position(blamed), kind(text)))
-    return min(found, key=lambda item: item[0])[1]
+    places = locations.positions()
+    blamed = [_blamed(problem, _path_of(problem), locations) for problem in problems]
+    first = min(range(len(problems)), key=lambda i: places[locations.nearest(blamed[i])])
+    problem = problems[first]
+    path, reason = _path_of(problem), _reason(problem, problems, sections)
+    kind = ContradictionError if _is_contradiction(problem) else InputError
+    return kind(one_line(locations.message(path, reason, blamed=blamed[first])))
 
 
 def _path_of(problem: _Problem) -> KeyPath:

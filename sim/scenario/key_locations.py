@@ -1,7 +1,7 @@
 """Where each key of a scenario was written: a line of the file, or a `--set` option."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import chain
 
 from sim.core.errors import KeyPath
@@ -20,10 +20,35 @@ class KeyLocations:
 
     labels: Mapping[KeyPath, str]
     overridden: frozenset[KeyPath] = frozenset()
+    # What was asked before: a sweep asks the same for each of its points.
+    _outside: dict[frozenset[str], "KeyLocations"] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+    _named: dict[str, dict[str | int, list[KeyPath]]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     @staticmethod
     def of_lines(name: str, lines: Mapping[KeyPath, int]) -> "KeyLocations":
         return KeyLocations({path: f"{name}:{line}" for path, line in lines.items()})
+
+    def outside(self, sections: frozenset[str]) -> "KeyLocations":
+        """The locations of the keys that are not in these sections of the scenario."""
+        if sections not in self._outside:
+            tops = {(section,) for section in sections}
+            labels = {path: at for path, at in self.labels.items() if path[:1] not in tops}
+            kept = frozenset(path for path in self.overridden if path in labels)
+            self._outside[sections] = KeyLocations(labels, kept)
+        return self._outside[sections]
+
+    def named(self, section: str, key: str) -> Sequence[KeyPath]:
+        """Every place in a section of the scenario that has this key, in the order of the file."""
+        if section not in self._named:
+            places = self._named[section] = {}
+            for path in self.labels:
+                if path[:1] == (section,):
+                    places.setdefault(path[-1], []).append(path)
+        return self._named[section].get(key, ())
 
     def with_override(self, path: KeyPath, label: str) -> "KeyLocations":
         """The locations after an option replaced everything at and below `path`."""
@@ -45,9 +70,9 @@ class KeyLocations:
             path = path[:-1]
         return path
 
-    def position(self, path: KeyPath) -> int:
-        """The place of `path` in the order of `labels`."""
-        return list(self.labels).index(self.nearest(path))
+    def positions(self) -> Mapping[KeyPath, int]:
+        """The place of each key path in the order of `labels`."""
+        return {path: place for place, path in enumerate(self.labels)}
 
     def key_to_blame(self, paths: Iterable[KeyPath]) -> KeyPath:
         """Of several keys that contradict each other, the one that the error is about.

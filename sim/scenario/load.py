@@ -75,7 +75,8 @@ def vary(loaded: LoadedScenario, changes: Sequence[Change]) -> LoadedScenario:
         InputError: a change is to a key that cannot be set, or makes the scenario invalid.
     """
     base = {key: value for key, value in loaded.raw.items() if key not in BESIDE_THE_RUN}
-    data, locations = apply_changes(base, loaded.locations, changes)
+    locations = loaded.locations.outside(BESIDE_THE_RUN)
+    data, locations = apply_changes(base, locations, changes)
     return _validated(data, locations, loaded.path, loaded.base_dir)
 
 

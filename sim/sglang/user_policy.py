@@ -6,6 +6,7 @@ from the configuration uses it, in the simulator and on a real server.
 
 import inspect
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -84,7 +85,7 @@ class GuardedPolicy:
             return None
         try:
             num_tokens = limit(chunked, tuple(waiting), room)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise self._fail(f"{self._name}.chunk_limit raised {_in_words(error)}") from error
         if num_tokens is not None and type(num_tokens) is not int:
             kind = type(num_tokens).__name__
@@ -95,7 +96,7 @@ class GuardedPolicy:
         try:
             # A tuple, so that the policy cannot change the queue itself.
             ordered = self._policy.order(tuple(waiting), view)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise self._fail(f"{self._name}.order raised {_in_words(error)}") from error
         if not isinstance(ordered, list | tuple):
             kind = type(ordered).__name__
@@ -114,7 +115,7 @@ def _load_class(name: str, folder: Path, fail: Fail) -> type:
         module = load_module(module_name, folder)
     except InputError as error:
         raise fail(str(error)) from None
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise fail(f"module {module_name} cannot be imported: {_in_words(error)}") from error
     cls = getattr(module, class_name, None)
     if cls is None:
@@ -127,7 +128,7 @@ def _load_class(name: str, folder: Path, fail: Fail) -> type:
 def _construct(name: str, cls: type, config: SchedulerConfig, fail: Fail) -> Any:
     try:
         return cls(config)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise fail(f"{name} raised {_in_words(error)}") from error
 
 
@@ -139,9 +140,11 @@ def _takes(function: Callable[..., Any], num_arguments: int) -> bool:
     return True
 
 
-def _in_words(error: Exception) -> str:
+def _in_words(error: BaseException) -> str:
     """For example `ValueError: reason (my_policy.py:12)`, with the line that raised."""
-    text = f"{type(error).__name__}: {error}"
+    text = type(error).__name__
+    with suppress(Exception):  # its own words may raise, too
+        text = f"{text}: {error}"
     at: TracebackType | None = error.__traceback__
     while at is not None and at.tb_next is not None:
         at = at.tb_next

@@ -42,11 +42,11 @@ def score(section: TuneSection, scenario: Scenario, summaries: Sequence[Summary]
         summaries: one for each seed, at least one.
     """
     # Attainment is None without an SLO or without requests, goodput also if no request finished.
-    attainment = fmean(summary["slo_attainment"] or 0.0 for summary in summaries)
+    attainment = fmean(summary.get("slo_attainment") or 0.0 for summary in summaries)
     least = section.min_slo_attainment
     shortfall = None if least is None else least - attainment
     if section.objective == "goodput":
-        rates = tuple(summary["request_goodput"] or 0.0 for summary in summaries)
+        rates = tuple(summary.get("request_goodput") or 0.0 for summary in summaries)
         return Score(rates, -fmean(rates), shortfall)
     price = section.price_per_hour
     cost = scenario.replicas * (1.0 if price is None else price)

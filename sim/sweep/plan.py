@@ -191,12 +191,12 @@ def _label(loaded: LoadedScenario, key: str, value: YamlValue, section: str) -> 
 
 def _written(loaded: LoadedScenario, key: str, section: str) -> KeyPath:
     """The place in a section of the scenario where this key's values are listed."""
-    labels = loaded.locations.labels
+    labels, named = loaded.locations.labels, loaded.locations.named(section, key)
     places: list[KeyPath] = [(section, key), (section, "grid", key), (section, "ranges", key)]
     places += [(section, "random", "draw", key)]
-    places += [place for place in labels if place[:2] == (section, "list") and place[-1] == key]
+    places += [place for place in named if place[:2] == (section, "list")]
     if section == "plan":
-        places += [place for place in labels if place[:1] == (section,) and place[-1] == key]
+        places += named
         places += [(section, key.rpartition(".")[2])]
     places += [(section, "seeds")] if key == SEED else []
     return next((place for place in places if place in labels), (section,))

@@ -6,11 +6,12 @@ parent that was killed. Here each worker has its own pipe, and ends when the pip
 
 import os
 import signal
+import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from typing import Self
@@ -142,6 +143,7 @@ class _Worker:
 
 def _work(pipe: Connection, runner: PointRunner) -> None:
     """What a worker process runs: it answers tasks with outcomes until the pipe closes."""
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     read_trace = TraceCache()
     while True:
         try:
@@ -150,6 +152,14 @@ def _work(pipe: Connection, runner: PointRunner) -> None:
         except (EOFError, OSError):
             # The sweep is over, or was killed.
             return
+
+
+def _end_with_parent() -> None:
+    """End this process when its parent was killed, even in the middle of a point."""
+    parent = parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _ending_in_words(exit_code: int | None) -> str:

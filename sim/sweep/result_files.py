@@ -6,9 +6,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pydantic import TypeAdapter
+from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
+
+from sim.checked import OPEN, check
 from sim.core.atomic import atomic_path
 from sim.core.errors import InputError
 from sim.core.files import json_text, remove_file, write_text
+from sim.core.json_object import read_json_object
 from sim.metrics.metric_name import MetricName
 from sim.sweep.executor import PointStatus
 from sim.sweep.plan import SEED
@@ -20,6 +25,21 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 RESULTS = "results.json"
+
+
+class _Results(TypedDict):
+    """What is read of results.json."""
+
+    __pydantic_config__ = OPEN  # type: ignore[misc]
+
+    name: str
+    keys: list[str]
+    scenario: dict[str, Any]
+    points: list[dict[str, Any]]
+    point_files: list[str]
+
+
+_RESULTS_TYPE = TypeAdapter(_Results)
 _NAMES = (RESULTS, "results.csv", "results.parquet")
 REWRITE_HINT = "simulate sweep with the same --out writes it anew"
 
@@ -107,14 +127,12 @@ def read_results(folder: Path) -> SweepResults:
     """
     path = folder / RESULTS
     try:
-        results = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
-        reason = getattr(error, "strerror", None) or " ".join(str(error).split())
-        raise InputError(f"{path}: cannot be read: {reason} ({REWRITE_HINT})") from error
-    needed = ("name", "keys", "scenario", "points", "point_files")
-    missing = [key for key in needed if not isinstance(results, dict) or key not in results]
-    if missing:
-        raise InputError(f"{path}: has no {missing[0]}: of an older version ({REWRITE_HINT})")
+        results = read_json_object(path)
+        check(_RESULTS_TYPE, results, str(path))
+        if len(results["points"]) != len(results["point_files"]):
+            raise InputError(f"{path}: point_files: must be as many as points")
+    except InputError as error:
+        raise InputError(f"{error} ({REWRITE_HINT})") from None
     points = [
         _point(folder, row, file, results["keys"])
         for row, file in zip(results["points"], results["point_files"], strict=True)

@@ -7,10 +7,16 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from pydantic import TypeAdapter
+from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
+
+from sim.checked import OPEN, Number, check
 from sim.core.atomic import atomic_path
 from sim.core.errors import InputError
+from sim.core.json_object import read_json_object
+from sim.metrics.summary_type import check_summary
 from sim.sweep.executor import PointOutcome, PointStatus
 
 # The folder of points, inside the folder of a sweep.
@@ -18,9 +24,27 @@ POINTS = "points"
 
 _SCHEMA = 1
 _NAME = re.compile(r"[0-9a-f]{64}\.json")
-_TEMPORARY = re.compile(r"\.(\d+)-\d+\.tmp")
+_TEMPORARY = re.compile(r"\.(\d+)-[0-9a-f]+\.tmp")
 
 Stored = dict[str, Any]
+
+
+class _Stored(TypedDict):
+    """The content of a file, without its digest."""
+
+    __pydantic_config__ = OPEN  # type: ignore[misc]
+
+    schema: Literal[1]
+    code: str
+    key: str
+    status: Literal["done", "bad input", "fault"]
+    summary: dict[str, Any] | None
+    message: str | None
+    trace: str | None
+    wall_seconds: Number | None
+
+
+_STORED = TypeAdapter(_Stored)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +122,7 @@ class PointStore:
             InputError: it cannot be written; an older file of the point stays.
         """
         content = {"schema": _SCHEMA, "code": self._code, **described, **asdict(outcome)}
-        text = json.dumps({"digest": _digest(content), **content}, indent=1, allow_nan=False)
+        text = json.dumps({"digest": digest_of(content), **content}, indent=1, allow_nan=False)
         with atomic_path(self._folder / point_file(outcome.key)) as beside:
             beside.write_text(f"{text}\n", encoding="utf-8")
 
@@ -121,15 +145,18 @@ def point_file(key: str) -> str:
 def read_point(path: Path) -> Stored | None:
     """The content of a file, if it is whole and named after its key; any code may have run it."""
     try:
-        point = json.loads(path.read_bytes())
-        digest = point.pop("digest")
-        is_whole = digest == _digest(point) and point["key"] == path.stem
-    except (OSError, ValueError, TypeError, AttributeError, KeyError, RecursionError):
+        point = read_json_object(path, is_input=False)
+        if point.pop("digest", None) != digest_of(point) or point.get("key") != path.stem:
+            return None
+        check(_STORED, point, str(path))
+        if point["status"] == PointStatus.DONE:
+            check_summary(point["summary"], f"{path}: summary")
+    except (InputError, ValueError, RecursionError):
         return None
-    return point if is_whole and point.get("schema") == _SCHEMA else None
+    return point
 
 
-def _digest(content: Mapping[str, object]) -> str:
+def digest_of(content: Mapping[str, object]) -> str:
     """A hash of the content. After a crash of the machine, a file may lack some of its bytes."""
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()

@@ -10,7 +10,7 @@ from pathlib import Path
 from zlib import crc32
 
 from sim.core.json_object import parse_json_object
-from sim.core.packed import open_unpacked
+from sim.core.packed import read_file
 from sim.des.run import RunOptions
 from sim.engine.decision import Divergence
 from sim.runlog.decisions import first_difference
@@ -46,8 +46,7 @@ def find_vllm_cases(folder: Path) -> list[VllmCase]:
 
 def read_vllm_case(path: Path) -> VllmCase:
     """Read a case, plain or gzipped."""
-    with open_unpacked(path) as stream:
-        case = parse_json_object(stream.read())
+    case = parse_json_object(read_file(path))
     name = path.name.split(".")[0]
     return VllmCase(name, case["config"], case["workload"], case.get("decisions", ()))
 

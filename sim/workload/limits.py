@@ -7,5 +7,3 @@ MAX_RATE_RPS = 10**6
 MAX_CV = 100
 # The value in a column of priorities for a request without priority.
 NO_PRIORITY = -(1 << 63)
-# int64 nanoseconds hold 292 years. Half of that leaves room for the run after the last arrival.
-MAX_TIME_NS = 1 << 62

@@ -7,11 +7,12 @@ import numpy as np
 from sim.core.arrays import Int64
 from sim.core.errors import InputError, KeyPath
 from sim.core.tokens import SegmentPrompt
+from sim.core.units import MAX_TIME_NS
 from sim.workload.arrivals import draw_arrivals_ns, draw_think_ns
 from sim.workload.config import SessionsConfig
 from sim.workload.context import BuildContext
 from sim.workload.lengths import draw_lengths, limit_outputs
-from sim.workload.limits import MAX_REQUESTS, MAX_TIME_NS
+from sim.workload.limits import MAX_REQUESTS
 from sim.workload.table import ClosedLoopWorkload, LazySequence, OpenLoopWorkload
 
 

@@ -116,12 +116,15 @@ def test_fitted_profile_drives_a_scenario_and_warns_outside_its_range(made, caps
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("fit", "absent.jsonl", "-o", "made.json"), r"absent.jsonl: No such file or directory"),
+        (
+            ("fit", "absent.jsonl", "-o", "made.json"),
+            r"absent.jsonl: cannot be read: No such file or directory",
+        ),
         (("fit", "a.jsonl", "-o", "made.txt"), r"made.txt: expected a name that ends in .json"),
         (("fit", "a.jsonl", "-o", "no/made.json"), r"no/made.json: its folder no does not exist"),
         (("fit", "a.jsonl", "-o", "made.json", "--folds", "1"), r"--folds"),
         (("fit", "-o", "made.json"), r"Missing argument 'LOG...'"),
-        (("show", "absent.json"), r"absent.json: No such file or directory"),
+        (("show", "absent.json"), r"absent.json: cannot be read: No such file or directory"),
         (("show", "absent"), r"latency.path: unknown profile 'absent'"),
     ],
 )

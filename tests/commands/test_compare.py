@@ -55,7 +55,7 @@ def test_compare_log_with_another_setting_diverges(simulate, scenario, log):
     [
         ("{", "b.jsonl:1: not JSON"),
         ("[]", "b.jsonl:1: not a JSON object"),
-        ('{"kind":"note"}', "b.jsonl:1: kind: must be step or req, got 'note'"),
+        ('{"kind":"note"}', "b.jsonl:1: kind: must be one of step, req, got the string 'note'"),
         ('{"kind":"step"}', "b.jsonl:1: replica: missing"),
         ("", 'b.jsonl: no line with "kind": "step"'),
     ],

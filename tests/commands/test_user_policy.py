@@ -230,6 +230,28 @@ def test_user_policy_option_is_named_when_it_gave_the_policy(refused, mine, scen
     assert line.startswith("--set scheduler.schedule_policy=mine:Mine: mine:Mine.order returned")
 
 
+def test_user_policy_is_not_run_with_no_user_code(refused, folder, scenario):
+    """Not even its module."""
+    (folder / "mine.py").write_text("open('trap', 'w')", encoding="utf-8")
+    line = refused(scenario, "--set", "scheduler.schedule_policy=mine:Mine", "--no-user-code")
+    assert line.endswith("mine.py is not run, because of --no-user-code")
+    assert not Path("trap").exists()
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("import sys; sys.exit(0)", "raised SystemExit: 0 (mine.py:5)"),
+        ("raise type('E', (Exception,), {'__str__': lambda s: 1 / 0})", "raised E (mine.py:5)"),
+    ],
+)
+def test_user_policy_cannot_end_a_run_in_silence(mine, simulate, body, reason):
+    """Neither by an exit, nor by an error without words."""
+    ended = simulate("run", mine(body))
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err.endswith(f"{KEY}mine:Mine.order {reason}\n")
+
+
 def test_debug_shows_the_traceback_before_the_line(mine, capsys):
     """Only then; the exit code stays 2."""
     path = mine("raise KeyError('lost')")
@@ -237,6 +259,9 @@ def test_debug_shows_the_traceback_before_the_line(mine, capsys):
     for options in ((), ("--debug",)):
         assert main(["run", path, *options]) == 2
         shown[options] = capsys.readouterr().err.splitlines()
-    assert len(shown[()]) == 1
-    assert shown["--debug",][-1] == shown[()][0]
+    says, error = shown[()]
+    assert (
+        says == f"servetwin: runs the code of {Path('mine.py').resolve()}, which the scenario names"
+    )
+    assert shown["--debug",][-1] == error
     assert "raise KeyError('lost')" in [line.strip() for line in shown["--debug",]]

@@ -65,7 +65,7 @@ def test_host_times_other_files_are_refused(tmp_path, text, message):
     path.write_text(text)
     with pytest.raises(InputError, match=message):
         read_host_times(path)
-    with pytest.raises(InputError, match=r"absent.json: No such file"):
+    with pytest.raises(InputError, match=r"absent.json: cannot be read: No such file"):
         read_host_times(tmp_path / "absent.json")
 
 

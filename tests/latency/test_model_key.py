@@ -56,9 +56,9 @@ def test_model_folder_tells_its_number_formats_in_a_second_file(tmp_path):
         ("Qwen3-30B-A3B", r"did you mean Qwen/Qwen3-30B-A3B\?"),
         ("qwen/qwen3", r"did you mean (\S+ or ){2}\S+\?"),
         ("nobody/nothing", r"'nobody/nothing' \(give the path of its config\.json\)"),
-        ("./no", r"no/config\.json: No such file"),
-        ("a/b/c", r"a/b/c/config\.json: No such file"),
-        ("no.json", r"no\.json: No such file"),
+        ("./no", r"no/config\.json: cannot be read: No such file"),
+        ("a/b/c", r"a/b/c/config\.json: cannot be read: No such file"),
+        ("no.json", r"no\.json: cannot be read: No such file"),
     ],
 )
 def test_model_that_is_unknown_is_one_short_line(key, reason, tmp_path):

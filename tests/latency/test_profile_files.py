@@ -58,7 +58,7 @@ def test_profile_shipped_names_include_their_folder(profile_data, monkeypatch, t
 
 def test_profile_missing_file_is_named(tmp_path):
     """The path, and that it is not there."""
-    with pytest.raises(InputError, match=r"absent\.json: No such file"):
+    with pytest.raises(InputError, match=r"absent\.json: cannot be read: No such file"):
         load_profile("absent.json", tmp_path)
 
 
@@ -162,7 +162,7 @@ def test_profile_bytes_that_are_no_text_are_refused(tmp_path):
     """A compressed profile is none."""
     path = tmp_path / "packed.json"
     path.write_bytes(b"\x1f\x8b\xff")
-    with pytest.raises(InputError, match=r"packed\.json: not JSON"):
+    with pytest.raises(InputError, match=r"packed\.json: gzip data are cut off"):
         read_profile(path)
 
 

@@ -128,7 +128,7 @@ def test_recorded_damaged_or_missing_file_is_bad_input(tmp_path):
     whole = gzip.compress(json.dumps(NEW_LOG[0]).encode() * 50)
     for name, content in (("cut.gz", whole[:-9]), ("bad.gz", whole[:12] + b"\xff" * 30)):
         (tmp_path / name).write_bytes(content)
-        with pytest.raises(InputError, match=f"{name}: damaged gzip file"):
+        with pytest.raises(InputError, match=f"{name}:1: gzip data are cut off or corrupt"):
             RecordedLatency.from_file(tmp_path / name)
     for path in (tmp_path, tmp_path / "missing.jsonl"):
         with pytest.raises(InputError, match=str(path)):

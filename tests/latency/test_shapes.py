@@ -234,7 +234,7 @@ def test_shape_bad_config_is_one_line_naming_file_and_key(tmp_path, changes, rea
     [
         (b'{\n"a": }', r"m\.json:2: not JSON"),
         (b"[]", r"m\.json: not a JSON object"),
-        (b"\xff\xfe", r"m\.json: not JSON"),
+        (b"\xff\xfe", r"m\.json:1: byte 1 is not UTF-8"),
         (b"[" * 100_000, r"m\.json: not JSON"),
         (b'{"a": ' + b"9" * 5_000 + b"}", r"m\.json: not JSON"),
     ],

@@ -172,7 +172,7 @@ def refused(capsys, *arguments):
     [
         ({"model": None}, "model: is required to run for real"),
         ({"replicas": 2}, "replicas: must be 1 in a real run, not 2"),
-        ({"model": "no.json"}, "no.json: No such file"),
+        ({"model": "no.json"}, "no.json: cannot be read: No such file"),
         ({"model": "mistral"}, "unknown model 'mistral'"),
         ({"scheduler": {"page_size": 256, "max_total_tokens": 512}},
          "s.yaml:12: scheduler.page_size: the runner takes 1 to 128"),

@@ -18,7 +18,10 @@ TIMES = "arrival_s, scheduled_s, first_token_s, finish_s"
         ({"arrival_s": None}, "1: arrival_s: is required"),
         ({"finish_s": -1}, "1: finish_s: must be seconds from 0 to 1e+09, got -1"),
         ({"finish_s": 2e9}, "1: finish_s: must be seconds from 0 to 1e+09, got 2000000000.0"),
-        ({"output_tokens": 1.5}, "1: output_tokens: must be a whole number of at least 0, got 1.5"),
+        (
+            {"output_tokens": 1.5},
+            "1: output_tokens: must be a whole number from 0 to 2**40, got 1.5",
+        ),
         ({"speed": 1}, "1: speed: unknown key"),
         ({"first_token_s": 0.1}, f"1: times out of order: must be ordered as {TIMES}"),
     ],

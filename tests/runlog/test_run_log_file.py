@@ -99,17 +99,17 @@ def test_run_log_cut_in_a_gzip_block_is_damaged(tmp_path):
     write_run_log(path, META, LINES)
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(InputError, match="damaged gzip file"):
+    with pytest.raises(InputError, match="gzip data are cut off or corrupt"):
         read_run_log(path)
 
 
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        ({"kind": "step"}, ":1: kind: a run log begins with meta, got 'step'"),
+        ({"kind": "step"}, ":1: kind: a run log begins with meta, got the string 'step'"),
         ({"kind": "meta", "schema": 2}, ":1: schema: must be 1, got 2"),
         ({"kind": "meta", "schema": 1, "source": "realrun"}, ":1: fingerprint: missing"),
-        ({"kind": "meta", "schema": 1, "source": 3, "fingerprint": {}}, ":1: source: missing"),
+        ({"kind": "meta", "schema": 1, "source": 3, "fingerprint": {}}, ":1: source: must be"),
     ],
 )
 def test_run_log_bad_first_line_is_refused(path, line, reason):
@@ -135,7 +135,7 @@ def test_run_log_line_without_a_key_is_refused(path, kind):
 def test_run_log_line_of_another_kind_is_refused(path):
     """So is a line after the end."""
     write_run_log(path, META, [{"kind": "tea"}])
-    with pytest.raises(InputError, match=":2: kind: must be one of step, point, req, got 'tea'"):
+    with pytest.raises(InputError, match=":2: kind: must be one of step, point, req, got"):
         read_run_log(path)
     write_run_log(path, META, LINES)
     path.write_text(path.read_text() + json.dumps(STEP) + "\n")

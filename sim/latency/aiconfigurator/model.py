@@ -5,7 +5,7 @@ from typing import Protocol
 
 import numpy as np
 
-from sim.core.arrays import Int64
+from sim.core.arrays import Int64, whole_ns
 from sim.core.units import NS_PER_MS, seconds_to_ns
 from sim.latency.aiconfigurator.curve import ContextCurve
 from sim.latency.aiconfigurator.deployment import Deployment
@@ -109,7 +109,7 @@ class AiconfiguratorLatency:
             grown = rows * np.arange(num_steps, dtype=np.int64)
             mean_contexts = (first.num_decode_context_tokens + grown) / rows
             device_ms += self._curve(rows).time_ms(mean_contexts)
-        device_ns = np.maximum(np.rint(device_ms * NS_PER_MS).astype(np.int64), 1)
+        device_ns = np.maximum(whole_ns(device_ms * NS_PER_MS), 1)
         return device_ns, np.full(num_steps, self._host_ns, dtype=np.int64)
 
     def head_ns(self, step: StepFeatures) -> int:

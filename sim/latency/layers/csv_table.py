@@ -8,7 +8,8 @@ from statistics import median
 from typing import TypeVar
 
 from sim.core.errors import InputError
-from sim.core.packed import GZIP_ERRORS, open_unpacked
+from sim.core.messages import shorten
+from sim.core.packed import read_text
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -16,7 +17,7 @@ Key = TypeVar("Key", bound=Hashable)
 class CsvTable:
     """The columns of a file with a header. Lines end in LF or CRLF; empty lines are skipped."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, may_be_empty: bool = False) -> None:
         """Read a file.
 
         Raises:
@@ -24,23 +25,25 @@ class CsvTable:
                 than the header.
         """
         self.path = path
-        reader = csv.reader(_text(path).splitlines(), strict=True)
+        reader = csv.reader(read_text(path).splitlines(), strict=True)
         try:
             self._header = next(reader, [])
             rows = [(reader.line_num, row) for row in reader if row]
         except csv.Error as error:
             raise InputError(f"{path}:{reader.line_num}: not CSV: {error}") from None
-        if not rows:
+        if not rows and not (may_be_empty and self._header):
             raise InputError(f"{path}: has no rows")
+        seen: set[str] = set()
         for column in self._header:
-            if self._header.count(column) > 1:
-                raise InputError(f"{path}:1: {column}: names two columns")
+            if column in seen:
+                raise InputError(f"{path}:1: {shorten(column)}: names two columns")
+            seen.add(column)
         for number, row in rows:
             if len(row) != len(self._header):
                 found = f"has {len(row)} fields, the header {len(self._header)}"
                 raise InputError(f"{path}:{number}: {found}")
         self._lines = [number for number, _ in rows]
-        columns = zip(*[row for _, row in rows], strict=True)
+        columns = zip(*[row for _, row in rows], strict=True) if rows else [()] * len(self._header)
         self._columns = dict(zip(self._header, columns, strict=True))
 
     def __contains__(self, column: str) -> bool:
@@ -71,10 +74,10 @@ class CsvTable:
             numbers = list(map(float, texts))
         except ValueError:
             numbers = [_number(text) for text in texts]
-        if not all(map(isfinite, numbers)) or min(numbers) < low:
+        if not all(map(isfinite, numbers)) or min(numbers, default=low) < low:
             row = next(i for i, x in enumerate(numbers) if not isfinite(x) or x < low)
             what = "a number" if low == -inf else f"a number, {low:g} or more"
-            raise self.error(row, column, f"must be {what}, got {texts[row]!r}")
+            raise self.error(row, column, f"must be {what}, got {shorten(repr(texts[row]))}")
         return numbers
 
     def error(self, row: int, column: str, reason: str) -> InputError:
@@ -111,15 +114,3 @@ def _number(text: str) -> float:
         return float(text)
     except ValueError:
         return nan
-
-
-def _text(path: Path) -> str:
-    try:
-        with open_unpacked(path) as stream:
-            return stream.read().decode("utf-8-sig")
-    except GZIP_ERRORS:
-        raise InputError(f"{path}: gzip data are cut off or corrupt") from None
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: byte {error.start + 1} is not UTF-8") from None
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}") from None

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from sim.core.arrays import Float64, Int64
+from sim.core.arrays import Float64, Int64, whole_ns
 from sim.latency.curves import Curve
 from sim.latency.layers.skew import Alphas
 
@@ -60,4 +60,4 @@ class LayersDecodeTimes:
             times = time, self._curve.at_many(most)
             time = self._alphas.corrected_many(mean, most, least, times)
         device_ns = self._fixed_ns + self._scale_ns * time
-        return np.maximum(np.rint(device_ns).astype(np.int64), 1)
+        return np.maximum(whole_ns(device_ns), 1)

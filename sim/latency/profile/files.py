@@ -7,6 +7,7 @@ from pathlib import Path
 
 from sim.core.errors import InputError
 from sim.core.messages import unknown_name
+from sim.core.packed import read_text
 from sim.latency.profile.format import LatencyProfile, parse_profile
 
 _SUFFIX = ".json"
@@ -40,13 +41,7 @@ def read_profile(path: Path) -> LatencyProfile:
     Raises:
         InputError: the file cannot be read, or see `parse_profile`.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror}") from None
-    except ValueError:
-        raise InputError(f"{path}: not JSON") from None
-    return parse_profile(text, str(path))
+    return parse_profile(read_text(path), str(path))
 
 
 def shipped_profiles() -> Mapping[str, Traversable]:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sim.core.arrays import Int64
+from sim.core.arrays import Int64, whole_ns
 from sim.core.batch import ForwardMode
 from sim.latency.curves import Curve
 from sim.latency.features import StepFeatures
@@ -106,5 +106,4 @@ class ProfileDecodeTimes:
         device_ns = self._device_ns + self._device_context_ns * context
         device_ns *= self._factors.at_many(context / self._rows)
         host_ns = self._host_ns + self._host_context_ns * context
-        whole_ns = np.rint(device_ns).astype(np.int64)
-        return np.maximum(whole_ns, 1), np.rint(host_ns).astype(np.int64)
+        return np.maximum(whole_ns(device_ns), 1), whole_ns(host_ns)

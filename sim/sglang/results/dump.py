@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from sim.core.errors import InputError
-from sim.core.units import NS_PER_S
+from sim.core.units import MAX_TIME_NS, NS_PER_S
 from sim.sglang.results.request import (
     BadRecordError,
     LoggedRequest,
@@ -22,6 +22,8 @@ from sim.sglang.results.settings import facts_of
 from sim.workload.results.known_texts import with_known_texts
 from sim.workload.results.model import ImportedRun, ServerFacts
 from sim.workload.traces.fields import shown
+
+_MAX_S = MAX_TIME_NS // NS_PER_S
 
 
 def find_dumps(folder: Path) -> list[Path]:
@@ -82,6 +84,8 @@ def _is_generation(asked: object) -> bool:
 
 
 def _ns(where: str, key: str, seconds: object) -> int:
-    if not (isinstance(seconds, int | float) and type(seconds) is not bool and 0 < seconds < 1e10):
+    if not (
+        isinstance(seconds, int | float) and type(seconds) is not bool and 0 < seconds < _MAX_S
+    ):
         raise InputError(f"{where}: {key}: {shown(seconds)} is not a time in seconds")
     return round(seconds * NS_PER_S)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sim.core.errors import InputError
-from sim.core.units import NS_PER_S
+from sim.core.units import MAX_TIME_NS, NS_PER_S
 from sim.sglang.results.logged_objects import LogFormatError, LoggedDataclass, read_value
 from sim.sglang.results.request import (
     BadRecordError,
@@ -246,4 +246,7 @@ def _stamp_ns(line: TextLine, key: str, value: object) -> int:
     except ValueError:
         raise line.error(key, f"{shown(value)} is not a date and time") from None
     passed = moment - _EPOCH
-    return (passed.days * 86_400 + passed.seconds) * NS_PER_S + passed.microseconds * 1_000
+    stamp_ns = (passed.days * 86_400 + passed.seconds) * NS_PER_S + passed.microseconds * 1_000
+    if not 0 <= stamp_ns <= MAX_TIME_NS:
+        raise line.error(key, f"{shown(value)} is not between the years 1970 and 2116")
+    return stamp_ns

@@ -56,6 +56,8 @@ def read_value(text: str, start: int) -> tuple[object, int]:
 class _Reader:
     def __init__(self, text: str) -> None:
         self._text = text
+        # By quotation mark: from here on, no string that begins with it has an end.
+        self._endless: dict[str, int] = {}
 
     def value(self, at: int, *, depth: int) -> tuple[object, int]:
         if depth > _MAX_DEPTH:
@@ -85,7 +87,7 @@ class _Reader:
         """A number, a constant, a dataclass, or the text of another object."""
         number = _NUMBER.match(self._text, at)
         if number is not None:
-            return ast.literal_eval(number[0]), number.end()
+            return _literal(number[0], at), number.end()
         name = _NAME.match(self._text, at)
         if name is not None and name[0] in _WORDS:
             return _WORDS[name[0]], name.end()
@@ -101,13 +103,25 @@ class _Reader:
         if numbers is None:
             return self._items(at + 1, "]", depth)
         # Token ids make up most of a log, and json.loads reads them fast.
-        return json.loads(numbers[0]), numbers.end()
+        try:
+            return json.loads(numbers[0]), numbers.end()
+        except ValueError:
+            raise LogFormatError(f"the list at column {at + 1} has a bad number") from None
 
     def _string(self, at: int) -> tuple[str, int]:
-        match = _STRING.match(self._text, at)
+        match = self._match_string(at)
         if match is None:
             raise LogFormatError(f"the string at column {at + 1} has no end")
-        return str(ast.literal_eval(match[0])), match.end()
+        return str(_literal(match[0], at)), match.end()
+
+    def _match_string(self, at: int) -> re.Match[str] | None:
+        quote = self._text[at]
+        if at >= self._endless.get(quote, len(self._text)):
+            return None
+        match = _STRING.match(self._text, at)
+        if match is None:
+            self._endless[quote] = at
+        return match
 
     def _items(self, at: int, end: str, depth: int) -> tuple[list[object], int]:
         items: list[object] = []
@@ -154,7 +168,7 @@ class _Reader:
         start, open_brackets = at, []
         while at < len(self._text):
             char = self._text[at]
-            if char in {"'", '"'} and (match := _STRING.match(self._text, at)) is not None:
+            if char in {"'", '"'} and (match := self._match_string(at)) is not None:
                 at = match.end()
                 continue
             if char in _CLOSING:
@@ -167,3 +181,12 @@ class _Reader:
         if at == start or open_brackets:
             raise LogFormatError(f"no complete value at column {start + 1}")
         return SkippedText(self._text[start:at]), at
+
+
+def _literal(text: str, at: int) -> object:
+    """The value of a Python number or string."""
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError, MemoryError):
+        # 007, a number of 5,000 digits, an escape that is cut off, or a NUL.
+        raise LogFormatError(f"no Python value at column {at + 1}") from None

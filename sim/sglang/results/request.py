@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sim.core.arrays import Int64
-from sim.core.units import NS_PER_S
+from sim.core.units import MAX_TIME_NS, NS_PER_S
 from sim.sglang.results.logged_objects import CutValue
 from sim.workload.limits import MAX_TOKENS
 from sim.workload.results.model import ImportedRequest, KnownTokens
@@ -23,7 +23,7 @@ HEALTH_CHECK = "HEALTH_CHECK"
 # SGLang's priorities are ints of any size; ours fit 32 bits.
 _MAX_PRIORITY = (1 << 31) - 1
 _CUT_MARK = "..."
-_MAX_S = 10**9 * 9  # so that ns since 1970 fit 63 bits
+_MAX_S = MAX_TIME_NS // NS_PER_S
 
 
 class BadRecordError(Exception):
@@ -152,7 +152,8 @@ def _logged_arrival(
 def _failure(meta: Mapping[str, object]) -> str:
     reason = meta.get("finish_reason")
     if isinstance(reason, Mapping) and reason.get("type") == "abort":
-        return f"aborted: {reason.get('message')}" if reason.get("message") else "aborted"
+        message = reason.get("message")
+        return f"aborted: {message}" if isinstance(message, str) and message else "aborted"
     return ""
 
 
@@ -233,11 +234,8 @@ def _time_ns(meta: Mapping[str, object], key: str) -> int | None:
     value = meta.get(key)
     if value is None:
         return None
-    try:
-        seconds = Decimal(str(value))
-        possible = 0 <= seconds < _MAX_S
-    except ArithmeticError:
-        possible = False
-    if not possible:
+    is_number = isinstance(value, int | float | Decimal) and not isinstance(value, bool)
+    if not (is_number and 0 <= value < _MAX_S):  # type: ignore[operator]
         raise BadRecordError(f"meta_info.{key}", f"{shown(value)} is not a time in seconds")
-    return round(seconds * NS_PER_S)
+    # The digits of a float: its exact value has more of them than the log.
+    return round(Decimal(str(value)) * NS_PER_S)

@@ -27,7 +27,7 @@ def facts_of(settings: Mapping[str, object], told: Mapping[str, object]) -> Serv
     `told` has further settings, which are only shown to the user.
     """
     scheduler = {key: settings[key] for key in _SETTINGS if settings.get(key) is not None}
-    version = version_with_rules_of(str(settings.get("version", "")))
+    version = version_with_rules_of(_text(settings.get("version")))
     if version not in {None, NEWEST}:
         scheduler["version"] = version
     pool = settings.get("max_total_num_tokens")
@@ -37,7 +37,11 @@ def facts_of(settings: Mapping[str, object], told: Mapping[str, object]) -> Serv
     more = {key: settings[key] for key in _TOLD if settings.get(key) is not None}
     return ServerFacts(
         engines=("sglang",),
-        model=model if isinstance(model, str) else "",
+        model=_text(model),
         scheduler=scheduler,
         told={**told, **more},
     )
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""

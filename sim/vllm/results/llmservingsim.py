@@ -17,7 +17,7 @@ from pathlib import Path
 from sim.core.errors import InputError
 from sim.core.units import NS_PER_S
 from sim.workload.config import DEFAULT_BLOCK_SIZE
-from sim.workload.limits import MAX_REQUESTS
+from sim.workload.limits import MAX_REQUESTS, MAX_TOKENS
 from sim.workload.prompts import BlockPrompts
 from sim.workload.results.model import ImportedRequest, ImportedRun, KnownTokens, ServerFacts
 from sim.workload.traces.fields import shown, time_ns, whole
@@ -34,7 +34,8 @@ from sim.workload.traces.rows import TraceRows
 _REQUESTS = ("requests.jsonl", "requests.jsonl.gz")
 _WORKLOAD = ("workload*.jsonl", "workload*.jsonl.gz")
 _TIMES = ("queued_ts", "scheduled_ts", "first_token_ts", "last_token_ts")
-_ROW = re.compile(r".*?(\d+)", re.ASCII)
+_MAX_ROW_DIGITS = len(str(MAX_REQUESTS)) + 1
+_ROW = re.compile(r"(?:^|\D)(\d+)$", re.ASCII)
 _BLOCK = re.compile(r"\bblk(\d+)\b", re.ASCII)
 _SETTINGS = ("max_num_seqs", "max_num_batched_tokens", "max_model_len")
 _TOLD = ("tensor_parallel_size", "dtype", "kv_cache_dtype")
@@ -53,7 +54,7 @@ def read_llmservingsim(path: Path) -> ImportedRun:
     requests_path = _only(path, *_REQUESTS)
     workload_path = _only(path, *_WORKLOAD)
     named = _BLOCK.search(workload_path.name)
-    block_size = int(named[1]) if named else DEFAULT_BLOCK_SIZE
+    block_size = DEFAULT_BLOCK_SIZE if named is None else _block_size(workload_path, named[1])
     rows = read_mooncake(workload_path, limit=None, block_size=block_size)
     requests: list[ImportedRequest] = []
     lines: dict[int, int] = {}
@@ -69,6 +70,13 @@ def read_llmservingsim(path: Path) -> ImportedRun:
     left_out = [f"row {place} of {workload_path.name}: never measured" for place in missing]
     facts = _facts(path / "meta.json", block_size)
     return ImportedRun(requests, facts, left_out=tuple(left_out))
+
+
+def _block_size(path: Path, digits: str) -> int:
+    size = int(digits) if len(digits) <= len(str(MAX_TOKENS)) else 0
+    if not 1 <= size <= MAX_TOKENS:
+        raise InputError(f"{path}: blk{digits}: is no number of tokens in a block")
+    return size
 
 
 def _request(line: TextLine, row: JsonObject, place: int, rows: TraceRows) -> ImportedRequest:
@@ -101,8 +109,8 @@ def _time(line: TextLine, row: JsonObject, key: str) -> int | None:
 
 def _row_number(line: TextLine, row: JsonObject, num_rows: int) -> int:
     rid = row.get("request_id")
-    match = _ROW.fullmatch(rid) if isinstance(rid, str) else None
-    if match is None or len(match[1]) > len(str(MAX_REQUESTS)):
+    match = _ROW.search(rid[-_MAX_ROW_DIGITS:]) if isinstance(rid, str) else None
+    if match is None or len(match[1]) == _MAX_ROW_DIGITS:
         raise line.error("request_id", f"{shown(rid)} does not end in a row number")
     place = int(match[1])
     if place >= num_rows:

@@ -14,7 +14,9 @@ from decimal import Decimal
 from pathlib import Path
 
 from sim.core.errors import InputError
-from sim.workload.limits import MAX_TIME_NS, MAX_TOKENS
+from sim.core.messages import shorten
+from sim.core.units import MAX_TIME_NS
+from sim.workload.limits import MAX_TOKENS
 from sim.workload.results.aiperf_inputs import known_prompts
 from sim.workload.results.model import NO_PROMPTS, ImportedRequest, ImportedRun
 from sim.workload.traces.fields import shown, whole, why_not_whole
@@ -99,8 +101,8 @@ def _request(line: TextLine, row: JsonObject, metadata: JsonObject) -> ImportedR
 def _failure(line: TextLine, row: JsonObject, metadata: JsonObject) -> str:
     if row.get("error") is not None:
         error = _object(line, row, "error")
-        words = [str(error[key]) for key in ("type", "message") if error.get(key)]
-        return ": ".join(words) or f"error {error.get('code')}"
+        words = [shorten(str(error[key])) for key in ("type", "message") if error.get(key)]
+        return ": ".join(words) or f"error {shorten(str(error.get('code')))}"
     return "cancelled" if metadata.get("was_cancelled") is True else ""
 
 

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from decimal import Decimal
 
-from sim.core.units import NS_PER_S
-from sim.workload.limits import MAX_TIME_NS, MAX_TOKENS
+from sim.core.units import MAX_TIME_NS, NS_PER_S
+from sim.workload.limits import MAX_TOKENS
 from sim.workload.traces.fields import shown, why_not_whole
 from sim.workload.traces.lines import JsonObject, TextLine
 

@@ -10,6 +10,7 @@ from heapq import heapreplace
 from typing import NamedTuple
 
 import numpy as np
+from pydantic import ValidationError
 
 from sim.core.errors import InputError
 from sim.core.units import NS_PER_S
@@ -72,10 +73,15 @@ def _drawn(pacing: Pacing, num_requests: int, seed: int | None, where: str) -> l
     rate_rps = pacing.rate_rps
     if rate_rps is None:
         raise InputError(f"{where}: request_rate: is not a rate, so no arrivals can be drawn")
-    arrivals: PoissonArrivals | GammaArrivals = PoissonArrivals(kind="poisson", rate_rps=rate_rps)
-    if pacing.burstiness != 1:
-        cv = pacing.burstiness**-0.5
-        arrivals = GammaArrivals(kind="gamma", rate_rps=rate_rps, cv=cv)
+    arrivals: PoissonArrivals | GammaArrivals
+    try:
+        arrivals = PoissonArrivals(kind="poisson", rate_rps=rate_rps)
+        if pacing.burstiness != 1:
+            cv = pacing.burstiness**-0.5
+            arrivals = GammaArrivals(kind="gamma", rate_rps=rate_rps, cv=cv)
+    except ValidationError:
+        reason = "no arrivals can be drawn at such a request_rate and burstiness"
+        raise InputError(f"{where}: {reason}") from None
     rng = np.random.default_rng(seed)
     try:
         times = draw_arrivals_ns(arrivals, num_requests, rng, key=("request_rate",))

@@ -10,9 +10,11 @@ import numpy as np
 from sim.core.arrays import Int64
 from sim.core.atomic import atomic_path
 from sim.core.errors import InputError
+from sim.core.messages import shorten
+from sim.core.units import NS_PER_S
 from sim.runlog.columns import NOT_YET_NS
 from sim.runlog.json_lines import open_text
-from sim.runlog.measured import MeasuredRun
+from sim.runlog.measured import MAX_MEASURED_S, MeasuredRun
 from sim.workload.results.model import ImportedRequest
 from sim.workload.results.shared_prefixes import PrefixStreams
 from sim.workload.traces.servetwin import servetwin_line
@@ -36,9 +38,9 @@ def in_order(requests: Iterable[ImportedRequest], where: str) -> tuple[list[Impo
     ordered = sorted(requests, key=lambda request: request.arrival_ns)
     for rid, count in Counter(request.rid for request in ordered).items():
         if count > 1:
-            raise InputError(f"{where}: request {rid!r} occurs {count} times")
+            raise InputError(f"{where}: request {shorten(repr(rid))} occurs {count} times")
         if not rid.isprintable():
-            raise InputError(f"{where}: request {rid!r}: its name cannot be printed")
+            raise InputError(f"{where}: request {shorten(repr(rid))}: its name cannot be printed")
     start_ns = ordered[0].arrival_ns
     shifted = [_since(request, start_ns) for request in ordered]
     kept = [_checked(request, where) for request in shifted]
@@ -119,7 +121,17 @@ def _checked(request: ImportedRequest, where: str) -> ImportedRequest:
     known = [time for time in (request.arrival_ns, first, finish) if time is not None]
     if known != sorted(known):
         raise InputError(
-            f"{where}: request {request.rid}: arrival, first token and finish are not in this order"
+            f"{where}: request {shorten(request.rid)}: arrival, first token and finish are not in"
+            " this order"
+        )
+    if known[-1] >= MAX_MEASURED_S * NS_PER_S:
+        raise InputError(
+            f"{where}: request {shorten(request.rid)}: is {MAX_MEASURED_S:.0e} s or more after the"
+            " first one"
+        )
+    if not request.session.isprintable():
+        raise InputError(
+            f"{where}: request {shorten(request.rid)}: the name of its session cannot be printed"
         )
     scheduled = request.scheduled_ns
     if scheduled is None:

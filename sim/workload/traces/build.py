@@ -7,10 +7,10 @@ import numpy as np
 
 from sim.core.arrays import Float64, Int64
 from sim.core.errors import InputError, KeyPath
+from sim.core.units import MAX_TIME_NS
 from sim.workload.config import TraceConfig
 from sim.workload.context import BuildContext
 from sim.workload.lengths import limit_outputs
-from sim.workload.limits import MAX_TIME_NS
 from sim.workload.prefixes import unshared_prompts
 from sim.workload.prompts import BlockPrompts, EitherPrompts, PromptColumn
 from sim.workload.table import LazySequence, OpenLoopWorkload, RequestTable

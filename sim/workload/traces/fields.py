@@ -1,12 +1,12 @@
 """Checks of the fields of a row. Errors name file, line and key."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from decimal import Decimal
 from difflib import get_close_matches
 
-from sim.core.units import NS_PER_MS
-from sim.workload.limits import MAX_TIME_NS, MAX_TOKENS
+from sim.core.units import MAX_TIME_NS, NS_PER_MS
+from sim.workload.limits import MAX_TOKENS
 from sim.workload.traces.lines import JsonObject, TextLine
 
 _MISSING = object()
@@ -48,7 +48,9 @@ def time_ns(line: TextLine, row: JsonObject, key: str, *, unit_ns: int = NS_PER_
 
 
 def in_order(line: TextLine, key: str, arrival_ns: int, previous_ns: int) -> int:
-    """Return `arrival_ns`, which must not be before the previous row's."""
+    """Return `arrival_ns`, which must not be before the previous row's, nor beyond the clock."""
+    if arrival_ns > MAX_TIME_NS:
+        raise line.error(key, "is more than 146 years after the first row's")
     if arrival_ns < previous_ns:
         raise line.error(key, "is before the previous row's; rows must be in order of time")
     return arrival_ns
@@ -73,5 +75,28 @@ def refuse_unknown(line: TextLine, row: JsonObject, known: Iterable[str]) -> Non
 
 def shown(value: object) -> str:
     """The value as JSON, shortened, for an error message."""
-    text = str(value) if isinstance(value, Decimal) else json.dumps(value, default=str)
+    text = ""
+    try:
+        # Part by part: a list may hold another one many times over, and that one a third.
+        for part in _parts(value):
+            text += part
+            if len(text) > _MAX_SHOWN:
+                break
+    except (TypeError, ValueError, RecursionError):
+        text = text or f"a {type(value).__name__}"
     return text if len(text) <= _MAX_SHOWN else f"{text[: _MAX_SHOWN - 3]}..."
+
+
+def _parts(value: object) -> Iterator[str]:
+    if isinstance(value, Decimal):
+        yield str(value)
+    else:
+        text = isinstance(value, str)
+        yield from _ENCODER.iterencode(str(value)[: 2 * _MAX_SHOWN] if text else value)
+
+
+def _in_words(value: object) -> str:
+    return str(value) if isinstance(value, Decimal) else f"a {type(value).__name__}"
+
+
+_ENCODER = json.JSONEncoder(default=_in_words)

@@ -6,8 +6,9 @@ from decimal import Decimal
 from pathlib import Path
 from typing import NamedTuple
 
+from sim.core import packed
 from sim.core.errors import InputError
-from sim.core.packed import GZIP_ERRORS, open_unpacked
+from sim.core.messages import shorten
 
 _BOM = b"\xef\xbb\xbf"
 
@@ -31,7 +32,7 @@ def read_lines(path: Path) -> Iterator[TextLine]:
     Raises:
         InputError: the file cannot be read, is cut off, or is not UTF-8.
     """
-    for number, data in enumerate(_raw_lines(path), start=1):
+    for number, data in enumerate(packed.read_lines(path), start=1):
         try:
             text = data.removeprefix(_BOM if number == 1 else b"").decode().rstrip("\r\n")
         except UnicodeDecodeError as error:
@@ -51,23 +52,6 @@ def read_json_lines(path: Path) -> Iterator[tuple[TextLine, JsonObject]]:
         yield line, parse_object(line)
 
 
-def _raw_lines(path: Path) -> Iterator[bytes]:
-    number = 0
-    try:
-        with open_unpacked(path) as stream:
-            for number, data in enumerate(stream, start=1):  # noqa: B007 - errors show it
-                yield data
-    except IsADirectoryError as error:
-        raise InputError(f"{path}: is a directory, not a file") from error
-    except GZIP_ERRORS as error:
-        reason = "gzip data are cut off or corrupt"
-        raise InputError(f"{path}:{number + 1}: {reason}") from error
-    except (OSError, ValueError) as error:
-        where = f"{path}:{number + 1}" if number else str(path)
-        reason = getattr(error, "strerror", None) or str(error)
-        raise InputError(f"{where}: cannot be read: {reason}") from error
-
-
 def _why(error: Exception) -> str:
     match error:
         case json.JSONDecodeError():
@@ -84,8 +68,11 @@ class _KeyTwiceError(Exception):
 def _distinct_keys(pairs: list[tuple[str, object]]) -> JsonObject:
     row = dict(pairs)
     if len(row) < len(pairs):
-        keys = [key for key, _ in pairs]
-        raise _KeyTwiceError(next(key for key in keys if keys.count(key) > 1))
+        seen: set[str] = set()
+        for key, _ in pairs:
+            if key in seen:
+                raise _KeyTwiceError(key)
+            seen.add(key)
     return row
 
 
@@ -102,7 +89,7 @@ def parse_object(line: TextLine) -> JsonObject:
     try:
         row = _DECODER.decode(line.text)
     except _KeyTwiceError as error:
-        raise line.error(json.dumps(error.args[0]), "occurs twice") from None
+        raise line.error(json.dumps(shorten(error.args[0])), "occurs twice") from None
     except (ValueError, ArithmeticError, RecursionError) as error:
         raise InputError(f"{line.path}:{line.number}: malformed JSON: {_why(error)}") from error
     if not isinstance(row, dict):

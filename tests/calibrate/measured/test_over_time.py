@@ -46,19 +46,20 @@ def test_samples_are_read_from_three_of_the_columns(write):
 @pytest.mark.parametrize(
     ("lines", "reason"),
     [
-        (("t,running", "1,2"), ":1: waiting: no such column"),
-        (("t,running,waiting",), ": no sample in it"),
+        (("t,running", "1,2"), ":1: waiting: there is no such column"),
+        (("t,running,waiting",), ": has no rows"),
         (
             ("t,running,waiting", "1,2,3", "2,many,3"),
-            ":3: running: must be a number of at least 0, got",
+            ":3: running: must be a number, 0 or more, got",
         ),
         (
             ("t,running,waiting", "1,2,nan"),
-            ":2: waiting: must be a number of at least 0, got 'nan'",
+            ":2: waiting: must be a number, 0 or more, got 'nan'",
         ),
-        (("t,running,waiting", "1,2"), ":2: waiting: must be a number of at least 0, got None"),
+        (("t,running,waiting", "1,2"), ":2: has 2 fields, the header 3"),
         (("t,running,waiting", "1,2,3", "1,2,3"), ": t: does not rise after 1"),
-        (("",), ":1: t: no such column"),
+        (("",), ": has no rows"),
+        (("t,running,waiting", "1e10,2,3"), ": t: must be at most 1e+09 seconds"),
     ],
 )
 def test_samples_that_are_none_are_refused(write, lines, reason):
@@ -70,10 +71,10 @@ def test_samples_that_are_none_are_refused(write, lines, reason):
 
 def test_samples_of_no_text_file_are_refused():
     """The file is missing, or no text."""
-    with pytest.raises(InputError, match=r"^none.csv: No such file"):
+    with pytest.raises(InputError, match=r"^none.csv: cannot be read: No such file"):
         read_samples(Path("none.csv"))
     Path("bytes.csv").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(InputError, match=r"^bytes.csv: not CSV: "):
+    with pytest.raises(InputError, match=r"^bytes.csv:1: byte 1 is not UTF-8"):
         read_samples(Path("bytes.csv"))
 
 

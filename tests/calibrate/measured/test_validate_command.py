@@ -229,13 +229,13 @@ def test_validate_unusable_input_is_refused(refused, measured, timeseries):
     """Before anything is written."""
     study = "study.yaml"
     assert refused("none.yaml", measured).startswith("none.yaml: ")
-    assert refused(study, "none.jsonl") == "none.jsonl: No such file or directory"
+    assert refused(study, "none.jsonl") == "none.jsonl: cannot be read: No such file or directory"
     assert refused(study, measured, "--first", 81) == "--first 81: the run has 80 requests"
     line = refused(study, measured, "--first", 3, "--skip", 3)
     assert line == "--first and --skip: give one of the two"
     assert refused(study, measured, "--set", "latency.hots_s=1").startswith("--set latency.hots_s")
     assert refused(study, measured, "--timeseries", "none.csv") == (
-        "none.csv: No such file or directory"
+        "none.csv: cannot be read: No such file or directory"
     )
     assert refused(study, measured, "--out", study) == f"{study}: is a file, expected a folder"
     Path("out").mkdir()

@@ -54,7 +54,7 @@ def test_table_reads_lf_crlf_and_gzip(tmp_path, data):
         ("layer,tokens\n", "layer", "dense.csv: has no rows"),
         ("", "layer", "dense.csv: has no rows"),
         ('a,b\n"x,1\n', "a", "dense.csv:2: not CSV: unexpected end of data"),
-        (b"a,b\n\xff,1\n", "a", "dense.csv: byte 5 is not UTF-8"),
+        (b"a,b\n\xff,1\n", "a", "dense.csv:2: byte 5 is not UTF-8"),
         (
             gzip.compress(TEXT.encode(), mtime=0)[:-9],
             "layer",

@@ -79,7 +79,7 @@ def test_layers_host_times_may_be_a_file_beside_the_scenario(build, tmp_path):
             InputError, match=rf"^latency.{key}: must not be given with latency.host$"
         ):
             build("serving_sim", host="host.json", **{key: 0.0})
-    with pytest.raises(InputError, match=r"absent.json: No such file"):
+    with pytest.raises(InputError, match=r"absent.json: cannot be read: No such file"):
         build("serving_sim", host="absent.json")
 
 

@@ -99,7 +99,8 @@ def test_scenario_of_layers_takes_host_time_in_every_step(scenario, capsys, over
         ("path: profiles", "path: profiles, tps: 2",
          "simulate: study.yaml:3: latency.tps: unknown key (did you mean tp?)"),
         ("path: profiles, host_s: 0.001, host_per_request_s: 1e-5",
-         "path: profiles, host: absent.json", "simulate: absent.json: No such file or directory"),
+         "path: profiles, host: absent.json",
+         "simulate: absent.json: cannot be read: No such file or directory"),
     ],
 )  # fmt: skip
 def test_scenario_of_layers_that_cannot_run_is_refused_in_one_line(

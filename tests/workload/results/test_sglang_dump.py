@@ -38,7 +38,7 @@ def test_pickle_of_somebody_who_wants_to_run_something_runs_nothing(tmp_path, wr
     [thing] = read["requests"]
     assert isinstance(thing, PickledObject)
     assert thing.pickled_name.endswith(".system")
-    assert thing.arguments == (f"touch {trap}",)
+    assert thing.arguments == [f"touch {trap}"]
     assert all(issubclass(each, PickledObject) for each in read["more"])
 
 

@@ -1,0 +1,126 @@
+"""What is attacked: files that the project reads, and the commands that read them."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+from fuzz import files, mutate
+
+Mutation = Callable[[bytes, Random], bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One file that is changed, the files beside it, and commands.
+
+    Attributes:
+        name: of the case.
+        target: the file that is changed, relative to the input's folder.
+        mutation: how it is changed, apart from its bytes.
+        commands: one is drawn; the first word is the program.
+        weight: how often the case is drawn.
+        own: whether the target is the user's own scenario, which may name code.
+    """
+
+    name: str
+    target: str
+    mutation: Mutation
+    commands: Sequence[str]
+    weight: int = 2
+    own: bool = False
+
+    def changed(self, content: bytes, rng: Random) -> bytes:
+        """The target's new content."""
+        if rng.random() < 0.25:
+            return mutate.by_bytes(content, rng)
+        return self.mutation(content, rng)
+
+
+_RUN = "simulate run {} --format json"
+_SCENARIO = (_RUN, "simulate validate {}", "simulate workload {}", f"{_RUN} --check",
+             f"{_RUN} --out out --decisions d.jsonl.gz --requests r.csv --perfetto p.json",
+             f"{_RUN} --no-fast-forward")  # fmt: skip
+
+
+def _of(target: str, commands: Sequence[str]) -> list[str]:
+    return [command.replace("{}", target) for command in commands]
+
+
+def all_cases() -> list[Case]:
+    """Every case; the files are those of `fuzz.files.write_all`."""
+    scenarios = [
+        Case(name, name, mutate.json_file, _of(name, _SCENARIO), 6, own=True)
+        for name in files.SCENARIOS
+    ]
+    points = [
+        Case("points", "sweep/points/{point}", files.stored_point,
+             ("simulate report sweep --out report", "simulate sweep sweep.yaml --out sweep"), 4),
+    ]  # fmt: skip
+    return [
+        *scenarios,
+        Case("sweep", "sweep.yaml", mutate.json_file,
+             ("simulate sweep sweep.yaml --out s --jobs 1", "simulate validate sweep.yaml"), 1, own=True),
+        Case("tune", "tune.yaml", mutate.json_file,
+             ("simulate validate tune.yaml", "simulate validate tune.yaml"), 2, own=True),
+        *(Case(f"trace {kind}", name, mutate.table if kind == "azure" else mutate.json_lines,
+               (f"simulate run trace-{kind}.yaml --format json", f"simulate workload trace-{kind}.yaml"),
+               3)
+          for kind, name in files.TRACES.items()),
+        *(Case(f"import {name}", target, mutation, _imports(source, name), 4)
+          for name, (source, target, mutation) in files.RESULTS.items()),
+        Case("measured", "measured.jsonl", mutate.json_lines,
+             ("calibrate validate base.yaml measured.jsonl",
+              "calibrate fit measured.jsonl --scenario serial.yaml -o fitted.json"), 3),
+        Case("timeseries", "timeseries.csv", mutate.table,
+             ("calibrate validate base.yaml measured.jsonl --timeseries timeseries.csv",)),
+        Case("decisions", "decisions.jsonl", mutate.json_lines,
+             ("simulate compare decisions.jsonl base.yaml", "simulate compare other.jsonl decisions.jsonl",
+              "simulate run recorded.yaml --format json"), 4),
+        Case("run log", "run.jsonl", mutate.json_lines,
+             ("calibrate validate example/tiny-cpu run.jsonl --any-fingerprint",
+              "simulate compare run.jsonl served.yaml", "calibrate fit run.jsonl -o fitted.json"), 6),
+        Case("points log", "points.jsonl", mutate.json_lines,
+             ("calibrate fit points.jsonl -o fitted.json",), 3),
+        Case("profile", "profile.json", mutate.json_file,
+             ("simulate run profiled.yaml --format json", "calibrate show profile.json",
+              "calibrate validate profile.json run.jsonl --any-fingerprint"), 4),
+        Case("host times", "host.json", mutate.json_file, ("simulate run hosted.yaml --format json",)),
+        Case("model", "model/config.json", mutate.json_file,
+             ("simulate run modelled.yaml --format json", "simulate validate modelled.yaml"), 4),
+        Case("splitwise", "tables/perf_model.csv", mutate.table,
+             ("simulate run splitwise.yaml --format json",), 3),
+        *(Case(f"run {name}", f"run/{name}", mutation, ("simulate report run --out report",), 2)
+          for name, mutation in files.RUN_FILES.items()),
+        *points,
+        Case("results", "sweep/results.json", mutate.json_file,
+             ("simulate report sweep --out report",), 3),
+    ]  # fmt: skip
+
+
+def _imports(source: str, name: str) -> tuple[str, ...]:
+    form = name.split(maxsplit=1)[0]
+    return (
+        f"simulate import {source} --out imported",
+        f"simulate import {source} --out imported --format {form} && "
+        "simulate run imported/scenario.yaml --format json",
+        f"simulate import {source} --out imported --template base.yaml && "
+        "simulate validate imported/scenario.yaml",
+    )
+
+
+def drawn(cases: Sequence[Case], rng: Random) -> Case:
+    return rng.choices(cases, [case.weight for case in cases])[0]
+
+
+def inputs_of(case: Case, folder: Path, rng: Random) -> Mapping[str, bytes]:
+    """Change the case's file in a folder with all files; returns the content of all of them."""
+    target = case.target
+    if "{point}" in target:
+        points = sorted(path.name for path in (folder / "sweep/points").iterdir())
+        target = target.replace("{point}", rng.choice(points))
+    path = folder / target
+    path.write_bytes(case.changed(path.read_bytes(), rng))
+    if rng.random() < 0.02:
+        path.write_bytes(b"")
+    return {target: path.read_bytes()}

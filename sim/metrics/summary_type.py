@@ -1,0 +1,60 @@
+"""The type of a summary that was read from a file."""
+
+from typing import Annotated, Any
+
+from pydantic import Field, TypeAdapter, create_model
+
+from sim.checked import OPEN, check
+from sim.core.errors import InputError
+from sim.metrics.distributions import PERCENTS
+from sim.metrics.registry import GROUP_METRICS, LATENCIES, RUN_METRICS
+
+# No metric is near it, and no sum or axis of such numbers is out of range.
+_MOST = 1e18
+_Number = Annotated[float, Field(ge=-_MOST, le=_MOST)]
+_Value = bool | _Number | None
+# Empty if there is no sample.
+_Quantiles = Annotated[list[_Number], Field(max_length=len(PERCENTS))]
+
+
+def _metrics(names: Any, **more: Any) -> dict[str, Any]:
+    quantiles: dict[str, Any] = {f"{name}_quantiles_ms": (_Quantiles, []) for name in LATENCIES}
+    return {**dict.fromkeys(names, (_Value, None)), **quantiles, **more}
+
+
+_Group: Any = create_model("_Group", __config__=OPEN, **_metrics(GROUP_METRICS))
+_Summary: Any = create_model(
+    "_Summary",
+    __config__=OPEN,
+    **_metrics(
+        RUN_METRICS,
+        hot=(_Group, {}),
+        cold=(_Group, {}),
+        tenants=(dict[str, _Group], {}),
+        queue_time=(dict[str, _Value], {}),
+        goodput_slos_ms=(dict[str, _Number], {}),
+        rejected_rids=(list[str], []),
+        saturated=(bool | None, None),
+    ),
+)
+_ADAPTER = TypeAdapter(_Summary)
+
+
+def check_summary(summary: object, where: str) -> None:
+    """Check that metrics are numbers, and that the parts about groups are there.
+
+    Raises:
+        InputError: `where: key: reason`, the first key that is wrong.
+    """
+    check(_ADAPTER, summary, where)
+    _check_quantiles(summary, where)
+
+
+def _check_quantiles(summary: Any, where: str) -> None:
+    groups = {f"{name}.": summary.get(name, {}) for name in ("hot", "cold")}
+    groups |= {f"tenants.{name}.": part for name, part in summary.get("tenants", {}).items()}
+    for prefix, group in {"": summary, **groups}.items():
+        for key, value in group.items():
+            if key.endswith("_quantiles_ms") and value and len(value) != len(PERCENTS):
+                reason = f"must have {len(PERCENTS)} numbers, got {len(value)}"
+                raise InputError(f"{where}: {prefix}{key}: {reason}")

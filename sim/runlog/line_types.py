@@ -1,0 +1,182 @@
+"""The types of the lines of decision logs and run logs, and the one check of a line.
+
+docs/reference/decision-log.md and docs/reference/run-log.md explain the keys. Keys that are not
+here are only printed.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal, NotRequired
+
+from pydantic import Field, TypeAdapter
+from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
+
+from sim.checked import OPEN, Count, Number, TimeNs, check
+from sim.core.errors import InputError
+from sim.core.messages import describe
+
+Rid = Annotated[str, Field(min_length=1)]
+Mode = Literal["extend", "decode", "mixed"]
+# JSON has lists only. The rows of a point have no name.
+PrefillRow = Annotated[tuple[str, Count, Count], Field(strict=False)]
+LoadedRow = Annotated[tuple[str, Count], Field(strict=False)]
+
+
+class _Step(TypedDict):
+    """What steps of all logs have."""
+
+    __pydantic_config__ = OPEN  # type: ignore[misc]
+
+    replica: Count
+    rank: NotRequired[Count]
+    t_decided_ns: TimeNs
+    t_start_ns: TimeNs
+    t_end_ns: TimeNs
+    mode: Mode
+    prefill: list[PrefillRow]
+    loaded: NotRequired[list[LoadedRow]]
+    host_used: NotRequired[Count]
+
+
+class Decided(_Step):
+    """A step of a decision log, or of a run log of which only the decisions are read."""
+
+    __pydantic_config__ = OPEN  # type: ignore[misc]
+
+    step: NotRequired[Count]
+    host_ns: NotRequired[TimeNs]
+    looks_ns: NotRequired[list[TimeNs]]
+    n_decode: NotRequired[Count]
+    ctx: NotRequired[Count]
+    ratio: float | None
+
+
+class Arrived(TypedDict):
+    """A request of any log."""
+
+    __pydantic_config__ = OPEN  # type: ignore[misc]
+
+    rid: Rid
+    replica: Count
+    rank: NotRequired[Count]
+    arrival_ns: TimeNs
+    status: Literal["waiting", "running", "finished", "rejected", "aborted"]
+    warm_up: NotRequired[bool]
+
+
+class _Measured(TypedDict):
+    """What a step and a point of a run log have."""
+
+    n_decode: Count
+    ctx: Count
+    padded_rows: NotRequired[Count | None]
+    max_decode_ctx: NotRequired[Count | None]
+    schedule_ns: NotRequired[Number]
+    plan_ns: NotRequired[Number]
+    launch_ns: NotRequired[Number]
+    sample_ns: NotRequired[Number]
+    read_back_ns: NotRequired[Number]
+    idle_ns: NotRequired[Number]
+
+
+class Step(_Measured, _Step):
+    """A step of a run log."""
+
+    __pydantic_config__ = OPEN  # type: ignore[misc]
+
+    step: Count
+    t_known_ns: TimeNs
+    looks_ns: list[TimeNs]
+    host_ns: TimeNs
+    forward_ns: TimeNs
+    free: Count
+    evictable: Count
+    used: Count
+    queue: Count
+    slots: NotRequired[Count]
+    running: NotRequired[Count]
+
+
+class Point(_Measured):
+    """A measured composition of a profile's log."""
+
+    __pydantic_config__ = OPEN  # type: ignore[misc]
+
+    mode: Mode
+    prefill: list[PrefillRow]
+    loaded: NotRequired[list[LoadedRow]]
+    forward_ns: Annotated[float, Field(ge=1, le=float(1 << 61))]
+    repeats: Count
+
+
+class Request(Arrived):
+    """A request of a run log."""
+
+    scheduled_ns: TimeNs | None
+    finish_ns: TimeNs | None
+    prompt_tokens: Count
+    cached_at_admit: Count
+    host_cached_at_admit: NotRequired[Count]
+    output_tokens: Count
+    retractions: Count
+    preemptions: Count
+    tenant: NotRequired[str]
+    priority: NotRequired[Annotated[int, Field(ge=-(1 << 31), le=1 << 31)]]
+    aged: NotRequired[bool]
+    token_ns: list[TimeNs]
+
+
+class Meta(TypedDict):
+    """The first line of a run log."""
+
+    __pydantic_config__ = OPEN  # type: ignore[misc]
+
+    kind: Literal["meta"]
+    schema: Literal[1]
+    source: str
+    fingerprint: dict[str, Any]
+    scenario: NotRequired[dict[str, Any]]
+    scenario_hash: NotRequired[str]
+    scheduler: NotRequired[dict[str, Any]]
+    name: NotRequired[str]
+    seed: NotRequired[Count]
+    replicas: NotRequired[Count]
+    ranks: NotRequired[Annotated[int, Field(ge=1, le=1 << 20)]]
+    max_total_tokens: NotRequired[Count]
+    host_cache_tokens: NotRequired[Count]
+
+
+_Types = Mapping[str, TypeAdapter[Any]]
+DECISION_LINES: _Types = {"step": TypeAdapter(Decided), "req": TypeAdapter(Arrived)}
+RUN_LINES: _Types = {
+    "step": TypeAdapter(Step), "point": TypeAdapter(Point), "req": TypeAdapter(Request),
+}  # fmt: skip
+META_LINE = TypeAdapter(Meta)
+
+
+def check_line(types: _Types, line: Mapping[str, Any], where: str) -> str:
+    """Check a line of a log; returns its kind.
+
+    Raises:
+        InputError: `where: key: reason`: a key is missing or has a wrong type, or times are out of
+            order.
+    """
+    kind = line.get("kind")
+    if not isinstance(kind, str) or kind not in types:
+        raise InputError(f"{where}: kind: must be one of {', '.join(types)}, got {describe(kind)}")
+    check(types[kind], line, where)
+    if kind == "step" and line["t_end_ns"] < line["t_start_ns"]:
+        raise InputError(f"{where}: t_end_ns: is before t_start_ns")
+    if kind == "req":
+        times = [line["arrival_ns"], *line.get("token_ns", ())]
+        if times != sorted(times):
+            raise InputError(f"{where}: token_ns: times must rise, from arrival_ns on")
+    return kind
+
+
+def check_requests(lines: Sequence[Mapping[str, Any]], path: object) -> None:
+    """Check that no two requests have the same id. Raises InputError if two have."""
+    seen: set[str] = set()
+    for line in lines:
+        if line["rid"] in seen:
+            raise InputError(f"{path}: rid: {describe(line['rid'])} occurs twice")
+        seen.add(line["rid"])
