@@ -13,11 +13,12 @@ from sim.latency.model_key import MODEL_FILES
 from sim.latency.profile.files import shipped_profiles
 from sim.scenario.load import LoadedScenario
 from sim.scenario.schema import BESIDE_THE_RUN, Scenario
+from sim.workload.traces.folder import trace_files
 
 # Suffixes of files that results depend on; caches of compiled code are not among them.
 _SOURCES = (".py", ".json", ".yaml")
 # Keys under which scenarios name files.
-_FILE_KEYS = ("path", "model")
+_FILE_KEYS = ("path", "model", "tokenizer")
 _CHUNK_BYTES = 1 << 20
 
 
@@ -74,7 +75,12 @@ def named_files(scenario: Scenario, base_dir: Path) -> list[Path]:
 
 
 def _in_folder(path: Path) -> list[Path]:
-    return [path / name for name in MODEL_FILES]
+    """The files of a model or a tokenizer that matter, or those of a trace."""
+    known = [path / name for name in (*MODEL_FILES, "tokenizer.json")]
+    try:
+        return [*known, *trace_files(path)]
+    except OSError:
+        return known
 
 
 def _names(value: object) -> Iterator[str]:

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from sim.workload.build import build_workload
-from sim.workload.config import TraceConfig
 from sim.workload.stats import workload_stats
+from sim.workload.traces.config import TraceConfig
 
 GROUND_TRUTH = "vllm019-rtxpro6000-llama-3.1-8b"
 WORKLOAD = [
