@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
-.PHONY: demo test draws lint docs bench bench-scaling bench-peers bench-page silicon compiled test-compiled studies study-pictures oracle oracle-vllm oracle-vllm-cases gpu calibrate-demo clean
+.PHONY: demo test draws fuzz lint docs bench bench-scaling bench-peers bench-page silicon compiled test-compiled studies study-pictures oracle oracle-vllm oracle-vllm-cases gpu calibrate-demo clean
 
 # The lock file pins every version; the extras say which of them are needed.
 $(VENV)/.base: pyproject.toml requirements.lock
@@ -74,6 +74,13 @@ build/tested/.done: build/wheel/.done
 
 test-compiled: $(VENV)/.dev build/tested/.done
 	PYTHONSAFEPATH=1 PYTHONPATH=$(CURDIR)/build/tested:$(CURDIR) $(BIN)/python -m pytest $(ALL_CORES) tests
+
+# Hostile files for every reader (docs/how-to/fuzz.md); failing ones are kept in build/fuzz.
+INPUTS ?= 2000
+TIME_S ?= 900
+
+fuzz: $(VENV)/.dev
+	$(BIN)/python -m fuzz --inputs $(INPUTS) --seed $(SEED) --budget-s $(TIME_S)
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m pytest tests/benchmarks -m benchmark_suite -p no:xdist --benchmark-columns=median,min,rounds --benchmark-group-by=group

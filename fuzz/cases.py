@@ -1,11 +1,13 @@
 """What is attacked: files that the project reads, and the commands that read them."""
 
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
 from fuzz import files, mutate
+from fuzz.scenarios import SCENARIOS
 
 Mutation = Callable[[bytes, Random], bytes]
 
@@ -38,9 +40,14 @@ class Case:
 
 
 _RUN = "simulate run {} --format json"
-_SCENARIO = (_RUN, "simulate validate {}", "simulate workload {}", f"{_RUN} --check",
-             f"{_RUN} --out out --decisions d.jsonl.gz --requests r.csv --perfetto p.json",
-             f"{_RUN} --no-fast-forward")  # fmt: skip
+_SCENARIO = (
+    _RUN,
+    "simulate validate {}",
+    "simulate workload {}",
+    f"{_RUN} --check",
+    f"{_RUN} --out out --decisions d.jsonl.gz --requests r.csv --perfetto p.json",
+    f"{_RUN} --no-fast-forward",
+)
 
 
 def _of(target: str, commands: Sequence[str]) -> list[str]:
@@ -50,62 +57,147 @@ def _of(target: str, commands: Sequence[str]) -> list[str]:
 def all_cases() -> list[Case]:
     """Every case; the files are those of `fuzz.files.write_all`."""
     scenarios = [
-        Case(name, name, mutate.json_file, _of(name, _SCENARIO), 6, own=True)
-        for name in files.SCENARIOS
+        Case(name, name, mutate.json_file, _of(name, _SCENARIO), 6, own=True) for name in SCENARIOS
     ]
     points = [
-        Case("points", "sweep/points/{point}", files.stored_point,
-             ("simulate report sweep --out report", "simulate sweep sweep.yaml --out sweep"), 4),
-    ]  # fmt: skip
+        Case(
+            "points",
+            "sweep/points/{point}",
+            files.stored_point,
+            ("simulate report sweep --out report", "simulate sweep sweep.yaml --out sweep"),
+            4,
+        ),
+    ]
     return [
         *scenarios,
-        Case("sweep", "sweep.yaml", mutate.json_file,
-             ("simulate sweep sweep.yaml --out s --jobs 1", "simulate validate sweep.yaml"), 1, own=True),
-        Case("tune", "tune.yaml", mutate.json_file,
-             ("simulate validate tune.yaml", "simulate validate tune.yaml"), 2, own=True),
-        *(Case(f"trace {kind}", name, mutate.table if kind == "azure" else mutate.json_lines,
-               (f"simulate run trace-{kind}.yaml --format json", f"simulate workload trace-{kind}.yaml"),
-               3)
-          for kind, name in files.TRACES.items()),
-        *(Case(f"import {name}", target, mutation, _imports(source, name), 4)
-          for name, (source, target, mutation) in files.RESULTS.items()),
-        Case("measured", "measured.jsonl", mutate.json_lines,
-             ("calibrate validate base.yaml measured.jsonl",
-              "calibrate fit measured.jsonl --scenario serial.yaml -o fitted.json"), 3),
-        Case("timeseries", "timeseries.csv", mutate.table,
-             ("calibrate validate base.yaml measured.jsonl --timeseries timeseries.csv",)),
-        Case("decisions", "decisions.jsonl", mutate.json_lines,
-             ("simulate compare decisions.jsonl base.yaml", "simulate compare other.jsonl decisions.jsonl",
-              "simulate run recorded.yaml --format json"), 4),
-        Case("run log", "run.jsonl", mutate.json_lines,
-             ("calibrate validate example/tiny-cpu run.jsonl --any-fingerprint",
-              "simulate compare run.jsonl served.yaml", "calibrate fit run.jsonl -o fitted.json"), 6),
-        Case("points log", "points.jsonl", mutate.json_lines,
-             ("calibrate fit points.jsonl -o fitted.json",), 3),
-        Case("profile", "profile.json", mutate.json_file,
-             ("simulate run profiled.yaml --format json", "calibrate show profile.json",
-              "calibrate validate profile.json run.jsonl --any-fingerprint"), 4),
-        Case("host times", "host.json", mutate.json_file, ("simulate run hosted.yaml --format json",)),
-        Case("model", "model/config.json", mutate.json_file,
-             ("simulate run modelled.yaml --format json", "simulate validate modelled.yaml"), 4),
-        Case("splitwise", "tables/perf_model.csv", mutate.table,
-             ("simulate run splitwise.yaml --format json",), 3),
-        *(Case(f"run {name}", f"run/{name}", mutation, ("simulate report run --out report",), 2)
-          for name, mutation in files.RUN_FILES.items()),
+        Case(
+            "sweep",
+            "sweep.yaml",
+            mutate.json_file,
+            ("simulate sweep sweep.yaml --out s --jobs 1", "simulate validate sweep.yaml"),
+            1,
+            own=True,
+        ),
+        Case(
+            "tune",
+            "tune.yaml",
+            mutate.json_file,
+            ("simulate validate tune.yaml", "simulate validate tune.yaml"),
+            2,
+            own=True,
+        ),
+        *(
+            Case(
+                f"trace {kind}",
+                name,
+                mutate.table if kind == "azure" else mutate.json_lines,
+                (
+                    f"simulate run trace-{kind}.yaml --format json",
+                    f"simulate workload trace-{kind}.yaml",
+                ),
+                3,
+            )
+            for kind, name in files.TRACES.items()
+        ),
+        *(
+            Case(f"import {name}", target, mutation, _imports(source, name), 4)
+            for name, (source, target, mutation) in files.RESULTS.items()
+        ),
+        Case(
+            "measured",
+            "measured.jsonl",
+            mutate.json_lines,
+            (
+                "calibrate validate base.yaml measured.jsonl",
+                "calibrate fit measured.jsonl --scenario serial.yaml -o fitted.json",
+            ),
+            3,
+        ),
+        Case(
+            "timeseries",
+            "timeseries.csv",
+            mutate.table,
+            ("calibrate validate base.yaml measured.jsonl --timeseries timeseries.csv",),
+        ),
+        Case(
+            "decisions",
+            "decisions.jsonl",
+            mutate.json_lines,
+            (
+                "simulate compare decisions.jsonl base.yaml",
+                "simulate compare other.jsonl decisions.jsonl",
+                "simulate run recorded.yaml --format json",
+            ),
+            4,
+        ),
+        Case(
+            "run log",
+            "run.jsonl",
+            mutate.json_lines,
+            (
+                "calibrate validate example/tiny-cpu run.jsonl --any-fingerprint",
+                "simulate compare run.jsonl served.yaml",
+                "calibrate fit run.jsonl -o fitted.json",
+            ),
+            6,
+        ),
+        Case(
+            "points log",
+            "points.jsonl",
+            mutate.json_lines,
+            ("calibrate fit points.jsonl -o fitted.json",),
+            3,
+        ),
+        Case(
+            "profile",
+            "profile.json",
+            mutate.json_file,
+            (
+                "simulate run profiled.yaml --format json",
+                "calibrate show profile.json",
+                "calibrate validate profile.json run.jsonl --any-fingerprint",
+            ),
+            4,
+        ),
+        Case(
+            "host times", "host.json", mutate.json_file, ("simulate run hosted.yaml --format json",)
+        ),
+        Case(
+            "model",
+            "model/config.json",
+            mutate.json_file,
+            ("simulate run modelled.yaml --format json", "simulate validate modelled.yaml"),
+            4,
+        ),
+        Case(
+            "splitwise",
+            "tables/perf_model.csv",
+            mutate.table,
+            ("simulate run splitwise.yaml --format json",),
+            3,
+        ),
+        *(
+            Case(f"run {name}", f"run/{name}", mutation, ("simulate report run --out report",), 2)
+            for name, mutation in files.RUN_FILES.items()
+        ),
         *points,
-        Case("results", "sweep/results.json", mutate.json_file,
-             ("simulate report sweep --out report",), 3),
-    ]  # fmt: skip
+        Case(
+            "results",
+            "sweep/results.json",
+            mutate.json_file,
+            ("simulate report sweep --out report",),
+            3,
+        ),
+    ]
 
 
 def _imports(source: str, name: str) -> tuple[str, ...]:
     form = name.split(maxsplit=1)[0]
+    imported = f"simulate import {source} --out imported"
     return (
-        f"simulate import {source} --out imported",
-        f"simulate import {source} --out imported --format {form} && "
-        "simulate run imported/scenario.yaml --format json",
-        f"simulate import {source} --out imported --template base.yaml && "
-        "simulate validate imported/scenario.yaml",
+        imported,
+        f"{imported} --format {form} && simulate run imported/scenario.yaml --format json",
+        f"{imported} --template base.yaml && simulate validate imported/scenario.yaml",
     )
 
 
@@ -124,3 +216,11 @@ def inputs_of(case: Case, folder: Path, rng: Random) -> Mapping[str, bytes]:
     if rng.random() < 0.02:
         path.write_bytes(b"")
     return {target: path.read_bytes()}
+
+
+def commands_of(text: str, *, no_user_code: bool) -> list[list[str]]:
+    """The commands of a case's text, which `&&` may join."""
+    commands = [shlex.split(part) for part in text.split("&&")]
+    if no_user_code:
+        commands = [[*c, "--no-user-code"] if c[1] != "workload" else c for c in commands]
+    return commands

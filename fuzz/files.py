@@ -21,6 +21,7 @@ from fuzz.mutate import (
     mutated_tree,
     table,
 )
+from fuzz.scenarios import BASE, OTHERS, SCENARIOS
 from sim.cli import main as simulate
 from sim.commands.run import simulate_built
 from sim.des.run import RunOptions
@@ -37,87 +38,33 @@ from sim.workload.traces.servetwin import servetwin_line
 
 Changed = Callable[[bytes, Random], bytes]
 
-_LINEAR = {"kind": "linear", "step_s": 0.005, "per_prefill_token_s": 4e-5,
-           "per_decode_request_s": 5e-5, "per_context_token_s": 2e-8}  # fmt: skip
-_SCHEDULER = {"schedule_policy": "lpm", "page_size": 16, "max_total_tokens": 4096,
-              "context_length": 2048, "chunked_prefill_size": 256, "max_running_requests": 16}  # fmt: skip
-_SIZES = {"prompt_tokens": {"kind": "uniform", "min": 20, "max": 300},
-          "output_tokens": {"kind": "uniform", "min": 1, "max": 30}}  # fmt: skip
-_PREFIXES = {"groups": 3, "tokens": {"kind": "constant", "value": 160}, "share_probability": 0.5}
-_SYNTHETIC = {"kind": "synthetic", "num_requests": 20, "arrivals": {"kind": "poisson", "rate_rps": 20},
-              **_SIZES, "prefixes": _PREFIXES}  # fmt: skip
-_BASE = {"name": "base", "seed": 3, "latency": _LINEAR, "workload": _SYNTHETIC,
-         "scheduler": _SCHEDULER, "slo": {"ttft_ms": 500, "tpot_ms": 50}}  # fmt: skip
-_VLLM = {"family": "vllm", "block_size": 16, "num_gpu_blocks_override": 512, "max_num_seqs": 16,
-         "max_num_batched_tokens": 512, "max_model_len": 2048}  # fmt: skip
-
-SCENARIOS: Mapping[str, Mapping[str, Any]] = {
-    "base.yaml": _BASE,
-    "vllm.yaml": {**_BASE, "scheduler": _VLLM},
-    "clients.yaml": {
-        **_BASE,
-        "workload": {"kind": "clients", "clients": 3, "requests_per_client": 4,
-                     "think_s": {"kind": "constant", "value": 0.1}, **_SIZES},
-    },
-    "mix.yaml": {
-        **_BASE,
-        "replicas": 2,
-        "router": {"kind": "prefix-aware"},
-        "workload": {"kind": "mix", "parts": [
-            {"tenant": "a", "workload": _SYNTHETIC}, {"tenant": "b", "workload": _SYNTHETIC}]},
-        "scheduler": {**_SCHEDULER, "fairness": {"kind": "fairness_t", "t_ms": 100},
-                      "enable_mixed_chunk": True},
-    },
-    "bench.yaml": {
-        **_BASE,
-        "workload": {"kind": "bench", "client": "vllm", "num_prompts": 12, "request_rate": 20,
-                     "input_len": 64, "output_len": 8, "range_ratio": 0.2},
-    },
-    "roofline.yaml": {
-        **_BASE,
-        "model": "llama-3.1-8b", "hardware": "h100-sxm",
-        "latency": {"kind": "roofline"},
-        "scheduler": {**_SCHEDULER, "host_cache": {"capacity_tokens": 8192, "load_tokens_per_s": 1e6}},
-    },
-}  # fmt: skip
-_LAYERS = {"kind": "layers", "path": "tables/perf_model.csv", "table_model": "llama2-70b",
-           "table_hardware": "h100-80gb", "tp": 4}  # fmt: skip
-_OTHERS: Mapping[str, Mapping[str, Any]] = {
-    "sweep.yaml": {**_BASE, "sweep": {"scheduler.schedule_policy": ["lpm", "fcfs"], "seeds": [1, 2]}},
-    "tune.yaml": {
-        **_BASE,
-        "tune": {"objective": "goodput", "num_trials": 4, "seeds": [1, 2],
-                 "ranges": {"scheduler.max_running_requests": {"kind": "int", "min": 2, "max": 8}}},
-    },
-    "recorded.yaml": {**_BASE, "latency": {"kind": "recorded", "path": "decisions.jsonl"}},
-    "serial.yaml": {**_BASE, "scheduler": {**_SCHEDULER, "disable_overlap_schedule": True}},
-    "hosted.yaml": {**_BASE, "latency": {**_LAYERS, "host": "host.json"}},
-    "served.yaml": {**_BASE, "model": "tiny"},
-    "profiled.yaml": {**_BASE, "model": "tiny", "latency": {"kind": "profile", "path": "profile.json"}},
-    "modelled.yaml": {**_BASE, "model": "./model", "hardware": "h100-sxm",
-                      "latency": {"kind": "roofline"}},
-    "splitwise.yaml": {
-        **_BASE,
-        "latency": _LAYERS,
-    },
-}  # fmt: skip
-TRACES = {"mooncake": "mooncake.jsonl", "azure": "azure.csv", "servetwin": "servetwin.jsonl",
-          "autobench": "autobench.jsonl"}  # fmt: skip
+TRACES = {
+    "mooncake": "mooncake.jsonl",
+    "azure": "azure.csv",
+    "servetwin": "servetwin.jsonl",
+    "autobench": "autobench.jsonl",
+}
 
 
-def write_all(folder: Path) -> None:
-    """Write every file that a case needs; `folder` exists and is the working directory."""
-    for name, scenario in {**SCENARIOS, **_OTHERS}.items():
+def write_files(folder: Path) -> None:
+    """Write every single file that a case needs into a folder, the working directory."""
+    for name, scenario in {**SCENARIOS, **OTHERS}.items():
         (folder / name).write_text(json.dumps(scenario, indent=1), encoding="utf-8")
     trap = f"open({str(TRAP)!r}, 'w').close()\nclass Policy: pass\n"
     (folder / f"{MODULE}.py").write_text(trap, encoding="utf-8")
     _write_traces(folder)
     for name, trace in TRACES.items():
         workload = {"kind": "trace", "format": name, "path": trace}
-        (folder / f"trace-{name}.yaml").write_text(json.dumps({**_BASE, "workload": workload}))
-    _write_runs(folder)
+        (folder / f"trace-{name}.yaml").write_text(json.dumps({**BASE, "workload": workload}))
+    _write_results(folder)
     _write_logs(folder)
     _write_tables(folder)
+
+
+def write_folders(folder: Path) -> None:
+    """Write the folder of a run and the folder of a sweep, after `write_files`."""
+    simulate(["run", "base.yaml", "--out", str(folder / "run")])
+    simulate(["sweep", "sweep.yaml", "--out", str(folder / "sweep"), "--jobs", "1"])
 
 
 def _write_traces(folder: Path) -> None:
@@ -127,15 +74,25 @@ def _write_traces(folder: Path) -> None:
         for i in rows
     ]
     autobench = [
-        {"timestamp": 40 * i, "prompt": [[7] * 40, f"text {i}" * 9][i % 2], "output_len": 5,
-         **({"prompt_len": 30} if i % 2 else {})}
+        {
+            "timestamp": 40 * i,
+            "prompt": [[7] * 40, f"text {i}" * 9][i % 2],
+            "output_len": 5,
+            **({"prompt_len": 30} if i % 2 else {}),
+        }
         for i in rows
-    ]  # fmt: skip
+    ]
     servetwin = [
-        {"rid": f"r{i}", "segments": [[1, 64], [10 + i, 20]], "output_len": 5, "priority": i % 2,
-         "tenant": "a", "session": "s"}
+        {
+            "rid": f"r{i}",
+            "segments": [[1, 64], [10 + i, 20]],
+            "output_len": 5,
+            "priority": i % 2,
+            "tenant": "a",
+            "session": "s",
+        }
         for i in rows
-    ]  # fmt: skip
+    ]
     stamps = [f"2023-11-16 18:15:{i:02}.6805900,{50 + i},{5 + i}" for i in rows]
     azure = "\n".join(["TIMESTAMP,ContextTokens,GeneratedTokens", *stamps])
     _write_lines(folder / TRACES["mooncake"], mooncake)
@@ -145,11 +102,10 @@ def _write_traces(folder: Path) -> None:
     (folder / TRACES["servetwin"]).write_text("".join(lines), encoding="utf-8")
 
 
-def _write_runs(folder: Path) -> None:
-    """A run's folder, a sweep's, decision logs, and results of benchmarks."""
-    simulate(["run", "base.yaml", "--out", "run", "--decisions", "decisions.jsonl"])
+def _write_results(folder: Path) -> None:
+    """Decision logs, and results of benchmarks."""
+    simulate(["run", "base.yaml", "--decisions", "decisions.jsonl"])
     (folder / "other.jsonl").write_bytes((folder / "decisions.jsonl").read_bytes())
-    simulate(["sweep", "sweep.yaml", "--out", "sweep", "--jobs", "1"])
     for kind, name in (("base", "base.yaml"), ("blocks", "trace-mooncake.yaml")):
         built = build(load_scenario(folder / name))
         log = simulate_built(built, RunOptions())
@@ -157,8 +113,13 @@ def _write_runs(folder: Path) -> None:
         if kind == "blocks":
             result_files.write_llmservingsim(served, built.workload, folder / "serving-sim")
             continue
-        info = {"schedule_policy": "lpm", "page_size": 16, "max_total_num_tokens": 4096,
-                "version": "0.5.23", "model_path": "org/Model-1B"}  # fmt: skip
+        info = {
+            "schedule_policy": "lpm",
+            "page_size": 16,
+            "max_total_num_tokens": 4096,
+            "version": "0.5.23",
+            "model_path": "org/Model-1B",
+        }
         (folder / "sglang.json").write_text(result_files.sglang_bench(served, server_info=info))
         (folder / "vllm.json").write_text(result_files.vllm_bench(served))
         (folder / "aiperf.jsonl").write_text(result_files.aiperf(served))
@@ -167,9 +128,14 @@ def _write_runs(folder: Path) -> None:
         (folder / "dump.pkl").write_bytes(result_files.sglang_dump(served))
         columns = log.requests
         measured = MeasuredRun(
-            columns.rid, columns.arrival_ns, columns.scheduled_ns, columns.first_token_ns,
-            columns.finish_ns, columns.prompt_tokens, columns.output_tokens,
-        )  # fmt: skip
+            columns.rid,
+            columns.arrival_ns,
+            columns.scheduled_ns,
+            columns.first_token_ns,
+            columns.finish_ns,
+            columns.prompt_tokens,
+            columns.output_tokens,
+        )
         write_measured(measured, folder / "measured.jsonl")
 
 
@@ -186,35 +152,65 @@ def _write_logs(folder: Path) -> None:
             mode = "decode" if not tokens else "mixed" if decode else "extend"
             prefill = [["", 0, tokens]] if tokens else []
             context = tokens + (40 + 9 * rows) * decode
-            points.append({
-                "kind": "point", "mode": mode, "prefill": prefill, "n_decode": decode, "ctx": context,
-                "forward_ns": int(4e6 + 3e4 * tokens + 2e5 * rows + 100 * context + rng.integers(1e4)),
-                "repeats": 3, "plan_ns": 1e5, "launch_ns": 2e5, "read_back_ns": 1e4,
-            })  # fmt: skip
+            points.append(
+                {
+                    "kind": "point",
+                    "mode": mode,
+                    "prefill": prefill,
+                    "n_decode": decode,
+                    "ctx": context,
+                    "forward_ns": int(
+                        4e6 + 3e4 * tokens + 2e5 * rows + 100 * context + rng.integers(10_000)
+                    ),
+                    "repeats": 3,
+                    "plan_ns": 1e5,
+                    "launch_ns": 2e5,
+                    "read_back_ns": 1e4,
+                }
+            )
     write_run_log(
         folder / "points.jsonl", {"source": "profile", "fingerprint": {"device": "x"}}, points
     )
     text = shipped_profiles()["example/tiny-cpu"].read_text(encoding="utf-8")
     (folder / "profile.json").write_text(text, encoding="utf-8")
-    times = {"format": "servetwin-host-times", "version": 1, "host_s": 1e-3,
-             "host_per_request_s": 1e-5, "fit": {}}  # fmt: skip
+    times = {
+        "format": "servetwin-host-times",
+        "version": 1,
+        "host_s": 1e-3,
+        "host_per_request_s": 1e-5,
+        "fit": {},
+    }
     (folder / "host.json").write_text(json.dumps(times), encoding="utf-8")
 
 
 def _write_tables(folder: Path) -> None:
-    header = "model,hardware,prompt_size,batch_size,token_size,prompt_time,token_time,e2e_time,tensor_parallel"
+    header = (
+        "model,hardware,prompt_size,batch_size,token_size,prompt_time,token_time,e2e_time,"
+        "tensor_parallel"
+    )
     points = [(512, 1), (128, 1), (2048, 1), (512, 2), (512, 8)]
     rows = [f"llama2-70b,h100-80gb,{p},{b},128,{p * b / 10},{20 + b},1,4" for p, b in points]
     (folder / "tables").mkdir()
     (folder / "tables/perf_model.csv").write_text("\n".join([header, *rows]), encoding="utf-8")
     config = {
-        "model_type": "qwen3_moe", "architectures": ["Qwen3MoeForCausalLM"], "hidden_size": 1024,
-        "num_hidden_layers": 8, "num_attention_heads": 16, "num_key_value_heads": 4, "head_dim": 64,
-        "intermediate_size": 3072, "moe_intermediate_size": 256, "num_experts": 16,
-        "num_experts_per_tok": 4, "vocab_size": 32000, "torch_dtype": "bfloat16",
-        "max_position_embeddings": 4096, "tie_word_embeddings": False, "decoder_sparse_step": 1,
+        "model_type": "qwen3_moe",
+        "architectures": ["Qwen3MoeForCausalLM"],
+        "hidden_size": 1024,
+        "num_hidden_layers": 8,
+        "num_attention_heads": 16,
+        "num_key_value_heads": 4,
+        "head_dim": 64,
+        "intermediate_size": 3072,
+        "moe_intermediate_size": 256,
+        "num_experts": 16,
+        "num_experts_per_tok": 4,
+        "vocab_size": 32000,
+        "torch_dtype": "bfloat16",
+        "max_position_embeddings": 4096,
+        "tie_word_embeddings": False,
+        "decoder_sparse_step": 1,
         "mlp_only_layers": [],
-    }  # fmt: skip
+    }
     (folder / "model").mkdir()
     (folder / "model/config.json").write_text(json.dumps(config), encoding="utf-8")
     lines = ["t,running,waiting", *(f"{i / 10},{i % 4},{i % 3}" for i in range(20))]
@@ -254,9 +250,11 @@ def parquet(content: bytes, rng: Random) -> bytes:
 
 
 RUN_FILES: Mapping[str, Changed] = {
-    "summary.json": json_file, "scenario.json": json_file, "timeline.csv": table,
+    "summary.json": json_file,
+    "scenario.json": json_file,
+    "timeline.csv": table,
     "requests.parquet": parquet,
-}  # fmt: skip
+}
 # By format: the path that is imported, the file that is changed, and how.
 RESULTS: Mapping[str, tuple[str, str, Changed]] = {
     "sglang-bench": ("sglang.json", "sglang.json", json_file),

@@ -11,6 +11,8 @@ from fuzz.mutate import TRAP
 MAX_ERROR, MAX_REMARK = 300, 1_000
 MAX_SILENCE_S = 10.0
 MAX_BYTES = 1 << 30
+_DEFECTS = ("Traceback (most recent call last)", "internal error", "Warning:")
+_FIGURES = ("_ms", "_throughput", "_pct", "_rps")
 
 
 class Ended(NamedTuple):
@@ -28,24 +30,31 @@ class Ended(NamedTuple):
     why_killed: str = ""
 
 
-def faults(ended: Ended, folder: Path, inputs: Mapping[str, bytes]) -> Iterator[str]:
+def faults(ended: Ended, folder: Path, inputs: Mapping[str, bytes]) -> list[str]:
     """Everything that is wrong; `inputs` are the files that it was given, with their content."""
+    return [*_of_ending(ended), *_of_words(ended), *_of_files(folder, inputs), *_of_figures(ended)]
+
+
+def _of_ending(ended: Ended) -> Iterator[str]:
     if ended.why_killed:
         yield ended.why_killed
     elif ended.code not in {0, 1, 2}:
         yield f"exit code {ended.code}"
-    for mark in ("Traceback (most recent call last)", "internal error", "Warning:"):
-        if mark in ended.err:
-            yield mark
-    longest = MAX_ERROR if ended.code else MAX_REMARK
-    lines = ended.err.splitlines()
-    if any(len(line) > longest for line in lines):
-        yield f"a line of {max(map(len, lines))} characters on stderr"
-    if ended.code == 2 and not lines:
+    elif ended.code == 2 and not ended.err:
         yield "exit code 2 without a word"
+    yield from (mark for mark in _DEFECTS if mark in ended.err)
+
+
+def _of_words(ended: Ended) -> Iterator[str]:
+    longest = max(map(len, ended.err.splitlines()), default=0)
+    if longest > (MAX_ERROR if ended.code else MAX_REMARK):
+        yield f"a line of {longest} characters on stderr"
     for name, text in (("stdout", ended.out), ("stderr", ended.err)):
         if not text.replace("\n", "").isprintable():
             yield f"control characters on {name}"
+
+
+def _of_files(folder: Path, inputs: Mapping[str, bytes]) -> Iterator[str]:
     if (folder / TRAP).exists():
         yield "ran a module"
     for name, content in inputs.items():
@@ -54,17 +63,13 @@ def faults(ended: Ended, folder: Path, inputs: Mapping[str, bytes]) -> Iterator[
             yield f"changed its input {name}"
     if any(path.name.endswith(".tmp") for path in folder.rglob(".*")):
         yield "left a temporary file"
-    if ended.code == 0 and ended.out.startswith("{"):
-        yield from _wrong_figures(ended.out)
 
 
-def _wrong_figures(text: str) -> Iterator[str]:
+def _of_figures(ended: Ended) -> Iterator[str]:
     """Latencies and rates that cannot be."""
-    for key, value in json.loads(text).items():
-        is_figure = key.endswith(("_ms", "_throughput", "_pct", "_rps")) and "skew" not in key
-        if (
-            is_figure
-            and isinstance(value, int | float)
-            and not (value >= 0 and math.isfinite(value))
-        ):
+    if ended.code != 0 or not ended.out.startswith("{"):
+        return
+    for key, value in json.loads(ended.out).items():
+        is_figure = key.endswith(_FIGURES) and isinstance(value, int | float)
+        if is_figure and not (value >= 0 and math.isfinite(value)):
             yield f"a wrong figure: {key} {value}"

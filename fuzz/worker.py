@@ -1,11 +1,10 @@
 """Runs commands in a process of its own, with limits on memory and on time without a word."""
 
 import os
-import shlex
 import signal
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
@@ -13,6 +12,8 @@ from pathlib import Path
 from typing import Self
 
 from fuzz.judge import MAX_BYTES, MAX_SILENCE_S, Ended
+
+Programs = Mapping[str, Callable[[Sequence[str]], int]]
 
 _OUT, _ERR = ".stdout", ".stderr"
 _LOOK_EVERY_S = 0.1
@@ -38,34 +39,37 @@ class Worker:
         """Run commands in a folder, up to the first that fails."""
         process, pipe = self._started()
         pipe.send((commands, str(folder)))
-        began_s, spoke_s = time.monotonic(), _cpu_s(process.pid)
-        said, why = 0, ""
-        while not pipe.poll(_LOOK_EVERY_S):
-            # CPU time: how fast the machine is otherwise says nothing about the command.
-            cpu_s = _cpu_s(process.pid)
-            size = _size(folder / _ERR)
-            if size != said:
-                said, spoke_s = size, cpu_s
-            if cpu_s - spoke_s > MAX_SILENCE_S:
-                why = f"no word for {MAX_SILENCE_S:.0f} s"
-            elif _peak_bytes(process.pid) > MAX_BYTES:
-                why = "over 1 GB of memory"
-            elif time.monotonic() - began_s > _MAX_S:
-                break
-            if why or not process.is_alive():
-                break
+        why, is_over = self._watch(process, pipe, folder / _ERR)
         code: int | None = None
         try:
-            if pipe.poll(0):
+            if not why and pipe.poll(0):
                 code = pipe.recv()
-                if _peak_bytes(process.pid) > MAX_BYTES:
-                    why = "over 1 GB of memory"
         except EOFError:
+            process.join()
             why = f"the process died: {process.exitcode}"
         if code is None:
             self._end()
-        ended_well = code is None and not why
-        return Ended(0 if ended_well else code, _text(folder / _OUT), _text(folder / _ERR), why)
+        out, err = _text(folder / _OUT), _text(folder / _ERR)
+        # With progress to the last, it may take longer than there is time.
+        return Ended(0, "", err) if is_over else Ended(code, out, err, why)
+
+    def _watch(self, process: SpawnProcess, pipe: Connection, err: Path) -> tuple[str, bool]:
+        """Wait for a command's end; returns why it must be killed, or whether its time is over."""
+        began_s, spoke_s, said = time.monotonic(), _cpu_s(process.pid), 0
+        while not (is_done := pipe.poll(_LOOK_EVERY_S)) and process.is_alive():
+            # CPU time: how fast the machine is otherwise says nothing about the command.
+            cpu_s, size = _cpu_s(process.pid), _size(err)
+            if size != said:
+                said, spoke_s = size, cpu_s
+            if cpu_s - spoke_s > MAX_SILENCE_S:
+                return f"no word for {MAX_SILENCE_S:.0f} s", False
+            if _peak_bytes(process.pid) > MAX_BYTES:
+                break
+            if time.monotonic() - began_s > _MAX_S:
+                return "", True
+        if _peak_bytes(process.pid) > MAX_BYTES:
+            return f"over 1 GB of memory{'' if is_done else ', and more to come'}", False
+        return "", False
 
     def _started(self) -> tuple[SpawnProcess, Connection]:
         if self._process is None or self._pipe is None:
@@ -97,12 +101,10 @@ def _work(pipe: Connection) -> None:
             commands, folder = pipe.recv()
         except EOFError:
             return
-        pipe.send(run_here(programs, commands, Path(folder)))
+        pipe.send(_run_here(programs, commands, Path(folder)))
 
 
-def run_here(
-    programs: Mapping[str, object], commands: Sequence[Sequence[str]], folder: Path
-) -> int:
+def _run_here(programs: Programs, commands: Sequence[Sequence[str]], folder: Path) -> int:
     """Run commands in this process, with stdout and stderr in files of the folder."""
     os.chdir(folder)
     _forget_peak()
@@ -115,8 +117,7 @@ def run_here(
             for program, *arguments in commands:
                 os.ftruncate(1, 0)
                 os.lseek(1, 0, os.SEEK_SET)
-                main = programs[program]
-                code = main(arguments)  # type: ignore[operator]
+                code = programs[program](arguments)
                 sys.stdout.flush()
                 sys.stderr.flush()
                 if code:
@@ -127,14 +128,6 @@ def run_here(
             for each in saved:
                 os.close(each)
     return code
-
-
-def commands_of(text: str, *, no_user_code: bool) -> list[list[str]]:
-    """The commands of a case's text, which `&&` may join."""
-    commands = [shlex.split(part) for part in text.split("&&")]
-    if no_user_code:
-        commands = [[*c, "--no-user-code"] if c[1] != "workload" else c for c in commands]
-    return commands
 
 
 def _cpu_s(pid: int | None) -> float:

@@ -11,6 +11,8 @@ from sim.vllm import version_rules as vllm_rules
 # Presets of the host's costs, by the first version that each is for. Nightly images have the preset
 # of the version whose rules they have.
 _SGLANG_HOSTS = {name: name for name in ("0.5.1", "0.5.3", "0.5.5", "0.5.9", "0.5.10")}
+# Before 0.14 async scheduling was an experiment.
+_VLLM_HOSTS = {"0.10.0": "vllm-0.10", "0.14.0": "vllm-async"}
 # Servers whose flags were not published are taken to have the engine's defaults.
 _CHUNK_TOKENS = {"h100_sxm": 8_192, "h200_sxm": 8_192}
 _CHUNK_TOKENS_BLACKWELL = 16_384
@@ -62,7 +64,9 @@ def host_preset_of(row: Row) -> str:
     if row["backend"] == "sglang":
         version = entry_for(row["version"], _SGLANG_HOSTS)
         return f"sglang-{version or _sglang_rules(row['version'])}"
-    return "vllm-async" if row["async_scheduling"] == "True" else "vllm-sync"
+    if row["async_scheduling"] != "True":
+        return "vllm-sync"
+    return entry_for(row["version"], _VLLM_HOSTS) or "vllm-async"
 
 
 def _latency(row: Row) -> dict[str, object]:

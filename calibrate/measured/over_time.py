@@ -8,9 +8,9 @@ import numpy as np
 from sim.core.arrays import Float64, Int64
 from sim.core.errors import InputError
 from sim.core.units import NS_PER_S
-from sim.latency.layers.csv_table import CsvTable
 from sim.metrics.latencies import finished_mask
 from sim.runlog import NOT_YET_NS, RequestColumns, RunLog, StepColumns
+from sim.tables.csv_table import CsvTable
 
 SIZES = ("running", "waiting")
 # As in measured runs (sim.runlog.measured).

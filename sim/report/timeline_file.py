@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 
 from sim.core.errors import InputError
-from sim.latency.layers.csv_table import CsvTable
 from sim.metrics.timeline import Timeline
+from sim.tables.csv_table import CsvTable
 from sim.tables.table import Table, columns_of
 
 _NAMES = [field.name for field in fields(Timeline)]

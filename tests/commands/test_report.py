@@ -213,10 +213,10 @@ def edit_results(change):
         (damage_point, "out/points/[0-9a-f]{64}\\.json: is damaged \\(simulate sweep"),
         (remove_point, "out/points/[0-9a-f]{64}\\.json: is missing \\(simulate sweep"),
         (lambda: Path("out/results.json").unlink(), "out: has neither results\\.json"),
-        (lambda: Path("out/results.json").write_text("{"), "out/results\\.json: cannot be read"),
-        (lambda: Path("out/results.json").write_text("[]"), "out/results\\.json: has no name"),
+        (lambda: Path("out/results.json").write_text("{"), "out/results\\.json:1: not JSON"),
+        (lambda: Path("out/results.json").write_text("[]"), "out/results\\.json: not a JSON"),
         (lambda: edit_results(lambda content: content.pop("point_files")),
-         "out/results\\.json: has no point_files: of an older version"),
+         "out/results\\.json: point_files: missing \\(simulate sweep"),
         (lambda: edit_results(lambda c: c["scenario"]["report"]["plots"][0].update(y="nope")),
          "out/results\\.json: report\\.plots\\.0\\.y: unknown metric 'nope'"),
         (lambda: edit_results(lambda c: c["scenario"]["report"].update(plots=[{"kind": "pie"}])),
@@ -237,11 +237,15 @@ def test_report_of_an_older_or_damaged_run_is_refused(simulate, scenario, refuse
     cases = [(name, None, "No such file") for name in ("scenario.json", "requests.parquet")]
     cases += [
         ("timeline.csv", None, "No such file"),
-        ("timeline.csv", "", "does not have the columns"),
-        ("timeline.csv", f"{header}\n1,2\n", "a row has no value"),
-        ("timeline.csv", f"{header}\n{'x,' * header.count(',')}x\n", "could not convert"),
+        ("timeline.csv", "", "has no rows"),
+        ("timeline.csv", f"{header}\n1,2\n", "has 2 fields, the header 8"),
+        (
+            "timeline.csv",
+            f"{header}\n{'x,' * header.count(',')}x\n",
+            "t_s: must be a number, 0 or more",
+        ),
         ("summary.json", "{", "Expecting"),
-        ("scenario.json", "[]", "is not what a run writes"),
+        ("scenario.json", "[]", "not a JSON object (simulate run"),
         ("requests.parquet", "x", ""),
     ]
     for name, content, reason in cases:
@@ -252,7 +256,7 @@ def test_report_of_an_older_or_damaged_run_is_refused(simulate, scenario, refuse
         else:
             path.write_text(content)
         line = refused_bare("report", "out")
-        assert line.startswith(f"out/{name}: ")
+        assert line.startswith((f"out/{name}: ", f"out/{name}:1: ", f"out/{name}:2: "))
         assert reason in line
         path.write_bytes(whole)
 

@@ -14,6 +14,7 @@ from realrun.cli import main
 from sim.cli import main as simulate
 from sim.core.errors import InputError
 from sim.runlog.run_log_file import read_run_log
+from sim.user_modules import user_code
 
 DOCS = Path(__file__).parents[2] / "docs"
 SCENARIO = yaml.safe_load("""
@@ -241,10 +242,13 @@ def test_run_with_a_policy_of_the_users_is_served_and_rebuilt(write, tmp_path):
     (tmp_path / "own_policy.py").write_text(text)
     path = write(scheduler={**SCENARIO["scheduler"], "schedule_policy": "own_policy:Mine"})
     assert run(path, "--log", str(tmp_path / "log.jsonl")) == 0
-    rebuilt = rebuild(tmp_path / "log.jsonl")
+    with pytest.raises(InputError, match="is Python code: it runs only with --user-code"):
+        rebuild(tmp_path / "log.jsonl")
+    with user_code(wanted=True):
+        rebuilt = rebuild(tmp_path / "log.jsonl")
     assert rebuilt.config.user_policy is not None
     assert rebuilt.recorded.meta["scheduler"]["schedule_policy"] == "own_policy:Mine"
     assert replay_decisions(rebuilt) is None
     (tmp_path / "own_policy.py").unlink()
-    with pytest.raises(InputError, match="policy: no module own_policy"):
+    with pytest.raises(InputError, match="policy: no module own_policy"), user_code(wanted=True):
         rebuild(tmp_path / "log.jsonl")

@@ -8,6 +8,7 @@ from sim.core.messages import one_line
 from sim.latency.aiconfigurator.deployment import Deployment
 
 _MAX_LENGTH = 200
+_MAX_NAMES = 5
 _NO_ARITHMETIC = re.compile(r"needs '(\w+)_tc_flops'")
 # Where a message's first sentence goes on with names of files and of the package's own parts.
 _DETAILS = re.compile(r" \((?:first|or|no misc)\b.*|: tried .*")
@@ -51,5 +52,7 @@ def what_there_is(deployment: Deployment, matrix: Iterable[Mapping[str, str]]) -
     if not found:
         backend = same[0]["Backend"]
         found = {row["System"] for row in same if row["Backend"] == backend}
-    where = ", ".join(sorted(found))
+    names = sorted(found)
+    more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
+    where = ", ".join(names[:_MAX_NAMES]) + more
     return f"it has those of {deployment.model} in its own formats with {backend} on {where}"

@@ -10,13 +10,13 @@ from sim.latency.architectures.read import shape_of_config
 from sim.latency.config import LayersLatencyConfig
 from sim.latency.host_times import HostTimes, read_host_times
 from sim.latency.layers.composition import AllReduce, LayerComposition, LayerTimes
-from sim.latency.layers.csv_table import find_table
 from sim.latency.layers.model import LayersLatency
 from sim.latency.layers.servingsim import is_serving_sim, read_serving_sim
 from sim.latency.layers.splitwise import NAME, WholeModel, read_splitwise
 from sim.latency.layers.vidur import is_vidur, read_vidur
 from sim.latency.model_key import model_table
 from sim.latency.shapes import ModelShape
+from sim.tables.csv_table import find_table
 
 _Reader = Callable[..., LayerTimes]
 _FOR_LAYERS = ("num_layers", "all_reduce_gb_s", "all_reduce_latency_s")

@@ -15,7 +15,6 @@ from sim.core.messages import unknown_name
 from sim.core.units import NS_PER_US
 from sim.latency.curves import Curve, weighted_sum
 from sim.latency.layers.composition import LayerTimes
-from sim.latency.layers.csv_table import CsvTable, find_table, medians, need_table
 from sim.latency.layers.limits import MeasuredSpans
 from sim.latency.layers.servingsim_attention import (
     FusedAttention,
@@ -25,6 +24,7 @@ from sim.latency.layers.servingsim_attention import (
 from sim.latency.layers.servingsim_meta import NAME, SkewFit, read_meta
 from sim.latency.layers.servingsim_moe import experts_curve
 from sim.latency.layers.skew import SkewTable
+from sim.tables.csv_table import CsvTable, find_table, medians, need_table
 
 # How often a step runs each layer: in the whole model, or in each of its blocks.
 _ONCE: Mapping[str, int] = {"embedding": 1, "final_layernorm": 1}

@@ -8,8 +8,8 @@ from sim.latency.curves import Curve
 from sim.latency.features import StepFeatures
 from sim.latency.layers.attention import DecodeAttention, MixedAttention, Plane, PrefillAttention
 from sim.latency.layers.chunks import chunks_of
-from sim.latency.layers.csv_table import CsvTable, medians
 from sim.latency.layers.skew import Alphas, SkewTable
+from sim.tables.csv_table import CsvTable, medians
 
 _LAYER = "attention"
 

@@ -2,7 +2,7 @@
 
 from sim.core.errors import InputError
 from sim.latency.curves import Curve, bracket
-from sim.latency.layers.csv_table import CsvTable, medians
+from sim.tables.csv_table import CsvTable, medians
 
 # The curve has a knot at every number of tokens below this, then only at the table's.
 _DENSE_TOKENS = 4096

@@ -17,9 +17,9 @@ from sim.core.messages import unknown_name
 from sim.core.units import NS_PER_MS
 from sim.latency.curves import Curve
 from sim.latency.features import StepFeatures
-from sim.latency.layers.csv_table import CsvTable, medians
 from sim.latency.layers.decode_times import LayersDecodeTimes
 from sim.latency.layers.limits import Limits, MeasuredSpans
+from sim.tables.csv_table import CsvTable, medians
 
 NAME = "perf_model.csv"
 

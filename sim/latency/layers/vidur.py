@@ -16,8 +16,8 @@ from sim.latency.features import StepFeatures
 from sim.latency.layers.attention import DecodeAttention, PrefillAttention
 from sim.latency.layers.chunks import chunks_of
 from sim.latency.layers.composition import LayerTimes
-from sim.latency.layers.csv_table import CsvTable, find_table, medians, need_table
 from sim.latency.layers.limits import MeasuredSpans
+from sim.tables.csv_table import CsvTable, find_table, medians, need_table
 
 _PREFIX, _SUFFIX = "time_stats.", ".median"
 _DEVICES = "num_tensor_parallel_workers"

@@ -5,7 +5,7 @@ import gzip
 import pytest
 
 from sim.core.errors import InputError
-from sim.latency.layers.csv_table import CsvTable, find_table, medians, need_table
+from sim.tables.csv_table import CsvTable, find_table, medians, need_table
 
 TEXT = "layer,tokens,time_us\nembedding,1,2.5\n\nqkv_proj,16,1e1\n"
 
