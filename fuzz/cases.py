@@ -90,7 +90,7 @@ def all_cases() -> list[Case]:
             Case(
                 f"trace {kind}",
                 name,
-                mutate.table if kind == "azure" else mutate.json_lines,
+                mutate.table if name.endswith(".csv") else mutate.json_lines,
                 (
                     f"simulate run trace-{kind}.yaml --format json",
                     f"simulate workload trace-{kind}.yaml",

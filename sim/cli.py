@@ -18,6 +18,7 @@ from sim.command_line import (
 )
 from sim.commands.report_help import ReportHelp
 from sim.families import RESULT_FORMATS
+from sim.workload.traces.formats import FORMATS, TraceFormat
 
 app = new_app("Simulate an LLM serving scheduler: scenarios in, latencies and decisions out.")
 
@@ -44,7 +45,9 @@ class SweepBackend(StrEnum):
 
 if TYPE_CHECKING:
     FormatName = str
+    TraceName = TraceFormat
 else:
+    TraceName = StrEnum("TraceName", {name: name for name in FORMATS})
     FormatName = StrEnum("FormatName", {name: name for name in RESULT_FORMATS})
 
 
@@ -108,11 +111,15 @@ def validate_command(file: Scenario, set_: Set = None) -> None:
 
 @app.command("workload")
 def workload_command(
-    file: Scenario,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="scenario file (YAML), or a trace")],
     set_: Set = None,
     format_: Annotated[
         OutputFormat, typer.Option("--format", help="format of the table")
     ] = OutputFormat.TABLE,
+    trace: Annotated[
+        TraceName | None,
+        typer.Option(help="read FILE as a trace in this format; default: recognised"),
+    ] = None,
     block_size: Annotated[
         int | None,
         typer.Option(
@@ -120,10 +127,11 @@ def workload_command(
         ),
     ] = None,
 ) -> None:
-    """Describe a scenario's traffic: rates, lengths, and the hit rate of an unlimited cache."""
+    """Describe traffic: rates, lengths, and the hit rate of an unlimited cache."""
     from sim.commands.workload import describe_workload
 
-    describe_workload(file, set_ or (), json=format_ is OutputFormat.JSON, block_size=block_size)
+    json = format_ is OutputFormat.JSON
+    describe_workload(file, set_ or (), json=json, block_size=block_size, trace=trace)
 
 
 @app.command("import")

@@ -65,12 +65,16 @@ def simulate_built(built: BuiltScenario, options: RunOptions) -> RunLog:
     """Simulate a built scenario, silently.
 
     The log's `meta` also says where step times come from (`latency_source`), how many steps were
-    outside of the ranges in which the latency models were measured (`left_range`), and which
-    benchmark's client sent the requests (`client`), if one did.
+    outside of the ranges in which the latency models were measured (`left_range`), what a trace's
+    reader left out or estimated (`traffic_notes`), and which benchmark's client sent the requests
+    (`client`), if one did.
     """
     latencies = list(each_latency(built.latencies))
     if (source := latency_source(latencies[0])) is not None:
         options = replace(options, meta={**options.meta, "latency_source": source})
+    if built.workload.notes:
+        notes = list(built.workload.notes)
+        options = replace(options, meta={**options.meta, "traffic_notes": notes})
     if isinstance(built.workload, BenchWorkload):
         options = replace(options, meta={**options.meta, "client": dict(built.workload.client)})
     scenario = built.loaded.scenario

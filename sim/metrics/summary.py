@@ -27,6 +27,7 @@ from sim.runlog import RequestColumns, RunLog
 Summary = dict[str, Any]
 
 _MAX_REJECTED_RIDS = 10
+_REMARKS = ("latency_source", "left_range", "traffic_notes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +58,12 @@ def summarise(log: RunLog, slo: Slo | None = None) -> Summary:
     * `rejected_rids`: the ids of the first ten rejected requests.
     * `wall_seconds`: how long the simulation took.
     * `latency_source`: who measured the step times, if they are published measurements.
+    * `traffic_notes`: what the reader of a trace left out or estimated, if anything.
     * `left_range`: how many steps are outside the range that step times were fitted to, if any are.
     * `client_figures`: what a benchmark's client prints, if one sent the requests.
     """
     log = log.measured()
-    remarks = {key: log.meta[key] for key in ("latency_source", "left_range") if key in log.meta}
+    remarks = {key: log.meta[key] for key in _REMARKS if key in log.meta}
     finished = finished_mask(log.requests)
     latencies = request_latencies(log.requests)
     wait_ns = queue_times_ns(log)

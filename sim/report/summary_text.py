@@ -34,6 +34,7 @@ def summary_text(summary: Summary, *, bold: bool = False) -> str:
         lines.append(printable(f"rejected: {', '.join(summary['rejected_rids'])}{more}"))
     if "latency_source" in summary:
         lines.append(printable(f"step times: {summary['latency_source']}"))
+    lines += [printable(f"traffic: {note}") for note in summary.get("traffic_notes", ())]
     if "client_figures" in summary:
         lines += ["", *client_lines(summary["client_figures"])]
     return "".join(f"{line}\n" for line in lines)

@@ -1,6 +1,6 @@
 """The section of a recorded trace, and which keys go with which format."""
 
-from typing import Annotated, Literal, Self, get_args
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -8,19 +8,8 @@ from sim.strict_model import KeysError
 from sim.workload.arrivals import Arrivals, ThinkTime
 from sim.workload.common_config import CommonConfig
 from sim.workload.limits import MAX_REQUESTS
+from sim.workload.traces.formats import TraceFormat
 
-TraceFormat = Literal[
-    "mooncake",
-    "azure",
-    "servetwin",
-    "autobench",
-    "burstgpt",
-    "bailian",
-    "sharegpt",
-    "lmsys",
-    "weka",
-]
-FORMATS: tuple[TraceFormat, ...] = get_args(TraceFormat)
 DEFAULT_BLOCK_SIZE = 512
 BAILIAN_BLOCK_SIZE = 16
 DEFAULT_CHARACTERS_PER_TOKEN = 4.0

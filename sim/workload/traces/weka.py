@@ -1,6 +1,6 @@
 """Weka's recorded coding-agent sessions: one JSON object for each session, with pauses of tools.
 
-Published in callanjfox/kv-cache-tester (`docs/trace_replay_tester.md`, Trace Format), and as
+Published in callanjfox/kv-cache-tester ("Trace Replay Tester", section Trace Format), and as
 SemiAnalysis's data sets `cc-traces-weka-*`, one session a line. As there, `think_time` is the time
 that the client waited before a request: a tool ran, or a person read. A sub-agent is an entry with
 requests of its own, for which its parent waits.
