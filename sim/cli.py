@@ -303,6 +303,27 @@ def demo_command(
     demo(out)
 
 
+@app.command("play")
+@may_run_user_code
+def play_command(
+    file: Annotated[
+        Path | None,
+        typer.Argument(metavar="FILE", help="scenario file (YAML); default: that of the demo"),
+    ] = None,
+    set_: Set = None,
+    port: Annotated[
+        int, typer.Option(min=0, max=65_535, help="port of the page; 0: any free one")
+    ] = 0,
+    opens: Annotated[
+        bool, typer.Option("--open/--no-open", help="open the page in your browser")
+    ] = True,
+) -> None:
+    """Open a page on this computer that simulates anew when a setting is moved."""
+    from sim.commands.play import play
+
+    play(file, set_ or (), port=port, opens=opens)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
     use_one_blas_thread()

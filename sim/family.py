@@ -27,11 +27,19 @@ class Family:
         title: the name in texts for people, for example `vLLM`.
         result_formats: files that `simulate import` reads: logs of such servers, and results of
             their benchmarks.
+        policy_key: the section's key that orders the waiting queue.
+        step_tokens_key: the section's key that limits the new tokens of a step.
     """
 
     name: ClassVar[str]
     title: ClassVar[str]
     result_formats: ClassVar[Sequence[ResultFormat]] = ()
+    policy_key: ClassVar[str]
+    step_tokens_key: ClassVar[str]
+
+    def policies(self) -> tuple[str, ...]:
+        """The orders of the waiting queue that have names, first come, first served first."""
+        raise NotImplementedError
 
     def section(self) -> "type[ServerSection]":
         """The pydantic model of a scenario's section `scheduler`."""

@@ -26,6 +26,13 @@ class SglangFamily(Family):
     name = "sglang"
     title = "SGLang"
     result_formats = FORMATS
+    policy_key = "schedule_policy"
+    step_tokens_key = "chunked_prefill_size"
+
+    def policies(self) -> tuple[str, ...]:
+        from sim.sglang.policies.policy import POLICIES
+
+        return tuple(POLICIES)
 
     def section(self) -> "type[SglangSection]":
         from sim.sglang.section.scheduler import SglangSection

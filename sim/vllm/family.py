@@ -25,6 +25,11 @@ class VllmFamily(Family):
     name = "vllm"
     title = "vLLM"
     result_formats = FORMATS
+    policy_key = "scheduling_policy"
+    step_tokens_key = "max_num_batched_tokens"
+
+    def policies(self) -> tuple[str, ...]:
+        return "fcfs", "priority"
 
     def section(self) -> "type[VllmSection]":
         from sim.vllm.section import VllmSection

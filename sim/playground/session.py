@@ -1,0 +1,137 @@
+"""What the page asks for: the controls, a simulation with some of them moved, and its scenario."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
+from threading import Lock
+from typing import Any
+
+from sim.core.errors import InputError
+from sim.core.messages import shorten
+from sim.metrics.summary import Summary
+from sim.playground.controls import FAIRNESS, FCFS, controls_of, policy_of, policy_path
+from sim.playground.curves import curves, figures
+from sim.runlog import RunLog
+from sim.scenario.build import BuiltScenario, build
+from sim.scenario.load import LoadedScenario
+from sim.scenario.yaml_writer import yaml_text
+from sim.sweep.trace_cache import TraceCache
+from sim.workload.first_requests import FirstRequests
+
+# Requests that a move simulates unless the user says otherwise; the most that the page may ask for.
+DEFAULT_REQUESTS, MAX_REQUESTS = 600, 20_000
+_MAX_VALUE = 200
+
+# Reads the scenario, with further `--set` options.
+Load = Callable[[Sequence[str]], LoadedScenario]
+# Simulates it; returns the log and its summary.
+Simulate = Callable[[BuiltScenario], tuple[RunLog, Summary]]
+# Values by key path, as `--set` takes them.
+Settings = Mapping[str, str]
+
+
+class Playground:
+    """A scenario whose settings can be moved.
+
+    It takes settings of its controls only. So a link to the page cannot name a file, or a class of
+    Python to run.
+
+    Args:
+        load: reads the scenario.
+        simulate: simulates it.
+    """
+
+    def __init__(self, load: Load, simulate: Simulate) -> None:
+        self._load = load
+        self._simulate = simulate
+        self._base = load(())
+        self._controls = {control.key: control for control in controls_of(self._base)}
+        policy = self._controls[policy_path(self._base.scenario)]
+        self._compared_by_default = {policy.key: policy.value}
+        self._read_trace = TraceCache()
+        # One simulation at a time: two would take twice as long each.
+        self._lock = Lock()
+        build(self._base, read_trace=self._read_trace)
+
+    def describe(self) -> dict[str, Any]:
+        """The scenario's name, and what the controls are."""
+        return {
+            "name": self._base.scenario.name,
+            "file": str(self._base.path),
+            "controls": [asdict(control) for control in self._controls.values()],
+            "num_requests": DEFAULT_REQUESTS,
+            "max_requests": MAX_REQUESTS,
+            "policy_key": policy_path(self._base.scenario),
+        }
+
+    def simulate(self, settings: Settings, num_requests: int) -> dict[str, Any]:
+        """Two runs with these settings, first come, first served beside the policy that they name.
+
+        Args:
+            settings: values of controls.
+            num_requests: how many requests of the scenario's traffic are simulated.
+
+        Returns:
+            For each run its policy, curves and figures; how many requests were simulated, and of
+            how many; and how many seconds that took.
+
+        Raises:
+            InputError: a setting is none of a control or makes the scenario invalid.
+        """
+        if not 1 <= num_requests <= MAX_REQUESTS:
+            raise InputError(f"requests: must be from 1 to {MAX_REQUESTS:,}, got {num_requests}")
+        with self._lock:
+            begin_s = time.perf_counter()
+            chosen = self._load(self._options(settings))
+            runs = [self._run(each, num_requests) for each in self._compared(chosen, settings)]
+            return {
+                "runs": [shown for shown, _, _ in runs],
+                "num_requests": runs[-1][1],
+                "num_all": runs[-1][2],
+                "seconds": time.perf_counter() - begin_s,
+            }
+
+    def yaml(self, settings: Settings) -> str:
+        """The scenario with these settings, as the text of a file.
+
+        Raises:
+            InputError: as `simulate`.
+        """
+        loaded = self._load(self._options(settings))
+        where = (
+            f"# Made from {self._base.path} in the playground. Keep it in the same folder: paths"
+        )
+        return f"{where} are relative to it.\n{yaml_text(dict(loaded.raw))}"
+
+    def _options(self, settings: Settings) -> list[str]:
+        options: list[str] = []
+        for key, value in {**self._compared_by_default, **settings}.items():
+            control = self._controls.get(key)
+            if control is None:
+                raise InputError(f"{shorten(key)}: is no setting of this page")
+            if len(value) > _MAX_VALUE or (control.is_choice and value not in control.stops):
+                raise InputError(f"{key}: {shorten(repr(value))} is no choice of this page")
+            options += [*control.implied, f"{key}={value}"]
+        return options
+
+    def _compared(self, chosen: LoadedScenario, settings: Settings) -> list[LoadedScenario]:
+        """First come, first served, and the chosen policy if it is another."""
+        scenario = chosen.scenario
+        if policy_of(scenario) == FCFS:
+            return [chosen]
+        first = [f"{policy_path(scenario)}={FCFS}"]
+        if "fairness" in type(scenario.scheduler).model_fields:
+            first.append(f"{FAIRNESS}=null")  # some rules do not go with this policy
+        return [self._load([*self._options(settings), *first]), chosen]
+
+    def _run(self, loaded: LoadedScenario, num_requests: int) -> tuple[dict[str, Any], int, int]:
+        built = build(loaded, read_trace=self._read_trace)
+        whole = built.workload
+        built = replace(built, workload=FirstRequests(whole, num_requests))
+        log, summary = self._simulate(built)
+        shown = {
+            "name": policy_of(loaded.scenario),
+            "curves": curves(log),
+            "figures": figures(summary),
+        }
+        return shown, built.workload.num_requests, whole.num_requests
