@@ -15,6 +15,7 @@ from sim.latency.config import num_ranks
 from sim.latency.model import Ranged, each_latency, latency_source
 from sim.latency.range_report import RangeReport
 from sim.metrics.summary import Slo, summarise
+from sim.metrics.window import with_window
 from sim.report.progress import Progress
 from sim.report.run_folder import summary_json, write_out_dir, write_requests
 from sim.runlog import RunLog
@@ -54,7 +55,7 @@ def run_built(
             meta=meta,
         )
         try:
-            log = simulate_built(built, options)
+            log = simulate_measured(built, options)
         except OSError as error:
             # The decision log is the only file that a simulation writes.
             raise InputError(f"{decisions}: cannot be written: {error.strerror}") from error
@@ -91,6 +92,25 @@ def simulate_built(built: BuiltScenario, options: RunOptions) -> RunLog:
     ranged = (latency for latency in latencies if isinstance(latency, Ranged))
     left = str(RangeReport.merged(latency.left_range() for latency in ranged))
     return replace(log, meta={**log.meta, "left_range": left}) if left else log
+
+
+def simulate_measured(built: BuiltScenario, options: RunOptions) -> RunLog:
+    """Like `simulate_built`; metrics of the log leave out the scenario's warm-up and cool-down.
+
+    Raises:
+        InputError: they leave no request.
+    """
+    scenario = built.loaded.scenario
+    warmup, cooldown = scenario.warmup, scenario.cooldown
+    if warmup is None and cooldown is None:
+        return simulate_built(built, options)
+    log = simulate_built(built, replace(options, timed_gaps=True))
+    with located_errors(built.loaded):
+        return with_window(
+            log,
+            None if warmup is None else warmup.edge(),
+            None if cooldown is None else cooldown.edge(),
+        )
 
 
 def slo_of(scenario: Scenario) -> Slo:

@@ -35,6 +35,7 @@ _Summary: Any = create_model(
         goodput_slos_ms=(dict[str, _Number], {}),
         rejected_rids=(list[str], []),
         traffic_notes=(list[str], []),
+        window=(dict[str, _Number] | None, None),
         saturated=(bool | None, None),
     ),
 )

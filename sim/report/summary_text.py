@@ -32,6 +32,8 @@ def summary_text(summary: Summary, *, bold: bool = False) -> str:
         rest = summary["rejected"] - len(summary["rejected_rids"])
         more = f" and {rest} more" if rest else ""
         lines.append(printable(f"rejected: {', '.join(summary['rejected_rids'])}{more}"))
+    if "window" in summary:
+        lines.append(_measured(summary))
     if "latency_source" in summary:
         lines.append(printable(f"step times: {summary['latency_source']}"))
     lines += [printable(f"traffic: {note}") for note in summary.get("traffic_notes", ())]
@@ -71,6 +73,15 @@ def _value(summary: Summary, name: str) -> str:
         return yes_or_no(value)
     # Without any request the attainment is undefined; it is shown as 0 %.
     return number(100 * (value or 0.0) if name == "slo_attainment" else value)
+
+
+def _measured(summary: Summary) -> str:
+    begin_s, end_s = summary["window"]["begin_s"], summary["window"]["end_s"]
+    return (
+        f"measured from {number(begin_s)} s to {number(end_s)} s:"
+        f" {number(summary['request_rate'])} requests/s offered,"
+        f" {number(summary['request_throughput'])} served"
+    )
 
 
 def _groups(summary: Summary) -> Table:

@@ -24,6 +24,7 @@ from sim.families import DEFAULT_FAMILY, FAMILIES
 from sim.latency.config import LatencyConfig
 from sim.latency.host import HostSection, host_preset
 from sim.scenario.router_section import RoundRobinConfig, RouterConfig
+from sim.scenario.window_section import EdgeSection
 from sim.server_section import ServerSection
 from sim.strict_model import KeysError, StrictModel
 from sim.workload.config import WorkloadConfig
@@ -164,6 +165,10 @@ class Scenario(StrictModel):
     least-loaded` is `router: {kind: least-loaded}`."""
     slo: SloSection = SloSection()
     """What a request must meet to count as good."""
+    warmup: EdgeSection | None = None
+    """The beginning of the run, which no metric counts. Without it: nothing is left out."""
+    cooldown: EdgeSection | None = None
+    """The end of the run, which no metric counts. Without it: nothing is left out."""
     sweep: SweepSection | None = None
     """Values to try for keys of this scenario. Only `simulate sweep` reads it."""
     report: ReportSection | None = None
