@@ -18,6 +18,7 @@ $(VENV)/.dev: $(VENV)/.base
 
 demo: $(VENV)/.base
 	$(BIN)/simulate demo
+	@echo "Next: source $(BIN)/activate, then simulate run scenarios/conversation.yaml, or docs/tutorial.md."
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -144,8 +145,6 @@ STUDY ?= $(basename $(notdir $(wildcard scenarios/studies/*.yaml)))
 studies: $(VENV)/.base
 	mkdir -p out/studies
 	set -e; for name in $(STUDY); do \
-		if ! test -d ../shared && grep -q shared/traces scenarios/studies/$$name.yaml; then \
-			echo "$$name: left out, its trace is not here"; continue; fi; \
 		$(BIN)/simulate sweep scenarios/studies/$$name.yaml --out out/studies/$$name; \
 		$(BIN)/simulate report out/studies/$$name; \
 	done
@@ -170,7 +169,11 @@ HARNESS ?= ../shared/oracle
 ORACLE_VENV ?= .oracle-venv
 CASES := out/oracle/$(SEED)
 
-$(ORACLE_VENV)/.done: requirements.lock
+# The harness does not ship; it is asked for before 3 GB are fetched.
+$(HARNESS)/sglang_oracle.py:
+	@echo "make oracle: no harness $@: see oracle/README.md" >&2; exit 2
+
+$(ORACLE_VENV)/.done: requirements.lock | $(HARNESS)/sglang_oracle.py
 	$(PYTHON) -m venv $(ORACLE_VENV)
 	$(ORACLE_VENV)/bin/python -m pip install -q $$(grep '^torch==' requirements.lock)
 	$(ORACLE_VENV)/bin/python -m pip install -q --no-deps sglang==0.5.23

@@ -22,7 +22,7 @@ from sim.scenario.build import build
 from sim.scenario.load import load_scenario
 
 _SMOKE = "scenarios/smoke.yaml"
-_MOONCAKE = "scenarios/conversation.yaml"
+_MOONCAKE = "bench/scenarios/conversation.yaml"
 
 # Options (`--set`) that the scenarios below share.
 _BUSY = (

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from sim.command_line import OutputFormat, may_run_user_code, new_app, run_app
+from sim.command_line import OutputFormat, Set, may_run_user_code, new_app, out_option, run_app
 
 app = new_app("From measured runs to latency profiles, and how far to trust them.")
 
@@ -18,10 +18,6 @@ Scenario = Annotated[
         metavar="FILE",
         help="estimate host times; LOG is then a measured run of this scenario (YAML)",
     ),
-]
-Set = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY.PATH=VALUE", help="override a key of the scenario"),
 ]
 First = Annotated[
     int | None, typer.Option(min=1, help="with a scenario: only the first N requests by arrival")
@@ -39,9 +35,7 @@ MeasuredArrivals = Annotated[
 @may_run_user_code
 def fit_command(
     logs: Annotated[list[Path], typer.Argument(metavar="LOG...", help="run logs")],
-    output: Annotated[
-        Path, typer.Option("-o", "--output", help="the profile, or host times, to write (.json)")
-    ],
+    out: Annotated[Path, out_option("the profile, or host times, to write (.json)", "FILE")],
     name: Annotated[
         str | None,
         typer.Option(help="name of the profile; default: that of the file, without .json"),
@@ -75,7 +69,7 @@ def fit_command(
         only_with("--scenario", {**beside, "--measured-arrivals": measured_arrivals})
         from calibrate.commands.fit import fit
 
-        fit(logs, output, name=name, label=label or "", num_folds=folds or 5, seed=seed or 0)
+        fit(logs, out, name=name, label=label or "", num_folds=folds or 5, seed=seed or 0)
         return
     only_with(
         "run logs, not with --scenario",
@@ -92,7 +86,7 @@ def fit_command(
         selection=Selection(first=first),
         measured_arrivals=measured_arrivals,
     )
-    fit_host(given, output, per_request=per_request)
+    fit_host(given, out, per_request=per_request)
 
 
 @app.command("show")
@@ -122,17 +116,16 @@ def validate_command(
             help="with a profile: logs of real runs; with a scenario: one measured run",
         ),
     ],
-    out: Annotated[
-        Path | None, typer.Option(help="write validation.json and pictures there")
-    ] = None,
+    out: Annotated[Path | None, out_option("folder for validation.json and pictures")] = None,
     format_: Annotated[
         OutputFormat, typer.Option("--format", help="format of the results")
     ] = OutputFormat.TABLE,
     base_dir: Annotated[
         Path | None,
         typer.Option(
+            metavar="DIR",
             help="with a profile: folder of relative paths in the runs' scenarios;"
-            " default: the log's folder"
+            " default: the log's folder",
         ),
     ] = None,
     any_fingerprint: Annotated[

@@ -5,6 +5,7 @@ from typing import Any
 
 from calibrate.errors import METRICS
 from calibrate.validate import STAGES, Case, Validation
+from calibrate.verdict import verdict
 
 
 def document(validation: Validation) -> dict[str, Any]:
@@ -20,6 +21,7 @@ def document(validation: Validation) -> dict[str, Any]:
         "range": {"num_steps": left.num_steps, "num_outside": left.num_outside},
         "cases": [_case(case) for case in validation.cases],
         "rankings": [asdict(ranking) for ranking in validation.rankings],
+        "verdict": verdict(validation),
     }
 
 

@@ -3,8 +3,11 @@
 import gzip
 import json
 from collections.abc import Callable
+from functools import cache
 from random import Random
 from typing import Any
+
+from sim.scenario.schema import Scenario
 
 # A module beside every input; its code writes the file `TRAP`. No file of others may make it run.
 MODULE, TRAP = "evilmod", "trap"
@@ -182,10 +185,31 @@ def _drop(holder: Any, key: Any, _rng: Random) -> None:
 
 def _add(holder: Any, key: Any, rng: Random) -> None:
     if isinstance(holder, dict):
-        name = rng.choice([value for value in VALUES if isinstance(value, str)])
+        texts = [value for value in VALUES if isinstance(value, str)]
+        name = rng.choice(texts if rng.random() < 0.3 else known_keys())
         holder[name] = rng.choice(VALUES)
     else:
         holder.insert(key, rng.choice(VALUES))
+
+
+@cache
+def known_keys() -> list[str]:
+    """The names of all keys that a scenario can have, at any place."""
+    schema = Scenario.model_json_schema()
+    sections = [schema, *schema["$defs"].values()]
+    return sorted({key for section in sections for key in section.get("properties", {})})
+
+
+def _borrow(holder: Any, key: Any, rng: Random) -> None:
+    """A value like others of its kind: a number of similar size, or what stands beside it."""
+    value = holder[key]
+    if isinstance(value, int) and not isinstance(value, bool):
+        holder[key] = max(0, rng.choice((value // 10, value * 10, value * 1_000, value - 1)))
+    elif isinstance(value, float):
+        holder[key] = value * rng.choice((0.0, 1e-3, 0.1, 10, 1e3, 1e6))
+    else:
+        others = list(holder.values()) if isinstance(holder, dict) else holder
+        holder[key] = json.loads(json.dumps(rng.choice(others)))
 
 
 def _repeat(holder: Any, key: Any, rng: Random) -> None:
@@ -208,16 +232,8 @@ def _swap(holder: Any, key: Any, rng: Random) -> None:
 
 
 _CHANGES: tuple[Callable[[Any, Any, Random], None], ...] = (
-    _replace,
-    _replace,
-    _replace,
-    _scale,
-    _scale,
-    _drop,
-    _add,
-    _repeat,
-    _nest,
-    _swap,
+    *(_replace, _replace, _replace, _scale, _scale, _borrow, _borrow, _borrow),
+    *(_drop, _add, _add, _repeat, _nest, _swap),
 )
 
 

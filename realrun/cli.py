@@ -11,8 +11,18 @@ from typing import Annotated
 import typer
 
 from realrun.suite import UNFINISHED
-from sim.command_line import OutputFormat, Version, may_run_user_code, new_app, run_app
+from sim.command_line import (
+    OutputFormat,
+    Scenario,
+    Set,
+    Version,
+    may_run_user_code,
+    new_app,
+    out_option,
+    run_app,
+)
 from sim.core.errors import InputError
+from sim.core.extras import how_to_install
 
 app = new_app("Serve scenarios on a real paged-attention runner, with the simulator's scheduler.")
 
@@ -37,7 +47,7 @@ def need_torch(_version: Version = False) -> None:
     """Refuse to start without torch, which every command needs."""
     missing = [name for name in ("torch", "transformers") if find_spec(name) is None]
     if missing:
-        raise InputError(f"needs {' and '.join(missing)}: pip install 'servetwin[torch]'")
+        raise InputError(f"needs {' and '.join(missing)}: {how_to_install('torch')}")
 
 
 Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:N, or auto: a GPU if there is one")]
@@ -53,13 +63,11 @@ Graphs = Annotated[
 @app.command("run")
 @may_run_user_code
 def run_command(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="scenario file (YAML)")],
-    set_: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY.PATH=VALUE", help="override a key; may be repeated"),
-    ] = None,
+    file: Scenario,
+    set_: Set = None,
     log: Annotated[
-        Path | None, typer.Option(help="file of the run log (.jsonl or .jsonl.gz)")
+        Path | None,
+        typer.Option(metavar="FILE", help="file of the run log (.jsonl or .jsonl.gz)"),
     ] = None,
     format_: Annotated[
         OutputFormat, typer.Option("--format", help="format of the summary")
@@ -119,7 +127,7 @@ def profile_command(
     model: Annotated[
         str, typer.Option(help="a packaged model (random weights), or a checkpoint's folder")
     ],
-    out: Annotated[Path, typer.Option(help="file of the run log (.jsonl or .jsonl.gz)")],
+    out: Annotated[Path, out_option("file of the run log (.jsonl or .jsonl.gz)", "FILE")],
     budget_s: Annotated[
         float | None, typer.Option(min=0, help="time limit in seconds, loading included")
     ] = None,
@@ -165,8 +173,8 @@ def profile_command(
 
 @app.command("runs")
 def runs_command(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="scenario file (YAML)")],
-    out: Annotated[Path, typer.Option(help="file of the run logs (.tar)")],
+    file: Scenario,
+    out: Annotated[Path, out_option("file of the run logs (.tar)", "FILE")],
     variant: Annotated[
         list[str],
         typer.Option(
@@ -174,10 +182,7 @@ def runs_command(
             help="a variant to serve: its name and its changed keys; may be repeated",
         ),
     ],
-    set_: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY.PATH=VALUE", help="override a key in all variants"),
-    ] = None,
+    set_: Set = None,
     repeats: Annotated[int, typer.Option(min=1, help="runs of each variant")] = 2,
     budget_s: Annotated[
         float | None, typer.Option(min=0, help="time limit in seconds, loading included")
@@ -211,8 +216,8 @@ def runs_command(
 
 @app.command("suite")
 def suite_command(
-    out: Annotated[Path, typer.Option(metavar="DIR", help="folder of the results")],
-    budget_s: Annotated[float, typer.Option(min=0, help="time limit in seconds")],
+    out: Annotated[Path, out_option("folder of the results")],
+    budget_s: Annotated[float, typer.Option(min=0, help="time limit in seconds, loading included")],
     device: Device = "auto",
     model: Annotated[
         str | None, typer.Option(help="tiny: a few small stages, to try the suite on a CPU")

@@ -24,9 +24,10 @@ def command_pages() -> dict[str, str]:
 
 def _page_text(program: str) -> str:
     group: Any = typer.main.get_command(_APPS[program])
+    above = group.make_context(program, [], resilient_parsing=True)
     blocks = [f"# {program}", str(group.help), _endings()]
     for name, command in group.commands.items():
-        blocks += _command_blocks(f"{program} {name}", command)
+        blocks += _command_blocks(name, command, above)
     return "\n\n".join(blocks) + "\n"
 
 
@@ -36,10 +37,10 @@ def _endings() -> str:
     return "\n\n".join(" ".join(text.split()) for text in paragraphs)
 
 
-def _command_blocks(name: str, command: Any) -> Iterator[str]:
+def _command_blocks(name: str, command: Any, above: Any) -> Iterator[str]:
     """A heading, what the command does, its usage, and a table of arguments and options."""
-    context = command.make_context(name, [], resilient_parsing=True)
-    yield f"## {name}"
+    context = command.make_context(name, [], parent=above, resilient_parsing=True)
+    yield f"## {context.command_path}"
     yield inspect.cleandoc(command.help)
     yield f"```text\n{command.get_usage(context).removeprefix('Usage: ')}\n```"
     records = [param.get_help_record(context) for param in command.get_params(context)]

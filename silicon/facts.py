@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from sim.core.errors import InputError
+from sim.core.extras import how_to_install
 
 FACTS_FILE = Path(__file__).parent / "data" / "facts.csv.gz"
 _TABLE = "systems/silicon_sample.csv"
@@ -51,7 +52,7 @@ def load_rows() -> dict[str, Row]:
         InputError: the package that contains the table is not installed.
     """
     if find_spec("aiconfigurator_core") is None:
-        raise InputError("the silicon table needs: pip install 'servetwin[aiconfigurator]'")
+        raise InputError(f"the silicon table needs: {how_to_install('aiconfigurator')}")
     text = (files("aiconfigurator_core") / _TABLE).read_text(encoding="utf-8")
     measured = {line["id"]: line for line in csv.DictReader(io.StringIO(text))}
     with gzip.open(FACTS_FILE, "rt", encoding="utf-8", newline="") as file:

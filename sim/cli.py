@@ -10,8 +10,11 @@ import typer
 
 from sim.command_line import (
     OutputFormat,
+    Scenario,
+    Set,
     may_run_user_code,
     new_app,
+    out_option,
     run_app,
     use_one_blas_thread,
     with_tracebacks,
@@ -21,12 +24,6 @@ from sim.families import RESULT_FORMATS
 from sim.workload.traces.formats import FORMATS, TraceFormat
 
 app = new_app("Simulate an LLM serving scheduler: scenarios in, latencies and decisions out.")
-
-Scenario = Annotated[Path, typer.Argument(metavar="FILE", help="scenario file (YAML)")]
-Set = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY.PATH=VALUE", help="override a key; may be repeated"),
-]
 
 Jobs = Annotated[
     int | None, typer.Option(min=1, help="number of workers; default: one for each core")
@@ -56,19 +53,25 @@ else:
 def run_command(
     file: Scenario,
     set_: Set = None,
-    out: Annotated[Path | None, typer.Option(help="folder for summary, tables and plots")] = None,
+    out: Annotated[Path | None, out_option("folder for summary, tables and plots")] = None,
     format_: Annotated[
         OutputFormat, typer.Option("--format", help="format of the summary")
     ] = OutputFormat.TABLE,
     decisions: Annotated[
-        Path | None, typer.Option(help="write the decision log to this file (.jsonl or .jsonl.gz)")
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="write the decision log to this file (.jsonl or .jsonl.gz)"
+        ),
     ] = None,
     requests: Annotated[
         Path | None,
-        typer.Option(help="write a row for each request to this file (.csv or .parquet)"),
+        typer.Option(
+            metavar="FILE", help="write a row for each request to this file (.csv or .parquet)"
+        ),
     ] = None,
     perfetto: Annotated[
-        Path | None, typer.Option(help="write a timeline for ui.perfetto.dev to this file")
+        Path | None,
+        typer.Option(metavar="FILE", help="write a timeline for ui.perfetto.dev to this file"),
     ] = None,
     fast_forward: Annotated[
         bool,
@@ -136,7 +139,7 @@ def workload_command(
 
 @app.command("import")
 def import_command(
-    out: Annotated[Path, typer.Option(help="folder for workload, measured run and scenario")],
+    out: Annotated[Path, out_option("folder for workload, measured run and scenario")],
     source: Annotated[
         Path | None, typer.Argument(metavar="SOURCE", help="measured results: a file or a folder")
     ] = None,
@@ -158,7 +161,9 @@ def import_command(
     ] = None,
     template: Annotated[
         Path | None,
-        typer.Option(metavar="SCENARIO", help="take everything but the traffic from this scenario"),
+        typer.Option(
+            metavar="FILE", help="take everything but the traffic from this scenario (YAML)"
+        ),
     ] = None,
     line: Annotated[
         int | None, typer.Option(min=1, help="read this line of a file with one run on each line")
@@ -210,7 +215,7 @@ def sweep_command(
         str | None, typer.Option(metavar="ADDRESS", help="address of a Ray cluster, or auto")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="folder for points and results; default: FILE-sweep")
+        Path | None, out_option("folder for points and results; default: FILE-sweep")
     ] = None,
     resume: Resume = True,
     format_: Annotated[
@@ -238,7 +243,7 @@ def report_command(
         Path, typer.Argument(metavar="DIR", help="folder of a finished run or sweep")
     ],
     out: Annotated[
-        Path | None, typer.Option(help="folder for page and pictures; default: DIR/report")
+        Path | None, out_option("folder for page and pictures; default: DIR/report")
     ] = None,
 ) -> None:
     """Draw a finished run or sweep: pictures, and a page with everything in it."""
@@ -254,7 +259,7 @@ def tune_command(
     set_: Set = None,
     jobs: Jobs = None,
     out: Annotated[
-        Path | None, typer.Option(help="folder for points and results; default: FILE-tune")
+        Path | None, out_option("folder for points and results; default: FILE-tune")
     ] = None,
     resume: Resume = True,
     format_: Annotated[
@@ -277,7 +282,7 @@ def plan_command(
     set_: Set = None,
     jobs: Jobs = None,
     out: Annotated[
-        Path | None, typer.Option(help="folder for points and results; default: FILE-plan")
+        Path | None, out_option("folder for points and results; default: FILE-plan")
     ] = None,
     resume: Resume = True,
     format_: Annotated[
@@ -295,7 +300,7 @@ def plan_command(
 
 @app.command("demo")
 def demo_command(
-    out: Annotated[Path, typer.Option(help="folder for the picture")] = Path("demo-out"),
+    out: Annotated[Path, out_option("folder for the picture")] = Path("demo-out"),
 ) -> None:
     """Compare first come, first served with longest prefix match on built-in traffic."""
     from sim.commands.demo import demo

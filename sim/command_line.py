@@ -1,7 +1,8 @@
 """What all command lines of the project share: options, exit codes, and one-line errors.
 
-Results go to stdout, diagnostics to stderr. Exit codes: 0 done; 1 a comparison or a run failed, or
-the program has a defect; 2 bad input; 130 interrupted; 143 terminated.
+Results go to stdout, diagnostics to stderr. A file called `-` is standard input. Exit codes: 0
+done; 1 a comparison or a run failed, or the program has a defect; 2 bad input; 130 interrupted; 143
+terminated.
 """
 
 import inspect
@@ -57,6 +58,22 @@ Version = Annotated[
 ]
 
 
+Scenario = Annotated[Path, typer.Argument(metavar="FILE", help="scenario file (YAML)")]
+Set = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY.PATH=VALUE",
+        help="override a key of the scenario; may be repeated; paths are from the current folder",
+    ),
+]
+
+
+def out_option(meaning: str, metavar: str = "DIR") -> Any:
+    """The option for what a command writes; it has the same name in every command."""
+    return typer.Option("-o", "--out", metavar=metavar, help=meaning)
+
+
 class OutputFormat(StrEnum):
     """How a command prints its results."""
 
@@ -97,7 +114,7 @@ def new_app(description: str) -> typer.Typer:
     """Returns a command line that has no commands yet."""
     app = typer.Typer(
         help=description,
-        add_completion=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
     )
@@ -119,7 +136,7 @@ def run_app(app: typer.Typer, program: str, argv: Sequence[str] | None) -> int:
     with ExitStack() as opened:
         _prepare_streams(opened)
         try:
-            with rare_collections(), inputs_kept(), _ended_by_sigterm():
+            with rare_collections(), inputs_kept(), _ended_by_sigterm() as signals:
                 code = app(args=argv, prog_name=program, standalone_mode=False)
                 # Flush here: at the interpreter's exit, a closed pipe would print an error.
                 sys.stdout.flush()
@@ -127,7 +144,8 @@ def run_app(app: typer.Typer, program: str, argv: Sequence[str] | None) -> int:
             return _explain(program, error)
         if code == _INTERRUPTED:
             # Typer turns Ctrl-C into this exit code, without a message.
-            _complain(program, "interrupted")
+            _complain(program, "terminated" if signals else "interrupted")
+            return _TERMINATED if signals else _INTERRUPTED
         return code if isinstance(code, int) else 0
 
 
@@ -143,23 +161,24 @@ def _prepare_streams(opened: ExitStack) -> None:
         sys.stdout.reconfigure(errors="backslashreplace")
 
 
-class _TerminatedError(KeyboardInterrupt):
-    """The program was asked to end by SIGTERM."""
-
-
 @contextmanager
-def _ended_by_sigterm() -> Iterator[None]:
-    """Inside, SIGTERM ends a command as Ctrl-C does: workers stop, temporary files are removed."""
+def _ended_by_sigterm() -> Iterator[list[int]]:
+    """Inside, SIGTERM ends a command as Ctrl-C does: workers stop, temporary files are removed.
 
-    def end(_number: int, _frame: object) -> None:
-        raise _TerminatedError
+    Yields a list, which gets the signal's number if it comes.
+    """
+    signals: list[int] = []
+
+    def end(number: int, _frame: object) -> None:
+        signals.append(number)
+        raise KeyboardInterrupt
 
     if threading.current_thread() is not threading.main_thread():
-        yield
+        yield signals
         return
     before = signal.signal(signal.SIGTERM, end)
     try:
-        yield
+        yield signals
     finally:
         signal.signal(signal.SIGTERM, before)
 
@@ -193,8 +212,6 @@ def _explain(program: str, error: BaseException) -> int:
     """
     code, reason = 2, str(error)
     match error:
-        case _TerminatedError():
-            code, reason = _TERMINATED, "terminated"
         case KeyboardInterrupt():
             code, reason = _INTERRUPTED, "interrupted"
         case InputError():
@@ -203,6 +220,8 @@ def _explain(program: str, error: BaseException) -> int:
             # The reader of stdout is gone. With /dev/null in its place, the exit prints no error.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 1
+        case RuntimeError() if reason.startswith("Symlink loop"):
+            reason = reason.replace("Symlink loop from", "symbolic links go in a circle:")
         case MemoryError():
             code, reason = 1, "out of memory"
         case OSError():

@@ -37,6 +37,7 @@ def validate(
     from calibrate.validate import validate as compare
     from calibrate.validate_document import document
     from calibrate.validate_tables import tables
+    from calibrate.verdict import verdict
     from sim.latency.profile.files import load_profile
 
     if directory is not None:
@@ -65,4 +66,6 @@ def validate(
         print_table(table)
         print_line("")
     print_remarks(validation.remarks, written)
+    for sentence in verdict(validation):
+        print_line(sentence)
     return True

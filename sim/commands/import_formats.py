@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from sim.core.errors import InputError
+from sim.core.stdin import STDIN, open_file
 from sim.families import RESULT_FORMATS
 from sim.workload.results.model import ImportedRun, ReadOptions
 from sim.workload.results.names import ResultFormat
@@ -27,6 +28,9 @@ def sniff(path: Path) -> str:
     Raises:
         InputError: the path cannot be read, or no format is recognised.
     """
+    if path.exists() and not (path.is_dir() or path.is_file()):
+        # It is read twice: once to recognise the format.
+        raise InputError(f"{path}: is no regular file: save it to one first")
     found = _sniff_folder(path) if path.is_dir() else _sniff_file(path)
     if found is None:
         known = ", ".join(RESULT_FORMATS)
@@ -43,7 +47,7 @@ def read_results(path: Path, name: str, options: ReadOptions) -> ImportedRun:
         InputError: the file, the folder, or a line in it is bad, or an option does not go with the
             format.
     """
-    if not path.exists():
+    if path != STDIN and not path.exists():
         raise InputError(f"{path}: cannot be read: No such file or directory")
     format_ = RESULT_FORMATS[name]
     read: Callable[..., ImportedRun] = _load(format_.reader)
@@ -72,7 +76,7 @@ def _sniff_folder(path: Path) -> ResultFormat | None:
 
 def _sniff_file(path: Path) -> ResultFormat | None:
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             first = file.read(1)
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from error

@@ -6,12 +6,18 @@ import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sim.core.atomic import check_target
 from sim.core.errors import InputError
+from sim.core.inputs import note_input, refuse_input
 from sim.metrics.summary import Summary
 from sim.report.summary_text import summary_text
+from sim.tables.fit import fitted
 from sim.tables.table import Coloured, Table
+
+if TYPE_CHECKING:
+    from rich.table import Table as RichTable
 
 
 def print_summary(summary: Summary) -> None:
@@ -21,11 +27,14 @@ def print_summary(summary: Summary) -> None:
 
 
 def print_table(table: Table) -> None:
-    """Print a table; on a terminal it is in colour and fitted to the width."""
+    """Print a table of at most 80 columns; on a terminal in colour, and of the terminal's width.
+
+    A wider table is printed in parts, below each other.
+    """
     if sys.stdout.isatty():
         _print_on_terminal(table)
     else:
-        sys.stdout.write(table.text())
+        sys.stdout.write("\n".join(part.text() for part in fitted(table)))
 
 
 def print_line(text: str) -> None:
@@ -42,12 +51,23 @@ def print_remarks(remarks: Iterable[str], written: Sequence[Path]) -> None:
 
 def _print_on_terminal(table: Table) -> None:
     # Only terminals need `rich`, and it takes a tenth of a second to load.
-    from rich.box import SIMPLE_HEAD
     from rich.console import Console
+
+    console = Console()
+    for place, part in enumerate(fitted(table, console.width)):
+        if place:
+            console.print()
+        console.print(_rich(part))
+
+
+def _rich(table: Table) -> "RichTable":
+    from rich.box import SIMPLE_HEAD
     from rich.markup import escape
     from rich.table import Table as RichTable
 
+    # The box itself puts one blank between columns.
     shown = RichTable(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, caption_justify="left",
+                      padding=(0, 1, 0, table.gap - 2),
                       caption=escape(table.note) or None,
                       show_header=any(column.header for column in table.columns))  # fmt: skip
     for column in table.columns:
@@ -63,9 +83,15 @@ def _print_on_terminal(table: Table) -> None:
             for value, text in zip(row, texts, strict=True)
         ]
         shown.add_row(*cells)
-    Console().print(shown)
+    return shown
 
 
+# Every file that a command writes into its folder: none may be the scenario that is read.
+_RESULTS = (
+    "measured.jsonl.gz", "requests.csv", "requests.parquet", "results.csv", "results.json",
+    "results.parquet", "scenario.json", "scenario.yaml", "summary.json", "timeline.csv",
+    "validation.json", "workload.jsonl.gz",
+)  # fmt: skip
 _REQUEST_SUFFIXES = (".csv", ".parquet")
 
 
@@ -79,10 +105,10 @@ class ResultFiles:
     perfetto: Path | None = None
 
     def check(self, scenario: Path) -> None:
-        """Check all paths before the run.
+        """Check all paths before the run, and again when all inputs are read.
 
         Raises:
-            InputError: a path cannot be written, or is another file of this run.
+            InputError: a path cannot be written, or is another file of this run, or was read.
         """
         if self.requests is not None and self.requests.suffix not in _REQUEST_SUFFIXES:
             known = " or ".join(_REQUEST_SUFFIXES)
@@ -103,6 +129,9 @@ class ResultFiles:
             taken[path.resolve()] = f"the file of {option} already"
         if self.directory is not None:
             _check_directory(self.directory)
+            note_input(scenario)
+            for name in _RESULTS:
+                refuse_input(self.directory / name)
 
 
 def _check_directory(path: Path) -> None:

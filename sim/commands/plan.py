@@ -11,7 +11,9 @@ from sim.commands.output import ResultFiles, SearchOptions, print_line, print_ta
 from sim.commands.sweep_point import run_point
 from sim.core.errors import InputError
 from sim.core.files import make_directory
+from sim.core.inputs import lock_folder
 from sim.core.say import say
+from sim.core.stdin import name_of
 from sim.launch_command import LaunchCommand
 from sim.report.capacity_tables import (
     certainty_lines,
@@ -21,6 +23,7 @@ from sim.report.capacity_tables import (
 )
 from sim.report.progress import Progress
 from sim.report.tune_tables import launch_lines
+from sim.scenario.build import check_packages
 from sim.scenario.load import load_scenario
 from sim.sweep.capacity import find_deployments
 from sim.sweep.capacity_files import plan_json, settings_of, write_plan_results
@@ -44,9 +47,11 @@ def plan(path: Path, overrides: Sequence[str], options: SearchOptions) -> int:
         InputError: the scenario is invalid, or the output folder cannot be used.
     """
     capacity = plan_capacity(load_scenario(path, overrides))
-    out = Path(f"{path.stem}-plan") if options.out is None else options.out
+    check_packages(capacity.plan.base)
+    out = Path(f"{name_of(path)}-plan") if options.out is None else options.out
     ResultFiles(directory=out).check(path)
     make_directory(out)
+    lock_folder(out)
     make_directory(out / POINTS)
     remove_results(out)
     deployments = _run(capacity, PointStore(out / POINTS, code_version()), options)

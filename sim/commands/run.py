@@ -1,7 +1,7 @@
 """`simulate run`: simulates a scenario, prints its summary, and writes the requested files."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from sim.report.progress import Progress
 from sim.report.run_folder import summary_json, write_out_dir, write_requests
 from sim.runlog import RunLog
 from sim.scenario.build import BuiltScenario, build, located_errors
-from sim.scenario.load import load_scenario
+from sim.scenario.load import LoadedScenario, load_scenario
 from sim.scenario.schema import Scenario
 from sim.workload.bench.build import BenchWorkload
 
@@ -118,6 +118,15 @@ def slo_of(scenario: Scenario) -> Slo:
     return Slo(scenario.slo.ttft_ms, scenario.slo.tpot_ms, scenario.slo.e2e_latency_ms)
 
 
+def _without_effect(loaded: LoadedScenario) -> Iterator[str]:
+    """Options that somebody gave to change step times, which do not."""
+    if loaded.scenario.latency.kind == "linear":
+        for key in ("model", "hardware"):
+            if (key,) in loaded.locations.overridden:
+                label = loaded.locations.labels[key,]
+                yield f"{label}: changes no step time: latency of kind linear (roofline would)"
+
+
 def run(
     path: Path,
     *,
@@ -134,10 +143,14 @@ def run(
     """
     outputs.check(path)
     built = build(load_scenario(path, overrides))
+    # Now that everything is read: no input is overwritten.
+    outputs.check(path)
     for section in ("sweep", "tune", "plan"):
         if getattr(built.loaded.scenario, section) is not None:
             without = f"runs without its {section} (see simulate {section})"
             say(f"servetwin: {path}: {without}")
+    for remark in _without_effect(built.loaded):
+        say(f"servetwin: {remark}")
     log = run_built(built, fast_forward=fast_forward, check=check, decisions=outputs.decisions)
     summary = summarise(log, slo_of(built.loaded.scenario))
     if outputs.requests is not None:

@@ -10,9 +10,13 @@ from sim.commands.report_section import check_report_section
 from sim.commands.sweep_point import run_point
 from sim.core.errors import InputError
 from sim.core.files import make_directory
+from sim.core.inputs import lock_folder
 from sim.core.say import say
+from sim.core.stdin import name_of
 from sim.report.progress import Progress
+from sim.report.same_rows import same_rows
 from sim.report.sweep_tables import sweep_table
+from sim.scenario.build import check_packages
 from sim.scenario.load import load_scenario
 from sim.sweep.executor import PointOutcome, PointStatus, SweepExecutor
 from sim.sweep.identity import code_version
@@ -59,11 +63,13 @@ def sweep(path: Path, overrides: Sequence[str], options: SweepOptions) -> int:
             used.
     """
     plan = plan_sweep(load_scenario(path, overrides))
+    check_packages(plan.base)
     check_report_section(plan.base, plan)
     executor = _executor(options)
-    out = Path(f"{path.stem}-sweep") if options.out is None else options.out
+    out = Path(f"{name_of(path)}-sweep") if options.out is None else options.out
     ResultFiles(directory=out).check(path)
     make_directory(out)
+    lock_folder(out)
     make_directory(out / POINTS)
     code = code_version()
     store = PointStore(out / POINTS, code)
@@ -76,6 +82,8 @@ def sweep(path: Path, overrides: Sequence[str], options: SweepOptions) -> int:
         print_line(sweep_json(results).rstrip())
     else:
         print_table(sweep_table(results))
+        for sentence in same_rows(results):
+            print_line(sentence)
     _warn_of_ranges(results)
     return _report_failures(state, outcomes, out)
 

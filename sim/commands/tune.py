@@ -10,7 +10,9 @@ from sim.commands.output import ResultFiles, SearchOptions, print_line, print_ta
 from sim.commands.sweep_point import run_point
 from sim.core.errors import InputError
 from sim.core.files import make_directory
+from sim.core.inputs import lock_folder
 from sim.core.say import say
+from sim.core.stdin import name_of
 from sim.launch_command import LaunchCommand
 from sim.report.progress import Progress
 from sim.report.tune_tables import (
@@ -21,6 +23,7 @@ from sim.report.tune_tables import (
     method_in_words,
     verdicts,
 )
+from sim.scenario.build import check_packages
 from sim.scenario.load import load_scenario
 from sim.sweep.executor import PointStatus
 from sim.sweep.identity import code_version
@@ -49,10 +52,12 @@ def tune(path: Path, overrides: Sequence[str], options: SearchOptions) -> int:
             and not installed.
     """
     plan = plan_tune(load_scenario(path, overrides))
+    check_packages(plan.plan.base)
     search = _search(plan)
-    out = Path(f"{path.stem}-tune") if options.out is None else options.out
+    out = Path(f"{name_of(path)}-tune") if options.out is None else options.out
     ResultFiles(directory=out).check(path)
     make_directory(out)
+    lock_folder(out)
     make_directory(out / POINTS)
     remove_results(out)
     trials = _run(plan, search, PointStore(out / POINTS, code_version()), options)

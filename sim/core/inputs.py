@@ -1,5 +1,6 @@
-"""Keeps results from overwriting what a command has read."""
+"""Keeps results from overwriting what a command has read, or what another command writes."""
 
+import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,6 +9,8 @@ from pathlib import Path
 
 from sim.core.errors import InputError
 
+# Descriptors of the folders that the command writes to; None outside of commands.
+_folders: ContextVar[list[int] | None] = ContextVar("folders", default=None)
 # Device and inode of the files that the command has read; None outside of commands.
 _inputs: ContextVar[set[tuple[int, int]] | None] = ContextVar("inputs", default=None)
 
@@ -18,11 +21,36 @@ def inputs_kept() -> Iterator[None]:
 
     For command lines. A notebook may read a result and then write it anew.
     """
-    token = _inputs.set(set())
+    token, locked = _inputs.set(set()), _folders.set([])
     try:
         yield
     finally:
+        for folder in _folders.get() or ():
+            os.close(folder)
+        _folders.reset(locked)
         _inputs.reset(token)
+
+
+def lock_folder(folder: Path) -> None:
+    """Let no other command write results to a folder, until this command ends.
+
+    Raises:
+        InputError: another command does so already, or the folder cannot be opened.
+    """
+    if (locked := _folders.get()) is None:
+        return
+    try:
+        file = os.open(folder, os.O_RDONLY)
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be read: {error.strerror}") from None
+    locked.append(file)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise InputError(f"{folder}: another command writes its results there") from None
+    except OSError:
+        # Some file systems of networks have no locks.
+        return
 
 
 def note_input(path: Path, file: int | None = None) -> None:

@@ -13,6 +13,7 @@ from typing import BinaryIO, cast
 
 from sim.core.errors import InputError
 from sim.core.inputs import note_input
+from sim.core.stdin import open_file
 
 MAX_LINE_BYTES = 1 << 27
 # What is read whole: documents, tables, dumps.
@@ -105,7 +106,7 @@ def open_unpacked(path: Path, *, is_input: bool = True) -> Iterator[Unpacked]:
         InputError: it cannot be opened.
     """
     try:
-        raw = path.open("rb")
+        raw = open_file(path)
     except IsADirectoryError:
         raise InputError(f"{path}: is a directory, not a file") from None
     except (OSError, ValueError) as error:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sim.core.errors import InvariantError
+from sim.core.errors import InputError, InvariantError
 from sim.core.garbage import rare_collections
 from sim.des.clock import Clock
 from sim.des.front_end import FrontEnd
@@ -117,7 +117,7 @@ def simulate(
         replica.start()
     try:
         with rare_collections():
-            env.run()
+            _run(env)
         meta = {**options.meta, **_meta(config, replicas, num_ranks)}
         log = reports.builder.build(_clocks(replicas), meta)
         if decisions is not None:
@@ -131,6 +131,19 @@ def simulate(
 def _keep_times(replicas: Sequence[Replica], *, wanted: bool) -> None:
     for clock in _clocks(replicas):
         clock.keeps_times = wanted
+
+
+def _run(env: Clock) -> None:
+    """Run to the end. SimPy raises a copy of an error, which does not know its key any more."""
+    original: InputError | None = None
+    try:
+        env.run()
+    except InputError as error:
+        if not isinstance(error.__cause__, InputError):
+            raise
+        original = error.__cause__
+    if original is not None:
+        raise original
 
 
 def _clocks(replicas: Sequence[Replica]) -> list[TokenClock]:

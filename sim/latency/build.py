@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sim.core.errors import InputError
+from sim.core.paths import located
 from sim.latency.config import (
     AiconfiguratorLatencyConfig,
     LatencyConfig,
@@ -87,7 +88,7 @@ def _lacks(config: LatencyConfig, key: str) -> InputError:
 def _recorded(config: RecordedLatencyConfig, base_dir: Path, replica: int) -> LatencyModel:
     from sim.latency.recorded import RecordedLatency
 
-    return RecordedLatency.from_file(base_dir / config.path, replica)
+    return RecordedLatency.from_file(located(base_dir, config.path), replica)
 
 
 def _profile(

@@ -152,7 +152,7 @@ class ProfileLatencyConfig(StrictModel):
     kind: Literal["profile"]
     path: Annotated[str, Field(min_length=1)]
     """A file if it ends in `.json`; otherwise the name of a shipped profile, such as
-    `h200/llama-3.1-8b`."""
+    `example/tiny-cpu`."""
 
 
 class LayersLatencyConfig(StrictModel):

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from sim.core.errors import InputError
 from sim.core.json_object import read_json_object
+from sim.core.paths import located
 from sim.latency.aiconfigurator.bundled import bundled_config, bundled_models
 from sim.latency.architectures.quantization import with_quantization
 from sim.latency.architectures.values import Config
@@ -76,7 +77,7 @@ def canonical_name(key: str) -> str:
 
 
 def _config_file(path: str, base_dir: Path) -> Path:
-    file = base_dir / path
+    file = located(base_dir, path)
     return file if file.suffix == ".json" else file / _FILE
 
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from sim.core.arrays import Int64
 from sim.core.errors import InputError
+from sim.core.messages import describe
 from sim.core.units import NS_PER_S, seconds_to_ns
 from sim.latency.features import StepFeatures
 from sim.latency.model import StepTime
@@ -77,8 +78,9 @@ def read_step_times(path: Path, replica: int = 0) -> tuple[Int64, Int64]:
     times_of: dict[object, list[StepTime]] = {}
     for line_number, record in numbered_lines(path):
         if record.get("kind") == "step":
-            time = _step_time(record, f"{path}:{line_number}")
-            times_of.setdefault((record.get("replica"), record.get("rank")), []).append(time)
+            where = f"{path}:{line_number}"
+            server = tuple(_number(record, key, where) for key in ("replica", "rank"))
+            times_of.setdefault(server, []).append(_step_time(record, where))
     if not times_of:
         raise InputError(f'{path}: no line with "kind": "step"')
     times = next(iter(times_of.values())) if len(times_of) == 1 else times_of.get((replica, None))
@@ -86,6 +88,14 @@ def read_step_times(path: Path, replica: int = 0) -> tuple[Int64, Int64]:
         raise InputError(f"{path}: has steps of {len(times_of)} servers, none of server {replica}")
     columns = np.array(times, dtype=np.int64)
     return columns[:, 0].copy(), columns[:, 1].copy()
+
+
+def _number(record: Mapping[str, Any], key: str, where: str) -> int | None:
+    """The number of a replica or of a rank; None if the line has none."""
+    value = record.get(key)
+    if value is None or (type(value) is int and value >= 0):
+        return value
+    raise InputError(f"{where}: {key}: must be a number from 0 on, got {describe(value)}")
 
 
 def _step_time(record: Mapping[str, Any], where: str) -> StepTime:
@@ -107,12 +117,12 @@ def _step_time(record: Mapping[str, Any], where: str) -> StepTime:
 def _whole_ns(record: Mapping[str, Any], key: str, where: str) -> int:
     value = record.get(key)
     if not isinstance(value, int) or isinstance(value, bool) or abs(value) > _MAX_NS:
-        raise InputError(f"{where}: {key}: must be whole nanoseconds, got {value!r}")
+        raise InputError(f"{where}: {key}: must be whole nanoseconds, got {describe(value)}")
     return value
 
 
 def _rounded_ns(record: Mapping[str, Any], key: str, where: str) -> int:
     value = record.get(key)
     if not isinstance(value, int | float) or isinstance(value, bool) or not abs(value) <= _MAX_S:
-        raise InputError(f"{where}: {key}: must be a number of seconds, got {value!r}")
+        raise InputError(f"{where}: {key}: must be a number of seconds, got {describe(value)}")
     return seconds_to_ns(value)

@@ -73,9 +73,9 @@ def hit_rate_over_time(log: RunLog) -> tuple[Float64, Float64]:
 
 
 def occupancy_metrics(steps: StepColumns) -> dict[str, Any]:
-    """`mean_decode_rows`, `max_decode_rows`, `mean_kv_used_pct`.
+    """`mean_decode_rows`, `max_decode_rows`, `mean_kv_used_pct`, `max_queue_length`.
 
-    The first two are over the steps with decode rows, the third is over all steps. Means are over
+    The first two are over the steps with decode rows, the others are over all steps. Means are over
     steps, not over time. A value is None if there is no such step.
     """
     decodes = steps.num_decode_rows > 0
@@ -86,4 +86,5 @@ def occupancy_metrics(steps: StepColumns) -> dict[str, Any]:
         "mean_decode_rows": ratio(int((rows * num_steps).sum()), int(num_steps.sum())),
         "max_decode_rows": int(rows.max()) if len(rows) else None,
         "mean_kv_used_pct": ratio(100 * num_used, num_all),
+        "max_queue_length": int(steps.queue.max()) if len(steps.queue) else None,
     }

@@ -208,6 +208,9 @@ _RUN_METRICS = (
     Metric("mean_kv_used_pct", "KV used", "% of the pool, mean",
            "Share of the KV pool that running requests hold, mean over steps; tokens that are only"
            " cached do not count."),
+    Metric("max_queue_length", "longest queue", "requests",
+           "The largest number of requests of a server that a step left waiting; 0: nobody waited"
+           " for longer than the step that ran when they arrived."),
     Metric("jain_ttft", "Jain's index of TTFT", "1: even",
            "Jain's index of the tenants' mean TTFTs: 1 if all are equal, 1 / n if all but one of n"
            " tenants have 0.", HIGHER),

@@ -1,6 +1,7 @@
 """How pictures look: colours, fonts, axes, and how they are saved."""
 
 import io
+import re
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
@@ -78,6 +79,10 @@ def new_figure(width_px: int = 1_200, height_px: int = 800) -> Figure:
     return figure
 
 
+# Characters of names that no XML document may have.
+_NOT_IN_XML = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f]")
+
+
 @styled
 def save_figure(figure: Figure, path: Path) -> None:
     """Save as .png or .svg, by suffix; the same figure gives the same bytes.
@@ -97,7 +102,8 @@ def figure_bytes(figure: Figure, kind: str) -> bytes:
     """The figure as `png` or `svg`; the same figure gives the same bytes."""
     file = io.BytesIO()
     figure.savefig(file, format=kind, metadata=_METADATA[kind])
-    return file.getvalue()
+    content = file.getvalue()
+    return _NOT_IN_XML.sub(b"?", content) if kind == "svg" else content
 
 
 def time_unit(duration_ns: int) -> tuple[int, str]:

@@ -99,8 +99,9 @@ def _write_parquet(log: RunLog, path: Path) -> None:
         name: pa.array(column, pa.string() if isinstance(column, list) else None, from_pandas=True)
         for name, column in table.items()
     }
-    with atomic_path(path) as beside:
-        pq.write_table(pa.table(arrays), beside)
+    # pyarrow takes no path that is not UTF-8.
+    with atomic_path(path) as beside, beside.open("wb") as file:
+        pq.write_table(pa.table(arrays), file)
 
 
 _REQUEST_WRITERS: dict[str, Callable[[RunLog, Path], None]] = {

@@ -7,6 +7,7 @@ from typing import Any
 from sim.metrics.metric_name import MetricName
 from sim.report.key_text import key_name, short_names, value_text
 from sim.report.metric_columns import interval_columns
+from sim.report.same_rows import same_rows
 from sim.sweep.design import Settings
 from sim.sweep.results import SETTING_METRICS, SweepResults
 from sim.tables.table import Column, Table, columns_of
@@ -17,12 +18,11 @@ MAX_ROWS = 200
 _HEADINGS = {"cache_hit_rate_pct": "hit rate %"}
 # Columns of the table of FAIRNESS_T; its tenants are called `hot` and `cold`.
 _FAIRNESS_COLUMNS = (
-    ("hit rate\n%", "cache_hit_rate_pct"),
+    ("hit\nrate %", "cache_hit_rate_pct"),
     ("TTFT ms\nmean", "mean_ttft_ms"),
     ("\np50", "median_ttft_ms"),
     ("\np99", "p99_ttft_ms"),
     ("hot ms\nmean", "tenants.hot.mean_ttft_ms"),
-    ("\np99", "tenants.hot.p99_ttft_ms"),
     ("\nmax", "tenants.hot.max_ttft_ms"),
     ("cold ms\nmean", "tenants.cold.mean_ttft_ms"),
     ("\np99", "tenants.cold.p99_ttft_ms"),
@@ -56,7 +56,8 @@ def settings_table(results: SweepResults) -> Table:
     ]  # fmt: skip
     columns = [*columns_of((key_name(key, keys) for key in keys), ["runs"]), *_mean_columns()]
     notes = ["Means over seeds, ± half of the 95 % confidence interval."
-             if results.has_intervals else "", _left_out("settings", len(settings))]  # fmt: skip
+             if results.has_intervals else "", _left_out("settings", len(settings)),
+             *same_rows(results)]  # fmt: skip
     return Table(columns, rows, "Settings", " ".join(filter(None, notes)))
 
 

@@ -138,6 +138,19 @@ def _stage_layers(
     return scenario.scheduler.stage_layers(_num_layers(model, kernels), stages)
 
 
+def check_packages(loaded: LoadedScenario) -> None:
+    """Check that what step times need is installed, before points are run that all need it.
+
+    Raises:
+        InputError: an optional package is not installed.
+    """
+    if isinstance(_latency_section(loaded.scenario), AiconfiguratorLatencyConfig):
+        from sim.latency.aiconfigurator.package import installed_version
+
+        with located_errors(loaded):
+            installed_version()
+
+
 def load_shapes(scenario: Scenario, base_dir: Path) -> tuple[ModelShape | None, Hardware | None]:
     """The model and hardware a scenario names.
 
@@ -273,7 +286,7 @@ def _pool_tokens(
             f"{model.name} does not fit: its weights take"
             f" {_gib(weight_bytes_on_gpu(model, tp) / stages)} of"
             f" the {_gib(hardware.memory_bytes * share)} that {share_key} {share} leaves on"
-            f" {hardware.name}"
+            f" {f'each of {tp * stages} ' if tp * stages > 1 else ''}{hardware.name}"
         )
     pages = tokens // section.page_size - section.num_pages_kept_back
     if pages < 1:

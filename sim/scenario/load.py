@@ -48,7 +48,8 @@ def load_scenario(path: Path | str, overrides: Sequence[str] = ()) -> LoadedScen
 
     Args:
         path: a YAML file.
-        overrides: `key.path=value` options, applied in order.
+        overrides: `key.path=value` options, applied in order; paths in them are relative to the
+            current folder.
 
     Raises:
         InputError: `file.yaml:LINE: key.path: reason`, the first problem in reading order.
@@ -64,7 +65,7 @@ def load_scenario_text(
     """Like `load_scenario`, for YAML text that error messages call `name`."""
     document = parse_yaml_mapping(text, name)
     locations = KeyLocations.of_lines(name, document.lines)
-    data, locations = apply_overrides(cast("Data", document.value), locations, overrides)
+    data, locations = apply_overrides(cast("Data", document.value), locations, overrides, base_dir)
     return _validated(data, locations, Path(name), base_dir)
 
 

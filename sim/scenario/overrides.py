@@ -2,10 +2,12 @@
 
 from collections.abc import Sequence
 from copy import deepcopy
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from sim.core.errors import InputError, KeyPath
 from sim.core.messages import describe, dotted, one_line, shorten
+from sim.scenario.file_keys import from_here
 from sim.scenario.key_locations import KeyLocations
 from sim.scenario.yaml_loader import YamlValue, parse_yaml_value
 
@@ -21,9 +23,11 @@ class Change(NamedTuple):
 
 
 def apply_overrides(
-    data: Data, locations: KeyLocations, overrides: Sequence[str]
+    data: Data, locations: KeyLocations, overrides: Sequence[str], base_dir: Path = Path()
 ) -> tuple[Data, KeyLocations]:
     """Apply options in order; returns changed copies.
+
+    Paths in options are relative to the current folder; in the data, to `base_dir`.
 
     The parts of a key path are separated by dots: `workload.parts.0.tenant`. Where the data has a
     list, the part is an index. A mapping on the path that is missing or null is created. The value
@@ -32,7 +36,7 @@ def apply_overrides(
     Raises:
         InputError: the option has no `=` or its value is not YAML; or as `apply_changes`.
     """
-    return apply_changes(data, locations, [_parse(override) for override in overrides])
+    return apply_changes(data, locations, [_parse(override, base_dir) for override in overrides])
 
 
 def apply_changes(
@@ -52,12 +56,13 @@ def apply_changes(
     return changed, locations
 
 
-def _parse(override: str) -> Change:
+def _parse(override: str, base_dir: Path) -> Change:
     label = f"--set {shorten(one_line(override))}"
     path_text, equals, value_text = override.partition("=")
     if not equals:
         raise InputError(f"{label}: must have the form key.path=value")
-    return Change(path_text, parse_yaml_value(value_text, label), label)
+    key = path_text.strip().rpartition(".")[2]
+    return Change(path_text, from_here(key, parse_yaml_value(value_text, label), base_dir), label)
 
 
 def _set(data: Data, parts: Sequence[str], value: YamlValue, label: str) -> KeyPath:

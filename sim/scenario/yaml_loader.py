@@ -14,7 +14,9 @@ from pathlib import Path
 import yaml
 
 from sim.core.errors import InputError, KeyPath
+from sim.core.inputs import note_input
 from sim.core.messages import one_line
+from sim.core.stdin import open_file
 
 Scalar = None | bool | int | float | str
 
@@ -107,7 +109,8 @@ def read_yaml_file(path: Path) -> str:
         InputError: the file is missing, a directory, too large or not UTF-8, or cannot be read.
     """
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
+            note_input(path, file.fileno())
             content = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None

@@ -11,14 +11,13 @@ from sim import __version__
 from sim.latency.config import ProfileLatencyConfig
 from sim.latency.model_key import MODEL_FILES
 from sim.latency.profile.files import shipped_profiles
+from sim.scenario.file_keys import FILE_KEYS
 from sim.scenario.load import LoadedScenario
 from sim.scenario.schema import BESIDE_THE_RUN, Scenario
-from sim.workload.traces.folder import trace_files
+from sim.workload.traces.folder import TOKENIZER_FILE
 
 # Suffixes of files that results depend on; caches of compiled code are not among them.
 _SOURCES = (".py", ".json", ".yaml")
-# Keys under which scenarios name files.
-_FILE_KEYS = ("path", "model", "tokenizer")
 _CHUNK_BYTES = 1 << 20
 
 
@@ -60,13 +59,13 @@ class Identities:
 
 
 def named_files(scenario: Scenario, base_dir: Path) -> list[Path]:
-    """Traces, profiles, recordings and model configurations, in the order of the scenario's keys.
+    """The files of a scenario: traces, tables, profiles, recordings, host times, models.
 
     A name of packaged data gives a path that does not exist.
     """
     sections = scenario.model_dump(mode="json", exclude=set(BESIDE_THE_RUN))
-    paths = [base_dir / name for name in _names(sections)]
-    paths = [file for path in paths for file in (_in_folder(path) if path.is_dir() else [path])]
+    named = [(key, base_dir / name) for key, name in _names(sections)]
+    paths = [file for key, path in named for file in _files(key, path)]
     if isinstance(scenario.latency, ProfileLatencyConfig):
         # Shipped profiles are not in package `sim`, so the code's version does not cover them.
         shipped = shipped_profiles().get(scenario.latency.path)
@@ -74,20 +73,23 @@ def named_files(scenario: Scenario, base_dir: Path) -> list[Path]:
     return paths
 
 
-def _in_folder(path: Path) -> list[Path]:
-    """The files of a model or a tokenizer that matter, or those of a trace."""
-    known = [path / name for name in (*MODEL_FILES, "tokenizer.json")]
-    try:
-        return [*known, *trace_files(path)]
-    except OSError:
-        return known
+def _files(key: str, path: Path) -> list[Path]:
+    """The file itself; of a folder, what is read of it: not a model's weights."""
+    if not path.is_dir():
+        return [path]
+    if key == "model":
+        return [path / name for name in MODEL_FILES]
+    if key == "tokenizer":
+        return [path / TOKENIZER_FILE]
+    return sorted(file for file in path.rglob("*") if file.is_file())
 
 
-def _names(value: object) -> Iterator[str]:
+def _names(value: object) -> Iterator[tuple[str, str]]:
+    """Keys that name files, and the names."""
     if isinstance(value, dict):
         for key, item in value.items():
-            if key in _FILE_KEYS and isinstance(item, str):
-                yield item
+            if key in FILE_KEYS and isinstance(item, str):
+                yield key, item
             else:
                 yield from _names(item)
     elif isinstance(value, list):

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from sim.core.errors import InputError
+from sim.core.extras import how_to_install
 from sim.sweep.draws import log_uniform
 from sim.sweep.objective import Score
 from sim.sweep.space import Axis, Countable, Place, Places, Space
 from sim.workload.rng import RandomStreams
 
-_INSTALL = "a search needs Optuna: pip install 'servetwin[tune]'"
 # If Optuna proposes this many settings in a row that were tried before, one is drawn at random.
 _MAX_REPEATS = 32
 # The first quarter of the trials is random, within these bounds on their number.
@@ -107,6 +107,6 @@ def _load_optuna() -> Any:
     try:
         import optuna
     except ImportError:
-        raise InputError(_INSTALL) from None
+        raise InputError(f"a search needs Optuna: {how_to_install('tune')}") from None
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     return optuna

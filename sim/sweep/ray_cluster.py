@@ -5,12 +5,11 @@ from itertools import islice
 from typing import Any
 
 from sim.core.errors import InputError
+from sim.core.extras import how_to_install
 from sim.sweep.executor import PointOutcome, PointOutcomes, PointRunner, PointStatus, Task, run_task
 from sim.sweep.identity import code_version
 from sim.sweep.process_pool import THREAD_SETTINGS
 from sim.sweep.trace_cache import TraceCache
-
-_INSTALL = "--executor ray needs Ray: pip install 'servetwin[ray]'"
 
 
 class RayCluster:
@@ -88,7 +87,7 @@ def _load_ray() -> Any:
     try:
         import ray
     except ImportError:
-        raise InputError(_INSTALL) from None
+        raise InputError(f"--executor ray needs Ray: {how_to_install('ray')}") from None
     return ray
 
 

@@ -157,7 +157,9 @@ def _write_parquet(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
     import pyarrow.parquet as pq
 
     columns = {name: _column([row[name] for row in rows]) for name in rows[0]}
-    pq.write_table(pa.table(columns), path)
+    # pyarrow takes no path that is not UTF-8.
+    with path.open("wb") as file:
+        pq.write_table(pa.table(columns), file)
 
 
 def _column(values: Sequence[Any]) -> "pa.Array":

@@ -24,7 +24,7 @@ POINTS = "points"
 
 _SCHEMA = 1
 _NAME = re.compile(r"[0-9a-f]{64}\.json")
-_TEMPORARY = re.compile(r"\.(\d+)-[0-9a-f]+\.tmp")
+_TEMPORARY = re.compile(r"\.(\d{1,9})-[0-9a-f]+\.tmp")
 
 Stored = dict[str, Any]
 

@@ -14,7 +14,6 @@ from sim.core.atomic import atomic_path
 from sim.tables.text import aligned, column_widths, printable
 
 _BOLD, _NORMAL = "\x1b[1m", "\x1b[0m"
-_GAP = 3
 # Text cells longer than this many characters may be wrapped on a page.
 _LONG = 60
 
@@ -58,12 +57,14 @@ class Table:
             one form can be made.
         title: above the HTML form.
         note: below the table; empty: nothing.
+        gap: blanks between columns of the text form.
     """
 
     columns: Sequence[Column]
     rows: Iterable[Sequence[Any]]
     title: str = ""
     note: str = ""
+    gap: int = 3
 
     def cells(self) -> list[list[str]]:
         """The text of every cell, row by row."""
@@ -71,6 +72,15 @@ class Table:
             [column.cell(value) for column, value in zip(self.columns, row, strict=True)]
             for row in self.rows
         ]
+
+    @property
+    def width(self) -> int:
+        """Of the text form, in columns of a terminal; `rows` must not be an iterator."""
+        widths = self._widths([*_header_lines(self.columns), *self.cells()])
+        return sum(widths) + self.gap * (len(widths) - 1)
+
+    def _widths(self, rows: Sequence[Sequence[str]]) -> list[int]:
+        return column_widths(rows, [column.min_width for column in self.columns])
 
     def lines(self, *, bold: bool = False) -> list[str]:
         """The text form, without line ends and as wide as it needs to be.
@@ -82,10 +92,10 @@ class Table:
         """
         header = _header_lines(self.columns)
         rows = [*header, *self.cells()]
-        widths = column_widths(rows, [column.min_width for column in self.columns])
+        widths = self._widths(rows)
         right = {place for place, column in enumerate(self.columns) if not column.is_text}
-        lines = aligned(rows, gap=_GAP, right=right, min_widths=widths)
-        width = sum(widths) + _GAP * (len(widths) - 1)
+        lines = aligned(rows, gap=self.gap, right=right, min_widths=widths)
+        width = sum(widths) + self.gap * (len(widths) - 1)
         head, body = lines[: len(header)], lines[len(header) :]
         if head:
             body = ["─" * width, *body]
@@ -169,9 +179,16 @@ def _float_cell(value: float) -> float | str:
     return "" if math.isnan(value) else value
 
 
+def _text_cell(text: str) -> str:
+    """The text; a quotation mark before it if a spreadsheet would take it for a formula."""
+    return f"'{text}" if text.startswith(_FORMULA_BEGINS) else text
+
+
+_FORMULA_BEGINS = ("=", "+", "@", "\t", "\r")
 # How CSV writes values of these types; other values are written unchanged.
 _CSV_CELLS: Mapping[type, Callable[[Any], object]] = {
     float: _float_cell,
+    str: _text_cell,
     **dict.fromkeys((bool, list, tuple, dict), json.dumps),
 }
 

@@ -14,6 +14,7 @@ from sim.testing.result_files import ServedRequest, sglang_bench, sglang_text_lo
 from sim.workload.build import build_workload
 
 SECOND = 1_000_000_000
+REPOSITORY = Path(__file__).parents[2]
 
 
 def served(place, *, prompt=None, output=5):
@@ -181,11 +182,9 @@ def test_import_twice_gives_the_same_bytes(simulate, results, listing):
     assert listing() == before
 
 
-def test_import_of_the_ground_truth(simulate, shared_dir):
+def test_import_of_a_real_run(simulate):
     """300 requests of a real vLLM, from its folder to a simulation."""
-    source = shared_dir / "groundtruth" / "vllm019-rtxpro6000-llama-3.1-8b"
-    if not source.is_dir():
-        pytest.skip(f"no measured run at {source}")
+    source = REPOSITORY / "data" / "measured" / "vllm-0.19-rtxpro6000-llama-3.1-8b"
     ended = simulate("import", source, "--out", "out")
     shown = rows_of(ended.out)
     assert (shown["requests"], shown["failed"], shown["TTFT, mean"]) == ("300", "0", "7,097")
@@ -241,7 +240,7 @@ def test_import_refuses_a_policy_that_the_folder_cannot_find(refused_bare, resul
 
 def test_import_document_names_every_format_and_option(simulate):
     """And every file that comes of it."""
-    document = (Path(__file__).parents[2] / "docs" / "how-to" / "import.md").read_text("utf-8")
+    document = (REPOSITORY / "docs" / "how-to" / "import.md").read_text("utf-8")
     for name in (*RESULT_FORMATS, "workload.jsonl.gz", "measured.jsonl.gz", "scenario.yaml"):
         assert f"`{name}`" in document
     options = set(re.findall(r"--[a-z-]+", simulate("import", "--help").out)) - {"--help"}

@@ -1,4 +1,4 @@
-"""A published trace from end to end; skipped if the trace is not there."""
+"""Forty minutes of a published trace from end to end; skipped if the trace is not there."""
 
 import json
 from pathlib import Path
@@ -14,7 +14,7 @@ def conversations(shared_dir):
     trace = shared_dir / "traces" / "mooncake" / "conversation_trace.first-40min.jsonl.gz"
     if not trace.is_file():
         pytest.skip(f"no trace at {trace}")
-    scenario = REPOSITORY / "scenarios" / "conversation.yaml"
+    scenario = REPOSITORY / "bench" / "scenarios" / "conversation.yaml"
     return (scenario, "--format", "json", "--set", f"workload.path={trace.resolve()}")
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import sim.commands.tune
+from sim.core.extras import how_to_install
 from sim.sweep.process_pool import ProcessPool
 
 RESULTS = ("results.json", "results.csv")
@@ -265,7 +266,7 @@ def test_tune_without_optuna_says_how_to_get_it(refused_bare, simulate, inline, 
     """Only a search needs it: a grid does not."""
     monkeypatch.setitem(sys.modules, "optuna", None)
     line = refused_bare("tune", small)
-    assert line == "a search needs Optuna: pip install 'servetwin[tune]'"
+    assert line == f"a search needs Optuna: {how_to_install('tune')}"
     grid = "tune.ranges={replicas: {kind: int, min: 1, max: 2}}"
     assert simulate("tune", small, *LOAD, "--set", grid).code == 0
 

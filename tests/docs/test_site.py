@@ -68,7 +68,7 @@ def test_links_beside_the_site_lead_somewhere(name):
 
 
 NAMED_PATH = re.compile(
-    r"`((?:sim|realrun|calibrate|bench|reference|tests|scenarios|oracle)/[\w/.-]+)`"
+    r"`((?:sim|realrun|calibrate|bench|data/(?:traces|measured|layers)|reference|tests|scenarios|oracle)/[\w/.-]+)`"
 )
 NAMED_PATHS = sorted(
     {

@@ -25,7 +25,7 @@ def test_tutorial_prints_what_it_shows(tmp_path, monkeypatch, capsys):
             printed += [line, *([] if redirected else out.splitlines())]
             num_commands += 1
         assert printed == content.splitlines()
-    assert num_commands == 7
+    assert num_commands == 8
 
 
 def write(title, content):

@@ -3,6 +3,8 @@
 Requests are preempted again and again, and still each of them gets all its tokens.
 """
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -26,7 +28,7 @@ GENERATED = """
   output_tokens: {kind: lognormal, mean: 650, cv: 0.7, max: 4000}
   prefixes: {groups: 10, tokens: {kind: uniform, min: 50, max: 800}, share_probability: 0.3}
 """
-MEASURED = "groundtruth/vllm019-rtxpro6000-llama-3.1-8b/workload.blk16.jsonl.gz"
+MEASURED = "data/measured/vllm-0.19-rtxpro6000-llama-3.1-8b/workload.blk16.jsonl.gz"
 POOL_TOKENS = 899 * 16
 SETTINGS = {
     "async": (),
@@ -39,11 +41,9 @@ SETTINGS = {
 
 
 @pytest.fixture
-def chats(shared_dir):
+def chats():
     """100 ShareGPT chats that a real server was given."""
-    path = shared_dir / MEASURED
-    if not path.exists():
-        pytest.skip(f"no {path}")
+    path = Path(__file__).parents[2] / MEASURED
     return f" {{kind: trace, format: mooncake, block_size: 16, limit: 100, path: {path.resolve()}}}"
 
 

@@ -14,7 +14,7 @@ from sim.testing.latency_steps import decode_step, extend_step, mixed_step
 
 EngineHandle = pytest.importorskip(
     "aiconfigurator_core.sdk.engine",
-    reason="aiconfigurator-core is not installed: pip install 'servetwin[aiconfigurator]'",
+    reason="aiconfigurator-core is not installed: pip install -e '.[aiconfigurator]'",
 ).EngineHandle
 
 LLAMA = "meta-llama/Meta-Llama-3.1-8B"

@@ -12,6 +12,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 from sim.core.errors import InputError
+from sim.core.extras import how_to_install
 from sim.latency.aiconfigurator import package
 from sim.latency.aiconfigurator.deployment import Deployment, Parallelism
 from sim.latency.aiconfigurator.package import known_models, kv_room, open_engine
@@ -121,8 +122,8 @@ def test_package_absent_is_one_line_that_says_how_to_get_it(monkeypatch):
     with pytest.raises(InputError) as caught:
         open_engine(LLAMA)
     assert str(caught.value) == (
-        "latency: kind aiconfigurator needs the package aiconfigurator-core"
-        " (pip install 'servetwin[aiconfigurator]')"
+        "latency: kind aiconfigurator needs the package aiconfigurator-core:"
+        f" {how_to_install('aiconfigurator')}"
     )
     assert known_models() == frozenset()
 

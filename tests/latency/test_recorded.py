@@ -100,7 +100,7 @@ def test_recorded_gzip_is_known_by_content(tmp_path):
         ('{"kind": "req"}\n', 'no line with "kind": "step"'),
         ('{"kind": "req"}\n{"kind": "st', ":2: not JSON"),
         ("[1]\n", ":1: not a JSON object"),
-        ('{"kind": "step"}\n', ":1: t_end: must be a number of seconds, got None"),
+        ('{"kind": "step"}\n', ":1: t_end: must be a number of seconds, got null"),
         ('{"kind": "step", "t_start": NaN, "t_end": 1}', ":1: t_start: must be"),
         ('{"kind": "step", "t_start": 0, "t_end": Infinity}', ":1: t_end: must be"),
         ('{"kind": "step", "t_start": 2, "t_end": true}', ":1: t_end: must be"),

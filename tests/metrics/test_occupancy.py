@@ -17,10 +17,12 @@ def test_occupancy_of_three_runs_equals_hand_computation():
         evictable_tokens=[0, 0, 100],
         used_tokens=[100, 200, 200],
         used_token_steps=[100, 1_600, 200],
+        queue=[0, 3, 1],
     )
     found = occupancy_metrics(steps)
     assert found["mean_decode_rows"] == pytest.approx(42 / 11)
     assert found["max_decode_rows"] == 4
+    assert found["max_queue_length"] == 3
     assert found["mean_kv_used_pct"] == pytest.approx(100 * 1_900 / 12_000)
 
 

@@ -2,9 +2,10 @@
 
 from pathlib import Path
 
-import pytest
-
-from sim.core.errors import InputError
+from sim.commands.run import simulate_built
+from sim.des.run import RunOptions
+from sim.latency.profile.files import shipped_profiles
+from sim.metrics.summary import summarise
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario
 
@@ -35,24 +36,35 @@ def test_smoke_scenario_asks_for_more_than_its_pool_holds():
     assert len(pages) < 0.8 * sum(len(ids) // 16 for ids in prompts)
 
 
-def test_conversation_scenario_without_its_trace_names_the_trace(tmp_path):
-    """Where the trace is absent, that is the message."""
-    path = tmp_path / "conversation.yaml"
-    path.write_text((SCENARIOS / "conversation.yaml").read_text())
-    with pytest.raises(InputError, match=r"first-40min\.jsonl\.gz: .*[Nn]o such file"):
-        build(load_scenario(path))
+def test_every_file_that_a_shipped_scenario_names_ships_with_it():
+    """A clone needs nothing from outside."""
+    named = {
+        path
+        for scenario in SCENARIOS.rglob("*.yaml")
+        for path in named_paths(load_scenario(scenario).raw, scenario.parent)
+    }
+    assert {path.name for path in named} >= {"mooncake-conversation.first-10min.jsonl.gz"}
+    for path in named:
+        assert path.exists(), path
+        assert path.resolve().is_relative_to(SCENARIOS.parent), path
 
 
-def test_conversation_scenario_replays_the_whole_slice(shared_dir):
-    """7,851 requests over 40 minutes, all of which the context length admits."""
-    trace = shared_dir / "traces/mooncake/conversation_trace.first-40min.jsonl.gz"
-    if not trace.is_file():
-        pytest.skip(f"no trace at {trace}")
-    built = build(load_scenario(SCENARIOS / "conversation.yaml", [f"workload.path={trace}"]))
-    assert built.workload.num_requests == 7851
-    assert built.scheduler.max_total_tokens == 819_200
-    longest = max(
-        len(request.spec.prompt) + request.spec.max_new_tokens
-        for request in built.workload.arrivals()
-    )
-    assert longest < built.scheduler.context_length
+def named_paths(value, folder):
+    if isinstance(value, dict):
+        for key, below in value.items():
+            if key == "path" and below not in shipped_profiles():
+                yield folder / below
+            else:
+                yield from named_paths(below, folder)
+    elif isinstance(value, list):
+        for below in value:
+            yield from named_paths(below, folder)
+
+
+def test_conversation_scenario_is_not_overloaded():
+    """1,750 requests over ten minutes, all of which the context length admits."""
+    built = build(load_scenario(SCENARIOS / "conversation.yaml"))
+    summary = summarise(simulate_built(built, RunOptions()))
+    assert summary["completed"] == summary["submitted"] == 1750
+    assert not summary["saturated"]
+    assert summary["median_ttft_ms"] < 1000

@@ -8,7 +8,7 @@ import pytest
 
 from sim.scenario.load import load_scenario_text
 
-pytest.importorskip("aiconfigurator_core", reason="pip install 'servetwin[aiconfigurator]'")
+pytest.importorskip("aiconfigurator_core", reason="pip install -e '.[aiconfigurator]'")
 
 from silicon import __main__ as command
 from silicon import page

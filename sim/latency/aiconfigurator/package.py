@@ -16,6 +16,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 from sim.core.errors import InputError
+from sim.core.extras import how_to_install
 from sim.core.messages import unknown_name
 from sim.latency.aiconfigurator.deployment import Deployment, Parallelism
 from sim.latency.aiconfigurator.operators import DECODE_PROBE, PREFILL_PROBE, OperatorList, Probe
@@ -141,7 +142,7 @@ def naming_what_there_is(deployment: Deployment) -> Iterator[None]:
 
 
 def _open(deployment: Deployment, remarks: Sequence[str]) -> PackageEngine:
-    package_version = _package_version()
+    package_version = installed_version()
     # It logs warnings about rows taken from other models' tables. What it cannot answer raises.
     logging.getLogger("aiconfigurator_core").setLevel(logging.ERROR)
     from aiconfigurator_core.sdk import common, config_builders, engine, models, perf_database
@@ -215,9 +216,9 @@ def kv_room(
             Otherwise the package's estimates are taken. They count the first layers of some models
             as layers with experts, and for vLLM a workspace of TensorRT-LLM.
     """
+    engine = open_engine(deployment)
     from aiconfigurator_core.sdk.memory import KVCacheEstimator
 
-    engine = open_engine(deployment)
     with _model_path(deployment) as path:
         estimator = KVCacheEstimator.from_request(
             path,
@@ -294,7 +295,7 @@ def _model_path(deployment: Deployment) -> Iterator[str]:
 def known_models() -> frozenset[str]:
     """Hugging Face ids whose config.json comes with the package; empty without the package."""
     try:
-        _package_version()
+        installed_version()
     except InputError:
         return frozenset()
     from aiconfigurator_core.sdk.common import DefaultHFModels
@@ -302,13 +303,14 @@ def known_models() -> frozenset[str]:
     return frozenset(DefaultHFModels)
 
 
-def _package_version() -> str:
+def installed_version() -> str:
+    """The package's version. Raises InputError, with how to install it, if it is absent."""
     try:
         return version(_DISTRIBUTION)
     except PackageNotFoundError:
         raise InputError(
-            f"kind aiconfigurator needs the package {_DISTRIBUTION}"
-            " (pip install 'servetwin[aiconfigurator]')",
+            f"kind aiconfigurator needs the package {_DISTRIBUTION}:"
+            f" {how_to_install('aiconfigurator')}",
             key=("latency",),
         ) from None
 

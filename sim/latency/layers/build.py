@@ -6,6 +6,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from sim.core.errors import InputError
+from sim.core.paths import located
 from sim.latency.architectures.read import shape_of_config
 from sim.latency.config import LayersLatencyConfig
 from sim.latency.host_times import HostTimes, read_host_times
@@ -44,7 +45,7 @@ def build_layers(
             belongs to another format, or contradicts the file.
     """
     host = _host_times(config, base_dir)
-    path = base_dir / config.path
+    path = located(base_dir, config.path)
     table = _whole_model_table(path)
     if table is not None:
         if config.dp > 1:
@@ -200,7 +201,7 @@ def _host_times(config: LayersLatencyConfig, base_dir: Path) -> HostTimes:
     if config.host is None:
         return HostTimes(config.host_s, config.host_per_request_s)
     _refuse(config, ("host_s", "host_per_request_s"), "must not be given with latency.host")
-    return read_host_times(base_dir / config.host)
+    return read_host_times(located(base_dir, config.host))
 
 
 def _refuse(config: LayersLatencyConfig, keys: tuple[str, ...], reason: str) -> None:

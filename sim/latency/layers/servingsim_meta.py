@@ -7,9 +7,12 @@ from pathlib import Path
 import yaml
 
 from sim.core.errors import InputError
+from sim.core.messages import describe
+from sim.core.packed import read_text
 from sim.latency.layers.skew import Bins, SkewAxes
 
 NAME = "meta.yaml"
+_MAX_BYTES = 1 << 20
 # The file's names of the axes, by their names in `SkewAxes`.
 _AXES = {"rows": "n", "rate": "skew_rate", "longest": "kv_big", "cached": "kp"}
 
@@ -82,13 +85,13 @@ class _Section:
     def text(self, key: str) -> str:
         value = self._data.get(key)
         if not isinstance(value, str):
-            raise self.error(key, f"must be text, got {value!r}")
+            raise self.error(key, f"must be text, got {describe(value)}")
         return value
 
     def number(self, key: str) -> float:
         value = self._data.get(key)
         if not isinstance(value, int | float) or isinstance(value, bool):
-            raise self.error(key, f"must be a number, got {value!r}")
+            raise self.error(key, f"must be a number, got {describe(value)}")
         return float(value)
 
     def error(self, key: str, reason: str) -> InputError:
@@ -107,25 +110,33 @@ def _skew_fit(skew: _Section, tp: int) -> SkewFit:
 def _bins(section: _Section, name: str) -> Bins:
     edges, labels = section.get(f"{name}_bins"), section.get(f"{name}_labels")
     if not isinstance(labels, list) or not labels:
-        raise section.error(f"{name}_labels", f"must be a list of labels, got {labels!r}")
+        raise section.error(f"{name}_labels", f"must be a list of labels, got {describe(labels)}")
     if (
         not isinstance(edges, list)
         or not all(isinstance(edge, int | float) for edge in edges)
         or edges != sorted(edges)
         or len(edges) != len(labels) + 1
     ):
-        reason = f"must be {len(labels) + 1} rising numbers, got {edges!r}"
+        reason = f"must be {len(labels) + 1} rising numbers, got {describe(edges)}"
         raise section.error(f"{name}_bins", reason)
     return Bins(tuple(map(float, edges[1:])), tuple(map(str, labels)))
 
 
+class _Loader(yaml.SafeLoader):
+    """Refuses aliases: with them a kilobyte can describe a billion values."""
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
+            raise yaml.composer.ComposerError(None, None, "aliases are not supported", mark)
+        return super().compose_node(parent, index)
+
+
 def _load(path: Path) -> object:
     try:
-        return yaml.safe_load(path.read_text(encoding="utf-8"))
+        return yaml.load(read_text(path, _MAX_BYTES), Loader=_Loader)  # noqa: S506 - a safe one
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise InputError(f"{path}:{line}: not YAML: {error.problem}") from None
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror}") from None
     except (yaml.YAMLError, ValueError, RecursionError):
         raise InputError(f"{path}: not YAML") from None

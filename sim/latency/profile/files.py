@@ -8,6 +8,8 @@ from pathlib import Path
 from sim.core.errors import InputError
 from sim.core.messages import unknown_name
 from sim.core.packed import read_text
+from sim.core.paths import located
+from sim.core.stdin import STDIN
 from sim.latency.profile.format import LatencyProfile, parse_profile
 
 _SUFFIX = ".json"
@@ -24,8 +26,10 @@ def load_profile(name_or_path: str, base_dir: Path) -> LatencyProfile:
     Raises:
         InputError: the name is unknown, or see `read_profile`.
     """
+    if name_or_path == str(STDIN):
+        return read_profile(STDIN)
     if name_or_path.endswith(_SUFFIX):
-        return read_profile(base_dir / name_or_path)
+        return read_profile(located(base_dir, name_or_path))
     shipped = shipped_profiles()
     if name_or_path not in shipped:
         reason = unknown_name("profile", name_or_path, shipped)

@@ -1,7 +1,8 @@
-"""Traces of many files in one folder."""
+"""Folders that a trace's section may name: of its files, and of a tokenizer."""
 
 from pathlib import Path
 
+TOKENIZER_FILE = "tokenizer.json"
 _SUFFIXES = (".json", ".jsonl", ".json.gz", ".jsonl.gz")
 NO_FILES = f"holds no file that ends in {', '.join(_SUFFIXES)}"
 

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from sim.core.paths import located
 from sim.workload.traces.config import BAILIAN_BLOCK_SIZE, DEFAULT_BLOCK_SIZE, TraceConfig
 from sim.workload.traces.rows import TraceRows
 
@@ -20,7 +21,7 @@ def read_trace(config: TraceConfig, base_dir: Path) -> TraceRows:
     Raises:
         InputError: the file or a line is bad.
     """
-    path = base_dir / config.path
+    path = located(base_dir, config.path)
     match config.format:
         case "mooncake":
             from sim.workload.traces.mooncake import read_mooncake

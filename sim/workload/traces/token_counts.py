@@ -6,13 +6,14 @@ import numpy as np
 
 from sim.core.arrays import Int64
 from sim.core.errors import InputError
+from sim.core.extras import how_to_install
 from sim.core.messages import shorten
 from sim.core.packed import read_text
+from sim.core.paths import located
 from sim.workload.traces.config import DEFAULT_CHARACTERS_PER_TOKEN, TraceConfig
 from sim.workload.traces.conversations import ToIds
+from sim.workload.traces.folder import TOKENIZER_FILE
 from sim.workload.traces.text_tokens import estimated_token_ids
-
-_FILE = "tokenizer.json"
 
 
 def text_counter(config: TraceConfig, base_dir: Path) -> tuple[ToIds, str]:
@@ -22,7 +23,9 @@ def text_counter(config: TraceConfig, base_dir: Path) -> tuple[ToIds, str]:
         InputError: the tokenizer cannot be read, or the package that reads it is not installed.
     """
     if config.tokenizer is not None:
-        return _tokenizer(base_dir / config.tokenizer), f"tokens are those of {config.tokenizer}"
+        return _tokenizer(
+            located(base_dir, config.tokenizer)
+        ), f"tokens are those of {config.tokenizer}"
     ratio = config.characters_per_token or DEFAULT_CHARACTERS_PER_TOKEN
     note = f"token counts are estimates: {ratio:g} characters of text for each token"
     return lambda text: estimated_token_ids(text, ratio), note
@@ -32,9 +35,9 @@ def _tokenizer(path: Path) -> ToIds:
     try:
         from tokenizers import Tokenizer
     except ImportError:
-        reason = "needs the package tokenizers, which is not installed"
+        reason = f"needs the package tokenizers: {how_to_install('tokenizer')}"
         raise InputError(f"{path}: {reason} (or set characters_per_token)") from None
-    file = path / _FILE if path.is_dir() else path
+    file = path / TOKENIZER_FILE if path.is_dir() else path
     text = read_text(file)
     try:
         tokenizer = Tokenizer.from_str(text)

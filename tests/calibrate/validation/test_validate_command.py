@@ -59,11 +59,27 @@ def test_validate_prints_steps_stages_ratios_and_rankings(calibrate, truth, logs
         "TTFT p99 ms",
         "TPOT of a request, mean |error|",
         "same steps %",
-        "simulated with the profile / real",
+        "simulated with",
         "Kendall's tau",
+        "Verdict on study (schedule_policy=lpm): 2 equal runs differ by mean TTFT ",
+        "Verdict on study (schedule_policy=fcfs): served once, so an error of up to ",
     ):
         assert words in out
+    assert out.splitlines()[-1].startswith("Verdict ")
     assert "written" not in out
+
+
+def test_validate_verdict_without_repeats_asks_for_one(calibrate, truth, logs):
+    """Nothing says what is noise."""
+    _, out, _ = calibrate("validate", truth, logs[2])
+    assert out.splitlines()[-1].startswith("Verdict: no scenario was served twice")
+
+
+def test_validate_verdict_on_a_noisy_machine_says_so(calibrate, truth, record):
+    """The second run's steps take twice as long."""
+    logs = [record(f"{k}.jsonl", disturbance=Disturbance(0.05, k * 4_000_000, k)) for k in (1, 9)]
+    _, out, _ = calibrate("validate", truth, *logs)
+    assert "Verdict on this machine: its pace varies by " in out
 
 
 def test_validate_json_holds_everything_and_is_the_same_twice(calibrate, truth, logs):

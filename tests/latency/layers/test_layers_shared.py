@@ -1,6 +1,7 @@
 """The published tables, against step times that their publishers composed of them."""
 
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from pydantic import TypeAdapter
@@ -11,21 +12,20 @@ from sim.latency.config import LatencyConfig
 from sim.latency.layers.vidur import read_vidur
 from sim.testing.latency_steps import decode_step, extend_step, mixed_step
 
-SERVING_SIM = "llmservingsim-rtxpro6000-llama-3.1-8b"
+SERVING_SIM = Path(__file__).parents[3] / "data/layers/rtxpro6000-llama-3.1-8b"
 A800 = "vidur-format-llama-2-7b/a800"
+
+
+def layers_model(path, **keys):
+    section = {"kind": "layers", "path": str(path)} | keys
+    config = TypeAdapter(LatencyConfig).validate_python(section)
+    return build_latency(config, model=None, hardware=None, base_dir=Path())
 
 
 @pytest.fixture(scope="module")
 def shared_model(shared_dir):
-    """Builds a model over one of the shared profiles."""
-
-    def build(path, **keys):
-        section = {"kind": "layers", "path": path} | keys
-        config = TypeAdapter(LatencyConfig).validate_python(section)
-        base_dir = shared_dir / "profiles"
-        return build_latency(config, model=None, hardware=None, base_dir=base_dir)
-
-    return build
+    """Builds a model over one of the profiles beside the checkout."""
+    return lambda path, **keys: layers_model(shared_dir / "profiles" / path, **keys)
 
 
 def milliseconds(model, step):
@@ -44,15 +44,15 @@ def milliseconds(model, step):
         (extend_step((0, 2048)), 83.0),
     ],
 )
-def test_shared_serving_sim_profile_gives_its_composed_times(shared_model, step, composed_ms):
+def test_serving_sim_profile_gives_its_composed_times(step, composed_ms):
     """Llama-3.1-8B on an RTX PRO 6000, to what a figure of three digits leaves."""
-    model = shared_model(SERVING_SIM)
+    model = layers_model(SERVING_SIM)
     assert milliseconds(model, step) == pytest.approx(composed_ms, abs=0.06)
 
 
-def test_shared_serving_sim_profile_has_no_dips_where_sweeps_interleave(shared_model):
+def test_serving_sim_profile_has_no_dips_where_sweeps_interleave():
     """Longer chunks beside 64 rows never cost less than a step of 32 tokens fewer by over 2 %."""
-    model = shared_model(SERVING_SIM)
+    model = layers_model(SERVING_SIM)
     times = [
         milliseconds(model, mixed_step(((0, chunk),), 64, 64 * 1025))
         for chunk in range(16, 1985, 32)
@@ -60,9 +60,9 @@ def test_shared_serving_sim_profile_has_no_dips_where_sweeps_interleave(shared_m
     assert all(later > 0.98 * earlier for earlier, later in pairwise(times))
 
 
-def test_shared_serving_sim_profile_goes_on_beyond_its_tokens(shared_model):
+def test_serving_sim_profile_goes_on_beyond_its_tokens():
     """A prefill of 8,192 tokens costs at least four of 2,048; the run is told of it."""
-    model = shared_model(SERVING_SIM)
+    model = layers_model(SERVING_SIM)
     step = extend_step((0, 8192))
     assert milliseconds(model, step) > 4 * 83.0
     model.consume(step, 1)

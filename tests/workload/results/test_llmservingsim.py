@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from sim.workload.build import build_workload
 from sim.workload.stats import workload_stats
 from sim.workload.traces.config import TraceConfig
 
-GROUND_TRUTH = "vllm019-rtxpro6000-llama-3.1-8b"
+MEASURED_RUN = Path(__file__).parents[3] / "data/measured/vllm-0.19-rtxpro6000-llama-3.1-8b"
 WORKLOAD = [
     {"timestamp": 0, "input_length": 40, "output_length": 5, "hash_ids": [0, 1, 2]},
     {"timestamp": 10, "input_length": 20, "output_length": 6, "hash_ids": [0, 9]},
@@ -120,17 +121,9 @@ def test_folder_needs_one_workload(folder, refusal):
     )
 
 
-@pytest.fixture
-def ground_truth(shared_dir):
-    path = shared_dir / "groundtruth" / GROUND_TRUTH
-    if not path.is_dir():
-        pytest.skip(f"no measured run at {path}")
-    return path
-
-
-def test_ground_truth_is_what_its_readme_says(ground_truth, imported, workload_of):
+def test_measured_run_has_the_published_means(imported, workload_of):
     """A real vLLM 0.19.0: 300 requests, the means of their lengths and latencies."""
-    _, requests = imported(ground_truth)
+    _, requests = imported(MEASURED_RUN)
     assert len(requests) == 300
     ttft, latency, decode = (
         np.array(times) / 1e6
@@ -153,12 +146,12 @@ def test_ground_truth_is_what_its_readme_says(ground_truth, imported, workload_o
     assert round(stats.block_hit_pct, 1) == 7.5
 
 
-def test_ground_truth_shares_what_its_own_blocks_share(ground_truth, imported, workload_of):
+def test_measured_run_shares_what_its_own_blocks_share(imported, workload_of):
     """Streams of tokens hit an endless cache as the hash ids they came from do."""
-    [path] = ground_truth.glob("workload*.jsonl.gz")
+    [path] = MEASURED_RUN.glob("workload*.jsonl.gz")
     config = TraceConfig(kind="trace", format="mooncake", path=path.name, block_size=16)
-    own = build_workload(config, seed=0, base_dir=ground_truth)
-    _, requests = imported(ground_truth)
+    own = build_workload(config, seed=0, base_dir=MEASURED_RUN)
+    _, requests = imported(MEASURED_RUN)
     ours, theirs = (workload_stats(each, 16) for each in (workload_of(requests), own))
     assert ours.token_hit_pct == pytest.approx(theirs.token_hit_pct, abs=0.05)
     assert ours.input_tokens == theirs.input_tokens

@@ -1,9 +1,10 @@
-"""A real vLLM's run, from its folder to the simulation's errors; skipped without the folder."""
+"""A real vLLM's run, from its folder to the simulation's errors."""
 
 import csv
 import gzip
 import json
 import re
+from contextlib import chdir
 from pathlib import Path
 
 import numpy as np
@@ -16,30 +17,18 @@ from sim.scenario.load import load_scenario
 
 REPOSITORY = Path(__file__).parents[3]
 SCENARIO = REPOSITORY / "scenarios/validation/vllm-0.19-rtxpro6000-llama-3.1-8b.yaml"
-RUN = "groundtruth/vllm019-rtxpro6000-llama-3.1-8b"
-PROFILE = "profiles/llmservingsim-rtxpro6000-llama-3.1-8b"
+RUN = REPOSITORY / "data/measured/vllm-0.19-rtxpro6000-llama-3.1-8b"
 LATENCIES = ("ttft", "tpot", "latency")
-HOST = ("--set", "latency.host=host.json")
+HOST = ("--set", "latency.host=run/host.json")
 IN_TURN = ("--set", "scheduler.async_scheduling=false")
 
 
 @pytest.fixture(scope="module")
-def shared_run(shared_dir):
-    for name in (RUN, PROFILE):
-        if not (shared_dir / name).is_dir():
-            pytest.skip(f"no {name} in {shared_dir}")
-    return shared_dir.resolve() / RUN
-
-
-@pytest.fixture(scope="module")
-def imported(shared_run, tmp_path_factory):
+def imported(tmp_path_factory):
     """A folder with the imported run and host.json, fitted to its first hundred requests."""
     folder = tmp_path_factory.mktemp("real")
-    template = folder / SCENARIO.name
-    text = SCENARIO.read_text(encoding="utf-8")
-    template.write_text(text.replace("../../../shared", str(shared_run.parents[1])), "utf-8")
     out = folder / "run"
-    run = ["import", str(shared_run), "--out", str(out), "--template", str(template)]
+    run = ["import", str(RUN), "--out", str(out), "--template", str(SCENARIO)]
     assert simulate_cli.main(run) == 0
     scenario, measured, host = out / "scenario.yaml", out / "measured.jsonl.gz", out / "host.json"
     fit = ["fit", str(measured), "--scenario", str(scenario), "--first", "100", "-o", str(host)]
@@ -48,7 +37,7 @@ def imported(shared_run, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def validated(imported, shared_run):
+def validated(imported):
     """Validates the imported scenario, only once for equal options; returns the folder."""
     known = {}
 
@@ -56,9 +45,10 @@ def validated(imported, shared_run):
         if options not in known:
             known[options] = imported / f"validation-{len(known)}"
             files = [str(imported / name) for name in ("scenario.yaml", "measured.jsonl.gz")]
-            series = ["--timeseries", str(shared_run / "timeseries.csv")]
+            series = ["--timeseries", str(RUN / "timeseries.csv")]
             out = ["--out", str(known[options])]
-            assert calibrate_cli.main(["validate", *files, *series, *out, *options]) == 0
+            with chdir(imported.parent):
+                assert calibrate_cli.main(["validate", *files, *series, *out, *options]) == 0
         return known[options]
 
     return validate
@@ -85,9 +75,9 @@ def errors(judge):
 
 
 @pytest.fixture(scope="module")
-def published(shared_run, validated):
+def published(validated):
     """Errors of the published simulation of the run, over all requests from this row on."""
-    with gzip.open(shared_run / "published_sim_requests.csv.gz", "rt", newline="") as file:
+    with gzip.open(RUN / "published_sim_requests.csv.gz", "rt", newline="") as file:
         theirs = sorted(csv.DictReader(file), key=lambda row: int(row["request id"]))
     with (validated() / "requests.csv").open(newline="") as file:
         ours = sorted(csv.DictReader(file), key=lambda row: int(row["rid"].removeprefix("bench-")))
@@ -110,9 +100,9 @@ def assert_within(errors, of_means, of_requests):
         assert errors[name][1] < request, name
 
 
-def test_shared_run_scenario_is_what_its_meta_json_says(shared_run):
+def test_real_run_scenario_is_what_its_meta_json_says():
     """Names and numbers as the server was started with."""
-    meta = json.loads((shared_run / "meta.json").read_text("utf-8"))
+    meta = json.loads((RUN / "meta.json").read_text("utf-8"))
     told = meta["engine_kwargs"]
     scenario = load_scenario(SCENARIO).scenario
     assert scenario.scheduler.family == "vllm"
@@ -124,7 +114,7 @@ def test_shared_run_scenario_is_what_its_meta_json_says(shared_run):
     assert (told["tensor_parallel_size"], scenario.latency.tp) == (1, 1)
 
 
-def test_shared_run_by_kernel_times_alone_is_too_fast(errors, judge):
+def test_real_run_by_kernel_times_alone_is_too_fast(errors, judge):
     """All latencies are too short, but not by much; all requests finish in both runs."""
     found = errors()
     assert all(mean < 0 for mean, _ in found.values())
@@ -133,7 +123,7 @@ def test_shared_run_by_kernel_times_alone_is_too_fast(errors, judge):
     assert judge()["arrivals"]["spread_ms"] < 0.5
 
 
-def test_shared_run_with_fitted_host_time_is_met(errors, judge, imported):
+def test_real_run_with_fitted_host_time_is_met(errors, judge, imported):
     """The fit to the first hundred requests is judged by the others, and by all."""
     assert 0.0012 < read_host_times(imported / "host.json").host_s < 0.0022
     assert_within(errors(*HOST, "--skip", "100"), (2, 1.6, 1.5), (5, 1.6, 1.5))
@@ -141,7 +131,7 @@ def test_shared_run_with_fitted_host_time_is_met(errors, judge, imported):
     assert abs(judge(*HOST, "--skip", "100")["makespan_s"]["error_pct"]) < 2
 
 
-def test_shared_run_has_as_many_running_and_waiting(judge):
+def test_real_run_has_as_many_running_and_waiting(judge):
     """The mean difference over the run's seconds is at most two requests."""
     over_time = judge(*HOST)["over_time"]
     assert over_time["samples"] >= 66
@@ -150,7 +140,7 @@ def test_shared_run_has_as_many_running_and_waiting(judge):
     assert over_time["running"]["mean_measured"] > 90
 
 
-def test_shared_run_was_scheduled_asynchronously(errors):
+def test_real_run_was_scheduled_asynchronously(errors):
     """Without overlap, first tokens of admitted requests would come a step too early."""
     (mean, request), (mean_in_turn, request_in_turn) = (
         errors(*HOST, *options, "--first", "100")["ttft"] for options in ((), IN_TURN)
@@ -160,7 +150,7 @@ def test_shared_run_was_scheduled_asynchronously(errors):
     assert request_in_turn > 2 * request
 
 
-def test_shared_run_is_described_with_its_figures(errors, published):
+def test_real_run_is_described_with_its_figures(errors, published):
     """docs/how-to/measured.md has the errors that come out."""
     judged = {"all 300": (), "the other 200": ("--skip", "100")}
     rows = documented_rows()
