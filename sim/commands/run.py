@@ -14,7 +14,8 @@ from sim.des.run import RunOptions, simulate
 from sim.latency.config import num_ranks
 from sim.latency.model import Ranged, each_latency, latency_source
 from sim.latency.range_report import RangeReport
-from sim.metrics.summary import Slo, summarise
+from sim.metrics.slo import Slo
+from sim.metrics.summary import summarise
 from sim.metrics.window import with_window
 from sim.report.progress import Progress
 from sim.report.run_folder import summary_json, write_out_dir, write_requests
@@ -115,7 +116,8 @@ def simulate_measured(built: BuiltScenario, options: RunOptions) -> RunLog:
 
 def slo_of(scenario: Scenario) -> Slo:
     """The scenario's service level objectives."""
-    return Slo(scenario.slo.ttft_ms, scenario.slo.tpot_ms, scenario.slo.e2e_latency_ms)
+    slo = scenario.slo
+    return Slo(slo.ttft_ms, slo.tpot_ms, slo.e2e_latency_ms, slo.percentile)
 
 
 def _without_effect(loaded: LoadedScenario) -> Iterator[str]:

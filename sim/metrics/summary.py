@@ -1,7 +1,6 @@
 """A run's summary. Metrics have the names that SGLang's serving benchmark gives them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,28 +22,13 @@ from sim.metrics.rates import (
 from sim.metrics.registry import E2E_LATENCY, ITL, QUEUE_TIME, TPOT, TTFT, Latency
 from sim.metrics.saturation import is_saturated, max_wait_ms, queue_times_ns
 from sim.metrics.served import Served, served
+from sim.metrics.slo import Slo
 from sim.runlog import RequestColumns, RunLog
 
 Summary = dict[str, Any]
 
 _MAX_REJECTED_RIDS = 10
 _REMARKS = ("latency_source", "left_range", "traffic_notes")
-
-
-@dataclass(frozen=True, slots=True)
-class Slo:
-    """Limits of a request's latencies; None: no limit. A request is good if it meets them all.
-
-    A request with one output token has no TPOT, so it meets every `tpot_ms`.
-    """
-
-    ttft_ms: float | None = None
-    tpot_ms: float | None = None
-    e2e_latency_ms: float | None = None
-
-    def limits_ms(self) -> dict[str, float]:
-        parts = {"ttft": self.ttft_ms, "tpot": self.tpot_ms, "e2e_latency": self.e2e_latency_ms}
-        return {name: limit for name, limit in parts.items() if limit is not None}
 
 
 def summarise(log: RunLog, slo: Slo | None = None) -> Summary:
@@ -54,7 +38,8 @@ def summarise(log: RunLog, slo: Slo | None = None) -> Summary:
     has:
 
     * `window`: `begin_s` and `end_s` of the part that the metrics are about, if it is not all.
-    * `goodput_slos_ms`: the SLO's limits by latency.
+    * `goodput_slos_ms`: the SLO's limits by latency; `slo_percentile`: which percentile of each
+      is held against its limit, if there are any.
     * `queue_time`: the statistics of the queue time again, as one object: `mean_ms`, ...
     * `tenants`, `hot`, `cold`: the metrics of these requests alone, see docs/how-to/tenants.md.
     * `rejected_rids`: the ids of the first ten rejected requests.
@@ -140,12 +125,13 @@ def _goodput(
     finished: Bools, latencies: RequestLatencies, rates: Served, slo: Slo | None
 ) -> Summary:
     limits_ms = {} if slo is None else slo.limits_ms()
-    if not limits_ms:
+    if slo is None or not limits_ms:
         return {"goodput_slos_ms": {}, "request_goodput": None, "slo_attainment": None}
     good = _within(limits_ms, finished, latencies)
     served_well = _within(limits_ms, rates.finished, request_latencies(rates.requests))
     return {
         "goodput_slos_ms": limits_ms,
+        "slo_percentile": slo.percentile,
         "request_goodput": ratio(int(served_well.sum()), rates.duration_s),
         "slo_attainment": ratio(int(good.sum()), len(good)),
     }

@@ -1,6 +1,7 @@
 """One run's summary as text: latencies on top, totals and rates below."""
 
 from sim.metrics.registry import LATENCIES, metric
+from sim.metrics.slo import slo_limits
 from sim.metrics.summary import Summary
 from sim.report.client_text import client_lines
 from sim.tables.table import Column, Table
@@ -26,6 +27,8 @@ _GROUP_HEADINGS = {"p99_ttft_ms": "p99 ms", "cache_hit_rate_pct": "cache hit %"}
 def summary_text(summary: Summary, *, bold: bool = False) -> str:
     """The summary as lines of any width; `bold` prints headings with a terminal's escape codes."""
     lines = [*_latencies(summary).lines(bold=bold), "", *_totals(summary)]
+    if limits := slo_limits(summary):
+        lines += ["", *(_held(summary, name, limit) for name, limit in limits.items())]
     if len(summary["tenants"]) > 1:
         lines += ["", *_groups(summary).lines(bold=bold), _evenness(summary)]
     if summary["rejected_rids"]:
@@ -73,6 +76,15 @@ def _value(summary: Summary, name: str) -> str:
         return yes_or_no(value)
     # Without any request the attainment is undefined; it is shown as 0 %.
     return number(100 * (value or 0.0) if name == "slo_attainment" else value)
+
+
+def _held(summary: Summary, name: str, limit_ms: float) -> str:
+    """Whether the percentile that the SLO is about is within its limit."""
+    value = summary[name]
+    verdict = "met" if value is not None and value <= limit_ms else "missed"
+    return (
+        f"SLO: {metric(name).table_heading} {number(value)} ms of {number(limit_ms)} ms: {verdict}"
+    )
 
 
 def _measured(summary: Summary) -> str:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from functools import reduce
 from importlib import import_module
 from operator import or_
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -129,6 +129,13 @@ class SloSection(StrictModel):
     """Longest time per output token after the first. Unit: ms."""
     e2e_latency_ms: Milliseconds | None = None
     """Longest time from arrival to the last token. Unit: ms."""
+    percentile: Literal[50, 90, 95, 99] = 99
+    """Which percentile of each latency tables and plots hold against its limit. It changes neither
+    goodput nor SLO attainment, which are about single requests."""
+
+    @property
+    def has_limit(self) -> bool:
+        return not (self.ttft_ms is self.tpot_ms is self.e2e_latency_ms is None)
 
 
 # Sections that do not affect a run: they say which runs to make and what to draw of the results.

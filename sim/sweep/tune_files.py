@@ -6,7 +6,7 @@ from typing import Any
 
 from sim.core.files import json_text, write_text
 from sim.launch_command import LaunchCommand
-from sim.sweep.tune_results import OBJECTIVE, OWN, TRIAL_METRICS, TrialResult, TuneResults
+from sim.sweep.tune_results import OBJECTIVE, OWN, TrialResult, TuneResults
 from sim.tables.table import csv_table
 
 
@@ -25,6 +25,7 @@ def tune_json(results: TuneResults, launch: LaunchCommand | None) -> str:
         "method": results.method,
         "num_settings": results.num_settings,
         "min_slo_attainment": results.least_attainment,
+        **({"constraints": dict(results.limits)} if results.limits else {}),
         "keys": results.keys,
         "seeds": results.seeds,
         "winner": None if winner is None else winner.trial,
@@ -33,7 +34,7 @@ def tune_json(results: TuneResults, launch: LaunchCommand | None) -> str:
         "winner_minus_own": _difference(results, own),
         "front": [trial.trial for trial in results.front()],
         "launch": None if launch is None else {**asdict(launch), "command": launch.command},
-        "trials": [_trial(trial) for trial in results.trials],
+        "trials": [_trial(results, trial) for trial in results.trials],
     }
     return json_text(content, indent=1)
 
@@ -57,12 +58,12 @@ def _row(results: TuneResults, trial: TrialResult) -> dict[str, Any]:
         "meets": trial.meets,
         results.objective: objective.mean,
         f"{results.objective}_half_width": objective.half_width,
-        **{name: trial.interval(name).mean for name in TRIAL_METRICS},
+        **{name: trial.interval(name).mean for name in results.metrics},
         "error": trial.error,
     }
 
 
-def _trial(trial: TrialResult) -> dict[str, Any]:
+def _trial(results: TuneResults, trial: TrialResult) -> dict[str, Any]:
     def interval(name: str, values: tuple[float | None, ...]) -> dict[str, Any]:
         return {**asdict(trial.interval(name)), "by_seed": values}
 
@@ -72,7 +73,7 @@ def _trial(trial: TrialResult) -> dict[str, Any]:
         "status": trial.status,
         "meets": trial.meets,
         "objective": interval(OBJECTIVE, trial.objective),
-        "metrics": {name: interval(name, trial.runs.get(name, ())) for name in TRIAL_METRICS},
+        "metrics": {name: interval(name, trial.runs.get(name, ())) for name in results.metrics},
         "error": trial.error,
     }
 
