@@ -40,7 +40,7 @@ def case_table(case: Case) -> Table:
     runs = f"{len(case.runs)} runs" if len(case.runs) > 1 else "1 run"
     columns = columns_of(
         (f"{case.label}, {runs}",),
-        ("real", "spread %", "recorded steps %", "profile %", "simulated/real"),
+        ("real", "spread %", "recorded steps %", "profile %"),
         ("within spread",),
     )
     recorded, profile = (case.errors[stage] for stage in STAGES)
@@ -51,7 +51,6 @@ def case_table(case: Case) -> Table:
             number_as(".1f", case.real.spread_pct(name)),
             number_as("+.1f", recorded.error_pct[name]),
             number_as("+.1f", profile.error_pct[name]),
-            number_as(".3f", profile.ratio[name]),
             yes_or_no(profile.within[name]),
         )
         for name, words in METRICS.items()
@@ -60,9 +59,9 @@ def case_table(case: Case) -> Table:
         errors = (case.real.request_spread_pct, recorded.request_error_pct,
                   profile.request_error_pct)  # fmt: skip
         sizes = (number_as(".1f", error[name]) for error in errors)
-        rows.append((f"{words}, mean |error|", "", *sizes, "", ""))
+        rows.append((f"{words}, mean |error|", "", *sizes, ""))
     same = (_same_steps(case, stage) for stage in STAGES)
-    return Table(columns, [*rows, ("same steps %", "", "", *same, "", "")])
+    return Table(columns, [*rows, ("same steps %", "", "", *same, "")])
 
 
 def ratio_table(cases: Sequence[Case]) -> Table:
