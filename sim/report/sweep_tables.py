@@ -105,13 +105,13 @@ def json_text(value: Any) -> str:
 
 
 def _mean_columns(results: SweepResults) -> list[Column]:
-    return interval_columns(results.setting_metrics, _HEADINGS)
+    return interval_columns(results.table_metrics, _HEADINGS)
 
 
 def _means(results: SweepResults, setting: Settings) -> list[Any]:
     return [
         results.interval(setting, MetricName.of(name)).scaled(metric(name).table_factor)
-        for name in results.setting_metrics
+        for name in results.table_metrics
     ]
 
 

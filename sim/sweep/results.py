@@ -122,7 +122,7 @@ class SweepResults:
 
     @property
     def setting_metrics(self) -> tuple[str, ...]:
-        """The metrics of every setting in tables: with an SLO, first those that it is about.
+        """The metrics of every setting in results.json: with an SLO, first those it is about.
 
         If only a window of each run was measured, the offered load is beside the achieved one.
         """
@@ -134,6 +134,14 @@ class SweepResults:
         if limits:
             names += ["request_goodput", "slo_attainment", *limits]
         return tuple(dict.fromkeys((*names, *SETTING_METRICS)))
+
+    @property
+    def table_metrics(self) -> tuple[str, ...]:
+        """Those of them in tables: no mean of a latency whose percentile has a limit."""
+        with_limit = {name.partition("_")[2] for name in self.setting_metrics
+                      if name not in SETTING_METRICS or name in self.slo_limits}  # fmt: skip
+        means = {f"mean_{latency}" for latency in with_limit}
+        return tuple(name for name in self.setting_metrics if name not in means)
 
     @property
     def num_failed(self) -> int:
