@@ -94,6 +94,7 @@ def all_cases() -> list[Case]:
                 (
                     f"simulate run trace-{kind}.yaml --format json",
                     f"simulate workload trace-{kind}.yaml",
+                    f"simulate workload {name}",
                 ),
                 3,
             )

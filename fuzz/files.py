@@ -43,6 +43,11 @@ TRACES = {
     "azure": "azure.csv",
     "servetwin": "servetwin.jsonl",
     "autobench": "autobench.jsonl",
+    "burstgpt": "burstgpt.csv",
+    "bailian": "bailian.jsonl",
+    "weka": "weka.jsonl",
+    "sharegpt": "sharegpt.jsonl",
+    "lmsys": "lmsys.jsonl",
 }
 
 
@@ -267,6 +272,13 @@ def parquet(content: bytes, rng: Random) -> bytes:
         column = pa.array([None] * len(read))
     kept = read.remove_column(place)
     made = kept if rng.random() < 0.2 else kept.append_column(name, column)
+    try:
+        return _packed(made)
+    except pa.ArrowException:
+        return _packed(kept)
+
+
+def _packed(made: pa.Table) -> bytes:
     out = io.BytesIO()
     pq.write_table(made, out)
     return out.getvalue()

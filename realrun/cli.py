@@ -22,7 +22,7 @@ from sim.command_line import (
     run_app,
 )
 from sim.core.errors import InputError
-from sim.core.extras import how_to_install
+from sim.extras import how_to_install
 
 app = new_app("Serve scenarios on a real paged-attention runner, with the simulator's scheduler.")
 

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from sim.core.errors import InputError
-from sim.core.extras import how_to_install
+from sim.extras import how_to_install
 
 FACTS_FILE = Path(__file__).parent / "data" / "facts.csv.gz"
 _TABLE = "systems/silicon_sample.csv"

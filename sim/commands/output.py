@@ -15,6 +15,7 @@ from sim.metrics.summary import Summary
 from sim.report.summary_text import summary_text
 from sim.tables.fit import fitted
 from sim.tables.table import Coloured, Table
+from sim.tables.text import printable
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
@@ -38,7 +39,9 @@ def print_table(table: Table) -> None:
 
 
 def print_line(text: str) -> None:
-    sys.stdout.write(text + "\n")
+    """Print text, of one line or several; control characters in it are escaped."""
+    lines = (printable(line) for line in text.split("\n"))
+    sys.stdout.write("\n".join(lines) + "\n")
 
 
 def print_remarks(remarks: Iterable[str], written: Sequence[Path]) -> None:

@@ -167,9 +167,11 @@ def _peak(arrival_ns: Int64, finish_ns: Int64) -> int:
         return 0
     begin_ns = arrival_ns.min()
     first, last = (arrival_ns - begin_ns) // NS_PER_S, (finish_ns - begin_ns) // NS_PER_S
-    changes = np.zeros(int(last.max()) + 2, dtype=np.int64)
-    np.add.at(changes, first, 1)
-    np.add.at(changes, last + 1, -1)
+    # Only of seconds in which something changes: a run may take years.
+    seconds, place = np.unique(np.concatenate((first, last + 1)), return_inverse=True)
+    changes = np.zeros(len(seconds), dtype=np.int64)
+    np.add.at(changes, place[: len(first)], 1)
+    np.add.at(changes, place[len(first) :], -1)
     return int(np.cumsum(changes).max())
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from sim.core.atomic import atomic_path
 from sim.core.files import make_directory, remove_file, write_text
 from sim.report.figures.canvas import Drawn
+from sim.report.interactive.panels import figure_data
 from sim.report.page import Page, PageFigure
 from sim.report.plot_style import figure_bytes
 
@@ -14,9 +15,10 @@ _FIGURE_NAME = re.compile(r"\d\d+-[a-z0-9-]+\.(svg|png)")
 
 
 def page_figure(number: int, drawn: Drawn) -> PageFigure:
-    """A figure as SVG and PNG; its name begins with its number, from 1."""
+    """A figure in all its forms; its name begins with its number, from 1."""
     svg, png = (figure_bytes(drawn.figure, kind) for kind in ("svg", "png"))
-    return PageFigure(f"{number:02}-{drawn.slug}", drawn, svg, png)
+    name = f"{number:02}-{drawn.slug}"
+    return PageFigure(name, drawn, svg, png, figure_data(drawn.figure))
 
 
 def write_report(page: Page, folder: Path) -> list[Path]:

@@ -98,7 +98,7 @@ def _column(table: Any, name: str, path: Path, kind: str) -> list[Any]:
     if table.column_names.count(name) != 1:
         raise InputError(f"{path}: {name}: there is no such column, or two")
     values: list[Any] = table.column(name).to_pylist()
-    if kind == "float":
+    if kind == "float" and name != "arrival_s":
         values = [math.nan if value is None else value for value in values]
     is_good = _IS_OF_KIND[kind]
     bad = next((row for row, value in enumerate(values) if not is_good(value)), None)

@@ -7,14 +7,21 @@ here are only printed.
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, NotRequired
 
-from pydantic import Field, TypeAdapter
+from pydantic import AfterValidator, Field, TypeAdapter
 from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
 
 from sim.checked import OPEN, Count, Number, TimeNs, check
 from sim.core.errors import InputError
 from sim.core.messages import describe
 
-Rid = Annotated[str, Field(min_length=1)]
+
+def _printable(text: str) -> str:
+    if not text.isprintable():
+        raise ValueError("must have characters that can be printed only")
+    return text
+
+
+Rid = Annotated[str, Field(min_length=1), AfterValidator(_printable)]
 Mode = Literal["extend", "decode", "mixed"]
 # JSON has lists only. The rows of a point have no name.
 PrefillRow = Annotated[tuple[str, Count, Count], Field(strict=False)]
@@ -119,7 +126,7 @@ class Request(Arrived):
     output_tokens: Count
     retractions: Count
     preemptions: Count
-    tenant: NotRequired[str]
+    tenant: NotRequired[Annotated[str, AfterValidator(_printable)]]
     priority: NotRequired[Annotated[int, Field(ge=-(1 << 31), le=1 << 31)]]
     aged: NotRequired[bool]
     token_ns: list[TimeNs]
@@ -166,8 +173,8 @@ def check_line(types: _Types, line: Mapping[str, Any], where: str) -> str:
     check(types[kind], line, where)
     if kind == "step" and line["t_end_ns"] < line["t_start_ns"]:
         raise InputError(f"{where}: t_end_ns: is before t_start_ns")
-    if kind == "req":
-        times = [line["arrival_ns"], *line.get("token_ns", ())]
+    if kind == "req" and types is RUN_LINES:
+        times = [line["arrival_ns"], *line["token_ns"]]
         if times != sorted(times):
             raise InputError(f"{where}: token_ns: times must rise, from arrival_ns on")
     return kind

@@ -90,8 +90,8 @@ def _row(line: Line, where: str) -> tuple[str, int, int, int, int, int, int]:
     if unknown:
         raise InputError(f"{where}: {shorten(min(unknown))}: unknown key")
     rid = line.get("rid")
-    if not isinstance(rid, str) or not rid:
-        raise InputError(f"{where}: rid: must be text, got {describe(rid)}")
+    if not isinstance(rid, str) or not rid or not rid.isprintable():
+        raise InputError(f"{where}: rid: must be printable text, got {describe(rid)}")
     arrival, scheduled, first, finish = (_time_ns(line, key, where) for key in _TIMES)
     if arrival == NOT_YET_NS:
         raise InputError(f"{where}: arrival_s: is required")

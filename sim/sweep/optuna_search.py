@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from sim.core.errors import InputError
-from sim.core.extras import how_to_install
+from sim.extras import how_to_install
 from sim.sweep.draws import log_uniform
 from sim.sweep.objective import Score
 from sim.sweep.space import Axis, Countable, Place, Places, Space

@@ -5,7 +5,7 @@ from itertools import islice
 from typing import Any
 
 from sim.core.errors import InputError
-from sim.core.extras import how_to_install
+from sim.extras import how_to_install
 from sim.sweep.executor import PointOutcome, PointOutcomes, PointRunner, PointStatus, Task, run_task
 from sim.sweep.identity import code_version
 from sim.sweep.process_pool import THREAD_SETTINGS

@@ -4,7 +4,7 @@ from importlib.metadata import PackageNotFoundError
 
 import pytest
 
-from sim.core.extras import how_to_install
+from sim.extras import how_to_install
 from sim.latency.aiconfigurator import package
 
 LATENCY = "latency={kind: aiconfigurator, system: h100_sxm}"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import sim.commands.tune
-from sim.core.extras import how_to_install
+from sim.extras import how_to_install
 from sim.sweep.process_pool import ProcessPool
 
 RESULTS = ("results.json", "results.csv")

@@ -12,7 +12,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 from sim.core.errors import InputError
-from sim.core.extras import how_to_install
+from sim.extras import how_to_install
 from sim.latency.aiconfigurator import package
 from sim.latency.aiconfigurator.deployment import Deployment, Parallelism
 from sim.latency.aiconfigurator.package import known_models, kv_room, open_engine

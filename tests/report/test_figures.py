@@ -131,17 +131,25 @@ def test_trade_off_labels_do_not_cover_each_other(made_up):
 
 
 def test_heat_map_has_a_cell_for_each_pair(made_up):
-    """Numbers rise to the right and upwards, whatever the sweep's order; a gap stays empty."""
+    """Numbers rise to the right and upwards, whatever the sweep's order.
+
+    A cell without a value is empty; a column without any is left out, and the caption says so.
+    """
+    known = {(512, 4096), (128, 1024), (512, 1024), (128, 4096), (2048, 1024)}
     data = made_up(
-        {CHUNK: [512, 128, -1], BUDGET: [4096, 1024]},
-        lambda s, _: {"p99_ttft_ms": None if s[CHUNK] < 0 else s[CHUNK] + s[BUDGET]},
-    )
+        {CHUNK: [512, 2048, 128, -1], BUDGET: [4096, 1024]},
+        lambda s, _: {"p99_ttft_ms": s[CHUNK] + s[BUDGET]
+                      if (s[CHUNK], s[BUDGET]) in known else None},
+    )  # fmt: skip
     axes, bar = drawn(data, kind="heat", x=CHUNK, y=BUDGET, value="p99_ttft_ms").figure.axes
     cells = np.ma.filled(axes.images[0].get_array(), np.nan)
     assert cells[:, :2].tolist() == [[128 + 1024, 512 + 1024], [128 + 4096, 512 + 4096]]
-    assert np.isnan(cells[:, 2]).all()
-    assert [label.get_text() for label in axes.get_xticklabels()] == ["128", "512", "∞"]
-    assert len(axes.texts) == 4
+    assert cells.shape == (2, 3)
+    assert np.isnan(cells[1, 2])
+    caption = drawn(data, kind="heat", x=CHUNK, y=BUDGET, value="p99_ttft_ms").caption
+    assert "Nothing can be shown for chunked_prefill_size ∞" in caption
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["128", "512", "2048"]
+    assert len(axes.texts) == 5
     assert bar.get_ylabel() == "p99 TTFT (ms)"
 
 

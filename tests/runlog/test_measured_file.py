@@ -14,7 +14,7 @@ TIMES = "arrival_s, scheduled_s, first_token_s, finish_s"
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"rid": 7}, "1: rid: must be text, got 7"),
+        ({"rid": 7}, "1: rid: must be printable text, got 7"),
         ({"arrival_s": None}, "1: arrival_s: is required"),
         ({"finish_s": -1}, "1: finish_s: must be seconds from 0 to 1e+09, got -1"),
         ({"finish_s": 2e9}, "1: finish_s: must be seconds from 0 to 1e+09, got 2000000000.0"),

@@ -16,8 +16,8 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 from sim.core.errors import InputError
-from sim.core.extras import how_to_install
 from sim.core.messages import unknown_name
+from sim.extras import how_to_install
 from sim.latency.aiconfigurator.deployment import Deployment, Parallelism
 from sim.latency.aiconfigurator.operators import DECODE_PROBE, PREFILL_PROBE, OperatorList, Probe
 from sim.latency.aiconfigurator.refusals import reason_of, what_there_is

@@ -154,7 +154,7 @@ function draw() {
     };
     const faint = before.map((run, place) => trace(run, id, place, before.length, true));
     const clear = runs.map((run, place) => trace(run, id, place, runs.length, false));
-    Plotly.react(id, [...faint, ...clear], layout, {responsive: true, displayModeBar: false});
+    Plotly.react(id, [...faint, ...clear], layout, {responsive: true, displayModeBar: false, plotlyServerURL: ""});
   }
   byId("legend").replaceChildren(...runs.map((run, place) => {
     const {colour, dash} = styleOf(place, runs.length);

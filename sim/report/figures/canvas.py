@@ -19,13 +19,13 @@ _HEADER_PX = 90
 _CHARACTER_PX, _HANDLE_PX = 8.0, 60
 _TITLE_FONT = FontProperties(size=13, weight="bold")
 
-# The pattern of bars in a style whose lines are dashed.
-HATCH = "//"
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 # How markers are filled, one way for each of DASHES.
 Fill = Literal["full", "none", "left", "top"]
 FILLS: tuple[Fill, ...] = ("full", "none", "left", "top")
 DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (5, 2, 1, 2)))
+# Patterns of bars: one way for each of DASHES, and again for lines beyond the last colour.
+HATCHES = ("", "//", "..", "xx", "\\\\", "++", "oo", "--")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,6 +60,7 @@ class Style:
     dash: Any = "-"
     marker: str = "o"
     fill: Fill = "full"
+    hatch: str = ""
 
     @property
     def handle(self) -> Line2D:
@@ -68,15 +69,21 @@ class Style:
 
     @property
     def patch(self) -> Patch:
-        hatch = None if self.dash == "-" else HATCH
-        return Patch(facecolor=self.colour, hatch=hatch, edgecolor="white", linewidth=0)
+        return Patch(facecolor=self.colour, hatch=self.hatch or None, edgecolor="white",
+                     linewidth=0)  # fmt: skip
 
 
 def numbered_style(label: str, number: int, dash: int = 0) -> Style:
-    """The style of line `number`, with its own colour and marker; `dash` numbers its dashes."""
-    colour = PALETTE[number % len(PALETTE)]
-    marker, fill = MARKERS[number % len(MARKERS)], FILLS[dash % len(FILLS)]
-    return Style(label, colour, DASHES[dash % len(DASHES)], marker, fill)
+    """The style of line `number`; `dash` numbers its dashes.
+
+    No two lines have the same colour and marker, nor bars the same colour and pattern, as long as a
+    figure has at most 28 lines.
+    """
+    # Three turns for each round of the colours: so two rounds of three groups differ, too.
+    colour, turn = PALETTE[number % len(PALETTE)], number // len(PALETTE) * 3 + dash
+    marker, fill = MARKERS[(number + turn) % len(MARKERS)], FILLS[dash % len(FILLS)]
+    hatch = HATCHES[turn % len(HATCHES)]
+    return Style(label, colour, DASHES[dash % len(DASHES)], marker, fill, hatch)
 
 
 def panel_grid(num_panels: int, preferred_columns: int | None) -> tuple[Figure, list[Axes]]:

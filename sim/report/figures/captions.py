@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from sim.metrics.metric_name import MetricName
 from sim.report.figures.canvas import Drawn, Style, put_header
 from sim.report.figures.metric_axis import MetricAxis
-from sim.report.key_text import where_text
+from sim.report.key_text import last_part, value_text, where_text
 from sim.scenario.report_section import Plot
 from sim.sweep.results import SweepResults
 
@@ -26,8 +26,19 @@ def seeds_caption(data: SweepResults, mark: str = "", axes: Iterable[MetricAxis]
     text = f"Means of {data.num_seeds} seeds"
     if not data.has_intervals or not mark:
         return f"{text}."
-    cut = ", cut off at the frame" if any(axis.is_cut for axis in axes) else ""
-    return f"{text}; {mark} are 95 % confidence intervals{cut}."
+    shown = list(axes)
+    cut = ", cut off at the frame" if any(axis.is_cut for axis in shown) else ""
+    left = ". Those that reach below a log axis are not drawn"
+    left = left if any(axis.leaves_out for axis in shown) else ""
+    return f"{text}; {mark} are 95 % confidence intervals{cut}{left}."
+
+
+def without_value_caption(key: str, values: Sequence[object]) -> str:
+    """Names the values of a key that a figure leaves out, since no metric is defined there."""
+    if not values:
+        return ""
+    texts = joined([value_text(key, value) for value in values])
+    return f"Nothing can be shown for {last_part(key)} {texts}: no metric has a value there."
 
 
 def in_title(text: str) -> str:

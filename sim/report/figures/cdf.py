@@ -11,6 +11,7 @@ from sim.report.figures.captions import Words, finished, joined, titled
 from sim.report.figures.cdf_frame import P99, draw_p99_dot, draw_p99_line, put_percent_axis
 from sim.report.figures.lines import Styles
 from sim.report.figures.metric_axis import MetricAxis
+from sim.report.figures.ownership import own
 from sim.report.figures.panels import Panel, draw_panels, panels_of
 from sim.report.figures.scales import wants_log
 from sim.report.figures.slo import draw_limit
@@ -42,8 +43,9 @@ def draw_cdf(data: SweepResults, plot: CdfPlot) -> Drawn:
                 found = data.quantiles(setting, plot.metric, line.metric.group)
                 if found is None:
                     continue
-                axes.plot(found, PERCENTS, color=line.style.colour, linestyle=line.style.dash)
-                draw_p99_dot(axes, found[_AT_P99], line.style.colour, line.style.marker)
+                axes.plot(found, PERCENTS, color=line.style.colour, linestyle=line.style.dash,
+                          label=own(line.style.label))  # fmt: skip
+                draw_p99_dot(axes, found[_AT_P99], line.style)
         x_axis.show(axes, "x")
         if limit is not None:
             draw_limit(axes, limit, "x")

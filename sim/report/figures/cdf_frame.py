@@ -2,6 +2,8 @@
 
 from matplotlib.axes import Axes
 
+from sim.report.figures.canvas import Style
+from sim.report.figures.ownership import beside
 from sim.report.plot_style import GREY
 
 P99 = 99
@@ -14,9 +16,11 @@ def draw_p99_line(axes: Axes) -> None:
                   textcoords="offset points", va="center", color=GREY)  # fmt: skip
 
 
-def draw_p99_dot(axes: Axes, value: float, colour: str, marker: str = "o") -> None:
+def draw_p99_dot(axes: Axes, value: float, style: Style) -> None:
     """The 99th percentile on a curve."""
-    axes.plot(value, P99, marker, color=colour, markersize=6, markeredgecolor="white", zorder=3)
+    edge = "white" if style.fill == "full" else style.colour
+    axes.plot(value, P99, style.marker, color=style.colour, markersize=6, markeredgecolor=edge,
+              fillstyle=style.fill, zorder=3, label=beside(style.label))  # fmt: skip
 
 
 def put_percent_axis(axes: Axes, label: str) -> None:

@@ -9,6 +9,7 @@ from sim.metrics.confidence import MeanInterval
 from sim.report.figures.canvas import Drawn, Style
 from sim.report.figures.captions import Words, finished, seeds_caption, titled
 from sim.report.figures.lines import Styles, intervals, metric_axes, show_metric
+from sim.report.figures.ownership import beside, own
 from sim.report.figures.panels import Panel, draw_panels, panels_of
 from sim.report.figures.scales import KeyAxis
 from sim.report.figures.slo import slo_caption
@@ -31,10 +32,12 @@ def draw_curve(data: SweepResults, plot: CurvePlot) -> Drawn:
     label = plot.x_label or key_label(plot.x, design.keys)
 
     def draw(axes: Axes, panel: Panel) -> None:
+        y_axis = y_axes[panel.metrics]
         for line in styles.lines(panel.design, panel.metrics):
-            draw_line(axes, axis, intervals(data, line), line.style)
+            found = [(setting, y_axis.shown(each)) for setting, each in intervals(data, line)]
+            draw_line(axes, axis, found, line.style)
         axis.show(axes, label)
-        show_metric(axes, y_axes[panel.metrics], data, panel.metrics)
+        show_metric(axes, y_axis, data, panel.metrics)
 
     figure = draw_panels(panels_of(design, [plot.x, *plot.lines], metrics), draw)
     name = key_name(plot.x, design.keys)
@@ -52,19 +55,21 @@ def draw_line(
     x = np.array([axis.place(setting[axis.key]) for setting, _ in ordered])
     y = np.array([interval.mean for _, interval in ordered], dtype=np.float64)
     detached = [axis.is_detached(setting[axis.key]) for setting, _ in ordered]
-    draw_band(axes, x, [interval for _, interval in ordered], style.colour)
+    draw_band(axes, x, [interval for _, interval in ordered], style)
     axes.plot(x, y, linestyle="none", marker=style.marker, color=style.colour, markersize=5,
-              fillstyle=style.fill)  # fmt: skip
+              fillstyle=style.fill, label=own(style.label))  # fmt: skip
     for i in range(1, len(x)):
         apart = detached[i - 1] != detached[i]
-        axes.plot(x[i - 1 : i + 1], y[i - 1 : i + 1], color=style.colour,
+        axes.plot(x[i - 1 : i + 1], y[i - 1 : i + 1], color=style.colour, label=beside(style.label),
                   linestyle=(0, (1, 2)) if apart else style.dash)  # fmt: skip
 
 
-def draw_band(axes: Axes, x: np.ndarray, found: Sequence[MeanInterval], colour: str) -> None:
+def draw_band(axes: Axes, x: np.ndarray, found: Sequence[MeanInterval], style: Style) -> None:
     """A band through the intervals of points from left to right; a single point gets a bar."""
     low, high = zip(*(interval.ends for interval in found), strict=True) if found else ((), ())
     if len(found) == 1:
-        axes.vlines(x, low, high, color=colour, alpha=0.5, linewidth=4)
+        axes.vlines(x, low, high, color=style.colour, alpha=0.5, linewidth=4,
+                    label=beside(style.label))  # fmt: skip
     elif any(interval.half_width for interval in found):
-        axes.fill_between(x, low, high, color=colour, alpha=0.16, linewidth=0)
+        axes.fill_between(x, low, high, color=style.colour, alpha=0.16, linewidth=0,
+                          label=beside(style.label))  # fmt: skip

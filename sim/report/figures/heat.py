@@ -11,14 +11,14 @@ from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from sim.metrics.metric_name import MetricName
 from sim.report.figures.canvas import Drawn
-from sim.report.figures.captions import Words, finished, seeds_caption
+from sim.report.figures.captions import Words, finished, seeds_caption, without_value_caption
+from sim.report.figures.lines import values_with_results
 from sim.report.figures.panels import Panel, draw_panels, panels_of
 from sim.report.figures.scales import wants_log
 from sim.report.key_text import key_label, key_name, number_of, number_text, value_text
 from sim.report.plot_check import is_number
 from sim.report.plot_style import latency_text, plain_text, styled
 from sim.scenario.report_section import HeatPlot
-from sim.sweep.design import Design
 from sim.sweep.results import SweepResults
 
 # A colour map from dark to light, which the colour-blind can read too.
@@ -35,7 +35,10 @@ def draw_heat(data: SweepResults, plot: HeatPlot) -> Drawn:
     means = [data.interval(setting, metric).mean for setting in design.settings]
     defined = [mean for mean in means if mean is not None]
     norm = _norm(defined, plot.scale)
-    columns, rows = _ordered(design, plot.x), _ordered(design, plot.y)
+    (columns, no_column), (rows, no_row) = (
+        values_with_results(data, design, key, [metric]) for key in (plot.x, plot.y)
+    )
+    columns, rows = _ordered(plot.x, columns), _ordered(plot.y, rows)
 
     def draw(axes: Axes, panel: Panel) -> None:
         _draw_cells(axes, _grid(data, plot, panel, columns, rows), norm, metric)
@@ -52,7 +55,9 @@ def draw_heat(data: SweepResults, plot: HeatPlot) -> Drawn:
     bar.outline.set_visible(False)
     names = [key_name(key, design.keys) for key in (plot.x, plot.y)]
     title = f"{metric.long_label} over {names[0]} and {names[1]}"
-    sentences = ["Each cell has its value; an empty cell has none.", seeds_caption(data)]
+    sentences = ["Each cell has its value; an empty cell has none.",
+                 without_value_caption(plot.x, no_column), without_value_caption(plot.y, no_row),
+                 seeds_caption(data)]  # fmt: skip
     slug = ("heat", *names, plot.value)
     return finished(figure, plot, Words(title, slug, sentences), design.keys)
 
@@ -66,11 +71,10 @@ def _norm(defined: list[float], scale: str | None) -> Normalize:
     return Normalize(low, high if high > low else low + 1)
 
 
-def _ordered(design: Design, key: str) -> list[object]:
+def _ordered(key: str, values: list[object]) -> list[object]:
     """Numbers by size, infinity and null last; other values in the sweep's order."""
-    values = design.values(key)
     if all(value is None or is_number(value) for value in values):
-        values.sort(key=lambda value: (math.isnan(n := number_of(key, value)), n))
+        return sorted(values, key=lambda value: (math.isnan(n := number_of(key, value)), n))
     return values
 
 

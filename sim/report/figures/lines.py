@@ -76,6 +76,23 @@ def intervals(data: SweepResults, line: PlotLine) -> list[tuple[Settings, MeanIn
     return [(setting, interval) for setting, interval in found if interval.mean is not None]
 
 
+def values_with_results(
+    data: SweepResults, design: Design, key: str, metrics: Sequence[MetricName]
+) -> tuple[list[object], list[object]]:
+    """A key's values, in order: those at which a metric is defined, and those at which none is."""
+    found: tuple[list[object], list[object]] = ([], [])
+    for value in design.values(key):
+        settings = [setting for setting in design.settings if same(setting[key]) == same(value)]
+        is_defined = any(
+            data.interval(setting, metric).mean is not None
+            for setting in settings
+            for metric in metrics
+        )
+        found[0 if is_defined else 1].append(value)
+    # A figure without any value keeps its axis.
+    return found if found[0] else (found[1], [])
+
+
 def metric_axes(
     data: SweepResults,
     design: Design,

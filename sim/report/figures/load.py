@@ -15,6 +15,7 @@ from sim.report.figures.captions import Words, finished, seeds_caption, titled
 from sim.report.figures.curve import draw_band
 from sim.report.figures.lines import PlotLine, Styles, intervals, metric_axes, show_metric
 from sim.report.figures.metric_axis import MetricAxis
+from sim.report.figures.ownership import beside, own
 from sim.report.figures.panels import Panel, draw_panels, panels_of
 from sim.report.figures.slo import slo_caption
 from sim.report.key_text import (
@@ -74,11 +75,13 @@ def draw_load(data: SweepResults, plot: LoadPlot) -> Drawn:
             for line in styles.lines(panel.design, panel.metrics)
         ]
         x_axis.show(axes, "x")
-        show_metric(axes, y_axes[panel.metrics], data, panel.metrics)
+        y_axis = y_axes[panel.metrics]
+        show_metric(axes, y_axis, data, panel.metrics)
         if by_rate and panel.metrics[0].base in _BOUNDED:
             _draw_sent(axes)
         for line, points in drawn:
-            _draw_points(axes, line, points, falls=falls)
+            shown = [point._replace(interval=y_axis.shown(point.interval)) for point in points]
+            _draw_points(axes, line, shown, falls=falls)
             said[_verdict(points, _whose(panel, line, plot), plot, by_rate)] = None
 
     figure = draw_panels(panels_of(design, [plot.x, *plot.lines], metrics), draw)
@@ -134,14 +137,16 @@ def _draw_points(axes: Axes, line: PlotLine, points: Sequence[_LoadPoint], *, fa
     style = line.style
     loads = np.array([point.load for point in points])
     means = np.array([point.interval.mean for point in points], dtype=np.float64)
-    draw_band(axes, loads, [point.interval for point in points], style.colour)
-    axes.plot(loads, means, color=style.colour, linestyle=style.dash)
+    draw_band(axes, loads, [point.interval for point in points], style)
+    axes.plot(loads, means, color=style.colour, linestyle=style.dash, label=own(style.label))
     for point, mean in zip(points, means.tolist(), strict=True):
         axes.plot(point.load, mean, style.marker, color=style.colour, markersize=6,
+                  label=beside(style.label),
                   markerfacecolor="white" if point.is_saturated else style.colour)  # fmt: skip
     first = _turning_point(points, falls=falls)
     if first is not None:
-        axes.axvline(first.load, color=style.colour, linewidth=1.0, linestyle=(0, (1, 2)))
+        axes.axvline(first.load, color=style.colour, linewidth=1.0, linestyle=(0, (1, 2)),
+                     label=beside(style.label))  # fmt: skip
 
 
 def _draw_sent(axes: Axes) -> None:

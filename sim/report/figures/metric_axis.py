@@ -42,7 +42,8 @@ class MetricAxis:
         is_log: whether it is logarithmic.
         limits: its ends.
         is_latency: whether ticks are written with units: `10 ms`, `1 s`.
-        is_cut: whether an interval goes beyond an end of the axis.
+        is_cut: whether an interval is cut off at an end of the axis.
+        leaves_out: whether an interval is not shown, see `shown`.
     """
 
     label: str
@@ -50,6 +51,7 @@ class MetricAxis:
     limits: tuple[float, float]
     is_latency: bool
     is_cut: bool
+    leaves_out: bool
 
     @staticmethod
     def of(
@@ -76,13 +78,21 @@ class MetricAxis:
         is_latency = metric.unit == "ms" and is_log
         unit = ", log scale" if is_latency else f" ({metric.unit})" if metric.unit else ""
         limits = _limits(defined, is_log, zero)
+        fitting = [interval for interval in defined if _fits(interval, is_log, limits)]
         is_cut = any(
-            not max(0.0, limits[0]) <= end <= limits[1]
-            for interval in defined
-            for end in interval.ends
-            if end > 0
+            not limits[0] <= end <= limits[1] for interval in fitting for end in interval.ends
         )
-        return MetricAxis(label or f"{words}{unit}", is_log, limits, is_latency, is_cut)
+        leaves_out = len(fitting) < len(defined)
+        return MetricAxis(label or f"{words}{unit}", is_log, limits, is_latency, is_cut, leaves_out)
+
+    def shown(self, interval: MeanInterval) -> MeanInterval:
+        """The interval as the axis shows it.
+
+        Without its ends if the lower one is below a logarithmic axis: on such an axis, zero is
+        infinitely far down, so that a band to its floor would say nothing.
+        """
+        fits = _fits(interval, self.is_log, self.limits)
+        return interval if fits else MeanInterval(interval.mean, None, interval.count)
 
     @staticmethod
     def of_values(
@@ -106,6 +116,10 @@ class MetricAxis:
             put_log_ticks(axis, *self.limits)
         put_tick_text(axis, latency_text if self.is_latency else number_text)
         axis.set_label_text(plain_text(self.label))
+
+
+def _fits(interval: MeanInterval, is_log: bool, limits: tuple[float, float]) -> bool:
+    return not is_log or not interval.half_width or interval.ends[0] >= limits[0]
 
 
 def _limits(defined: Sequence[MeanInterval], is_log: bool, zero: Zero) -> tuple[float, float]:

@@ -12,8 +12,10 @@ from sim.metrics.registry import TTFT, metric
 from sim.metrics.saturation import log_end_ns
 from sim.metrics.series import MAX_POINTS, occupancy
 from sim.metrics.timeline import NUM_WINDOWS, Timeline
+from sim.report.figures.canvas import Style
 from sim.report.figures.cdf_frame import P99, draw_p99_dot, draw_p99_line, put_percent_axis
 from sim.report.figures.labels import Label, place_labels
+from sim.report.figures.ownership import beside
 from sim.report.plot_style import GREY, PALETTE, latency_text, put_log_latency_axis, time_unit
 from sim.runlog import RunLog
 
@@ -45,8 +47,9 @@ def draw_ttft_cdf(axes: Axes, logs: Mapping[str, RunLog]) -> None:
         percent = np.linspace(0, 100, min(len(samples), MAX_POINTS))
         axes.plot(np.percentile(samples, percent), percent, color=colour, label=name)
         p99 = float(np.percentile(samples, P99))
-        axes.plot([p99, p99], [0, P99], color=colour, linewidth=0.9, linestyle=(0, (1, 2)))
-        draw_p99_dot(axes, p99, colour)
+        axes.plot([p99, p99], [0, P99], color=colour, linewidth=0.9, linestyle=(0, (1, 2)),
+                  label=beside(name))  # fmt: skip
+        draw_p99_dot(axes, p99, Style(name, colour))
     put_log_latency_axis(axes, f"{TTFT.words} (log scale)")
     put_percent_axis(axes, "requests (%)")
 

@@ -1,7 +1,7 @@
 """Axes of swept values: numbers stand to scale, infinity to their right, names in their order."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,8 @@ LOG_SPAN = 20
 _MAX_NAMED_TICKS = 14
 _MIN_PLACES = 3
 _CHARACTER_PX = 8.5
+# Labels that would touch each other side by side.
+_SLANTED: Mapping[str, Any] = {"rotation": 40, "ha": "right", "rotation_mode": "anchor"}
 
 
 def wants_log(values: Sequence[float], scale: str | None) -> bool:
@@ -40,6 +42,7 @@ class KeyAxis:
         places: the place of each value, by its text from `design.same`.
         texts: the label of each value, by the same text.
         detached: the values without a true place: infinity, null, 0 on a logarithmic axis.
+        is_named: whether the values are names: then each of them has its label.
     """
 
     key: str
@@ -47,6 +50,7 @@ class KeyAxis:
     places: dict[str, float]
     texts: dict[str, str]
     detached: frozenset[str]
+    is_named: bool = False
 
     @staticmethod
     def of_numbers(key: str, values: Sequence[Any], scale: str | None) -> "KeyAxis":
@@ -76,7 +80,7 @@ class KeyAxis:
         """Any values, evenly spaced in their order."""
         places = {same(value): float(number) for number, value in enumerate(values)}
         texts = {same(value): value_text(key, value) for value in values}
-        return KeyAxis(key, False, places, texts, frozenset())
+        return KeyAxis(key, False, places, texts, frozenset(), is_named=True)
 
     def place(self, value: Any) -> float:
         return self.places[same(value)]
@@ -90,7 +94,7 @@ class KeyAxis:
             axes.set_xscale("log")
         places = sorted(self.places.values())
         axes.set_xlim(*padded(places[0], places[-1], margin, is_log=self.is_log))
-        if len(places) <= _MAX_NAMED_TICKS or self.detached:
+        if self.is_named or len(places) <= _MAX_NAMED_TICKS or self.detached:
             self._name_ticks(axes)
         else:
             axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: number_text(value)))
@@ -110,9 +114,12 @@ class KeyAxis:
             if all(middle + half < left or middle - half > right for left, right in taken):
                 taken.append((middle - half, middle + half))
                 shown.append(name)
+        is_slanted = self.is_named and len(shown) < len(self.places)
+        shown = list(self.places) if is_slanted else shown
         axes.set_xticks(
             [self.places[name] for name in shown],
             [plain_text(self.texts[name]) for name in shown],
+            **(_SLANTED if is_slanted else {}),
         )
         axes.set_xticks([], minor=True)
 

@@ -5,6 +5,7 @@ from matplotlib.axes import Axes
 from sim.report.figures.canvas import Drawn
 from sim.report.figures.captions import Words, finished, joined, seeds_caption, titled
 from sim.report.figures.lines import Styles, intervals, metric_axes, show_metric
+from sim.report.figures.ownership import own
 from sim.report.figures.panels import Panel, draw_panels
 from sim.report.figures.scales import KeyAxis
 from sim.report.figures.slo import slo_caption
@@ -29,8 +30,10 @@ def draw_scatter(data: SweepResults, plot: ScatterPlot) -> Drawn:
             found = intervals(data, line)
             x = [axis.place(setting[plot.x]) for setting, _ in found]
             y = [interval.mean or 0.0 for _, interval in found]
+            edge = "white" if line.style.fill == "full" else line.style.colour
             axes.plot(x, y, line.style.marker, color=line.style.colour, markersize=6, alpha=0.75,
-                      markeredgecolor="white", markeredgewidth=0.5)  # fmt: skip
+                      markeredgecolor=edge, markeredgewidth=0.5, fillstyle=line.style.fill,
+                      label=own(line.style.label))  # fmt: skip
         axis.show(axes, plot.x_label or key_label(plot.x, design.keys))
         show_metric(axes, y_axes[panel.metrics], data, panel.metrics)
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -14,7 +14,8 @@ from sim.report.figures.canvas import Drawn, Style
 from sim.report.figures.captions import Words, finished, seeds_caption
 from sim.report.figures.labels import Label, place_labels
 from sim.report.figures.lines import PlotLine, Styles, metric_axes, show_metric
-from sim.report.figures.metric_axis import Zero
+from sim.report.figures.metric_axis import MetricAxis, Zero
+from sim.report.figures.ownership import beside, own
 from sim.report.figures.panels import Panel, draw_panels, panels_of
 from sim.report.figures.slo import draw_limit, limit_of, slo_caption
 from sim.report.key_text import key_name, key_unit, number_of, setting_text, value_text
@@ -70,7 +71,7 @@ def draw_trade_off(data: SweepResults, plot: TradeOffPlot) -> Drawn:
         better = across.better, up.better
         traces = [_Trace(line.style, points, _knee(points, better, logs) if plot.knee else None)
                   for line, points in lines]  # fmt: skip
-        _draw_traces(axes, plot, traces)
+        _draw_traces(axes, plot, [_shown(trace, x_axis, y_axis) for trace in traces])
         if plot.knee:
             where = setting_text(panel.values, design.keys)
             sentences.extend(_said(plot, trace, where) for trace in traces if trace.points)
@@ -107,6 +108,12 @@ def _points(
     return tuple(points)
 
 
+def _shown(trace: _Trace, x_axis: MetricAxis, y_axis: MetricAxis) -> _Trace:
+    """The trace with the intervals that the axes can show."""
+    points = (replace(p, x=x_axis.shown(p.x), y=y_axis.shown(p.y)) for p in trace.points)
+    return replace(trace, points=tuple(points))
+
+
 def _knee(
     points: Sequence[_TradeOffPoint], better: tuple[int, int], logs: tuple[bool, bool]
 ) -> Knee | None:
@@ -138,14 +145,16 @@ def _draw_traces(axes: Axes, plot: TradeOffPlot, traces: Sequence[_Trace]) -> No
             xerr=[point.x.half_width or 0.0 for point in trace.points],
             yerr=[point.y.half_width or 0.0 for point in trace.points],
             linestyle="none", ecolor=colour, elinewidth=0.8, alpha=0.4,
+            label=beside(trace.style.label),
         )  # fmt: skip
         axes.plot(x, y, color=colour, linestyle=trace.style.dash, marker=trace.style.marker,
-                  markersize=6)  # fmt: skip
+                  markersize=6, label=own(trace.style.label))  # fmt: skip
         labels += _labels(axes, plot, trace, x, y)
         if trace.knee is not None:
             at = trace.knee.index
             axes.plot(x[at], y[at], "o", markersize=15, markerfacecolor="none",
-                      markeredgecolor=_KNEE_COLOUR, markeredgewidth=1.5)  # fmt: skip
+                      markeredgecolor=_KNEE_COLOUR, markeredgewidth=1.5,
+                      label=beside(trace.style.label))  # fmt: skip
     place_labels(axes, labels)
 
 

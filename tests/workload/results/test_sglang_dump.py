@@ -6,6 +6,7 @@ import pickle
 import pytest
 
 from sim.commands.import_formats import sniff
+from sim.core.errors import InputError
 from sim.sglang.results.safe_pickle import PickledObject, read_pickle_safely
 from sim.testing.result_files import ServedRequest, sglang_dump
 
@@ -88,3 +89,20 @@ def test_folder_of_dumps_is_one_run(tmp_path, written, imported):
 )
 def test_bad_dump_is_refused(written, refusal, content, reason):
     assert reason in refusal(written(content))
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        # Tuples of tuples as a key, whose hash would visit a billion of them.
+        (b"})\x94" + b"".join(b"0h%ch%c\x86\x94" % (i, i) for i in range(40)) + b"K\x01s", "keys"),
+        # Lists that contain each other a billion times over.
+        (b"]\x94" + b"".join(b"0]\x94(h%ch%ce" % (i, i) for i in range(60)), "far more objects"),
+        (b"]\x94(h\x00e", "contains itself"),
+    ],
+    ids=["hashed tuples", "shared lists", "circle"],
+)
+def test_pickle_that_describes_more_than_it_holds_is_refused(written, body, reason):
+    """At once, and in little memory."""
+    with pytest.raises(InputError, match=reason):
+        read_pickle_safely(written(b"\x80\x04" + body + b"."))

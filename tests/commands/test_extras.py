@@ -6,8 +6,8 @@ from importlib.metadata import PackageNotFoundError
 
 import pytest
 
-from sim.core import extras
-from sim.core.extras import how_to_install
+from sim import extras
+from sim.extras import how_to_install
 
 
 class Installed:
