@@ -240,13 +240,13 @@ def sweep_command(
 @app.command("report", cls=ReportHelp)
 def report_command(
     folder: Annotated[
-        Path, typer.Argument(metavar="DIR", help="folder of a finished run or sweep")
+        Path, typer.Argument(metavar="DIR", help="folder of a finished run, sweep or tune")
     ],
     out: Annotated[
         Path | None, out_option("folder for page and pictures; default: DIR/report")
     ] = None,
 ) -> None:
-    """Draw a finished run or sweep: pictures, and a page with everything in it."""
+    """Draw a finished run, sweep or tune: pictures, and a page with everything in it."""
     from sim.commands.report import report
 
     report(folder, out)
