@@ -83,7 +83,8 @@ def _line(line: Line2D) -> Mark:
     is_joined = line.get_linestyle() not in _NOTHING
     has_marker = line.get_marker() not in _NOTHING
     face = line.get_markerfacecolor()
-    is_hollow = has_marker and (face in _NOTHING or to_hex(face) == "#ffffff")
+    is_full = has_marker and line.get_fillstyle() == "full"
+    is_hollow = is_full and to_hex(face) == "#ffffff"
     return Mark(
         line=owner.line,
         kind="line",
