@@ -189,6 +189,13 @@ def all_cases() -> list[Case]:
             ("simulate report sweep --out report",),
             3,
         ),
+        Case(
+            "search",
+            "tune/results.json",
+            mutate.json_file,
+            ("simulate report tune --out report",),
+            3,
+        ),
     ]
 
 

@@ -67,9 +67,10 @@ def write_files(folder: Path) -> None:
 
 
 def write_folders(folder: Path) -> None:
-    """Write the folder of a run and the folder of a sweep, after `write_files`."""
+    """Write the folders of a run, of a sweep and of a search, after `write_files`."""
     simulate(["run", "base.yaml", "--out", str(folder / "run")])
     simulate(["sweep", "sweep.yaml", "--out", str(folder / "sweep"), "--jobs", "1"])
+    simulate(["tune", "tune.yaml", "--out", str(folder / "tune"), "--jobs", "1"])
 
 
 def _write_traces(folder: Path) -> None:

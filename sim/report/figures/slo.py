@@ -41,7 +41,9 @@ def draw_limit(axes: Axes, limit_ms: float, which: str = "y") -> None:
     style: dict[str, Any] = {
         "color": SLO_COLOUR, "linewidth": 1.1, "linestyle": (0, (5, 2)), "zorder": 1,
     }  # fmt: skip
-    font: dict[str, Any] = {"color": SLO_COLOUR, "fontsize": 9}
+    # Lines may pass under the text.
+    box = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.8}
+    font: dict[str, Any] = {"color": SLO_COLOUR, "fontsize": 9, "bbox": box}
     text = f"SLO {latency_text(limit_ms)}"
     if which == "y":
         axes.axhline(limit_ms, **style)
