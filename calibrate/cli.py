@@ -2,12 +2,19 @@
 
 import sys
 from collections.abc import Sequence
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from sim.command_line import OutputFormat, Set, may_run_user_code, new_app, out_option, run_app
+from sim.families import RESULT_FORMATS
+
+if TYPE_CHECKING:
+    FormatName = str
+else:
+    FormatName = StrEnum("FormatName", {name: name for name in RESULT_FORMATS})
 
 app = new_app("From measured runs to latency profiles, and how far to trust them.")
 
@@ -20,7 +27,8 @@ Scenario = Annotated[
     ),
 ]
 First = Annotated[
-    int | None, typer.Option(min=1, help="with a scenario: only the first N requests by arrival")
+    int | None,
+    typer.Option(min=1, help="with results or a scenario: only the first N requests by arrival"),
 ]
 MeasuredArrivals = Annotated[
     bool,
@@ -34,8 +42,15 @@ MeasuredArrivals = Annotated[
 @app.command("fit")
 @may_run_user_code
 def fit_command(
-    logs: Annotated[list[Path], typer.Argument(metavar="LOG...", help="run logs")],
-    out: Annotated[Path, out_option("the profile, or host times, to write (.json)", "FILE")],
+    logs: Annotated[
+        list[Path], typer.Argument(metavar="FILE...", help="results of a benchmark; or run logs")
+    ],
+    out: Annotated[
+        Path,
+        out_option(
+            "folder to write; of run logs or host times: a file that ends in .json", "DIR|FILE"
+        ),
+    ],
     name: Annotated[
         str | None,
         typer.Option(help="name of the profile; default: that of the file, without .json"),
@@ -60,10 +75,63 @@ def fit_command(
         typer.Option("--per-request", help="with a scenario: also a time per request in a step"),
     ] = False,
     measured_arrivals: MeasuredArrivals = False,
+    kind: Annotated[
+        str | None,
+        typer.Option(help="of results: linear, roofline or aiconfigurator; default: linear"),
+    ] = None,
+    template: Annotated[
+        Path | None,
+        typer.Option(metavar="SCENARIO", help="of results: a scenario of the server"),
+    ] = None,
+    server: Annotated[
+        str | None, typer.Option(metavar="LINE", help="of results: the command of the server")
+    ] = None,
+    hardware: Annotated[
+        str | None, typer.Option(metavar="GPU", help="of results: its GPUs, such as h100_sxm")
+    ] = None,
+    try_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--try", metavar="KEY=V,V...", help="of results: take the best of these settings"
+        ),
+    ] = None,
+    format_: Annotated[
+        FormatName | None,
+        typer.Option("--format", help="of results; default: detected from their content"),
+    ] = None,
+    line: Annotated[
+        int | None, typer.Option(min=1, help="of results with one run on each line: this line")
+    ] = None,
 ) -> None:
-    """Fit a latency profile to run logs; or, with --scenario, host times to a measured run."""
-    from calibrate.commands.modes import only_with, the_one_run
+    """Fit a scenario's step times to a benchmark's results, or a latency profile to run logs.
 
+    With --scenario: fit host times to a measured run.
+    """
+    from calibrate.commands.modes import are_results, only_with, the_one_run
+
+    of_results = {
+        "--kind": kind, "--template": template, "--server": server, "--hardware": hardware,
+        "--try": try_, "--format": format_, "--line": line,
+    }  # fmt: skip
+    if scenario is None and (format_ is not None or are_results(logs)):
+        from calibrate.coefficients.prepare import PrepareOptions
+        from calibrate.coefficients.scenario import ServerOptions
+        from calibrate.commands.fit_results import FitOptions, fit_results
+        from sim.workload.results.model import ReadOptions
+
+        only_with("run logs", {"--name": name, "--label": label, "--folds": folds, "--seed": seed})
+        with_scenario = {"--per-request": per_request, "--measured-arrivals": measured_arrivals}
+        only_with("--scenario", with_scenario)
+        about = ServerOptions(kind=kind, template=template, server=server, hardware=hardware)
+        options = FitOptions(
+            prepare=PrepareOptions(server=about, overrides=set_ or (), tries=try_ or ()),
+            first=first,
+            format=format_,
+            read=ReadOptions(line=line),
+        )
+        fit_results(logs, out, options)
+        return
+    only_with("results of a benchmark", of_results)
     if scenario is None:
         beside = {"--set": set_, "--first": first, "--per-request": per_request}
         only_with("--scenario", {**beside, "--measured-arrivals": measured_arrivals})

@@ -32,7 +32,7 @@ from sim.runlog.run_log_file import write_run_log
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario
 from sim.sweep.store import digest_of
-from sim.testing import result_files
+from sim.testing import client_results, result_files
 from sim.testing.measured_runs import measured_run
 from sim.workload.traces.servetwin import servetwin_line
 
@@ -152,6 +152,11 @@ def _write_results(folder: Path) -> None:
         (folder / "sglang.json").write_text(result_files.sglang_bench(served, server_info=info))
         (folder / "vllm.json").write_text(result_files.vllm_bench(served))
         (folder / "aiperf.jsonl").write_text(result_files.aiperf(served))
+        (folder / "guidellm.json").write_text(client_results.guidellm(served))
+        (folder / "profile_export.json").write_text(client_results.genai_perf(served))
+        (folder / "run_individual_responses.json").write_text(client_results.llmperf(served))
+        (folder / "run_summary.json").write_text(client_results.llmperf_summary(2))
+        (folder / "per_request.json").write_text(client_results.inference_perf(served))
         (folder / "log.txt").write_text(result_files.sglang_text_log(served))
         (folder / "log.jsonl").write_text(result_files.sglang_json_log(served))
         (folder / "dump.pkl").write_bytes(result_files.sglang_dump(served))
@@ -296,6 +301,11 @@ RESULTS: Mapping[str, tuple[str, str, Changed]] = {
     "sglang-bench": ("sglang.json", "sglang.json", json_file),
     "vllm-bench": ("vllm.json", "vllm.json", json_file),
     "aiperf": ("aiperf.jsonl", "aiperf.jsonl", json_lines),
+    "guidellm": ("guidellm.json", "guidellm.json", json_file),
+    "genai-perf": ("profile_export.json", "profile_export.json", json_file),
+    "llmperf": ("run_individual_responses.json", "run_individual_responses.json", json_file),
+    "llmperf summary": ("run_individual_responses.json", "run_summary.json", json_file),
+    "inference-perf": ("per_request.json", "per_request.json", json_file),
     "sglang-log": ("log.txt", "log.txt", mutated_bytes),
     "sglang-log json": ("log.jsonl", "log.jsonl", mutated_bytes),
     "sglang-dump": ("dump.pkl", "dump.pkl", mutated_bytes),

@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Any
 from sim.family import Family
 from sim.sglang.family import SglangFamily
 from sim.vllm.family import VllmFamily
-from sim.workload.results.names import AIPERF, ResultFormat
+from sim.workload.results.names import (
+    AIPERF,
+    GENAI_PERF,
+    GUIDELLM,
+    INFERENCE_PERF,
+    LLMPERF,
+    MEASURED,
+    ResultFormat,
+)
 
 if TYPE_CHECKING:
     from sim.engine.core import EngineCore
@@ -30,6 +38,11 @@ RESULT_FORMATS: dict[str, ResultFormat] = {
     for format_ in (
         *[each for each in _OF_FAMILIES if each.is_bench],
         AIPERF,
+        GUIDELLM,
+        GENAI_PERF,
+        LLMPERF,
+        INFERENCE_PERF,
+        MEASURED,
         *[each for each in _OF_FAMILIES if not each.is_bench],
     )
 }

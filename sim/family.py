@@ -29,6 +29,7 @@ class Family:
             their benchmarks.
         policy_key: the section's key that orders the waiting queue.
         step_tokens_key: the section's key that limits the new tokens of a step.
+        rows_key: the section's key that limits the requests that run at a time.
     """
 
     name: ClassVar[str]
@@ -36,6 +37,7 @@ class Family:
     result_formats: ClassVar[Sequence[ResultFormat]] = ()
     policy_key: ClassVar[str]
     step_tokens_key: ClassVar[str]
+    rows_key: ClassVar[str]
 
     def policies(self) -> tuple[str, ...]:
         """The orders of the waiting queue that have names, first come, first served first."""

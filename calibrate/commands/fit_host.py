@@ -9,6 +9,7 @@ from sim.commands.output import print_line, print_table
 from sim.core.atomic import check_target
 from sim.core.errors import InputError
 from sim.core.say import say
+from sim.latency.config import LayersLatencyConfig
 from sim.latency.host_times import HostTimes
 from sim.runlog import RunLog
 from sim.scenario.load import LoadedScenario
@@ -39,6 +40,8 @@ def fit_host(given: MeasuredInput, output: Path, *, per_request: bool) -> None:
     measured, twin = given.read()
     loaded, selection = twin.loaded, given.selection
     start = start_of(loaded, per_request=per_request)
+    if not isinstance(loaded.scenario.latency, LayersLatencyConfig):
+        _check_shown(loaded, overlaps=twin.built(()).scheduler.overlaps)
 
     def simulate(times: HostTimes) -> RunLog:
         values = {_HOST: times.host_s}
@@ -77,6 +80,16 @@ def _check_output(output: Path, inputs: Sequence[Path]) -> None:
     check_target(output)
     if output.resolve() in [path.resolve() for path in inputs]:
         raise InputError(f"{output}: is an input of the fit: give another file to write")
+
+
+def _check_shown(loaded: LoadedScenario, *, overlaps: bool) -> None:
+    if overlaps:
+        kind = loaded.scenario.latency.kind
+        reason = (
+            f"kind {kind}: overlap scheduling hides {_HOST} behind the device time, so time stamps"
+            " do not tell it; calibrate fit RESULTS --out FOLDER fits what is not hidden"
+        )
+        raise loaded.error(("latency",), reason)
 
 
 def start_of(loaded: LoadedScenario, *, per_request: bool) -> HostTimes:

@@ -1,8 +1,10 @@
 """Checks of arguments, for commands that take either run logs or a measured run."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
+from sim.commands.import_formats import sniff
 from sim.core.errors import InputError
 
 _SCENARIO_SUFFIXES = (".yaml", ".yml")
@@ -11,6 +13,16 @@ _SCENARIO_SUFFIXES = (".yaml", ".yml")
 def is_scenario(name: str) -> bool:
     """Whether the first argument of a command is a scenario file; otherwise it is a profile."""
     return Path(name).suffix.lower() in _SCENARIO_SUFFIXES
+
+
+def are_results(paths: Sequence[Path]) -> bool:
+    """Whether files are results that `simulate import` reads; otherwise they are run logs."""
+    if paths[0].is_dir():
+        return True
+    with suppress(InputError):
+        sniff(paths[0])
+        return True
+    return False
 
 
 def only_with(what: str, options: Mapping[str, object]) -> None:

@@ -4,10 +4,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from calibrate.arrivals import ArrivedWorkload
-from sim.commands.run import run_built
+from sim.commands.run import run_built, simulate_built
 from sim.core.errors import InputError
-from sim.des.routers.table import make_router
-from sim.des.run import simulate
+from sim.des.run import RunOptions
 from sim.runlog import RunLog
 from sim.runlog.measured import MeasuredRun
 from sim.scenario.build import BuiltScenario, build
@@ -36,7 +35,7 @@ class Twin:
         Raises:
             InputError: the scenario, or a file that it names, is bad.
         """
-        return run_built(self._built(()))
+        return run_built(self.built(()))
 
     def run_with(self, changes: Sequence[Change]) -> RunLog:
         """Simulate the scenario with some values changed, without progress.
@@ -44,11 +43,10 @@ class Twin:
         Raises:
             InputError: as `run`, or a change is to a key that cannot be set.
         """
-        built = self._built(changes)
-        router = make_router(built.loaded.scenario.router)
-        return simulate(built.workload, built.scheduler, built.latencies, router=router)
+        return simulate_built(self.built(changes), RunOptions())
 
-    def _built(self, changes: Sequence[Change]) -> BuiltScenario:
+    def built(self, changes: Sequence[Change]) -> BuiltScenario:
+        """The scenario with some values changed. Raises InputError as `run_with`."""
         built = build(vary(self.loaded, changes), read_trace=self._read_trace)
         if self._arrivals is None:
             return built

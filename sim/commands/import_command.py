@@ -60,7 +60,7 @@ def import_command_lines(lines: CommandLines) -> None:
     """
     bench = read_bench_command(split_command(lines.required("command"), "--command"))
     system = lines.required("hardware").replace("-", "_")
-    server = _read_server(lines.required("server"), system)
+    server = read_server(lines.required("server"), system)
     ResultFiles(directory=lines.out).check(Path())
     data, hints = _compose(bench, server, system)
     text = scenario_text(data, hints)
@@ -74,7 +74,12 @@ def import_command_lines(lines: CommandLines) -> None:
     print_line(f"      simulate run {path}")
 
 
-def _read_server(text: str, system: str) -> ServerSettings:
+def read_server(text: str, system: str) -> ServerSettings:
+    """The settings of a server's command line; `system` is its GPU, as `latency.system` has it.
+
+    Raises:
+        InputError: it launches no server that is known, or names no model.
+    """
     command = split_command(text, "--server")
     for family in FAMILIES.values():
         if (settings := family.read_launch(command, system)) is not None:
@@ -95,15 +100,11 @@ def _compose(
         _without(server.scheduler, "family"),
         source="the command",
     )
-    latency: dict[str, Any] = {"kind": "aiconfigurator", "system": system, "backend": family.name}
-    latency |= {key: value for key, value in server.parallel.items() if value != 1 or key == "tp"}
-    if server.quantization:
-        latency["quantization"] = server.quantization
     name = server.model.rstrip("/").rpartition("/")[2]
     data: dict[str, Any] = {
         "name": f"{bench.workload['client']} {name}",
         "model": known_model(server.model) or server.model,
-        "latency": latency,
+        "latency": measured_operators(server, system),
     }
     hints = [Hint("workload", note) for note in bench.notes]
     presets = [name for name in host_presets() if name.startswith(family.name)]
@@ -118,6 +119,16 @@ def _compose(
         data["slo"] = bench.slo
     hints += [Hint("scheduler", note) for note in (*section.hints, *server.notes)]
     return data, hints
+
+
+def measured_operators(server: ServerSettings, system: str) -> dict[str, Any]:
+    """The section `latency` of kind aiconfigurator for a server."""
+    family = server.scheduler["family"]
+    latency: dict[str, Any] = {"kind": "aiconfigurator", "system": system, "backend": family}
+    latency |= {key: value for key, value in server.parallel.items() if value != 1 or key == "tp"}
+    if server.quantization:
+        latency["quantization"] = server.quantization
+    return latency
 
 
 def _without(settings: dict[str, Any], key: str) -> dict[str, Any]:

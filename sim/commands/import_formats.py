@@ -65,6 +65,11 @@ def _load(place: str) -> Any:
     return getattr(import_module(module), name)
 
 
+def _is_json(text: str) -> bool:
+    """Whether a line may be JSON; a line of a log begins with a time in brackets."""
+    return not text.startswith("[") or text[1:].lstrip()[:1] in {"", "{"}
+
+
 def _sniff_folder(path: Path) -> ResultFormat | None:
     tests = [each for each in RESULT_FORMATS.values() if each.folder_test]
     # In reverse order: a folder with requests.jsonl is LLMServingSim's even if it has *.pkl files.
@@ -91,7 +96,7 @@ def _sniff_file(path: Path) -> ResultFormat | None:
     keys: set[str] = set()
     num_seen = 0
     for line in read_lines(path):
-        if num_seen < _NUM_SNIFFED_CHARS and not line.text.startswith("["):
+        if num_seen < _NUM_SNIFFED_CHARS and _is_json(line.text):
             keys |= set(_KEY.findall(line.text[: _NUM_SNIFFED_CHARS - num_seen]))
             num_seen += len(line.text)
             for needed, format_ in _BY_KEYS:

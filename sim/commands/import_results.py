@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from sim.commands.import_formats import read_results, sniff
 from sim.commands.import_scenario import compose_scenario
@@ -13,7 +14,7 @@ from sim.core.files import make_directory, remove_file, write_text
 from sim.core.say import say
 from sim.runlog.measured import write_measured
 from sim.workload.build import build_workload
-from sim.workload.results.model import ImportedRequest, ImportedRun, ReadOptions
+from sim.workload.results.model import ImportedRequest, ImportedRun, ReadOptions, ServerFacts
 from sim.workload.results.write import in_order, measured_of, write_workload
 from sim.workload.stats import WorkloadStats, workload_stats
 from sim.workload.traces.config import TraceConfig
@@ -21,6 +22,10 @@ from sim.workload.traces.config import TraceConfig
 WORKLOAD, MEASURED, SCENARIO = "workload.jsonl.gz", "measured.jsonl.gz", "scenario.yaml"
 _FAILED = f": those without finish_s in {MEASURED}"
 _MAX_LISTED = 20
+_SPECULATION = (
+    "the server decodes speculatively, or sends several tokens in a message. If it speculates, TPOT"
+    " is not the time of a step: a simulated step gives each request one token"
+)
 _MIN_BLOCK = 16
 
 
@@ -41,6 +46,36 @@ class ImportOptions:
     read: ReadOptions
 
 
+class ReadSource(NamedTuple):
+    """A measured run, read and checked.
+
+    Attributes:
+        format: of the results.
+        requests: in order of arrival.
+        facts: what the results say about server and client.
+        notes: remarks for the user.
+    """
+
+    format: str
+    requests: list[ImportedRequest]
+    facts: ServerFacts
+    notes: tuple[str, ...]
+
+
+def read_source(source: Path, format_: str | None, options: ReadOptions) -> ReadSource:
+    """Read a measured run; the format is recognised if it is None.
+
+    Raises:
+        InputError: the source is bad, or no request can be replayed.
+    """
+    name = format_ or sniff(source)
+    run = read_results(source, name, options)
+    requests, num_taken_back = in_order(run.requests, str(source))
+    if not any(request.has_lengths for request in requests):
+        raise InputError(f"{source}: no request with a prompt and an output of known length")
+    return ReadSource(name, requests, run.facts, tuple(_notes(run, requests, num_taken_back)))
+
+
 def import_results(source: Path, options: ImportOptions) -> None:
     """Write the folder, and print what was imported.
 
@@ -50,19 +85,16 @@ def import_results(source: Path, options: ImportOptions) -> None:
     ResultFiles(directory=options.out).check(source)
     if source.resolve() == options.out.resolve():
         raise InputError(f"--out {options.out}: is the folder that is imported: give another")
-    format_ = options.format or sniff(source)
-    run = read_results(source, format_, options.read)
-    requests, num_taken_back = in_order(run.requests, str(source))
-    if not any(request.has_lengths for request in requests):
-        raise InputError(f"{source}: no request with a prompt and an output of known length")
+    read = read_source(source, options.format, options.read)
+    requests = read.requests
     composed = compose_scenario(
-        run.facts, requests, source=source, out=options.out, template=options.template
+        read.facts, requests, source=source, out=options.out, template=options.template
     )
     _write(options.out, requests, composed.text)
     stats = _read_back(options.out, max(_MIN_BLOCK, composed.page_size))
-    for line in import_table(format_, requests, stats):
+    for line in import_table(read.format, requests, stats):
         print_line(line)
-    for note in _notes(run, requests, composed.notes, num_taken_back):
+    for note in (*read.notes, *composed.notes):
         say(f"servetwin: {' '.join(note.split())}")
     print_line("")
     print_line(f"next: simulate run {options.out / SCENARIO}")
@@ -84,12 +116,11 @@ def _read_back(out: Path, block_size: int) -> WorkloadStats:
 
 
 def _notes(
-    run: ImportedRun,
-    requests: Sequence[ImportedRequest],
-    about_scenario: Sequence[str],
-    num_taken_back: int,
+    run: ImportedRun, requests: Sequence[ImportedRequest], num_taken_back: int
 ) -> Iterator[str]:
     yield from run.notes
+    if (tokens := run.facts.tokens_at_a_time) is not None:
+        yield f"tokens came {tokens:.3g} at a time: {_SPECULATION}"
     if num_taken_back:
         yield (
             f"{num_taken_back} scheduling times are left out: they are not between the request's"
@@ -110,7 +141,6 @@ def _notes(
         )
     if run.left_out:
         yield f"left out, {len(run.left_out)}: {_listed(run.left_out)}"
-    yield from about_scenario
 
 
 def _listed(names: Sequence[str], where: str = "") -> str:

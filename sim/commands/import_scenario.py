@@ -14,7 +14,7 @@ from sim.scenario.yaml_writer import yaml_text
 from sim.server_section import ServerSection, setting_pairs
 from sim.workload.results.model import ImportedRequest, ServerFacts
 
-_TRAFFIC = {"kind": "trace", "format": "servetwin", "path": "workload.jsonl.gz"}
+TRAFFIC = {"kind": "trace", "format": "servetwin", "path": "workload.jsonl.gz"}
 _FROM_TEMPLATE = (
     "seed", "model", "hardware", "latency", "scheduler", "replicas", "router", "slo",
 )  # fmt: skip
@@ -70,13 +70,9 @@ def compose_scenario(
     Raises:
         InputError: the template is invalid, or becomes invalid in another folder.
     """
-    if template is None:
-        data, hints = _placeholders(facts, requests)
-    else:
-        data, hints = _of_template(template, out, facts)
-    hints = [Hint("", text) for text in _top_comments(facts, source, requests)] + hints
-    name = _SUFFIXES.sub("", source.resolve().name)
-    data = {"name": _printable(name) or "imported", **data, "workload": dict(_TRAFFIC)}
+    data, hints = server_sections(facts, requests, out=out, template=template)
+    hints = [Hint("", text) for text in top_comments(facts, source, requests)] + hints
+    data = {"name": scenario_name(source), **data, "workload": dict(TRAFFIC)}
     text = scenario_text(data, hints)
     scheduler = load_scenario_text(
         text, name=str(out / "scenario.yaml"), base_dir=out
@@ -85,7 +81,31 @@ def compose_scenario(
     return Composed(text, tuple(notes), scheduler.page_size)
 
 
-def _top_comments(
+def scenario_name(source: Path) -> str:
+    """The name of a scenario for these results."""
+    return _printable(_SUFFIXES.sub("", source.resolve().name)) or "imported"
+
+
+def server_sections(
+    facts: ServerFacts, requests: Sequence[ImportedRequest], *, out: Path, template: Path | None
+) -> tuple[dict[str, Any], list[Hint]]:
+    """The sections of a scenario that describe the server, with comments.
+
+    Args:
+        facts: what the results say about the server.
+        requests: without a template, the pool has room for all of them.
+        out: the folder of the scenario file.
+        template: a scenario to take the sections from; None: placeholders.
+
+    Raises:
+        InputError: the template is invalid.
+    """
+    if template is None:
+        return _placeholders(facts, requests)
+    return _of_template(template, out, facts)
+
+
+def top_comments(
     facts: ServerFacts, source: Path, requests: Sequence[ImportedRequest]
 ) -> Iterator[str]:
     yield (

@@ -17,6 +17,7 @@ from sim.latency.config import (
 from sim.latency.hardware import Hardware
 from sim.latency.linear import LinearLatency
 from sim.latency.model import LatencyModel
+from sim.latency.scaled import ScaledLatency
 from sim.latency.shapes import ModelShape
 
 
@@ -125,7 +126,8 @@ def _aiconfigurator(
     from sim.latency.aiconfigurator.package import known_models
 
     deployment = deployment_of(config, model_name, base_dir, known_models())
-    return composed_latency(deployment, config.host_s, graph_sizes)
+    latency = composed_latency(deployment, config.host_s, graph_sizes)
+    return latency if config.efficiency == 1 else ScaledLatency(latency, config.efficiency)
 
 
 def _roofline(config: RooflineLatencyConfig, model: ModelShape, hardware: Hardware) -> LatencyModel:

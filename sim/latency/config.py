@@ -119,6 +119,9 @@ class AiconfiguratorLatencyConfig(StrictModel):
     `tp` x `dp`. Unit: groups."""
     quantization: QuantizationConfig = QuantizationConfig()
     """Number formats that differ from the checkpoint's."""
+    efficiency: Annotated[float, Field(ge=0.1, le=10)] = 1.0
+    """How fast the server's operators are, as a multiple of the measured ones: device times are
+    divided by it. `calibrate fit` finds it from a benchmark's results. Unit: ratio."""
     host_s: Seconds = 0.0
     """Host time of a step. Overlap scheduling hides the smaller of host and device time. Unit:
     s."""

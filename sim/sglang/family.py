@@ -25,6 +25,7 @@ class SglangFamily(Family):
 
     name = "sglang"
     title = "SGLang"
+    rows_key = "max_running_requests"
     result_formats = FORMATS
     policy_key = "schedule_policy"
     step_tokens_key = "chunked_prefill_size"

@@ -24,6 +24,7 @@ class VllmFamily(Family):
 
     name = "vllm"
     title = "vLLM"
+    rows_key = "max_num_seqs"
     result_formats = FORMATS
     policy_key = "scheduling_policy"
     step_tokens_key = "max_num_batched_tokens"

@@ -9,6 +9,7 @@ from sim.latency.hardware import load_hardware
 from sim.latency.linear import LinearLatency
 from sim.latency.recorded import RecordedLatency
 from sim.latency.roofline import RooflineLatency
+from sim.latency.scaled import ScaledLatency
 from sim.latency.shape_files import load_model_shape
 from sim.testing.contracts import LatencyModelContract
 
@@ -33,6 +34,17 @@ class TestLinearLatency(LatencyModelContract):
             per_context_token_s=context_s,
             host_s=0.0007,
             cold_start_s=cold_start_s,
+        )
+
+
+class TestScaledLatency(LatencyModelContract):
+    """Another model at 0.7 and at 1.3 times its speed."""
+
+    @pytest.fixture(params=[0.7, 1.3])
+    def make_model(self, request):
+        times = dict.fromkeys(("step_s", "per_prefill_token_s", "per_decode_request_s"), 1e-4)
+        return lambda: ScaledLatency(
+            LinearLatency(**times, per_context_token_s=1 / 7e8), request.param
         )
 
 

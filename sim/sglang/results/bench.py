@@ -7,10 +7,12 @@ pull request 39596) or `start_times`. 0.5.23 saves the server's settings as `ser
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from sim.sglang.results.settings import facts_of
 from sim.workload.results.bench import (
+    accepted_of,
     concurrency_of,
     rate_of,
     read_details,
@@ -42,19 +44,15 @@ def read_sglang_bench(path: Path, options: ReadOptions) -> ImportedRun:
 def _facts(row: JsonObject) -> ServerFacts:
     told = told_of(row, _TOLD)
     info = row.get("server_info")
+    facts = ServerFacts((str(row.get("backend")),), told=told)
     if isinstance(info, Mapping) and "decode" not in info:
-        return facts_of(info, told)
-    return ServerFacts((str(row.get("backend")),), told=told)
+        facts = facts_of(info, told)
+    return replace(facts, tokens_at_a_time=accepted_of(row, "accept_length"))
 
 
 def _limits(row: JsonObject) -> list[str]:
     """Notes on features of the server that a simulation of this workload does not have."""
     notes = []
-    accepted = row.get("accept_length")
-    if accepted is not None:
-        notes.append(
-            f"the server decoded speculatively ({accepted} tokens a step); a simulated one does not"
-        )
     cache = row.get("cache_report")
     if isinstance(cache, Mapping) and cache.get("total_cached_tokens"):
         share = cache.get("cache_hit_rate_pct")

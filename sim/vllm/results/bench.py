@@ -9,6 +9,7 @@ later. The benchmark saves neither the prompts nor `ignore_eos` nor the outputs'
 from pathlib import Path
 
 from sim.workload.results.bench import (
+    accepted_of,
     concurrency_of,
     positive,
     rate_of,
@@ -37,11 +38,6 @@ def read_vllm_bench(path: Path, options: ReadOptions) -> ImportedRun:
     rate = None if row.get("ramp_up_strategy") is not None else rate_of(line, row)
     pacing = Pacing(rate, burstiness, concurrency_of(line, row))
     requests, notes = requests_of(line, row, details, pacing, options.draw_arrivals)
-    accepted = row.get("spec_decode_acceptance_length")
-    if accepted is not None:
-        notes.append(
-            f"the server decoded speculatively ({accepted} tokens a step); a simulated one does not"
-        )
     return ImportedRun(requests, _facts(row), notes=(NO_PROMPTS, *notes))
 
 
@@ -51,4 +47,5 @@ def _facts(row: dict[str, object]) -> ServerFacts:
         engines=(str(backend), "vllm"),
         model=model if isinstance(model, str) else "",
         told=told_of(row, _TOLD),
+        tokens_at_a_time=accepted_of(row, "spec_decode_acceptance_length"),
     )

@@ -18,10 +18,17 @@ from sim.core.messages import shorten
 from sim.core.units import MAX_TIME_NS
 from sim.workload.limits import MAX_TOKENS
 from sim.workload.results.aiperf_inputs import known_prompts
-from sim.workload.results.model import NO_PROMPTS, ImportedRequest, ImportedRun
+from sim.workload.results.bench import accepted_of
+from sim.workload.results.known_texts import only_conversations, with_linked_turns
+from sim.workload.results.model import NO_PROMPTS, ImportedRequest, ImportedRun, ServerFacts
 from sim.workload.traces.fields import shown, whole, why_not_whole
 from sim.workload.traces.lines import JsonObject, TextLine, read_json_lines
 
+_TALKS = "prompts of different conversations are assumed to share no prefix"
+_COUNTS = (
+    "AIPerf counts all prompt tokens of later turns; its first versions count the new ones, and"
+    " their turns cannot be linked"
+)
 _UNIT_NS = {
     "ns": 1, "us": 1_000, "µs": 1_000, "ms": 1_000_000, "sec": 1_000_000_000, "s": 1_000_000_000,
 }  # fmt: skip
@@ -35,33 +42,38 @@ def read_aiperf(path: Path) -> ImportedRun:
     """
     requests: list[ImportedRequest] = []
     turns: list[tuple[str, int]] = []
+    accepted: list[float] = []
     num_warm_up = 0
     for line, row in read_json_lines(path):
         metadata = _object(line, row, "metadata")
         requests.append(_request(line, row, metadata))
+        if (tokens := _accepted(line, row)) is not None:
+            accepted.append(tokens)
         num_warm_up += metadata.get("benchmark_phase") == "warmup"
         turns.append((str(metadata.get("conversation_id")), _turn(line, metadata)))
     if not requests:
         raise InputError(f"{path}: holds no results")
+    requests = only_conversations(requests, [turn for _, turn in turns])
     requests, notes = _with_prompts(path, requests, turns)
+    facts = ServerFacts(tokens_at_a_time=sum(accepted) / len(accepted) if accepted else None)
     if num_warm_up:
         notes.append(f"{num_warm_up} of the requests are from the warm-up")
-    return ImportedRun(requests, notes=tuple(notes))
+    return ImportedRun(requests, facts, notes=tuple(notes))
 
 
 def _with_prompts(
     path: Path, requests: list[ImportedRequest], turns: list[tuple[str, int]]
 ) -> tuple[list[ImportedRequest], list[str]]:
-    """Add the prompts of `inputs.json`; also returns notes on where prompts come from.
+    """Link turns of conversations, or add the prompts of `inputs.json`; also returns notes.
 
     `turns` has the conversation of each request, and the number of its turn, counted from 0.
     """
     inputs = path.with_name("inputs.json")
     if any(turn for _, turn in turns):
-        return requests, [
-            "prompts of later turns are assumed to share no prefix with earlier turns",
-            "AIPerf counts all prompt tokens of later turns; its first versions only the new ones",
-        ]
+        linked, num_linked = with_linked_turns(requests)
+        num_later = sum(turn > 0 for _, turn in turns)
+        begin = f"{num_linked} of {num_later} later turns begin with the turn before and its answer"
+        return linked, [f"{begin}; {_TALKS}", _COUNTS]
     if not inputs.is_file():
         return requests, [NO_PROMPTS]
     conversations = [conversation for conversation, _ in turns]
@@ -94,8 +106,14 @@ def _request(line: TextLine, row: JsonObject, metadata: JsonObject) -> ImportedR
         prompt_tokens=prompt_tokens or _count(line, metrics, "error_isl"),
         output_tokens=output_tokens,
         failure=failure,
-        session=_text(metadata.get("x_correlation_id")) if _turn(line, metadata) else "",
+        session=_text(metadata.get("x_correlation_id")) or _text(metadata.get("conversation_id")),
     )
+
+
+def _accepted(line: TextLine, row: JsonObject) -> float | None:
+    """Tokens in a step of a request that was decoded speculatively."""
+    record = _object(line, row, "spec_decode_acceptance", empty=True)
+    return accepted_of(record, "mean_acceptance_length")
 
 
 def _failure(line: TextLine, row: JsonObject, metadata: JsonObject) -> str:

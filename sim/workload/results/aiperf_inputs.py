@@ -3,12 +3,11 @@
 The file has a list `data` of objects with a `session_id` and a list `payloads`.
 """
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
 from sim.core.errors import InputError
-from sim.workload.results.known_texts import with_known_texts
+from sim.workload.results.known_texts import prompt_text, with_known_texts
 from sim.workload.results.model import ImportedRequest
 from sim.workload.traces.fields import shown
 from sim.workload.traces.lines import TextLine, parse_object, read_lines
@@ -46,15 +45,5 @@ def _prompts(path: Path) -> dict[str, str]:
         if not isinstance(payloads, list) or not payloads:
             reason = f"{shown(payloads)} is not a list of prompts"
             raise whole.error(f"data[{index}].payloads", reason)
-        prompts[entry["session_id"]] = _text(payloads[0])
+        prompts[entry["session_id"]] = prompt_text(payloads[0])
     return prompts
-
-
-def _text(payload: object) -> str:
-    """The prompt of a payload as one text."""
-    if isinstance(payload, dict):
-        for key in ("messages", "prompt", "input"):
-            if payload.get(key):
-                payload = payload[key]
-                break
-    return payload if isinstance(payload, str) else json.dumps(payload, default=str)

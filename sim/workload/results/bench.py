@@ -5,6 +5,7 @@ sending: `input_lens`, `output_lens` (0 for a failed request), `ttfts` and `itls
 `generated_texts` and `errors`. A request's last token comes at start + ttft + sum of its itls.
 """
 
+from decimal import Decimal
 from pathlib import Path
 from typing import NamedTuple
 
@@ -127,6 +128,14 @@ def concurrency_of(line: TextLine, row: JsonObject) -> int | None:
     if value is None or (type(value) is int and value >= 1):
         return value
     raise line.error("max_concurrency", f"{shown(value)} is not a whole number above 0")
+
+
+def accepted_of(row: JsonObject, key: str) -> float | None:
+    """Tokens in a step of a server that decodes speculatively; None: it does not, or not known."""
+    value = row.get(key)
+    if isinstance(value, bool) or not isinstance(value, int | Decimal) or not 1 < value < 1_000:
+        return None
+    return float(value)
 
 
 def told_of(row: JsonObject, keys: tuple[str, ...]) -> dict[str, object]:

@@ -73,6 +73,8 @@ class ServerFacts:
         scheduler: settings, by their keys in the `scheduler` section of the server's family.
         told: other settings, for people to read.
         num_ranks: ranks that step together, of each server.
+        tokens_at_a_time: how many tokens the server gave in a step, or sent in a message, on
+            average; None: one, or not known.
     """
 
     engines: tuple[str, ...] = ()
@@ -80,6 +82,7 @@ class ServerFacts:
     scheduler: Mapping[str, object] = field(default_factory=dict)
     told: Mapping[str, object] = field(default_factory=dict)
     num_ranks: int = 1
+    tokens_at_a_time: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ class ResultFormat(NamedTuple):
     Attributes:
         name: as `--format` takes it.
         reader: `module:function` that reads it, loaded when it is needed.
-        is_bench: a benchmark's output with one run on each line; `--line` and `--draw-arrivals` are
-            allowed.
+        is_bench: a benchmark's output that may have several runs: `--line` and `--draw-arrivals`
+            are allowed.
         key_sets: a file of JSON objects is of this format if it has all keys of one of these sets.
         first_byte: a file that begins with this byte is of this format; empty: there is none.
         line_test: `module:function` that recognises the format by a line of text, or empty.
@@ -31,4 +31,31 @@ AIPERF = ResultFormat(
     "aiperf",
     "sim.workload.results.aiperf:read_aiperf",
     key_sets=(frozenset({"metadata", "metrics", "request_start_ns"}),),
+)
+GUIDELLM = ResultFormat(
+    "guidellm",
+    "sim.workload.results.guidellm:read_guidellm",
+    is_bench=True,
+    key_sets=(frozenset({"benchmarks", "guidellm_version"}), frozenset({"benchmarks", "args"})),
+)
+GENAI_PERF = ResultFormat(
+    "genai-perf",
+    "sim.workload.results.genai_perf:read_genai_perf",
+    is_bench=True,
+    key_sets=(frozenset({"experiments", "requests", "response_timestamps"}),),
+)
+LLMPERF = ResultFormat(
+    "llmperf",
+    "sim.workload.results.llmperf:read_llmperf",
+    key_sets=(frozenset({"end_to_end_latency_s", "ttft_s", "number_output_tokens"}),),
+)
+INFERENCE_PERF = ResultFormat(
+    "inference-perf",
+    "sim.workload.results.inference_perf:read_inference_perf",
+    key_sets=(frozenset({"start_time", "end_time", "request", "response", "info"}),),
+)
+MEASURED = ResultFormat(
+    "measured",
+    "sim.workload.results.measured:read_measured_requests",
+    key_sets=(frozenset({"rid", "arrival_s", "first_token_s", "prompt_tokens", "output_tokens"}),),
 )

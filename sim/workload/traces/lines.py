@@ -90,20 +90,25 @@ def _distinct_keys(pairs: list[tuple[str, object]]) -> JsonObject:
 DECODER = json.JSONDecoder(parse_float=Decimal, object_pairs_hook=_distinct_keys)
 
 
-def parse_object(line: TextLine) -> JsonObject:
-    """The JSON object of a line. Its keys must be distinct; fractions are Decimals.
+def parse_value(line: TextLine) -> object:
+    """The JSON value of a line. Keys must be distinct; fractions are Decimals.
 
     Raises:
-        InputError: the line is not such an object.
+        InputError: the line is not JSON.
     """
     try:
-        row = DECODER.decode(line.text)
+        return DECODER.decode(line.text)
     except KeyTwiceError as error:
         raise line.error(json.dumps(shorten(error.args[0])), "occurs twice") from None
     except (ValueError, ArithmeticError, RecursionError) as error:
         raise InputError(
             f"{line.path}:{line.number}: malformed JSON: {why_malformed(error)}"
         ) from error
+
+
+def parse_object(line: TextLine) -> JsonObject:
+    """The JSON object of a line; see `parse_value`. Raises InputError if it is none."""
+    row = parse_value(line)
     if not isinstance(row, dict):
         raise InputError(f"{line.path}:{line.number}: not a JSON object")
     return row

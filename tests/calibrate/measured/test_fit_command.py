@@ -79,12 +79,37 @@ def test_fit_command_starts_from_the_scenario(calibrate, scenario_file, measured
 def test_fit_command_options_of_the_other_kind_are_refused(refused, measured):
     """One line each."""
     for option in (("--set", HOST), ("--first", 3), ("--per-request",), ("--measured-arrivals",)):
-        assert refused(measured, "-o", "x.json", *option) == f"{option[0]}: only with --scenario"
+        line = refused("run-log.jsonl", "-o", "x.json", *option)
+        assert line == f"{option[0]}: only with --scenario"
+    for option in ("--per-request", "--measured-arrivals"):
+        assert refused(measured, "-o", "x", option) == f"{option}: only with --scenario"
+    line = refused(measured, "-o", "x.json", "--scenario", "study.yaml", "--kind", "linear")
+    assert line == "--kind: only with results of a benchmark"
     for option in (("--name", "x"), ("--label", "x"), ("--folds", 5), ("--seed", 0)):
         line = refused(measured, "-o", "x.json", "--scenario", "study.yaml", *option)
         assert line == f"{option[0]}: only with run logs, not with --scenario"
     line = refused(measured, "b.jsonl", "-o", "x.json", "--scenario", "study.yaml")
     assert line == "b.jsonl: one measured run at a time, got 2"
+
+
+def test_fit_command_of_hidden_host_time_is_refused(refused, measured):
+    """Whatever the scenario's device times are; kind layers adds its host time in any case."""
+    overlap = ("--set", "scheduler.disable_overlap_schedule=false")
+    line = refused(measured, "-o", "x.json", "--scenario", "study.yaml", *overlap)
+    assert "kind linear: overlap scheduling hides host_s behind the device time" in line
+
+
+def test_fit_command_simulates_the_scenarios_host(calibrate, scenario_file, measured_file):
+    """Its front end delays each request, in every simulation of the fit."""
+    front = ("--set", "host.front_end_s=0.05")
+    run = measured_file(HOST)
+    for options in ((), front):
+        calibrate("fit", run, "--scenario", scenario_file, "-o", f"{len(options)}.json", *options)
+    ttft = [
+        json.loads(Path(f"{number}.json").read_text(encoding="utf-8"))["fit"]["after"]["ttft"]
+        for number in (0, 2)
+    ]
+    assert ttft[1]["mean_error_pct"] > ttft[0]["mean_error_pct"] + 5
 
 
 def test_fit_command_unusable_input_is_refused(refused, measured):

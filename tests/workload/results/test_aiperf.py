@@ -120,14 +120,36 @@ def test_inputs_beside_the_records_tell_what_prompts_share(written, imported, wo
     assert 500 < alike < 550
 
 
-def test_later_turns_are_sessions_of_unknown_prompts(written, imported):
-    """A note says that their prompts are not known."""
-    of_one = {"x_correlation_id": "talk", "turn_index": 1}
-    run, [first, later] = imported(
-        written(lines(record(0), record(1, start_ms=1, metadata=of_one)))
-    )
-    assert (first.session, later.session) == ("", "talk")
-    assert any("later turns" in note for note in run.notes)
+def talk(place, turn, tokens, **more):
+    """A turn of one conversation with a prompt of so many tokens."""
+    metadata = {"x_correlation_id": "talk", "turn_index": turn}
+    length = {"value": tokens, "unit": "tokens"}
+    return record(place, start_ms=place, metadata=metadata, input_sequence_length=length, **more)
+
+
+def test_later_turns_begin_with_the_turn_before_and_its_answer(written, imported, workload_of):
+    """Turns of 550 and 9 tokens, then 600: the second finds 559 of its tokens in the cache."""
+    rows = [record(0), talk(1, 0, 550), talk(2, 1, 600)]
+    run, [alone, first, later] = imported(written(lines(*rows)))
+    assert (alone.session, first.session, later.session) == ("", "talk", "talk")
+    assert any("1 of 1 later turns begin with" in note for note in run.notes)
+    arrivals = workload_of([alone, first, later]).arrivals()
+    _, one, two = (request.spec.prompt.token_ids() for request in arrivals)
+    assert (one == two[:550]).all()
+    assert len(two) == 600
+
+
+def test_a_later_turn_that_is_shorter_is_not_linked(written, imported):
+    """Its client counts the new tokens alone."""
+    run, _ = imported(written(lines(talk(0, 0, 550), talk(1, 1, 40))))
+    assert any("0 of 1 later turns" in note for note in run.notes)
+
+
+def test_accepted_tokens_of_speculation_are_marked(written, imported):
+    """The mean over requests that have such a record."""
+    speculative = {**record(0), "spec_decode_acceptance": {"mean_acceptance_length": 2.5}}
+    run, _ = imported(written(lines(speculative, record(1))))
+    assert run.facts.tokens_at_a_time == 2.5
 
 
 BAD = [

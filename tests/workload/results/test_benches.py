@@ -237,7 +237,7 @@ def test_sglang_server_info_becomes_settings(written, imported):
         "version": "0.5.9",
     }
     assert run.facts.told["tp_size"] == 2
-    assert any("2.5 tokens a step" in note for note in run.notes)
+    assert run.facts.tokens_at_a_time == 2.5
     assert any("found 12.5 %" in note for note in run.notes)
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from sim.commands.import_formats import read_results, sniff
 from sim.core.errors import InputError
-from sim.testing import result_files
+from sim.testing import client_results, result_files
 from sim.workload.results.model import ReadOptions
 from sim.workload.results.write import in_order, measured_of, write_workload
 
@@ -30,6 +30,10 @@ WRITERS = [
     result_files.aiperf,
     result_files.sglang_json_log,
     result_files.sglang_text_log,
+    client_results.guidellm,
+    client_results.genai_perf,
+    client_results.inference_perf,
+    client_results.llmperf,
 ]
 ANY_FILE = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], database=None)
 

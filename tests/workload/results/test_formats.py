@@ -10,8 +10,9 @@ from sim.families import RESULT_FORMATS
 from sim.workload.results.model import ReadOptions
 
 UNKNOWN = (
-    "is in none of the known formats: sglang-bench, vllm-bench, aiperf, sglang-log, sglang-dump,"
-    " llmservingsim (choose one by --format)"
+    "is in none of the known formats: sglang-bench, vllm-bench, aiperf, guidellm, genai-perf,"
+    " llmperf, inference-perf, measured, sglang-log, sglang-dump, llmservingsim (choose one by"
+    " --format)"
 )
 
 
@@ -45,13 +46,15 @@ def test_missing_files_are_refused_whatever_they_are_said_to_be(tmp_path, format
         read_results(tmp_path / "nowhere", format_, ReadOptions())
 
 
-@pytest.mark.parametrize("format_", sorted(set(RESULT_FORMATS) - {"sglang-bench", "vllm-bench"}))
+BENCHES = [name for name, format_ in RESULT_FORMATS.items() if format_.is_bench]
+
+
+@pytest.mark.parametrize("format_", sorted(set(RESULT_FORMATS) - set(BENCHES)))
 def test_options_of_benches_are_refused_elsewhere(tmp_path, format_):
     """An option without effect is an error."""
-    with pytest.raises(InputError, match=r"--line: goes with sglang-bench and vllm-bench only"):
-        read_results(tmp_path, format_, ReadOptions(line=1))
-    with pytest.raises(InputError, match=r"--draw-arrivals: goes with sglang-bench and vllm-bench"):
-        read_results(tmp_path, format_, ReadOptions(draw_arrivals=1))
+    for option, value in (("line", ReadOptions(line=1)), ("draw-arrivals", ReadOptions(None, 1))):
+        with pytest.raises(InputError, match=f"--{option}: goes with {' and '.join(BENCHES)} only"):
+            read_results(tmp_path, format_, value)
 
 
 @pytest.mark.parametrize("format_", RESULT_FORMATS)

@@ -9,7 +9,7 @@ from sim.commands.import_formats import read_results, sniff
 from sim.commands.run import run_built
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario_text
-from sim.testing import result_files
+from sim.testing import client_results, result_files
 from sim.testing.serve import LINEAR_LATENCY
 from sim.workload.results.model import ReadOptions
 from sim.workload.results.write import in_order
@@ -44,7 +44,11 @@ WRITERS = {
     "vllm-bench": result_files.vllm_bench,
     "aiperf": result_files.aiperf,
     "sglang-dump": result_files.sglang_dump,
+    "guidellm": client_results.guidellm,
+    "genai-perf": client_results.genai_perf,
+    "inference-perf": client_results.inference_perf,
 }
+NAMED = ("aiperf", "sglang-dump", "guidellm")
 LOGS = {"json": result_files.sglang_json_log, "text": result_files.sglang_text_log}
 
 
@@ -110,7 +114,7 @@ def test_round_trip_keeps_arrivals_lengths_and_latencies(tmp_path, format_, seed
     assert len(served) >= 8
     found, run, requests = write_and_read(WRITERS[format_](served), tmp_path)
     assert found == format_
-    assert_same(requests, served, named=format_ != "vllm-bench")
+    assert_same(requests, served, named=format_ in NAMED)
     assert not any(request.failure for request in requests)
     assert run.left_out == ()
 

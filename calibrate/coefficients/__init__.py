@@ -1,0 +1,1 @@
+"""Coefficients of a latency model from clients' time stamps: fitted, judged, or refused."""

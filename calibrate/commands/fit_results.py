@@ -1,0 +1,86 @@
+"""`calibrate fit RESULTS... --out FOLDER`: a calibrated scenario from clients' time stamps."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from calibrate.coefficients.prepare import PrepareOptions, prepare
+from calibrate.coefficients.report import (
+    coefficient_table,
+    document,
+    error_table,
+    speculation,
+    verdict,
+)
+from calibrate.coefficients.result_files import read_files, write_folder
+from calibrate.coefficients.scenario import draft_text
+from calibrate.measured.compare import RunComparison, compare
+from sim.commands.import_results import SCENARIO
+from sim.commands.output import ResultFiles, print_line, print_table
+from sim.core.errors import InputError
+from sim.core.say import say
+from sim.workload.results.model import ReadOptions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FitOptions:
+    """The options of the command line.
+
+    Attributes:
+        prepare: about the server.
+        first: the fit sees this many requests of each file; None: half of them.
+        format: of the results; None: recognised by their content.
+        read: options of the reader.
+    """
+
+    prepare: PrepareOptions
+    first: int | None
+    format: str | None
+    read: ReadOptions
+
+
+def fit_results(paths: Sequence[Path], out: Path, options: FitOptions) -> None:
+    """Fit, write the folder, and print how good the fit is.
+
+    Raises:
+        InputError: a file, an option or the folder is bad, or the results tell no coefficient.
+            Nothing is written then.
+    """
+    for path in paths:
+        ResultFiles(directory=out).check(path)
+        if path.resolve() == out.resolve():
+            raise InputError(f"-o {out}: is a folder of results: give another")
+    files = read_files(paths, first=options.first, format_=options.format, read=options.read)
+    with TemporaryDirectory(prefix=".fit-", dir=out.parent) as folder:
+        beside = Path(folder)
+        prepared = prepare(files, options.prepare, beside=beside, out=out, say=_progress)
+        fit = prepared.fit(_progress)
+        parts: dict[str, RunComparison] = {}
+        for run in prepared.runs:
+            log = run.simulate_all(fit.values)
+            of = "" if len(files) == 1 else f" of {run.name}"
+            parts[f"seen{of}"] = compare(run.seen(log))
+            parts[f"held out{of}"] = compare(run.held_out(log))
+    remarks = [*map(str, fit.refused), *prepared.remarks, *speculation(files)]
+    judged = list(verdict(fit, list(parts.values())[1::2]))
+    for key, value in fit.values.items():
+        prepared.draft.set(key, value)
+    first = files[0]
+    comments = [f"Fitted to {fit.num_requests} requests; {judged[0]}.", *remarks]
+    text = draft_text(prepared.draft, first.source, first.path, comments)
+    write_folder(out, files, text, document(fit, parts, remarks))
+    for file in files:
+        for note in file.source.notes:
+            _progress(f"{file.path.name}: {' '.join(note.split())}")
+    print_table(coefficient_table(fit))
+    for remark in remarks:
+        print_line(remark)
+    print_table(error_table(parts))
+    for line in judged:
+        print_line(line)
+    print_line(f"next: simulate run {out / SCENARIO}")
+
+
+def _progress(text: str) -> None:
+    say(f"calibrate: {text}")
