@@ -35,8 +35,8 @@ def run_page(data: RunData, figures: Sequence[PageFigure]) -> Page:
         "The server cannot keep up with the load: its queue grew for as long as requests arrived."
     )
     tables = [
-        *([_slo_table(data.summary)] if slo_limits(data.summary) else []),
         _latency_table(data.summary),
+        *([_slo_table(data.summary)] if slo_limits(data.summary) else []),
         _group_table(data.summary),
         _totals(data.summary),
     ]
