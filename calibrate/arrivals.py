@@ -14,6 +14,7 @@ class ArrivedWorkload:
     """
 
     requests: tuple[ScriptedRequest, ...]
+    notes: tuple[str, ...] = ()
 
     @property
     def num_requests(self) -> int:

@@ -90,10 +90,11 @@ def all_cases() -> list[Case]:
             Case(
                 f"trace {kind}",
                 name,
-                mutate.table if kind == "azure" else mutate.json_lines,
+                mutate.table if name.endswith(".csv") else mutate.json_lines,
                 (
                     f"simulate run trace-{kind}.yaml --format json",
                     f"simulate workload trace-{kind}.yaml",
+                    f"simulate workload {name}",
                 ),
                 3,
             )
@@ -186,6 +187,13 @@ def all_cases() -> list[Case]:
             "sweep/results.json",
             mutate.json_file,
             ("simulate report sweep --out report",),
+            3,
+        ),
+        Case(
+            "search",
+            "tune/results.json",
+            mutate.json_file,
+            ("simulate report tune --out report",),
             3,
         ),
     ]

@@ -43,6 +43,11 @@ TRACES = {
     "azure": "azure.csv",
     "servetwin": "servetwin.jsonl",
     "autobench": "autobench.jsonl",
+    "burstgpt": "burstgpt.csv",
+    "bailian": "bailian.jsonl",
+    "weka": "weka.jsonl",
+    "sharegpt": "sharegpt.jsonl",
+    "lmsys": "lmsys.jsonl",
 }
 
 
@@ -62,9 +67,10 @@ def write_files(folder: Path) -> None:
 
 
 def write_folders(folder: Path) -> None:
-    """Write the folder of a run and the folder of a sweep, after `write_files`."""
+    """Write the folders of a run, of a sweep and of a search, after `write_files`."""
     simulate(["run", "base.yaml", "--out", str(folder / "run")])
     simulate(["sweep", "sweep.yaml", "--out", str(folder / "sweep"), "--jobs", "1"])
+    simulate(["tune", "tune.yaml", "--out", str(folder / "tune"), "--jobs", "1"])
 
 
 def _write_traces(folder: Path) -> None:
@@ -95,6 +101,29 @@ def _write_traces(folder: Path) -> None:
     ]
     stamps = [f"2023-11-16 18:15:{i:02}.6805900,{50 + i},{5 + i}" for i in rows]
     azure = "\n".join(["TIMESTAMP,ContextTokens,GeneratedTokens", *stamps])
+    bailian = [
+        {"chat_id": i, "parent_chat_id": i - 4 if i > 3 else -1, "timestamp": i / 20, "turn": 1,
+         "type": "text", "input_length": 40, "output_length": 5, "hash_ids": [i % 3, 100 + i]}
+        for i in rows
+    ]  # fmt: skip
+    calls = [{"t": 9.0 * i, "type": "s", "in": 200, "out": 5, "hash_ids": [1, 2, 3], "api_time": 2,
+              **({"think_time": 0.5} if i % 2 else {})} for i in range(3)]  # fmt: skip
+    sub_agent = {"type": "subagent", "t": 30, "requests": calls}
+    weka = [
+        {"id": f"s{i}", "block_size": 64, "hash_id_scope": "local", "requests": [*calls, sub_agent]}
+        for i in range(3)
+    ]
+    turns = [("user", "What is it? " * 9), ("assistant", "It is that. " * 4)] * 2
+    said = [{"from": {"user": "human"}.get(who, "gpt"), "value": text} for who, text in turns]
+    chat = [{"role": who, "content": text} for who, text in turns]
+    _write_lines(folder / TRACES["bailian"], bailian)
+    _write_lines(folder / TRACES["weka"], weka)
+    _write_lines(folder / TRACES["sharegpt"], [{"id": "x", "conversations": said}] * 3)
+    lmsys = [{"timestamp": i, "conversation": chat} for i in rows]
+    _write_lines(folder / TRACES["lmsys"], lmsys)
+    burstgpt = [f"{i},ChatGPT,{50 + i},{5 + i},{55 + 2 * i},API log" for i in rows]
+    header = "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type"
+    (folder / TRACES["burstgpt"]).write_text("\n".join([header, *burstgpt]), encoding="utf-8")
     _write_lines(folder / TRACES["mooncake"], mooncake)
     _write_lines(folder / TRACES["autobench"], autobench)
     (folder / TRACES["azure"]).write_text(f"{azure}\n", encoding="utf-8")

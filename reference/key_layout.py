@@ -13,6 +13,7 @@ from sim.scenario.router_section import RouterConfig
 from sim.scenario.schema import Scenario, SloSection
 from sim.scenario.sweep_section import Draw, RandomSection, SweepSection
 from sim.scenario.tune_section import IntRange, TuneSection, UniformRange
+from sim.scenario.window_section import EdgeSection
 from sim.workload.arrivals import Arrivals, ThinkTime
 from sim.workload.config import MixPart, SystemPrompts, WorkloadConfig
 from sim.workload.lengths import LengthDistribution, OutputFactor, PredictedOutput
@@ -61,7 +62,11 @@ PAGES = (
     KeyPage(
         "scenario",
         "Keys of a scenario",
-        (_section("scenario", Scenario), _section("slo", SloSection)),
+        (
+            _section("scenario", Scenario),
+            _section("slo", SloSection),
+            _section("edge", EdgeSection),
+        ),
     ),
     KeyPage(
         "workload",

@@ -12,7 +12,8 @@ _INTRO = """\
 
 The numbers of a run's summary by name (`simulate run FILE --format json`). Names are those of
 SGLang's serving benchmark where it has the same number. A plot of a `report` section takes any of
-them.
+them. With a `warmup` or a `cooldown` they are
+[about the window between them](../how-to/steady-state.md).
 
 ## Times
 

@@ -21,6 +21,7 @@ from sim.command_line import (
 )
 from sim.commands.report_help import ReportHelp
 from sim.families import RESULT_FORMATS
+from sim.workload.traces.formats import FORMATS, TraceFormat
 
 app = new_app("Simulate an LLM serving scheduler: scenarios in, latencies and decisions out.")
 
@@ -41,7 +42,9 @@ class SweepBackend(StrEnum):
 
 if TYPE_CHECKING:
     FormatName = str
+    TraceName = TraceFormat
 else:
+    TraceName = StrEnum("TraceName", {name: name for name in FORMATS})
     FormatName = StrEnum("FormatName", {name: name for name in RESULT_FORMATS})
 
 
@@ -111,11 +114,15 @@ def validate_command(file: Scenario, set_: Set = None) -> None:
 
 @app.command("workload")
 def workload_command(
-    file: Scenario,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="scenario file (YAML), or a trace")],
     set_: Set = None,
     format_: Annotated[
         OutputFormat, typer.Option("--format", help="format of the table")
     ] = OutputFormat.TABLE,
+    trace: Annotated[
+        TraceName | None,
+        typer.Option(help="read FILE as a trace in this format; default: recognised"),
+    ] = None,
     block_size: Annotated[
         int | None,
         typer.Option(
@@ -123,10 +130,11 @@ def workload_command(
         ),
     ] = None,
 ) -> None:
-    """Describe a scenario's traffic: rates, lengths, and the hit rate of an unlimited cache."""
+    """Describe traffic: rates, lengths, and the hit rate of an unlimited cache."""
     from sim.commands.workload import describe_workload
 
-    describe_workload(file, set_ or (), json=format_ is OutputFormat.JSON, block_size=block_size)
+    json = format_ is OutputFormat.JSON
+    describe_workload(file, set_ or (), json=json, block_size=block_size, trace=trace)
 
 
 @app.command("import")
@@ -232,13 +240,13 @@ def sweep_command(
 @app.command("report", cls=ReportHelp)
 def report_command(
     folder: Annotated[
-        Path, typer.Argument(metavar="DIR", help="folder of a finished run or sweep")
+        Path, typer.Argument(metavar="DIR", help="folder of a finished run, sweep or tune")
     ],
     out: Annotated[
         Path | None, out_option("folder for page and pictures; default: DIR/report")
     ] = None,
 ) -> None:
-    """Draw a finished run or sweep: pictures, and a page with everything in it."""
+    """Draw a finished run, sweep or tune: pictures, and a page with everything in it."""
     from sim.commands.report import report
 
     report(folder, out)

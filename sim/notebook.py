@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sim.commands.run import simulate_built, slo_of
+from sim.commands.run import simulate_measured, slo_of
 from sim.commands.sweep_point import run_point
 from sim.des.run import RunOptions
 from sim.metrics.summary import Summary, summarise
@@ -54,7 +54,7 @@ def run(scenario: Path | str, settings: Settings | None = None) -> RunResult:
         InputError: the scenario, or a file that it names, is invalid.
     """
     loaded = load_scenario(scenario, _overrides(settings))
-    log = simulate_built(build(loaded), RunOptions(meta={"name": loaded.scenario.name}))
+    log = simulate_measured(build(loaded), RunOptions(meta={"name": loaded.scenario.name}))
     return RunResult(log, summarise(log, slo_of(loaded.scenario)))
 
 

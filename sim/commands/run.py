@@ -14,7 +14,9 @@ from sim.des.run import RunOptions, simulate
 from sim.latency.config import num_ranks
 from sim.latency.model import Ranged, each_latency, latency_source
 from sim.latency.range_report import RangeReport
-from sim.metrics.summary import Slo, summarise
+from sim.metrics.slo import Slo
+from sim.metrics.summary import summarise
+from sim.metrics.window import with_window
 from sim.report.progress import Progress
 from sim.report.run_folder import summary_json, write_out_dir, write_requests
 from sim.runlog import RunLog
@@ -54,7 +56,7 @@ def run_built(
             meta=meta,
         )
         try:
-            log = simulate_built(built, options)
+            log = simulate_measured(built, options)
         except OSError as error:
             # The decision log is the only file that a simulation writes.
             raise InputError(f"{decisions}: cannot be written: {error.strerror}") from error
@@ -65,12 +67,16 @@ def simulate_built(built: BuiltScenario, options: RunOptions) -> RunLog:
     """Simulate a built scenario, silently.
 
     The log's `meta` also says where step times come from (`latency_source`), how many steps were
-    outside of the ranges in which the latency models were measured (`left_range`), and which
-    benchmark's client sent the requests (`client`), if one did.
+    outside of the ranges in which the latency models were measured (`left_range`), what a trace's
+    reader left out or estimated (`traffic_notes`), and which benchmark's client sent the requests
+    (`client`), if one did.
     """
     latencies = list(each_latency(built.latencies))
     if (source := latency_source(latencies[0])) is not None:
         options = replace(options, meta={**options.meta, "latency_source": source})
+    if built.workload.notes:
+        notes = list(built.workload.notes)
+        options = replace(options, meta={**options.meta, "traffic_notes": notes})
     if isinstance(built.workload, BenchWorkload):
         options = replace(options, meta={**options.meta, "client": dict(built.workload.client)})
     scenario = built.loaded.scenario
@@ -89,9 +95,29 @@ def simulate_built(built: BuiltScenario, options: RunOptions) -> RunLog:
     return replace(log, meta={**log.meta, "left_range": left}) if left else log
 
 
+def simulate_measured(built: BuiltScenario, options: RunOptions) -> RunLog:
+    """Like `simulate_built`; metrics of the log leave out the scenario's warm-up and cool-down.
+
+    Raises:
+        InputError: they leave no request.
+    """
+    scenario = built.loaded.scenario
+    warmup, cooldown = scenario.warmup, scenario.cooldown
+    if warmup is None and cooldown is None:
+        return simulate_built(built, options)
+    log = simulate_built(built, replace(options, timed_gaps=True))
+    with located_errors(built.loaded):
+        return with_window(
+            log,
+            None if warmup is None else warmup.edge(),
+            None if cooldown is None else cooldown.edge(),
+        )
+
+
 def slo_of(scenario: Scenario) -> Slo:
     """The scenario's service level objectives."""
-    return Slo(scenario.slo.ttft_ms, scenario.slo.tpot_ms, scenario.slo.e2e_latency_ms)
+    slo = scenario.slo
+    return Slo(slo.ttft_ms, slo.tpot_ms, slo.e2e_latency_ms, slo.percentile)
 
 
 def _without_effect(loaded: LoadedScenario) -> Iterator[str]:

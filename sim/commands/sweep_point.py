@@ -1,6 +1,6 @@
 """Runs one point of a sweep in a worker: a scenario, without a progress bar, up to its summary."""
 
-from sim.commands.run import simulate_built, slo_of
+from sim.commands.run import simulate_measured, slo_of
 from sim.des.run import RunOptions
 from sim.metrics.distributions import add_quantiles
 from sim.metrics.summary import Summary, summarise
@@ -18,7 +18,7 @@ def run_point(loaded: LoadedScenario, read_trace: TraceReader) -> Summary:
         InputError: the scenario, or a file that it names, is invalid.
     """
     built = build(loaded, read_trace=read_trace)
-    log = simulate_built(built, RunOptions())
+    log = simulate_measured(built, RunOptions())
     summary = summarise(log, slo_of(loaded.scenario))
     del summary["wall_seconds"]
     return add_quantiles(summary, log)

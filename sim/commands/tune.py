@@ -63,9 +63,10 @@ def tune(path: Path, overrides: Sequence[str], options: SearchOptions) -> int:
     trials = _run(plan, search, PointStore(out / POINTS, code_version()), options)
     results = TuneResults.of(plan, trials)
     launch = _launch_of(plan, trials, results)
-    write_tune_results(results, launch, out)
+    text = tune_json(results, launch, plan.plan.base.raw)
+    write_tune_results(results, text, out)
     if options.json:
-        print_line(tune_json(results, launch).rstrip())
+        print_line(text.rstrip())
     else:
         _print(results, launch)
     _warn_of_ranges(trials, results)

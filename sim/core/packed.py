@@ -67,11 +67,16 @@ class Unpacked:
     def content(self, max_bytes: int) -> bytes:
         """All bytes. Raises InputError, see `read_file`."""
         parts: list[bytes] = []
-        while part := self._next(self._stream.read, _CHUNK_BYTES, None):
+        for part in self.parts():
             parts.append(part)
             if self._num_bytes > max_bytes:
                 raise InputError(f"{self._path}: is larger than {max_bytes:,} bytes")
         return b"".join(parts)
+
+    def parts(self) -> Iterator[bytes]:
+        """Yield the content in parts of at most a megabyte. Raises InputError, see `read_lines`."""
+        while part := self._next(self._stream.read, _CHUNK_BYTES, None):
+            yield part
 
     def _next(self, read: Callable[[int], bytes], size: int, number: int | None) -> bytes:
         """The next line or bytes; `number` is that of the last line that was read."""

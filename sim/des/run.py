@@ -43,6 +43,7 @@ class RunOptions:
         watcher: called with the progress.
         pool: makes the page pool from `(num_pages, page_size)`.
         meta: further entries of the log's meta data.
+        timed_gaps: the log says when each token gap ended.
     """
 
     fast_forward: bool = True
@@ -51,6 +52,7 @@ class RunOptions:
     watcher: Watcher | None = None
     pool: PoolFactory = PageCounts
     meta: Mapping[str, object] = field(default_factory=dict)
+    timed_gaps: bool = False
 
 
 def simulate(
@@ -109,6 +111,7 @@ def simulate(
                 clock.forget()
         entries[router.choose(request.spec, entries)].submit(request)
 
+    _keep_times(replicas, wanted=options.timed_gaps)
     start_traffic(env, workload, submit, reports)
     for replica in replicas:
         replica.start()
@@ -123,6 +126,11 @@ def simulate(
         if decisions is not None:
             decisions.discard()
     return log
+
+
+def _keep_times(replicas: Sequence[Replica], *, wanted: bool) -> None:
+    for clock in _clocks(replicas):
+        clock.keeps_times = wanted
 
 
 def _run(env: Clock) -> None:

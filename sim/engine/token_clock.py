@@ -21,12 +21,16 @@ _TICKING_NS = -(1 << 62)
 class TokenClock:
     """Collects the gaps between consecutive tokens of a request.
 
-    The gap `gap_ns[i]` occurred `count[i]` times; both int64.
+    The gap `gap_ns[i]` occurred `count[i]` times; both int64. With `keeps_times`, which is set
+    before the first token, it ended at `at_ns[i]`.
     """
 
     def __init__(self) -> None:
         self.gap_ns = array("q")
         self.count = array("q")
+        # When each gap ended; empty unless a log needs it.
+        self.at_ns = array("q")
+        self.keeps_times = False
         self._num_ticking = 0
         self._last_tick_ns = 0
         # Requests that joined after the last tick. Their next gaps are measured one by one.
@@ -51,15 +55,15 @@ class TokenClock:
     def single_token(self, request: Request, now_ns: int) -> None:
         """A request got a token outside the running batch: from a prefill, or after it has left."""
         if request.last_token_ns != NEVER_NS:
-            self._add(now_ns - request.last_token_ns, 1)
+            self._add(now_ns - request.last_token_ns, 1, now_ns)
         request.last_token_ns = now_ns
 
     def tick(self, now_ns: int) -> None:
         """Every decoding request got a token."""
         if self._num_ticking:
-            self._add(now_ns - self._last_tick_ns, self._num_ticking)
+            self._add(now_ns - self._last_tick_ns, self._num_ticking, now_ns)
         for request in self._joined.values():
-            self._add(now_ns - request.last_token_ns, 1)
+            self._add(now_ns - request.last_token_ns, 1, now_ns)
             request.last_token_ns = _TICKING_NS
         self._num_ticking += len(self._joined)
         self._joined.clear()
@@ -72,15 +76,19 @@ class TokenClock:
             gaps_ns = ends_ns[1:] - ends_ns[:-1]
             self.gap_ns.frombytes(gaps_ns.tobytes())
             self.count.extend(array("q", (self._num_ticking,)) * len(gaps_ns))
+            if self.keeps_times:
+                self.at_ns.frombytes(ends_ns[1:].tobytes())
         self._last_tick_ns = int(ends_ns[-1])
 
     def forget(self) -> None:
         """Drop the gaps, which a log has copied."""
-        self.gap_ns, self.count = array("q"), array("q")
+        self.gap_ns, self.count, self.at_ns = array("q"), array("q"), array("q")
 
-    def _add(self, gap_ns: int, count: int) -> None:
+    def _add(self, gap_ns: int, count: int, now_ns: int) -> None:
         self.gap_ns.append(gap_ns)
         self.count.append(count)
+        if self.keeps_times:
+            self.at_ns.append(now_ns)
 
 
 class RowClock(TokenClock):
@@ -105,4 +113,4 @@ class RowClock(TokenClock):
             gaps_ns[now_ns - request.last_token_ns] += 1
             request.last_token_ns = now_ns
         for gap_ns, count in gaps_ns.items():
-            self._add(gap_ns, count)
+            self._add(gap_ns, count, now_ns)

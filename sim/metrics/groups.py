@@ -12,14 +12,16 @@ from sim.core.arrays import Bools, Float64, Int64
 from sim.core.request import Status
 from sim.metrics.latencies import finished_mask, request_latencies, status_mask
 from sim.metrics.quantiles import statistics
-from sim.metrics.rates import admitted_mask, duration_s, hit_rate_pct, ratio
+from sim.metrics.rates import admitted_mask, hit_rate_pct, ratio
 from sim.metrics.registry import E2E_LATENCY, GROUP_METRICS, TPOT, TTFT
 from sim.metrics.saturation import max_wait_ms, queue_times_ns
+from sim.metrics.served import Served, served
 from sim.runlog import RequestColumns, RunLog
 
 Group = dict[str, Any]
 
 _SLOWEST_SHARE = 0.05
+_TENANT = "tenants."
 
 
 class _Rows(NamedTuple):
@@ -28,7 +30,7 @@ class _Rows(NamedTuple):
     Attributes:
         latencies_ms: by name (`ttft_ms`); NaN where undefined.
         wait_ns: see `queue_times_ns`.
-        duration_s: of the whole run; None if no request finished.
+        served: what the rates are of; its requests may be others, if there is a window.
     """
 
     columns: RequestColumns
@@ -37,32 +39,36 @@ class _Rows(NamedTuple):
     admitted: Bools
     latencies_ms: dict[str, Float64]
     wait_ns: Int64
-    duration_s: float | None
+    served: Served
 
 
-def group_metrics(log: RunLog) -> dict[str, Any]:
+def group_metrics(log: RunLog, rates: Served | None = None) -> dict[str, Any]:
     """`tenants`, `jain_ttft`, `jain_throughput`, `slowest_5pct_ttft_share_pct`, `hot`, `cold`.
 
     If no request has a tenant, `tenants` is empty and Jain's indices are None.
     """
-    rows = _rows(log)
+    log, rates = log.measured(), rates or served(log)
+    rows = _rows(log, rates)
+    of_rates = group_masks(rates.requests)
     masks = _tenant_masks(log.requests)
-    tenants = {name: _group(rows, mask) for name, mask in masks.items()}
+    tenants = {
+        name: _group(rows, mask, of_rates[f"{_TENANT}{name}"]) for name, mask in masks.items()
+    }
     hot, cold = _hot_and_cold(log.requests)
     return {
         "tenants": tenants,
         "jain_ttft": _jain_of([tenant["mean_ttft_ms"] for tenant in tenants.values()]),
         "jain_throughput": _jain_of([_served_share(rows, mask) for mask in masks.values()]),
         "slowest_5pct_ttft_share_pct": _slowest_share_pct(rows),
-        "hot": _group(rows, hot),
-        "cold": _group(rows, cold),
+        "hot": _group(rows, hot, of_rates["hot"]),
+        "cold": _group(rows, cold, of_rates["cold"]),
     }
 
 
 def group_masks(requests: RequestColumns) -> dict[str, Bools]:
     """For each group (`hot`, `cold`, `tenants.NAME`) a mask of its requests, [num_requests]."""
     hot, cold = _hot_and_cold(requests)
-    tenants = {f"tenants.{name}": mask for name, mask in _tenant_masks(requests).items()}
+    tenants = {f"{_TENANT}{name}": mask for name, mask in _tenant_masks(requests).items()}
     return {"hot": hot, "cold": cold, **tenants}
 
 
@@ -86,7 +92,7 @@ def jain_index(values: Float64) -> float | None:
     return min(index, math.nextafter(1.0, 0.0))
 
 
-def _rows(log: RunLog) -> _Rows:
+def _rows(log: RunLog, rates: Served) -> _Rows:
     requests = log.requests
     finished = finished_mask(requests)
     return _Rows(
@@ -96,7 +102,7 @@ def _rows(log: RunLog) -> _Rows:
         admitted=admitted_mask(requests),
         latencies_ms=request_latencies(requests)._asdict(),
         wait_ns=queue_times_ns(log),
-        duration_s=duration_s(requests, finished),
+        served=rates,
     )
 
 
@@ -117,15 +123,15 @@ def _tenant_masks(requests: RequestColumns) -> dict[str, Bools]:
     return {name: tenants == i for name, i in number.items()}
 
 
-def _group(rows: _Rows, mask: Bools) -> Group:
-    """The metrics of the requests in `mask`. Rates divide by the whole run's duration."""
+def _group(rows: _Rows, mask: Bools, of_rates: Bools) -> Group:
+    """The metrics of the requests in `mask`. Rates are of those in `of_rates`."""
     requests, done = rows.columns, mask & rows.finished
-    num_done = int(done.sum())
+    rates = rows.served
     found: Group = {
         "submitted": int(mask.sum()),
-        "completed": num_done,
-        "request_throughput": ratio(num_done, rows.duration_s),
-        "output_throughput": ratio(int(requests.output_tokens[done].sum()), rows.duration_s),
+        "completed": int(done.sum()),
+        "request_throughput": ratio(int((of_rates & rates.finished).sum()), rates.duration_s),
+        "output_throughput": ratio(rates.output_tokens[of_rates].sum().item(), rates.duration_s),
         "cache_hit_rate_pct": hit_rate_pct(requests, mask & rows.admitted),
         "max_wait_ms": max_wait_ms(rows.wait_ns, mask & ~rows.rejected),
         "aged": int(requests.aged[mask].sum()),

@@ -58,7 +58,8 @@ def request_table(log: RunLog) -> dict[str, list[str] | Int64 | Float64]:
 
     It has no warm-up requests. `host_cached_tokens` is among them if the run had a host tier.
     """
-    requests = log.measured().requests
+    log = log.measured()
+    requests = log.requests
     latencies = request_latencies(requests)
     host = {"host_cached_tokens": requests.host_cached_tokens} if log.has_host_tier else {}
     return {

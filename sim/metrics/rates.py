@@ -23,15 +23,20 @@ def duration_s(requests: RequestColumns, finished: Bools) -> float | None:
     return int(requests.finish_ns[finished].max() - requests.arrival_ns.min()) / NS_PER_S
 
 
-def request_rate(requests: RequestColumns) -> float | None:
+def request_rate(
+    requests: RequestColumns, window_ns: tuple[int, int] | None = None
+) -> float | None:
     """Requests per second from the first arrival to the last; None if all arrived at once.
 
-    The first request is not counted: n requests have n - 1 gaps between them.
+    The first request is not counted: n requests have n - 1 gaps between them. With a window, it is
+    the requests that arrived in it over its length.
     """
     if not len(requests.rid):
         return None
-    window_ns = int(requests.arrival_ns.max() - requests.arrival_ns.min())
-    return ratio(len(requests.rid) - 1, window_ns / NS_PER_S)
+    if window_ns is not None:
+        return ratio(len(requests.rid), (window_ns[1] - window_ns[0]) / NS_PER_S)
+    span_ns = int(requests.arrival_ns.max() - requests.arrival_ns.min())
+    return ratio(len(requests.rid) - 1, span_ns / NS_PER_S)
 
 
 def admitted_mask(requests: RequestColumns) -> Bools:

@@ -35,12 +35,20 @@ def is_saturated(log: RunLog) -> bool | None:
         None if that cannot be decided: fewer than 40 requests were not rejected, or all of these
         arrived at once.
     """
+    whole, log = log, log.measured()
     requests = log.requests
-    taken = ~status_mask(requests, Status.REJECTED)
-    arrival_ns = requests.arrival_ns[taken]
+    arrival_ns = requests.arrival_ns[~status_mask(requests, Status.REJECTED)]
     if len(arrival_ns) < _MIN_REQUESTS or arrival_ns.min() == arrival_ns.max():
         return None
-    depths = _queue_depths(arrival_ns, arrival_ns + queue_times_ns(log)[taken])
+    # Requests of a warm-up may still wait in the window.
+    queued = log if whole.window_ns is None else whole
+    taken = ~status_mask(queued.requests, Status.REJECTED)
+    queued_ns = queued.requests.arrival_ns[taken]
+    depths = _queue_depths(
+        queued_ns,
+        queued_ns + queue_times_ns(queued)[taken],
+        np.linspace(arrival_ns.min(), arrival_ns.max(), _NUM_SLICES + 1),
+    )
     early, late = depths[:_FIFTH].mean(), depths[-_FIFTH:].mean()
     between_arrivals_ns = (arrival_ns.max() - arrival_ns.min()) / len(arrival_ns)
     return bool(
@@ -73,10 +81,10 @@ def log_end_ns(log: RunLog) -> int:
     return max((int(column.max()) for column in stamps if len(column)), default=0)
 
 
-def _queue_depths(arrival_ns: Int64, left_queue_ns: Int64) -> Float64:
+def _queue_depths(arrival_ns: Int64, left_queue_ns: Int64, edges_ns: Float64) -> Float64:
     ones = np.ones(len(arrival_ns), dtype=np.int64)
     depth = from_changes(np.concatenate((arrival_ns, left_queue_ns)), np.concatenate((ones, -ones)))
-    return depth.means(np.linspace(arrival_ns.min(), arrival_ns.max(), _NUM_SLICES + 1))
+    return depth.means(edges_ns)
 
 
 def _slope_t(values: Float64) -> float:

@@ -1,6 +1,6 @@
 """A run's summary. Metrics have the names that SGLang's serving benchmark gives them."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,6 @@ from sim.metrics.latencies import RequestLatencies, finished_mask, request_laten
 from sim.metrics.quantiles import statistics
 from sim.metrics.rates import (
     admitted_mask,
-    duration_s,
     hit_rate_pct,
     occupancy_metrics,
     ratio,
@@ -22,27 +21,14 @@ from sim.metrics.rates import (
 )
 from sim.metrics.registry import E2E_LATENCY, ITL, QUEUE_TIME, TPOT, TTFT, Latency
 from sim.metrics.saturation import is_saturated, max_wait_ms, queue_times_ns
+from sim.metrics.served import Served, served
+from sim.metrics.slo import Slo
 from sim.runlog import RequestColumns, RunLog
 
 Summary = dict[str, Any]
 
 _MAX_REJECTED_RIDS = 10
-
-
-@dataclass(frozen=True, slots=True)
-class Slo:
-    """Limits of a request's latencies; None: no limit. A request is good if it meets them all.
-
-    A request with one output token has no TPOT, so it meets every `tpot_ms`.
-    """
-
-    ttft_ms: float | None = None
-    tpot_ms: float | None = None
-    e2e_latency_ms: float | None = None
-
-    def limits_ms(self) -> dict[str, float]:
-        parts = {"ttft": self.ttft_ms, "tpot": self.tpot_ms, "e2e_latency": self.e2e_latency_ms}
-        return {name: limit for name, limit in parts.items() if limit is not None}
+_REMARKS = ("latency_source", "left_range", "traffic_notes")
 
 
 def summarise(log: RunLog, slo: Slo | None = None) -> Summary:
@@ -51,27 +37,31 @@ def summarise(log: RunLog, slo: Slo | None = None) -> Summary:
     A warm-up is left out of all of it. `sim.metrics.registry` defines the metrics. A summary also
     has:
 
-    * `goodput_slos_ms`: the SLO's limits by latency.
+    * `window`: `begin_s` and `end_s` of the part that the metrics are about, if it is not all.
+    * `goodput_slos_ms`: the SLO's limits by latency; `slo_percentile`: which percentile of each
+      is held against its limit, if there are any.
     * `queue_time`: the statistics of the queue time again, as one object: `mean_ms`, ...
     * `tenants`, `hot`, `cold`: the metrics of these requests alone, see docs/how-to/tenants.md.
     * `rejected_rids`: the ids of the first ten rejected requests.
     * `wall_seconds`: how long the simulation took.
     * `latency_source`: who measured the step times, if they are published measurements.
+    * `traffic_notes`: what the reader of a trace left out or estimated, if anything.
     * `left_range`: how many steps are outside the range that step times were fitted to, if any are.
     * `client_figures`: what a benchmark's client prints, if one sent the requests.
     """
-    log = log.measured()
-    remarks = {key: log.meta[key] for key in ("latency_source", "left_range") if key in log.meta}
+    whole, log = log, log.measured()
+    rates = served(whole)
+    remarks = {key: log.meta[key] for key in _REMARKS if key in log.meta}
     finished = finished_mask(log.requests)
     latencies = request_latencies(log.requests)
     wait_ns = queue_times_ns(log)
-    goodput = _goodput(log.requests, finished, latencies, slo)
+    goodput = _goodput(finished, latencies, rates, slo)
     if "client" in log.meta:
         share = goodput["slo_attainment"]
         num_good = None if share is None else round(share * len(log.requests.rid))
         remarks["client_figures"] = client_figures(log, num_good)
     return {
-        **_throughput(log.requests, finished, latencies),
+        **_throughput(log.requests, finished, rates),
         **_latencies(log, finished, latencies),
         **goodput,
         **_cache(log),
@@ -81,33 +71,38 @@ def summarise(log: RunLog, slo: Slo | None = None) -> Summary:
         "aged": int(log.requests.aged.sum()),
         "max_itl_ms": _max_itl_ms(log),
         "max_wait_ms": max_wait_ms(wait_ns, ~status_mask(log.requests, Status.REJECTED)),
-        "saturated": is_saturated(log),
+        "saturated": is_saturated(whole),
         **occupancy_metrics(log.steps),
-        **group_metrics(log),
+        **group_metrics(log, rates),
         **_counts(log.requests),
-        "request_rate": request_rate(log.requests),
+        "request_rate": request_rate(log.requests, whole.window_ns),
         "simulated_steps": int(log.steps.num_steps.sum()),
         "wall_seconds": log.meta.get("wall_seconds"),
+        **_window(whole),
         **remarks,
     }
 
 
-def _throughput(requests: RequestColumns, finished: Bools, latencies: RequestLatencies) -> Summary:
-    seconds = duration_s(requests, finished)
-    completed = int(finished.sum())
-    num_input = int(requests.prompt_tokens[finished].sum())
-    num_output = int(requests.output_tokens[finished].sum())
-    in_system_s = float(latencies.e2e_latency_ms[finished].sum()) * NS_PER_MS / NS_PER_S
+def _window(log: RunLog) -> Summary:
+    if log.window_ns is None:
+        return {}
+    begin_ns, end_ns = log.window_ns
+    return {"window": {"begin_s": begin_ns / NS_PER_S, "end_s": end_ns / NS_PER_S}}
+
+
+def _throughput(requests: RequestColumns, finished: Bools, rates: Served) -> Summary:
+    seconds = rates.duration_s
+    num_input, num_output = rates.input_tokens.sum().item(), rates.output_tokens.sum().item()
     return {
         "duration": seconds,
-        "completed": completed,
-        "total_input_tokens": num_input,
-        "total_output_tokens": num_output,
-        "request_throughput": ratio(completed, seconds),
+        "completed": int(finished.sum()),
+        "total_input_tokens": int(requests.prompt_tokens[finished].sum()),
+        "total_output_tokens": int(requests.output_tokens[finished].sum()),
+        "request_throughput": ratio(int(rates.finished.sum()), seconds),
         "input_throughput": ratio(num_input, seconds),
         "output_throughput": ratio(num_output, seconds),
         "total_throughput": ratio(num_input + num_output, seconds),
-        "concurrency": ratio(in_system_s, seconds),
+        "concurrency": ratio(rates.in_system_s, seconds),
     }
 
 
@@ -127,21 +122,28 @@ def _statistics(latency: Latency, values_ms: Float64, counts: Int64 | None = Non
 
 
 def _goodput(
-    requests: RequestColumns, finished: Bools, latencies: RequestLatencies, slo: Slo | None
+    finished: Bools, latencies: RequestLatencies, rates: Served, slo: Slo | None
 ) -> Summary:
     limits_ms = {} if slo is None else slo.limits_ms()
-    if not limits_ms:
+    if slo is None or not limits_ms:
         return {"goodput_slos_ms": {}, "request_goodput": None, "slo_attainment": None}
+    good = _within(limits_ms, finished, latencies)
+    served_well = _within(limits_ms, rates.finished, request_latencies(rates.requests))
+    return {
+        "goodput_slos_ms": limits_ms,
+        "slo_percentile": slo.percentile,
+        "request_goodput": ratio(int(served_well.sum()), rates.duration_s),
+        "slo_attainment": ratio(int(good.sum()), len(good)),
+    }
+
+
+def _within(limits_ms: Mapping[str, float], finished: Bools, latencies: RequestLatencies) -> Bools:
+    """The finished requests that meet every limit."""
     good = finished.copy()
     for name, limit_ms in limits_ms.items():
         measured_ms = latencies._asdict()[f"{name}_ms"]
         good &= np.isnan(measured_ms) | (measured_ms <= limit_ms)
-    num_good = int(good.sum())
-    return {
-        "goodput_slos_ms": limits_ms,
-        "request_goodput": ratio(num_good, duration_s(requests, finished)),
-        "slo_attainment": ratio(num_good, len(good)),
-    }
+    return good
 
 
 def _cache(log: RunLog) -> Summary:

@@ -34,6 +34,8 @@ _Summary: Any = create_model(
         queue_time=(dict[str, _Value], {}),
         goodput_slos_ms=(dict[str, _Number], {}),
         rejected_rids=(list[str], []),
+        traffic_notes=(list[str], []),
+        window=(dict[str, _Number] | None, None),
         saturated=(bool | None, None),
     ),
 )

@@ -107,7 +107,8 @@ def _first_other(keys: Sequence[str], key: str) -> tuple[str, ...]:
 def _against(data: SweepResults, key: str, lines: tuple[str, ...]) -> Plot:
     """The plot against a key with numbers."""
     if makes_load(key):
-        return LoadPlot(kind="load", x=key, y=(default_metric(data), _TTFT), lines=lines)
+        limits = [name for name in data.slo_limits if name != _TTFT]
+        return LoadPlot(kind="load", x=key, y=(default_metric(data), _TTFT, *limits), lines=lines)
     if last_part(key) == _FAIRNESS_T:
         return CurvePlot(kind="curve", x=key, y=(_TTFT, _HITS), lines=lines)
     return CurvePlot(kind="curve", x=key, y=(_TTFT, _ITL, "output_throughput"), lines=lines)

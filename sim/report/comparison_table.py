@@ -1,9 +1,10 @@
 """Summaries of several runs side by side."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from sim.metrics.registry import Metric, metric
+from sim.metrics.slo import slo_limits
 from sim.metrics.summary import Summary
 from sim.tables.table import Coloured, Column, Table
 from sim.tables.text import number, yes_or_no
@@ -32,22 +33,32 @@ def comparison_table(summaries: Mapping[str, Summary]) -> Table:
     for name in other_names:
         columns += [Column(name), Column()]
     rows: list[list[Any]] = []
-    for known in map(metric, _COMPARED):
+    for known in map(metric, _names(summaries.values())):
         first, *others = [summary.get(known.name) for summary in summaries.values()]
         if first is None and all(value is None for value in others):
             continue
         row: list[Any] = [
             _HEADINGS.get(known.name, known.table_heading),
             _unit(known),
-            number(first),
+            _shown(first, known),
         ]
         for value in others:
-            row += [number(value), _difference(first, value, known)]
+            row += [_shown(value, known), _difference(first, value, known)]
         rows.append(row)
     saturated = [
         cell for summary in summaries.values() for cell in ("", yes_or_no(summary["saturated"]))
     ]
     return Table(columns, [*rows, ["saturated", "", *saturated[1:]]])
+
+
+def _names(summaries: Iterable[Summary]) -> list[str]:
+    """The rows of the table; with an SLO, also what it is about."""
+    limits = [name for summary in summaries for name in slo_limits(summary)]
+    if not limits:
+        return list(_COMPARED)
+    place = _COMPARED.index("request_goodput") + 1
+    names = (*_COMPARED[:place], "slo_attainment", *limits, *_COMPARED[place:])
+    return list(dict.fromkeys(names))
 
 
 def _unit(known: Metric) -> str:
@@ -56,9 +67,14 @@ def _unit(known: Metric) -> str:
     return known.unit if known.table_unit is None else known.table_unit
 
 
+def _shown(value: float | None, known: Metric) -> str:
+    return number(None if value is None else known.table_factor * value)
+
+
 def _difference(base: float | None, value: float | None, known: Metric) -> str | Coloured:
     if base is None or value is None:
         return ""
+    base, value = known.table_factor * base, known.table_factor * value
     if _unit(known) == "%":
         change, unit = value - base, "pp"
     elif base:

@@ -46,7 +46,9 @@ _SUFFIXES: Mapping[str, str] = {
 _SHOWN_UNITS = {"ms", "s", "requests/s", "tokens", "tokens/s", "GB/s"}
 _NAMES: Mapping[str, str] = {"t_ms": "FAIRNESS_T"}
 _LOAD_KEYS = ("rate_rps", "time_scale", "every_s")
-_CLIENT_KEYS = ("clients", "sessions")
+_CLIENT_KEYS = ("clients", "sessions", "max_concurrency", "request_rate")
+# A larger number is less load for each server.
+_RELIEF_KEYS = ("replicas",)
 _MAX_TEXT = 40
 # A mapping with one of these keys is understood without the swept key's name: `k_lpm, k 4`.
 _NAMING_KEYS = frozenset({"kind", "family"})
@@ -63,7 +65,12 @@ def changes_arrivals(key: str) -> bool:
 
 def makes_load(key: str) -> bool:
     """Whether a number of this key sets how much load the server gets."""
-    return last_part(key) in (*_LOAD_KEYS, *_CLIENT_KEYS)
+    return last_part(key) in (*_LOAD_KEYS, *_CLIENT_KEYS, *_RELIEF_KEYS)
+
+
+def relieves_load(key: str) -> bool:
+    """Whether a larger number of this key is less load for each server."""
+    return last_part(key) in _RELIEF_KEYS
 
 
 def number_of(key: str, value: Any) -> float:

@@ -5,6 +5,7 @@ from typing import Any
 
 from sim.metrics.metric_name import COLD, HOT, TENANTS, MetricName, group_label
 from sim.metrics.registry import LATENCIES, metric
+from sim.metrics.slo import slo_limits
 from sim.report.page import Page, PageFigure
 from sim.report.run_data import RunData
 from sim.report.sweep_tables import MAX_ROWS
@@ -27,10 +28,18 @@ def run_page(data: RunData, figures: Sequence[PageFigure]) -> Page:
     section = data.scenario.get("report") or {}
     name = str(data.scenario.get("name", "run"))
     facts = f"{name}: a run of {data.summary.get('submitted', 0):,} requests."
+    if window := data.summary.get("window"):
+        begin_s, end_s = number(window["begin_s"]), number(window["end_s"])
+        facts += f" Figures are about {begin_s} s to {end_s} s of it; the timeline has all of it."
     saturated = (
         "The server cannot keep up with the load: its queue grew for as long as requests arrived."
     )
-    tables = [_latency_table(data.summary), _group_table(data.summary), _totals(data.summary)]
+    tables = [
+        _latency_table(data.summary),
+        *([_slo_table(data.summary)] if slo_limits(data.summary) else []),
+        _group_table(data.summary),
+        _totals(data.summary),
+    ]
     return Page(
         section.get("title") or name,
         facts,
@@ -40,6 +49,19 @@ def run_page(data: RunData, figures: Sequence[PageFigure]) -> Page:
         tables,
         data.scenario,
     )
+
+
+def _slo_table(summary: Mapping[str, Any]) -> Table:
+    """The percentile of each latency that has a limit, and whether it is met."""
+    rows = []
+    for name, limit in slo_limits(summary).items():
+        value = MetricName.of(name).value(summary)
+        verdict = "met" if value is not None and value <= limit else "missed"
+        rows.append([metric(name).label, number(value), number(limit), verdict])
+    share = summary.get("slo_attainment")
+    note = f"{number(None if share is None else 100 * share)} % of requests are within every limit."
+    columns = columns_of(["SLO"], ["measured (ms)", "limit (ms)", "verdict"])
+    return Table(columns, rows, "Service level objectives", note)
 
 
 def _latency_table(summary: Mapping[str, Any]) -> Table:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from sim.metrics.summary import Summary
 from sim.report.key_text import last_part
 from sim.sweep.design import Settings, same
-from sim.sweep.results import SETTING_METRICS, SweepResults
+from sim.sweep.results import SweepResults
 
 _MAX_LINES = 5
 _ORDER = {"schedule_policy", "scheduling_policy", "policy", "fairness", "t_ms", "kind", "lookahead"}
@@ -39,7 +39,7 @@ def _groups(results: SweepResults) -> list[list[int]]:
     found: dict[str, list[int]] = {}
     for row, setting in enumerate(results.design.settings):
         if runs := results.summaries(setting):
-            shown = same([[run.get(name) for name in SETTING_METRICS] for run in runs])
+            shown = same([[run.get(name) for name in results.setting_metrics] for run in runs])
             found.setdefault(shown, []).append(row)
     return [rows for rows in found.values() if len(rows) > 1]
 

@@ -1,6 +1,7 @@
 """One run's summary as text: latencies on top, totals and rates below."""
 
 from sim.metrics.registry import LATENCIES, metric
+from sim.metrics.slo import slo_limits
 from sim.metrics.summary import Summary
 from sim.report.client_text import client_lines
 from sim.tables.table import Column, Table
@@ -26,14 +27,19 @@ _GROUP_HEADINGS = {"p99_ttft_ms": "p99 ms", "cache_hit_rate_pct": "cache hit %"}
 def summary_text(summary: Summary, *, bold: bool = False) -> str:
     """The summary as lines of any width; `bold` prints headings with a terminal's escape codes."""
     lines = [*_latencies(summary).lines(bold=bold), "", *_totals(summary)]
+    if limits := slo_limits(summary):
+        lines += ["", *(_held(summary, name, limit) for name, limit in limits.items())]
     if len(summary["tenants"]) > 1:
         lines += ["", *_groups(summary).lines(bold=bold), _evenness(summary)]
     if summary["rejected_rids"]:
         rest = summary["rejected"] - len(summary["rejected_rids"])
         more = f" and {rest} more" if rest else ""
         lines.append(printable(f"rejected: {', '.join(summary['rejected_rids'])}{more}"))
+    if "window" in summary:
+        lines.append(_measured(summary))
     if "latency_source" in summary:
         lines.append(printable(f"step times: {summary['latency_source']}"))
+    lines += [printable(f"traffic: {note}") for note in summary.get("traffic_notes", ())]
     if "client_figures" in summary:
         lines += ["", *client_lines(summary["client_figures"])]
     return "".join(f"{line}\n" for line in lines)
@@ -70,6 +76,24 @@ def _value(summary: Summary, name: str) -> str:
         return yes_or_no(value)
     # Without any request the attainment is undefined; it is shown as 0 %.
     return number(100 * (value or 0.0) if name == "slo_attainment" else value)
+
+
+def _held(summary: Summary, name: str, limit_ms: float) -> str:
+    """Whether the percentile that the SLO is about is within its limit."""
+    value = summary[name]
+    verdict = "met" if value is not None and value <= limit_ms else "missed"
+    return (
+        f"SLO: {metric(name).table_heading} {number(value)} ms of {number(limit_ms)} ms: {verdict}"
+    )
+
+
+def _measured(summary: Summary) -> str:
+    begin_s, end_s = summary["window"]["begin_s"], summary["window"]["end_s"]
+    return (
+        f"measured from {number(begin_s)} s to {number(end_s)} s:"
+        f" {number(summary['request_rate'])} requests/s offered,"
+        f" {number(summary['request_throughput'])} served"
+    )
 
 
 def _groups(summary: Summary) -> Table:

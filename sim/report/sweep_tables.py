@@ -5,11 +5,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from sim.metrics.metric_name import MetricName
+from sim.metrics.registry import metric
 from sim.report.key_text import key_name, short_names, value_text
 from sim.report.metric_columns import interval_columns
 from sim.report.same_rows import same_rows
 from sim.sweep.design import Settings
-from sim.sweep.results import SETTING_METRICS, SweepResults
+from sim.sweep.results import SweepResults
 from sim.tables.table import Column, Table, columns_of
 from sim.tables.text import number
 
@@ -43,7 +44,9 @@ def sweep_table(results: SweepResults) -> Table:
         runs = str(num_done) if num_done == num_points else f"{num_done}/{num_points}"
         rows.append([*(json_text(setting[key]) for key in keys), runs, *_means(results, setting)])
     names = short_names(keys)
-    return Table([*columns_of((names[key] for key in keys), ["runs"]), *_mean_columns()], rows)
+    return Table(
+        [*columns_of((names[key] for key in keys), ["runs"]), *_mean_columns(results)], rows
+    )
 
 
 def settings_table(results: SweepResults) -> Table:
@@ -54,7 +57,10 @@ def settings_table(results: SweepResults) -> Table:
          *_means(results, setting)]
         for setting in settings[:MAX_ROWS]
     ]  # fmt: skip
-    columns = [*columns_of((key_name(key, keys) for key in keys), ["runs"]), *_mean_columns()]
+    columns = [
+        *columns_of((key_name(key, keys) for key in keys), ["runs"]),
+        *_mean_columns(results),
+    ]
     notes = ["Means over seeds, ± half of the 95 % confidence interval."
              if results.has_intervals else "", _left_out("settings", len(settings)),
              *same_rows(results)]  # fmt: skip
@@ -98,12 +104,15 @@ def json_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def _mean_columns() -> list[Column]:
-    return interval_columns(SETTING_METRICS, _HEADINGS)
+def _mean_columns(results: SweepResults) -> list[Column]:
+    return interval_columns(results.table_metrics, _HEADINGS)
 
 
 def _means(results: SweepResults, setting: Settings) -> list[Any]:
-    return [results.interval(setting, MetricName.of(name)) for name in SETTING_METRICS]
+    return [
+        results.interval(setting, MetricName.of(name)).scaled(metric(name).table_factor)
+        for name in results.table_metrics
+    ]
 
 
 def _left_out(what: str, num_rows: int) -> str:

@@ -2,6 +2,7 @@
 
 from sim.launch_command import LaunchCommand
 from sim.metrics.confidence import MIN_RUNS, MeanInterval
+from sim.metrics.metric_name import MetricName
 from sim.metrics.registry import metric
 from sim.report.key_text import short_names
 from sim.report.metric_columns import interval_text
@@ -11,7 +12,6 @@ from sim.sweep.tune_results import (
     FRONT_METRICS,
     OBJECTIVE,
     OWN,
-    TRIAL_METRICS,
     TrialResult,
     TuneResults,
 )
@@ -37,7 +37,7 @@ def best_table(results: TuneResults) -> Table:
         ["trial", *(str(trial.trial) for trial in trials)],
         *([key, *(json_text(trial.settings.get(key)) for trial in trials)] for key in results.keys),
         *([label, *cells] for label, *cells in
-          zip(_labels(results), *map(_metrics, trials), strict=True)),
+          zip(_labels(results), *(_metrics(results, trial) for trial in trials), strict=True)),
     ]  # fmt: skip
     return Table(columns_of([""], shown), rows)
 
@@ -50,7 +50,7 @@ def front_table(results: TuneResults) -> Table:
     ]
     rows = [
         [str(trial.trial), *(json_text(trial.settings.get(key)) for key in results.keys),
-         *_metrics(trial)]
+         *_metrics(results, trial)]
         for trial in results.front()[:_MAX_FRONT]
     ]  # fmt: skip
     return Table(columns, rows)
@@ -77,10 +77,14 @@ def method_in_words(results: TuneResults) -> str:
         how += f" of {results.num_settings:,} settings"
     sought = f"most goodput, {results.unit}"
     if results.objective == "cost":
-        sought = f"least cost, {results.unit}, with an SLO attainment of"
-        sought += f" {percent(results.least_attainment)} % or more"
-    elif results.least_attainment is not None:
+        sought = f"least cost, {results.unit}"
+    if results.least_attainment is not None:
         sought += f", with an SLO attainment of {percent(results.least_attainment)} % or more"
+    if results.limits:
+        limits = (f"{_named(name)} up to {number(most)}" for name, most in results.limits.items())
+        sought += (
+            f"{' and' if results.least_attainment is not None else ', with'} {', '.join(limits)}"
+        )
     return f"{results.name}: {sought}: {tried}, {runs}, {how}"
 
 
@@ -100,7 +104,25 @@ def verdicts(results: TuneResults) -> list[str]:
         lines.append(_difference(results, results.runner_up, "the runner-up"))
     if results.least_attainment is not None:
         lines.append(attainment_in_words(winner.interval(ATTAINMENT), results.least_attainment))
+    lines += [_limit_in_words(results, winner, name) for name in results.limits]
     return lines
+
+
+def _limit_in_words(results: TuneResults, trial: TrialResult, name: str) -> str:
+    """Whether a metric of the constraints is surely low enough."""
+    interval, limit = trial.interval(name), results.limits[name]
+    text = f"{_named(name)} {interval_text(interval)}, at most {number(limit)}: "
+    if interval.mean is None or interval.mean > limit:
+        return f"{text}missed."
+    if interval.half_width is None:
+        return f"{text}met on average; it takes {MIN_RUNS} seeds to say how surely."
+    if interval.mean + interval.half_width <= limit:
+        return f"{text}met."
+    return f"{text}met on average, but the interval reaches above."
+
+
+def _named(name: str) -> str:
+    return MetricName.of(name).long_label_with_unit
 
 
 def launch_lines(launch: LaunchCommand) -> list[str]:
@@ -122,13 +144,13 @@ def attainment_in_words(interval: MeanInterval, least: float) -> str:
 
 
 def _labels(results: TuneResults) -> list[str]:
-    headings = (metric(name).table_heading_with_unit for name in TRIAL_METRICS)
+    headings = (metric(name).table_heading_with_unit for name in results.metrics)
     return [f"{results.objective} {results.unit}", *headings]
 
 
-def _metrics(trial: TrialResult) -> list[str]:
+def _metrics(results: TuneResults, trial: TrialResult) -> list[str]:
     """A trial's cells, in the order of `_labels`."""
-    intervals = (trial.interval(name).scaled(metric(name).table_factor) for name in TRIAL_METRICS)
+    intervals = (trial.interval(name).scaled(metric(name).table_factor) for name in results.metrics)
     return [interval_text(trial.interval(OBJECTIVE)), *map(interval_text, intervals)]
 
 
@@ -151,6 +173,16 @@ def _no_winner(results: TuneResults) -> str:
     ranked = results.ranked()
     if not ranked:
         return "No trial has results."
+    if results.limits:
+        nearest = ranked[0]
+        words = ", ".join(
+            f"{_named(name)} {interval_text(nearest.interval(name))} of {number(limit)}"
+            for name, limit in results.limits.items()
+        )
+        return (
+            "No setting that was tried meets every condition;"
+            f" trial {nearest.trial} comes nearest: {words}."
+        )
     share = ranked[0].interval(ATTAINMENT).mean
     return (
         f"No setting that was tried attains the SLO for {percent(results.least_attainment)} % of"

@@ -4,7 +4,7 @@
 """
 
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -244,14 +244,15 @@ class RunLogBuilder:
             )
         )
 
-    def build(self, clocks: Iterable[TokenClock], meta: Mapping[str, object]) -> RunLog:
+    def build(self, clocks: Sequence[TokenClock], meta: Mapping[str, object]) -> RunLog:
         """The log so far, with the token gaps from the clocks, which then drop their gaps."""
         return RunLog(
             requests=RequestColumns(
                 self._rids, self._tenants, self._status, **self._request_columns()
             ),
             steps=StepColumns(*self._steps.take_columns()),
-            token_gaps=_token_gaps(list(clocks)),
+            gap_at_ns=_gap_times(clocks),
+            token_gaps=_token_gaps(clocks),
             meta=dict(meta),
         )
 
@@ -314,6 +315,13 @@ def _step_row(  # noqa: PLR0913 - one argument for each column
         device_ns,
         host_ns,
     )
+
+
+def _gap_times(clocks: Sequence[TokenClock]) -> Int64 | None:
+    """When the token gaps ended, server by server; None if the clocks do not keep it."""
+    if not all(clock.keeps_times for clock in clocks):
+        return None
+    return np.concatenate([np.array(clock.at_ns, dtype=np.int64) for clock in clocks])
 
 
 def _token_gaps(clocks: Sequence[TokenClock]) -> TokenGaps:

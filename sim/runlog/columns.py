@@ -115,12 +115,17 @@ class RunLog:
     each. If replicas have several ranks, `meta["ranks"]` is their number, and the pool is that of
     one rank. If evicted KV goes to host memory, `meta["host_cache_tokens"]` is that memory's size.
     Of pipelines, `meta["micro_batches"]` says how many steps of a server may overlap.
+
+    If metrics are about a part of the run, `window_ns` has its begin and its end, which is not part
+    of it; then `gap_at_ns` says when the gaps of `token_gaps` ended.
     """
 
     requests: RequestColumns
     steps: StepColumns
     token_gaps: TokenGaps
     meta: Mapping[str, object] = field(default_factory=dict)
+    gap_at_ns: Int64 | None = None
+    window_ns: tuple[int, int] | None = None
 
     @property
     def num_ranks(self) -> int:
@@ -143,15 +148,34 @@ class RunLog:
         return "host_cache_tokens" in self.meta
 
     def measured(self) -> "RunLog":
-        """The log without its warm-up; the log itself if it has none.
+        """The log without what no metric counts; the log itself if metrics count all of it.
 
         Without warm-up requests, that is, and without steps that started before the first other
-        request arrived.
+        request arrived. Of a window, the requests that arrived in it and the token gaps that ended
+        in it, but all steps: steps that were computed at once have no times of their own.
         """
         measured = self.requests.warm_up == 0
+        if self.window_ns is not None:
+            return self._within(*self.window_ns, measured)
         if measured.all():
             return self
         requests = self.requests.rows(measured)
         begin_ns = requests.arrival_ns.min() if len(requests.rid) else np.iinfo(np.int64).max
         steps = self.steps.rows(self.steps.t_start_ns >= begin_ns)
         return replace(self, requests=requests, steps=steps)
+
+    def _within(self, begin_ns: int, end_ns: int, measured: Bools) -> "RunLog":
+        def inside(at_ns: Int64) -> Bools:
+            return (at_ns >= begin_ns) & (at_ns < end_ns)
+
+        gaps, gap_at_ns = self.token_gaps, self.gap_at_ns
+        if gap_at_ns is not None:
+            kept = inside(gap_at_ns)
+            gaps = TokenGaps(gaps.gap_ns[kept], gaps.count[kept])
+            gap_at_ns = gap_at_ns[kept]
+        return replace(
+            self,
+            requests=self.requests.rows(measured & inside(self.requests.arrival_ns)),
+            token_gaps=gaps,
+            gap_at_ns=gap_at_ns,
+        )

@@ -6,7 +6,7 @@ from pathlib import Path
 from sim.scenario.yaml_loader import YamlValue
 
 # `latency.host` and `latency.path` may also be names of packaged data, and `model` an id.
-FILE_KEYS = ("path", "model", "host")
+FILE_KEYS = ("path", "model", "host", "tokenizer")
 _NAMES_MODEL = "model"
 # A file with another ending, or a folder, is recognised if it exists.
 _SUFFIXES = (".json", ".jsonl", ".csv", ".gz")

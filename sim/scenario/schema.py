@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from functools import reduce
 from importlib import import_module
 from operator import or_
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -24,6 +24,7 @@ from sim.families import DEFAULT_FAMILY, FAMILIES
 from sim.latency.config import LatencyConfig
 from sim.latency.host import HostSection, host_preset
 from sim.scenario.router_section import RoundRobinConfig, RouterConfig
+from sim.scenario.window_section import EdgeSection
 from sim.server_section import ServerSection
 from sim.strict_model import KeysError, StrictModel
 from sim.workload.config import WorkloadConfig
@@ -128,6 +129,13 @@ class SloSection(StrictModel):
     """Longest time per output token after the first. Unit: ms."""
     e2e_latency_ms: Milliseconds | None = None
     """Longest time from arrival to the last token. Unit: ms."""
+    percentile: Literal[50, 90, 95, 99] = 99
+    """Which percentile of each latency tables and plots hold against its limit. It changes neither
+    goodput nor SLO attainment, which are about single requests."""
+
+    @property
+    def has_limit(self) -> bool:
+        return not (self.ttft_ms is self.tpot_ms is self.e2e_latency_ms is None)
 
 
 # Sections that do not affect a run: they say which runs to make and what to draw of the results.
@@ -164,6 +172,10 @@ class Scenario(StrictModel):
     least-loaded` is `router: {kind: least-loaded}`."""
     slo: SloSection = SloSection()
     """What a request must meet to count as good."""
+    warmup: EdgeSection | None = None
+    """The beginning of the run, which no metric counts. Without it: nothing is left out."""
+    cooldown: EdgeSection | None = None
+    """The end of the run, which no metric counts. Without it: nothing is left out."""
     sweep: SweepSection | None = None
     """Values to try for keys of this scenario. Only `simulate sweep` reads it."""
     report: ReportSection | None = None

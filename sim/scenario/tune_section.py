@@ -8,6 +8,7 @@ from sim.scenario.sweep_section import ChoiceDraw, IntDraw, LogUniformDraw, Seed
 from sim.strict_model import KeysError, StrictModel
 
 Share = Annotated[float, Field(gt=0, le=1)]
+Limit = Annotated[float, Field(gt=0)]
 
 
 class UniformRange(UniformDraw):
@@ -48,16 +49,21 @@ class TuneSection(StrictModel):
     """How many settings are chosen at once, before the results of any of them are known. The number
     of workers does not matter: results must not depend on it. Unit: settings."""
     min_slo_attainment: Share | None = None
-    """Smallest share of requests that must finish within the SLO. Required with `cost`. Without
-    it: there is no such condition. Unit: share."""
+    """Smallest share of requests that must finish within the SLO. Without it: there is no
+    such condition; `cost` needs it or `constraints`. Unit: share."""
+    constraints: Annotated[dict[str, Limit], Field(min_length=1)] | None = None
+    """For each metric, such as `p99_ttft_ms`, the largest value that its mean over the seeds may
+    have. Any metric that is better when it is lower, in its unit. Without it: no such condition."""
     price_per_hour: Annotated[float, Field(gt=0)] | None = None
     """Price of one replica. Only with `cost`. Without it: replicas are counted. Unit: money."""
 
     @model_validator(mode="after")
     def _check_objective(self) -> Self:
-        if self.objective == "cost" and self.min_slo_attainment is None:
+        has_condition = self.min_slo_attainment is not None or self.constraints is not None
+        if self.objective == "cost" and not has_condition:
             raise KeysError(
-                "objective cost needs min_slo_attainment, the least share within the SLO",
+                "objective cost needs min_slo_attainment, the least share within the SLO,"
+                " or constraints",
                 "objective",
                 "min_slo_attainment",
             )

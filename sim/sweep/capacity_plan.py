@@ -80,7 +80,7 @@ def plan_capacity(loaded: LoadedScenario, *, read_trace: TraceReader = read_trac
     section = loaded.scenario.plan
     if section is None:
         raise loaded.error((), "has no plan section")
-    if not loaded.scenario.slo.model_dump(exclude_none=True):
+    if not loaded.scenario.slo.has_limit:
         raise loaded.error(("plan", "min_slo_attainment"), "needs an slo section with a limit")
     seeds = section.seeds or (loaded.scenario.seed,)
     for number, seed in enumerate(seeds):

@@ -14,6 +14,7 @@ from sim.latency.profile.files import shipped_profiles
 from sim.scenario.file_keys import FILE_KEYS
 from sim.scenario.load import LoadedScenario
 from sim.scenario.schema import BESIDE_THE_RUN, Scenario
+from sim.workload.traces.folder import TOKENIZER_FILE
 
 # Suffixes of files that results depend on; caches of compiled code are not among them.
 _SOURCES = (".py", ".json", ".yaml")
@@ -78,6 +79,8 @@ def _files(key: str, path: Path) -> list[Path]:
         return [path]
     if key == "model":
         return [path / name for name in MODEL_FILES]
+    if key == "tokenizer":
+        return [path / TOKENIZER_FILE]
     return sorted(file for file in path.rglob("*") if file.is_file())
 
 

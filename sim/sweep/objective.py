@@ -1,9 +1,10 @@
 """Scores a setting: the number that a search minimises, and whether the SLO is met."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
+from sim.metrics.metric_name import MetricName
 from sim.metrics.summary import Summary
 from sim.scenario.schema import Scenario
 from sim.scenario.tune_section import TuneSection
@@ -11,6 +12,8 @@ from sim.scenario.tune_section import TuneSection
 # Of two settings of equal cost, the one that meets the SLO more often is better. The weight is so
 # small that attainment never outweighs one replica, of up to 4096.
 _ATTAINMENT_WEIGHT = 1e-6
+# The excess of a metric that a run does not have, because nothing finished.
+_UNDEFINED = 1e6
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,8 +23,9 @@ class Score:
     Attributes:
         objective: the goodput in requests/s, or the cost, with each seed.
         sought: the number that the search minimises.
-        shortfall: `min_slo_attainment` minus the mean SLO attainment: the condition is met at 0 and
-            below; None: the section sets no condition.
+        shortfall: the conditions are met at 0 and below. `min_slo_attainment` minus the mean SLO
+            attainment; or, if that is more, by which share of its limit a metric of `constraints`
+            exceeds it; None: the section sets no condition.
     """
 
     objective: tuple[float, ...]
@@ -43,8 +47,10 @@ def score(section: TuneSection, scenario: Scenario, summaries: Sequence[Summary]
     """
     # Attainment is None without an SLO or without requests, goodput also if no request finished.
     attainment = fmean(summary.get("slo_attainment") or 0.0 for summary in summaries)
-    least = section.min_slo_attainment
-    shortfall = None if least is None else least - attainment
+    shortfalls = [_excess(name, limit, summaries) for name, limit in limits_of(section).items()]
+    if section.min_slo_attainment is not None:
+        shortfalls.append(section.min_slo_attainment - attainment)
+    shortfall = max(shortfalls, default=None)
     if section.objective == "goodput":
         rates = tuple(summary.get("request_goodput") or 0.0 for summary in summaries)
         return Score(rates, -fmean(rates), shortfall)
@@ -52,3 +58,17 @@ def score(section: TuneSection, scenario: Scenario, summaries: Sequence[Summary]
     cost = scenario.replicas * (1.0 if price is None else price)
     sought = cost * (1 + _ATTAINMENT_WEIGHT * (1 - attainment))
     return Score((cost,) * len(summaries), sought, shortfall)
+
+
+def limits_of(section: TuneSection) -> Mapping[str, float]:
+    """The limits of metrics, by name."""
+    return section.constraints or {}
+
+
+def _excess(name: str, limit: float, summaries: Sequence[Summary]) -> float:
+    """By which share of its limit the metric's mean exceeds it; a run without it exceeds most."""
+    values = [MetricName.of(name).value(summary) for summary in summaries]
+    known = [value for value in values if value is not None]
+    if len(known) < len(values):
+        return _UNDEFINED
+    return min(fmean(known) / limit - 1, _UNDEFINED)

@@ -17,7 +17,7 @@ from sim.core.json_object import read_json_object
 from sim.metrics.metric_name import MetricName
 from sim.sweep.executor import PointStatus
 from sim.sweep.plan import SEED
-from sim.sweep.results import SETTING_METRICS, PointResult, SweepResults
+from sim.sweep.results import PointResult, SweepResults
 from sim.sweep.store import POINTS, read_point
 from sim.tables.table import csv_table
 
@@ -80,7 +80,7 @@ def sweep_json(results: SweepResults) -> str:
             "num_failed": sum(point.summary is None for point in points),
             "metrics": {
                 name: asdict(results.interval(setting, MetricName.of(name)))
-                for name in SETTING_METRICS
+                for name in results.setting_metrics
             },
         })  # fmt: skip
     content = {

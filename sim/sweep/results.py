@@ -9,6 +9,7 @@ import numpy as np
 from sim.core.arrays import Float64
 from sim.metrics.confidence import MIN_RUNS, MeanInterval, mean_interval
 from sim.metrics.metric_name import TENANTS, MetricName, group_of
+from sim.metrics.slo import slo_limits
 from sim.metrics.summary import Summary
 from sim.sweep.design import Design, Settings, same
 from sim.sweep.executor import PointOutcome
@@ -107,6 +108,40 @@ class SweepResults:
         parts = [group_of(summary, group) for summary in self.summaries(setting)]
         samples = [part[name] for part in parts if isinstance(part, Mapping) and part.get(name)]
         return np.mean(samples, axis=0) if samples else None
+
+    @property
+    def slo_limits(self) -> dict[str, float]:
+        """The limits of the SLO, by the metric held against each; those that all runs have."""
+        found = [slo_limits(point.summary) for point in self.points if point.summary is not None]
+        first = found[0] if found else {}
+        return {
+            name: limit
+            for name, limit in first.items()
+            if all(other.get(name) == limit for other in found)
+        }
+
+    @property
+    def setting_metrics(self) -> tuple[str, ...]:
+        """The metrics of every setting in results.json: with an SLO, first those it is about.
+
+        If only a window of each run was measured, the offered load is beside the achieved one.
+        """
+        summaries = [point.summary for point in self.points if point.summary is not None]
+        names: list[str] = []
+        if any("window" in summary for summary in summaries):
+            names += ["request_rate", "request_throughput"]
+        limits = [name for summary in summaries for name in slo_limits(summary)]
+        if limits:
+            names += ["request_goodput", "slo_attainment", *limits]
+        return tuple(dict.fromkeys((*names, *SETTING_METRICS)))
+
+    @property
+    def table_metrics(self) -> tuple[str, ...]:
+        """Those of them in tables: no mean of a latency whose percentile has a limit."""
+        with_limit = {name.partition("_")[2] for name in self.setting_metrics
+                      if name not in SETTING_METRICS or name in self.slo_limits}  # fmt: skip
+        means = {f"mean_{latency}" for latency in with_limit}
+        return tuple(name for name in self.setting_metrics if name not in means)
 
     @property
     def num_failed(self) -> int:

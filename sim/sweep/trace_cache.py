@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from sim.core.errors import InputError
-from sim.workload.config import TraceConfig
+from sim.workload.traces.config import READ_KEYS, TraceConfig
+from sim.workload.traces.folder import trace_files
 from sim.workload.traces.read import TraceReader, read_trace
 from sim.workload.traces.rows import TraceRows
 
@@ -15,7 +16,7 @@ _MAX_BYTES = 1 << 30
 # About the size of a Python string or small object in a list.
 _ITEM_BYTES = 64
 
-# The file and the settings that it is read with. Equal keys have equal rows.
+# The files and the settings that they are read with. Equal keys have equal rows.
 _Key = tuple[object, ...]
 
 
@@ -57,12 +58,19 @@ class TraceCache:
 def _key(config: TraceConfig, base_dir: Path) -> _Key:
     path = base_dir / config.path
     try:
-        status = path.stat()
+        files = [path, *trace_files(path)] if path.is_dir() else [path]
+        states = tuple(map(_state, files))
+        if config.tokenizer is not None:
+            states += (_state(base_dir / config.tokenizer),)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise InputError(f"{path}: cannot be read: {reason}") from None
-    file = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
-    return (str(path), file, config.format, config.limit, config.block_size)
+    return (str(path), states, *(getattr(config, key) for key in READ_KEYS))
+
+
+def _state(path: Path) -> tuple[int, ...]:
+    status = path.stat()
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _num_bytes(value: object) -> int:

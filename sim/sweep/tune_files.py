@@ -1,21 +1,25 @@
 """The results of a search on disk: results.csv has a row for each trial, results.json has all."""
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from sim.core.files import json_text, write_text
 from sim.launch_command import LaunchCommand
-from sim.sweep.tune_results import OBJECTIVE, OWN, TRIAL_METRICS, TrialResult, TuneResults
+from sim.sweep.tune_results import OBJECTIVE, OWN, TrialResult, TuneResults
 from sim.tables.table import csv_table
 
 
-def tune_json(results: TuneResults, launch: LaunchCommand | None) -> str:
+def tune_json(
+    results: TuneResults, launch: LaunchCommand | None, scenario: Mapping[str, Any]
+) -> str:
     """The text of results.json; equal results give equal text.
 
     Args:
         results: the results of the search.
         launch: the winner's launch command; None: there is no winner.
+        scenario: its keys and values with `--set` options applied.
     """
     winner, runner_up, own = results.winner, results.runner_up, results.trials[OWN]
     content = {
@@ -25,6 +29,7 @@ def tune_json(results: TuneResults, launch: LaunchCommand | None) -> str:
         "method": results.method,
         "num_settings": results.num_settings,
         "min_slo_attainment": results.least_attainment,
+        "constraints": dict(results.limits),
         "keys": results.keys,
         "seeds": results.seeds,
         "winner": None if winner is None else winner.trial,
@@ -33,19 +38,22 @@ def tune_json(results: TuneResults, launch: LaunchCommand | None) -> str:
         "winner_minus_own": _difference(results, own),
         "front": [trial.trial for trial in results.front()],
         "launch": None if launch is None else {**asdict(launch), "command": launch.command},
-        "trials": [_trial(trial) for trial in results.trials],
+        "scenario": scenario,
+        "trials": [_trial(results, trial) for trial in results.trials],
     }
     return json_text(content, indent=1)
 
 
-def write_tune_results(results: TuneResults, launch: LaunchCommand | None, folder: Path) -> None:
-    """Write both files; results.json comes last, so if it exists, results.csv is complete.
+def write_tune_results(results: TuneResults, text: str, folder: Path) -> None:
+    """Write both files; results.json, with the text of `tune_json`, comes last.
+
+    So if it exists, results.csv is complete.
 
     Raises:
         InputError: writing failed.
     """
     csv_table([_row(results, trial) for trial in results.trials]).write_csv(folder / "results.csv")
-    write_text(folder / "results.json", tune_json(results, launch))
+    write_text(folder / "results.json", text)
 
 
 def _row(results: TuneResults, trial: TrialResult) -> dict[str, Any]:
@@ -57,12 +65,12 @@ def _row(results: TuneResults, trial: TrialResult) -> dict[str, Any]:
         "meets": trial.meets,
         results.objective: objective.mean,
         f"{results.objective}_half_width": objective.half_width,
-        **{name: trial.interval(name).mean for name in TRIAL_METRICS},
+        **{name: trial.interval(name).mean for name in results.metrics},
         "error": trial.error,
     }
 
 
-def _trial(trial: TrialResult) -> dict[str, Any]:
+def _trial(results: TuneResults, trial: TrialResult) -> dict[str, Any]:
     def interval(name: str, values: tuple[float | None, ...]) -> dict[str, Any]:
         return {**asdict(trial.interval(name)), "by_seed": values}
 
@@ -71,8 +79,10 @@ def _trial(trial: TrialResult) -> dict[str, Any]:
         "settings": trial.settings,
         "status": trial.status,
         "meets": trial.meets,
+        "sought": trial.sought,
+        "shortfall": trial.shortfall,
         "objective": interval(OBJECTIVE, trial.objective),
-        "metrics": {name: interval(name, trial.runs.get(name, ())) for name in TRIAL_METRICS},
+        "metrics": {name: interval(name, trial.runs.get(name, ())) for name in results.metrics},
         "error": trial.error,
     }
 

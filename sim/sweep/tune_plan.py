@@ -4,10 +4,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sim.core.errors import InputError
+from sim.core.messages import unknown_value
+from sim.metrics.metric_name import MetricName, metric_names
+from sim.metrics.registry import GROUP_METRICS, RUN_METRICS, Better
 from sim.scenario.explain import ContradictionError
 from sim.scenario.load import LoadedScenario
 from sim.scenario.schema import BESIDE_THE_RUN
 from sim.scenario.tune_section import TuneSection
+from sim.sweep.objective import limits_of
 from sim.sweep.plan import SEED, Plan, Point, Settings, canonical
 from sim.sweep.space import Axis, Countable, Space, axis_of
 
@@ -77,10 +81,12 @@ def plan_tune(loaded: LoadedScenario) -> TunePlan:
     section = loaded.scenario.tune
     if section is None:
         raise loaded.error((), "has no tune section")
-    if not loaded.scenario.slo.model_dump(exclude_none=True):
+    needs_slo = section.objective == "goodput" or section.min_slo_attainment is not None
+    if needs_slo and not loaded.scenario.slo.has_limit:
         raise loaded.error(
             ("tune", "objective"), f"{section.objective} needs an slo section with a limit"
         )
+    _check_constraints(loaded, section)
     seeds = section.seeds or (loaded.scenario.seed,)
     for number, seed in enumerate(seeds):
         if seed in seeds[:number]:
@@ -91,6 +97,18 @@ def plan_tune(loaded: LoadedScenario) -> TunePlan:
     _check_values(plan, axes)
     own = {key: value for key, value in plan.values({}).items() if key != SEED}
     return TunePlan(section, plan, Space(axes), own, seeds)
+
+
+def _check_constraints(loaded: LoadedScenario, section: TuneSection) -> None:
+    for name in limits_of(section):
+        named = MetricName.of(name)
+        if named.base not in (GROUP_METRICS if named.group else RUN_METRICS):
+            reason = unknown_value("metric", name, metric_names())
+        elif named.better is not Better.LOWER:
+            reason = "is not better when it is lower: only such a metric can have a limit"
+        else:
+            continue
+        raise loaded.error(("tune", "constraints", name), reason)
 
 
 def _check_keys(loaded: LoadedScenario, axes: Mapping[str, Axis]) -> None:

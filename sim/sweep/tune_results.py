@@ -1,11 +1,14 @@
 """The results of a search: its trials, the best one, and by how much it is better."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from sim.metrics.confidence import MeanInterval, mean_interval
+from sim.metrics.metric_name import MetricName
 from sim.metrics.registry import metric
+from sim.scenario.tune_section import TuneSection
+from sim.sweep.objective import limits_of
 from sim.sweep.tune import Trial
 from sim.sweep.tune_plan import TunePlan
 
@@ -13,6 +16,13 @@ from sim.sweep.tune_plan import TunePlan
 TRIAL_METRICS = (
     "slo_attainment", "mean_ttft_ms", "p99_ttft_ms", "mean_tpot_ms", "output_throughput",
 )  # fmt: skip
+
+
+def trial_metrics(section: TuneSection) -> tuple[str, ...]:
+    """The metrics that are shown for each trial: with `constraints`, first those."""
+    return tuple(dict.fromkeys((*limits_of(section), *TRIAL_METRICS)))
+
+
 OBJECTIVE, ATTAINMENT = "objective", "slo_attainment"
 # The metrics that, beside the objective, decide which trials are on the Pareto front.
 FRONT_METRICS: Mapping[str, tuple[str, str]] = {
@@ -34,7 +44,8 @@ class TrialResult:
         error: one line on what went wrong; None if it is done.
         objective: requests/s of goodput, or the cost, with each seed; empty unless done.
         sought: the number that the search minimises; None unless done.
-        meets: whether the SLO attainment is high enough; None unless done.
+        meets: whether the section's conditions are met; None unless done.
+        shortfall: by how much they are not, see `Score`; None unless done, or without conditions.
         runs: for each of `TRIAL_METRICS`, its values with each seed; empty unless done.
     """
 
@@ -45,6 +56,7 @@ class TrialResult:
     objective: tuple[float, ...] = ()
     sought: float | None = None
     meets: bool | None = None
+    shortfall: float | None = None
     runs: Mapping[str, tuple[float | None, ...]]
 
     @staticmethod
@@ -65,7 +77,11 @@ class TrialResult:
             objective=score.objective,
             sought=score.sought,
             meets=score.meets,
-            runs={name: tuple(one[name] for one in summaries) for name in TRIAL_METRICS},
+            shortfall=score.shortfall,
+            runs={
+                name: tuple(MetricName.of(name).value(one) for one in summaries)
+                for name in trial_metrics(plan.section)
+            },
         )
 
     def interval(self, name: str) -> MeanInterval:
@@ -77,8 +93,9 @@ class TrialResult:
         """Sort key, less is better: trials that meet the SLO, then `sought`, then the number."""
         if self.meets:
             return (0, self.sought, self.trial)
-        attainment = self.interval(ATTAINMENT).mean
-        return (1, -(attainment or 0.0), self.trial)
+        if self.shortfall is not None:
+            return (1, self.shortfall, self.trial)
+        return (1, -(self.interval(ATTAINMENT).mean or 0.0), self.trial)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +128,8 @@ class TuneResults:
         keys: the tuned key paths.
         seeds: the seeds of every trial.
         trials: in the order in which they were chosen, the scenario's own setting first.
+        limits: the largest value of each metric of `constraints`.
+        metrics: the metrics that are shown for each trial.
     """
 
     name: str
@@ -122,6 +141,8 @@ class TuneResults:
     keys: tuple[str, ...]
     seeds: tuple[int, ...]
     trials: tuple[TrialResult, ...]
+    limits: Mapping[str, float] = field(default_factory=dict)
+    metrics: tuple[str, ...] = TRIAL_METRICS
 
     @staticmethod
     def of(plan: TunePlan, trials: Sequence[Trial]) -> "TuneResults":
@@ -136,6 +157,8 @@ class TuneResults:
             method="grid" if plan.is_grid else "search",
             num_settings=plan.space.num_settings,
             least_attainment=section.min_slo_attainment,
+            limits=limits_of(section),
+            metrics=trial_metrics(section),
             keys=tuple(plan.space.axes),
             seeds=plan.seeds,
             trials=tuple(TrialResult.of(plan, trial) for trial in trials),

@@ -16,6 +16,7 @@ class ListWorkload:
     requests: Sequence[ScriptedRequest] = ()
     turns: Sequence[Sequence[Turn]] = ()
     benchmark: Sequence[Phase] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def num_requests(self) -> int:

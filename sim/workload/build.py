@@ -8,11 +8,11 @@ from sim.workload.config import (
     MixConfig,
     SessionsConfig,
     SyntheticConfig,
-    TraceConfig,
     WorkloadConfig,
 )
 from sim.workload.context import BuildContext
 from sim.workload.rng import RandomStreams, TokenStreams
+from sim.workload.traces.config import TraceConfig
 from sim.workload.traces.read import TraceReader, read_trace
 from sim.workload.workload import Workload
 

@@ -7,53 +7,14 @@ from pydantic import Field, model_validator
 from sim.strict_model import KeysError, StrictModel
 from sim.workload.arrivals import Arrivals, ThinkTime
 from sim.workload.bench.config import BenchConfig
-from sim.workload.lengths import Length, LengthDistribution, MaxNewTokens, PredictedOutput
+from sim.workload.common_config import CommonConfig
+from sim.workload.lengths import Length, LengthDistribution
 from sim.workload.limits import MAX_REQUESTS, MAX_TOKENS
 from sim.workload.prefixes import Prefixes
-
-DEFAULT_BLOCK_SIZE = 512
+from sim.workload.traces.config import TraceConfig
 
 _Count = Annotated[int, Field(ge=1, le=MAX_REQUESTS)]
 _Tokens = Annotated[int, Field(ge=0, le=MAX_TOKENS)]
-
-
-class CommonConfig(StrictModel):
-    """Keys that every kind of traffic has."""
-
-    tenant: str = ""
-    """Name of the tenant that sends the requests. Metrics are also given for each tenant."""
-    max_new_tokens: MaxNewTokens | None = None
-    """Each request's limit on its output. Without this key: the trace's limit, or the output length
-    if the trace has no limits. Unit: tokens."""
-    predicted_output: PredictedOutput | None = None
-    """How each output length is guessed, for schedule policy `sjf`. Without it: no guess."""
-
-
-class TraceConfig(CommonConfig):
-    """A recorded trace."""
-
-    kind: Literal["trace"]
-    format: Literal["mooncake", "azure", "servetwin", "autobench"]
-    """Format of the file."""
-    path: Annotated[str, Field(min_length=1)]
-    """The file, plain or gzip."""
-    limit: _Count | None = None
-    """Take only this many requests, from the beginning. Unit: requests."""
-    time_scale: Annotated[float, Field(gt=0, le=10**6)] = 1.0
-    """Arrival times are multiplied by this: 0.25 is four times as fast."""
-    block_size: Annotated[int, Field(ge=1, le=1 << 20)] | None = None
-    """Tokens that one block id of the trace stands for. Only with format `mooncake`, which uses
-    512 without it. Unit: tokens."""
-
-    @model_validator(mode="after")
-    def _block_size_goes_with_format(self) -> Self:
-        if self.block_size is not None and self.format != "mooncake":
-            raise KeysError(
-                f"block_size goes with format mooncake only, not {self.format}",
-                "block_size",
-                "format",
-            )
-        return self
 
 
 class SyntheticConfig(CommonConfig):

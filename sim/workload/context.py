@@ -8,7 +8,7 @@ import numpy as np
 
 from sim.core.arrays import Int64
 from sim.core.errors import InputError, KeyPath
-from sim.workload.config import CommonConfig
+from sim.workload.common_config import CommonConfig
 from sim.workload.lengths import limit_outputs, predict_outputs
 from sim.workload.limits import MAX_TOKENS
 from sim.workload.prompts import PromptColumn
@@ -53,10 +53,7 @@ class BuildContext:
         Raises:
             InputError: a prompt is above the limit on tokens.
         """
-        longest = int(prompts.num_tokens.max(initial=0))
-        if longest > MAX_TOKENS:
-            reason = f"a prompt has {longest} tokens, above {MAX_TOKENS}"
-            raise InputError(reason, key=self.key)
+        require_short_prompts(prompts, self.key)
         max_new_tokens = limit_outputs(config.max_new_tokens, output_tokens, own=None)
         return RequestTable(
             rids=rids,
@@ -73,3 +70,10 @@ class BuildContext:
         """The guesses of the output lengths that the configuration asks for; None: no guesses."""
         rng = self.random.stream("predicted_output")
         return predict_outputs(config.predicted_output, output_tokens, rng)
+
+
+def require_short_prompts(prompts: PromptColumn, key: KeyPath) -> None:
+    """Raise InputError, about `key`, if a prompt is above the limit on tokens."""
+    longest = int(prompts.num_tokens.max(initial=0))
+    if longest > MAX_TOKENS:
+        raise InputError(f"a prompt has {longest} tokens, above {MAX_TOKENS}", key=key)

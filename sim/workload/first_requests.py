@@ -24,6 +24,10 @@ class FirstRequests:
     most: int
 
     @property
+    def notes(self) -> tuple[str, ...]:
+        return self.whole.notes
+
+    @property
     def num_requests(self) -> int:
         return min(self.most, self.whole.num_requests)
 

@@ -192,6 +192,15 @@ def limit_outputs(limit: MaxNewTokens | None, output_tokens: Int64, own: Int64 |
             return np.full_like(output_tokens, limit)
 
 
+def quoted_tokens(output_tokens: Int64, limits: Int64) -> Int64:
+    """How many tokens of each answer the next prompt of its conversation repeats.
+
+    The last token of a finished answer is the end token, which is not quoted. An answer that the
+    client's limit cuts off has no end token.
+    """
+    return np.where(limits < output_tokens, limits, output_tokens - 1)
+
+
 def predict_outputs(
     prediction: PredictedOutput | None, output_tokens: Int64, rng: np.random.Generator
 ) -> Int64 | None:

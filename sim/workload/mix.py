@@ -17,6 +17,10 @@ class TenantWorkload:
     workload: Workload
 
     @property
+    def notes(self) -> tuple[str, ...]:
+        return tuple(f"{self.tenant}: {note}" for note in self.workload.notes)
+
+    @property
     def num_requests(self) -> int:
         return self.workload.num_requests
 
@@ -48,6 +52,10 @@ class MixedWorkload:
     """All parts at once. Requests that arrive at the same time keep the order of the parts."""
 
     parts: tuple[Workload, ...]
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return tuple(note for part in self.parts for note in part.notes)
 
     @property
     def num_requests(self) -> int:

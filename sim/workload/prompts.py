@@ -6,7 +6,13 @@ from typing import Protocol
 import numpy as np
 
 from sim.core.arrays import Int64
-from sim.core.tokens import ArrayPrompt, BlockPrompt, Prompt, SegmentPrompt
+from sim.core.tokens import (
+    ArrayPrompt,
+    BlockPrompt,
+    Prompt,
+    SegmentPrompt,
+    stream_token_ids,
+)
 
 
 class PromptColumn(Protocol):
@@ -83,3 +89,41 @@ class BlockPrompts:
     def prompt(self, row: int) -> BlockPrompt:
         block_ids = self.block_ids[self.offsets.item(row) : self.offsets.item(row + 1)]
         return BlockPrompt(block_ids, self.block_size, self.num_tokens.item(row))
+
+    def picked(self, rows: Int64) -> "BlockPrompts":
+        """The prompts of these rows, in this order."""
+        parts = [self.block_ids[self.offsets[row] : self.offsets[row + 1]] for row in rows]
+        ends = np.cumsum([0, *map(len, parts)])
+        return BlockPrompts(np.concatenate(parts), ends, self.num_tokens[rows], self.block_size)
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryPrompts:
+    """Prompts that begin with what earlier rows sent and got.
+
+    The prompt of row i is, for each row from `history_row[i]` on, its own part and the answer as it
+    is quoted; then the own part of row i. `history_row[i]` is i if the row has no history.
+    """
+
+    own: PromptColumn
+    history_row: Int64
+    quoted_tokens: Int64
+    output_seeds: Int64
+
+    @property
+    def num_tokens(self) -> Int64:
+        own = self.own.num_tokens
+        sums = np.concatenate(([0], np.cumsum(own + self.quoted_tokens)))
+        return sums[np.arange(len(own))] - sums[self.history_row] + own
+
+    def prompt(self, row: int) -> Prompt:
+        first = self.history_row.item(row)
+        if first == row:
+            return self.own.prompt(row)
+        parts = []
+        for earlier in range(first, row):
+            parts.append(self.own.prompt(earlier).token_ids())
+            quoted = self.quoted_tokens.item(earlier)
+            parts.append(stream_token_ids(self.output_seeds.item(earlier), 0, quoted))
+        parts.append(self.own.prompt(row).token_ids())
+        return ArrayPrompt(np.concatenate(parts))

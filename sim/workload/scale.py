@@ -12,9 +12,9 @@ from sim.workload.config import (
     MixConfig,
     SessionsConfig,
     SyntheticConfig,
-    TraceConfig,
     WorkloadConfig,
 )
+from sim.workload.traces.config import TraceConfig
 from sim.workload.traces.rows import TraceRows
 
 Changes = dict[str, float | int]
@@ -33,6 +33,8 @@ def scaled(workload: WorkloadConfig, factor: float) -> Changes:
         case SyntheticConfig() | SessionsConfig():
             return _below("arrivals", _scaled_arrivals(workload.arrivals, factor))
         case TraceConfig():
+            if workload.arrivals is not None:
+                return _below("arrivals", _scaled_arrivals(workload.arrivals, factor))
             return {"time_scale": workload.time_scale / factor}
         case ClientsConfig():
             return {"clients": _scaled_count(workload.clients, factor)}
@@ -68,9 +70,7 @@ def rate_of(workload: WorkloadConfig, read: Callable[[TraceConfig], TraceRows]) 
         case SyntheticConfig():
             return _arrival_rate(workload.arrivals)
         case TraceConfig():
-            arrivals_ns = read(workload).arrival_ns
-            span_s = float(np.ptp(arrivals_ns)) / NS_PER_S * workload.time_scale
-            return len(arrivals_ns) / span_s if span_s else None
+            return _trace_rate(workload, read(workload))
         case BenchConfig():
             return None if workload.max_concurrency else workload.request_rate
         case MixConfig():
@@ -79,6 +79,15 @@ def rate_of(workload: WorkloadConfig, read: Callable[[TraceConfig], TraceRows]) 
             return sum(known) if len(known) == len(rates) else None
         case _:
             return None
+
+
+def _trace_rate(trace: TraceConfig, rows: TraceRows) -> float | None:
+    if rows.closed_loop is not None:
+        return None
+    if trace.arrivals is not None:
+        return _arrival_rate(trace.arrivals)
+    span_s = float(np.ptp(rows.arrival_ns)) / NS_PER_S * trace.time_scale
+    return len(rows.arrival_ns) / span_s if span_s else None
 
 
 def _scaled_arrivals(arrivals: Arrivals, factor: float) -> Changes:

@@ -11,7 +11,7 @@ from sim.core.units import MAX_TIME_NS
 from sim.workload.arrivals import draw_arrivals_ns, draw_think_ns
 from sim.workload.config import SessionsConfig
 from sim.workload.context import BuildContext
-from sim.workload.lengths import draw_lengths, limit_outputs
+from sim.workload.lengths import draw_lengths, limit_outputs, quoted_tokens
 from sim.workload.limits import MAX_REQUESTS
 from sim.workload.table import ClosedLoopWorkload, LazySequence, OpenLoopWorkload
 
@@ -128,9 +128,7 @@ def _draw_prompts(
             key=(*context.key, "user_tokens"),
         ),
         user_seed=streams.take(num_turns),
-        # The last token of a finished answer is the end token, which is not quoted. An answer that
-        # the client's limit cuts off has no end token.
-        quoted_tokens=np.where(limits < output_tokens, limits, output_tokens - 1),
+        quoted_tokens=quoted_tokens(output_tokens, limits),
         output_seed=streams.take(num_turns),
     )
 

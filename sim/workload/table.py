@@ -79,7 +79,8 @@ def _priority(value: int) -> int | None:
 class OpenLoopWorkload:
     """Requests sent at given times. Requests with the same time keep the order of their rows."""
 
-    def __init__(self, table: RequestTable, arrival_ns: Int64) -> None:
+    def __init__(self, table: RequestTable, arrival_ns: Int64, notes: tuple[str, ...] = ()) -> None:
+        self.notes = notes
         self._table = table
         self._arrival_ns = arrival_ns
         in_order = bool(np.all(arrival_ns[1:] >= arrival_ns[:-1]))
@@ -104,7 +105,14 @@ class OpenLoopWorkload:
 class ClosedLoopWorkload:
     """Clients with one request at a time. Client c sends rows `offsets[c]` to `offsets[c + 1]`."""
 
-    def __init__(self, table: RequestTable, think_ns: Int64, offsets: Int64) -> None:
+    def __init__(
+        self,
+        table: RequestTable,
+        think_ns: Int64,
+        offsets: Int64,
+        notes: tuple[str, ...] = (),
+    ) -> None:
+        self.notes = notes
         self._table = table
         self._think_ns = think_ns
         self._offsets = offsets

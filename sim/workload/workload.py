@@ -53,6 +53,11 @@ class Workload(Protocol):
     """All traffic of a scenario. Every iteration over it yields equal requests."""
 
     @property
+    def notes(self) -> tuple[str, ...]:
+        """What a trace's reader estimated or left out, in sentences."""
+        ...
+
+    @property
     def num_requests(self) -> int:
         """Open-loop requests, closed-loop turns and requests of phases together."""
         ...

@@ -263,7 +263,7 @@ def test_report_of_an_older_or_damaged_run_is_refused(simulate, scenario, refuse
 
 def test_report_of_no_folder_is_refused(refused_bare):
     """Nothing there, and nothing in it."""
-    assert refused_bare("report", "gone") == "gone: is no folder of a run or a sweep"
+    assert refused_bare("report", "gone") == "gone: is no folder of a run, a sweep or a search"
     Path("empty").mkdir()
     assert refused_bare("report", "empty").startswith("empty: has neither results.json")
 

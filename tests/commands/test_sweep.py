@@ -70,7 +70,7 @@ def test_sweep_prints_a_row_a_setting(simulate, inline, grid):
     rows_of = [line for line in lines if line.startswith(("fcfs", "lpm"))]
     assert [line.split()[0] for line in rows_of] == ["fcfs", "lpm"] * 2
     assert [line.split()[1] for line in rows_of[:2]] == ["3", "3"]
-    assert [line.count("±") for line in rows_of] == [4, 4, 1, 1]
+    assert [line.count("±") for line in rows_of] == [4, 4, 2, 2]
     with Path("study-sweep", "results.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     settings = [(row["scheduler.schedule_policy"], row["seed"]) for row in rows]

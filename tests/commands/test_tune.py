@@ -301,3 +301,73 @@ def test_run_and_validate_know_of_the_search(simulate, small):
     assert simulate("validate", small).out.endswith("1 replica, a search of 20 trials\n")
     bad = simulate("validate", small, "--set", "tune.ranges.replicas={kind: int, min: 0, max: 1}")
     assert (bad.code, bad.out) == (2, "")
+
+
+def test_tune_keeps_percentiles_within_their_limits(simulate, inline, small):
+    """The winner's are; without a setting that meets them all, the nearest is said."""
+    free = simulate("tune", small, *LOAD, *FEW, "--out", "free")
+    waits = sorted(one["metrics"]["p99_ttft_ms"]["mean"] for one in results_in("free")["trials"])
+    limits = {"p99_tpot_ms": 1000.0, "p99_ttft_ms": waits[3]}
+    only = ("--set", f"tune.constraints={json.dumps(limits)}")
+    ended = simulate("tune", small, *LOAD, *FEW, *only, "--out", "limited")
+    found = results_in("limited")
+    assert found["constraints"] == limits
+    metrics = found["trials"][found["winner"]]["metrics"]
+    assert metrics["p99_tpot_ms"]["mean"] <= 1000
+    assert metrics["p99_ttft_ms"]["mean"] <= waits[3]
+    assert "p99 TPOT (ms) up to 1,000" in ended.out
+    assert "p99 TPOT (ms) up to" not in free.out
+    none = simulate("tune", small, *LOAD, *FEW, "--set", "tune.constraints={p99_ttft_ms: 0.1}")
+    assert (none.code, "No setting that was tried meets every condition" in none.out) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("p99_tftt_ms", "unknown metric 'p99_tftt_ms' (did you mean p99_ttft_ms?)"),
+        ("output_throughput", "is not better when it is lower"),
+        ("hot.p95_ttft_ms", "unknown metric"),
+    ],
+)
+def test_tune_refuses_a_limit_of_what_it_cannot_limit(simulate, small, name, reason):
+    """One line names the key."""
+    ended = simulate("tune", small, *LOAD, "--set", f"tune.constraints={{{name}: 5}}")
+    assert ended.code == 2
+    assert reason in ended.err
+
+
+def test_report_draws_a_search(simulate, inline, small):
+    """Its progress, each key, what it costs in TTFT; and the settings with how sure they are."""
+    simulate("tune", small, *LOAD, *FEW, "--set", "tune.constraints={p99_tpot_ms: 14}")
+    ended = simulate("report", "study-tune")
+    assert ended.code == 0
+    names = [Path(line).name for line in ended.out.splitlines()]
+    assert names[1::2] == ["01-tune-trials-goodput.svg", "02-tune-keys-goodput.svg",
+                           "03-tune-goodput-p99-ttft-ms.svg"]  # fmt: skip
+    page = Path("study-tune/report/index.html").read_text(encoding="utf-8")
+    for words in ("The best settings", "runner-up", "Figure 3.", "p99 TPOT (ms) up to 14.00"):
+        assert words in page, words
+    assert simulate("report", "study-tune").out == ended.out
+    assert Path("study-tune/report/index.html").read_text(encoding="utf-8") == page
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        ({"trials": []}, "trials"),
+        ({"objective": "fame"}, "objective"),
+        ({"keys": ["a"]}, "trials.0.settings: lacks a"),
+        ({"seeds": [1]}, "trials.0: must have 1 values"),
+        ({"constraints": {"p99_ttft_ms": 0}}, "constraints.p99_ttft_ms"),
+    ],
+)
+def test_report_of_a_damaged_search_says_how_to_mend_it(simulate, inline, small, damage, reason):
+    """One line; nothing is written."""
+    simulate("tune", small, *LOAD, "--set", "tune.num_trials=2")
+    path = Path("study-tune/results.json")
+    path.write_text(json.dumps(results_in("study-tune") | damage))
+    ended = simulate("report", "study-tune")
+    assert (ended.code, ended.err.count("\n")) == (2, 1)
+    assert reason in ended.err
+    assert "simulate tune with the same --out writes it anew" in ended.err
+    assert not Path("study-tune/report").exists()

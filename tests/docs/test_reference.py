@@ -11,7 +11,7 @@ from reference.pages import reference_pages
 from sim.scenario.schema import Scenario
 from sim.sglang.section.scheduler import DEFAULT_MEM_FRACTION_STATIC
 from sim.vllm.section import DEFAULT_GPU_MEMORY_UTILIZATION
-from sim.workload.config import DEFAULT_BLOCK_SIZE
+from sim.workload.traces.config import DEFAULT_BLOCK_SIZE
 
 DOCS = Path(__file__).parents[2] / "docs"
 MODELS = [model for page in PAGES for section in page.sections for model in section.models]

@@ -15,7 +15,7 @@ from sim.cli import main as simulate
 
 PROGRAMS = {"simulate": simulate, "calibrate": calibrate}
 # Drawing takes a second, and a sweep starts processes.
-SLOW = ("run ", "points", "results", "sweep", "measured", "timeseries")
+SLOW = ("run ", "points", "results", "sweep", "search", "measured", "timeseries")
 
 
 class Here:

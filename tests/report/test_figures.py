@@ -69,7 +69,8 @@ def test_keys_that_a_plot_does_not_name_make_panels_with_equal_axes(made_up):
     titles = [axes.get_title(loc="left") for axes in result.figure.axes]
     assert titles == ["FAIRNESS_T 5 ms", "FAIRNESS_T ∞"]
     assert len({axes.get_ylim() for axes in result.figure.axes}) == 1
-    assert result.caption == "Only settings with FAIRNESS_T 5 or ∞."
+    off = "The SLO, p99 TTFT of 500 ms, is above the axis."
+    assert result.caption == f"{off} Only settings with FAIRNESS_T 5 or ∞."
 
 
 def bent(setting, seed):
@@ -92,7 +93,7 @@ def test_trade_off_labels_points_and_marks_the_knee(made_up):
     )
     [axes] = result.figure.axes
     labels = [text.get_text() for text in axes.texts]
-    assert labels == ["0", "100", "200", "knee: 400", "800", "1600", "∞"]
+    assert labels == ["SLO 500 ms", "0", "100", "200", "knee: 400", "800", "1600", "∞"]
     assert "The knee is at 400 ms" in result.caption
     assert axes.get_xlabel() == "p99 TTFT (ms)"
     assert axes.get_ylabel() == "cache hit rate (% of prompt tokens)"
@@ -124,7 +125,7 @@ def test_trade_off_labels_do_not_cover_each_other(made_up):
                    along=T_MS).figure  # fmt: skip
     figure.draw_without_rendering()
     boxes = [text.get_window_extent() for text in figure.axes[0].texts]
-    assert len(boxes) == 7
+    assert len(boxes) == 8
     for i, box in enumerate(boxes):
         assert not any(box.overlaps(other) for other in boxes[:i])
 

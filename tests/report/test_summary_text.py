@@ -1,5 +1,7 @@
 """One run's summary as a user reads it."""
 
+import re
+
 import pytest
 
 from sim.metrics.summary import Slo, summarise
@@ -59,3 +61,12 @@ def test_summary_text_of_strange_names_keeps_lines_and_terminal_whole():
     text = summary_text(summarise(run_log(requests)))
     assert "rejected: a\\nb, \\x1b[2J" in text
     assert "\x1b" not in text
+
+
+def test_text_holds_the_slo_s_percentile_against_its_limit():
+    """The percentile is the scenario's choice; goodput does not depend on it."""
+    log = toy_log(200, rate_rps=10)
+    texts = [summary_text(summarise(log, Slo(ttft_ms=t, percentile=p))) for t, p in
+             ((300, 90), (1, 50))]  # fmt: skip
+    assert re.search(r"^SLO: TTFT p90 [\d.]+ ms of 300 ms: met$", texts[0], re.MULTILINE)
+    assert re.search(r"^SLO: TTFT median [\d.]+ ms of 1 ms: missed$", texts[1], re.MULTILINE)

@@ -50,3 +50,21 @@ def test_cost_is_replicas_times_price_and_ties_go_to_the_slo(scenario):
     assert fewer.sought < more.sought
     priced = section(objective="cost", min_slo_attainment=0.5, price_per_hour=2.5)
     assert score(priced, scenario, [summary(1.0, 1.0)]).objective == (7.5,)
+
+
+def test_constraints_are_limits_of_means_over_seeds(scenario):
+    """The worst of all conditions decides; a metric that no run has is far above its limit."""
+    limits = {"p99_ttft_ms": 200.0, "tenants.chat.p99_ttft_ms": 50.0}
+    both = section(objective="cost", constraints=limits, min_slo_attainment=0.9)
+
+    def run(ttft, chat, attainment=1.0):
+        return summary(1.0, attainment) | {
+            "p99_ttft_ms": ttft,
+            "tenants": {"chat": {"p99_ttft_ms": chat}},
+        }
+
+    assert score(both, scenario, [run(100.0, 10.0), run(300.0, 90.0)]).meets
+    over = score(both, scenario, [run(100.0, 60.0)])
+    assert (over.meets, over.shortfall) == (False, pytest.approx(0.2))
+    assert score(both, scenario, [run(100.0, 10.0, 0.6)]).shortfall == pytest.approx(0.3)
+    assert score(both, scenario, [run(None, 10.0), run(1.0, 1.0)]).shortfall == 1e6

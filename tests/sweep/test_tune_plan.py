@@ -73,7 +73,7 @@ SECTIONS = {
     ("tune.seeds=[]",): "--set tune.seeds=[]: must have 1 or more items, got 0",
     ("tune.seeds=[1, 2, 1]",): "--set tune.seeds=[1, 2, 1]: tune.seeds.2: 1 is given twice",
     ("tune.objective=cost",): "--set tune.objective=cost: tune: objective cost needs"
-    " min_slo_attainment, the least share within the SLO",
+    " min_slo_attainment, the least share within the SLO, or constraints",
     ("tune.price_per_hour=2",): "--set tune.price_per_hour=2: tune: price_per_hour goes with"
     " objective cost",
     ("tune.ranges={}",): "--set tune.ranges={}: must have 1 or more items, got 0",

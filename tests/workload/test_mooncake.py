@@ -1,8 +1,12 @@
 """Mooncake traces and their quirks."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from pydantic import ValidationError
+
+from sim.core.tokens import stream_token_ids
 
 
 def row(timestamp=0, input_length=600, output_length=5, hash_ids=(0, 1), **more):
@@ -64,13 +68,64 @@ def test_mooncake_other_fields_are_left_alone(trace):
 @pytest.mark.parametrize("format_", ["azure", "servetwin", "autobench"])
 def test_mooncake_block_size_with_another_format_is_refused(trace, format_):
     """Other formats have no blocks."""
-    reason = f"block_size goes with format mooncake only, not {format_}"
+    reason = f"block_size goes with formats mooncake and bailian only, not {format_}"
     with pytest.raises(ValidationError, match=reason):
         trace(format_, [row()], block_size=512)
 
 
+def test_mooncake_rows_without_hash_ids_share_nothing(trace):
+    """With ids in some rows only, the others' tokens are their own."""
+    bare = {"timestamp": 1, "input_length": 600, "output_length": 5}
+    some = trace("mooncake", [row(0), bare, bare])
+    assert some.notes == ("2 rows have no hash_ids: their prompts share nothing",)
+    for workload in (some, trace("mooncake", [bare, bare])):
+        tokens = [set(r.spec.prompt.token_ids().tolist()) for r in workload.arrivals()]
+        assert all(len(ids) == 600 for ids in tokens)
+        assert all(not a & b for a, b in pairwise(tokens))
+
+
+def turn(**fields):
+    return {"session_id": "a", "input_length": 600, "output_length": 5} | fields
+
+
+def test_mooncake_delay_waits_for_the_answer_and_repeats_the_conversation(trace):
+    """Sessions of agents: 40 ms of a tool after the first answer, then the whole history."""
+    rows = [turn(timestamp=3000, hash_ids=[1, 2]), row(3500), turn(delay=40, input_length=100)]
+    workload = trace("mooncake", rows, time_scale=0.5, max_pause_s=0.03)
+    first, other = workload.clients()
+    assert [t.think_ns for t in first] == [1_500_000_000, 15_000_000]
+    assert [t.think_ns for t in other] == [1_750_000_000]
+    asked, again = (t.request.spec.prompt.token_ids() for t in first)
+    answer = first[0].request.script
+    assert len(again) == 600 + 4 + 100
+    assert np.array_equal(again[:600], asked)
+    assert np.array_equal(again[600:604], stream_token_ids(answer.seed, 0, 4))
+
+
+def test_mooncake_whole_turns_are_sent_as_they_are(trace):
+    """AIPerf's rows may say that they hold the conversation before them."""
+    whole = {"context_mode": "message_array_with_responses"}
+    rows = [turn(timestamp=0, **whole), turn(delay=0, input_length=700, **whole)]
+    (turns,) = trace("mooncake", rows).clients()
+    assert [len(t.request.spec.prompt) for t in turns] == [600, 700]
+
+
+def test_mooncake_sessions_without_times_get_arrivals(trace):
+    """AIPerf's sessions need no time stamps; then the scenario says when they begin."""
+    rows = [turn(session_id=name) for name in "ab"] + [turn(session_id="a")]
+    first, second = trace("mooncake", rows, arrivals={"kind": "constant", "rate_rps": 2}).clients()
+    assert [first[0].think_ns, second[0].think_ns] == [0, 500_000_000]
+    assert [t.request.spec.session for t in first] == ["a", "a"]
+
+
 # (the second row, the error line)
 BAD = [
+    (turn(), "timestamp: missing"),
+    (turn(session_id=7), "session_id: 7 is not a text that can be printed"),
+    (
+        turn(timestamp=3000, context_mode="x"),
+        'context_mode: "x" is neither deltas_without_responses nor message_array_with_responses',
+    ),
     (row(3000, hash_ids=[0]), "hash_ids: 1 ids, but input_length / 512 rounded up is 2"),
     (row(3000, hash_ids=[0, 1, 2]), "hash_ids: 3 ids, but input_length / 512 rounded up is 2"),
     (row(3000, hash_ids=7), "hash_ids: 7 is not a list"),

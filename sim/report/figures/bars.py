@@ -15,11 +15,19 @@ from sim.report.figures.captions import (
     titled,
     without_value_caption,
 )
-from sim.report.figures.lines import PlotLine, Styles, intervals, metric_axes, values_with_results
+from sim.report.figures.lines import (
+    PlotLine,
+    Styles,
+    intervals,
+    metric_axes,
+    show_metric,
+    values_with_results,
+)
 from sim.report.figures.metric_axis import Zero
 from sim.report.figures.ownership import beside, own
 from sim.report.figures.panels import Panel, draw_panels, panels_of
 from sim.report.figures.scales import KeyAxis
+from sim.report.figures.slo import slo_caption
 from sim.report.key_text import key_label, key_name
 from sim.report.plot_check import panel_metrics
 from sim.report.plot_style import styled
@@ -61,12 +69,12 @@ def draw_bars(data: SweepResults, plot: BarsPlot) -> Drawn:
         axis.show(axes, plot.x_label or key_label(plot.x, design.keys))
         axes.set_xlim(-0.6, len(axis.places) - 0.4)
         axes.grid(visible=False, axis="x")
-        y_axis.show(axes, "y")
+        show_metric(axes, y_axis, data, panel.metrics)
 
     figure = draw_panels(panels_of(design, [plot.x, *plot.lines], metrics), draw)
     name = key_name(plot.x, design.keys)
     words = Words(f"{titled(metrics)} by {name}", ("bars", name, *plot.y[:2]),
-                  [without_value_caption(plot.x, empty),
+                  [without_value_caption(plot.x, empty), slo_caption(data, y_axes),
                    seeds_caption(data, "error bars", y_axes.values())])  # fmt: skip
     as_patches = not any(y_axis.is_log for y_axis in y_axes.values())
     return finished(figure, plot, words, design.keys, styles.legend, as_patches=as_patches)

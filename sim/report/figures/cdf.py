@@ -14,9 +14,10 @@ from sim.report.figures.metric_axis import MetricAxis
 from sim.report.figures.ownership import own
 from sim.report.figures.panels import Panel, draw_panels, panels_of
 from sim.report.figures.scales import wants_log
+from sim.report.figures.slo import draw_limit
 from sim.report.key_text import key_name
 from sim.report.plot_check import ALL
-from sim.report.plot_style import styled
+from sim.report.plot_style import latency_text, styled
 from sim.scenario.report_section import CdfPlot
 from sim.sweep.design import Design
 from sim.sweep.results import SweepResults
@@ -31,6 +32,9 @@ def draw_cdf(data: SweepResults, plot: CdfPlot) -> Drawn:
     metrics = [_of_group(plot.metric, group) for group in plot.of]
     styles = Styles(design, plot.lines, metrics)
     x_axis = _latency_axis(data, plot, design, metrics)
+    limit = next(
+        (ms for name, ms in data.slo_limits.items() if name.endswith(f"_{plot.metric}")), None
+    )
 
     def draw(axes: Axes, panel: Panel) -> None:
         draw_p99_line(axes)
@@ -43,10 +47,14 @@ def draw_cdf(data: SweepResults, plot: CdfPlot) -> Drawn:
                           label=own(line.style.label))  # fmt: skip
                 draw_p99_dot(axes, found[_AT_P99], line.style)
         x_axis.show(axes, "x")
+        if limit is not None:
+            draw_limit(axes, limit, "x")
         put_percent_axis(axes, "token gaps (%)" if plot.metric == "itl_ms" else "requests (%)")
 
     figure = draw_panels(panels_of(design, plot.lines, [tuple(metrics)]), draw)
     sentences = ["The share up to each latency; dots mark the 99th percentile."]
+    if limit is not None and x_axis.limits[0] <= limit <= x_axis.limits[1]:
+        sentences.append(f"The dashed red line is the SLO, {latency_text(limit)}.")
     if data.num_seeds > 1:
         sentences.append(f"Quantiles are means over {data.num_seeds} seeds.")
     names = [key.rpartition(".")[2] for key in plot.lines]

@@ -8,10 +8,11 @@ from matplotlib.axes import Axes
 from sim.metrics.confidence import MeanInterval
 from sim.report.figures.canvas import Drawn, Style
 from sim.report.figures.captions import Words, finished, seeds_caption, titled
-from sim.report.figures.lines import Styles, intervals, metric_axes
+from sim.report.figures.lines import Styles, intervals, metric_axes, show_metric
 from sim.report.figures.ownership import beside, own
 from sim.report.figures.panels import Panel, draw_panels, panels_of
 from sim.report.figures.scales import KeyAxis
+from sim.report.figures.slo import slo_caption
 from sim.report.key_text import key_label, key_name
 from sim.report.plot_check import panel_metrics
 from sim.report.plot_style import styled
@@ -36,12 +37,13 @@ def draw_curve(data: SweepResults, plot: CurvePlot) -> Drawn:
             found = [(setting, y_axis.shown(each)) for setting, each in intervals(data, line)]
             draw_line(axes, axis, found, line.style)
         axis.show(axes, label)
-        y_axis.show(axes, "y")
+        show_metric(axes, y_axis, data, panel.metrics)
 
     figure = draw_panels(panels_of(design, [plot.x, *plot.lines], metrics), draw)
     name = key_name(plot.x, design.keys)
     words = Words(f"{titled(metrics)} against {name}", ("curve", name, *plot.y[:2]),
-                  [seeds_caption(data, "bands", y_axes.values())])  # fmt: skip
+                  [slo_caption(data, y_axes),
+                   seeds_caption(data, "bands", y_axes.values())])  # fmt: skip
     return finished(figure, plot, words, design.keys, styles.legend)
 
 

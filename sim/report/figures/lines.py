@@ -3,10 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from matplotlib.axes import Axes
+
 from sim.metrics.confidence import MeanInterval
 from sim.metrics.metric_name import MetricName
 from sim.report.figures.canvas import Style, numbered_style
 from sim.report.figures.metric_axis import MetricAxis, Zero
+from sim.report.figures.slo import draw_limit, limit_of, widened
 from sim.report.key_text import setting_text
 from sim.sweep.design import Design, Settings, same
 from sim.sweep.results import SweepResults
@@ -103,10 +106,28 @@ def metric_axes(
     return {
         metrics: MetricAxis.of(
             metrics,
-            [data.interval(setting, metric) for setting in design.settings for metric in metrics],
+            widened(
+                data,
+                metrics,
+                [
+                    data.interval(setting, metric)
+                    for setting in design.settings
+                    for metric in metrics
+                ],
+            ),
             scale=scale,
             label=label,
             zero=zero,
         )
         for metrics in panels
     }
+
+
+def show_metric(
+    axes: Axes, axis: MetricAxis, data: SweepResults, metrics: Sequence[MetricName]
+) -> None:
+    """Set up the vertical axis of a panel, with a line at the limit that its SLO has."""
+    axis.show(axes, "y")
+    limit = limit_of(data, metrics)
+    if limit is not None:
+        draw_limit(axes, limit)

@@ -13,10 +13,11 @@ from sim.metrics.metric_name import MetricName
 from sim.report.figures.canvas import Drawn
 from sim.report.figures.captions import Words, finished, seeds_caption, titled
 from sim.report.figures.curve import draw_band
-from sim.report.figures.lines import PlotLine, Styles, intervals, metric_axes
+from sim.report.figures.lines import PlotLine, Styles, intervals, metric_axes, show_metric
 from sim.report.figures.metric_axis import MetricAxis
 from sim.report.figures.ownership import beside, own
 from sim.report.figures.panels import Panel, draw_panels, panels_of
+from sim.report.figures.slo import slo_caption
 from sim.report.key_text import (
     changes_arrivals,
     key_label,
@@ -24,6 +25,7 @@ from sim.report.key_text import (
     key_unit,
     number_of,
     number_text,
+    relieves_load,
     setting_text,
 )
 from sim.report.plot_check import panel_metrics
@@ -56,6 +58,7 @@ def draw_load(data: SweepResults, plot: LoadPlot) -> Drawn:
     metrics = panel_metrics(plot.y or (default_metric(data),))
     styles = Styles(design, plot.lines, [metric for group in metrics for metric in group])
     by_rate = plot.at == "request_rate" or (plot.at is None and changes_arrivals(plot.x))
+    falls = relieves_load(plot.x)
     y_axes = metric_axes(data, design, metrics, scale=plot.y_scale, label=plot.y_label)
     x_axis = MetricAxis.of_values(
         [_RATE],
@@ -73,22 +76,23 @@ def draw_load(data: SweepResults, plot: LoadPlot) -> Drawn:
         ]
         x_axis.show(axes, "x")
         y_axis = y_axes[panel.metrics]
-        y_axis.show(axes, "y")
+        show_metric(axes, y_axis, data, panel.metrics)
         if by_rate and panel.metrics[0].base in _BOUNDED:
             _draw_sent(axes)
         for line, points in drawn:
             shown = [point._replace(interval=y_axis.shown(point.interval)) for point in points]
-            _draw_points(axes, line, shown)
+            _draw_points(axes, line, shown, falls=falls)
             said[_verdict(points, _whose(panel, line, plot), plot, by_rate)] = None
 
     figure = draw_panels(panels_of(design, [plot.x, *plot.lines], metrics), draw)
     sentences = [_SENT if by_rate and metrics[0][0].base in _BOUNDED else "",
              "Hollow points are saturated.", *said,
-             seeds_caption(data, "bands", y_axes.values())]  # fmt: skip
+             slo_caption(data, y_axes), seeds_caption(data, "bands", y_axes.values())]  # fmt: skip
     slug = ("load", key_name(plot.x, design.keys), metrics[0][0].name)
     # The legend has no hollow markers, because on the figure they are saturated loads.
     legend = [replace(style, fill="full") for style in styles.legend]
-    words = Words(f"{titled(metrics)} against load", slug, sentences)
+    against = key_name(plot.x, design.keys) if falls else "load"
+    words = Words(f"{titled(metrics)} against {against}", slug, sentences)
     return finished(figure, plot, words, design.keys, legend)
 
 
@@ -122,7 +126,14 @@ def _load(data: SweepResults, plot: LoadPlot, setting: Settings, by_rate: bool) 
     return load if math.isfinite(load) else None
 
 
-def _draw_points(axes: Axes, line: PlotLine, points: Sequence[_LoadPoint]) -> None:
+def _turning_point(points: Sequence[_LoadPoint], *, falls: bool) -> _LoadPoint | None:
+    """The first saturated load; with numbers that relieve the server, the last one."""
+    return next(
+        (point for point in (points[::-1] if falls else points) if point.is_saturated), None
+    )
+
+
+def _draw_points(axes: Axes, line: PlotLine, points: Sequence[_LoadPoint], *, falls: bool) -> None:
     style = line.style
     loads = np.array([point.load for point in points])
     means = np.array([point.interval.mean for point in points], dtype=np.float64)
@@ -132,7 +143,7 @@ def _draw_points(axes: Axes, line: PlotLine, points: Sequence[_LoadPoint]) -> No
         axes.plot(point.load, mean, style.marker, color=style.colour, markersize=6,
                   label=beside(style.label),
                   markerfacecolor="white" if point.is_saturated else style.colour)  # fmt: skip
-    first = next((point for point in points if point.is_saturated), None)
+    first = _turning_point(points, falls=falls)
     if first is not None:
         axes.axvline(first.load, color=style.colour, linewidth=1.0, linestyle=(0, (1, 2)),
                      label=beside(style.label))  # fmt: skip
@@ -157,10 +168,12 @@ def _whose(panel: Panel, line: PlotLine, plot: LoadPlot) -> str:
 def _verdict(points: Sequence[_LoadPoint], which: str, plot: LoadPlot, by_rate: bool) -> str:
     """Which load is the first saturated one, in words."""
     of = f" of {which}" if which else ""
-    first = next((point for point in points if point.is_saturated), None)
+    first = _turning_point(points, falls=relieves_load(plot.x))
     if first is None:
         return f"No load{of} saturates."
     unit = _RATE.unit if by_rate else key_unit(plot.x)
+    if relieves_load(plot.x):
+        return f"Saturated{of} up to {number_text(first.load)} {unit}."
     return f"The first saturated load{of} is {number_text(float(f'{first.load:.3g}'))} {unit}."
 
 

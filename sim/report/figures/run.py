@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from sim.metrics.groups import group_masks
@@ -10,11 +11,14 @@ from sim.metrics.metric_name import COLD, HOT, TENANTS, group_label
 from sim.report.figures.canvas import Drawn, Style, put_header
 from sim.report.figures.run_logs import draw_timeline
 from sim.report.figures.run_panels import colours, draw_ttft_cdf
-from sim.report.plot_style import new_figure, styled
+from sim.report.figures.slo import draw_limit
+from sim.report.plot_style import latency_text, new_figure, styled
 from sim.report.run_data import RunData
 from sim.runlog import RunLog
 
 _MAX_TENANTS = 7
+# How far from the axis a limit may be for the axis to be widened to it.
+_NEAR = 4.0
 
 
 def draw_run(data: RunData) -> list[Drawn]:
@@ -27,9 +31,11 @@ def draw_run(data: RunData) -> list[Drawn]:
     hot_and_cold = {"all requests": data.log, HOT: parts[HOT], COLD: parts[COLD]}
     tenants = {group_label(name): part for name, part in parts.items()
                if name.startswith(f"{TENANTS}.")}  # fmt: skip
-    figures = [_cdf(hot_and_cold, "ttft", "Time to first token of all requests, hot and cold")]
+    limit = data.summary.get("goodput_slos_ms", {}).get("ttft")
+    title = "Time to first token of all requests, hot and cold"
+    figures = [_cdf(hot_and_cold, "ttft", title, limit)]
     if 1 < len(tenants) <= _MAX_TENANTS:
-        figures.append(_cdf(tenants, "ttft-tenants", "Time to first token by tenant"))
+        figures.append(_cdf(tenants, "ttft-tenants", "Time to first token by tenant", limit))
     title = "The run over time"
     figure = draw_timeline(data.timeline, data.log)
     caption = (
@@ -40,10 +46,25 @@ def draw_run(data: RunData) -> list[Drawn]:
 
 
 @styled
-def _cdf(logs: Mapping[str, RunLog], slug: str, title: str) -> Drawn:
+def _cdf(logs: Mapping[str, RunLog], slug: str, title: str, limit_ms: float | None) -> Drawn:
     figure: Figure = new_figure(980, 590)
-    draw_ttft_cdf(figure.add_subplot(), logs)
+    axes = figure.add_subplot()
+    draw_ttft_cdf(axes, logs)
+    caption = "The share of finished requests up to each latency; dots mark the 99th percentile."
+    if limit_ms is not None:
+        caption += f" {_with_limit(axes, limit_ms)}"
     styles = [Style(name, colour, marker="") for name, colour in colours(logs).items()]
     put_header(figure, title, styles)
-    caption = "The share of finished requests up to each latency; dots mark the 99th percentile."
     return Drawn(figure, slug, title, caption)
+
+
+def _with_limit(axes: Axes, limit_ms: float) -> str:
+    """Draw the SLO's limit, on an axis widened to it if it is near; returns words about it."""
+    low, high = axes.get_xlim()
+    if low / _NEAR <= limit_ms <= high * _NEAR:
+        axes.set_xlim(min(low, limit_ms / 1.2), max(high, limit_ms * 1.2))
+        draw_limit(axes, limit_ms, "x")
+        return f"The dashed red line is the SLO, {latency_text(limit_ms)}."
+    return (
+        f"The SLO, {latency_text(limit_ms)}, is {'above' if limit_ms > high else 'below'} the axis."
+    )

@@ -4,10 +4,11 @@ from matplotlib.axes import Axes
 
 from sim.report.figures.canvas import Drawn
 from sim.report.figures.captions import Words, finished, joined, seeds_caption, titled
-from sim.report.figures.lines import Styles, intervals, metric_axes
+from sim.report.figures.lines import Styles, intervals, metric_axes, show_metric
 from sim.report.figures.ownership import own
 from sim.report.figures.panels import Panel, draw_panels
 from sim.report.figures.scales import KeyAxis
+from sim.report.figures.slo import slo_caption
 from sim.report.key_text import key_label, key_name
 from sim.report.plot_check import panel_metrics
 from sim.report.plot_style import styled
@@ -34,13 +35,13 @@ def draw_scatter(data: SweepResults, plot: ScatterPlot) -> Drawn:
                       markeredgecolor=edge, markeredgewidth=0.5, fillstyle=line.style.fill,
                       label=own(line.style.label))  # fmt: skip
         axis.show(axes, plot.x_label or key_label(plot.x, design.keys))
-        y_axes[panel.metrics].show(axes, "y")
+        show_metric(axes, y_axes[panel.metrics], data, panel.metrics)
 
     figure = draw_panels([Panel({}, design, group) for group in metrics], draw)
     name = key_name(plot.x, design.keys)
     others = [key_name(key, design.keys) for key in design.keys if key not in (plot.x, *plot.lines)]
     sentences = ["Each dot is a setting.", f"Also varied: {joined(others)}." if others else "",
-             seeds_caption(data)]  # fmt: skip
+             slo_caption(data, y_axes), seeds_caption(data)]  # fmt: skip
     slug = ("scatter", name, *plot.y[:2])
     words = Words(f"{titled(metrics)} against {name}", slug, sentences)
     return finished(figure, plot, words, design.keys, styles.legend)

@@ -13,10 +13,11 @@ from sim.metrics.metric_name import MetricName
 from sim.report.figures.canvas import Drawn, Style
 from sim.report.figures.captions import Words, finished, seeds_caption
 from sim.report.figures.labels import Label, place_labels
-from sim.report.figures.lines import PlotLine, Styles, metric_axes
+from sim.report.figures.lines import PlotLine, Styles, metric_axes, show_metric
 from sim.report.figures.metric_axis import MetricAxis, Zero
 from sim.report.figures.ownership import beside, own
 from sim.report.figures.panels import Panel, draw_panels, panels_of
+from sim.report.figures.slo import draw_limit, limit_of, slo_caption
 from sim.report.key_text import key_name, key_unit, number_of, setting_text, value_text
 from sim.report.plot_check import is_number
 from sim.report.plot_style import styled
@@ -63,7 +64,9 @@ def draw_trade_off(data: SweepResults, plot: TradeOffPlot) -> Drawn:
             (line, _points(data, plot, line, across)) for line in styles.lines(panel.design, [up])
         ]
         x_axis.show(axes, "x")
-        y_axis.show(axes, "y")
+        show_metric(axes, y_axis, data, (up,))
+        if (limit := limit_of(data, (across,))) is not None:
+            draw_limit(axes, limit, "x")
         logs = x_axis.is_log, y_axis.is_log
         better = across.better, up.better
         traces = [_Trace(line.style, points, _knee(points, better, logs) if plot.knee else None)
@@ -78,7 +81,11 @@ def draw_trade_off(data: SweepResults, plot: TradeOffPlot) -> Drawn:
     title = f"{up.long_label} against {across.long_label}, by {name}"
     intro = f"Points are labelled with {name}{_unit(plot.along)}."
     bars = seeds_caption(data, "thin bars", (x_axis, y_axis))
-    words = Words(title, ("trade-off", name, plot.y, plot.x), [intro, *sentences, bars])
+    words = Words(
+        title,
+        ("trade-off", name, plot.y, plot.x),
+        [intro, *sentences, slo_caption(data, {(across,): x_axis, (up,): y_axis}), bars],
+    )
     return finished(figure, plot, words, design.keys, styles.legend)
 
 

@@ -16,10 +16,10 @@ from pathlib import Path
 
 from sim.core.errors import InputError
 from sim.core.units import NS_PER_S
-from sim.workload.config import DEFAULT_BLOCK_SIZE
 from sim.workload.limits import MAX_REQUESTS, MAX_TOKENS
 from sim.workload.prompts import BlockPrompts
 from sim.workload.results.model import ImportedRequest, ImportedRun, KnownTokens, ServerFacts
+from sim.workload.traces.config import DEFAULT_BLOCK_SIZE
 from sim.workload.traces.fields import shown, time_ns, whole
 from sim.workload.traces.lines import (
     JsonObject,

@@ -45,6 +45,7 @@ class BenchWorkload:
     warm_up: Phase
     measured: Phase
     client: Mapping[str, object]
+    notes: tuple[str, ...] = ()
 
     @property
     def num_requests(self) -> int:

@@ -54,6 +54,7 @@ def read_autobench(path: Path, *, limit: int | None) -> TraceRows:
         arrival_ns=arrival_ns - arrival_ns.min(),
         prompts=_prompts(contents, num_tokens.to_numpy()),
         output_tokens=outputs.to_numpy(),
+        has_times=bool(timed),
     )
 
 

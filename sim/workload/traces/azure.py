@@ -1,77 +1,80 @@
-"""Azure's LLM inference traces: CSV with a wall-clock time stamp and two token counts."""
+"""Azure's LLM inference traces: CSV with a wall-clock time stamp and two token counts.
+
+Published in Azure/AzurePublicDataset: the traces of 2023 (stamps without a time zone, seven
+fractional digits), those of one week of 2024 (`2024-05-10 00:00:00.009930+00:00`), and the
+multimodal one of 2025, which also counts images (`AzureLLMInferenceDataset2023.md`,
+`AzureLLMInferenceDataset2024.md`, `AzureLMMInferenceDataset2025.md`).
+"""
 
 import re
 from datetime import UTC, datetime
-from itertools import islice
 from pathlib import Path
 
-from sim.core.errors import InputError
 from sim.core.units import NS_PER_S
-from sim.workload.limits import MAX_TOKENS
-from sim.workload.traces.fields import in_order, shown, why_not_whole
-from sim.workload.traces.lines import TextLine, read_lines
-from sim.workload.traces.rows import IntColumn, TraceRows, require_rows
+from sim.workload.traces.csv_rows import read_csv_rows, token_count
+from sim.workload.traces.fields import in_order, shown
+from sim.workload.traces.lines import TextLine
+from sim.workload.traces.rows import IntColumn, TraceRows, left_out, require_rows
 
-_HEADER = "TIMESTAMP,ContextTokens,GeneratedTokens"
-_COLUMNS = tuple(_HEADER.split(","))
-_STAMP = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?:\.(\d{1,9}))?", re.ASCII)
+HEADERS = (
+    "TIMESTAMP,ContextTokens,GeneratedTokens",
+    "TIMESTAMP,NumImages,ContextTokens,GeneratedTokens",
+)
+_STAMP = re.compile(
+    r"(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:?\d\d)?", re.ASCII
+)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def read_azure(path: Path, *, limit: int | None) -> TraceRows:
     """Read the rows. Arrivals are exact times since the first row.
 
-    Time stamps have up to nine fractional digits (seven in the published files). The file has no
-    prompts, only their lengths.
+    Time stamps have up to nine fractional digits, and may have a time zone. The file has no
+    prompts, only their lengths. A row with 0 tokens is no request that a server could repeat.
 
     Raises:
         InputError: the file or a line is bad.
     """
     arrivals, inputs, outputs = IntColumn(), IntColumn(), IntColumn()
-    lines = read_lines(path)
-    header = next(lines, None)
-    if header is not None and header.text != _HEADER:
-        raise InputError(f"{path}:{header.number}: the header must be {_HEADER}")
-    first_ns, previous_ns = None, 0
-    for line in islice(lines, limit):
-        fields = line.text.split(",")
-        if len(fields) != len(_COLUMNS):
-            raise InputError(
-                f"{path}:{line.number}: {len(fields)} fields, expected {len(_COLUMNS)}"
-            )
-        stamp_ns = _stamp_ns(line, fields[0])
+    first_ns, previous_ns, num_empty, num_images = None, 0, 0, 0
+    for line, row in read_csv_rows(path, HEADERS, limit):
+        stamp_ns = stamp_to_ns(line, "TIMESTAMP", row["TIMESTAMP"])
         first_ns = stamp_ns if first_ns is None else first_ns
-        previous_ns = in_order(line, _COLUMNS[0], stamp_ns - first_ns, previous_ns)
+        previous_ns = in_order(line, "TIMESTAMP", stamp_ns - first_ns, previous_ns)
+        num_input = token_count(line, row, "ContextTokens")
+        num_output = token_count(line, row, "GeneratedTokens")
+        if not num_input or not num_output:
+            num_empty += 1
+            continue
+        num_images += "NumImages" in row and token_count(line, row, "NumImages") > 0
         arrivals.append(previous_ns)
-        inputs.append(_num_tokens(line, fields, 1))
-        outputs.append(_num_tokens(line, fields, 2))
+        inputs.append(num_input)
+        outputs.append(num_output)
     require_rows(len(arrivals), path)
+    notes = left_out(num_empty, "no context tokens, or no generated tokens")
+    if num_images:
+        notes += (f"{num_images:,} requests have images: only their ContextTokens count",)
     return TraceRows(
         arrival_ns=arrivals.to_numpy(),
         prompts=inputs.to_numpy(),
         output_tokens=outputs.to_numpy(),
+        notes=notes,
     )
 
 
-def _stamp_ns(line: TextLine, text: str) -> int:
+def stamp_to_ns(line: TextLine, key: str, text: str) -> int:
+    """Nanoseconds from 1970 to a time stamp. Without a time zone it is taken as UTC.
+
+    Raises:
+        InputError: it is no time stamp.
+    """
     match = _STAMP.fullmatch(text)
     if match is None:
-        raise line.error(_COLUMNS[0], f"{shown(text)} is not YYYY-MM-DD HH:MM:SS.fffffff")
+        raise line.error(key, f"{shown(text)} is not YYYY-MM-DD HH:MM:SS.fffffff")
+    day, clock, fraction, zone = match.groups()
     try:
-        seconds = datetime.fromisoformat(f"{match[1]}+00:00") - _EPOCH
+        since = datetime.fromisoformat(f"{day} {clock}{zone or 'Z'}") - _EPOCH
     except ValueError as error:
-        raise line.error(_COLUMNS[0], f"{shown(text)}: {error}") from error
-    return (seconds.days * 86_400 + seconds.seconds) * NS_PER_S + int(
-        (match[2] or "").ljust(9, "0")
-    )
-
-
-def _num_tokens(line: TextLine, fields: list[str], column: int) -> int:
-    text = fields[column]
-    digits = text.removeprefix("-")
-    if not (digits.isascii() and digits.isdecimal() and len(digits) <= 18):
-        raise line.error(_COLUMNS[column], f"{shown(text)} is not a whole number")
-    value = int(text)
-    if not 1 <= value <= MAX_TOKENS:
-        raise line.error(_COLUMNS[column], why_not_whole(value, 1, MAX_TOKENS))
-    return value
+        raise line.error(key, f"{shown(text)}: {error}") from error
+    whole_s = since.days * 86_400 + since.seconds
+    return whole_s * NS_PER_S + int((fraction or "").ljust(9, "0"))

@@ -7,29 +7,41 @@ import numpy as np
 
 from sim.core.arrays import Float64, Int64
 from sim.core.errors import InputError, KeyPath
-from sim.core.units import MAX_TIME_NS
-from sim.workload.config import TraceConfig
-from sim.workload.context import BuildContext
-from sim.workload.lengths import limit_outputs
+from sim.core.units import MAX_TIME_NS, NS_PER_S
+from sim.workload.arrivals import draw_arrivals_ns, draw_think_ns
+from sim.workload.context import BuildContext, require_short_prompts
+from sim.workload.lengths import limit_outputs, quoted_tokens
 from sim.workload.prefixes import unshared_prompts
-from sim.workload.prompts import BlockPrompts, EitherPrompts, PromptColumn
-from sim.workload.table import LazySequence, OpenLoopWorkload, RequestTable
-from sim.workload.traces.rows import TraceRows
+from sim.workload.prompts import BlockPrompts, EitherPrompts, HistoryPrompts, PromptColumn
+from sim.workload.table import ClosedLoopWorkload, LazySequence, OpenLoopWorkload, RequestTable
+from sim.workload.traces.config import TraceConfig
+from sim.workload.traces.rows import Sessions, TraceRows
 
 
-def build_trace(config: TraceConfig, context: BuildContext) -> OpenLoopWorkload:
+def build_trace(
+    config: TraceConfig, context: BuildContext
+) -> OpenLoopWorkload | ClosedLoopWorkload:
     """Read and check the file, and build its workload.
 
     Raises:
-        InputError: the file is bad, or `time_scale` moves arrivals out of the clock's range.
+        InputError: the file is bad, a prompt is too long, or `time_scale` moves arrivals out of the
+            clock's range.
     """
     rows = context.read_trace(config, context.base_dir)
+    if config.arrivals is not None and rows.has_times:
+        reason = "the file itself says when its requests arrive (see time_scale)"
+        raise InputError(reason, key=(*context.key, "arrivals"))
     num_rows = len(rows.arrival_ns)
     prompts, output_seeds = _contents(rows, context)
     limits = limit_outputs(config.max_new_tokens, rows.output_tokens, rows.max_new_tokens)
     generated = np.minimum(rows.output_tokens, limits)
     if rows.ignore_eos is not None:
         generated = np.where(rows.ignore_eos, limits, generated)
+    if rows.closed_loop is not None:
+        history_row = rows.closed_loop.history_row
+        quoted = quoted_tokens(rows.output_tokens, limits)
+        prompts = HistoryPrompts(prompts, history_row, quoted, output_seeds)
+        require_short_prompts(prompts, context.key)
     table = RequestTable(
         rids=rows.rids or LazySequence(num_rows, str),
         prompts=prompts,
@@ -42,7 +54,45 @@ def build_trace(config: TraceConfig, context: BuildContext) -> OpenLoopWorkload:
         tenants=_tenants(rows.tenants, config.tenant),
         sessions=rows.sessions,
     )
-    return OpenLoopWorkload(table, _scaled(rows.arrival_ns, config.time_scale, context.key))
+    if rows.closed_loop is not None and len(rows.closed_loop.offsets) <= num_rows:
+        return _closed_loop(table, rows, rows.closed_loop, config, context)
+    return OpenLoopWorkload(table, _arrivals_ns(rows.arrival_ns, config, context), rows.notes)
+
+
+def _closed_loop(
+    table: RequestTable,
+    rows: TraceRows,
+    loop: Sessions,
+    config: TraceConfig,
+    context: BuildContext,
+) -> ClosedLoopWorkload:
+    """Sessions whose requests wait for each other, with recorded or drawn pauses."""
+    if loop.pause_ns is not None:
+        longest_s = config.max_pause_s
+        pauses = loop.pause_ns
+        if longest_s is not None:
+            pauses = np.minimum(pauses, round(longest_s * NS_PER_S))
+        delay_ns = _scaled(pauses, config.time_scale, context.key)
+    elif config.think_s is not None:
+        rng = context.random.stream("think")
+        delay_ns = draw_think_ns(
+            config.think_s, len(rows.arrival_ns), rng, key=(*context.key, "think_s")
+        )
+    else:
+        delay_ns = np.zeros(len(rows.arrival_ns), dtype=np.int64)
+    first_rows = loop.offsets[:-1]
+    delay_ns = delay_ns.copy()
+    delay_ns[first_rows] = _arrivals_ns(rows.arrival_ns[first_rows], config, context)
+    return ClosedLoopWorkload(table, delay_ns, loop.offsets, rows.notes)
+
+
+def _arrivals_ns(recorded_ns: Int64, config: TraceConfig, context: BuildContext) -> Int64:
+    """The recorded times, or drawn ones if the file has none."""
+    if config.arrivals is None:
+        return _scaled(recorded_ns, config.time_scale, context.key)
+    rng = context.random.stream("arrivals")
+    key = (*context.key, "arrivals")
+    return draw_arrivals_ns(config.arrivals, len(recorded_ns), rng, key=key)
 
 
 def _contents(rows: TraceRows, context: BuildContext) -> tuple[PromptColumn, Int64]:

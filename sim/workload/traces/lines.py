@@ -16,14 +16,23 @@ JsonObject = dict[str, object]
 
 
 class TextLine(NamedTuple):
-    """One line, its file, and its number, counted from 1."""
+    """One line, its file, and its number, counted from 1.
+
+    `within` leads to the object of the line that is read, such as `requests[3].`; errors put it
+    before the key.
+    """
 
     path: str
     number: int
     text: str
+    within: str = ""
 
     def error(self, key: str, reason: str) -> InputError:
-        return InputError(f"{self.path}:{self.number}: {key}: {reason}")
+        return InputError(f"{self.path}:{self.number}: {self.within}{key}: {reason}")
+
+    def below(self, part: str) -> "TextLine":
+        """The same line, for the object that `part` leads to: `requests[3]`."""
+        return self._replace(within=f"{self.within}{part}.")
 
 
 def read_lines(path: Path) -> Iterator[TextLine]:
@@ -52,7 +61,8 @@ def read_json_lines(path: Path) -> Iterator[tuple[TextLine, JsonObject]]:
         yield line, parse_object(line)
 
 
-def _why(error: Exception) -> str:
+def why_malformed(error: Exception) -> str:
+    """The reason why a text is not JSON."""
     match error:
         case json.JSONDecodeError():
             return f"{error.msg} at column {error.colno}"
@@ -61,7 +71,7 @@ def _why(error: Exception) -> str:
     return "a number is too long or too large"
 
 
-class _KeyTwiceError(Exception):
+class KeyTwiceError(Exception):
     """A JSON object has this key twice."""
 
 
@@ -71,13 +81,13 @@ def _distinct_keys(pairs: list[tuple[str, object]]) -> JsonObject:
         seen: set[str] = set()
         for key, _ in pairs:
             if key in seen:
-                raise _KeyTwiceError(key)
+                raise KeyTwiceError(key)
             seen.add(key)
     return row
 
 
 # Made once, because making it takes as long as decoding a short line.
-_DECODER = json.JSONDecoder(parse_float=Decimal, object_pairs_hook=_distinct_keys)
+DECODER = json.JSONDecoder(parse_float=Decimal, object_pairs_hook=_distinct_keys)
 
 
 def parse_value(line: TextLine) -> object:
@@ -87,11 +97,13 @@ def parse_value(line: TextLine) -> object:
         InputError: the line is not JSON.
     """
     try:
-        return _DECODER.decode(line.text)
-    except _KeyTwiceError as error:
+        return DECODER.decode(line.text)
+    except KeyTwiceError as error:
         raise line.error(json.dumps(shorten(error.args[0])), "occurs twice") from None
     except (ValueError, ArithmeticError, RecursionError) as error:
-        raise InputError(f"{line.path}:{line.number}: malformed JSON: {_why(error)}") from error
+        raise InputError(
+            f"{line.path}:{line.number}: malformed JSON: {why_malformed(error)}"
+        ) from error
 
 
 def parse_object(line: TextLine) -> JsonObject:

@@ -1,56 +1,160 @@
-"""Mooncake traces: JSON lines with arrival, lengths, and the ids of the prompt's prefix blocks."""
+"""Mooncake traces: JSON lines with arrival, lengths, and the ids of the prompt's prefix blocks.
+
+Published in kvcache-ai/Mooncake (`FAST25-release/traces`). AIPerf 0.13 (`MooncakeTrace` of
+`aiperf/dataset/loader/models.py`) made `hash_ids` optional, and added sessions: `session_id`, and
+`delay` in ms, the pause between an answer and the next row of its session.
+"""
 
 from itertools import islice
 from pathlib import Path
 
-from sim.workload.prompts import BlockPrompts
+import numpy as np
+
+from sim.core.arrays import Int64
+from sim.workload.traces.blocks import BlockColumn, hash_ids, require_blocks
 from sim.workload.traces.fields import in_order, shown, time_ns, whole
 from sim.workload.traces.lines import JsonObject, TextLine, read_json_lines
-from sim.workload.traces.rows import IntColumn, TraceRows, require_rows
+from sim.workload.traces.rows import IntColumn, Sessions, TraceRows, require_rows
 
-_MAX_HASH_ID = (1 << 40) - 1
+# AIPerf's names (`ConversationContextMode`): whether a row has only what is new in its session.
+_NEW, _WHOLE = "deltas_without_responses", "message_array_with_responses"
+
+
+class _Columns:
+    """The columns of a file, which grow while it is read.
+
+    A *chain* is a row with an arrival time and the rows of its session that wait for it.
+    """
+
+    def __init__(self, block_size: int) -> None:
+        self.block_size = block_size
+        self.arrivals, self.pauses = IntColumn(), IntColumn()
+        self.inputs, self.outputs = IntColumn(), IntColumn()
+        self.prompts = BlockColumn(block_size)
+        self.chains, self.is_new = IntColumn(), IntColumn()
+        self.sessions: list[str] = []
+        self.num_chains = self.num_with_ids = 0
+        self._chain_of_session: dict[str, int] = {}
+        self._modes: list[str] = []
+        self._has_times: bool | None = None
+        self._arrival_ns = 0
+
+    @property
+    def has_times(self) -> bool:
+        return bool(self._has_times)
+
+    def add(self, line: TextLine, row: JsonObject) -> None:
+        session = _session(line, row)
+        waits = session in self._chain_of_session and (
+            row.get("delay") is not None or row.get("timestamp") is None
+        )
+        if waits:
+            self.pauses.append(0 if row.get("delay") is None else time_ns(line, row, "delay"))
+        else:
+            self.pauses.append(0)
+            self._arrive(line, row, session)
+            if session:
+                self._chain_of_session[session] = self.num_chains
+            self.num_chains += 1
+        self.arrivals.append(self._arrival_ns)
+        input_length = whole(line, row, "input_length")
+        self.inputs.append(input_length)
+        self.outputs.append(whole(line, row, "output_length"))
+        self._add_prompt(line, row, input_length)
+        chain = self._chain_of_session[session] if waits else self.num_chains - 1
+        self.chains.append(chain)
+        self.is_new.append(self._has_only_new(line, row, chain))
+        self.sessions.append(session)
+
+    def _arrive(self, line: TextLine, row: JsonObject, session: str) -> None:
+        is_given = row.get("timestamp") is not None
+        if self._has_times is None:
+            # Without sessions a row without a time stamp is a mistake.
+            self._has_times = is_given or not session
+        if self._has_times:
+            at_ns = time_ns(line, row, "timestamp")
+            self._arrival_ns = in_order(line, "timestamp", at_ns, self._arrival_ns)
+        elif is_given:
+            raise line.error("timestamp", "some rows have one, but the first one has not")
+
+    def _has_only_new(self, line: TextLine, row: JsonObject, chain: int) -> bool:
+        mode = row.get("context_mode", _NEW)
+        if mode not in (_NEW, _WHOLE):
+            raise line.error("context_mode", f"{shown(mode)} is neither {_NEW} nor {_WHOLE}")
+        if chain == len(self._modes):
+            self._modes.append(str(mode))
+        if mode != self._modes[chain]:
+            raise line.error("context_mode", f"is not {self._modes[chain]}, as in the row before")
+        return mode == _NEW
+
+    def _add_prompt(self, line: TextLine, row: JsonObject, input_length: int) -> None:
+        if "hash_ids" not in row:
+            self.prompts.append([], input_length)
+            return
+        ids = hash_ids(line, row)
+        require_blocks(line, ids, input_length, self.block_size)
+        self.prompts.append(ids, input_length)
+        self.num_with_ids += 1
 
 
 def read_mooncake(path: Path, *, limit: int | None, block_size: int) -> TraceRows:
     """Read `timestamp` (ms), `input_length`, `output_length`, `hash_ids` of every line.
 
     A block has `block_size` tokens; a prompt's last block may be partial. So a row must have
-    `ceil(input_length / block_size)` ids. Rows must be in order of time. Other fields are ignored.
+    `ceil(input_length / block_size)` ids, or no `hash_ids` at all: then it shares nothing with
+    other rows. Rows must be in order of time. A later row of a session that has a `delay`, or no
+    `timestamp`, is sent when the row before it is answered. Other fields are ignored.
 
     Raises:
         InputError: the file or a line is bad.
     """
-    arrivals, inputs, outputs = IntColumn(), IntColumn(), IntColumn()
-    block_ids, offsets = IntColumn(), IntColumn([0])
-    arrival_ns = 0
+    columns = _Columns(block_size)
     for line, row in islice(read_json_lines(path), limit):
-        arrival_ns = in_order(line, "timestamp", time_ns(line, row, "timestamp"), arrival_ns)
-        input_length = whole(line, row, "input_length")
-        arrivals.append(arrival_ns)
-        inputs.append(input_length)
-        outputs.append(whole(line, row, "output_length"))
-        block_ids.extend(_hash_ids(line, row, -(-input_length // block_size), block_size))
-        offsets.append(len(block_ids))
-    require_rows(len(arrivals), path)
-    num_tokens = inputs.to_numpy()
+        columns.add(line, row)
+    require_rows(len(columns.arrivals), path)
+    sessions = columns.sessions if any(columns.sessions) else None
+    num_rows, notes = len(columns.arrivals), []
+    num_without = num_rows - columns.num_with_ids
+    if num_without:
+        notes.append(f"{num_without:,} rows have no hash_ids: their prompts share nothing")
+    if columns.num_chains < num_rows:
+        return _closed_loop(columns, tuple(notes))
     return TraceRows(
-        arrival_ns=arrivals.to_numpy(),
-        prompts=BlockPrompts(block_ids.to_numpy(), offsets.to_numpy(), num_tokens, block_size),
-        output_tokens=outputs.to_numpy(),
+        arrival_ns=columns.arrivals.to_numpy(),
+        prompts=columns.prompts.prompts() if columns.num_with_ids else columns.inputs.to_numpy(),
+        output_tokens=columns.outputs.to_numpy(),
+        sessions=sessions,
+        has_times=columns.has_times,
+        notes=tuple(notes),
     )
 
 
-def _hash_ids(line: TextLine, row: JsonObject, num_expected: int, block_size: int) -> list[int]:
-    ids = row.get("hash_ids")
-    if ids is None:
-        raise line.error("hash_ids", "missing")
-    if not isinstance(ids, list):
-        raise line.error("hash_ids", f"{shown(ids)} is not a list")
-    if len(ids) != num_expected:
-        counts = f"{len(ids)} ids, but input_length / {block_size} rounded up is {num_expected}"
-        raise line.error("hash_ids", counts)
-    # Most of a trace is hash ids, so a loop in Python over good ids would be slow.
-    if set(map(type, ids)) != {int} or min(ids) < 0 or max(ids) > _MAX_HASH_ID:
-        bad = next(i for i in ids if type(i) is not int or not 0 <= i <= _MAX_HASH_ID)
-        raise line.error("hash_ids", f"{shown(bad)} is not a whole number from 0 to 2**40 - 1")
-    return ids
+def _closed_loop(columns: _Columns, notes: tuple[str, ...]) -> TraceRows:
+    """The rows chain by chain."""
+    chains = columns.chains.to_numpy()
+    order: Int64 = np.argsort(chains, kind="stable")
+    offsets = np.searchsorted(chains[order], np.arange(columns.num_chains + 1))
+    first_row = offsets[chains[order]]
+    is_new = columns.is_new.to_numpy()[order].astype(bool)
+    return TraceRows(
+        arrival_ns=columns.arrivals.to_numpy()[order],
+        prompts=columns.prompts.prompts().picked(order),
+        output_tokens=columns.outputs.to_numpy()[order],
+        sessions=[columns.sessions[row] for row in order.tolist()],
+        has_times=columns.has_times,
+        closed_loop=Sessions(
+            offsets=offsets,
+            pause_ns=columns.pauses.to_numpy()[order],
+            history_row=np.where(is_new, first_row, np.arange(len(order))),
+        ),
+        notes=notes,
+    )
+
+
+def _session(line: TextLine, row: JsonObject) -> str:
+    session = row.get("session_id")
+    if session is None:
+        return ""
+    if not isinstance(session, str) or not session.isprintable():
+        raise line.error("session_id", f"{shown(session)} is not a text that can be printed")
+    return session

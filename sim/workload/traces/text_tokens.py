@@ -29,6 +29,17 @@ def text_token_ids(texts: Sequence[str], num_tokens: Int64) -> Iterator[Int64]:
         yield np.concatenate((_shared_ids(text, ends), np.full(count - num_shared, _own_id(text))))
 
 
+def estimated_token_ids(text: str, characters_per_token: float) -> Int64:
+    """The ids of a text with this many characters for each token, int64, at least one.
+
+    Texts share ids where their beginnings are equal; the last id is a hash of the whole text.
+    """
+    count = max(1, round(len(text) / characters_per_token))
+    ends = (np.arange(1, count) * characters_per_token).astype(np.int64)
+    shared = _shared_ids(text, np.clip(ends, 1, max(len(text), 1)))
+    return np.append(shared, _own_id(text))
+
+
 def _shared_ids(text: str, ends: Int64) -> Int64:
     """An id for each end: a hash of the text up to that end, because only prefixes are compared."""
     characters = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4").astype(np.uint64)
