@@ -28,7 +28,8 @@ _WIDEST = 0.5
 _MOST_CUTS = 3
 _REWEIGHTINGS = 15
 _CUT = 4.0
-# The search ends when so many rounds in turn make the residuals smaller by less than this share.
+# The search ends after `_MOST_IDLE` rounds in a row that shrink the residuals by less than this
+# share.
 _GAIN = 0.005
 _MOST_IDLE = 2
 

@@ -14,7 +14,7 @@ _SHARE_OVER = 0.02
 # The stamps of a request that gives its seat to another do not match to the step.
 _NEARLY = 0.03
 _FEWEST_SEATS = 4
-# A wait is one for a seat only if it is longer than so many gaps between tokens.
+# A wait counts as one for a seat only if it is longer than this number of gaps between tokens.
 _GAPS = 20
 
 

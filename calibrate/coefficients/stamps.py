@@ -15,7 +15,7 @@ from sim.core.errors import InputError
 from sim.runlog import NOT_YET_NS
 
 _FEWEST = 10
-# About so many requests belong to a block.
+# About how many requests belong to a block.
 _PER_BLOCK = 4
 _MOST_BLOCKS = 25
 _NUM_KINDS = 4

@@ -17,7 +17,7 @@ class EdgeSection(StrictModel):
     """This long: of a warm-up from the first arrival on, of a cool-down up to the last one. Unit:
     s."""
     requests: Annotated[int, Field(ge=0, le=MAX_REQUESTS)] | None = None
-    """So many requests: those that arrive first, or last. Unit: requests."""
+    """Number of requests: those that arrive first, or last. Unit: requests."""
 
     @model_validator(mode="after")
     def _one_of_both(self) -> Self:
