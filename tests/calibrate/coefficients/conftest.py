@@ -51,7 +51,7 @@ def closed():
 
 
 def _closed(num_clients, num_prompts=60):
-    """Equal requests, so many at a time."""
+    """Equal requests, `num_clients` of them at a time."""
     return {
         "kind": "bench",
         "client": "sglang",

@@ -121,7 +121,7 @@ def test_inputs_beside_the_records_tell_what_prompts_share(written, imported, wo
 
 
 def talk(place, turn, tokens, **more):
-    """A turn of one conversation with a prompt of so many tokens."""
+    """A turn of one conversation; its prompt has `tokens` tokens."""
     metadata = {"x_correlation_id": "talk", "turn_index": turn}
     length = {"value": tokens, "unit": "tokens"}
     return record(place, start_ms=place, metadata=metadata, input_sequence_length=length, **more)
