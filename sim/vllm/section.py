@@ -14,6 +14,7 @@ from sim.vllm.version_rules import NEWEST, VERSIONS
 
 _DEFAULT = VllmConfig()
 _MAX_BLOCKS = 2**36
+_MOST_GRAPH_TOKENS = 512
 # vLLM 0.19.0's default.
 DEFAULT_GPU_MEMORY_UTILIZATION = 0.9
 
@@ -66,8 +67,8 @@ class VllmSection(ServerSection):
     """Largest number of tokens of a step that CUDA graphs were captured for. With latency kind
     `aiconfigurator`, a step of fewer decode rows is padded to the next captured number. With a
     `host`, a larger step with prefill rows is launched kernel by kernel
-    (docs/explanation/latency.md#captured-graphs). Without it: no padding, and all steps with
-    prefill rows are launched so. Unit: tokens."""
+    (docs/explanation/latency.md#captured-graphs). Without it: no padding, and graphs up to twice
+    `max_num_seqs`, but not more than 512. Unit: tokens."""
     async_scheduling: bool | None = None
     """A step is decided while the one before it runs. Without it: from version 0.14.0 on."""
     scheduler_reserve_full_isl: bool | None = None
@@ -168,7 +169,8 @@ class VllmSection(ServerSection):
 
     @property
     def prefill_graph_tokens(self) -> int:
-        return self.max_cudagraph_capture_size or 0
+        """VLLM 0.19.0's default: `_set_cudagraph_sizes` of config/vllm.py."""
+        return self.max_cudagraph_capture_size or min(2 * self.max_num_seqs, _MOST_GRAPH_TOKENS)
 
     @property
     def longest_request(self) -> tuple[str, int | None]:

@@ -36,3 +36,17 @@ def test_graph_sizes_of_vllm(largest, count, last):
     assert len(sizes) == count
     assert sizes[-len(last) :] == last
     assert VllmSection(family="vllm").graph_sizes == ()
+
+
+@pytest.mark.parametrize(
+    ("settings", "tokens"),
+    [
+        ({"max_num_seqs": 4}, 8),
+        ({"max_num_seqs": 1024, "max_num_batched_tokens": 2048}, 512),
+        ({"max_cudagraph_capture_size": 2048}, 2048),
+    ],
+)
+def test_small_prefill_steps_of_vllm_run_in_graphs(settings, tokens):
+    """By default up to twice as many tokens as requests; with SGLang no step with prefill rows."""
+    assert VllmSection(family="vllm", **settings).prefill_graph_tokens == tokens
+    assert SglangSection(cuda_graph_max_bs=64).prefill_graph_tokens == 0
