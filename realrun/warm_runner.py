@@ -79,6 +79,7 @@ def load_with_options(
         dtype=options.dtype_name,
         seed=options.seed,
         base_dir=base_dir,
+        use_flashinfer=options.attention != "reference",
     )
 
 
