@@ -16,7 +16,7 @@ from realrun.forward.gpt2 import Gpt2Pass
 from realrun.forward.kernels import Kernels, TorchKernels
 from realrun.forward.layer_attention import PagedPass
 from realrun.forward.llama import LlamaPass
-from realrun.model_config import find_model
+from realrun.model_config import find_model, one_line
 from realrun.plan_tensors import PlanTensors
 from realrun.weights import build_random, check_room, load_checkpoint
 from sim.core.errors import InputError
@@ -129,6 +129,9 @@ def load_model(
     if dtype not in DTYPES:
         raise InputError(f"dtype: {unknown_name('dtype', dtype, DTYPES)}")
     found = find_device(device)
+    if found.type == "cuda":
+        # Libraries allocate on the current device.
+        torch.cuda.set_device(found)
     source = find_model(name_or_path, base_dir)
     itemsize = DTYPES[dtype].itemsize
     shape = replace(source.shape, dtype_bytes=itemsize, kv_element_bytes=itemsize)
@@ -142,7 +145,10 @@ def load_model(
     if use_flashinfer and library_problem(found, DTYPES[dtype]) is None:
         kernels = FlashInferKernels()
     max_positions = int(source.config.max_position_embeddings)
-    return PagedModel(model.eval(), shape, max_positions, kernels)
+    try:
+        return PagedModel(model.eval(), shape, max_positions, kernels)
+    except torch.OutOfMemoryError as error:
+        raise InputError(f"{source.where}: {one_line(error)}") from None
 
 
 def _check_sizes(where: str, model: PreTrainedModel, shape: ModelShape) -> None:

@@ -1,15 +1,16 @@
-"""The forward pass of Llama, Qwen2 and Qwen3: 11 to 13 launches a layer.
+"""The forward pass of Llama, Qwen2 and Qwen3: 11 to 14 launches a layer.
 
-                       one layer                                    launches
-    residual += rows; rows = norm(residual)                         1
-    query, key, value = rows @ packed weights                       1
-    norm of each query and key head (Qwen3)                         2
-    rotary positions                                                1
-    K and V into their pages                                        2
-    attention                                                       1 or 2
-    rows = attended @ weights                                       1
-    residual += rows; rows = norm(residual)                         1
-    gate, up = rows @ packed weights; silu(gate) * up; @ weights    3
+In each layer, with the number of launches:
+
+* residual += rows; rows = norm(residual): 1
+* query, key and value = rows @ packed weights: 1
+* norm of each query and key head, in Qwen3 only: 2
+* rotary positions: 1
+* K and V into their pages: 2
+* attention: 1 or 2
+* rows = attended @ weights: 1
+* residual += rows; rows = norm(residual): 1
+* gate and up = rows @ packed weights; silu(gate) * up; @ weights: 3
 """
 
 from collections.abc import Sequence
@@ -26,10 +27,11 @@ from realrun.forward.layer_attention import PagedPass, query_factor
 class _Packed:
     """Linear layers with the same input as one product. The layers keep views of the weights."""
 
-    def __init__(self, layers: Sequence[nn.Linear]) -> None:
-        self.sizes = [layer.out_features for layer in layers]
-        self._weight = _pack([layer.weight for layer in layers])
-        biases = [layer.bias for layer in layers if layer.bias is not None]
+    def __init__(self, layers: Sequence[Any]) -> None:
+        self.sizes: list[int] = [layer.out_features for layer in layers]
+        weights: list[nn.Parameter] = [layer.weight for layer in layers]
+        biases: list[nn.Parameter] = [layer.bias for layer in layers if layer.bias is not None]
+        self._weight = _pack(weights)
         self._bias = _pack(biases) if biases else None
 
     def __call__(self, rows: Tensor) -> Tensor:
@@ -91,9 +93,9 @@ class LlamaPass:
         return rows.index_select(0, paged.inputs.sample_tokens)
 
     def _attend(self, number: int, layer: _Layer, rows: Tensor, paged: PagedPass) -> Tensor:
-        heads = (-1, self._head_dim)
-        packed = layer.query_key_value(rows).split(layer.query_key_value.sizes, dim=-1)
-        query, key, value = (part.unflatten(-1, heads) for part in packed)
+        heads = (len(rows), -1, self._head_dim)
+        packed = torch.split(layer.query_key_value(rows), layer.query_key_value.sizes, dim=-1)
+        query, key, value = (part.view(heads) for part in packed)
         if layer.head_norms is not None:
             query = self._kernels.rms_norm(query, layer.head_norms[0], self._epsilon)
             key = self._kernels.rms_norm(key, layer.head_norms[1], self._epsilon)
@@ -118,7 +120,7 @@ class LlamaPass:
 def _pack(parameters: Sequence[nn.Parameter]) -> Tensor:
     """Concatenate the rows of parameters, which become views of the result."""
     packed = torch.cat([parameter.data for parameter in parameters])
-    parts = packed.split([len(parameter) for parameter in parameters])
+    parts = torch.split(packed, [len(parameter) for parameter in parameters])
     for parameter, part in zip(parameters, parts, strict=True):
         parameter.data = part
     return packed
