@@ -6,6 +6,7 @@ from typing import Any
 
 from realrun.profiling.composition import Composition
 from sim.core.errors import InputError
+from sim.core.inputs import allow_update
 from sim.core.say import say
 from sim.runlog.json_lines import Line
 from sim.runlog.run_log_file import read_run_log
@@ -29,6 +30,8 @@ def earlier_points(path: Path, meta: Mapping[str, Any]) -> dict[Key, Line]:
     except InputError as error:
         say(f"{error}; it is measured again")
         return {}
+    finally:
+        allow_update(path)
     for key in _SAME:
         if _comparable(log.meta, key) != _comparable(meta, key):
             say(f"{path}: another {key} than now: it is measured again")

@@ -23,8 +23,8 @@ _UNEVEN_CONTEXTS = (64, 256, 1024, 4096, 16384)
 # Powers of two, which fill a kernel's tiles, and sizes in between, which are more frequent in real
 # runs.
 _NEW_TOKENS = (
-    1, 8, 16, 32, 45, 64, 90, 128, 181, 256, 362, 512, 724, 1024, 1448, 2048, 2896, 4096, 5793, 8192,
-    11585, 16384
+    1, 8, 16, 32, 45, 64, 90, 128, 181, 256, 362, 512, 724, 1024, 1448, 2048, 2896, 4096, 5793,
+    8192, 11585, 16384
 )  # fmt: skip
 # New tokens that several prefill rows divide among them.
 _SPLIT_TOKENS = (64, 256, 512, 1024, 2048, 4096, 8192, 16384)
