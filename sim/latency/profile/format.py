@@ -16,7 +16,7 @@ from sim.latency.profile.terms import MODE_TERMS, ModeTerms
 from sim.strict_model import StrictModel
 
 # Version 1 has no `launch`.
-SCHEMA_VERSION = 2
+SCHEMA_VERSION: Literal[2] = 2
 _SCHEMA_VERSIONS = (1, SCHEMA_VERSION)
 
 ModeName = Literal["extend", "decode", "mixed"]
