@@ -4,12 +4,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from realrun.budget import Budget
-from realrun.suite.process import StageOutcome, command_of, run_process
+from realrun.suite.process import StageOutcome, arguments_of
 from realrun.suite.record import Records, StageRecord
 from realrun.suite.stages import Stage
 
 # With less time a stage is not started, because most of it would go into loading.
-_LEAST_S = 25.0
+_LEAST_S = 15.0
 
 RunProcess = Callable[[Sequence[str], float], StageOutcome]
 
@@ -21,7 +21,7 @@ def run_suite(
     device: str,
     budget: Budget,
     say: Callable[[str], None],
-    run: RunProcess = run_process,
+    run: RunProcess,
 ) -> list[StageRecord]:
     """Run the stages that are not done yet, and record each when it ends.
 
@@ -34,7 +34,7 @@ def run_suite(
         device: the device of all stages.
         budget: the time for all stages.
         say: called with a line when a stage starts, and with lines when it ends.
-        run: `run(command, limit_s)` runs a command within a time limit.
+        run: `run(arguments, limit_s)` runs a command of `realrun` within a time limit.
 
     Raises:
         InputError: the records cannot be read or written.
@@ -49,7 +49,7 @@ def run_suite(
         share = stage.weight / sum(other.weight for other in left[number:])
         limit_s = max(left_s * share, _LEAST_S)
         say(f"{stage.name}: begins, at most {limit_s:.0f} s")
-        record = records.note(stage, run(command_of(stage, folder, device, limit_s), limit_s))
+        record = records.note(stage, run(arguments_of(stage, folder, device, limit_s), limit_s))
         for line in record.printed:
             say(f"  {line}")
         say(f"{stage.name}: {record.status}")
