@@ -44,6 +44,6 @@ def fit(
     write_text(output, profile_text(profile))
     print_table(error_table(profile))
     print_table(term_table(profile))
-    for remark in [*remarks(profile), *fit_remarks(dataset, num_folds)]:
+    for remark in [*remarks(profile), *fit_remarks(dataset, profile)]:
         print_line(remark)
     print_line(f"profile: {output}")

@@ -243,8 +243,8 @@ def _check_device(where: str, device: DeviceModel, allowed: ModeTerms) -> None:
             raise ValueError(f"{where}.range: {name}: is missing")
     if device.correction is not None:
         axes = tuple(axis.quantity for axis in device.correction.axes)
-        if axes != allowed.axes:
-            wanted = " and ".join(allowed.axes)
+        if axes not in allowed.axes:
+            wanted = ", or ".join(" and ".join(pair) for pair in allowed.axes)
             raise ValueError(f"{where}.correction.axes: must be {wanted}, got {', '.join(axes)}")
 
 
