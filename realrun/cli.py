@@ -122,6 +122,22 @@ def check_command(
         raise typer.Exit(1)
 
 
+@app.command("kernels")
+def kernels_command(
+    model: Annotated[
+        list[str], typer.Option(help="a model whose kernels are needed; may be repeated")
+    ],
+    device: Device = "auto",
+    dtype: DType = "auto",
+    attention: AttentionOption = Attention.AUTO,
+) -> None:
+    """Load the kernels of models; those that are not compiled yet take minutes each."""
+    from realrun.commands.kernels import kernels
+    from realrun.warm_runner import RunnerOptions
+
+    kernels(model, RunnerOptions(device=device, dtype=dtype, attention=attention.value))
+
+
 @app.command("profile")
 def profile_command(
     model: Annotated[

@@ -125,6 +125,20 @@ def test_suite_spent_budget_begins_nothing_more(tmp_path):
     assert "the same command continues" in machine.said[-1]
 
 
+def test_suite_stage_without_a_limit_costs_nothing_of_the_budget(tmp_path):
+    """To compile kernels may take any time, in each call that has something to do."""
+    machine = Machine(tmp_path)
+    machine.seconds["kernels"] = 500.0
+    stages = (Stage("kernels", 0, ("kernels",), is_limited=False), *STAGES)
+    for called in (["kernels", "check", "profile", "runs"], []):
+        machine.limits_s.clear()
+        budget = Budget(100.0, began_s=machine.now_s, clock=lambda: machine.now_s)
+        say = machine.said.append
+        run_suite(stages, tmp_path, device="cpu", budget=budget, say=say, run=machine.run)
+        assert list(machine.limits_s) == called
+    assert machine.said[0] == "kernels: begins, for as long as it takes"
+
+
 def test_suite_limits_never_exceed_what_is_left(tmp_path):
     """However long stages take, all of them end within the budget."""
     machine = Machine(tmp_path)
