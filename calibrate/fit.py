@@ -7,9 +7,10 @@ from calibrate.errors_by_mode import decode_spread
 from calibrate.fit_mode import enough_for_knees, fit_mode
 from calibrate.folds import num_compositions
 from calibrate.host_model import fit_host, fit_launch
+from calibrate.left_out import left_out_errors
 from sim.core.batch import ForwardMode
 from sim.core.errors import InputError
-from sim.latency.profile.format import MODE_NAMES, SCHEMA_VERSION, LatencyProfile
+from sim.latency.profile.format import MODE_NAMES, SCHEMA_VERSION, LatencyProfile, LeftOut
 from sim.latency.profile.terms import MODE_TERMS
 
 # Different points that tell anything about others.
@@ -55,9 +56,19 @@ def fit_profile(
         modes={MODE_NAMES[mode]: fit.model for mode, fit in fits.items()},
         host=host,
         launch=fit_launch(dataset.samples, num_folds=num_folds, seed=seed),
+        left_out=_left_out(dataset, seed),
         decode_spread=(
             decode_spread(decodes, fits[ForwardMode.DECODE].held_out_ns) if decodes else None
         ),
+    )
+
+
+def _left_out(dataset: Dataset, seed: int) -> tuple[LeftOut, ...]:
+    files = [source.file for source in dataset.sources]
+    return tuple(
+        found
+        for samples in dataset.samples.values()
+        for found in left_out_errors(device_samples(samples), files, dataset.graph_sizes, seed=seed)
     )
 
 

@@ -44,14 +44,13 @@ def fit_mode(
 
     For the errors the fit is repeated, with all its choices, without the samples it predicts.
     """
-    mode = samples[0].step.mode
 
     def fit_and_predict(known: Sequence[Sample], unknown: Sequence[Sample]) -> Float64:
-        return predict(_fit(mode, known, seed), unknown, graph_sizes)
+        return predict(fit_model(known, seed), unknown, graph_sizes)
 
-    device_ns = _device_ns(samples)
+    device_ns = device_times(samples)
     held_out_ns = predict_held_out(samples, fit_and_predict, num_folds=num_folds, seed=seed)
-    model = _fit(mode, samples, seed)
+    model = fit_model(samples, seed)
     return ModeFit(
         model.model_copy(update={"errors": errors_of(device_ns, held_out_ns)}), held_out_ns
     )
@@ -71,8 +70,10 @@ def predict(model: DeviceModel, samples: Sequence[Sample], graph_sizes: Sequence
     )
 
 
-def _fit(mode: ForwardMode, samples: Sequence[Sample], seed: int) -> DeviceModel:
-    device_ns = _device_ns(samples)
+def fit_model(samples: Sequence[Sample], seed: int) -> DeviceModel:
+    """Terms and table of one mode; its errors are all 0."""
+    mode = samples[0].step.mode
+    device_ns = device_times(samples)
     terms = _terms(mode, samples)
     correction = None
     table = _choose_table(mode, samples, seed)
@@ -95,7 +96,7 @@ def _terms(mode: ForwardMode, samples: Sequence[Sample]) -> tuple[Term, ...]:
     allowed = MODE_TERMS[mode]
     return fit_terms(
         samples,
-        _device_ns(samples),
+        device_times(samples),
         allowed.device,
         knee=allowed.knee if enough_for_knees(samples) else "",
         weights=composition_weights(samples),
@@ -119,8 +120,8 @@ def _choose_table(mode: ForwardMode, samples: Sequence[Sample], seed: int) -> _T
     for mask in held_out(samples, _INNER_FOLDS, seed + 1):
         known, unknown = part(samples, ~mask), part(samples, mask)
         terms = _terms(mode, known)
-        ratios = _device_ns(known) / np.maximum(evaluate(terms, known), 1)
-        left = _device_ns(unknown) / np.maximum(evaluate(terms, unknown), 1)
+        ratios = device_times(known) / np.maximum(evaluate(terms, known), 1)
+        left = device_times(unknown) / np.maximum(evaluate(terms, unknown), 1)
         wrong[None] += _wrongness(left, np.ones(len(unknown)), weights[mask])
         for table in tables:
             grid = choose_grid(known, table.axes)
@@ -142,5 +143,6 @@ def _range(name: str, samples: Sequence[Sample]) -> Range:
     return Range(low=rounded(values.min()), high=rounded(values.max()))
 
 
-def _device_ns(samples: Sequence[Sample]) -> Float64:
+def device_times(samples: Sequence[Sample]) -> Float64:
+    """The measured times; shape [num_samples]."""
     return np.array([sample.device_ns for sample in samples])

@@ -114,6 +114,27 @@ def test_fit_few_points_say_how_unsure_they_are(linear, write_log):
     assert ProfileLatency(profile).step_ns(middle).device_ns == pytest.approx(expected_ns, rel=0.1)
 
 
+def test_fit_errors_on_whole_logs_and_beyond_the_range(linear, bent, write_log):
+    """A log of another device cannot be predicted; linear times go on as they do.
+
+    Without the steps above 192 rows no step is eager: what that costs is not known (9 %).
+    """
+    steady = linear(noise=0.0)
+    logs = [write_log(steady.decodes(), "one.jsonl"), write_log(steady.decodes(), "two.jsonl")]
+    found = fit_profile(load_dataset(logs), name="alike").left_out
+    assert [left.what for left in found] == [
+        "one.jsonl", "two.jsonl", "decode rows above 192", "mean decode context above 4,096"
+    ]  # fmt: skip
+    assert {left.mode for left in found} == {"decode"}
+    largest_pct = [left.errors.max_pct for left in found]
+    assert max(largest_pct[:2]) < 0.1
+    assert 2 < largest_pct[2] < 10
+    assert largest_pct[3] < 2
+    logs[1] = write_log(bent(noise=0.0).decodes(), "two.jsonl")
+    other = fit_profile(load_dataset(logs), name="different").left_out
+    assert min(left.errors.mape_pct for left in other[:2]) > 10
+
+
 def test_fit_one_point_is_refused(linear, fitted):
     """Equal points count once."""
     line = next(iter(linear().decodes()))
