@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from sim.families import FAMILIES
+from sim.families import family_named
 from sim.latency.config import parallelism
 from sim.launch_command import LaunchCommand
 from sim.scenario.schema import Scenario
@@ -20,7 +20,7 @@ def launch_of(scenario: Scenario, searched: Settings) -> LaunchCommand:
             they are the server's defaults; others have no flag, and are named, but for the
             parallelism, which has.
     """
-    family = FAMILIES[scenario.scheduler.family]
+    family = family_named(scenario.scheduler.family)
     parts = {key: key.partition(".") for key in searched}
     keys = [rest for top, _, rest in parts.values() if top == "scheduler"]
     launch = family.launch_command(scenario.scheduler, keys)

@@ -102,7 +102,10 @@ def _prefix_cache(config: "SchedulerConfig", pool: "PagePool[Any]") -> "PrefixCa
 
     if config.disable_radix_cache:
         return NoPrefixCache()
-    leaves = EVICTION_POLICIES[config.radix_eviction_policy](config.pool_tokens)
+    if (own := config.user.radix_eviction_policy) is not None:
+        leaves = own.make(config)
+    else:
+        leaves = EVICTION_POLICIES[config.radix_eviction_policy](config.pool_tokens)
     if config.host_cache is None:
         return RadixCache(pool, leaves)
     # Host pages have ids if the device's pages have ids.

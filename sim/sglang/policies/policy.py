@@ -250,8 +250,8 @@ def build_policy(config: SchedulerConfig) -> SchedulePolicy:
     Without a prefix cache, policies that use the cache are replaced by fcfs (rule 8). A user's own
     policy is never replaced.
     """
-    if config.user_policy is not None:
-        made: SchedulePolicy = config.user_policy(config)
+    if config.user.schedule_policy is not None:
+        made: SchedulePolicy = config.user.schedule_policy.make(config)
         return made
     table = PRIORITY_POLICIES if config.enable_priority_scheduling else POLICIES
     policy = table[config.schedule_policy](config)

@@ -6,10 +6,13 @@ wait. The other rules were proposed elsewhere (docs/explanation/fairness.md).
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from sim.engine.scheduler import NEVER_AGES_NS
 from sim.sglang.request import SglangRequest
+
+if TYPE_CHECKING:
+    from sim.sglang.config import SchedulerConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,16 +183,19 @@ class FifoEveryNth(NoFairness):
         return ordered if self._num_passes % self._passes else by_arrival(ordered)
 
 
-def build_fairness(settings: FairnessSettings | None) -> FairnessRule:
-    """The rule for these settings; None: the policy's order is kept."""
-    match settings:
+def build_fairness(config: "SchedulerConfig") -> FairnessRule:
+    """The rule of a scheduler: the user's own, or that of `config.fairness`."""
+    if config.user.fairness is not None:
+        own: FairnessRule = config.user.fairness.make(config)
+        return own
+    match config.fairness:
         case None:
             return NoFairness()
-        case FairnessT():
+        case FairnessT() as settings:
             return BoundedWait(settings)
-        case KLpm():
+        case KLpm() as settings:
             return OldestThenBest(settings)
-        case AgingTokens():
+        case AgingTokens() as settings:
             return CreditForWaiting(settings)
-        case ForceFifo():
+        case ForceFifo() as settings:
             return FifoEveryNth(settings)

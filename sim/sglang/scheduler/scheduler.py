@@ -47,7 +47,7 @@ class SglangScheduler(SglangHoldings):
         super().__init__(config, kv)
         self._policy = policy
         self.waiting = WaitingQueue(config, kv, policy)
-        self._admission = build_admission(config.admission, kv, config.max_prefill_tokens)
+        self._admission = build_admission(config, kv)
         self.batching = build_batching(config.static_batching)
         self.turns = DecodeTurns(self.running, config.decode_max_requests)
         self.chunked: SglangRequest | None = None
