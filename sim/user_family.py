@@ -57,7 +57,11 @@ def _validate(
     check_name(name)
     if not isinstance(info.context, FamilyFolder):
         raise ValueError(f"{name} is Python code: it runs only with --user-code")
-    return _load(name, info.context.folder).section().model_validate(value)
+    try:
+        section = load_family(name, info.context.folder).section()
+    except InputError as error:
+        raise ValueError(error.reason) from None  # pydantic adds the key
+    return section.model_validate(value)
 
 
 def _dump(value: Any, handler: Callable[[Any], Any], info: Any) -> Any:
@@ -66,31 +70,30 @@ def _dump(value: Any, handler: Callable[[Any], Any], info: Any) -> Any:
     return handler(value)
 
 
-def _load(name: str, folder: Path) -> Family:
-    """Load a family, once.
+def load_family(name: str, folder: Path) -> Family:
+    """The family of this name. Its class is loaded once.
+
+    Args:
+        name: `module:Class`.
+        folder: searched after Python's own path.
 
     Raises:
-        ValueError: there is no such class, or it is no family.
+        InputError: there is no such class, it is no family, or it must not be run.
     """
-    try:
-        source = find_module(name.partition(":")[0], folder)
-        before, family = _LOADED.get(name, (source, None))
-        if before != source:
-            raise InputError(f"another {name} is loaded already, from {before}")
-        named = UserClass(kind=name)
-        # Again, if it is loaded: the command may have been told to run none.
-        loaded = load_class(named, _KIND, key=_KEY, folder=folder)
-        if family is not None:
-            return family
-        made = loaded.make().instance
-        if not isinstance(made, Family):
-            raise loaded.refuse("it must be derived from sim.family.Family")
-        with loaded.guarded("section"):
-            section = made.section()
-        if not isinstance(section, type) or not issubclass(section, ServerSection):
-            raise loaded.refuse("its section must be derived from sim.server_section.ServerSection")
-    except InputError as error:
-        # Pydantic adds the key.
-        raise ValueError(error.reason) from None
+    source = find_module(name.partition(":")[0], folder)
+    before, family = _LOADED.get(name, (source, None))
+    if before != source:
+        raise InputError(f"another {name} is loaded already, from {before}", key=_KEY)
+    # Again, if it is loaded: the command may have been told to run none.
+    loaded = load_class(UserClass(kind=name), _KIND, key=_KEY, folder=folder)
+    if family is not None:
+        return family
+    made = loaded.make().instance
+    if not isinstance(made, Family):
+        raise loaded.refuse("it must be derived from sim.family.Family")
+    with loaded.guarded("section"):
+        section = made.section()
+    if not isinstance(section, type) or not issubclass(section, ServerSection):
+        raise loaded.refuse("its section must be derived from sim.server_section.ServerSection")
     _LOADED[name] = source, made
     return made
