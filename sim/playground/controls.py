@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sim.families import family_named
+from sim.families import FAMILIES, family_named
 from sim.report.key_text import key_label, makes_load
 from sim.scenario.load import LoadedScenario
 from sim.scenario.schema import Scenario
@@ -49,8 +49,16 @@ class Control:
 
 
 def controls_of(loaded: LoadedScenario) -> list[Control]:
-    """The controls that fit a scenario: load, policy, FAIRNESS_T, step size, pool, replicas."""
+    """The controls that fit a scenario: load, policy, FAIRNESS_T, step size, pool, replicas.
+
+    Raises:
+        InputError: the scheduler family is the user's own.
+    """
     scenario, section = loaded.scenario, loaded.scenario.scheduler
+    if section.family not in FAMILIES:
+        known = " and ".join(FAMILIES)
+        reason = f"the playground knows {known}, not {section.family}"
+        raise loaded.error(("scheduler", "family"), reason)
     controls = [*_loads(scenario), _policy(scenario), *_fairness(scenario)]
     family = family_named(section.family)
     key, tokens = f"scheduler.{family.step_tokens_key}", getattr(section, family.step_tokens_key)

@@ -196,7 +196,11 @@ def test_user_policy_that_is_none_is_refused(refused, with_policy, example, name
             "module mine cannot be imported: ZeroDivisionError: division by zero (mine.py:1)",
         ),
         ("class Mine:\n  def __init__(self, c):\n    c.x", "AttributeError: "),
-        ("class Mine:\n  def __init__(self, c): pass", "matches_prefixes must be bool"),
+        ("class Mine:\n  def order(self, waiting, view): pass", "matches_prefixes must be bool"),
+        (
+            "class Mine:\n  def order(self, waiting): pass",
+            "needs a method order(self, waiting, view)",
+        ),
     ],
 )
 def test_user_policy_that_cannot_be_made_is_refused(refused, with_policy, text, reason):

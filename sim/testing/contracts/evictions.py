@@ -95,7 +95,7 @@ class EvictionContract(Contract):
         assert ends[0] == ends[1]
 
     def test_eviction_rank_never_falls(self, make_leaves: MakeLeaves) -> None:
-        """A use raises a node's rank or leaves it, so that a queued rank is at most the real one."""
+        """A use raises a node's rank or leaves it, so that no queued rank is too high."""
         leaves = make_leaves()
         cache = _used_cache(leaves, 6)
         for node in list(_nodes(cache.root)):
