@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from sim.family import Family
 from sim.sglang.family import SglangFamily
-from sim.user_family import user_family
 from sim.vllm.family import VllmFamily
 from sim.workload.results.names import (
     AIPERF,
@@ -55,6 +54,8 @@ def family_named(name: str) -> Family:
     Raises:
         KeyError: there is none.
     """
+    from sim.user_family import user_family
+
     own = user_family(name)
     return FAMILIES[name] if own is None else own
 

@@ -93,6 +93,11 @@ class SchedulerConfig:
     micro_batches: int = 1
     user: UserRules = _BUILT_IN
 
+    def own_rule(self, key: str) -> Any:
+        """A new instance of the user's own class for a key of the section; None: it has none."""
+        rule: UserRule | None = getattr(self.user, key)
+        return None if rule is None else rule.make(self)
+
     def as_dict(self) -> dict[str, Any]:
         """All settings as plain values; a user's own rule is given by its name.
 

@@ -102,9 +102,8 @@ def _prefix_cache(config: "SchedulerConfig", pool: "PagePool[Any]") -> "PrefixCa
 
     if config.disable_radix_cache:
         return NoPrefixCache()
-    if (own := config.user.radix_eviction_policy) is not None:
-        leaves = own.make(config)
-    else:
+    leaves = config.own_rule("radix_eviction_policy")
+    if leaves is None:
         leaves = EVICTION_POLICIES[config.radix_eviction_policy](config.pool_tokens)
     if config.host_cache is None:
         return RadixCache(pool, leaves)

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
@@ -273,3 +274,12 @@ def test_a_family_has_no_launch_command_and_no_playground(simulate, started):
         ": scheduler.family: the playground knows sglang and vllm, not my_family:MyFamily\n"
     )
     assert set(FAMILIES) == {"sglang", "vllm"}
+
+
+def test_page_shows_what_new_writes():
+    """The examples of the page are the start files."""
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "plug-in.md").read_text("utf-8")
+    for kind in KINDS:
+        if kind != "family":
+            start = files("sim.new.starts").joinpath(f"{kind}.py").read_text("utf-8")
+            assert f"## {kind.capitalize()}\n\n```python\n{start}```\n" in page

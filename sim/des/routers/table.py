@@ -18,7 +18,7 @@ ROUTERS: Mapping[str, Callable[..., Router]] = {
 }
 
 
-def make_router(section: RouterConfig, folder: Path) -> Router:
+def make_router(section: RouterConfig, folder: Path = Path()) -> Router:
     """A new router, for one run: routers remember earlier requests.
 
     Args:

@@ -6,13 +6,10 @@ wait. The other rules were proposed elsewhere (docs/explanation/fairness.md).
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from sim.engine.scheduler import NEVER_AGES_NS
 from sim.sglang.request import SglangRequest
-
-if TYPE_CHECKING:
-    from sim.sglang.config import SchedulerConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,19 +180,20 @@ class FifoEveryNth(NoFairness):
         return ordered if self._num_passes % self._passes else by_arrival(ordered)
 
 
-def build_fairness(config: "SchedulerConfig") -> FairnessRule:
-    """The rule of a scheduler: the user's own, or that of `config.fairness`."""
-    if config.user.fairness is not None:
-        own: FairnessRule = config.user.fairness.make(config)
+def build_fairness(
+    settings: FairnessSettings | None, own: FairnessRule | None = None
+) -> FairnessRule:
+    """The user's own rule, or the rule for these settings; None: the policy's order is kept."""
+    if own is not None:
         return own
-    match config.fairness:
+    match settings:
         case None:
             return NoFairness()
-        case FairnessT() as settings:
+        case FairnessT():
             return BoundedWait(settings)
-        case KLpm() as settings:
+        case KLpm():
             return OldestThenBest(settings)
-        case AgingTokens() as settings:
+        case AgingTokens():
             return CreditForWaiting(settings)
-        case ForceFifo() as settings:
+        case ForceFifo():
             return FifoEveryNth(settings)

@@ -2,13 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from sim.sglang.cache.manager import KVCacheManager
 from sim.sglang.request import SglangRequest
-
-if TYPE_CHECKING:
-    from sim.sglang.config import SchedulerConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,10 +101,13 @@ class Pack:
         return self._kv.ceil_page(num_tokens)
 
 
-def build_admission(config: "SchedulerConfig", kv: KVCacheManager) -> Admission:
-    """The admission of a scheduler: the user's own, or that of `config.admission`."""
-    if config.user.admission is not None:
-        own: Admission = config.user.admission.make(config)
+def build_admission(
+    settings: PackSettings | None,
+    kv: KVCacheManager,
+    budget_tokens: int,
+    own: Admission | None = None,
+) -> Admission:
+    """The user's own admission, or the one for these settings; None: as in SGLang."""
+    if own is not None:
         return own
-    settings = config.admission
-    return WholeQueue() if settings is None else Pack(settings, kv, config.max_prefill_tokens)
+    return WholeQueue() if settings is None else Pack(settings, kv, budget_tokens)
