@@ -78,6 +78,16 @@ def load_scenario_text(
     return _validated(data, locations, Path(name), base_dir)
 
 
+def refuse_user_classes(loaded: LoadedScenario) -> None:
+    """Check that a scenario made from a file of others names no class of anybody's.
+
+    Raises:
+        InputError: it names one.
+    """
+    for key, name in user_classes(loaded.scenario):
+        raise loaded.error(key, f"{name} is Python code, which a file of others must not name")
+
+
 def vary(loaded: LoadedScenario, changes: Sequence[Change]) -> LoadedScenario:
     """The scenario with some values changed, and without the sections in `BESIDE_THE_RUN`.
 
