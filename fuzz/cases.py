@@ -230,5 +230,5 @@ def commands_of(text: str, *, no_user_code: bool) -> list[list[str]]:
     """The commands of a case's text, which `&&` may join."""
     commands = [shlex.split(part) for part in text.split("&&")]
     if no_user_code:
-        commands = [[*c, "--no-user-code"] if c[1] != "workload" else c for c in commands]
+        commands = [[*c, "--no-user-code"] for c in commands]
     return commands

@@ -113,6 +113,7 @@ def validate_command(file: Scenario, set_: Set = None) -> None:
 
 
 @app.command("workload")
+@may_run_user_code
 def workload_command(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="scenario file (YAML), or a trace")],
     set_: Set = None,

@@ -80,12 +80,14 @@ def simulate_built(built: BuiltScenario, options: RunOptions) -> RunLog:
     if isinstance(built.workload, BenchWorkload):
         options = replace(options, meta={**options.meta, "client": dict(built.workload.client)})
     scenario = built.loaded.scenario
+    if not built.foresees:
+        options = replace(options, fast_forward=False)
     with located_errors(built.loaded):
         log = simulate(
             built.workload,
             built.scheduler,
             built.latencies,
-            router=make_router(scenario.router),
+            router=make_router(scenario.router, built.loaded.base_dir),
             host=scenario.host,
             num_front_ends=scenario.scheduler.num_front_ends(num_ranks(scenario.latency)),
             options=options,

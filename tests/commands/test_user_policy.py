@@ -13,8 +13,10 @@ from sim.commands.run import run_built
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario
 from sim.sglang.config import SchedulerConfig
-from sim.sglang.user_policy import load_user_policy
+from sim.sglang.user_rules import load_user_rule
 from sim.testing.contracts import SchedulePolicyContract
+from sim.user_class import UserClass
+from sim.user_objects import fail_at_key
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "how-to" / "policies.md"
 EXAMPLE = "my_policy:ShortestPromptFirst"
@@ -78,7 +80,8 @@ class TestExample(SchedulePolicyContract):
 
     @pytest.fixture
     def make_policy(self, example, folder):
-        make = load_user_policy(example, folder, ValueError)
+        named = UserClass(kind=example)
+        make = load_user_rule("schedule_policy", named, folder, fail_at_key).make
         return lambda: make(SchedulerConfig())
 
 
@@ -173,8 +176,8 @@ def test_user_policy_with_priorities_is_used(simulate, with_policy, example):
         ("my_policy:CacheBlind.x", "must be a name or module:Class, got "),
         ("my_policy:", "must be a name or module:Class, got 'my_policy:'"),
         ("my_policy:CacheBlind", "my_policy:CacheBlind is no policy: it needs a method order"),
-        ("json:loads", "json:loads is no policy: it must be a class that takes a SchedulerConfig"),
-        ("json:JSONDecodeError", "is no policy: it must be a class that takes"),
+        ("json:loads", "json:loads is no policy: it must be a class"),
+        ("json:JSONDecodeError", "json:JSONDecodeError needs the setting doc, pos"),
     ],
 )
 def test_user_policy_that_is_none_is_refused(refused, with_policy, example, name, reason):
@@ -193,7 +196,11 @@ def test_user_policy_that_is_none_is_refused(refused, with_policy, example, name
             "module mine cannot be imported: ZeroDivisionError: division by zero (mine.py:1)",
         ),
         ("class Mine:\n  def __init__(self, c):\n    c.x", "AttributeError: "),
-        ("class Mine:\n  def __init__(self, c): pass", "matches_prefixes must be bool"),
+        ("class Mine:\n  def order(self, waiting, view): pass", "matches_prefixes must be bool"),
+        (
+            "class Mine:\n  def order(self, waiting): pass",
+            "needs a method order(self, waiting, view)",
+        ),
     ],
 )
 def test_user_policy_that_cannot_be_made_is_refused(refused, with_policy, text, reason):
