@@ -45,7 +45,7 @@ draws: $(VENV)/.dev
 # The same program with its hot modules compiled to C (docs/how-to/compiled.md), in an environment of its
 # own: beside the sources, what was compiled would be run whatever becomes of them.
 COMPILED_VENV := .venv-compiled
-SOURCES := pyproject.toml setup.py $(shell find sim calibrate realrun -type f -not -path '*/__pycache__/*')
+SOURCES := pyproject.toml setup.py $(shell find sim servetwin calibrate realrun -type f -not -path '*/__pycache__/*')
 WHEEL = build/wheel/servetwin-*.whl
 
 $(VENV)/.compiler: $(VENV)/.base
@@ -70,7 +70,7 @@ compiled: $(COMPILED_VENV)/.done
 build/tested/.done: build/wheel/.done
 	rm -rf build/tested
 	$(BIN)/python -m zipfile -e $(WHEEL) build/tested
-	rm -r build/tested/calibrate build/tested/realrun
+	rm -r build/tested/calibrate build/tested/realrun build/tested/servetwin
 	touch $@
 
 test-compiled: $(VENV)/.dev build/tested/.done
