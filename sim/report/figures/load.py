@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -81,8 +81,9 @@ def draw_load(data: SweepResults, plot: LoadPlot) -> Drawn:
             _draw_sent(axes)
         for line, points in drawn:
             shown = [point._replace(interval=y_axis.shown(point.interval)) for point in points]
-            _draw_points(axes, line, shown, falls=falls)
+            _draw_points(axes, line, shown)
             said[_verdict(points, _whose(panel, line, plot), plot, by_rate)] = None
+        _mark_saturated(axes, drawn, falls=falls)
 
     figure = draw_panels(panels_of(design, [plot.x, *plot.lines], metrics), draw)
     sentences = [_SENT if by_rate and metrics[0][0].base in _BOUNDED else "",
@@ -133,7 +134,7 @@ def _turning_point(points: Sequence[_LoadPoint], *, falls: bool) -> _LoadPoint |
     )
 
 
-def _draw_points(axes: Axes, line: PlotLine, points: Sequence[_LoadPoint], *, falls: bool) -> None:
+def _draw_points(axes: Axes, line: PlotLine, points: Sequence[_LoadPoint]) -> None:
     style = line.style
     loads = np.array([point.load for point in points])
     means = np.array([point.interval.mean for point in points], dtype=np.float64)
@@ -143,10 +144,23 @@ def _draw_points(axes: Axes, line: PlotLine, points: Sequence[_LoadPoint], *, fa
         axes.plot(point.load, mean, style.marker, color=style.colour, markersize=6,
                   label=beside(style.label),
                   markerfacecolor="white" if point.is_saturated else style.colour)  # fmt: skip
-    first = _turning_point(points, falls=falls)
-    if first is not None:
-        axes.axvline(first.load, color=style.colour, linewidth=1.0, linestyle=(0, (1, 2)),
-                     label=beside(style.label))  # fmt: skip
+
+
+def _mark_saturated(
+    axes: Axes, lines: Sequence[tuple[PlotLine, Sequence[_LoadPoint]]], *, falls: bool
+) -> None:
+    """A dotted line at each turning point; where several coincide, dashes that take turns."""
+    at: dict[float, list[PlotLine]] = {}
+    for line, points in lines:
+        first = _turning_point(points, falls=falls)
+        if first is not None:
+            at.setdefault(round(first.load, 6), []).append(line)
+    for load, marked in at.items():
+        others = len(marked) - 1
+        for place, line in enumerate(marked):
+            dash: Any = (-4 * place, (4, 4 * others)) if others else (0, (1, 2))
+            axes.axvline(load, color=line.style.colour, linewidth=1.0, linestyle=dash,
+                         label=beside(line.style.label))  # fmt: skip
 
 
 def _draw_sent(axes: Axes) -> None:
