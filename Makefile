@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
-.PHONY: demo test draws fuzz lint docs bench bench-scaling bench-peers bench-page silicon compiled test-compiled studies study-pictures oracle oracle-vllm oracle-vllm-cases gpu calibrate-demo clean
+.PHONY: demo test draws fuzz lint docs notebooks bench bench-scaling bench-peers bench-page silicon compiled test-compiled studies study-pictures oracle oracle-vllm oracle-vllm-cases gpu calibrate-demo clean
 
 # The lock file pins every version; the extras say which of them are needed.
 $(VENV)/.base: pyproject.toml requirements.lock
@@ -31,11 +31,15 @@ docs: $(VENV)/.dev
 	$(BIN)/python -m reference
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict -q
 
+# The notebooks with new outputs.
+notebooks: $(VENV)/.dev
+	$(BIN)/python -m reference.notebooks
+
 # Tests of one file mostly run in one process: what they share is made once.
 ALL_CORES := -n auto --dist worksteal
 
 test: lint
-	$(BIN)/python -m pytest $(ALL_CORES) --nbmake tests notebooks
+	$(BIN)/python -m pytest $(ALL_CORES) tests
 
 # The same properties as in `make test`, each with twenty times as many random examples, and every
 # combination of what the suite combines in pairs. Takes about ten minutes on two cores.

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from servetwin.errors import with_one_line_errors
 from servetwin.html import frames, html_of
@@ -43,21 +43,30 @@ class Comparison:
         return found
 
     @with_one_line_errors
-    def plot(self) -> "Figure":
-        """TTFT, hit rate against p99 TTFT, and hit rate and queue over time.
+    def plot(self, kind: Literal["overview", "ttft"] = "overview") -> "Figure":
+        """A picture of the runs.
+
+        Args:
+            kind: `overview`: TTFT, hit rate against p99 TTFT, and hit rate and queue over time.
+                `ttft`: the distribution of the time to first token.
 
         Raises:
-            InputError: there are more than four runs, or one was loaded from a folder.
+            InputError: the overview is of more than four runs, or of one that was loaded from a
+                folder.
         """
-        from sim.report.figures.run_logs import plot_comparison
+        from sim.report.figures.run_logs import plot_comparison, plot_ttft_cdf
 
+        logs = {name: result.log for name, result in self.runs.items()}
+        if kind == "ttft":
+            return plot_ttft_cdf(logs)
+        if kind != "overview":
+            raise InputError(f"kind: must be overview or ttft, got {kind!r}")
         if len(self.runs) > _MOST_DRAWN:
-            raise InputError(f"a picture shows at most {_MOST_DRAWN} runs, got {len(self.runs)}")
+            raise InputError(f"an overview shows at most {_MOST_DRAWN} runs, got {len(self.runs)}")
         for name, result in self.runs.items():
             if not len(result.log.steps.t_start_ns):
                 raise InputError(f"{name}: has no steps to draw: it was loaded from a folder")
-        logs = {name: result.log for name, result in self.runs.items()}
-        return plot_comparison(logs, " and ".join(logs))
+        return plot_comparison(logs, ", ".join(logs))
 
     def __repr__(self) -> str:
         table = comparison_table({name: result.summary for name, result in self.runs.items()})
