@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from calibrate.fingerprints import first_difference
+from calibrate.step_times import Line, is_launch_bound, measured_times
 from sim.core.batch import ForwardMode
 from sim.core.errors import InputError
 from sim.families import DEFAULT_FAMILY, FAMILIES
@@ -14,10 +15,7 @@ from sim.latency.features import StepFeatures, line_features
 from sim.latency.profile.format import Scheduling, Source
 from sim.runlog.run_log_file import RecordedRun, read_run_log
 
-Line = Mapping[str, Any]
-
 _POINT_HOST_PARTS = ("plan_ns", "launch_ns", "read_back_ns")
-_STEP_HOST_PARTS = ("schedule_ns", *_POINT_HOST_PARTS)
 # Decode steps whose mean contexts differ by less than this share count as one composition.
 _LIKENESS = 0.05
 
@@ -29,10 +27,13 @@ class Sample(NamedTuple):
         step: its features.
         graph: rows of the decode graph that ran it; 0: it ran eagerly.
         device_ns: how long the device worked on it.
-        host_ns: its own host time, see `host_work_ns`; None: not known.
+        host_ns: its host time; None: not known.
         scheduling: the scheduling during which the host time was measured: normal, overlap or
             "not measured".
         max_decode_context: longest context of its decode rows; None: not known.
+        launch_ns: how long the host launched its kernels; None: it replayed a graph, or not known.
+        is_launch_bound: the device may have waited for the launch, so that `device_ns` is only an
+            upper limit of what the device needs.
     """
 
     step: StepFeatures
@@ -41,6 +42,8 @@ class Sample(NamedTuple):
     host_ns: float | None
     scheduling: Scheduling
     max_decode_context: int | None
+    launch_ns: float | None = None
+    is_launch_bound: bool = False
 
     def composition(self) -> tuple[float, ...]:
         """A key that is equal for similar samples: a fit to one has in effect seen the others."""
@@ -60,12 +63,15 @@ class Dataset:
         sources: the logs.
         samples: by mode, in the order of the logs; only modes that occur.
         graph_sizes: rows of the decode graphs, ascending.
+        knows_graphs: whether a log says for which rows graphs were captured. If none does,
+            `graph_sizes` has only those that ran.
     """
 
     fingerprint: Mapping[str, Any]
     sources: tuple[Source, ...]
     samples: Mapping[ForwardMode, tuple[Sample, ...]]
     graph_sizes: tuple[int, ...]
+    knows_graphs: bool
 
 
 def load_dataset(paths: Sequence[Path]) -> Dataset:
@@ -97,10 +103,27 @@ def load_dataset(paths: Sequence[Path]) -> Dataset:
             for log in logs
         ),
         samples={mode: tuple(samples[mode]) for mode in sorted(samples)},
-        graph_sizes=tuple(
-            sorted({sample.graph for sample in samples.get(ForwardMode.DECODE, ()) if sample.graph})
-        ),
+        graph_sizes=_graph_sizes(logs, samples.get(ForwardMode.DECODE, ())),
+        knows_graphs=any(_captured(log) is not None for log in logs),
     )
+
+
+def _graph_sizes(logs: Sequence[RecordedRun], decodes: Sequence[Sample]) -> tuple[int, ...]:
+    """The captured sizes of all logs. Of a log that does not say them, those that ran."""
+    sizes = {sample.graph for sample in decodes if sample.graph}
+    for log in logs:
+        sizes.update(_captured(log) or ())
+    return tuple(sorted(sizes))
+
+
+def _captured(log: RecordedRun) -> tuple[int, ...] | None:
+    """The rows that the log says graphs were captured for; None: it does not say."""
+    sizes = log.meta.get("graph_sizes")
+    if sizes is None:
+        return None
+    if not isinstance(sizes, list) or not all(type(size) is int and size > 0 for size in sizes):
+        raise InputError(f"{log.path}: meta.graph_sizes: must be a list of numbers of rows")
+    return tuple(sizes)
 
 
 def _check_same_fingerprint(first: RecordedRun, other: RecordedRun) -> None:
@@ -115,19 +138,32 @@ def _check_same_fingerprint(first: RecordedRun, other: RecordedRun) -> None:
 
 def _samples(log: RecordedRun) -> Iterator[Sample]:
     overlaps = _overlaps(log.meta.get("scheduler", {}))
-    for number, line in enumerate(log.steps):
+    times = measured_times(log.steps, overlaps=overlaps)
+    for number, (line, time) in enumerate(zip(log.steps, times, strict=True)):
         where = f"{log.path}: step {number}"
-        device_ns = device_work_ns(line)
-        if device_ns < 1:
+        if line["t_end_ns"] <= line["t_start_ns"]:
             raise InputError(f"{where}: t_end_ns: is not after t_start_ns")
-        host_ns = host_work_ns(line, overlaps=overlaps)
-        yield _sample(line, where, device_ns, host_ns, "overlap" if overlaps else "normal")
+        yield _sample(
+            line,
+            where,
+            time.device_ns,
+            time.host_ns,
+            "overlap" if overlaps else "normal",
+            is_launch_bound=time.is_launch_bound,
+        )
+    # Logs that do not name the graphs are of a time when launches were not hidden from the device.
+    hides_launch = _captured(log) is not None
     for number, line in enumerate(log.points):
         where = f"{log.path}: point {number}"
         device_ns = float(line["forward_ns"])
         known = all(part in line for part in _POINT_HOST_PARTS)
         point_host_ns = _sum_of_parts(line, _POINT_HOST_PARTS) if known else None
-        yield _sample(line, where, device_ns, point_host_ns, "not measured")
+        is_bound = not (hides_launch or line.get("padded_rows")) and is_launch_bound(
+            device_ns, line.get("launch_ns", 0)
+        )
+        yield _sample(
+            line, where, device_ns, point_host_ns, "not measured", is_launch_bound=is_bound
+        )
 
 
 def _overlaps(scheduler: Mapping[str, Any]) -> bool:
@@ -136,42 +172,34 @@ def _overlaps(scheduler: Mapping[str, Any]) -> bool:
     return family.overlaps(scheduler)
 
 
-def device_work_ns(step: Line) -> float:
-    """How long the device worked on a step of a real run."""
-    return float(step["t_end_ns"] - step["t_start_ns"])
-
-
-def host_work_ns(step: Line, *, overlaps: bool) -> float:
-    """Host time of a real run's step before the device can begin with it.
-
-    With overlap, `host_ns` begins with the launch of the step before. If that launch was eager, the
-    device's work on that step hides it. So the sum of the step's own parts is taken. The launch of
-    a graph is one of them, as the device waits for it.
-    """
-    if not overlaps or any(part not in step for part in _STEP_HOST_PARTS):
-        return float(step["host_ns"])
-    return _sum_of_parts(step, _STEP_HOST_PARTS)
-
-
 def _sum_of_parts(line: Line, parts: Sequence[str]) -> float:
-    """The sum of the parts, without an eager launch, which runs beside the device's work."""
+    """The sum of the parts, without an eager launch, which is no host time."""
     is_graph = bool(line.get("padded_rows"))
     return float(sum(line[part] for part in parts if is_graph or part != "launch_ns"))
 
 
 def _sample(
-    line: Line, where: str, device_ns: float, host_ns: float | None, scheduling: Scheduling
+    line: Line,
+    where: str,
+    device_ns: float,
+    host_ns: float | None,
+    scheduling: Scheduling,
+    *,
+    is_launch_bound: bool,
 ) -> Sample:
     step = line_features(line)
     if step.num_decode_context_tokens < 0:
         raise InputError(f"{where}: ctx: is less than the tokens of prefill")
     if (step.num_prefill_rows, step.num_decode_rows) == (0, 0):
         raise InputError(f"{where}: prefill, n_decode: a step must have rows")
+    graph = line.get("padded_rows") or 0
     return Sample(
         step=step,
-        graph=line.get("padded_rows") or 0,
+        graph=graph,
         device_ns=device_ns,
         host_ns=host_ns,
         scheduling=scheduling,
         max_decode_context=line.get("max_decode_ctx") or None,
+        launch_ns=None if graph else line.get("launch_ns"),
+        is_launch_bound=is_launch_bound,
     )

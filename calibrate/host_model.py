@@ -1,6 +1,6 @@
-"""Fits host time by mode and way of scheduling, as sums of quantities of a step."""
+"""Fits host times and launch times by mode, as sums of quantities of a step."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import get_args
 
 import numpy as np
@@ -11,8 +11,20 @@ from calibrate.fit_terms import are_outliers, evaluate, fit_terms, rounded
 from calibrate.folds import num_compositions
 from sim.core.arrays import Float64
 from sim.core.batch import ForwardMode
-from sim.latency.profile.format import MODE_NAMES, HostModel, HostTerms, Scheduling, Term
+from sim.latency.profile.format import (
+    MODE_NAMES,
+    Errors,
+    HostModel,
+    HostTerms,
+    LaunchTerms,
+    ModeName,
+    Scheduling,
+    Term,
+)
 from sim.latency.profile.terms import MODE_TERMS
+
+# The times of samples; shape [num_samples].
+Times = Callable[[Sequence[Sample]], Float64]
 
 # Shorter times are mostly noise of clocks and interrupts.
 LEAST_HOST_NS = 1_000.0
@@ -35,44 +47,67 @@ def fit_host(
         for mode, all_of_mode in samples.items():
             known = [s for s in all_of_mode if s.scheduling == scheduling and s.host_ns is not None]
             if known:
-                modes[MODE_NAMES[mode]] = _fit_mode(mode, known, num_folds=num_folds, seed=seed)
+                names = MODE_TERMS[mode].host
+                terms, errors = _fit_mode(known, _host_ns, names, num_folds=num_folds, seed=seed)
+                modes[MODE_NAMES[mode]] = HostTerms(terms=terms, errors=errors)
         if modes:
             models.append(HostModel(scheduling=scheduling, modes=modes))
     return tuple(models)
 
 
-def _fit_mode(
-    mode: ForwardMode, samples: Sequence[Sample], *, num_folds: int, seed: int
-) -> HostTerms:
-    def fit_and_predict(known: Sequence[Sample], unknown: Sequence[Sample]) -> Float64:
-        return evaluate(_fit(mode, known), unknown)
+def fit_launch(
+    samples: Mapping[ForwardMode, Sequence[Sample]], *, num_folds: int, seed: int
+) -> dict[ModeName, LaunchTerms]:
+    """Fit the launch times of the eager steps of each mode that has any.
 
-    host_ns = _host_ns(samples)
+    Steps of runs go before steps that were measured one by one, whose launches are undisturbed.
+    """
+    found: dict[ModeName, LaunchTerms] = {}
+    for mode, all_of_mode in samples.items():
+        eager = [sample for sample in all_of_mode if sample.launch_ns is not None]
+        known = [sample for sample in eager if sample.scheduling != "not measured"] or eager
+        if known:
+            names = MODE_TERMS[mode].launch
+            terms, errors = _fit_mode(known, _launch_ns, names, num_folds=num_folds, seed=seed)
+            found[MODE_NAMES[mode]] = LaunchTerms(terms=terms, errors=errors)
+    return found
+
+
+def _fit_mode(
+    samples: Sequence[Sample], times: Times, names: Sequence[str], *, num_folds: int, seed: int
+) -> tuple[tuple[Term, ...], Errors]:
+    """Terms of these times, and the errors of such a fit on samples that it did not see."""
+
+    def fit_and_predict(known: Sequence[Sample], unknown: Sequence[Sample]) -> Float64:
+        return evaluate(_fit(known, times(known), names), unknown)
+
+    terms = _fit(samples, times(samples), names)
     if num_compositions(samples) < 2:
-        predicted = evaluate(_fit(mode, samples), samples)
+        predicted = evaluate(terms, samples)
     else:
         predicted = predict_held_out(samples, fit_and_predict, num_folds=num_folds, seed=seed)
-    errors = errors_of(host_ns, predicted, least_ns=LEAST_HOST_NS)
-    return HostTerms(terms=_fit(mode, samples), errors=errors)
+    return terms, errors_of(times(samples), predicted, least_ns=LEAST_HOST_NS)
 
 
-def _fit(mode: ForwardMode, samples: Sequence[Sample]) -> tuple[Term, ...]:
+def _fit(samples: Sequence[Sample], times_ns: Float64, names: Sequence[str]) -> tuple[Term, ...]:
     """Fit terms whose total over the samples equals the measured total, without outliers.
 
     Host times have a long upper tail: a robust fit predicts less than the mean, but the length of a
     run depends on the sum.
     """
-    host_ns = _host_ns(samples)
     enough = num_compositions(samples) >= _FEWEST_FOR_TERMS
-    names = MODE_TERMS[mode].host if enough else ("constant",)
-    terms = fit_terms(samples, host_ns, names, least_ns=LEAST_HOST_NS)
+    terms = fit_terms(samples, times_ns, names if enough else ("constant",), least_ns=LEAST_HOST_NS)
     predicted = evaluate(terms, samples)
-    residuals = (host_ns - predicted) / np.maximum(predicted, LEAST_HOST_NS)
+    residuals = (times_ns - predicted) / np.maximum(predicted, LEAST_HOST_NS)
     usual = ~are_outliers(residuals)
     total = predicted[usual].sum()
-    scale = host_ns[usual].sum() / total if total else 1.0
+    scale = times_ns[usual].sum() / total if total else 1.0
     return tuple(term.model_copy(update={"ns": rounded(term.ns * scale)}) for term in terms)
 
 
 def _host_ns(samples: Sequence[Sample]) -> Float64:
     return np.array([sample.host_ns for sample in samples], dtype=np.float64)
+
+
+def _launch_ns(samples: Sequence[Sample]) -> Float64:
+    return np.array([sample.launch_ns for sample in samples], dtype=np.float64)

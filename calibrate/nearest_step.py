@@ -6,6 +6,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrate.step_times import measured_times
 from sim.core.arrays import Int64
 from sim.latency.features import StepFeatures, line_features
 from sim.latency.model import StepTime
@@ -25,13 +26,12 @@ class NearestStepLatency:
     the one closest to the run's place in the recording is taken. So a recording never runs out.
     """
 
-    def __init__(self, steps: Sequence[Line]) -> None:
-        """Take at least one step of a run log."""
+    def __init__(self, steps: Sequence[Line], *, overlaps: bool) -> None:
+        """Take at least one step of a run log, and whether the run overlapped scheduling."""
         self._steps = [line_features(line) for line in steps]
-        self._times = [
-            StepTime(max(line["t_end_ns"] - line["t_start_ns"], 1), line["host_ns"])
-            for line in steps
-        ]
+        measured = measured_times(steps, overlaps=overlaps)
+        self._times = [StepTime(time.device_ns, time.host_ns) for time in measured]
+        self._launch_ns = [time.launch_ns for time in measured]
         self._mode = np.array([step.mode for step in self._steps])
         self._quantities = np.array([step.totals for step in self._steps], dtype=np.float64)
         self._unit = np.maximum(self._quantities.max(axis=0), 1)
@@ -44,8 +44,14 @@ class NearestStepLatency:
 
     def decode_run_ns(self, first: StepFeatures, num_steps: int) -> tuple[Int64, Int64]:
         numbers = self._run(first, num_steps)
+        launches_ns = [self._launch_ns[number] for number in numbers]
+        alike = [launch_ns == launches_ns[0] for launch_ns in launches_ns]
+        numbers = numbers[: alike.index(False)] if False in alike else numbers
         times = np.array([self._times[number] for number in numbers], dtype=np.int64)
         return times[:, 0].copy(), times[:, 1].copy()
+
+    def launch_ns(self, step: StepFeatures) -> int:
+        return self._launch_ns[self._nearest(step, self._next)]
 
     def consume(self, first: StepFeatures, num_steps: int) -> None:
         """Move the place in the recording behind the step whose time was used last."""

@@ -59,7 +59,9 @@ def replay_decisions(run: RebuiltRun) -> Divergence | None:
 def simulate_recorded(run: RebuiltRun) -> SimulatedRun:
     """Stage 2: with the real run's own step times."""
     # No fast-forward: most steps have to be looked up one by one anyway.
-    return _simulate(run, NearestStepLatency(run.recorded.steps), fast_forward=False)
+    return _simulate(
+        run, NearestStepLatency(run.recorded.steps, overlaps=run.overlaps), fast_forward=False
+    )
 
 
 def simulate_profile(run: RebuiltRun, profile: LatencyProfile) -> SimulatedRun:

@@ -11,17 +11,18 @@ ERROR_COLUMNS = ("points", "MAPE %", "p50 %", "p95 %", "max %", "total %", "outl
 
 
 def error_table(profile: LatencyProfile) -> Table:
-    """Errors of held-out steps, device times first, then host times by way of scheduling."""
+    """Errors of held-out steps: device times, host times by way of scheduling, launch times."""
     errors = {("device", mode): section.errors for mode, section in profile.modes.items()}
     for host in profile.host:
         name = f"host, {host.scheduling}"
         errors |= {(name, mode): section.errors for mode, section in host.modes.items()}
+    errors |= {("launch", mode): section.errors for mode, section in profile.launch.items()}
     rows = [(*names, *error_cells(found)) for names, found in errors.items()]
     return Table(columns_of(("held-out error of", "mode"), ERROR_COLUMNS), rows)
 
 
 def term_table(profile: LatencyProfile) -> Table:
-    """The terms of device and host times."""
+    """The terms of device, host and launch times."""
     return Table(columns_of(("time", "mode", "term"), ("ns",), ("per",)), list(_term_rows(profile)))
 
 
@@ -83,6 +84,8 @@ def _term_rows(profile: LatencyProfile) -> Iterator[tuple[str, ...]]:
     for host in profile.host:
         for mode, section in host.modes.items():
             yield from _terms(f"host, {host.scheduling}", mode, section.terms)
+    for mode, launch in profile.launch.items():
+        yield from _terms("launch", mode, launch.terms)
 
 
 def _terms(time: str, mode: str, terms: Iterable[Term]) -> Iterator[tuple[str, ...]]:

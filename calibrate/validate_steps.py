@@ -6,10 +6,10 @@ from typing import get_args
 
 import numpy as np
 
-from calibrate.dataset import device_work_ns, host_work_ns
 from calibrate.errors_by_mode import errors_of
 from calibrate.host_model import LEAST_HOST_NS
 from calibrate.rebuild import RebuiltRun
+from calibrate.step_times import measured_times
 from sim.core.arrays import Float64
 from sim.latency.features import line_features
 from sim.latency.profile.format import Errors, LatencyProfile, ModeName
@@ -22,7 +22,8 @@ class StepErrors:
     """Times and errors of the steps of one mode.
 
     Attributes:
-        measured_ns, predicted_ns: device times, shape [num_steps].
+        measured_ns, predicted_ns: device times, shape [num_steps]. Of a step that waits for its
+            launch, the time until the launch ends.
         device, host: errors of device times and of host times.
     """
 
@@ -43,12 +44,15 @@ def step_errors(
     times: dict[str, list[tuple[float, ...]]] = {}
     models = [ProfileLatency(profile, overlaps=run.overlaps) for run in runs]
     for run, model in zip(runs, models, strict=True):
-        for line in run.recorded.steps:
+        measured = measured_times(run.recorded.steps, overlaps=run.overlaps)
+        for line, time in zip(run.recorded.steps, measured, strict=True):
             step = line_features(line)
-            predicted = model.step_ns(step)
+            device_ns, host_ns = model.step_ns(step)
+            device_ns = max(device_ns, model.launch_ns(step) - time.ahead_ns)
             model.consume(step, 1)
-            measured = device_work_ns(line), host_work_ns(line, overlaps=run.overlaps)
-            times.setdefault(line["mode"], []).append((*measured, *predicted))
+            times.setdefault(line["mode"], []).append(
+                (time.device_ns, time.host_ns, device_ns, host_ns)
+            )
     by_mode = {mode: _errors(times[mode]) for mode in get_args(ModeName) if mode in times}
     return by_mode, RangeReport.merged(model.left_range() for model in models)
 

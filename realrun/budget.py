@@ -17,3 +17,7 @@ class Budget:
 
     def left_s(self) -> float:
         return self._end_s - self.clock()
+
+    def extend(self, seconds: float) -> None:
+        """Add seconds, because something took time that does not count."""
+        self._end_s += seconds

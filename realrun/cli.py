@@ -122,6 +122,22 @@ def check_command(
         raise typer.Exit(1)
 
 
+@app.command("kernels")
+def kernels_command(
+    model: Annotated[
+        list[str], typer.Option(help="a model whose kernels are needed; may be repeated")
+    ],
+    device: Device = "auto",
+    dtype: DType = "auto",
+    attention: AttentionOption = Attention.AUTO,
+) -> None:
+    """Load the kernels of models; those that are not compiled yet take minutes each."""
+    from realrun.commands.kernels import kernels
+    from realrun.warm_runner import RunnerOptions
+
+    kernels(model, RunnerOptions(device=device, dtype=dtype, attention=attention.value))
+
+
 @app.command("profile")
 def profile_command(
     model: Annotated[
@@ -142,19 +158,19 @@ def profile_command(
     ] = None,
     max_rows: Annotated[
         int | None,
-        typer.Option(min=1, help="largest number of rows of a step; default: 256, on a CPU 16"),
+        typer.Option(min=1, help="largest number of rows of a step; default: 512, on a CPU 16"),
     ] = None,
     repeats: Annotated[int, typer.Option(min=1, help="measured steps of each point")] = 5,
     seed: Annotated[int, typer.Option(min=0, help="seed of weights, tokens, pages and order")] = 0,
 ) -> None:
-    """Measure steps of many compositions, the coarse grid first; Ctrl-C keeps finished points."""
+    """Measure steps of many compositions; exit code 3 if points remain: repeat the command."""
     # The budget includes the time that loading torch takes.
     began_s = time.monotonic()
     from realrun.budget import Budget
     from realrun.commands.profile import GridOptions, profile
     from realrun.warm_runner import RunnerOptions
 
-    profile(
+    is_complete = profile(
         model,
         out,
         options=RunnerOptions(
@@ -169,6 +185,8 @@ def profile_command(
         ),
         budget=Budget(budget_s, began_s=began_s),
     )
+    if not is_complete:
+        raise typer.Exit(UNFINISHED)
 
 
 @app.command("runs")

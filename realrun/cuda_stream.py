@@ -18,6 +18,11 @@ _new_stream: Callable[..., Any] = torch.cuda.Stream
 _new_event: Callable[..., Any] = torch.cuda.Event
 _timing_event: Callable[[], Event] = partial(_new_event, enable_timing=True)
 
+_sleep: Callable[[int], None] = torch.cuda._sleep
+
+# Clock cycles of one kernel that keeps the device busy, while its clock is measured.
+_CYCLES_TO_TIME = 10_000_000
+
 # How often the clock gets a new base. This takes about 50 us, which does not matter once a second.
 _REBASE_AFTER_NS = 1_000_000_000
 
@@ -73,24 +78,37 @@ class CudaStream:
         with torch.cuda.stream(self._stream):
             self._stream.synchronize()
             self._clock = DeviceClock(_timing_event)
+            self._cycles_per_ns = self._measured_clock()
 
     def prepare(self, work: Callable[[], T]) -> T:
         """Call `work` on the host; the copies it makes are enqueued on the stream."""
         with torch.cuda.stream(self._stream):
             return work()
 
-    def submit(self, work: Callable[[], Tensor]) -> CudaStep:
+    def submit(self, work: Callable[[], Tensor], *, busy_ns: int = 0) -> CudaStep:
         """Enqueue a step. An exception of its host work is raised here."""
         with torch.cuda.stream(self._stream), torch.inference_mode():
             is_idle = self._last is None or self._last.is_done()
             if is_idle and self._clock.age_ns() > _REBASE_AFTER_NS:
                 self._clock.rebase()
             start, end = _timing_event(), _timing_event()
+            if busy_ns:
+                _sleep(round(busy_ns * self._cycles_per_ns))
             start.record()
             output = work()
             end.record()
             self._last = CudaStep(self, output, start, end)
         return self._last
+
+    def _measured_clock(self) -> float:
+        """Cycles in a nanosecond, of a device that has just been busy."""
+        start, end = _timing_event(), _timing_event()
+        _sleep(_CYCLES_TO_TIME)
+        start.record()
+        _sleep(_CYCLES_TO_TIME)
+        end.record()
+        end.synchronize()
+        return _CYCLES_TO_TIME / elapsed_ns(start, end)
 
     def synchronise(self) -> None:
         self._stream.synchronize()

@@ -34,6 +34,11 @@ _STEP = 8
 class RecordedDecodes(Protocol):
     """Decode passes that were recorded for some row counts, and are replayed with new inputs."""
 
+    @property
+    def sizes(self) -> Sequence[int]:
+        """The row counts, ascending."""
+        ...
+
     def padded_rows(self, num_rows: int) -> int:
         """Rows of the smallest recorded pass with at least `num_rows` rows; 0 if there is none."""
         ...
@@ -148,10 +153,10 @@ class DecodeGraphs:
             plan = _scratch_plan(num_rows, kv)
             attention = make_attention(num_rows)
             self._passes[num_rows] = _DecodePass(model, kv, attention, recorder, plan)
-        self._sizes = sorted(sizes)
+        self.sizes = sorted(sizes)
 
     def padded_rows(self, num_rows: int) -> int:
-        return next((size for size in self._sizes if size >= num_rows), 0)
+        return next((size for size in self.sizes if size >= num_rows), 0)
 
     @torch.inference_mode()
     def prepare(self, plan: BatchPlan) -> None:

@@ -9,9 +9,14 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from realrun.attention.backend import StepAttention
+from realrun.attention.flashinfer_library import library_problem
 from realrun.device_memory import find_device
-from realrun.model_config import find_model
-from realrun.paged_attention import PagedPass
+from realrun.forward.flashinfer_kernels import FlashInferKernels
+from realrun.forward.gpt2 import Gpt2Pass
+from realrun.forward.kernels import Kernels, TorchKernels
+from realrun.forward.layer_attention import PagedPass
+from realrun.forward.llama import LlamaPass
+from realrun.model_config import find_model, one_line
 from realrun.plan_tensors import PlanTensors
 from realrun.weights import build_random, check_room, load_checkpoint
 from sim.core.errors import InputError
@@ -22,24 +27,31 @@ DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch
 
 
 class PagedModel:
-    """A model of transformers with paged attention. Load one with `load_model`.
+    """A model of transformers whose weights serve paged requests. Load one with `load_model`.
 
     Attributes:
-        model: the transformers module, in inference mode, with paged attention.
+        model: the transformers module, in inference mode: the owner of the weights.
         shape: its sizes, in the simulator's form; `shape.dtype_bytes` belongs to `dtype`.
         device: the device of its weights.
         dtype: the type of weights, activations and KV cache.
         max_positions: tokens of the longest request that it can serve.
+        kernels: what computes norms, positions and activations of Llama-like models.
     """
 
-    def __init__(self, model: PreTrainedModel, shape: ModelShape, max_positions: int) -> None:
+    def __init__(
+        self, model: PreTrainedModel, shape: ModelShape, max_positions: int, kernels: Kernels
+    ) -> None:
         self.model = model
         self.shape = shape
         self.max_positions = max_positions
-        self._embedding: nn.Module = model.get_input_embeddings()
-        self._layers: nn.Module = model.base_model
+        self.kernels = kernels
+        self._pass: Gpt2Pass | LlamaPass
+        if model.config.model_type == "gpt2":
+            self._pass = Gpt2Pass(model)
+        else:
+            self._pass = LlamaPass(model, kernels, max_positions)
         self._head: nn.Module = model.get_output_embeddings()
-        weight = self._embedding.weight
+        weight = model.get_input_embeddings().weight
         self.device: torch.device = weight.device
         self.dtype: torch.dtype = weight.dtype
 
@@ -84,19 +96,19 @@ class PagedModel:
         Returns:
             Logits [num_samples, vocab_size].
         """
-        hidden = self._layers(
-            # Embeddings and not ids: with ids, GPT-2 looks for padding, which waits for the device.
-            inputs_embeds=self._embedding(token_ids.unsqueeze(0)),
-            position_ids=inputs.positions.unsqueeze(0),
-            use_cache=False,
-            paged=PagedPass(inputs, attention, kv_layers),
-        )[0]
-        logits: Tensor = self._head(hidden[0].index_select(0, inputs.sample_tokens))
+        hidden = self._pass.hidden(token_ids, PagedPass(inputs, attention, kv_layers))
+        logits: Tensor = self._head(hidden)
         return logits
 
 
 def load_model(
-    name_or_path: str, *, device: str, dtype: str, seed: int = 0, base_dir: Path = Path()
+    name_or_path: str,
+    *,
+    device: str,
+    dtype: str,
+    seed: int = 0,
+    base_dir: Path = Path(),
+    use_flashinfer: bool = True,
 ) -> PagedModel:
     """Load a model onto a device.
 
@@ -107,6 +119,8 @@ def load_model(
         dtype: `bfloat16`, `float16` or `float32`.
         seed: seed of random weights.
         base_dir: the folder that a relative path starts from.
+        use_flashinfer: whether to use FlashInfer's kernels if they run here, see
+            `library_problem`.
 
     Raises:
         InputError: there is no such model, device or dtype; the architecture is not supported;
@@ -115,6 +129,9 @@ def load_model(
     if dtype not in DTYPES:
         raise InputError(f"dtype: {unknown_name('dtype', dtype, DTYPES)}")
     found = find_device(device)
+    if found.type == "cuda":
+        # Libraries allocate on the current device.
+        torch.cuda.set_device(found)
     source = find_model(name_or_path, base_dir)
     itemsize = DTYPES[dtype].itemsize
     shape = replace(source.shape, dtype_bytes=itemsize, kv_element_bytes=itemsize)
@@ -124,7 +141,14 @@ def load_model(
     else:
         model = load_checkpoint(source, found, DTYPES[dtype])
     _check_sizes(source.where, model, shape)
-    return PagedModel(model.eval(), shape, int(source.config.max_position_embeddings))
+    kernels: Kernels = TorchKernels()
+    if use_flashinfer and library_problem(found, DTYPES[dtype]) is None:
+        kernels = FlashInferKernels()
+    max_positions = int(source.config.max_position_embeddings)
+    try:
+        return PagedModel(model.eval(), shape, max_positions, kernels)
+    except torch.OutOfMemoryError as error:
+        raise InputError(f"{source.where}: {one_line(error)}") from None
 
 
 def _check_sizes(where: str, model: PreTrainedModel, shape: ModelShape) -> None:

@@ -27,7 +27,8 @@ class MeasuredTimes(NamedTuple):
         launch_ns: host time to enqueue the work.
         sample_ns: host time to enqueue the sampling, a part of `launch_ns`; on a CPU the time to
             sample.
-        read_back_ns: time from the end on the device until the host had the tokens.
+        read_back_ns: time until the host had the tokens, from the end on the device, or from the
+            end of the next step's launch if that was later.
     """
 
     decided_ns: int

@@ -129,6 +129,7 @@ def warm_server(loaded: LoadedScenario, options: RunnerOptions) -> Iterator[Warm
         num_pages=num_pages,
         page_size=section.page_size,
         max_rows=section.max_rows,
+        max_tokens=min(section.max_step_tokens, pool_tokens),
     ) as warm:
         yield WarmServer(warm, loaded, pool_tokens)
 
@@ -249,4 +250,5 @@ def _meta(
         "servetwin_version": __version__,
         "git_revision": git_revision(),
         "fingerprint": warm.fingerprint,
+        "graph_sizes": warm.graph_sizes,
     }

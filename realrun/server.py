@@ -150,7 +150,8 @@ class RealServer:
             plan_ns=launched.plan_ns,
             launch_ns=launched.launch_ns,
             sample_ns=launched.work.sample_ns,
-            read_back_ns=max(known_ns - max(device_end_ns, step.launched_ns), 0),
+            # Under overlap the host has launched the next step meanwhile, and was awake after that.
+            read_back_ns=max(known_ns - max(device_end_ns, self._awake_ns), 0),
         )
         self._device_free_ns = device_end_ns
         self.recorder.stepped(

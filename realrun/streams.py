@@ -57,11 +57,14 @@ class DeviceStream(Protocol):
         """Call `work`, a step's host work, now. Copies that it enqueues run before the step."""
         ...
 
-    def submit(self, work: Callable[[], Tensor]) -> SubmittedStep:
+    def submit(self, work: Callable[[], Tensor], *, busy_ns: int = 0) -> SubmittedStep:
         """Add work to the end of the queue. Its output is copied to the host.
 
         Args:
             work: called once, in inference mode. It must not make the host wait for the device.
+            busy_ns: how long a GPU is kept busy before the work. If the host launches all of it in
+                this time, the step's times do not contain waits for launches. A CPU, which has no
+                launches, ignores this.
         """
         ...
 
@@ -157,7 +160,7 @@ class CpuStream:
         """Call `work`. Unlike on a GPU, there are no copies that must run in a certain order."""
         return work()
 
-    def submit(self, work: Callable[[], Tensor]) -> CpuStep:
+    def submit(self, work: Callable[[], Tensor], *, busy_ns: int = 0) -> CpuStep:
         """Give work to the worker thread. `SubmittedStep.result` raises its exceptions."""
         if not self._worker.is_alive():
             raise InvariantError("work was submitted to a closed stream")

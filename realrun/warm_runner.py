@@ -18,6 +18,9 @@ from realrun.runner import ModelRunner
 from realrun.streams import CpuStream, DeviceStream
 from realrun.warm_up import warm_up
 
+# A CPU has nothing to load or allocate for longer steps, and takes seconds for them.
+_CPU_WARM_UP_TOKENS = 512
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunnerOptions:
@@ -64,6 +67,12 @@ class WarmRunner:
     stream: DeviceStream
     fingerprint: dict[str, object]
 
+    @property
+    def graph_sizes(self) -> list[int]:
+        """Row counts of the recorded decode passes, ascending."""
+        graphs = self.runner.graphs
+        return [] if graphs is None else list(graphs.sizes)
+
 
 def load_with_options(
     name_or_path: str, options: RunnerOptions, base_dir: Path = Path()
@@ -79,6 +88,7 @@ def load_with_options(
         dtype=options.dtype_name,
         seed=options.seed,
         base_dir=base_dir,
+        use_flashinfer=options.attention != "reference",
     )
 
 
@@ -90,6 +100,7 @@ def warm_runner(
     num_pages: int,
     page_size: int,
     max_rows: int,
+    max_tokens: int = 512,
     cpu_threads: int | None = None,
 ) -> Iterator[WarmRunner]:
     """A context with a warm runner; it closes the device's queue at its end.
@@ -100,6 +111,7 @@ def warm_runner(
         num_pages: pages that requests may use.
         page_size: tokens of a page.
         max_rows: largest number of rows of a decode step.
+        max_tokens: largest number of new tokens of a step with prefill.
         cpu_threads: threads of a forward pass on a CPU. None: one for each core but one, which is
             left for the scheduler.
 
@@ -109,6 +121,7 @@ def warm_runner(
     is_cuda = model.device.type == "cuda"
     if not is_cuda:
         torch.set_num_threads(cpu_threads or max((os.cpu_count() or 2) - 1, 1))
+        max_tokens = min(max_tokens, _CPU_WARM_UP_TOKENS)
     kv = KVTensors(model, num_pages=num_pages, page_size=page_size)
     attention = build_attention(options.attention, model, kv, model.device)
     stream = _stream(model.device)
@@ -118,7 +131,7 @@ def warm_runner(
         if options.graphs and uses_flashinfer:
             graphs = _capture(model, kv, stream, max_rows)
         runner = ModelRunner(model, kv, attention, graphs=graphs)
-        warm_up(runner, stream, max_rows)
+        warm_up(runner, stream, max_rows=max_rows, max_tokens=max_tokens)
         name = options.attention
         if name == "auto":
             name = "flashinfer" if uses_flashinfer else "reference"

@@ -11,20 +11,26 @@ from realrun.streams import DeviceStream
 
 _ROUNDS = 3
 _PREFILL_TOKENS = (1, 64, 512)
+_MIXED_ROWS = 8
 
 
-def warm_up(runner: ModelRunner, stream: DeviceStream, max_rows: int) -> None:
-    """Run prefill and decode steps. They use the scratch page, so the KV of requests is safe.
+def warm_up(runner: ModelRunner, stream: DeviceStream, *, max_rows: int, max_tokens: int) -> None:
+    """Run prefill, mixed and decode steps.
+
+    They use the scratch page, so the KV of requests is safe.
 
     Args:
         runner: the runner to warm up.
         stream: the device's queue.
         max_rows: largest number of rows of a decode step.
+        max_tokens: largest number of new tokens of a step with prefill.
     """
-    longest = min(max(_PREFILL_TOKENS), runner.model.max_positions)
+    longest = min(max_tokens, runner.model.max_positions)
+    decodes = [1] * min(_MIXED_ROWS, max_rows)
     for _ in range(_ROUNDS):
-        for num_tokens in _PREFILL_TOKENS:
-            _run(runner, stream, [min(num_tokens, longest)])
+        for num_tokens in sorted({min(tokens, longest) for tokens in (*_PREFILL_TOKENS, longest)}):
+            _run(runner, stream, [num_tokens])
+            _run(runner, stream, [num_tokens, *decodes])
         for num_rows in {1, min(8, max_rows), max_rows}:
             _run(runner, stream, [1] * num_rows)
     stream.synchronise()

@@ -9,10 +9,12 @@ from transformers.pytorch_utils import Conv1D
 
 from realrun.device_memory import GIB, free_bytes
 from realrun.model_config import ModelSource, one_line
-from realrun.paged_attention import ATTENTION_NAME, register_paged_attention
 from realrun.quiet import quiet_transformers
 from sim.core.errors import InputError
 from sim.latency.shapes import ModelShape
+
+# The attention of the plain model, which `realrun check` compares with. Steps do not use it.
+PLAIN_ATTENTION = "sdpa"
 
 # Small compared with what a layer adds, so that the next token depends on the layers. Otherwise a
 # head that is tied to the embedding would just repeat the input token.
@@ -43,11 +45,10 @@ def build_random(
     Raises:
         InputError: transformers cannot build the model, or it does not fit on the device.
     """
-    register_paged_attention()
     try:
         with torch.device(device), quiet_transformers():
             model = AutoModelForCausalLM.from_config(
-                source.config, dtype=dtype, attn_implementation=ATTENTION_NAME
+                source.config, dtype=dtype, attn_implementation=PLAIN_ATTENTION
             )
     except torch.OutOfMemoryError as error:
         raise InputError(f"{source.where}: {one_line(error)}") from None
@@ -70,14 +71,13 @@ def load_checkpoint(
         InputError: weights are missing, unreadable, or of other sizes than the configuration
             says; or they do not fit on the device.
     """
-    register_paged_attention()
     try:
         with quiet_transformers():
             model, report = AutoModelForCausalLM.from_pretrained(
                 source.checkpoint,
                 config=source.config,
                 dtype=dtype,
-                attn_implementation=ATTENTION_NAME,
+                attn_implementation=PLAIN_ATTENTION,
                 local_files_only=True,
                 # So that they are reported like missing weights, and refused below.
                 ignore_mismatched_sizes=True,

@@ -25,7 +25,7 @@ def fit(
             written.
     """
     from calibrate.dataset import load_dataset
-    from calibrate.fit import fit_profile
+    from calibrate.fit import fit_profile, fit_remarks
     from calibrate.tables import error_table, remarks, term_table
     from sim.latency.profile.format import profile_text
 
@@ -33,8 +33,9 @@ def fit(
     if output.suffix != ".json":
         raise InputError(f"{output}: expected a name that ends in .json")
     check_target(output)
+    dataset = load_dataset(logs)
     profile = fit_profile(
-        load_dataset(logs),
+        dataset,
         name=name or output.stem,
         label=label,
         num_folds=num_folds,
@@ -43,6 +44,6 @@ def fit(
     write_text(output, profile_text(profile))
     print_table(error_table(profile))
     print_table(term_table(profile))
-    for remark in remarks(profile):
+    for remark in [*remarks(profile), *fit_remarks(dataset, num_folds)]:
         print_line(remark)
     print_line(f"profile: {output}")

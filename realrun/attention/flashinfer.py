@@ -180,7 +180,7 @@ class GraphDecodeAttention:
         before it.
         """
         self._mark.synchronize()
-        plan_decode(self._wrapper, plan, self._shape)
+        plan_decode(self._wrapper, plan, self._shape, is_graph=True)
         self._mark.record()
         return PlannedWrapper(self._wrapper)
 

@@ -1,10 +1,10 @@
 """The sizes that FlashInfer's plans depend on, which of them are supported, and the workspace."""
 
 from dataclasses import dataclass
-from importlib.util import find_spec
 
 import torch
 
+from realrun.attention.flashinfer_library import library_problem
 from realrun.kv_tensors import KVTensors
 from realrun.model import PagedModel
 
@@ -92,19 +92,8 @@ def attention_shape(model: PagedModel, kv: KVTensors) -> AttentionShape:
 
 def flashinfer_problem(shape: AttentionShape) -> str | None:
     """Why FlashInfer cannot be used here for a shape, in a few words; None if it can be used."""
-    problem = shape_problem(shape)
-    if problem is None and find_spec("flashinfer") is None:
-        return "not installed (servetwin's extra `gpu`)"
-    return problem
-
-
-def shape_problem(shape: AttentionShape) -> str | None:
-    """Why FlashInfer does not support a shape, or None. The library need not be installed."""
-    if shape.device.type != "cuda":
-        return f"needs a CUDA device, but the model is on {shape.device}"
-    if shape.dtype is not torch.bfloat16:
-        return f"supports bfloat16, but the model is {str(shape.dtype).removeprefix('torch.')}"
-    if shape.head_dim not in _HEAD_DIMS:
+    problem = library_problem(shape.device, shape.dtype)
+    if problem is None and shape.head_dim not in _HEAD_DIMS:
         dims = " and ".join(str(dim) for dim in _HEAD_DIMS)
         return f"supports heads of width {dims}, but the model's have {shape.head_dim}"
-    return None
+    return problem

@@ -6,7 +6,7 @@ import numpy as np
 from torch import Tensor
 
 from realrun.check.comparison import max_error
-from realrun.check.plain import in_higher_precision, last_logits, plain_attention
+from realrun.check.plain import in_higher_precision, last_logits
 from realrun.kv_tensors import KVTensors
 from realrun.model import PagedModel
 
@@ -50,9 +50,8 @@ def make_check_case(model: PagedModel, page_size: int) -> CheckCase:
         InputError: the page size is out of range, or there is no memory for the pages.
     """
     prompts = make_prompts(page_size, model.max_positions, model.vocab_size)
-    with plain_attention(model) as plain_model:
-        plain = {rid: last_logits(plain_model, tokens)[0] for rid, tokens in prompts.items()}
-        exact_model = in_higher_precision(plain_model)
+    plain = {rid: last_logits(model.model, tokens)[0] for rid, tokens in prompts.items()}
+    exact_model = in_higher_precision(model.model)
     error = max(
         max_error(plain[rid], last_logits(exact_model, tokens)[0])
         for rid, tokens in prompts.items()

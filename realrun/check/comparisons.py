@@ -8,7 +8,7 @@ from torch import Tensor
 from realrun.check.check_case import NUM_DECODES, CheckCase
 from realrun.check.comparison import Comparison, max_error
 from realrun.check.paged_requests import PagedRequests
-from realrun.check.plain import last_logits, plain_attention
+from realrun.check.plain import last_logits
 from realrun.runner import ModelRunner
 
 Logits = Mapping[str, Tensor]
@@ -79,13 +79,12 @@ def greedy_against_plain(case: CheckCase, runner: ModelRunner) -> Comparison:
             tokens[rid].append(int(logits.argmax()))
             requests.extend(rid, tokens[rid][-1])
     shortfall, num_others = 0.0, 0
-    with plain_attention(case.model) as plain_model:
-        for sequence in tokens.values():
-            logits = last_logits(plain_model, sequence[:-1], NUM_DECODES).double()
-            chosen = torch.tensor(sequence[-NUM_DECODES:], device=logits.device)
-            missing = logits.amax(dim=-1) - logits.gather(1, chosen[:, None])[:, 0]
-            shortfall = max(shortfall, float(missing.max()))
-            num_others += int((missing > 0).sum())
+    for sequence in tokens.values():
+        logits = last_logits(case.model.model, sequence[:-1], NUM_DECODES).double()
+        chosen = torch.tensor(sequence[-NUM_DECODES:], device=logits.device)
+        missing = logits.amax(dim=-1) - logits.gather(1, chosen[:, None])[:, 0]
+        shortfall = max(shortfall, float(missing.max()))
+        num_others += int((missing > 0).sum())
     note = f"{num_others} of {NUM_DECODES * len(tokens)} tokens are not plain's best"
     return Comparison("greedy tokens = plain's best", shortfall, 2 * case.tolerance, note)
 

@@ -1,27 +1,11 @@
 """Plain transformers: logits of whole sequences, without pages."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from copy import deepcopy
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
-
-from realrun.model import PagedModel
-from realrun.paged_attention import ATTENTION_NAME
-
-_PLAIN_ATTENTION = "sdpa"
-
-
-@contextmanager
-def plain_attention(model: PagedModel) -> Iterator[PreTrainedModel]:
-    """A context in which the model has transformers' own attention, so no second copy is loaded."""
-    model.model.set_attn_implementation(_PLAIN_ATTENTION)
-    try:
-        yield model.model
-    finally:
-        model.model.set_attn_implementation(ATTENTION_NAME)
 
 
 def in_higher_precision(model: PreTrainedModel) -> PreTrainedModel:

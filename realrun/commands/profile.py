@@ -8,7 +8,8 @@ from realrun.budget import Budget
 from realrun.fingerprint import git_revision
 from realrun.kv_tensors import num_pages_that_fit
 from realrun.model import PagedModel
-from realrun.profiling.composition import Limits
+from realrun.profiling.composition import Composition, Limits
+from realrun.profiling.earlier import earlier_points, key_of
 from realrun.profiling.grid import MAX_NEW_TOKENS, grid
 from realrun.profiling.grid_run import GridMeasurements, measure_grid
 from realrun.profiling.measure import StepMeter
@@ -22,7 +23,7 @@ from sim.families import DEFAULT_FAMILY, FAMILIES
 from sim.report.progress import Progress
 from sim.runlog.run_log_file import write_run_log
 
-_MAX_ROWS = 256
+_MAX_ROWS = 512
 # Smaller on a CPU, which takes seconds for steps that a GPU does in milliseconds.
 _CPU_MAX_ROWS = 16
 _CPU_MAX_CONTEXT = 1_024
@@ -36,7 +37,7 @@ class GridOptions:
         page_size: tokens of a page.
         max_context: largest number of tokens of a row. None: the length of the model's longest
             request; on a CPU not more than 1,024.
-        max_rows: largest number of rows of a step; None: 256, on a CPU 16.
+        max_rows: largest number of rows of a step; None: 512, on a CPU 16.
         repeats: measured steps of each composition.
         seed: seed of the order, the tokens and the pages.
     """
@@ -50,10 +51,14 @@ class GridOptions:
 
 def profile(
     model_name: str, out: Path, *, options: RunnerOptions, points: GridOptions, budget: Budget
-) -> None:
+) -> bool:
     """Measure as much of the grid as the budget allows, write the log, and print a summary.
 
-    Each step is measured alone, see `StepMeter`.
+    Each step is measured alone, see `StepMeter`. If `out` is the log of an earlier call with the
+    same device, model and options, its points are kept, and this call measures the others.
+
+    Returns:
+        Whether no point is left for another call.
 
     Raises:
         InputError: the model, the device, an option or the log's path is wrong, or nothing could
@@ -69,32 +74,40 @@ def profile(
         num_pages=limits.num_pages,
         page_size=limits.page_size,
         max_rows=limits.max_rows,
+        max_tokens=min(limits.max_new_tokens, limits.max_context),
     ) as warm:
+        meta = {
+            "source": "profile",
+            "model": model_name,
+            "page_size": limits.page_size,
+            "seed": points.seed,
+            "options": asdict(options),
+            "limits": asdict(limits),
+            "repeats": points.repeats,
+            "servetwin_version": __version__,
+            "git_revision": git_revision(),
+            "fingerprint": warm.fingerprint,
+            "graph_sizes": warm.graph_sizes,
+        }
+        earlier = earlier_points(out, meta)
         rounds = grid(limits)
         num_points = sum(map(len, rounds))
-        measured = _measure(warm, limits, points, budget)
+        left = [[item for item in items if key_of(item) not in earlier] for items in rounds]
+        measured = _measure(warm, left, limits.max_rows, points, budget)
+        lines = [*earlier.values(), *point_lines(measured)]
         if measured.points:
-            meta = {
-                "source": "profile",
-                "model": model_name,
-                "page_size": limits.page_size,
-                "seed": points.seed,
-                "options": asdict(options),
-                "limits": asdict(limits),
-                "repeats": points.repeats,
-                "grid": grid_counts(measured, num_points),
-                "servetwin_version": __version__,
-                "git_revision": git_revision(),
-                "fingerprint": warm.fingerprint,
-            }
-            write_run_log(out, meta, point_lines(measured))
-    for line in summary_lines(measured, num_points):
+            meta["grid"] = grid_counts(measured, num_points, len(earlier))
+            write_run_log(out, meta, lines)
+    for line in summary_lines(measured, num_points, lines):
         print_line(line)
     if measured.stopped == "interrupted":
         raise KeyboardInterrupt
-    if not measured.points:
+    if not lines:
         raise InputError(f"{out}: not written: nothing could be measured")
     print_line(f"log: {out}")
+    if measured.stopped == "failed":
+        raise InputError(f"{model.device}: {measured.failure}")
+    return measured.stopped == "complete"
 
 
 def _limits(model: PagedModel, points: GridOptions) -> Limits:
@@ -119,10 +132,13 @@ def _limits(model: PagedModel, points: GridOptions) -> Limits:
 
 
 def _measure(
-    warm: WarmRunner, limits: Limits, points: GridOptions, budget: Budget
+    warm: WarmRunner,
+    rounds: list[list[Composition]],
+    max_rows: int,
+    points: GridOptions,
+    budget: Budget,
 ) -> GridMeasurements:
-    meter = StepMeter(warm, max_rows=limits.max_rows, seed=points.seed)
-    rounds = grid(limits)
+    meter = StepMeter(warm, max_rows=max_rows, seed=points.seed)
     shape = warm.runner.model.shape
 
     def text(_now_ns: int) -> str:

@@ -1,17 +1,23 @@
 """`realrun suite`: checks, profiles and real runs on one machine, in stages."""
 
 import sys
+from functools import partial
 from pathlib import Path
 
 import torch
 
 from realrun.budget import Budget
+from realrun.cli import main
+from realrun.suite.process import preload, run_process
 from realrun.suite.record import StageRecord
 from realrun.suite.run_suite import run_suite
 from realrun.suite.stages import GPU_STAGES, TINY_STAGES
 from sim.commands.output import print_line, print_table
 from sim.core.errors import InputError
 from sim.tables.table import Table, columns_of
+
+# What the stages' commands import, apart from FlashInfer, which uses the GPU.
+_LIBRARIES = tuple(f"realrun.commands.{name}" for name in ("check", "profile", "runs"))
 
 
 def suite(out: Path, *, budget: Budget, device: str, model: str | None) -> bool:
@@ -34,6 +40,7 @@ def suite(out: Path, *, budget: Budget, device: str, model: str | None) -> bool:
             "the suite measures a GPU, but torch finds no CUDA device or --device is cpu"
             " (to try the suite on a CPU: --device cpu --model tiny)"
         )
+    preload(_LIBRARIES)
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -44,6 +51,7 @@ def suite(out: Path, *, budget: Budget, device: str, model: str | None) -> bool:
         device=device,
         budget=budget,
         say=_say,
+        run=partial(run_process, main),
     )
     print_table(_table(records))
     return all(record.status != "failed" for record in records)

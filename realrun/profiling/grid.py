@@ -17,16 +17,17 @@ Build = Callable[..., Composition]
 Leveled = tuple[int, Composition]
 
 # Sizes of decode graphs (1, 2, 4, 8, 16, 24, ...), and sizes between them.
-_DECODE_ROWS = (1, 2, 3, 4, 6, 8, 12, 16, 20, 24, 32, 48, 64, 96, 128, 192, 256)
+_DECODE_ROWS = (1, 2, 3, 4, 6, 8, 12, 16, 20, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 _UNEVEN_ROWS = (4, 16, 64, 256)
 _UNEVEN_CONTEXTS = (64, 256, 1024, 4096, 16384)
 # Powers of two, which fill a kernel's tiles, and sizes in between, which are more frequent in real
 # runs.
 _NEW_TOKENS = (
-    1, 8, 16, 32, 45, 64, 90, 128, 181, 256, 362, 512, 724, 1024, 1448, 2048, 2896, 4096, 5793, 8192
+    1, 8, 16, 32, 45, 64, 90, 128, 181, 256, 362, 512, 724, 1024, 1448, 2048, 2896, 4096, 5793,
+    8192, 11585, 16384
 )  # fmt: skip
 # New tokens that several prefill rows divide among them.
-_SPLIT_TOKENS = (64, 256, 512, 1024, 2048, 4096, 8192)
+_SPLIT_TOKENS = (64, 256, 512, 1024, 2048, 4096, 8192, 16384)
 _PREFIXES = (0, 64, 256, 1024, 4096)
 _FEW_PREFIXES = (0, 512)
 _PREFILL_ROWS = (2, 4, 8, 16, 32)

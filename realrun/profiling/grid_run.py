@@ -6,11 +6,12 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 import numpy as np
+import torch
 
 from realrun.budget import Budget
 from realrun.profiling.composition import Composition
 
-Stopped = Literal["complete", "budget", "interrupted"]
+Stopped = Literal["complete", "budget", "interrupted", "failed"]
 
 # A step that would take more than this share of the budget is skipped, because many shorter steps
 # can be measured in that time.
@@ -43,13 +44,17 @@ class GridMeasurements:
         num_steps: number of measured steps.
         refused: compositions that the runner could not run, with the reason; larger compositions
             of the same mode are not tried.
+        too_long: compositions that would have taken too large a share of the budget.
         stopped: why the measurement ended.
+        failure: what the device reported, if it failed and can run nothing more.
     """
 
     points: dict[Composition, list[Measurement]] = field(default_factory=dict)
     num_steps: int = 0
     refused: list[tuple[Composition, str]] = field(default_factory=list)
+    too_long: set[Composition] = field(default_factory=set)
     stopped: Stopped = "complete"
+    failure: str = ""
 
 
 class DurationEstimates:
@@ -99,7 +104,8 @@ def measure_grid(
     Args:
         rounds: the result of `grid`.
         measure: measures a step. If it raises RuntimeError, as torch does when memory runs out,
-            this composition and all larger ones of its mode are skipped.
+            this composition and all larger ones of its mode are skipped. After an error of the
+            device itself the measurement ends.
         flops: floating-point operations of a composition.
         budget: the time for all measurements.
         repeats: measured steps of each composition, at least 1.
@@ -112,11 +118,17 @@ def measure_grid(
             watcher(number)
             if any(composition.is_at_least(refused) for refused, _ in measured.refused):
                 continue
-            if not _fits(times.at_most_s(flops(composition)), budget):
+            at_most_s = times.at_most_s(flops(composition))
+            if at_most_s > budget.total_s * _MAX_SHARE:
+                measured.too_long.add(composition)
+                continue
+            if at_most_s >= budget.left_s():
                 measured.stopped = "budget"
                 continue
             begin_s = budget.clock()
             _measure_once(composition, measure, measured)
+            if measured.stopped == "failed":
+                break
             times.note(flops(composition), budget.clock() - begin_s)
     except KeyboardInterrupt:
         measured.stopped = "interrupted"
@@ -133,11 +145,6 @@ def _measuring_order(
                 yield compositions[place]
 
 
-def _fits(at_most_s: float, budget: Budget) -> bool:
-    left_s = budget.left_s()
-    return left_s > 0 and at_most_s <= min(left_s, budget.total_s * _MAX_SHARE)
-
-
 def _measure_once(
     composition: Composition,
     measure: Callable[[Composition], Measurement],
@@ -147,7 +154,11 @@ def _measure_once(
         measurement = measure(composition)
     except RuntimeError as error:
         why = f"{type(error).__name__}: {' '.join(str(error).split())}"
-        measured.refused.append((composition, why))
+        if isinstance(error, torch.AcceleratorError):
+            # After an error inside a kernel, every further call to the device fails.
+            measured.stopped, measured.failure = "failed", why
+        else:
+            measured.refused.append((composition, why))
         return
     measured.points.setdefault(composition, []).append(measurement)
     measured.num_steps += 1

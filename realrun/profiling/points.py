@@ -13,6 +13,7 @@ _WHY_ENDED = {
     "complete": "the grid is complete",
     "budget": "the budget is spent",
     "interrupted": "interrupted",
+    "failed": "the device failed",
 }
 _MAX_REFUSALS_KEPT = 5
 
@@ -41,12 +42,13 @@ def _point_line(composition: Composition, measurements: Sequence[Measurement]) -
     }
 
 
-def grid_counts(measured: GridMeasurements, num_points: int) -> dict[str, object]:
-    """How much of the grid was measured, for the first line of the log."""
+def grid_counts(measured: GridMeasurements, num_points: int, num_earlier: int) -> dict[str, object]:
+    """How much of the grid was measured, by this call and before, for the first line of the log."""
     return {
         "points": num_points,
-        "measured": len(measured.points),
+        "measured": len(measured.points) + num_earlier,
         "steps": measured.num_steps,
+        "too_long": len(measured.too_long),
         "refused": len(measured.refused),
         "refusals": [
             {
@@ -61,17 +63,26 @@ def grid_counts(measured: GridMeasurements, num_points: int) -> dict[str, object
     }
 
 
-def summary_lines(measured: GridMeasurements, num_points: int) -> Iterator[str]:
-    """A line about the whole grid, one for each mode, and one if a composition was refused."""
+def summary_lines(
+    measured: GridMeasurements, num_points: int, lines: Sequence[Line]
+) -> Iterator[str]:
+    """A line about the whole grid, one for each mode, and one if compositions were left out.
+
+    Args:
+        measured: what this call measured.
+        num_points: points of the grid.
+        lines: the lines of the log, of this call and earlier ones.
+    """
     yield (
-        f"{len(measured.points):,} of {num_points:,} points, {measured.num_steps:,} steps;"
+        f"{len(lines):,} of {num_points:,} points, {measured.num_steps:,} steps in this call;"
         f" {_WHY_ENDED[measured.stopped]}"
     )
-    lines = list(point_lines(measured))
     for mode in (mode.name.lower() for mode in ForwardMode):
         of_mode = [line for line in lines if line["mode"] == mode]
         if of_mode:
             yield f"{mode}: {len(of_mode):,} points, {_times_in_words(of_mode)}"
+    if measured.too_long:
+        yield f"too long for this budget: {len(measured.too_long):,} points"
     if measured.refused:
         yield f"refused by the runner: {len(measured.refused)}, first: {measured.refused[0][1]}"
 

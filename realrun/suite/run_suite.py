@@ -4,12 +4,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from realrun.budget import Budget
-from realrun.suite.process import StageOutcome, command_of, run_process
+from realrun.suite.process import StageOutcome, arguments_of
 from realrun.suite.record import Records, StageRecord
 from realrun.suite.stages import Stage
 
 # With less time a stage is not started, because most of it would go into loading.
-_LEAST_S = 25.0
+_LEAST_S = 15.0
+_NO_LIMIT_S = 24 * 3_600.0
 
 RunProcess = Callable[[Sequence[str], float], StageOutcome]
 
@@ -21,12 +22,13 @@ def run_suite(
     device: str,
     budget: Budget,
     say: Callable[[str], None],
-    run: RunProcess = run_process,
+    run: RunProcess,
 ) -> list[StageRecord]:
     """Run the stages that are not done yet, and record each when it ends.
 
     Each stage gets a share of the remaining budget, by its weight among the stages still to run.
-    So the time that one stage does not use goes to the stages after it.
+    So the time that one stage does not use goes to the stages after it. A stage without a limit
+    does not use the budget.
 
     Args:
         stages: the stages, most valuable first.
@@ -34,22 +36,30 @@ def run_suite(
         device: the device of all stages.
         budget: the time for all stages.
         say: called with a line when a stage starts, and with lines when it ends.
-        run: `run(command, limit_s)` runs a command within a time limit.
+        run: `run(arguments, limit_s)` runs a command of `realrun` within a time limit.
 
     Raises:
         InputError: the records cannot be read or written.
     """
     records = Records(folder, stages)
-    left = [stage for stage in stages if not records.is_done(stage)]
+    left = [stage for stage in stages if stage.is_limited and not records.is_done(stage)]
+    # A machine that has changed since the last call may lack kernels, so this is not skipped.
+    if left and budget.left_s() >= _LEAST_S:
+        left[:0] = [stage for stage in stages if not stage.is_limited]
     for number, stage in enumerate(left):
         left_s = budget.left_s()
-        if left_s < _LEAST_S:
-            say("the budget is spent; the same command continues from here")
-            break
-        share = stage.weight / sum(other.weight for other in left[number:])
-        limit_s = max(left_s * share, _LEAST_S)
-        say(f"{stage.name}: begins, at most {limit_s:.0f} s")
-        record = records.note(stage, run(command_of(stage, folder, device, limit_s), limit_s))
+        limit_s, limit = _NO_LIMIT_S, "for as long as it takes"
+        if stage.is_limited:
+            if left_s < _LEAST_S:
+                say("the budget is spent; the same command continues from here")
+                break
+            share = stage.weight / sum(other.weight for other in left[number:])
+            limit_s = max(left_s * share, _LEAST_S)
+            limit = f"at most {limit_s:.0f} s"
+        say(f"{stage.name}: begins, {limit}")
+        record = records.note(stage, run(arguments_of(stage, folder, device, limit_s), limit_s))
+        if not stage.is_limited:
+            budget.extend(left_s - budget.left_s())
         for line in record.printed:
             say(f"  {line}")
         say(f"{stage.name}: {record.status}")

@@ -64,6 +64,17 @@ def note_input(path: Path, file: int | None = None) -> None:
     inputs.add((status.st_dev, status.st_ino))
 
 
+def allow_update(path: Path) -> None:
+    """Let a file be written that was read, because the command continues its own earlier result."""
+    if not (inputs := _inputs.get()):
+        return
+    try:
+        status = path.stat()
+    except (OSError, ValueError):
+        return
+    inputs.discard((status.st_dev, status.st_ino))
+
+
 def refuse_input(path: Path) -> None:
     """Raise InputError if a file is about to be written or removed that was read."""
     inputs = _inputs.get()

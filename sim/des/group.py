@@ -1,7 +1,8 @@
 """A group of ranks that step together: a replica with attention data parallelism.
 
 Each rank has an engine of its own, and all ranks decide at the same times. A step starts when the
-slowest host has prepared it, and ends when the slowest device has computed it. A rank that launches
+slowest host has prepared it, and ends when the slowest device has computed it. The slowest launch
+counts, too. A rank that launches
 nothing runs along, and nothing is logged of it.
 """
 
@@ -20,7 +21,7 @@ from sim.engine.fast_forward import MANY_STEPS
 from sim.engine.ranks import RankRules, tell_ranks
 from sim.engine.records import StepState
 from sim.latency.features import StepFeatures, step_features
-from sim.latency.model import LatencyModel, StepTime
+from sim.latency.model import LatencyModel, StepTime, launching
 from sim.runlog.builder import FurtherSteps, StepRun
 from sim.workload.workload import ScriptedRequest
 
@@ -44,7 +45,12 @@ class Rank:
         self.engine = engine
         self.executor = executor
         self.latency = latency
+        self._launching = launching(latency)
         self.features: StepFeatures | None = None
+
+    def launch_ns(self, step: StepFeatures) -> int:
+        """How long the rank's host launches the kernels of this step."""
+        return 0 if self._launching is None else self._launching.launch_ns(step)
 
 
 class GroupRun(StepRun):
@@ -56,7 +62,7 @@ class GroupRun(StepRun):
         of_rank: the run of each rank; None: it runs along.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one argument for each time
         self,
         batch: Batch,
         state: StepState,
@@ -65,6 +71,7 @@ class GroupRun(StepRun):
         host_ns: int,
         start_ns: int,
         first_end_ns: int,
+        launch_ns: int,
         of_rank: list[StepRun | None],
     ) -> None:
         super().__init__(
@@ -75,6 +82,7 @@ class GroupRun(StepRun):
             host_ns=host_ns,
             start_ns=start_ns,
             first_end_ns=first_end_ns,
+            launch_ns=launch_ns,
         )
         self.of_rank = of_rank
 
@@ -177,17 +185,18 @@ class Group(Replica):
             self._rules.idle_tokens if step is None else step.num_tokens for step in features
         ]
         prefills = any(step is not None and step.num_prefill_rows for step in features)
-        device_ns = host_ns = 0
+        device_ns = host_ns = launch_ns = 0
         for rank, step in zip(self._ranks, features, strict=True):
             rank.features = None
             if step is not None:
                 known = step.in_group(sum(num_tokens), max(num_tokens), prefills=prefills)
                 time = rank.latency.step_ns(known)
+                launch_ns = max(launch_ns, rank.launch_ns(known))
                 rank.latency.consume(known, 1)
                 device_ns = max(device_ns, time.device_ns)
                 host_ns = max(host_ns, time.host_ns)
                 rank.features = known
-        return self._run(batches, states, StepTime(device_ns, host_ns), device_free_ns)
+        return self._run(batches, states, StepTime(device_ns, host_ns), launch_ns, device_free_ns)
 
     def _launch_without_work(self, device_free_ns: int) -> GroupRun:
         """A step of `idle_tokens` on each rank."""
@@ -198,19 +207,23 @@ class Group(Replica):
         nothing: list[None] = [None] * num_ranks
         for rank in self._ranks:
             rank.features = None
-        return self._run(nothing, nothing, self._ranks[0].latency.step_ns(known), device_free_ns)
+        first = self._ranks[0]
+        time, launch_ns = first.latency.step_ns(known), first.launch_ns(known)
+        return self._run(nothing, nothing, time, launch_ns, device_free_ns)
 
     def _run(
         self,
         batches: Sequence[Batch | None],
         states: Sequence[StepState | None],
         time: StepTime,
+        launch_ns: int,
         device_free_ns: int,
     ) -> GroupRun:
         """The step as it will run, for the group and for each rank."""
         decided_ns = self.env.now_ns
-        start_ns = max(decided_ns + time.host_ns, device_free_ns)
-        end_ns = start_ns + time.device_ns
+        ready_ns = decided_ns + time.host_ns
+        start_ns = max(ready_ns, device_free_ns)
+        end_ns = max(start_ns + time.device_ns, ready_ns + launch_ns)
         of_rank: list[StepRun | None] = []
         for rank, batch, state in zip(self._ranks, batches, states, strict=True):
             run = None
@@ -223,6 +236,7 @@ class Group(Replica):
                     host_ns=time.host_ns,
                     start_ns=start_ns,
                     first_end_ns=end_ns,
+                    launch_ns=launch_ns,
                 )
             of_rank.append(run)
         return GroupRun(
@@ -232,6 +246,7 @@ class Group(Replica):
             host_ns=time.host_ns,
             start_ns=start_ns,
             first_end_ns=end_ns,
+            launch_ns=launch_ns,
             of_rank=of_rank,
         )
 
@@ -262,16 +277,20 @@ class Group(Replica):
         if num_steps <= 0:
             return None
         device_ns = host_ns = np.zeros(num_steps, dtype=np.int64)
+        launch_ns = 0
         for rank, run in zip(self._ranks, step.of_rank, strict=True):
             if run is None or rank.features is None:
                 continue
             first = rank.features = rank.features.next_decode()
             times = rank.latency.decode_run_ns(first, num_steps)
+            launch_ns = max(launch_ns, rank.launch_ns(first))
             num_steps = min(num_steps, len(times[0]))
             device_ns = np.maximum(device_ns[:num_steps], times[0][:num_steps])
             host_ns = np.maximum(host_ns[:num_steps], times[1][:num_steps])
         both = (device_ns, host_ns)
-        steps = upcoming_steps(next_decision_ns, step.end_ns, both, overlaps=self._overlaps)
+        steps = upcoming_steps(
+            next_decision_ns, step.end_ns, both, launch_ns, overlaps=self._overlaps
+        )
         if steps is None:
             return None
         next_aging_ns = min([rank.engine.next_aging_ns for rank in self._ranks])
@@ -313,6 +332,7 @@ class Group(Replica):
                 steps.starts_ns[:num_steps],
                 steps.ends_ns[:num_steps],
                 steps.host_ns[:num_steps],
+                steps.launch_ns,
                 run_of_rank,
                 state,
             )

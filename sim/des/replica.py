@@ -127,6 +127,15 @@ class Replica:
 
         Step k+1 starts when the host has prepared it and step k has ended. At that time the host
         processes the result of step k and makes the next decision.
+
+        A step without a CUDA graph is launched kernel by kernel. This holds the host up, and the
+        device cannot end the step before its last kernel is launched:
+
+            host    | decide k+1 | launch k+1 ..............| process k, decide k+2 | launch ...
+            device  | step k ..........| step k+1, waits .....|                     | step k+2
+                                 ^ ready_ns                 ^ launched_ns
+
+        The host processes the result of step k when it has launched step k+1 and step k has ended.
         """
         env = self.env
         running: StepRun | None = None
@@ -139,13 +148,15 @@ class Replica:
                     yield self._after_others()
             step = self._begin(running.end_ns if running is not None else 0)
             if running is not None:
-                known_ns = step.start_ns if step is not None else running.end_ns
+                known_ns = running.end_ns
+                if step is not None:
+                    known_ns = max(step.launched_ns, known_ns)
                 if not env.skip_to(known_ns):
                     yield self._at(known_ns)
                 self._finish(running)
             elif step is not None:
-                if not env.skip_to(step.ready_ns):
-                    yield self._at(step.ready_ns)
+                if not env.skip_to(step.launched_ns):
+                    yield self._at(step.launched_ns)
             else:
                 yield from self._wait_for_work()
             running = step

@@ -14,7 +14,7 @@ from sim.engine.core import EngineCore
 from sim.engine.executor import ScriptedExecutor
 from sim.engine.records import StepState
 from sim.latency.features import StepFeatures, step_features
-from sim.latency.model import LatencyModel
+from sim.latency.model import LatencyModel, launching
 from sim.runlog.builder import FurtherSteps, StepRun
 from sim.workload.workload import ScriptedRequest
 
@@ -38,6 +38,7 @@ class Server(Replica):
         self.engine = engine
         self._executor = executor
         self._latency = latency
+        self._launching = launching(latency)
         self._reports = reports
         # Of the first of the upcoming steps.
         self._first: StepFeatures | None = None
@@ -84,9 +85,11 @@ class Server(Replica):
     def _launch(self, batch: Batch, state: StepState, device_free_ns: int) -> StepRun:
         features = step_features(batch)
         time = self._latency.step_ns(features)
+        launch_ns = 0 if self._launching is None else self._launching.launch_ns(features)
         self._latency.consume(features, 1)
         decided_ns = self.env.now_ns
-        start_ns = max(decided_ns + time.host_ns, device_free_ns)
+        ready_ns = decided_ns + time.host_ns
+        start_ns = max(ready_ns, device_free_ns)
         return StepRun(
             self._number,
             batch,
@@ -94,7 +97,8 @@ class Server(Replica):
             decided_ns=decided_ns,
             host_ns=time.host_ns,
             start_ns=start_ns,
-            first_end_ns=start_ns + time.device_ns,
+            first_end_ns=max(start_ns + time.device_ns, ready_ns + launch_ns),
+            launch_ns=launch_ns,
         )
 
     def _upcoming(self, step: StepRun, next_decision_ns: int) -> UpcomingSteps | None:
@@ -105,7 +109,10 @@ class Server(Replica):
             return None
         first = self._first = step_features(step.batch).next_decode()
         times = self._latency.decode_run_ns(first, num_steps)
-        steps = upcoming_steps(next_decision_ns, step.end_ns, times, overlaps=self._overlaps)
+        launch_ns = 0 if self._launching is None else self._launching.launch_ns(first)
+        steps = upcoming_steps(
+            next_decision_ns, step.end_ns, times, launch_ns, overlaps=self._overlaps
+        )
         return None if steps is None else steps.decided_before(self.engine.next_aging_ns)
 
     def _take(self, step: StepRun, steps: UpcomingSteps, num_steps: int) -> None:
@@ -119,6 +126,7 @@ class Server(Replica):
             steps.starts_ns[:num_steps],
             steps.ends_ns[:num_steps],
             steps.host_ns[:num_steps],
+            steps.launch_ns,
             run,
             state,
         )

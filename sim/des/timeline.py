@@ -1,6 +1,7 @@
 """The times of many consecutive decode steps, computed together.
 
-Notation: step i is decided at t(i), takes host time h(i), and runs on the device from s(i) to e(i).
+Notation: step i is decided at t(i) and takes host time h(i). Then its launch begins, which takes
+the host l. The device runs it from s(i) to e(i). `sim.des.replica` draws all this.
 """
 
 from typing import NamedTuple
@@ -18,6 +19,7 @@ class UpcomingSteps(NamedTuple):
         decided_ns: when each step is decided, and when the step after the last one is decided;
             shape [num_steps + 1].
         starts_ns, ends_ns, host_ns: device start, device end and host time; shape [num_steps].
+        launch_ns: launch time of each step.
         known_ns: for each step, when the scheduler processes the result of the step before it;
             shape [num_steps].
     """
@@ -27,6 +29,7 @@ class UpcomingSteps(NamedTuple):
     ends_ns: Int64
     host_ns: Int64
     known_ns: Int64
+    launch_ns: int
 
     @property
     def num_steps(self) -> int:
@@ -40,12 +43,17 @@ class UpcomingSteps(NamedTuple):
         if not num_steps:
             return None
         return UpcomingSteps(
-            self.decided_ns[: num_steps + 1], *(times[:num_steps] for times in self[1:])
+            self.decided_ns[: num_steps + 1],
+            self.starts_ns[:num_steps],
+            self.ends_ns[:num_steps],
+            self.host_ns[:num_steps],
+            self.known_ns[:num_steps],
+            self.launch_ns,
         )
 
 
 def upcoming_steps(
-    decided_ns: int, end_ns: int, times: tuple[Int64, Int64], *, overlaps: bool
+    decided_ns: int, end_ns: int, times: tuple[Int64, Int64], launch_ns: int, *, overlaps: bool
 ) -> UpcomingSteps | None:
     """The times of the further steps, as far as the clock goes; None if it goes no further.
 
@@ -53,31 +61,39 @@ def upcoming_steps(
         decided_ns: when the first further step is decided, if scheduling overlaps.
         end_ns: end of the step in flight.
         times: device and host time of each further step; shape [num_steps], not empty.
+        launch_ns: launch time of each further step.
         overlaps: whether scheduling overlaps.
     """
     device_ns, host_ns = times
-    longest_ns = int(device_ns.max()) + int(host_ns.max())
+    longest_ns = int(device_ns.max()) + int(host_ns.max()) + launch_ns
     if end_ns + longest_ns * len(device_ns) > MAX_TIME_NS:
         num_steps = (MAX_TIME_NS - end_ns) // longest_ns
         if num_steps <= 0:
             return None
         device_ns, host_ns = device_ns[:num_steps], host_ns[:num_steps]
-    if overlaps:
-        return overlapped_steps(decided_ns, end_ns, device_ns, host_ns)
-    return serial_steps(end_ns, device_ns, host_ns)
+    if not overlaps:
+        return serial_steps(end_ns, np.maximum(device_ns, launch_ns), host_ns, launch_ns)
+    if launch_ns:
+        return launched_steps(decided_ns, end_ns, device_ns, host_ns, launch_ns)
+    return overlapped_steps(decided_ns, end_ns, device_ns, host_ns)
 
 
-def serial_steps(end_ns: int, device_ns: Int64, host_ns: Int64) -> UpcomingSteps:
+def serial_steps(
+    end_ns: int, device_ns: Int64, host_ns: Int64, launch_ns: int = 0
+) -> UpcomingSteps:
     """Normal scheduling: t(i) = e(i-1), s(i) = t(i) + h(i).
 
     Args:
         end_ns: end of the step in flight.
-        device_ns: device time of each further step; shape [num_steps].
+        device_ns: device time of each further step, at least its launch time; shape [num_steps].
         host_ns: host time of each further step; shape [num_steps].
+        launch_ns: launch time of each further step.
     """
     decided = np.full(len(device_ns) + 1, end_ns, dtype=np.int64)
     decided[1:] += (device_ns + host_ns).cumsum()
-    return UpcomingSteps(decided, decided[:-1] + host_ns, decided[1:], host_ns, decided[:-1])
+    return UpcomingSteps(
+        decided, decided[:-1] + host_ns, decided[1:], host_ns, decided[:-1], launch_ns
+    )
 
 
 def overlapped_steps(
@@ -99,4 +115,34 @@ def overlapped_steps(
     starts[0] = max(decided_ns + int(host_ns[0]), end_ns)
     np.maximum(host_ns[1:], device_ns[:-1], out=starts[1:])
     starts.cumsum(out=starts)
-    return UpcomingSteps(decided, starts, starts + device_ns, host_ns, starts)
+    return UpcomingSteps(decided, starts, starts + device_ns, host_ns, starts, 0)
+
+
+def launched_steps(
+    decided_ns: int, end_ns: int, device_ns: Int64, host_ns: Int64, launch_ns: int
+) -> UpcomingSteps:
+    """Overlap scheduling of steps that the host launches kernel by kernel.
+
+    The launch begins at b(i) = t(i) + h(i). Then s(i) = max(b(i), e(i-1)),
+    e(i) = max(s(i) + d(i), b(i) + l), and t(i+1) = max(b(i) + l, e(i-1)).
+
+    Args:
+        decided_ns: when the first further step is decided.
+        end_ns: end of the step in flight.
+        device_ns: device time of each further step; shape [num_steps].
+        host_ns: host time of each further step; shape [num_steps].
+        launch_ns: launch time of each further step.
+    """
+    num_steps = len(device_ns)
+    decided = np.empty(num_steps + 1, dtype=np.int64)
+    starts = np.empty(num_steps, dtype=np.int64)
+    ends = np.empty(num_steps, dtype=np.int64)
+    decided[0] = decided_ns
+    times = zip(device_ns.tolist(), host_ns.tolist(), strict=True)
+    for i, (device, host) in enumerate(times):
+        launched_ns = decided_ns + host + launch_ns
+        decided_ns = max(launched_ns, end_ns)
+        starts[i] = start_ns = max(launched_ns - launch_ns, end_ns)
+        ends[i] = end_ns = max(start_ns + device, launched_ns)
+        decided[i + 1] = decided_ns
+    return UpcomingSteps(decided, starts, ends, host_ns, decided[1:], launch_ns)

@@ -25,7 +25,7 @@ from sim.core.errors import InputError
 from sim.core.messages import unknown_name
 from sim.core.units import seconds_to_ns
 from sim.latency.features import StepFeatures
-from sim.latency.model import LatencyModel, Ranged, StepTime, latency_source
+from sim.latency.model import LatencyModel, Ranged, StepTime, latency_source, launching
 from sim.latency.range_report import RangeReport
 from sim.strict_model import MAX_COUNT, StrictModel
 
@@ -103,6 +103,7 @@ class HostedLatency:
 
     def __init__(self, model: LatencyModel, host: HostSection, server: HostedServer) -> None:
         self._model = model
+        self._launching = launching(model)
         self._step_ns = seconds_to_ns(host.step_s)
         self._row_ns = seconds_to_ns(host.row_s)
         gap_s = host.layer_gap_s * server.num_layers
@@ -145,6 +146,9 @@ class HostedLatency:
             device_ns + (self._gap_ns + self._row_gap_ns * rows),
             host_ns + (self._step_ns + self._row_ns * rows),
         )
+
+    def launch_ns(self, step: StepFeatures) -> int:
+        return 0 if self._launching is None else self._launching.launch_ns(step)
 
     def consume(self, first: StepFeatures, num_steps: int) -> None:
         if self._is_cold_start(first):

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from sim.core.arrays import Int64
 from sim.latency.features import StepFeatures
-from sim.latency.model import LatencyModel, Ranged, StepTime, latency_source
+from sim.latency.model import LatencyModel, Ranged, StepTime, latency_source, launching
 from sim.latency.range_report import RangeReport
 
 
@@ -43,6 +43,7 @@ class LoadingLatency:
 
     def __init__(self, model: LatencyModel, times: LoadTimes) -> None:
         self._model = model
+        self._launching = launching(model)
         self._times = times
 
     @property
@@ -59,6 +60,9 @@ class LoadingLatency:
     def decode_run_ns(self, first: StepFeatures, num_steps: int) -> tuple[Int64, Int64]:
         """The other model's times, because decode steps load nothing."""
         return self._model.decode_run_ns(first, num_steps)
+
+    def launch_ns(self, step: StepFeatures) -> int:
+        return 0 if self._launching is None else self._launching.launch_ns(step)
 
     def consume(self, first: StepFeatures, num_steps: int) -> None:
         self._model.consume(first, num_steps)

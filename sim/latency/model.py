@@ -9,7 +9,10 @@ from sim.latency.range_report import RangeReport
 
 
 class StepTime(NamedTuple):
-    """One step's device time and host time, in ns. Overlap scheduling hides the smaller one."""
+    """One step's device time and host time, in ns. Overlap scheduling hides the smaller one.
+
+    A third time, the launch, is known of some models: see `Launching`.
+    """
 
     device_ns: int
     host_ns: int
@@ -39,7 +42,7 @@ class LatencyModel(Protocol):
 
         Step i is `first` with every decode row's context grown by i tokens. Element i of each
         array equals what `step_ns` gives for step i, to the bit. Both have shape [k] with
-        1 <= k <= num_steps; k is less only where a recording ends.
+        1 <= k <= num_steps; k is less only where a recording ends, or its launch time changes.
 
         Raises:
             InputError: as `step_ns`, for the first step.
@@ -48,6 +51,19 @@ class LatencyModel(Protocol):
 
     def consume(self, first: StepFeatures, num_steps: int) -> None:
         """Note that `num_steps` >= 1 steps ran: `first`, then decode steps with the same rows."""
+        ...
+
+
+@runtime_checkable
+class Launching(Protocol):
+    """A latency model of a host that launches some steps kernel by kernel (`sim.des.replica`)."""
+
+    def launch_ns(self, step: StepFeatures) -> int:
+        """How long the host launches the kernels of the next step.
+
+        0 for a step that replays a CUDA graph: its launch is a part of its host time. All steps
+        that `decode_run_ns` answers together have one launch time.
+        """
         ...
 
 
@@ -71,6 +87,11 @@ class Ranged(Protocol):
     def left_range(self) -> RangeReport:
         """How many steps so far were outside the measured range, and in which sizes."""
         ...
+
+
+def launching(model: LatencyModel) -> Launching | None:
+    """The model, if it knows launch times. All launch times of other models are 0."""
+    return model if isinstance(model, Launching) else None
 
 
 def latency_source(model: LatencyModel) -> str | None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,11 +21,18 @@ _MAX_S = _MAX_NS // NS_PER_S
 class RecordedLatency:
     """Step i takes as long as step i of the log, whatever it computes."""
 
-    def __init__(self, path: Path, device_ns: Int64, host_ns: Int64) -> None:
+    def __init__(
+        self, path: Path, device_ns: Int64, host_ns: Int64, launch_ns: Int64 | None = None
+    ) -> None:
         """Take times of shape [num_steps], read from `path`, which error messages name."""
+        if launch_ns is None:
+            launch_ns = np.zeros_like(host_ns)
         self._path = path
         self._device_ns = device_ns
         self._host_ns = host_ns
+        self._launch_ns = launch_ns
+        # Numbers of the steps whose launch time is not that of the step before.
+        self._changes = np.flatnonzero(np.diff(launch_ns)) + 1
         self._next = 0
 
     @classmethod
@@ -43,11 +50,20 @@ class RecordedLatency:
 
     def decode_run_ns(self, first: StepFeatures, num_steps: int) -> tuple[Int64, Int64]:
         self._check_left()
-        coming = slice(self._next, self._next + num_steps)
+        coming = slice(self._next, min(self._next + num_steps, self._next_change()))
         return self._device_ns[coming].copy(), self._host_ns[coming].copy()
+
+    def launch_ns(self, step: StepFeatures) -> int:
+        self._check_left()
+        return int(self._launch_ns[self._next])
 
     def consume(self, first: StepFeatures, num_steps: int) -> None:
         self._next += num_steps
+
+    def _next_change(self) -> int:
+        """The next step that has another launch time; the number of steps if there is none."""
+        place = int(self._changes.searchsorted(self._next, side="right"))
+        return int(self._changes[place]) if place < len(self._changes) else len(self._launch_ns)
 
     def _check_left(self) -> None:
         if self._next >= len(self._device_ns):
@@ -57,25 +73,33 @@ class RecordedLatency:
             )
 
 
-def read_step_times(path: Path, replica: int = 0) -> tuple[Int64, Int64]:
-    """Device and host ns of a server's steps, in the file's order.
+class _StepTimes(NamedTuple):
+    device_ns: int
+    host_ns: int
+    launch_ns: int
+
+
+def read_step_times(path: Path, replica: int = 0) -> tuple[Int64, Int64, Int64]:
+    """Device, host and launch ns of a server's steps, in the file's order.
 
     If the log has the steps of one server only, with or without `replica`, any replica uses them.
 
     The device time of a `"kind": "step"` line is the first of these that it has: `device_ns`;
     `t_end_ns - t_start_ns`; `t_end - t_start` in seconds. The host time is `host_ns`; it is 0 if
     that key is missing or the times are in seconds. Seconds are rounded to ns before they are
-    subtracted, so that consecutive steps add up to the log's own times.
+    subtracted, so that consecutive steps add up to the log's own times. The launch time is the
+    `launch_ns` of a simulated step. In a log of a real run it is 0, because there `host_ns` has the
+    launch of the step before.
 
     Returns:
-        Two int64 arrays of shape [num_steps], num_steps >= 1.
+        Three int64 arrays of shape [num_steps], num_steps >= 1.
 
     Raises:
         InputError: the file cannot be read, a line is not JSON or has no such times, a step takes
-            less than 1 ns of device time or less than 0 of host time, or there is no step (of this
-            server, if the log has several).
+            less than 1 ns of device time or less than 0 of another time, or there is no step (of
+            this server, if the log has several).
     """
-    times_of: dict[object, list[StepTime]] = {}
+    times_of: dict[object, list[_StepTimes]] = {}
     for line_number, record in numbered_lines(path):
         if record.get("kind") == "step":
             where = f"{path}:{line_number}"
@@ -87,7 +111,7 @@ def read_step_times(path: Path, replica: int = 0) -> tuple[Int64, Int64]:
     if times is None:
         raise InputError(f"{path}: has steps of {len(times_of)} servers, none of server {replica}")
     columns = np.array(times, dtype=np.int64)
-    return columns[:, 0].copy(), columns[:, 1].copy()
+    return columns[:, 0].copy(), columns[:, 1].copy(), columns[:, 2].copy()
 
 
 def _number(record: Mapping[str, Any], key: str, where: str) -> int | None:
@@ -98,7 +122,7 @@ def _number(record: Mapping[str, Any], key: str, where: str) -> int | None:
     raise InputError(f"{where}: {key}: must be a number from 0 on, got {describe(value)}")
 
 
-def _step_time(record: Mapping[str, Any], where: str) -> StepTime:
+def _step_time(record: Mapping[str, Any], where: str) -> _StepTimes:
     if "device_ns" in record:
         device_ns = _whole_ns(record, "device_ns", where)
         host_ns = _whole_ns(record, "host_ns", where) if "host_ns" in record else 0
@@ -108,10 +132,12 @@ def _step_time(record: Mapping[str, Any], where: str) -> StepTime:
     else:
         device_ns = _rounded_ns(record, "t_end", where) - _rounded_ns(record, "t_start", where)
         host_ns = 0
-    if device_ns < 1 or host_ns < 0:
-        took = f"device {device_ns} ns, host {host_ns} ns"
+    is_real = "t_known_ns" in record
+    launch_ns = 0 if is_real else _whole_ns({"launch_ns": 0, **record}, "launch_ns", where)
+    if device_ns < 1 or host_ns < 0 or launch_ns < 0:
+        took = f"device {device_ns} ns, host {host_ns} ns, launch {launch_ns} ns"
         raise InputError(f"{where}: a step must take at least 1 ns of device time, got {took}")
-    return StepTime(device_ns, host_ns)
+    return _StepTimes(device_ns, host_ns, launch_ns)
 
 
 def _whole_ns(record: Mapping[str, Any], key: str, where: str) -> int:

@@ -85,6 +85,7 @@ class FurtherSteps(NamedTuple):
         decided_ns: when each step was decided; shape [num_steps].
         starts_ns, ends_ns: device start and end of each step; shape [num_steps].
         host_ns: host time of each step; shape [num_steps].
+        launch_ns: how long the host launches the kernels of each step; 0: they replay a graph.
         run: the effect of the steps on the pool and the new-token ratio.
         state: the server's state before these steps. Under overlap it may differ from the state
             after the first step's decision: a request may have arrived or finished since.
@@ -94,6 +95,7 @@ class FurtherSteps(NamedTuple):
     starts_ns: Int64
     ends_ns: Int64
     host_ns: Int64
+    launch_ns: int
     run: DecodeRun
     state: StepState
 
@@ -108,11 +110,12 @@ class StepRun:
         first_step: number of the first step on that server, from 0; set when the step ends.
         batch, state: the first step's batch, and the server's state right after its decision.
         decided_ns, host_ns: when the first step was decided, and its host time.
+        launch_ns: how long the host launches the first step's kernels.
         start_ns, first_end_ns: when the device starts and ends the first step.
         further: the fast-forwarded steps, or None.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one argument for each time
         self,
         replica: int,
         batch: Batch,
@@ -122,6 +125,7 @@ class StepRun:
         host_ns: int,
         start_ns: int,
         first_end_ns: int,
+        launch_ns: int = 0,
     ) -> None:
         self.replica = replica
         self.first_step = 0
@@ -129,6 +133,7 @@ class StepRun:
         self.state = state
         self.decided_ns = decided_ns
         self.host_ns = host_ns
+        self.launch_ns = launch_ns
         self.start_ns = start_ns
         if first_end_ns > MAX_TIME_NS:
             raise InputError(BEYOND_CLOCK, key=("latency",))
@@ -137,8 +142,13 @@ class StepRun:
 
     @property
     def ready_ns(self) -> int:
-        """When the host has prepared the first step."""
+        """When the host has prepared the first step, and begins to launch its kernels."""
         return self.decided_ns + self.host_ns
+
+    @property
+    def launched_ns(self) -> int:
+        """When the host has launched all kernels of the first step."""
+        return self.ready_ns + self.launch_ns
 
     @property
     def num_steps(self) -> int:

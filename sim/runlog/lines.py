@@ -18,12 +18,13 @@ _FIRST_SERVER: Mapping[str, int] = MappingProxyType({"replica": 0})
 
 
 class StepTimes(NamedTuple):
-    """When a step was decided, when the device started and ended it, and its host time."""
+    """When a step was decided, when the device started and ended it, host time and launch time."""
 
     decided_ns: int
     start_ns: int
     end_ns: int
     host_ns: int
+    launch_ns: int = 0
 
 
 def step_line(
@@ -51,6 +52,7 @@ def step_line(
         "t_start_ns": times.start_ns,
         "t_end_ns": times.end_ns,
         "host_ns": times.host_ns,
+        **({"launch_ns": times.launch_ns} if times.launch_ns else {}),
         **measured,
         **decided,
     }
@@ -66,7 +68,7 @@ def step_lines(run: StepRun, crc: int, num_ranks: int = 1) -> Iterator[Line]:
     """One line for each step of a run; `crc` is the `decode_crc` of its batch."""
     where = place(run.replica, num_ranks)
     decided = describe_decision(run.batch, run.state, crc)
-    times = StepTimes(run.decided_ns, run.start_ns, run.first_end_ns, run.host_ns)
+    times = StepTimes(run.decided_ns, run.start_ns, run.first_end_ns, run.host_ns, run.launch_ns)
     yield step_line(run.first_step, times, decided, place=where)
     further = run.further
     if further is None:
@@ -77,10 +79,12 @@ def step_lines(run: StepRun, crc: int, num_ranks: int = 1) -> Iterator[Line]:
     columns = (further.decided_ns, further.starts_ns, further.ends_ns, further.host_ns)
     rows = zip(*(column.tolist() for column in columns), strict=True)
     after = zip(rows, further.run.free_tokens().tolist(), further.run.ratio, strict=True)
-    for number, (row, free, ratio) in enumerate(after, start=run.first_step + 1):
+    for number, (times_ns, free, ratio) in enumerate(after, start=run.first_step + 1):
         decided["ctx"] += decided["n_decode"]
         decided |= {"free": free, "used": not_evictable - free, "ratio": ratio}
-        yield step_line(number, StepTimes(*row), decided, place=where)
+        decided_ns, start_ns, end_ns, host_ns = times_ns
+        times = StepTimes(decided_ns, start_ns, end_ns, host_ns, further.launch_ns)
+        yield step_line(number, times, decided, place=where)
 
 
 class RequestFacts(NamedTuple):

@@ -19,6 +19,7 @@ from sim.sglang.scheduler.batching import StaticSettings
 from sim.sglang.scheduler.fairness import AgingTokens, FairnessSettings, FairnessT, ForceFifo, KLpm
 from sim.sglang.scheduler.packing import PackSettings
 from sim.sglang.version_rules import NEWEST, VERSIONS
+from sim.testing.launched_latency import LaunchedLatency
 from sim.testing.random_vllm_configs import vllm_configs
 from sim.testing.workloads import ListWorkload, scripted
 from sim.workload.workload import Phase, ScriptedRequest, Turn
@@ -47,6 +48,7 @@ class RandomScenario:
     replicas: int
     step_s: float
     host_s: float
+    launch_ns: int = 0
     host: HostSection | None = None
     front_ends: int = 1
     ranks: int = 1
@@ -64,7 +66,10 @@ class RandomScenario:
             per_context_token_s=1e-8,
             host_s=self.host_s,
         )
-        whole: LatencyModel = LoadingLatency(model, LoadTimes(ns_per_token=700.0, num_parts=4))
+        whole: LatencyModel = model
+        if self.launch_ns:
+            whole = LaunchedLatency(model, self.launch_ns, graph_rows=2)
+        whole = LoadingLatency(whole, LoadTimes(ns_per_token=700.0, num_parts=4))
         if self.host is not None:
             whole = HostedLatency(whole, self.host, HostedServer(4))
         num_stages = self.config.micro_batches
@@ -224,6 +229,7 @@ def random_scenarios(
         replicas=draw(st.sampled_from((1, 1, 2, 3))),
         step_s=draw(st.sampled_from((0.001, 0.005))),
         host_s=draw(st.sampled_from((0.0, 0.0, 0.0005, 0.02))),
+        launch_ns=draw(st.sampled_from((0, 0, 900_000, 25_000_000))),
         host=draw(st.sampled_from((None, None, _HOST))),
         front_ends=draw(st.sampled_from((1, 1, 3))),
     )

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from calibrate.dataset import device_work_ns, host_work_ns, load_dataset
+from calibrate.dataset import load_dataset
 from calibrate.fit import fit_profile
 from sim.core.batch import ForwardMode
 from sim.latency.features import StepFeatures
@@ -70,24 +70,3 @@ def test_host_few_compositions_get_a_constant(decode_run, write_log, linear):
     assert [term.term for term in host.modes["decode"].terms] == ["constant"]
     mean_ns = np.mean([line["host_ns"] for line in run])
     assert host_ns_of(profile, 8, overlaps=True) == pytest.approx(mean_ns, rel=0.01)
-
-
-STEP = {"t_start_ns": 100, "t_end_ns": 1_000, "host_ns": 9_000, "schedule_ns": 30, "plan_ns": 200}
-STEP |= {"launch_ns": 5_000, "read_back_ns": 4}
-
-
-@pytest.mark.parametrize(
-    ("overlaps", "padded_rows", "host_ns"),
-    [(False, 0, 9_000), (False, 8, 9_000), (True, 0, 234), (True, 8, 5_234)],
-)
-def test_host_of_an_overlapped_step_is_its_own_work(overlaps, padded_rows, host_ns):
-    """It leaves out an eager launch of the step before, but counts that of a graph."""
-    line = STEP | {"padded_rows": padded_rows}
-    assert host_work_ns(line, overlaps=overlaps) == host_ns
-    assert device_work_ns(line) == 900
-
-
-def test_host_of_an_overlapped_step_without_parts_is_the_logs():
-    """If a log has no parts, its whole host time is taken."""
-    line = {key: STEP[key] for key in ("t_start_ns", "t_end_ns", "host_ns")}
-    assert host_work_ns(line, overlaps=True) == 9_000

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.des.timeline import overlapped_steps, serial_steps
+from sim.des.timeline import launched_steps, overlapped_steps, serial_steps
 from sim.sglang.config import SchedulerConfig
 from sim.testing.serve import linear_latency, serve
 from sim.testing.workloads import ListWorkload, scripted
@@ -47,7 +47,17 @@ def test_overlapped_steps_equal_a_loop(decided_ns, ahead_ns, rows):
         assert steps.ends_ns[i] == end_ns
         decided_ns = start_ns
     assert steps.decided_ns[-1] == decided_ns
-    assert {times.dtype for times in steps} == {np.dtype(np.int64)}
+    assert {times.dtype for times in steps[:5]} == {np.dtype(np.int64)}
+
+
+@given(decided_ns=st.integers(0, 10**15), ahead_ns=st.integers(0, 300), rows=durations)
+def test_launched_steps_without_launch_equal_overlapped_steps(decided_ns, ahead_ns, rows):
+    """Steps of graphs are those whose launch takes no time of its own."""
+    end_ns = decided_ns + ahead_ns
+    usual = overlapped_steps(decided_ns, end_ns, *columns(rows))
+    launched = launched_steps(decided_ns, end_ns, *columns(rows), 0)
+    for name, times_ns in usual._asdict().items():
+        assert np.array_equal(times_ns, getattr(launched, name)), name
 
 
 _STEP_S = 0.005

@@ -34,7 +34,7 @@ def device(range_, terms_, axes=(), factors=()):
 
 
 PROFILE = {
-    "schema_version": 1,
+    "schema_version": 2,
     "name": "example",
     "label": "made up",
     "fingerprint": {"device": "none", "num_threads": 2},
@@ -94,6 +94,10 @@ PROFILE = {
             },
         },
     ],
+    "launch": {
+        "extend": {"terms": terms(constant=2e7, prefill_rows=1e4), "errors": ERRORS},
+        "mixed": {"terms": terms(constant=3e7, decode_rows=10.0), "errors": ERRORS},
+    },
     "decode_spread": None,
 }
 

@@ -23,6 +23,13 @@ def test_profile_text_reads_back_the_same(profile_data, write):
     assert "[1.0, 1.3, 1.1]" in text
 
 
+def test_profile_of_version_1_has_no_launch(profile_data, write):
+    """Files of before are read as they were."""
+    profile_data["schema_version"] = 1
+    del profile_data["launch"]
+    assert read_profile(write(profile_data)).launch == {}
+
+
 def test_profile_path_of_a_scenario_is_relative_to_it(profile_data, write, tmp_path):
     """A name that ends in .json is a file, with or without a folder in it."""
     path = write(profile_data)
@@ -68,8 +75,8 @@ def decode(data):
 
 FAULTS = {
     "another version": (
-        lambda data: data.update(schema_version=2),
-        r"schema_version: 2 is not 1, the version this servetwin reads",
+        lambda data: data.update(schema_version=3),
+        r"schema_version: 3 is not 1 or 2, the versions this servetwin reads",
     ),
     "no version": (lambda data: data.pop("schema_version"), r"schema_version: is missing"),
     "missing key": (lambda data: data.pop("fingerprint"), r"fingerprint: is missing"),
@@ -114,6 +121,10 @@ FAULTS = {
     "unknown term": (
         lambda data: decode(data)["terms"][1].update(term="padded_row"),
         r"modes\.decode\.terms\.1\.term: unknown term 'padded_row' \(did you mean padded_rows",
+    ),
+    "launch of context": (
+        lambda data: data["launch"]["mixed"]["terms"].append({"term": "context", "ns": 1.0}),
+        r"launch\.mixed\.terms\.2\.term: unknown term 'context'",
     ),
     "knee where none can be": (
         lambda data: decode(data)["terms"][0].update(knee=3.0),

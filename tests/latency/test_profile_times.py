@@ -129,6 +129,19 @@ def test_profile_measured_host_times_go_before_those_put_together(flat, model_of
     assert model_of(flat).step_ns(decode_step(3, 700)).host_ns == 50_410
 
 
+def test_profile_launch_time_is_that_of_steps_without_a_graph(profile_data, model_of):
+    """Up to 64 rows a graph takes decode steps; eager ones are launched as extend steps are."""
+    model = model_of(profile_data)
+    assert model.launch_ns(extend_step(500, rows=3)) == 20_030_000
+    assert model.launch_ns(mixed_step(20, 0, 3, 700)) == 30_000_030
+    assert model.launch_ns(decode_step(64, 700)) == 0
+    assert model.launch_ns(decode_step(65, 700)) == 20_000_000
+    del profile_data["launch"]["extend"]
+    assert model_of(profile_data).launch_ns(extend_step(500)) == 30_000_000
+    profile_data["launch"] = {}
+    assert model_of(profile_data).launch_ns(extend_step(500)) == 0
+
+
 def test_profile_mixed_steps_are_put_together_where_none_was_measured(flat, model_of):
     """Decode rows count as prefill tokens, their context costs what it costs in a decode step."""
     del flat["modes"]["mixed"]

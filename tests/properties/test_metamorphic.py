@@ -7,6 +7,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from sim.latency.model import launching
 from sim.latency.recorded import RecordedLatency
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.scheduler.fairness import FairnessT
@@ -51,6 +52,10 @@ class DoubledLatency:
     def decode_run_ns(self, first, num_steps):
         device_ns, host_ns = self.model.decode_run_ns(first, num_steps)
         return 2 * device_ns, 2 * host_ns
+
+    def launch_ns(self, step):
+        known = launching(self.model)
+        return 0 if known is None else 2 * known.launch_ns(step)
 
     def consume(self, first, num_steps):
         self.model.consume(first, num_steps)
@@ -104,7 +109,8 @@ def test_replay_of_recorded_times_gives_the_same_log(scenario):
     assume(first.steps)
     device_ns = np.array([step["t_end_ns"] - step["t_start_ns"] for step in first.steps])
     host_ns = np.array([step["host_ns"] for step in first.steps])
-    replayed = RecordedLatency("recording", device_ns, host_ns)
+    launch_ns = np.array([step.get("launch_ns", 0) for step in first.steps])
+    replayed = RecordedLatency("recording", device_ns, host_ns, launch_ns)
     second = serve(scenario.workload, scenario.config, [replayed], check=False)
     assert second.text == first.text
 

@@ -15,7 +15,7 @@ from realrun.attention.flashinfer import (
 from realrun.attention.flashinfer_shape import (
     AttentionShape,
     attention_shape,
-    shape_problem,
+    flashinfer_problem,
     workspace_bytes,
 )
 from realrun.attention.flashinfer_wrappers import FlashInferWrappers
@@ -267,9 +267,10 @@ def test_shape_decode_uses_tensor_cores_from_four_heads_a_group(
         ({"device": torch.device("cpu")}, "needs a CUDA device"),
     ],
 )
-def test_shape_problem_names_what_is_not_served(changes, reason):
+def test_flashinfer_problem_names_what_is_not_served(monkeypatch, changes, reason):
     """bf16 heads of 64 or 128 on a CUDA device are served; anything else is named."""
-    problem = shape_problem(replace(LLAMA_8B, **changes))
+    monkeypatch.setattr("realrun.attention.flashinfer_library._import_problem", lambda: None)
+    problem = flashinfer_problem(replace(LLAMA_8B, **changes))
     assert (problem is None) if reason is None else (problem is not None and reason in problem)
 
 

@@ -90,7 +90,23 @@ def test_walk_with_budget_leaves_out_what_would_take_too_much_of_it():
     device = Device()
     measured = walk(device, budget_s=60.0, rounds=[[decode(1, 16)], [decode(4, 16)]], repeats=2)
     assert list(measured.points) == [decode(1, 16)]
-    assert measured.stopped == "budget"
+    assert measured.too_long == {decode(4, 16)}
+    assert measured.stopped == "complete"
+
+
+def test_walk_ends_when_the_device_has_failed():
+    """After an error inside a kernel nothing more is tried, and the points before it are kept."""
+    device = Device()
+
+    def measure(composition):
+        if composition.num_rows >= 3:
+            raise torch.AcceleratorError("CUDA error: an illegal memory access was encountered")
+        return device(composition)
+
+    measured = walk(device, measure=measure)
+    assert measured.stopped == "failed"
+    assert "illegal memory access" in measured.failure
+    assert not any(composition.num_rows >= 3 for composition in measured.points)
 
 
 def test_walk_with_spent_budget_measures_nothing():
@@ -130,9 +146,9 @@ def test_walk_out_of_memory_leaves_out_larger_ones_of_its_kind():
     assert measured.num_steps == 9
     assert tried.count(decode(4, 16)) == 1
     assert [point for point, _ in measured.refused] == [decode(4, 16), decode(3, 16)]
-    counts = grid_counts(measured, 5)
+    counts = grid_counts(measured, 5, 0)
     assert (counts["points"], counts["measured"], counts["refused"]) == (5, 3, 2)
-    assert "out of memory. Tried to" in list(summary_lines(measured, 5))[-1]
+    assert "out of memory. Tried to" in list(summary_lines(measured, 5, []))[-1]
 
 
 def test_walk_fault_of_ours_is_not_hidden():
@@ -228,6 +244,27 @@ def test_profile_says_what_it_holds(profiled):
     assert "the grid is complete" in lines[0]
     assert [line.split(":")[0] for line in lines[1:4]] == ["extend", "decode", "mixed"]
     assert lines[-1] == f"log: {profiled[0]}"
+
+
+def test_profile_continues_an_earlier_one(config_paths, tmp_path, capsys):
+    """A second call keeps the points of the first, byte by byte, and measures the others."""
+    path = tmp_path / "log.jsonl"
+    arguments = ["--max-context", "16", "--max-rows", "2", "--device", "cpu", "--repeats", "1"]
+    command = ["profile", "--model", str(config_paths["llama"]), "--out", str(path), *arguments]
+    assert main(command) == 0
+    whole = path.read_text().splitlines()
+    first, points, end = whole[0], whole[1:-1], json.loads(whole[-1])
+    kept = points[::3]
+    end["lines"] = len(kept)
+    path.write_text("\n".join([first, *kept, json.dumps(end)]) + "\n")
+    capsys.readouterr()
+    assert main(command) == 0
+    assert f"{len(points) - len(kept)} steps in this call" in capsys.readouterr().out
+    again = path.read_text().splitlines()[1:-1]
+    assert again[: len(kept)] == kept
+    assert len(again) == len(points)
+    assert main([*command[:-1], "2"]) == 0
+    assert "another repeats than now: it is measured again" in capsys.readouterr().err
 
 
 def test_profile_interrupted_writes_its_log_first(config_paths, tmp_path, monkeypatch, capsys):

@@ -3,7 +3,6 @@
 import gzip
 import json
 import signal
-import sys
 import tarfile
 from pathlib import Path
 
@@ -12,7 +11,7 @@ import pytest
 from realrun.budget import Budget
 from realrun.cli import main
 from realrun.suite.bundle import add_member, is_whole, member_sizes
-from realrun.suite.process import StageOutcome, command_of, run_process
+from realrun.suite.process import StageOutcome, arguments_of, run_process
 from realrun.suite.run_suite import run_suite
 from realrun.suite.stages import GPU_STAGES, TINY_STAGES, Stage
 from realrun.variants import variant_runs
@@ -40,7 +39,7 @@ class Machine:
         self.said = []
 
     def run(self, command, limit_s):
-        name = command[3]
+        name = command[0]
         self.limits_s[name] = limit_s
         self.now_s += self.seconds[name]
         if "--out" in command:
@@ -117,13 +116,27 @@ def test_suite_failing_stage_is_recorded_and_the_others_go_on(tmp_path):
 def test_suite_spent_budget_begins_nothing_more(tmp_path):
     """A stage that cannot do more than load is left to the next call."""
     machine = Machine(tmp_path)
-    machine.seconds["check"] = 80.0
+    machine.seconds["check"] = 88.0
     assert statuses(machine.call(100.0)) == {
         "check": "done",
         "profile": "not begun",
         "runs": "not begun",
     }
     assert "the same command continues" in machine.said[-1]
+
+
+def test_suite_stage_without_a_limit_costs_nothing_of_the_budget(tmp_path):
+    """To compile kernels may take any time, in each call that has something to do."""
+    machine = Machine(tmp_path)
+    machine.seconds["kernels"] = 500.0
+    stages = (Stage("kernels", 0, ("kernels",), is_limited=False), *STAGES)
+    for called in (["kernels", "check", "profile", "runs"], []):
+        machine.limits_s.clear()
+        budget = Budget(100.0, began_s=machine.now_s, clock=lambda: machine.now_s)
+        say = machine.said.append
+        run_suite(stages, tmp_path, device="cpu", budget=budget, say=say, run=machine.run)
+        assert list(machine.limits_s) == called
+    assert machine.said[0] == "kernels: begins, for as long as it takes"
 
 
 def test_suite_limits_never_exceed_what_is_left(tmp_path):
@@ -145,8 +158,8 @@ def test_suite_records_of_another_kind_are_refused(tmp_path):
 def test_process_that_ends_is_heard():
     """Its results, and its complaints only where it failed."""
     speak = "import sys; print('result'); print('complaint', file=sys.stderr); sys.exit({})"
-    good = run_process([sys.executable, "-Sc", speak.format(0)], 60.0)
-    bad = run_process([sys.executable, "-Sc", speak.format(1)], 60.0)
+    good = run_process(exec, speak.format(0), 60.0)
+    bad = run_process(exec, speak.format(1), 60.0)
     assert (good.code, good.timed_out, good.printed) == (0, False, ["result"])
     assert (bad.code, bad.timed_out, bad.printed) == (1, False, ["result", "complaint"])
 
@@ -158,7 +171,7 @@ def test_process_at_its_limit_is_interrupted(monkeypatch):
     # Even on a busy machine, the process has time to end.
     monkeypatch.setattr("realrun.suite.process._KILL_AFTER_S", 60.0)
     try:
-        outcome = run_process([sys.executable, "-Sc", "import signal; signal.pause()"], 60.1)
+        outcome = run_process(exec, "import signal; signal.pause()", 60.1)
     finally:
         signal.signal(signal.SIGINT, before)
     assert outcome.timed_out
@@ -167,12 +180,12 @@ def test_process_at_its_limit_is_interrupted(monkeypatch):
 
 def test_process_command_leaves_time_to_end(tmp_path):
     """A stage with a file is told its budget, less than its limit."""
-    command = command_of(STAGES[1], tmp_path, "cuda", 100.0)
-    assert command[1:4] == ["-m", "realrun", "profile"]
-    options = dict(zip(command[4::2], command[5::2], strict=True))
+    command = arguments_of(STAGES[1], tmp_path, "cuda", 100.0)
+    assert command[0] == "profile"
+    options = dict(zip(command[1::2], command[2::2], strict=True))
     assert options["--out"] == str(tmp_path / "profile.jsonl.gz")
     assert 0 < float(options["--budget-s"]) < 100.0
-    assert "--budget-s" not in command_of(STAGES[0], tmp_path, "cuda", 100.0)
+    assert "--budget-s" not in arguments_of(STAGES[0], tmp_path, "cuda", 100.0)
 
 
 def test_stages_write_few_files():

@@ -15,7 +15,9 @@ from sim.core.messages import unknown_name
 from sim.latency.profile.terms import MODE_TERMS, ModeTerms
 from sim.strict_model import StrictModel
 
-SCHEMA_VERSION = 1
+# Version 1 has no `launch`.
+SCHEMA_VERSION: Literal[2] = 2
+_SCHEMA_VERSIONS = (1, SCHEMA_VERSION)
 
 ModeName = Literal["extend", "decode", "mixed"]
 Scheduling = Literal["normal", "overlap", "not measured"]
@@ -109,6 +111,13 @@ class HostTerms(StrictModel):
     errors: Errors
 
 
+class LaunchTerms(StrictModel):
+    """Launch time of the steps of one mode that run without a graph."""
+
+    terms: tuple[Term, ...]
+    errors: Errors
+
+
 class HostModel(StrictModel):
     """Host time under one way of scheduling.
 
@@ -140,7 +149,7 @@ class Spread(StrictModel):
 class LatencyProfile(StrictModel):
     """The content of a profile file."""
 
-    schema_version: Literal[1]
+    schema_version: Literal[1, 2]
     name: Annotated[str, Field(min_length=1)]
     label: str
     fingerprint: dict[str, JsonValue]
@@ -149,6 +158,7 @@ class LatencyProfile(StrictModel):
     graph_sizes: tuple[Annotated[int, Field(ge=1)], ...]
     modes: Annotated[dict[ModeName, DeviceModel], Field(min_length=1)]
     host: tuple[HostModel, ...]
+    launch: dict[ModeName, LaunchTerms] = Field(default_factory=dict)
     decode_spread: Spread | None
 
     @model_validator(mode="after")
@@ -163,6 +173,9 @@ class LatencyProfile(StrictModel):
             for name, section in host.modes.items():
                 allowed = MODE_TERMS[mode_of(name)].host
                 _check_terms(f"host.{number}.modes.{name}", section.terms, allowed, knee="")
+        for name, launch in self.launch.items():
+            allowed = MODE_TERMS[mode_of(name)].launch
+            _check_terms(f"launch.{name}", launch.terms, allowed, knee="")
         return self
 
 
@@ -183,7 +196,7 @@ def parse_profile(text: str, where: str) -> LatencyProfile:
     except InputError as error:
         raise InputError(f"{where}: {error.reason}") from None
     version = data.get("schema_version")
-    if version != SCHEMA_VERSION or isinstance(version, bool):
+    if version not in _SCHEMA_VERSIONS or isinstance(version, bool):
         raise InputError(_wrong_version(where, data))
     try:
         return LatencyProfile.model_validate_json(text)
@@ -205,8 +218,8 @@ def _wrong_version(where: str, data: Mapping[str, Any]) -> str:
         return f"{where}: schema_version: is missing"
     version = data["schema_version"]
     return (
-        f"{where}: schema_version: {version!r} is not {SCHEMA_VERSION},"
-        " the version this servetwin reads"
+        f"{where}: schema_version: {version!r} is not 1 or {SCHEMA_VERSION},"
+        " the versions this servetwin reads"
     )
 
 

@@ -28,6 +28,10 @@ class ProfileLatency:
     If the profile lacks a mode, steps of that mode raise InputError. Mixed steps are the exception:
     extend and decode are enough. Each decode row then counts as a prefill token of an extend step,
     and its context costs what it costs in a decode step.
+
+    Steps that run without a graph have a launch time, if the profile knows one of any mode. A mode
+    without a launch time of its own takes that of another, because all modes launch nearly the same
+    kernels.
     """
 
     def __init__(self, profile: LatencyProfile, *, overlaps: bool = True) -> None:
@@ -42,6 +46,13 @@ class ProfileLatency:
         self._graph_sizes = profile.graph_sizes
         self._device = {mode_of(name): ModeTime(m) for name, m in profile.modes.items()}
         self._host = {mode: TermSum(terms.terms) for mode, terms in _host_of(profile, overlaps)}
+        launch = {mode_of(name): TermSum(terms.terms) for name, terms in profile.launch.items()}
+        self._launch = {
+            mode: launch[similar]
+            for mode in ForwardMode
+            for similar in (_DECODE, _MIXED, _EXTEND, mode)
+            if similar in launch
+        }
         self._lines: dict[int, ProfileDecodeTimes] = {}
         self._ranges = RangeCounter(_limits(profile))
 
@@ -64,6 +75,14 @@ class ProfileLatency:
     def decode_run_ns(self, first: StepFeatures, num_steps: int) -> tuple[Int64, Int64]:
         grown = first.num_decode_rows * np.arange(num_steps, dtype=np.int64)
         return self._line(first).run(first.num_decode_context_tokens + grown)
+
+    def launch_ns(self, step: StepFeatures) -> int:
+        launch = self._launch.get(step.mode)
+        if launch is None:
+            return 0
+        if step.mode is _DECODE and graph_rows(step.num_decode_rows, self._graph_sizes):
+            return 0
+        return round(launch.at(step, 0))
 
     def consume(self, first: StepFeatures, num_steps: int) -> None:
         """Count the steps that ran, and how many of them were outside the range."""

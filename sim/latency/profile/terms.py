@@ -82,6 +82,8 @@ class ModeTerms(NamedTuple):
             another knee. Below the knee, reading the weights takes longest; above it, arithmetic.
         axes: the two axes of the correction table.
         host: terms of the host time.
+        launch: terms of the launch time of steps that run without a graph. None of them changes as
+            the context of decode rows grows.
         ranges: quantities whose measured range the profile keeps.
     """
 
@@ -89,6 +91,7 @@ class ModeTerms(NamedTuple):
     knee: str
     axes: tuple[str, str]
     host: tuple[str, ...]
+    launch: tuple[str, ...]
     ranges: tuple[str, ...]
 
 
@@ -98,6 +101,7 @@ MODE_TERMS: Mapping[ForwardMode, ModeTerms] = {
         knee="tokens",
         axes=("tokens", "mean_cached"),
         host=("constant", "tokens", "prefill_rows", "context"),
+        launch=("constant", "tokens", "prefill_rows"),
         ranges=("tokens", "mean_cached", "prefill_rows"),
     ),
     ForwardMode.DECODE: ModeTerms(
@@ -105,6 +109,7 @@ MODE_TERMS: Mapping[ForwardMode, ModeTerms] = {
         knee="padded_rows",
         axes=("padded_rows", "mean_context"),
         host=("constant", "decode_rows", "decode_context"),
+        launch=("constant", "decode_rows"),
         ranges=("decode_rows", "mean_context"),
     ),
     ForwardMode.MIXED: ModeTerms(
@@ -120,6 +125,7 @@ MODE_TERMS: Mapping[ForwardMode, ModeTerms] = {
         knee="new_tokens",
         axes=("tokens", "decode_rows"),
         host=("constant", "tokens", "prefill_rows", "decode_rows", "context"),
+        launch=("constant", "tokens", "prefill_rows", "decode_rows"),
         ranges=("tokens", "mean_cached", "decode_rows", "mean_context"),
     ),
 }

@@ -42,7 +42,7 @@ class TestAlikeLatency(LatencyModelContract):
 
     @pytest.fixture
     def make_model(self, recording):
-        return lambda: NearestStepLatency(recording)
+        return lambda: NearestStepLatency(recording, overlaps=False)
 
 
 def times(model, *steps):
@@ -57,7 +57,9 @@ def times(model, *steps):
 def test_alike_same_steps_take_their_own_times(recording):
     """In the recorded order every step is its own most alike one."""
     prefill = StepFeatures(ForwardMode.EXTEND, 100, 10_000, 1, 0, 0, 100)
-    assert times(NearestStepLatency(recording), prefill, decode(1, 101), decode(1, 102)) == [
+    assert times(
+        NearestStepLatency(recording, overlaps=False), prefill, decode(1, 101), decode(1, 102)
+    ) == [
         1_000,
         100,
         110,
@@ -67,7 +69,9 @@ def test_alike_same_steps_take_their_own_times(recording):
 def test_alike_shifted_step_takes_the_time_of_its_composition(recording):
     """The second prompt comes a step early: its time, not that of the step of this number."""
     late = StepFeatures(ForwardMode.EXTEND, 50, 2_500, 1, 0, 0, 50)
-    assert times(NearestStepLatency(recording), decode(1, 101), late, decode(2, 153)) == [
+    assert times(
+        NearestStepLatency(recording, overlaps=False), decode(1, 101), late, decode(2, 153)
+    ) == [
         100,
         500,
         150,
@@ -77,14 +81,16 @@ def test_alike_shifted_step_takes_the_time_of_its_composition(recording):
 def test_alike_equal_compositions_are_taken_nearest_first(recording):
     """Of two equal ones, the one that lies ahead."""
     twice = [*recording, *({**line, "t_end_ns": line["t_end_ns"] + 5} for line in recording)]
-    model = NearestStepLatency(twice)
+    model = NearestStepLatency(twice, overlaps=False)
     assert times(model, decode(1, 101), decode(1, 102), decode(2, 156)) == [100, 110, 160]
     assert times(model, decode(1, 101)) == [105]
 
 
 def test_alike_run_longer_than_the_recording_goes_on(recording):
     """The last steps stand for those beyond."""
-    device_ns, host_ns = NearestStepLatency(recording).decode_run_ns(decode(2, 154), 5)
+    device_ns, host_ns = NearestStepLatency(recording, overlaps=False).decode_run_ns(
+        decode(2, 154), 5
+    )
     assert device_ns.tolist() == [150, 160, 160, 160, 160]
     assert host_ns.tolist() == [7] * 5
 
@@ -92,4 +98,8 @@ def test_alike_run_longer_than_the_recording_goes_on(recording):
 def test_alike_mode_never_recorded_takes_the_nearest_of_another(recording):
     """A mixed step of one decode row and a prompt of 100 is most like the prompt."""
     mixed = StepFeatures(ForwardMode.MIXED, 100, 10_000, 1, 1, 101, 201)
-    assert NearestStepLatency(recording).step_ns(mixed).device_ns in {150, 160, 1_000}
+    assert NearestStepLatency(recording, overlaps=False).step_ns(mixed).device_ns in {
+        150,
+        160,
+        1_000,
+    }
