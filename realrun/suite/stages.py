@@ -45,13 +45,16 @@ class Stage:
     is_limited: bool = True
 
 
-def _runs(scenario: str, load: str, rate_rps: int, seconds: int) -> tuple[str, ...]:
+def _runs(
+    scenario: str, load: str, *, rate_rps: int, seconds: int, repeats: int = 2
+) -> tuple[str, ...]:
     """Arguments that serve a scenario for about `seconds` seconds at a rate, in all settings."""
     rate = (f"workload.arrivals.rate_rps={rate_rps}", f"workload.num_requests={rate_rps * seconds}")
     sets = [part for change in rate for part in ("--set", change)]
     variants = _variants({f"{load}-{name}": changes for name, changes in _SETTINGS.items()})
     path = str(_SCENARIOS / "calibration" / f"{scenario}.yaml")
-    return ("runs", path, *sets, *variants, "--max-mib", _MAX_MIB)
+    limits = ("--repeats", str(repeats), "--max-mib", _MAX_MIB)
+    return ("runs", path, *sets, *variants, *limits)
 
 
 def _packing() -> tuple[str, ...]:
@@ -80,20 +83,32 @@ def _profile(model: str, *limits: str) -> tuple[str, ...]:
 # runs where they stopped.
 GPU_STAGES = (
     Stage("kernels", 0, _kernels("gpt2", "qwen2.5-0.5b", "llama-3.1-8b"), is_limited=False),
-    Stage("check-tiny", 15, ("check", "--model", "tiny")),
-    Stage("check-gpt2", 15, ("check", "--model", "gpt2")),
-    Stage("profile-gpt2", 70, _profile("gpt2"), "profile-gpt2.jsonl.gz"),
+    Stage("check-tiny", 20, ("check", "--model", "tiny")),
+    Stage("check-gpt2", 20, ("check", "--model", "gpt2")),
+    Stage("profile-gpt2", 30, _profile("gpt2"), "profile-gpt2.jsonl.gz"),
     Stage(
         "profile-qwen2.5-0.5b",
-        110,
+        75,
         _profile("qwen2.5-0.5b", "--max-context", "16384"),
         "profile-qwen2.5-0.5b.jsonl.gz",
     ),
     Stage(
         "profile-llama-3.1-8b",
-        130,
+        150,
         _profile("llama-3.1-8b", "--max-context", "16384"),
         "profile-llama-3.1-8b.jsonl.gz",
+    ),
+    Stage(
+        "runs-llama-3.1-8b-high",
+        260,
+        _runs("llama-3.1-8b", "high", rate_rps=28, seconds=14),
+        "runs-llama-3.1-8b-high.tar",
+    ),
+    Stage(
+        "runs-llama-3.1-8b-half",
+        130,
+        _runs("llama-3.1-8b", "half", rate_rps=14, seconds=14, repeats=1),
+        "runs-llama-3.1-8b-half.tar",
     ),
     Stage(
         "runs-qwen2.5-0.5b-high",
@@ -101,19 +116,7 @@ GPU_STAGES = (
         _runs("qwen2.5-0.5b", "high", rate_rps=75, seconds=16),
         "runs-qwen2.5-0.5b-high.tar",
     ),
-    Stage(
-        "runs-qwen2.5-0.5b-half",
-        215,
-        _runs("qwen2.5-0.5b", "half", rate_rps=40, seconds=16),
-        "runs-qwen2.5-0.5b-half.tar",
-    ),
-    Stage(
-        "runs-gpt2-high",
-        215,
-        _runs("gpt2", "high", rate_rps=180, seconds=16),
-        "runs-gpt2-high.tar",
-    ),
-    Stage("runs-gpt2-pack", 40, _packing(), "runs-gpt2-pack.tar"),
+    Stage("runs-gpt2-pack", 20, _packing(), "runs-gpt2-pack.tar"),
 )
 
 # Small stages, to try the suite without a GPU.

@@ -219,10 +219,10 @@ def test_stages_of_runs_are_valid_scenarios_of_one_load(stage):
     assert all(run.loaded.scenario.name.endswith(run.name) for run in runs)
 
 
-@pytest.mark.parametrize("name", ["qwen2.5-0.5b", "gpt2", "tiny"])
+@pytest.mark.parametrize("name", ["llama-3.1-8b", "qwen2.5-0.5b", "gpt2", "tiny"])
 def test_calibration_scenarios_fit_their_contexts(name):
     """No request is longer than the server takes."""
-    path = next(s.arguments[1] for s in (*GPU_STAGES, *TINY_STAGES) if f"{name}.yaml" in str(s))
+    path = SCENARIO.with_name(f"{name}.yaml")
     scenario = load_scenario(path).scenario
     load = scenario.workload
     longest = load.prompt_tokens.max + load.prefixes.tokens.max + load.output_tokens.max
