@@ -13,7 +13,7 @@ from sim.core.units import NS_PER_S
 from sim.report.activity import activity, within
 from sim.report.perfetto_activity import write_activity
 from sim.report.timeline_page import timeline_page
-from sim.runlog.decisions import read_decisions
+from sim.runlog.decisions import decision_lines
 
 _FOREVER_S = 2.0**30
 
@@ -40,7 +40,7 @@ def write_timeline_page(log: Path, out: Path, name: str) -> None:
     Raises:
         InputError: the log cannot be read, or the page cannot be written.
     """
-    write_text(out, timeline_page(name, activity(*read_decisions(log))))
+    write_text(out, timeline_page(name, activity(decision_lines(log))))
 
 
 def write_timelines(log: Path, options: TimelineOptions) -> None:
@@ -57,7 +57,7 @@ def write_timelines(log: Path, options: TimelineOptions) -> None:
         raise InputError(f"--perfetto {options.perfetto}: is the file of --out already")
     for path in targets:
         check_target(path)
-    servers = activity(*read_decisions(log))
+    servers = activity(decision_lines(log))
     begin_s = 0.0 if options.begin_s is None else options.begin_s
     end_s = _FOREVER_S if options.end_s is None else options.end_s
     if not begin_s < end_s:

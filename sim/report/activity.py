@@ -86,26 +86,30 @@ class _Event(NamedTuple):
 _Place = tuple[int, int | None]
 
 
-def activity(steps: Sequence[Line], requests: Sequence[Line]) -> list[Server]:
-    """The servers of a log, by number.
+def activity(lines: Iterable[Line]) -> list[Server]:
+    """The servers of a log, by number. Lines are read one by one: a log may be longer than memory.
 
     Args:
-        steps: lines of steps, as `read_decisions` returns them.
-        requests: lines of requests.
+        lines: steps and requests, as `decision_lines` gives them.
     """
-    places = sorted({_place(line) for line in (*steps, *requests)}, key=_sortable)
-    servers = {place: Server(*place) for place in places}
+    servers: dict[_Place, Server] = {}
     events: dict[str, list[_Event]] = {}
     crcs: dict[_Place, int | None] = {}
-    for line in steps:
-        _add_step(servers[_place(line)].steps, line, crcs)
+    requests = []
+    log_end_ns = 0
+    for line in lines:
+        server = servers.setdefault(_place(line), Server(*_place(line)))
+        if line["kind"] == "req":
+            requests.append((server, line))
+            continue
+        _add_step(server.steps, line, crcs)
+        log_end_ns = max(log_end_ns, line["t_end_ns"])
         for rid, event in _events(line):
             events.setdefault(rid, []).append(event)
-    log_end_ns = max((line["t_end_ns"] for line in steps), default=0)
-    for line in requests:
+    for server, line in requests:
         found = sorted(events.get(line["rid"], ()))
-        servers[_place(line)].requests.append(_request(line, found, log_end_ns))
-    return list(servers.values())
+        server.requests.append(_request(line, found, log_end_ns))
+    return [servers[place] for place in sorted(servers, key=_sortable)]
 
 
 def within(servers: Iterable[Server], begin_ns: int, end_ns: int) -> list[Server]:

@@ -36,7 +36,7 @@ def log(request, simulate, scenario):
 def test_every_moment_of_a_request_is_in_one_span(log):
     """From its arrival to its end, without gaps; prefills have the tokens that steps computed."""
     steps, requests = read_decisions(Path(log))
-    (server,) = activity(steps, requests)
+    (server,) = activity([*steps, *requests])
     for one in server.requests:
         edges = [one.arrival_ns, *(span.end_ns for span in one.spans)]
         assert [span.begin_ns for span in one.spans] == edges[:-1]
