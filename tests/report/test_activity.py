@@ -12,8 +12,9 @@ Q, P, B, D, R = Kind
 def step(begin, end, prefill=(), decode=0, **more):
     mode = "mixed" if prefill and decode else "extend" if prefill else "decode"
     return {
-        "kind": "step", "replica": 0, "t_decided_ns": begin, "t_start_ns": begin, "t_end_ns": end, "mode": mode,
-        "prefill": [list(row) for row in prefill], "n_decode": decode, "ratio": None, **more,
+        "kind": "step", "replica": 0, "t_decided_ns": begin, "t_start_ns": begin,
+        "t_end_ns": end, "mode": mode, "prefill": [list(row) for row in prefill],
+        "n_decode": decode, "ratio": None, **more,
     }  # fmt: skip
 
 
