@@ -35,6 +35,7 @@ class Sample(NamedTuple):
         launch_ns: how long the host launched its kernels; None: it replayed a graph, or not known.
         is_launch_bound: the device may have waited for the launch, so that `device_ns` is only an
             upper limit of what the device needs.
+        log: number of its log.
     """
 
     step: StepFeatures
@@ -45,6 +46,7 @@ class Sample(NamedTuple):
     max_decode_context: int | None
     launch_ns: float | None = None
     is_launch_bound: bool = False
+    log: int = 0
 
     def composition(self) -> tuple[float, ...]:
         """A key that is equal for similar samples: a fit to one has in effect seen the others."""
@@ -86,9 +88,9 @@ def load_dataset(paths: Sequence[Path]) -> Dataset:
     for log in logs[1:]:
         _check_same_fingerprint(logs[0], log)
     samples: dict[ForwardMode, list[Sample]] = {}
-    for log in logs:
+    for number, log in enumerate(logs):
         for sample in _samples(log):
-            samples.setdefault(sample.step.mode, []).append(sample)
+            samples.setdefault(sample.step.mode, []).append(sample._replace(log=number))
     if not samples:
         names = ", ".join(str(path) for path in paths)
         raise InputError(f"{names}: neither steps nor points to fit")

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
+from scipy.stats import t as student_t
 
 from sim.core.arrays import Float64
 from sim.metrics.latencies import request_latencies
@@ -41,17 +42,24 @@ class RealRuns:
     Attributes:
         mean: of each metric over the repeats.
         spread: largest minus smallest value over the repeats; None: there is only one repeat.
+        margin: half the width of the 95 % interval of the mean, by Student's t; None: there is only
+            one repeat.
         request_spread_pct: absolute difference of a request's latencies in two repeats, in percent;
             the mean over requests and pairs of repeats. None: there is only one repeat.
     """
 
     mean: Values
     spread: Values
+    margin: Values
     request_spread_pct: Values
 
     def spread_pct(self, metric: str) -> float | None:
         """The spread in percent of the mean."""
         return _percent(self.spread[metric], self.mean[metric])
+
+    def margin_pct(self, metric: str) -> float | None:
+        """The margin in percent of the mean."""
+        return _percent(self.margin[metric], self.mean[metric])
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +71,7 @@ class StageErrors:
         error_pct: error of that mean against the mean of the real runs, in percent; positive: too
             large.
         ratio: simulated / real.
-        within: the error is no larger than the spread of the repeats; None: either is undefined.
+        within: the error is within the margin of the real mean; None: either is undefined.
         request_error_pct: mean over requests of the absolute error, in percent.
     """
 
@@ -81,6 +89,7 @@ def real_runs(logs: Sequence[RunLog]) -> RealRuns:
     return RealRuns(
         mean={name: _mean(values) for name, values in columns.items()},
         spread={name: _spread(values) for name, values in columns.items()},
+        margin={name: _margin(values) for name, values in columns.items()},
         request_spread_pct={name: _mean([pair[name] for pair in pairs]) for name in OF_A_REQUEST},
     )
 
@@ -102,7 +111,7 @@ def stage_errors(
         mean=mean,
         error_pct={name: _percent(error[name], real.mean[name]) for name in METRICS},
         ratio={name: _ratio(mean[name], real.mean[name]) for name in METRICS},
-        within={name: _within(error[name], real.spread[name]) for name in METRICS},
+        within={name: _within(error[name], real.margin[name]) for name in METRICS},
         request_error_pct={name: _mean([one[name] for one in requests]) for name in OF_A_REQUEST},
     )
 
@@ -141,12 +150,20 @@ def _spread(values: Sequence[float | None]) -> float | None:
     return max(known) - min(known) if len(known) == len(values) > 1 else None
 
 
+def _margin(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    num = len(known)
+    if not num == len(values) > 1:
+        return None
+    return float(student_t.ppf(0.975, num - 1) * np.std(known, ddof=1) / num**0.5)
+
+
 def _difference(a: float | None, b: float | None) -> float | None:
     return None if a is None or b is None else a - b
 
 
-def _within(error: float | None, spread: float | None) -> bool | None:
-    return None if error is None or spread is None else abs(error) <= spread
+def _within(error: float | None, margin: float | None) -> bool | None:
+    return None if error is None or margin is None else abs(error) <= margin
 
 
 def _ratio(a: float | None, b: float | None) -> float | None:

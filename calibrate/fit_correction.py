@@ -43,7 +43,12 @@ def choose_grid(samples: Sequence[Sample], quantities: tuple[str, str]) -> Grid:
 
 
 def fit_correction(
-    grid: Grid, samples: Sequence[Sample], ratios: Float64, *, stiffness: float
+    grid: Grid,
+    samples: Sequence[Sample],
+    ratios: Float64,
+    *,
+    stiffness: float,
+    weights: Float64 | None = None,
 ) -> Correction:
     """Fit factors to the ratios measured / predicted.
 
@@ -52,15 +57,17 @@ def fit_correction(
         samples: what ran.
         ratios: measured over predicted by the terms; shape [num_samples].
         stiffness: weight of differences between neighbouring factors, against that of the samples.
+        weights: of the samples; None: equal ones.
     """
+    of_samples = np.ones(len(samples)) if weights is None else weights
     corners, shares = place(grid, samples)
-    per_knot = len(samples) / grid.size
+    per_knot = of_samples.sum() / grid.size
     penalty = per_knot * (stiffness * _differences(grid) + _PULL_TO_ONE * np.eye(grid.size))
-    weights = np.ones(len(samples))
+    weights = of_samples
     factors = np.ones(grid.size)
     for _ in range(_NUM_ROUNDS):
         factors = 1 + _solve(corners, shares, ratios - 1, weights, penalty)
-        weights = huber_weights(ratios - (factors[corners] * shares).sum(axis=1))
+        weights = of_samples * huber_weights(ratios - (factors[corners] * shares).sum(axis=1))
     table = np.clip(factors, _LEAST_FACTOR, _MOST_FACTOR)
     return Correction(
         axes=(_axis(grid.quantities[0], grid.first), _axis(grid.quantities[1], grid.second)),

@@ -9,7 +9,7 @@ from calibrate.dataset import Sample
 from calibrate.errors_by_mode import errors_of, predict_held_out
 from calibrate.fit_correction import choose_grid, evaluate_correction, fit_correction
 from calibrate.fit_terms import evaluate, fit_terms, rounded, values_of
-from calibrate.folds import held_out, num_compositions, part
+from calibrate.folds import composition_weights, held_out, num_compositions, part
 from sim.core.arrays import Float64
 from sim.core.batch import ForwardMode
 from sim.latency.graphs import graph_rows
@@ -44,17 +44,21 @@ def fit_mode(
 
     For the errors the fit is repeated, with all its choices, without the samples it predicts.
     """
-    mode = samples[0].step.mode
 
     def fit_and_predict(known: Sequence[Sample], unknown: Sequence[Sample]) -> Float64:
-        return predict(_fit(mode, known, seed), unknown, graph_sizes)
+        return predict(fit_model(known, seed), unknown, graph_sizes)
 
-    device_ns = _device_ns(samples)
+    device_ns = device_times(samples)
     held_out_ns = predict_held_out(samples, fit_and_predict, num_folds=num_folds, seed=seed)
-    model = _fit(mode, samples, seed)
+    model = fit_model(samples, seed)
     return ModeFit(
         model.model_copy(update={"errors": errors_of(device_ns, held_out_ns)}), held_out_ns
     )
+
+
+def enough_for_knees(samples: Sequence[Sample]) -> bool:
+    """Whether there are two different points for each term; fewer cannot tell knees from terms."""
+    return num_compositions(samples) >= 2 * len(MODE_TERMS[samples[0].step.mode].device)
 
 
 def predict(model: DeviceModel, samples: Sequence[Sample], graph_sizes: Sequence[int]) -> Float64:
@@ -66,15 +70,20 @@ def predict(model: DeviceModel, samples: Sequence[Sample], graph_sizes: Sequence
     )
 
 
-def _fit(mode: ForwardMode, samples: Sequence[Sample], seed: int) -> DeviceModel:
-    device_ns = _device_ns(samples)
+def fit_model(samples: Sequence[Sample], seed: int) -> DeviceModel:
+    """Terms and table of one mode; its errors are all 0."""
+    mode = samples[0].step.mode
+    device_ns = device_times(samples)
     terms = _terms(mode, samples)
     correction = None
-    stiffness = _choose_stiffness(mode, samples, seed)
-    if stiffness is not None:
+    table = _choose_table(mode, samples, seed)
+    if table is not None:
         ratios = device_ns / np.maximum(evaluate(terms, samples), 1)
-        grid = choose_grid(samples, MODE_TERMS[mode].axes)
-        correction = fit_correction(grid, samples, ratios, stiffness=stiffness)
+        grid = choose_grid(samples, table.axes)
+        weights = composition_weights(samples)
+        correction = fit_correction(
+            grid, samples, ratios, stiffness=table.stiffness, weights=weights
+        )
     return DeviceModel(
         range={name: _range(name, samples) for name in MODE_TERMS[mode].ranges},
         terms=terms,
@@ -85,30 +94,48 @@ def _fit(mode: ForwardMode, samples: Sequence[Sample], seed: int) -> DeviceModel
 
 def _terms(mode: ForwardMode, samples: Sequence[Sample]) -> tuple[Term, ...]:
     allowed = MODE_TERMS[mode]
-    return fit_terms(samples, _device_ns(samples), allowed.device, knee=allowed.knee)
+    return fit_terms(
+        samples,
+        device_times(samples),
+        allowed.device,
+        knee=allowed.knee if enough_for_knees(samples) else "",
+        weights=composition_weights(samples),
+    )
 
 
-def _choose_stiffness(mode: ForwardMode, samples: Sequence[Sample], seed: int) -> float | None:
-    """The stiffness whose table predicts held-out samples best; None: no table does better."""
+class _Table(NamedTuple):
+    """The axes and the stiffness of a correction table."""
+
+    axes: tuple[str, str]
+    stiffness: float
+
+
+def _choose_table(mode: ForwardMode, samples: Sequence[Sample], seed: int) -> _Table | None:
+    """The table that predicts held-out samples best; None: no table does better than none."""
     if num_compositions(samples) < _FEWEST_FOR_TABLE:
         return None
-    wrong: dict[float | None, float] = dict.fromkeys((None, *_STIFFNESS), 0.0)
+    tables = [_Table(axes, stiffness) for axes in MODE_TERMS[mode].axes for stiffness in _STIFFNESS]
+    wrong: dict[_Table | None, float] = dict.fromkeys((None, *tables), 0.0)
+    weights = composition_weights(samples)
     for mask in held_out(samples, _INNER_FOLDS, seed + 1):
         known, unknown = part(samples, ~mask), part(samples, mask)
         terms = _terms(mode, known)
-        ratios = _device_ns(known) / np.maximum(evaluate(terms, known), 1)
-        left = _device_ns(unknown) / np.maximum(evaluate(terms, unknown), 1)
-        grid = choose_grid(known, MODE_TERMS[mode].axes)
-        wrong[None] += _wrongness(left, np.ones(len(unknown)))
-        for stiffness in _STIFFNESS:
-            table = fit_correction(grid, known, ratios, stiffness=stiffness)
-            wrong[stiffness] += _wrongness(left, evaluate_correction(table, grid, unknown))
-    best = min(_STIFFNESS, key=lambda stiffness: wrong[stiffness])
+        ratios = device_times(known) / np.maximum(evaluate(terms, known), 1)
+        left = device_times(unknown) / np.maximum(evaluate(terms, unknown), 1)
+        wrong[None] += _wrongness(left, np.ones(len(unknown)), weights[mask])
+        for table in tables:
+            grid = choose_grid(known, table.axes)
+            correction = fit_correction(
+                grid, known, ratios, stiffness=table.stiffness, weights=weights[~mask]
+            )
+            factors = evaluate_correction(correction, grid, unknown)
+            wrong[table] += _wrongness(left, factors, weights[mask])
+    best = min(tables, key=lambda table: wrong[table])
     return best if wrong[best] < _WORTH_IT * wrong[None] else None
 
 
-def _wrongness(ratios: Float64, factors: Float64) -> float:
-    return float(np.abs(factors / ratios - 1).sum())
+def _wrongness(ratios: Float64, factors: Float64, weights: Float64) -> float:
+    return float((weights * np.abs(factors / ratios - 1)).sum())
 
 
 def _range(name: str, samples: Sequence[Sample]) -> Range:
@@ -116,5 +143,6 @@ def _range(name: str, samples: Sequence[Sample]) -> Range:
     return Range(low=rounded(values.min()), high=rounded(values.max()))
 
 
-def _device_ns(samples: Sequence[Sample]) -> Float64:
+def device_times(samples: Sequence[Sample]) -> Float64:
+    """The measured times; shape [num_samples]."""
     return np.array([sample.device_ns for sample in samples])

@@ -43,6 +43,7 @@ def fit_terms(
     *,
     knee: str = "",
     least_ns: float = 1.0,
+    weights: Float64 | None = None,
 ) -> tuple[Term, ...]:
     """Fit coefficients of at least 0 that make the relative residuals small.
 
@@ -57,19 +58,21 @@ def fit_terms(
         knee: the quantity that may also be a term with a knee; knees over its whole range are
             tried.
         least_ns: smallest divisor of a relative residual.
+        weights: of the samples; None: equal ones.
     """
+    weights = np.ones(len(samples)) if weights is None else weights
     keys = [TermKey(name) for name in names]
     columns = {name: values_of(name, samples) for name in names}
     if knee:
         keys += [TermKey(knee, value) for value in _knees(columns[knee])]
     keys, matrix = _distinct(keys, columns)
-    coefficients = _fit(matrix, target_ns, least_ns)
+    coefficients = _fit(matrix, target_ns, least_ns, weights)
     predicted = np.maximum(matrix @ coefficients, least_ns)
     shares = (matrix * coefficients / predicted[:, None]).max(axis=0)
     kept = np.flatnonzero(shares > _NEGLIGIBLE)
     if not len(kept):
         return (Term(term="constant", ns=0.0),)
-    coefficients = _fit(matrix[:, kept], target_ns, least_ns)
+    coefficients = _fit(matrix[:, kept], target_ns, least_ns, weights)
     return tuple(
         Term(term=keys[index].name, knee=keys[index].knee, ns=rounded(ns))
         for index, ns in zip(kept, coefficients, strict=True)
@@ -133,15 +136,15 @@ def _distinct(keys: list[TermKey], columns: dict[str, Float64]) -> tuple[list[Te
     return kept, np.stack(matrix, axis=1)
 
 
-def _fit(matrix: Float64, target_ns: Float64, least_ns: float) -> Float64:
+def _fit(matrix: Float64, target_ns: Float64, least_ns: float, of_samples: Float64) -> Float64:
     scale = np.maximum(target_ns, least_ns)
-    weights = np.ones(len(target_ns))
+    weights = of_samples
     coefficients = np.zeros(matrix.shape[1])
     for _ in range(_NUM_ROUNDS):
         coefficients = _weighted(matrix, target_ns, np.sqrt(weights) / scale)
         predicted = matrix @ coefficients
         scale = np.maximum(predicted, least_ns)
-        weights = huber_weights((target_ns - predicted) / scale)
+        weights = of_samples * huber_weights((target_ns - predicted) / scale)
     return coefficients
 
 

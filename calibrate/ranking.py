@@ -2,14 +2,17 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, permutations
 
-from scipy.stats import kendalltau
+import numpy as np
 
 from calibrate.errors import RealRuns, Values
 
 # The metrics by which people choose settings.
 RANKED = ("mean_ttft_ms", "p99_ttft_ms", "output_throughput", "cache_hit_rate_pct")
+
+_MOST_PERMUTED = 7
+_NUM_ORDERS = 5_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,14 +20,18 @@ class Agreement:
     """How well one stage of simulation orders settings by one metric.
 
     Attributes:
-        tau: Kendall's tau-b of simulated against real; None where it is undefined.
         clear_pairs: pairs of settings that differ in reality by more than the larger of their
             repeats' spreads; all pairs that differ, where there are no repeats.
+        tau: Kendall's tau over the clear pairs: the share that the simulation puts in the real
+            order, less the share that it reverses; None: no pair is clear.
+        p: the share of all orders of the settings that reach this tau; small if chance would hardly
+            do so.
         discordant: clear pairs that the simulation puts in the opposite order.
     """
 
-    tau: float | None
     clear_pairs: int
+    tau: float | None
+    p: float | None
     discordant: tuple[tuple[str, str], ...]
 
 
@@ -72,23 +79,51 @@ def _agreement(
         return None
     clear = clear_pairs(known_a, [runs.spread[metric] or 0.0 for runs in real])
     return Agreement(
-        tau=kendall_tau(known_a, known_b),
         clear_pairs=len(clear),
+        tau=tau_of(clear, known_a, known_b),
+        p=chance_of(clear, known_a, known_b),
         discordant=tuple((labels[i], labels[j]) for i, j in discordant(clear, known_a, known_b)),
     )
 
 
-def kendall_tau(a: Sequence[float], b: Sequence[float]) -> float | None:
-    """Kendall's tau-b of two rankings of the same items: 1 the same order, -1 the reverse.
+def tau_of(
+    pairs: Sequence[tuple[int, int]], a: Sequence[float], b: Sequence[float]
+) -> float | None:
+    """Kendall's tau over these pairs: 1 if `b` orders all as `a` does, -1 if it reverses all.
 
-    Pairs tied in either count for neither order.
+    A pair that is tied in `b` counts for neither order.
 
     Returns:
-        None if all items of one ranking are tied.
+        None if there is no pair.
     """
-    if len(set(a)) < 2 or len(set(b)) < 2:
+    if not pairs:
         return None
-    return round(float(kendalltau(a, b).statistic), 4)
+    reversed_pairs = discordant(pairs, a, b)
+    ordered = [(i, j) for i, j in pairs if (a[i] - a[j]) * (b[i] - b[j]) > 0]
+    return round((len(ordered) - len(reversed_pairs)) / len(pairs), 4)
+
+
+def chance_of(
+    pairs: Sequence[tuple[int, int]], a: Sequence[float], b: Sequence[float]
+) -> float | None:
+    """How many of the orders of `b` have at least its tau, as a share.
+
+    These are all orders of up to 7 values. Of more values they are 5,000 random orders and the one
+    at hand, always the same.
+
+    Returns:
+        None if there is no pair.
+    """
+    found = tau_of(pairs, a, b)
+    if found is None:
+        return None
+    if len(b) <= _MOST_PERMUTED:
+        orders = [list(order) for order in permutations(b)]
+    else:
+        rng = np.random.default_rng(0)
+        orders = [list(b), *(rng.permutation(b).tolist() for _ in range(_NUM_ORDERS))]
+    reached = sum((tau_of(pairs, a, order) or 0.0) >= found for order in orders)
+    return round(reached / len(orders), 4)
 
 
 def clear_pairs(values: Sequence[float], spread: Sequence[float]) -> list[tuple[int, int]]:

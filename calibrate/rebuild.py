@@ -16,7 +16,7 @@ from sim.engine.server_config import ServerConfig
 from sim.runlog import RunLog
 from sim.runlog.run_log_file import RecordedRun, load_run_log, read_run_log
 from sim.scenario.build import scheduler_config_with_pool
-from sim.scenario.schema import Scenario
+from sim.scenario.schema import BESIDE_THE_RUN, Scenario
 from sim.user_class import user_classes
 from sim.user_family import FamilyFolder
 from sim.user_modules import user_code_wanted
@@ -118,7 +118,9 @@ def _check_steps(recorded: RecordedRun) -> None:
 
 def _scenario(recorded: RecordedRun, folder: Path) -> Scenario:
     """The scenario of a log, which may be somebody else's: its classes run with --user-code."""
-    text = json.dumps(recorded.meta["scenario"])
+    # A sweep or the like, in the file of the scenario, is no part of the run.
+    sections = recorded.meta["scenario"].items()
+    text = json.dumps({key: value for key, value in sections if key not in BESIDE_THE_RUN})
     may_run = bool(user_code_wanted())
     try:
         scenario = Scenario.model_validate_json(

@@ -23,21 +23,19 @@ class MeasuredTime(NamedTuple):
         host_ns: the step's host time, with the launch of a graph.
         launch_ns: how long the host launched an eager step; 0 for a graph.
         ahead_ns: how long the launch had gone on when the device became free for the step.
+        is_launch_bound: the device may have waited for the launch, so that `device_ns` is not what
+            the device needs.
     """
 
     device_ns: int
     host_ns: int
     launch_ns: int
     ahead_ns: int
-
-    @property
-    def is_launch_bound(self) -> bool:
-        """Whether the device may have waited for kernels, so that its time is the launch's."""
-        return is_launch_bound(self.device_ns, self.launch_ns - self.ahead_ns)
+    is_launch_bound: bool
 
 
 def is_launch_bound(device_ns: float, launch_ns: float) -> bool:
-    """Whether a step may have waited for its launch, which took `launch_ns` after its start."""
+    """Whether an eager step may have waited for its launch, which took `launch_ns` of its time."""
     return launch_ns > _BOUND_SHARE * device_ns
 
 
@@ -50,8 +48,9 @@ def _of_normal(step: Line) -> MeasuredTime:
     """Normal scheduling: the log's own times; `host_ns` has all that is not the device's."""
     device_ns = max(step["t_end_ns"] - step["t_start_ns"], 1)
     launch_ns = 0 if step.get("padded_rows") else round(step.get("launch_ns", 0))
+    is_bound = is_launch_bound(device_ns, launch_ns)
     # A launch ends after the device's work that it enqueues, and the log's host time has the rest.
-    return MeasuredTime(device_ns, step["host_ns"], min(launch_ns, device_ns), 0)
+    return MeasuredTime(device_ns, step["host_ns"], min(launch_ns, device_ns), 0, is_bound)
 
 
 def _overlapped(steps: Sequence[Line]) -> list[MeasuredTime]:
@@ -74,12 +73,12 @@ def _overlapped(steps: Sequence[Line]) -> list[MeasuredTime]:
         before_ns, end_ns = end_ns, step["t_end_ns"]
         known_ns, start_ns = step["t_known_ns"], step["t_start_ns"]
         launched_ns = begin_ns + launch_ns
-        times.append(
-            MeasuredTime(
-                device_ns=max(end_ns - free_ns, 1),
-                host_ns=host_ns + (launch_ns if is_graph else 0),
-                launch_ns=0 if is_graph else launch_ns,
-                ahead_ns=free_ns - ready_ns,
-            )
-        )
+        ahead_ns, device_ns = free_ns - ready_ns, max(end_ns - free_ns, 1)
+        if is_graph:
+            # An idle device begins with a graph at some time during the graph's launch.
+            is_bound = launch_ns > 0 and ahead_ns == 0
+            times.append(MeasuredTime(device_ns, host_ns + launch_ns, 0, ahead_ns, is_bound))
+        else:
+            is_bound = is_launch_bound(device_ns, launch_ns - ahead_ns)
+            times.append(MeasuredTime(device_ns, host_ns, launch_ns, ahead_ns, is_bound))
     return times

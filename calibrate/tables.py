@@ -21,6 +21,12 @@ def error_table(profile: LatencyProfile) -> Table:
     return Table(columns_of(("held-out error of", "mode"), ERROR_COLUMNS), rows)
 
 
+def left_out_table(profile: LatencyProfile) -> Table:
+    """Errors of device times on logs and large values that were left out of a fit."""
+    rows = [(found.mode, found.what, *error_cells(found.errors)) for found in profile.left_out]
+    return Table(columns_of(("device", "error on what was left out"), ERROR_COLUMNS), rows)
+
+
 def term_table(profile: LatencyProfile) -> Table:
     """The terms of device, host and launch times."""
     return Table(columns_of(("time", "mode", "term"), ("ns",), ("per",)), list(_term_rows(profile)))

@@ -36,6 +36,7 @@ def _case(case: Case) -> dict[str, Any]:
         "real": {
             "mean": dict(case.real.mean),
             "spread_pct": {metric: case.real.spread_pct(metric) for metric in METRICS},
+            "margin_pct": {metric: case.real.margin_pct(metric) for metric in METRICS},
             "request_spread_pct": dict(case.real.request_spread_pct),
         },
         **{stage: _stage(case, stage) for stage in STAGES},

@@ -22,8 +22,9 @@ class StepErrors:
     """Times and errors of the steps of one mode.
 
     Attributes:
-        measured_ns, predicted_ns: device times, shape [num_steps]. Of a step that waits for its
-            launch, the time until the launch ends.
+        measured_ns, predicted_ns: device times; shape [number of steps whose device time is
+            known]. It is not known of a graph that an idle device began during the graph's launch.
+            Of an eager step that waits for its launch, they are the time until the launch ends.
         device, host: errors of device times and of host times.
     """
 
@@ -50,15 +51,20 @@ def step_errors(
             device_ns, host_ns = model.step_ns(step)
             device_ns = max(device_ns, model.launch_ns(step) - time.ahead_ns)
             model.consume(step, 1)
+            is_known = time.launch_ns > 0 or not time.is_launch_bound
             times.setdefault(line["mode"], []).append(
-                (time.device_ns, time.host_ns, device_ns, host_ns)
+                (time.device_ns, time.host_ns, device_ns, host_ns, is_known)
             )
     by_mode = {mode: _errors(times[mode]) for mode in get_args(ModeName) if mode in times}
     return by_mode, RangeReport.merged(model.left_range() for model in models)
 
 
 def _errors(times: list[tuple[float, ...]]) -> StepErrors:
-    device_ns, host_ns, predicted_device_ns, predicted_host_ns = np.array(times, dtype=np.float64).T
+    device_ns, host_ns, predicted_device_ns, predicted_host_ns, is_known = np.array(
+        times, dtype=np.float64
+    ).T
+    known = is_known > 0 if is_known.any() else np.ones(len(times), dtype=np.bool_)
+    device_ns, predicted_device_ns = device_ns[known], predicted_device_ns[known]
     return StepErrors(
         measured_ns=device_ns,
         predicted_ns=predicted_device_ns,

@@ -36,12 +36,12 @@ def step_table(steps: Mapping[str, StepErrors]) -> Table:
 
 
 def case_table(case: Case) -> Table:
-    """Real means, the spread of the repeats, and the errors of both simulations."""
+    """Real means, spread and 95 % margin of the repeats, and the errors of both simulations."""
     runs = f"{len(case.runs)} runs" if len(case.runs) > 1 else "1 run"
     columns = columns_of(
         (f"{case.label}, {runs}",),
-        ("real", "spread %", "recorded steps %", "profile %"),
-        ("within spread",),
+        ("real", "spread %", "margin %", "recorded steps %", "profile %"),
+        ("within margin",),
     )
     recorded, profile = (case.errors[stage] for stage in STAGES)
     rows: list[tuple[str, ...]] = [
@@ -49,6 +49,7 @@ def case_table(case: Case) -> Table:
             words,
             number(case.real.mean[name]),
             number_as(".1f", case.real.spread_pct(name)),
+            number_as(".1f", case.real.margin_pct(name)),
             number_as("+.1f", recorded.error_pct[name]),
             number_as("+.1f", profile.error_pct[name]),
             yes_or_no(profile.within[name]),
@@ -56,12 +57,12 @@ def case_table(case: Case) -> Table:
         for name, words in METRICS.items()
     ]
     for name, words in OF_A_REQUEST.items():
-        errors = (case.real.request_spread_pct, recorded.request_error_pct,
-                  profile.request_error_pct)  # fmt: skip
+        errors = (recorded.request_error_pct, profile.request_error_pct)
         sizes = (number_as(".1f", error[name]) for error in errors)
-        rows.append((f"{words}, mean |error|", "", *sizes, ""))
+        spread = number_as(".1f", case.real.request_spread_pct[name])
+        rows.append((f"{words}, mean |error|", "", spread, "", *sizes, ""))
     same = (_same_steps(case, stage) for stage in STAGES)
-    return Table(columns, [*rows, ("same steps %", "", "", *same, "")])
+    return Table(columns, [*rows, ("same steps %", "", "", "", *same, "")])
 
 
 def ratio_table(cases: Sequence[Case]) -> Table:
@@ -80,10 +81,10 @@ def ratio_table(cases: Sequence[Case]) -> Table:
 
 
 def ranking_table(ranking: Ranking) -> Table:
-    """Kendall's tau by metric and stage, and the pairs in the wrong order."""
+    """Kendall's tau over clear pairs by metric and stage, and the pairs in the wrong order."""
     columns = columns_of(
         ("Kendall's tau of the order of",),
-        ("recorded steps", "profile", "clear pairs"),
+        ("clear pairs", "recorded steps", "profile", "p"),
         ("discordant with the profile",),
     )
     rows = []
@@ -94,7 +95,8 @@ def ranking_table(ranking: Ranking) -> Table:
             pairs = "; ".join(f"{a} and {b}" for a, b in profile.discordant) or "none"
             clear = str(profile.clear_pairs)
             taus = (number_as("+.2f", found.tau if found else None) for found in agreements)
-            rows.append((METRICS[name], *taus, clear, pairs))
+            chance = number_as(".3f", profile.p)
+            rows.append((METRICS[name], clear, *taus, chance, pairs))
     return Table(columns, rows, note=" | ".join(ranking.labels))
 
 

@@ -1,6 +1,6 @@
 """What a validation allows to say, given how much the machine's own pace varies."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from calibrate.validate import Case, Validation
 
@@ -23,6 +23,12 @@ def verdict(validation: Validation) -> list[str]:
     if not repeated:
         return [_NO_REPEATS]
     lines = [_of_case(case) for case in repeated]
+    lines.append(_coverage(repeated))
+    if twice := [case.label for case in repeated if len(case.runs) == 2]:
+        lines.append(
+            f"Verdict on {', '.join(twice)}: two runs tell little of the noise, so the margins are"
+            " wide. Three or more give narrow ones."
+        )
     most = max(case.real.spread_pct(name) or 0.0 for case in repeated for name in _JUDGED)
     if once := [case.label for case in validation.cases if len(case.runs) == 1]:
         lines.append(
@@ -35,6 +41,19 @@ def verdict(validation: Validation) -> list[str]:
             " show that the loop works, not how good a profile can be."
         )
     return lines
+
+
+def _coverage(cases: Sequence[Case]) -> str:
+    known = [
+        within
+        for case in cases
+        for within in case.errors["profile"].within.values()
+        if within is not None
+    ]
+    return (
+        f"Verdict on all metrics: {sum(known)} of {len(known)} simulated values are within the 95 %"
+        " margins of the real means."
+    )
 
 
 def _of_case(case: Case) -> str:

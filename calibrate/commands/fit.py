@@ -26,7 +26,7 @@ def fit(
     """
     from calibrate.dataset import load_dataset
     from calibrate.fit import fit_profile, fit_remarks
-    from calibrate.tables import error_table, remarks, term_table
+    from calibrate.tables import error_table, left_out_table, remarks, term_table
     from sim.latency.profile.format import profile_text
 
     # In a scenario, a path without this ending is the name of a shipped profile.
@@ -43,7 +43,9 @@ def fit(
     )
     write_text(output, profile_text(profile))
     print_table(error_table(profile))
+    if profile.left_out:
+        print_table(left_out_table(profile))
     print_table(term_table(profile))
-    for remark in [*remarks(profile), *fit_remarks(dataset, num_folds)]:
+    for remark in [*remarks(profile), *fit_remarks(dataset, profile)]:
         print_line(remark)
     print_line(f"profile: {output}")

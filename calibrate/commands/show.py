@@ -14,6 +14,7 @@ def show(name_or_path: str) -> None:
     from calibrate.tables import (
         error_table,
         fingerprint_table,
+        left_out_table,
         range_table,
         remarks,
         term_table,
@@ -23,5 +24,7 @@ def show(name_or_path: str) -> None:
     profile = load_profile(name_or_path, Path())
     for table in (fingerprint_table, range_table, term_table, error_table):
         print_table(table(profile))
+    if profile.left_out:
+        print_table(left_out_table(profile))
     for remark in remarks(profile):
         print_line(remark)

@@ -132,8 +132,9 @@ def _step_time(record: Mapping[str, Any], where: str) -> _StepTimes:
     else:
         device_ns = _rounded_ns(record, "t_end", where) - _rounded_ns(record, "t_start", where)
         host_ns = 0
-    is_real = "t_known_ns" in record
-    launch_ns = 0 if is_real else _whole_ns({"launch_ns": 0, **record}, "launch_ns", where)
+    launch_ns = 0
+    if "launch_ns" in record and "t_known_ns" not in record:
+        launch_ns = _whole_ns(record, "launch_ns", where)
     if device_ns < 1 or host_ns < 0 or launch_ns < 0:
         took = f"device {device_ns} ns, host {host_ns} ns, launch {launch_ns} ns"
         raise InputError(f"{where}: a step must take at least 1 ns of device time, got {took}")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from calibrate.dataset import load_dataset
-from calibrate.fit import fit_profile
+from calibrate.fit import fit_profile, fit_remarks
 from calibrate.fit_mode import predict
 from sim.core.batch import ForwardMode
 from sim.core.errors import InputError
@@ -100,13 +100,53 @@ def test_fit_absent_modes_stay_absent(linear, fitted):
     assert predicted == pytest.approx([line["forward_ns"] for line in lines], rel=0.02)
 
 
-def test_fit_too_few_points_are_refused(linear, fitted):
-    """The message says how many there are and how many are needed; equal points count once."""
-    lines = [line for line in linear().decodes() if line["n_decode"] in (1, 2)][:9]
-    with pytest.raises(
-        InputError, match=r"decode: 9 different points are too few to fit, at least 10 are needed"
-    ):
-        fitted(lines * 5)
+def test_fit_few_points_say_how_unsure_they_are(linear, write_log):
+    """Four corners are enough for the terms; the remark has the error of each from the others."""
+    corners = [(rows, rows * mean) for rows in (1, 256) for mean in (16, 8_192)]
+    lines = [linear(noise=0.0).point("decode", [], *corner) for corner in corners]
+    dataset = load_dataset([write_log(lines, graph_sizes=[1, 256])])
+    profile = fit_profile(dataset, name="few")
+    (remark,) = fit_remarks(dataset, profile)
+    assert remark.startswith("decode: fitted to 4 different points, without knees and table.")
+    assert f"{profile.modes['decode'].errors.max_pct:.1f} % at most" in remark
+    middle = line_features(linear(noise=0.0).point("decode", [], 200, 200 * 500))
+    expected_ns = 200_000 + 8_000 * 256 + 1_500 * 200 + 8 * 200 * 500
+    assert ProfileLatency(profile).step_ns(middle).device_ns == pytest.approx(expected_ns, rel=0.1)
+
+
+def test_fit_errors_on_whole_logs_and_beyond_the_range(linear, bent, write_log):
+    """A log of another device cannot be predicted; linear times go on as they do.
+
+    Without the steps above 192 rows no step is eager: what that costs is not known (9 %).
+    """
+    steady = linear(noise=0.0)
+    logs = [write_log(steady.decodes(), "one.jsonl"), write_log(steady.decodes(), "two.jsonl")]
+    found = fit_profile(load_dataset(logs), name="alike").left_out
+    assert [left.what for left in found] == [
+        "one.jsonl", "two.jsonl", "decode rows above 192", "mean decode context above 4,096"
+    ]  # fmt: skip
+    assert {left.mode for left in found} == {"decode"}
+    largest_pct = [left.errors.max_pct for left in found]
+    assert max(largest_pct[:2]) < 0.1
+    assert 2 < largest_pct[2] < 10
+    assert largest_pct[3] < 2
+    logs[1] = write_log(bent(noise=0.0).decodes(), "two.jsonl")
+    other = fit_profile(load_dataset(logs), name="different").left_out
+    assert min(left.errors.mape_pct for left in other[:2]) > 10
+
+
+def test_fit_one_point_is_refused(linear, fitted):
+    """Equal points count once."""
+    line = next(iter(linear().decodes()))
+    with pytest.raises(InputError, match=r"decode: one point is too few to fit, at least 2"):
+        fitted([line] * 5)
+
+
+def test_fit_a_composition_counts_once_however_often_it_ran(bent, fitted):
+    """A thousand steps of one kind do not pull the fit away from the others."""
+    lines = list(bent(noise=0.0).decodes())
+    once, often = fitted(lines), fitted([*lines, *[lines[40]] * 1_000])
+    assert often.modes["decode"].terms == once.modes["decode"].terms
 
 
 def test_fit_spread_of_contexts_is_related_to_what_is_left_over(linear, fitted):

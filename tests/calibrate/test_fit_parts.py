@@ -5,7 +5,7 @@ import pytest
 
 from calibrate.dataset import Sample
 from calibrate.fit_correction import choose_grid, evaluate_correction, fit_correction
-from calibrate.folds import held_out, num_compositions
+from calibrate.folds import composition_weights, held_out, num_compositions
 from sim.core.batch import ForwardMode
 from sim.latency.features import StepFeatures
 from sim.latency.profile.mode_time import surface_of
@@ -84,3 +84,6 @@ def test_folds_hold_everything_out_once_and_twins_together():
     assert np.sum(masks, axis=0).tolist() == [1] * len(samples)
     for mask in masks:
         assert (mask[0::3] == mask[1::3]).all()
+    # Too few for five folds of two: each composition is a fold.
+    assert len(list(held_out(samples, 5, seed=0))) == 8
+    assert composition_weights(samples).tolist() == [0.5, 0.5, 1] * 4

@@ -118,6 +118,20 @@ class LaunchTerms(StrictModel):
     errors: Errors
 
 
+class LeftOut(StrictModel):
+    """Errors of a fit of one mode's device times on what was left out of it.
+
+    Attributes:
+        mode: the mode.
+        what: the name of a log, or a quantity and the limit above which samples were left out.
+        errors: on these samples.
+    """
+
+    mode: ModeName
+    what: str
+    errors: Errors
+
+
 class HostModel(StrictModel):
     """Host time under one way of scheduling.
 
@@ -159,6 +173,7 @@ class LatencyProfile(StrictModel):
     modes: Annotated[dict[ModeName, DeviceModel], Field(min_length=1)]
     host: tuple[HostModel, ...]
     launch: dict[ModeName, LaunchTerms] = Field(default_factory=dict)
+    left_out: tuple[LeftOut, ...] = ()
     decode_spread: Spread | None
 
     @model_validator(mode="after")
@@ -243,8 +258,8 @@ def _check_device(where: str, device: DeviceModel, allowed: ModeTerms) -> None:
             raise ValueError(f"{where}.range: {name}: is missing")
     if device.correction is not None:
         axes = tuple(axis.quantity for axis in device.correction.axes)
-        if axes != allowed.axes:
-            wanted = " and ".join(allowed.axes)
+        if axes not in allowed.axes:
+            wanted = ", or ".join(" and ".join(pair) for pair in allowed.axes)
             raise ValueError(f"{where}.correction.axes: must be {wanted}, got {', '.join(axes)}")
 
 

@@ -80,7 +80,7 @@ class ModeTerms(NamedTuple):
         device: terms of the device time.
         knee: the device term that may occur again, each time for the part of the quantity above
             another knee. Below the knee, reading the weights takes longest; above it, arithmetic.
-        axes: the two axes of the correction table.
+        axes: pairs of axes that the correction table may have.
         host: terms of the host time.
         launch: terms of the launch time of steps that run without a graph. None of them changes as
             the context of decode rows grows.
@@ -89,7 +89,7 @@ class ModeTerms(NamedTuple):
 
     device: tuple[str, ...]
     knee: str
-    axes: tuple[str, str]
+    axes: tuple[tuple[str, str], ...]
     host: tuple[str, ...]
     launch: tuple[str, ...]
     ranges: tuple[str, ...]
@@ -99,7 +99,7 @@ MODE_TERMS: Mapping[ForwardMode, ModeTerms] = {
     ForwardMode.EXTEND: ModeTerms(
         device=("constant", "tokens", "attention", "prefill_rows", "cached_tokens"),
         knee="tokens",
-        axes=("tokens", "mean_cached"),
+        axes=(("tokens", "mean_cached"),),
         host=("constant", "tokens", "prefill_rows", "context"),
         launch=("constant", "tokens", "prefill_rows"),
         ranges=("tokens", "mean_cached", "prefill_rows"),
@@ -107,7 +107,7 @@ MODE_TERMS: Mapping[ForwardMode, ModeTerms] = {
     ForwardMode.DECODE: ModeTerms(
         device=("constant", "eager", "padded_rows", "decode_rows", "decode_context"),
         knee="padded_rows",
-        axes=("padded_rows", "mean_context"),
+        axes=(("padded_rows", "mean_context"),),
         host=("constant", "decode_rows", "decode_context"),
         launch=("constant", "decode_rows"),
         ranges=("decode_rows", "mean_context"),
@@ -123,7 +123,7 @@ MODE_TERMS: Mapping[ForwardMode, ModeTerms] = {
             "decode_context",
         ),
         knee="new_tokens",
-        axes=("tokens", "decode_rows"),
+        axes=(("tokens", "decode_rows"), ("new_tokens", "context")),
         host=("constant", "tokens", "prefill_rows", "decode_rows", "context"),
         launch=("constant", "tokens", "prefill_rows", "decode_rows"),
         ranges=("tokens", "mean_cached", "decode_rows", "mean_context"),

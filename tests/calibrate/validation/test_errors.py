@@ -45,20 +45,24 @@ def test_real_runs_request_spread_compares_requests_one_by_one():
 
 
 def test_real_runs_single_run_has_no_spread():
-    """Neither metrics nor requests have a spread."""
+    """Neither metrics nor requests have a spread or a margin."""
     real = real_runs([log_of(10, 20)])
+    assert real.margin["mean_ttft_ms"] is real.margin_pct("mean_ttft_ms") is None
     assert real.spread["mean_ttft_ms"] is None
     assert real.spread_pct("mean_ttft_ms") is None
     assert real.request_spread_pct["ttft"] is None
 
 
 @pytest.mark.parametrize(
-    ("simulated_ms", "error_pct", "within"), [(28, 40, True), (12, -40, True), (31, 55, False)]
+    ("simulated_ms", "error_pct", "within"), [(32, 60, True), (8, -60, True), (33, 65, False)]
 )
-def test_stage_errors_are_signed_and_held_against_the_spread(simulated_ms, error_pct, within):
-    """The repeats are 10 ms apart around 20."""
-    logs = [log_of(15, 15), log_of(25, 25)]
-    errors = stage_errors(real_runs(logs), logs, [log_of(simulated_ms, simulated_ms)] * 2)
+def test_stage_errors_are_signed_and_held_against_the_margin(simulated_ms, error_pct, within):
+    """15, 20 and 25 ms: the mean is 20, its standard error 2.887, and t is 4.303: +- 12.42."""
+    logs = [log_of(15, 15), log_of(20, 20), log_of(25, 25)]
+    real = real_runs(logs)
+    assert real.margin["mean_ttft_ms"] == pytest.approx(12.42, abs=0.01)
+    assert real.margin_pct("mean_ttft_ms") == pytest.approx(62.1, abs=0.1)
+    errors = stage_errors(real, logs, [log_of(simulated_ms, simulated_ms)] * 3)
     assert errors.error_pct["mean_ttft_ms"] == error_pct
     assert errors.ratio["mean_ttft_ms"] == 1 + error_pct / 100
     assert errors.within["mean_ttft_ms"] is within

@@ -1,37 +1,40 @@
 """Agreement of orders, against values worked out by hand."""
 
-import numpy as np
 import pytest
-from scipy.stats import kendalltau
 
 from calibrate.errors import RealRuns
-from calibrate.ranking import RANKED, clear_pairs, discordant, kendall_tau, rank
+from calibrate.ranking import RANKED, chance_of, clear_pairs, discordant, rank, tau_of
 
 
 @pytest.mark.parametrize(
-    ("a", "b", "tau"),
+    ("a", "b", "tau", "p"),
     [
-        ([1, 2, 3, 4], [10, 20, 30, 40], 1),
-        ([1, 2, 3, 4], [4, 3, 2, 1], -1),
-        # Pairs in order: 5 of 6; one reversed: (5 - 1) / 6.
-        ([1, 2, 3, 4], [1, 2, 4, 3], 0.6667),
-        # 4 pairs agree, 1 is tied in each: 4 / sqrt(5 x 5).
-        ([1, 2, 2, 3], [1, 2, 3, 3], 0.8),
-        ([1, 2], [3, 3], None),
-        ([1], [1], None),
+        ([1, 2, 3, 4], [10, 20, 30, 40], 1, 1 / 24),
+        ([1, 2, 3, 4], [4, 3, 2, 1], -1, 1),
+        # Pairs in order: 5 of 6; one reversed: (5 - 1) / 6. Three orders of 24 have one reversed.
+        ([1, 2, 3, 4], [1, 2, 4, 3], 0.6667, 4 / 24),
+        # 2 and 2 are no clear pair. Of the other five, 4 agree and 1 is tied.
+        ([1, 2, 2, 3], [1, 2, 3, 3], 0.8, 4 / 24),
+        ([1, 2], [3, 3], 0, 1),
+        ([1, 2], [1, 2], 1, 1 / 2),
+        ([1, 1], [1, 2], None, None),
+        ([1], [1], None, None),
     ],
 )
-def test_kendall_tau_equals_hand_values(a, b, tau):
+def test_tau_and_p_equal_hand_values(a, b, tau, p):
     """Full agreement, full reversal, one swap, ties, and nothing to order."""
-    assert kendall_tau(a, b) == tau
+    pairs = clear_pairs(a, [0] * len(a))
+    assert tau_of(pairs, a, b) == tau
+    assert chance_of(pairs, a, b) == pytest.approx(p, abs=1e-4)
 
 
-def test_kendall_tau_equals_scipy_s_with_many_ties():
-    """Thirty random rankings of nine items over five values."""
-    rng = np.random.default_rng(7)
-    for _ in range(30):
-        a, b = rng.integers(0, 5, 9).tolist(), rng.integers(0, 5, 9).tolist()
-        assert kendall_tau(a, b) == pytest.approx(kendalltau(a, b).statistic, abs=1e-4)
+def test_p_of_many_settings_is_small_for_their_order_only():
+    """Ten settings: a sample of orders, the same each time."""
+    a = list(range(10))
+    pairs = clear_pairs(a, [0] * 10)
+    assert chance_of(pairs, a, a) < 0.001
+    jumbled = [3, 8, 1, 9, 0, 6, 2, 7, 5, 4]
+    assert chance_of(pairs, a, jumbled) == chance_of(pairs, a, jumbled) > 0.3
 
 
 def test_clear_pairs_are_farther_apart_than_either_spread():
@@ -52,7 +55,7 @@ def test_rank_names_discordant_settings_by_stage():
 
     def real(ttft_ms):
         known = {**dict.fromkeys(RANKED, ttft_ms), "cache_hit_rate_pct": None}
-        return RealRuns(known, dict.fromkeys(RANKED), {})
+        return RealRuns(known, dict.fromkeys(RANKED), dict.fromkeys(RANKED), {})
 
     def simulated(ttft_ms):
         return {**dict.fromkeys(RANKED, ttft_ms), "cache_hit_rate_pct": None}
@@ -61,7 +64,7 @@ def test_rank_names_discordant_settings_by_stage():
     ranking = rank(["fcfs", "lpm"], [real(30), real(20)], stages)
     assert set(ranking.agreements["profile"]) == set(RANKED) - {"cache_hit_rate_pct"}
     agreement = ranking.agreements["profile"]["mean_ttft_ms"]
-    assert (agreement.tau, agreement.clear_pairs) == (-1, 1)
+    assert (agreement.tau, agreement.clear_pairs, agreement.p) == (-1, 1, 1)
     assert agreement.discordant == (("fcfs", "lpm"),)
     assert ranking.agreements["recorded"]["mean_ttft_ms"].tau == 1
     assert ranking.agreements["recorded"]["mean_ttft_ms"].discordant == ()
