@@ -129,7 +129,8 @@ def _scenario(recorded: RecordedRun, folder: Path) -> Scenario:
     except ValidationError as error:
         problem: Any = error.errors(include_url=False, include_context=False)[0]
         key = ".".join(["meta.scenario", *map(str, problem["loc"])])
-        raise InputError(f"{recorded.path}: {key}: {problem['msg']}") from None
+        reason = problem["msg"].removeprefix("Value error, ")
+        raise InputError(f"{recorded.path}: {key}: {reason}") from None
     for path, name in user_classes(scenario):
         if not may_run:
             reason = f"{name} is Python code: it runs only with --user-code"

@@ -56,7 +56,7 @@ class ServerSection(StrictModel):
     @property
     def page_key(self) -> str:
         """The key that sets the tokens in a page."""
-        raise NotImplementedError
+        return "page_size"
 
     @property
     def memory_share(self) -> tuple[str, float]:
@@ -93,8 +93,8 @@ class ServerSection(StrictModel):
 
     @property
     def longest_request(self) -> tuple[str, int | None]:
-        """The key that limits a request's tokens, and its value."""
-        raise NotImplementedError
+        """The key that limits a request's tokens, and its value; None: the pool alone does."""
+        return self.pool_key, None
 
     def with_longest_request(self, num_tokens: int) -> Self:
         """The section itself if it limits a request's tokens; else a copy with this limit."""
@@ -103,7 +103,7 @@ class ServerSection(StrictModel):
     @property
     def runner_keys(self) -> tuple[str, ...]:
         """Keys whose values cannot change while a real runner stays loaded."""
-        raise NotImplementedError
+        return self.page_key, self.pool_key
 
     def check_real_run(self) -> tuple[str, str] | None:
         """A key whose value the real runner does not support, and the reason; None if all fit."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import GetCoreSchemaHandler, ValidationInfo
+from pydantic import GetCoreSchemaHandler, ValidationError, ValidationInfo
 from pydantic_core import CoreSchema, core_schema
 
 from sim.core.errors import InputError, KeyPath
@@ -17,7 +17,7 @@ from sim.family import Family
 from sim.server_section import ServerSection
 from sim.user_class import UserClass, check_name, names_class
 from sim.user_modules import find_module
-from sim.user_objects import ClassKind, load_class
+from sim.user_objects import ClassKind, in_words, load_class
 
 _KIND = ClassKind("family", "", {})
 _KEY: KeyPath = ("scheduler", "family")
@@ -61,7 +61,14 @@ def _validate(
         section = load_family(name, info.context.folder).section()
     except InputError as error:
         raise ValueError(error.reason) from None  # pydantic adds the key
-    return section.model_validate(value)
+    try:
+        made = section.model_validate(value)
+        made.model_dump_json()  # as hashes and logs need it
+    except ValidationError:
+        raise
+    except Exception as error:
+        raise ValueError(f"{name} raised {in_words(error)}") from error
+    return made
 
 
 def _dump(value: Any, handler: Callable[[Any], Any], info: Any) -> Any:

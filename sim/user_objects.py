@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any, NamedTuple
 
 from sim.core.errors import InputError, KeyPath
+from sim.core.messages import shorten
 from sim.user_class import UserClass
 from sim.user_modules import load_module
 
@@ -164,11 +165,16 @@ class UserObject:
         self.loaded = loaded
         for method, arguments in loaded.kind.methods.items():
             num_arguments = len(arguments.split(","))
-            if not self.has(method) or not _takes(getattr(instance, method), num_arguments):
+            if not self.has(method) or not _takes(self.get(method), num_arguments):
                 raise loaded.refuse(f"it needs a method {method}(self, {arguments})")
 
+    def get(self, attribute: str, default: object = None) -> Any:
+        """An attribute of the instance."""
+        with self.loaded.guarded(attribute):
+            return getattr(self.instance, attribute, default)
+
     def has(self, method: str) -> bool:
-        return callable(getattr(self.instance, method, None))
+        return callable(self.get(method))
 
     def call(self, method: str, *arguments: object) -> Any:
         """What the user's method returns.
@@ -229,6 +235,13 @@ def in_words(error: BaseException) -> str:
     if at is None or at.tb_frame.f_code.co_filename.startswith("<"):
         return text
     return f"{text} ({Path(at.tb_frame.f_code.co_filename).name}:{at.tb_lineno})"
+
+
+def shown(value: object) -> str:
+    """What a user's method returned, for a message."""
+    with suppress(Exception):  # its own words may raise
+        return shorten(repr(value))
+    return type(value).__name__
 
 
 def _takes(function: Callable[..., Any], num_arguments: int) -> bool:

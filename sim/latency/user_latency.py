@@ -14,7 +14,7 @@ from sim.latency.hardware import Hardware
 from sim.latency.model import StepLatency, StepTime, asked_step_by_step
 from sim.latency.shapes import ModelShape
 from sim.user_class import UserClass
-from sim.user_objects import ClassKind, UserObject, load_class
+from sim.user_objects import ClassKind, UserObject, load_class, shown
 
 LATENCY = ClassKind("latency model", "LatencySetting", {"step_ns": "step"})
 _KEY: KeyPath = ("latency",)
@@ -53,18 +53,18 @@ class GuardedLatency:
         own = getattr(type(user.instance), "decode_run_ns", None)
         self._goes_by_step = own in {None, StepLatency.decode_run_ns}
         self._consumes = user.has("consume")
-        source = getattr(user.instance, "source", None)
-        self.source = None if source is None else str(source)
+        source = user.get("source")
+        self.source = source if isinstance(source, str) else None
 
     def step_ns(self, step: StepFeatures) -> StepTime:
         time = self._user.call("step_ns", step)
         if not isinstance(time, tuple) or len(time) != 2:
-            raise self._user.returned("step_ns", f"{time!r}, not (device_ns, host_ns)")
+            raise self._user.returned("step_ns", f"{shown(time)}, not (device_ns, host_ns)")
         device_ns, host_ns = time
         if type(device_ns) is not int or type(host_ns) is not int:
-            raise self._user.returned("step_ns", f"{time!r}, not two whole numbers of ns")
+            raise self._user.returned("step_ns", f"{shown(time)}, not two whole numbers of ns")
         if not (1 <= device_ns <= _MAX_STEP_NS and 0 <= host_ns <= _MAX_STEP_NS):
-            raise self._user.returned("step_ns", f"{time!r}, not from 1 ns, and 0 ns, to an hour")
+            raise self._user.returned("step_ns", f"{shown(time)}, not 1 and 0 ns to an hour")
         return StepTime(device_ns, host_ns)
 
     def decode_run_ns(self, first: StepFeatures, num_steps: int) -> tuple[Int64, Int64]:

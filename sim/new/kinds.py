@@ -16,7 +16,7 @@ _BASE: Mapping[str, Any] = {
     "workload": {
         "kind": "synthetic",
         "num_requests": 200,
-        "arrivals": {"kind": "poisson", "rate_rps": 30},
+        "arrivals": {"kind": "poisson", "rate_rps": 50},
         "prompt_tokens": {"kind": "uniform", "min": 20, "max": 300},
         "output_tokens": {"kind": "uniform", "min": 1, "max": 60},
         "prefixes": {
@@ -35,12 +35,14 @@ _BASE: Mapping[str, Any] = {
         "context_length": 4096,
     },
 }
+_TENANT = {
+    **_BASE["workload"],
+    "num_requests": 100,
+    "arrivals": {"kind": "poisson", "rate_rps": 30},
+}
 _TENANTS = {
     "kind": "mix",
-    "parts": [
-        {"tenant": name, "workload": {**deepcopy(_BASE["workload"]), "num_requests": 100}}
-        for name in ("red", "blue", "green")
-    ],
+    "parts": [{"tenant": name, "workload": deepcopy(_TENANT)} for name in ("red", "blue", "green")],
 }
 
 

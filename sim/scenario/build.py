@@ -31,8 +31,8 @@ from sim.latency.user_latency import LatencySetting, load_user_latency
 from sim.scenario.load import LoadedScenario
 from sim.scenario.schema import Scenario
 from sim.server_section import ServerSection
-from sim.user_class import UserClass
-from sim.user_objects import FailAt, fail_at_key
+from sim.user_class import UserClass, names_class
+from sim.user_objects import FailAt, fail_at_key, in_words
 from sim.workload.build import build_workload
 from sim.workload.traces.read import TraceReader, read_trace
 from sim.workload.workload import Workload
@@ -347,7 +347,8 @@ def _gib(num_bytes: float) -> str:
 def located_errors(loaded: LoadedScenario) -> Iterator[None]:
     """A context that adds file and line to errors about a key of the scenario.
 
-    An error about another file already names that file, and passes unchanged.
+    An error about another file already names that file, and passes unchanged. Whatever a user's own
+    family raises becomes an error about its key.
     """
     try:
         yield
@@ -355,3 +356,10 @@ def located_errors(loaded: LoadedScenario) -> Iterator[None]:
         if not error.key:
             raise
         raise loaded.error(error.key, error.reason) from None
+    except OSError:
+        raise
+    except Exception as error:
+        family = loaded.scenario.scheduler.family
+        if not names_class(family):
+            raise
+        raise loaded.error(("scheduler", "family"), f"{family} raised {in_words(error)}") from error

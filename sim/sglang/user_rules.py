@@ -16,7 +16,7 @@ from sim.sglang.config import SchedulerConfig, UserRule, UserRules
 from sim.sglang.policies.policy import BasePolicy, ChunkRoom, QueueView
 from sim.sglang.request import SglangRequest
 from sim.user_class import UserClass
-from sim.user_objects import ClassKind, FailAt, UserObject, load_class
+from sim.user_objects import ClassKind, FailAt, UserObject, load_class, shown
 
 _CONFIG = "SchedulerConfig"
 POLICY = ClassKind("policy", _CONFIG, {"order": "waiting, view"})
@@ -36,19 +36,18 @@ class GuardedPolicy:
 
     def __init__(self, user: UserObject) -> None:
         self._user = user
-        policy = user.instance
         for attribute, kinds in _ATTRIBUTES.items():
-            value = getattr(policy, attribute, self)
+            value = user.get(attribute, self)
             if type(value) not in kinds:
                 words = " or ".join("None" if k is type(None) else k.__name__ for k in kinds)
                 raise user.loaded.refuse(f"{attribute} must be {words}")
-        self.matches_prefixes: bool = policy.matches_prefixes
-        self.longest_matched_queue: int | None = policy.longest_matched_queue
-        self.defers_shared_prefixes: bool = policy.defers_shared_prefixes
+        self.matches_prefixes: bool = user.get("matches_prefixes")
+        self.longest_matched_queue: int | None = user.get("longest_matched_queue")
+        self.defers_shared_prefixes: bool = user.get("defers_shared_prefixes")
         # Always call `order`: a class derived from Fcfs inherits `keeps_order` but may order.
         self.keeps_order = False
         self.cuts_while_chunked = bool(
-            getattr(policy, "cuts_while_chunked", BasePolicy.cuts_while_chunked)
+            user.get("cuts_while_chunked", BasePolicy.cuts_while_chunked)
         )
         self._limits_chunks = user.has("chunk_limit")
 
@@ -92,7 +91,7 @@ class GuardedFairness:
         time_ns = self._user.call("ages_ns", request)
         if type(time_ns) is not int:
             raise self._user.returned("ages_ns", f"{type(time_ns).__name__}, not int")
-        return time_ns
+        return min(max(time_ns, 0), NEVER_AGES_NS)
 
 
 class GuardedAdmission:
@@ -126,7 +125,7 @@ def guarded_eviction(user: UserObject) -> LeafQueue:
         value = user.call("rank", node)
         numbers = value if isinstance(value, tuple) else (value,)
         if any(not isinstance(each, int | float) or math.isnan(each) for each in numbers):
-            raise user.returned("rank", f"{value!r}, not a number or a tuple of numbers")
+            raise user.returned("rank", f"{shown(value)}, not a number or a tuple of numbers")
         return numbers
 
     def count(node: RadixNode) -> None:

@@ -15,7 +15,7 @@ from sim.core.tokens import SegmentPrompt
 from sim.core.units import MAX_TIME_NS, seconds_to_ns
 from sim.engine.executor import OutputScript
 from sim.user_class import UserClass
-from sim.user_objects import ClassKind, UserObject, load_class
+from sim.user_objects import ClassKind, UserObject, load_class, shown
 from sim.workload.context import BuildContext
 from sim.workload.limits import MAX_REQUESTS, MAX_TOKENS
 from sim.workload.workload import Phase, ScriptedRequest, Turn
@@ -82,8 +82,9 @@ class UserWorkload:
 
     def __init__(self, user: UserObject) -> None:
         self._checker = _Checker(user)
-        notes = getattr(user.instance, "notes", ())
-        self.notes = tuple(map(str, notes if isinstance(notes, list | tuple) else ()))
+        notes = user.get("notes", ())
+        notes = notes if isinstance(notes, list | tuple) else ()
+        self.notes = tuple(note for note in notes if isinstance(note, str))
         if not (user.has("arrivals") or user.has("clients")):
             raise user.loaded.refuse("it needs a method arrivals(self) or clients(self)")
         arrivals = self._checker.requests("arrivals")
@@ -146,26 +147,28 @@ class _Checker:
     def _checked(self, method: str, request: object) -> ScriptedRequest:
         if not isinstance(request, ScriptedRequest):
             raise self._user.returned(method, f"{type(request).__name__}, not a request")
-        spec = request.spec
-        if not isinstance(spec.rid, str) or not spec.rid or spec.rid in self._rids:
-            raise self._user.returned(method, f"rid {spec.rid!r} twice, or no text")
-        self._rids.add(spec.rid)
-        self._check_time(method, "arrives", spec.arrival_ns)
-        sizes = {
-            "a prompt": len(spec.prompt),
-            "an output": request.script.num_tokens,
-            "max_new_tokens": spec.max_new_tokens,
-        }
+        with self._user.loaded.guarded(method):
+            spec = request.spec
+            rid, arrival_ns = spec.rid, spec.arrival_ns
+            sizes = {
+                "a prompt": len(spec.prompt),
+                "an output": request.script.num_tokens,
+                "max_new_tokens": spec.max_new_tokens,
+            }
+        if not isinstance(rid, str) or not rid or rid in self._rids:
+            raise self._user.returned(method, f"rid {shown(rid)} twice, or no text")
+        self._rids.add(rid)
+        self._check_time(method, "arrives", arrival_ns)
         for what, size in sizes.items():
             if type(size) is not int or not 1 <= size <= MAX_TOKENS:
                 raise self._user.returned(
-                    method, f"{what} of {size!r} tokens, not 1 to {MAX_TOKENS:,}"
+                    method, f"{what} of {shown(size)} tokens, not 1 to {MAX_TOKENS:,}"
                 )
         return request
 
     def _check_time(self, method: str, what: str, time_ns: object) -> None:
         if type(time_ns) is not int or not 0 <= time_ns <= MAX_TIME_NS:
-            raise self._user.returned(method, f"a request that {what} at {time_ns!r} ns")
+            raise self._user.returned(method, f"a request that {what} at {shown(time_ns)} ns")
 
 
 def _first(items: Iterable[Any], most: int) -> list[Any]:

@@ -161,7 +161,7 @@ def test_a_log_of_others_runs_no_class(started, kind):
     with pytest.raises(InputError, match="is Python code: it runs only with --user-code"):
         rebuild(Path("run.jsonl"))
     assert not Path("trap").exists()
-    if kind in {"policy", "fairness", "admission", "eviction", "workload"}:
+    if kind not in {"router", "latency"}:
         with user_code(wanted=True):
             assert rebuild(Path("run.jsonl")).scenario.name == f"my_{kind}"
         assert Path("trap").exists()
@@ -231,6 +231,27 @@ def test_a_class_that_fails_or_answers_wrongly_is_named(refused, started, kind):
         assert called in line
         assert words in line
         assert KINDS[kind].key in line
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ("self._waiting.append(request)", "1 / 0", "ZeroDivisionError: "),
+        ("return SlotsSection", "return dict", "its section must be derived from"),
+        ("whole_pages = pool_tokens", "whole_pages = nothing", "NameError: "),
+        ("    max_total_tokens: int =", "    max_tokens: int =", "max_tokens: is required"),
+    ],
+)
+def test_a_family_that_fails_is_named(refused, started, old, new, reason):
+    """When it is loaded, when the server is built, and in a step."""
+    path = started("family")
+    source = Path("my_family.py").read_text()
+    assert old in source
+    Path("my_family.py").write_text(source.replace(old, new))
+    line = refused(path)
+    assert "my_family:MyFamily " in line or "is required" in line
+    assert "scheduler" in line
+    assert reason in line
 
 
 def test_a_rank_that_changes_by_itself_does_not_hang(refused, started):

@@ -148,15 +148,6 @@ def test_user_policy_in_a_package_and_another_folder_is_found_there(folder, with
     assert loaded["one"].content_hash != loaded["two"].content_hash
 
 
-def test_content_hash_follows_the_policy_source(mine):
-    """Another source is another scenario; where it lies does not matter."""
-    path = mine("return list(waiting)")
-    first = load_scenario(path).content_hash
-    assert load_scenario(path).content_hash == first
-    mine("return list(waiting)[::-1]")
-    assert load_scenario(path).content_hash != first
-
-
 def test_user_policy_with_priorities_is_used(simulate, with_policy, example):
     """Priorities decide who preempts; the order is the policy's."""
     path = with_policy(example)
@@ -235,14 +226,6 @@ def test_user_policy_option_is_named_when_it_gave_the_policy(refused, mine, scen
     mine("return None")
     line = refused(scenario, "--set", "scheduler.schedule_policy=mine:Mine")
     assert line.startswith("--set scheduler.schedule_policy=mine:Mine: mine:Mine.order returned")
-
-
-def test_user_policy_is_not_run_with_no_user_code(refused, folder, scenario):
-    """Not even its module."""
-    (folder / "mine.py").write_text("open('trap', 'w')", encoding="utf-8")
-    line = refused(scenario, "--set", "scheduler.schedule_policy=mine:Mine", "--no-user-code")
-    assert line.endswith("mine.py is not run, because of --no-user-code")
-    assert not Path("trap").exists()
 
 
 @pytest.mark.parametrize(

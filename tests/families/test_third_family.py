@@ -34,7 +34,7 @@ def third_family(monkeypatch):
 
 def test_third_family_is_small():
     """A family says little beside its rules."""
-    assert len(SOURCE.read_text("utf-8").splitlines()) <= 160
+    assert len(SOURCE.read_text("utf-8").splitlines()) <= 170
 
 
 class TestSlots(SchedulerContract):

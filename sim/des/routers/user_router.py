@@ -7,7 +7,7 @@ from sim.core.errors import KeyPath
 from sim.core.request import RequestSpec
 from sim.des.routers.router import Replica
 from sim.user_class import UserClass
-from sim.user_objects import ClassKind, UserObject, load_class
+from sim.user_objects import ClassKind, UserObject, load_class, shown
 
 ROUTER = ClassKind("router", "", {"choose": "spec, replicas"})
 _KEY: KeyPath = ("router",)
@@ -37,7 +37,7 @@ class GuardedRouter:
         chosen = self._user.call("choose", spec, self._seen)
         if type(chosen) is not int or not 0 <= chosen < len(replicas):
             raise self._user.returned(
-                "choose", f"{chosen!r}, not the number of a replica, 0 to {len(replicas) - 1}"
+                "choose", f"{shown(chosen)}, not the number of a replica, 0 to {len(replicas) - 1}"
             )
         return chosen
 

@@ -39,6 +39,14 @@ class SlotsSection(ServerSection):
     disable_overlap_schedule: bool = False
 
     @property
+    def max_rows(self):
+        return self.max_running_requests
+
+    @property
+    def max_step_tokens(self):
+        return self.max_total_tokens
+
+    @property
     def pool_tokens(self):
         return self.max_total_tokens
 
@@ -49,9 +57,7 @@ class SlotsSection(ServerSection):
     def config(self, pool_tokens):
         whole_pages = pool_tokens // self.page_size * self.page_size
         overlaps = not self.disable_overlap_schedule
-        return SlotsConfig(
-            whole_pages, self.page_size, self.max_running_requests, overlaps, self.family
-        )
+        return SlotsConfig(whole_pages, self.page_size, self.max_rows, overlaps, self.family)
 
 
 class SlotsMemory(KVMemory):

@@ -286,10 +286,6 @@ class SglangSection(ServerSection):
         return "context_length", self.context_length
 
     @property
-    def page_key(self) -> str:
-        return "page_size"
-
-    @property
     def pool_key(self) -> str:
         return "max_total_tokens"
 
