@@ -34,7 +34,7 @@ def widened(
 
 
 def draw_limit(axes: Axes, limit_ms: float, which: str = "y") -> None:
-    """A dashed line at the limit, with `SLO 300 ms` at its beginning; nothing if it is off the axis."""
+    """A dashed line at the limit, with `SLO 300 ms` where it begins; nothing off the axis."""
     low, high = axes.get_ylim() if which == "y" else axes.get_xlim()
     if not low <= limit_ms <= high:
         return
