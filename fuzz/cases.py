@@ -127,6 +127,7 @@ def all_cases() -> list[Case]:
             (
                 "simulate compare decisions.jsonl base.yaml",
                 "simulate compare other.jsonl decisions.jsonl",
+                "simulate timeline decisions.jsonl --out t.html --perfetto t.json",
                 "simulate run recorded.yaml --format json",
             ),
             4,

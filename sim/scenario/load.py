@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, SupportsIndex, cast
@@ -13,7 +13,8 @@ from sim.core.errors import InputError, KeyPath
 from sim.core.messages import dotted
 from sim.families import DEFAULT_FAMILY
 from sim.scenario.key_locations import KeyLocations
-from sim.scenario.overrides import Change, Data, apply_changes, apply_overrides
+from sim.scenario.overrides import Change, Data, Overrides, apply_changes, apply_overrides
+from sim.scenario.plain_data import plain_data
 from sim.scenario.schema import BESIDE_THE_RUN, Scenario
 from sim.scenario.yaml_loader import YamlValue, parse_yaml_mapping, read_yaml_file
 from sim.user_class import names_class, user_classes
@@ -52,13 +53,13 @@ class LoadedScenario:
         return object.__reduce_ex__(self, protocol)
 
 
-def load_scenario(path: Path | str, overrides: Sequence[str] = ()) -> LoadedScenario:
+def load_scenario(path: Path | str, overrides: Overrides = ()) -> LoadedScenario:
     """Read and validate a scenario file. Files that it names are not read, except users' classes.
 
     Args:
         path: a YAML file.
-        overrides: `key.path=value` options, applied in order; paths in them are relative to the
-            current folder.
+        overrides: `key.path=value` options, or values by key path, applied in order; paths in them
+            are relative to the current folder.
 
     Raises:
         InputError: `file.yaml:LINE: key.path: reason`, the first problem in reading order.
@@ -69,13 +70,45 @@ def load_scenario(path: Path | str, overrides: Sequence[str] = ()) -> LoadedScen
 
 
 def load_scenario_text(
-    text: str, overrides: Sequence[str] = (), *, name: str = "scenario", base_dir: Path = Path()
+    text: str, overrides: Overrides = (), *, name: str = "scenario", base_dir: Path = Path()
 ) -> LoadedScenario:
     """Like `load_scenario`, for YAML text that error messages call `name`."""
     document = parse_yaml_mapping(text, name)
     locations = KeyLocations.of_lines(name, document.lines)
     data, locations = apply_overrides(cast("Data", document.value), locations, overrides, base_dir)
     return _validated(data, locations, Path(name), base_dir)
+
+
+def load_scenario_data(
+    data: Mapping[str, object],
+    overrides: Overrides = (),
+    *,
+    name: str = "scenario",
+    base_dir: Path = Path(),
+) -> LoadedScenario:
+    """Like `load_scenario`, for data that are in no file: `name: key.path: reason`."""
+    plain = cast("Data", plain_data(data, name))
+    locations = KeyLocations(dict.fromkeys(_key_paths(plain), name))
+    changed, locations = apply_overrides(plain, locations, overrides, base_dir)
+    return _validated(changed, locations, Path(name), base_dir)
+
+
+def change(loaded: LoadedScenario, overrides: Overrides) -> LoadedScenario:
+    """The scenario with options applied, as if they had been given when it was loaded."""
+    raw = cast("Data", loaded.raw)
+    data, locations = apply_overrides(raw, loaded.locations, overrides, loaded.base_dir)
+    return _validated(data, locations, loaded.path, loaded.base_dir)
+
+
+def _key_paths(value: YamlValue, path: KeyPath = ()) -> Iterator[KeyPath]:
+    yield path
+    items: Sequence[tuple[str | int, YamlValue]] = ()
+    if isinstance(value, dict):
+        items = list(value.items())
+    elif isinstance(value, list):
+        items = list(enumerate(value))
+    for key, item in items:
+        yield from _key_paths(item, (*path, key))
 
 
 def refuse_user_classes(loaded: LoadedScenario) -> None:
