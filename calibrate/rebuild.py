@@ -16,7 +16,7 @@ from sim.runlog import RunLog
 from sim.runlog.run_log_file import RecordedRun, load_run_log, read_run_log
 from sim.scenario.build import scheduler_config_with_pool
 from sim.scenario.load import user_code_key
-from sim.scenario.schema import Scenario
+from sim.scenario.schema import BESIDE_THE_RUN, Scenario
 from sim.user_modules import user_code_wanted
 from sim.workload.build import build_workload
 from sim.workload.workload import ScriptedRequest, Workload, every_request
@@ -125,7 +125,9 @@ def _check_steps(recorded: RecordedRun) -> None:
 
 
 def _scenario(recorded: RecordedRun) -> Scenario:
-    text = json.dumps(recorded.meta["scenario"])
+    # A sweep or the like, in the file of the scenario, is no part of the run.
+    sections = recorded.meta["scenario"].items()
+    text = json.dumps({key: value for key, value in sections if key not in BESIDE_THE_RUN})
     try:
         return Scenario.model_validate_json(text)
     except ValidationError as error:

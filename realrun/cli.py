@@ -246,7 +246,8 @@ def suite_command(
     from realrun.budget import Budget
     from realrun.commands.suite import suite
 
-    if not suite(out, budget=Budget(budget_s, began_s=began_s), device=device, model=model):
+    budget = Budget(budget_s, began_s=began_s)
+    if not suite(out, budget=budget, device=device, model=model, main=main):
         raise typer.Exit(1)
 
 

@@ -33,6 +33,7 @@ from sim.scenario.build import (
     user_code_error,
 )
 from sim.scenario.load import LoadedScenario
+from sim.scenario.schema import BESIDE_THE_RUN
 from sim.workload.build import build_workload
 from sim.workload.workload import Workload
 
@@ -241,7 +242,7 @@ def _meta(
         "name": scenario.name,
         "seed": scenario.seed,
         "scenario_hash": loaded.content_hash,
-        "scenario": scenario.model_dump(mode="json"),
+        "scenario": scenario.model_dump(mode="json", exclude=set(BESIDE_THE_RUN)),
         "scheduler": config.as_dict(),
         "sampling": sampling,
         "replicas": 1,

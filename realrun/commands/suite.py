@@ -1,13 +1,13 @@
 """`realrun suite`: checks, profiles and real runs on one machine, in stages."""
 
 import sys
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
 import torch
 
 from realrun.budget import Budget
-from realrun.cli import main
 from realrun.suite.process import preload, run_process
 from realrun.suite.record import StageRecord
 from realrun.suite.run_suite import run_suite
@@ -20,7 +20,14 @@ from sim.tables.table import Table, columns_of
 _LIBRARIES = tuple(f"realrun.commands.{name}" for name in ("check", "profile", "runs"))
 
 
-def suite(out: Path, *, budget: Budget, device: str, model: str | None) -> bool:
+def suite(
+    out: Path,
+    *,
+    budget: Budget,
+    device: str,
+    model: str | None,
+    main: Callable[[Sequence[str]], int],
+) -> bool:
     """Run the stages that are not done, and print the status of all; returns whether none failed.
 
     Args:
@@ -28,6 +35,7 @@ def suite(out: Path, *, budget: Budget, device: str, model: str | None) -> bool:
         budget: the time for this call.
         device: a GPU; a CPU is allowed only with model `tiny`.
         model: None: all stages for a GPU; `tiny`: a few small stages.
+        main: runs a command of `realrun`; returns its exit code.
 
     Raises:
         InputError: there is no GPU or `device` is a CPU, `model` is neither None nor `tiny`, or the

@@ -25,6 +25,7 @@ from sim.runlog.lines import StepTimes, step_line
 from sim.runlog.run_log_file import RecordedRun, measured_request_line
 from sim.scenario.build import build_scheduler_config
 from sim.scenario.load import LoadedScenario
+from sim.scenario.schema import BESIDE_THE_RUN
 from sim.workload.build import build_workload
 from sim.workload.workload import ScriptedRequest
 
@@ -190,7 +191,7 @@ def _meta(loaded: LoadedScenario, config: ServerConfig) -> dict[str, Any]:
         "source": "realrun",
         "name": loaded.scenario.name,
         "scenario_hash": loaded.content_hash,
-        "scenario": loaded.scenario.model_dump(mode="json"),
+        "scenario": loaded.scenario.model_dump(mode="json", exclude=set(BESIDE_THE_RUN)),
         "scheduler": config.as_dict(),
         "sampling": "forced",
         "max_total_tokens": config.pool_tokens,
