@@ -73,7 +73,7 @@ def _with_graph(point: dict[str, Any]) -> dict[str, Any]:
 
 def _with_launch(text: str) -> dict[str, Any]:
     """A profile of the newest version: with graphs, launch times, and errors of what was left."""
-    profile = json.loads(text)
+    profile: dict[str, Any] = json.loads(text)
     errors = profile["modes"]["extend"]["errors"]
     terms = [{"term": "constant", "knee": 0, "ns": 2e6}, {"term": "tokens", "knee": 0, "ns": 10}]
     return profile | {

@@ -95,7 +95,7 @@ def _work(pipe: Connection) -> None:
     from fuzz.playground import playground
     from sim.cli import main as simulate
 
-    programs = {"simulate": simulate, "calibrate": calibrate, "playground": playground}
+    programs: Programs = {"simulate": simulate, "calibrate": calibrate, "playground": playground}
     pipe.send(None)
     while True:
         try:
