@@ -62,8 +62,10 @@ def _answer(server: PlayServer, request: bytes) -> bytes:
             connection.shutdown(socket.SHUT_WR)
             while part := connection.recv(1 << 16):
                 received += part
-        except ConnectionError:
-            pass  # the server did not read all of it
+        except TimeoutError:
+            raise
+        except OSError:
+            pass  # the server has closed the connection without reading all of it
     return bytes(received)
 
 

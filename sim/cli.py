@@ -19,6 +19,7 @@ from sim.command_line import (
     use_one_blas_thread,
     with_tracebacks,
 )
+from sim.commands import plan_options
 from sim.commands.report_help import ReportHelp
 from sim.families import RESULT_FORMATS
 from sim.workload.traces.formats import FORMATS, TraceFormat
@@ -278,23 +279,58 @@ def tune_command(
 @app.command("plan")
 @may_run_user_code
 def plan_command(
-    file: Scenario,
+    file: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="FILE", help="scenario file (YAML); without it, options say what is wanted"
+        ),
+    ] = None,
+    model: plan_options.Model = None,
+    weights: plan_options.Weights = None,
+    hardware: plan_options.HardwareNames = None,
+    tp: plan_options.TensorParallel = None,
+    server: plan_options.Server = None,
+    rate_rps: plan_options.RateRps = None,
+    prompt_tokens: plan_options.PromptTokens = None,
+    output_tokens: plan_options.OutputTokens = None,
+    ttft_ms: plan_options.TtftMs = None,
+    tpot_ms: plan_options.TpotMs = None,
+    percentile: plan_options.Percentile = None,
     set_: Set = None,
     jobs: Jobs = None,
     out: Annotated[
-        Path | None, out_option("folder for points and results; default: FILE-plan")
+        Path | None,
+        out_option("folder for points and results; default: FILE-plan, or plan-out without FILE"),
     ] = None,
     resume: Resume = True,
     format_: Annotated[
         OutputFormat, typer.Option("--format", help="format of the results")
     ] = OutputFormat.TABLE,
 ) -> None:
-    """Find the cheapest GPUs, parallelism and replicas that meet a scenario's SLO."""
+    """Find the cheapest GPUs, parallelism and replicas that meet an SLO.
+
+    With FILE: the SLO of a scenario with a plan section. Without it: of the traffic that options
+    describe.
+    """
     from sim.commands.output import SearchOptions
     from sim.commands.plan import plan
+    from sim.commands.plan_question import Question
 
+    question = Question(
+        model=model,
+        weights=weights,
+        hardware=hardware or (),
+        tp=tp or (),
+        server=server or (),
+        rate_rps=rate_rps,
+        prompt_tokens=prompt_tokens,
+        output_tokens=output_tokens,
+        ttft_ms=ttft_ms,
+        tpot_ms=tpot_ms,
+        percentile=percentile,
+    )
     options = SearchOptions(jobs=jobs, out=out, fresh=not resume, json=format_ is OutputFormat.JSON)
-    if code := plan(file, set_ or (), options):
+    if code := plan(file, set_ or (), options, question):
         raise typer.Exit(code)
 
 

@@ -69,6 +69,29 @@ def load_scenario_text(
     return _validated(data, locations, Path(name), base_dir)
 
 
+def load_scenario_data(
+    data: Mapping[str, YamlValue],
+    labels: Mapping[KeyPath, str],
+    overrides: Sequence[str] = (),
+    *,
+    path: Path,
+) -> LoadedScenario:
+    """Like `load_scenario`, for a scenario that other options of a command line describe.
+
+    Args:
+        data: the scenario, as its file would have it.
+        labels: the option that sets each key, for error messages.
+        overrides: as for `load_scenario`.
+        path: the file that it may be written to.
+
+    Raises:
+        InputError: `OPTION: reason`, or as `load_scenario`.
+    """
+    locations = KeyLocations({(): "the options", **labels}, frozenset(labels))
+    changed, locations = apply_overrides(dict(data), locations, overrides, path.parent)
+    return _validated(changed, locations, path, path.parent)
+
+
 def vary(loaded: LoadedScenario, changes: Sequence[Change]) -> LoadedScenario:
     """The scenario with some values changed, and without the sections in `BESIDE_THE_RUN`.
 
