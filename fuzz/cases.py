@@ -96,7 +96,7 @@ def all_cases() -> list[Case]:
                     f"simulate run {scenario_of(trace)} --format json",
                     f"simulate workload {scenario_of(trace)}",
                     f"simulate workload {trace.file}",
-                    f"simulate workload {trace.file} --trace {trace.format} --format json",
+                    f"simulate workload {trace.file} --from {trace.format} --format json",
                 ),
             )
             for name, trace in TRACES.items()
@@ -226,7 +226,7 @@ def _imports(source: str, name: str) -> tuple[str, ...]:
     imported = f"simulate import {source} --out imported"
     return (
         imported,
-        f"{imported} --format {form} && simulate run imported/scenario.yaml --format json",
+        f"{imported} --from {form} && simulate run imported/scenario.yaml --format json",
         f"{imported} --template base.yaml && simulate validate imported/scenario.yaml",
     )
 

@@ -15,6 +15,7 @@ from sim.command_line import (
     may_run_user_code,
     new_app,
     out_option,
+    renamed,
     run_app,
     use_one_blas_thread,
     with_tracebacks,
@@ -120,10 +121,11 @@ def workload_command(
     format_: Annotated[
         OutputFormat, typer.Option("--format", help="format of the table")
     ] = OutputFormat.TABLE,
-    trace: Annotated[
+    from_: Annotated[
         TraceName | None,
-        typer.Option(help="read FILE as a trace in this format; default: recognised"),
+        typer.Option("--from", help="read FILE as a trace in this format; default: recognised"),
     ] = None,
+    _trace: Annotated[str | None, renamed("--trace", "--from")] = None,
     block_size: Annotated[
         int | None,
         typer.Option(
@@ -135,7 +137,7 @@ def workload_command(
     from sim.commands.workload import describe_workload
 
     json = format_ is OutputFormat.JSON
-    describe_workload(file, set_ or (), json=json, block_size=block_size, trace=trace)
+    describe_workload(file, set_ or (), json=json, block_size=block_size, trace=from_)
 
 
 @app.command("import")
@@ -154,12 +156,11 @@ def import_command(
     hardware: Annotated[
         str | None, typer.Option(metavar="GPU", help="with --command: its GPUs, such as h100_sxm")
     ] = None,
-    format_: Annotated[
+    from_: Annotated[
         FormatName | None,
-        typer.Option(
-            "--format", help="format of the results; default: detected from their content"
-        ),
+        typer.Option("--from", help="format of the results; default: detected from their content"),
     ] = None,
+    _format: Annotated[str | None, renamed("--format", "--from")] = None,
     template: Annotated[
         Path | None,
         typer.Option(
@@ -187,7 +188,7 @@ def import_command(
         return
     lines.check_unused()
     read = ReadOptions(line=line, draw_arrivals=draw_arrivals)
-    import_results(source, ImportOptions(out=out, format=format_, template=template, read=read))
+    import_results(source, ImportOptions(out=out, format=from_, template=template, read=read))
 
 
 @app.command("compare")

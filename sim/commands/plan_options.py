@@ -54,6 +54,6 @@ Percentile = Annotated[
     typer.Option(
         min=1,
         max=100,
-        help="without FILE: percentage of requests that must keep both limits; default: 99"
+        help="without FILE: percentage of requests that must keep both limits; default: 99",
     ),
 ]

@@ -281,10 +281,12 @@ def test_plan_without_a_file_asks_with_options_alone(simulate, inline):
         ({"tp": "0"}, "--tp: plan.tp.0: must be at least 1, got 0"),
         ({"server": "tgi"}, "--server: unknown family 'tgi' (known: sglang, vllm)"),
         ({"hardware": "mi300x=x"}, "--hardware mi300x=x: the price must be a number"),
-        ({"weights": "fp8"}, "--weights: goes with GPUs whose operators were measured, not mi300x:"
-         " give a --model whose checkpoint has that format"),
+        (
+            {"weights": "fp8"},
+            "--weights: without measured operators of mi300x, the model's own format is used",
+        ),
     ],
-)  # fmt: skip
+)
 def test_plan_names_the_option_that_is_wrong(refused_bare, changes, line):
     """Nothing is written."""
     assert refused_bare("plan", *asked(**changes)) == line
