@@ -92,7 +92,7 @@ class Question:
         if self.weights is not None and not is_measured:
             unknown = next(gpu.name for gpu, _ in gpus if not gpu.system)
             raise InputError(
-                f"--weights: without measured operators of {unknown}, the model's own format is used"
+                f"--weights: {unknown} has no measured operators, so the model's own format is used"
             )
         name_of = {gpu.name: (gpu.system if is_measured else gpu.name) or "" for gpu, _ in gpus}
         return {

@@ -283,7 +283,7 @@ def test_plan_without_a_file_asks_with_options_alone(simulate, inline):
         ({"hardware": "mi300x=x"}, "--hardware mi300x=x: the price must be a number"),
         (
             {"weights": "fp8"},
-            "--weights: without measured operators of mi300x, the model's own format is used",
+            "--weights: mi300x has no measured operators, so the model's own format is used",
         ),
     ],
 )
