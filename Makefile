@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
-.PHONY: demo test draws fuzz lint docs bench bench-scaling bench-peers bench-page silicon compiled test-compiled studies study-pictures oracle oracle-vllm oracle-vllm-cases gpu calibrate-demo clean
+.PHONY: demo test draws fuzz lint docs notebooks bench bench-scaling bench-peers bench-page silicon compiled test-compiled studies study-pictures oracle oracle-vllm oracle-vllm-cases gpu calibrate-demo clean
 
 # The lock file pins every version; the extras say which of them are needed.
 $(VENV)/.base: pyproject.toml requirements.lock
@@ -31,11 +31,15 @@ docs: $(VENV)/.dev
 	$(BIN)/python -m reference
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict -q
 
+# The notebooks with new outputs.
+notebooks: $(VENV)/.dev
+	$(BIN)/python -m reference.notebooks
+
 # Tests of one file mostly run in one process: what they share is made once.
 ALL_CORES := -n auto --dist worksteal
 
 test: lint
-	$(BIN)/python -m pytest $(ALL_CORES) --nbmake tests notebooks
+	$(BIN)/python -m pytest $(ALL_CORES) tests
 
 # The same properties as in `make test`, each with twenty times as many random examples, and every
 # combination of what the suite combines in pairs. Takes about ten minutes on two cores.
@@ -45,7 +49,7 @@ draws: $(VENV)/.dev
 # The same program with its hot modules compiled to C (docs/how-to/compiled.md), in an environment of its
 # own: beside the sources, what was compiled would be run whatever becomes of them.
 COMPILED_VENV := .venv-compiled
-SOURCES := pyproject.toml setup.py $(shell find sim calibrate realrun -type f -not -path '*/__pycache__/*')
+SOURCES := pyproject.toml setup.py $(shell find sim servetwin calibrate realrun -type f -not -path '*/__pycache__/*')
 WHEEL = build/wheel/servetwin-*.whl
 
 $(VENV)/.compiler: $(VENV)/.base
@@ -70,7 +74,7 @@ compiled: $(COMPILED_VENV)/.done
 build/tested/.done: build/wheel/.done
 	rm -rf build/tested
 	$(BIN)/python -m zipfile -e $(WHEEL) build/tested
-	rm -r build/tested/calibrate build/tested/realrun
+	rm -r build/tested/calibrate build/tested/realrun build/tested/servetwin
 	touch $@
 
 test-compiled: $(VENV)/.dev build/tested/.done

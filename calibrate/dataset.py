@@ -14,6 +14,7 @@ from sim.families import DEFAULT_FAMILY, FAMILIES
 from sim.latency.features import StepFeatures, line_features
 from sim.latency.profile.format import Scheduling, Source
 from sim.runlog.run_log_file import RecordedRun, read_run_log
+from sim.user_class import names_class
 
 _POINT_HOST_PARTS = ("plan_ns", "launch_ns", "read_back_ns")
 # Decode steps whose mean contexts differ by less than this share count as one composition.
@@ -139,7 +140,7 @@ def _check_same_fingerprint(first: RecordedRun, other: RecordedRun) -> None:
 
 
 def _samples(log: RecordedRun) -> Iterator[Sample]:
-    overlaps = _overlaps(log.meta.get("scheduler", {}))
+    overlaps = _overlaps(log.path, log.meta.get("scheduler", {}))
     times = measured_times(log.steps, overlaps=overlaps)
     for number, (line, time) in enumerate(zip(log.steps, times, strict=True)):
         where = f"{log.path}: step {number}"
@@ -168,8 +169,13 @@ def _samples(log: RecordedRun) -> Iterator[Sample]:
         )
 
 
-def _overlaps(scheduler: Mapping[str, Any]) -> bool:
+def _overlaps(path: Path, scheduler: Mapping[str, Any]) -> bool:
     """Whether a log's settings overlap scheduling: a step is decided while the one before runs."""
+    if names_class(scheduler.get("family")):
+        overlaps = scheduler.get("overlaps")
+        if not isinstance(overlaps, bool):
+            raise InputError(f"{path}: meta.scheduler.overlaps: must be true or false")
+        return overlaps
     family = FAMILIES.get(str(scheduler.get("family")), FAMILIES[DEFAULT_FAMILY])
     return family.overlaps(scheduler)
 

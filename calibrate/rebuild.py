@@ -1,22 +1,24 @@
 """Rebuilds a real run's settings, requests and arrival times from its log."""
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
 from calibrate.arrivals import ArrivedWorkload
-from sim.core.errors import InputError
+from sim.core.errors import InputError, KeyPath
+from sim.core.messages import dotted
 from sim.engine.decision import DECIDED_FIELDS
 from sim.engine.server_config import ServerConfig
 from sim.runlog import RunLog
 from sim.runlog.run_log_file import RecordedRun, load_run_log, read_run_log
 from sim.scenario.build import scheduler_config_with_pool
-from sim.scenario.load import user_code_key
 from sim.scenario.schema import BESIDE_THE_RUN, Scenario
+from sim.user_class import user_classes
+from sim.user_family import FamilyFolder
 from sim.user_modules import user_code_wanted
 from sim.workload.build import build_workload
 from sim.workload.workload import ScriptedRequest, Workload, every_request
@@ -69,34 +71,24 @@ def rebuild(path: Path, base_dir: Path | None = None) -> RebuiltRun:
     recorded = read_run_log(path)
     _check_source(recorded)
     _check_steps(recorded)
-    scenario = _scenario(recorded)
+    folder = base_dir or path.parent
+    scenario = _scenario(recorded, folder)
     pool_tokens = recorded.meta.get("max_total_tokens")
     if type(pool_tokens) is not int or pool_tokens < 1:
         raise InputError(f"{path}: meta.max_total_tokens: must be the pool's size in tokens")
-    folder = base_dir or path.parent
-    _check_user_code(path, scenario)
     return RebuiltRun(
         recorded=recorded,
         log=load_run_log(recorded),
         scenario=scenario,
         config=scheduler_config_with_pool(
-            scenario, pool_tokens, base_dir=folder, fail=_user_code_error(path, scenario)
+            scenario, pool_tokens, base_dir=folder, fail_at=partial(_error, path)
         ),
         workload=_workload(recorded, scenario, folder),
     )
 
 
-def _check_user_code(path: Path, scenario: Scenario) -> None:
-    """Refuse to run a class that the log names: the log may be somebody else's."""
-    code = scenario.scheduler.user_code
-    if code is not None and not user_code_wanted():
-        reason = f"{code.name} is Python code: it runs only with --user-code"
-        raise _user_code_error(path, scenario)(reason)
-
-
-def _user_code_error(path: Path, scenario: Scenario) -> Callable[[str], InputError]:
-    key = ".".join(map(str, user_code_key(scenario)))
-    return lambda reason: InputError(f"{path}: meta.scenario.{key}: {reason}")
+def _error(path: Path, key: KeyPath, reason: str) -> InputError:
+    return InputError(f"{path}: meta.scenario.{dotted(key)}: {reason}")
 
 
 def _check_source(recorded: RecordedRun) -> None:
@@ -124,16 +116,26 @@ def _check_steps(recorded: RecordedRun) -> None:
                 raise InputError(f"{where}: {key}: missing")
 
 
-def _scenario(recorded: RecordedRun) -> Scenario:
+def _scenario(recorded: RecordedRun, folder: Path) -> Scenario:
+    """The scenario of a log, which may be somebody else's: its classes run with --user-code."""
     # A sweep or the like, in the file of the scenario, is no part of the run.
     sections = recorded.meta["scenario"].items()
     text = json.dumps({key: value for key, value in sections if key not in BESIDE_THE_RUN})
+    may_run = bool(user_code_wanted())
     try:
-        return Scenario.model_validate_json(text)
+        scenario = Scenario.model_validate_json(
+            text, context=FamilyFolder(folder) if may_run else None
+        )
     except ValidationError as error:
         problem: Any = error.errors(include_url=False, include_context=False)[0]
         key = ".".join(["meta.scenario", *map(str, problem["loc"])])
-        raise InputError(f"{recorded.path}: {key}: {problem['msg']}") from None
+        reason = problem["msg"].removeprefix("Value error, ")
+        raise InputError(f"{recorded.path}: {key}: {reason}") from None
+    for path, name in user_classes(scenario):
+        if not may_run:
+            reason = f"{name} is Python code: it runs only with --user-code"
+            raise _error(recorded.path, path, reason)
+    return scenario
 
 
 def _workload(recorded: RecordedRun, scenario: Scenario, base_dir: Path) -> ArrivedWorkload:

@@ -146,6 +146,7 @@ def all_cases() -> list[Case]:
             (
                 "simulate compare decisions.jsonl base.yaml",
                 "simulate compare other.jsonl decisions.jsonl",
+                "simulate timeline decisions.jsonl --out t.html --perfetto t.json",
                 "simulate run recorded.yaml --format json",
             ),
             4,
@@ -252,5 +253,5 @@ def commands_of(text: str, *, no_user_code: bool) -> list[list[str]]:
     """The commands of a case's text, which `&&` may join."""
     commands = [shlex.split(part) for part in text.split("&&")]
     if no_user_code:
-        commands = [[*c, "--no-user-code"] if c[1] != "workload" else c for c in commands]
+        commands = [[*c, "--no-user-code"] for c in commands]
     return commands

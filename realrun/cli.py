@@ -190,6 +190,7 @@ def profile_command(
 
 
 @app.command("runs")
+@may_run_user_code
 def runs_command(
     file: Scenario,
     out: Annotated[Path, out_option("file of the run logs (.tar)", "FILE")],

@@ -30,7 +30,6 @@ from sim.runlog.json_lines import Line
 from sim.scenario.build import (
     located_errors,
     scheduler_config_with_pool,
-    user_code_error,
 )
 from sim.scenario.load import LoadedScenario
 from sim.scenario.schema import BESIDE_THE_RUN
@@ -210,7 +209,7 @@ def _config(loaded: LoadedScenario, model: PagedModel, pool_tokens: int) -> Serv
     scenario = scenario.model_copy(update={"scheduler": section})
     with located_errors(loaded):
         return scheduler_config_with_pool(
-            scenario, pool_tokens, base_dir=loaded.base_dir, fail=user_code_error(loaded)
+            scenario, pool_tokens, base_dir=loaded.base_dir, fail_at=loaded.error
         )
 
 

@@ -14,6 +14,7 @@ from sim.scenario.schema import Scenario, SloSection
 from sim.scenario.sweep_section import Draw, RandomSection, SweepSection
 from sim.scenario.tune_section import IntRange, TuneSection, UniformRange
 from sim.scenario.window_section import EdgeSection
+from sim.user_class import UserClass
 from sim.workload.arrivals import Arrivals, ThinkTime
 from sim.workload.config import MixPart, SystemPrompts, WorkloadConfig
 from sim.workload.lengths import LengthDistribution, OutputFactor, PredictedOutput
@@ -40,7 +41,9 @@ def _section(title: str, annotation: object) -> Section:
 
 
 def _models(annotation: object) -> list[type[BaseModel]]:
-    """The models of a type: itself, or the arms of an annotated union."""
+    """The models of a type: itself, or the arms of an annotated union; none for users' classes."""
+    if annotation is UserClass:
+        return []
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
     return [model for part in get_args(annotation) for model in _models(part)]

@@ -73,7 +73,13 @@ def run_command(
     ] = None,
     perfetto: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="write a timeline for ui.perfetto.dev to this file"),
+        typer.Option(metavar="FILE", help="write a trace for ui.perfetto.dev to this file"),
+    ] = None,
+    timeline: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="write a page of all steps and requests over time to this file"
+        ),
     ] = None,
     fast_forward: Annotated[
         bool,
@@ -93,7 +99,13 @@ def run_command(
     from sim.commands.output import ResultFiles
     from sim.commands.run import run
 
-    outputs = ResultFiles(directory=out, decisions=decisions, requests=requests, perfetto=perfetto)
+    outputs = ResultFiles(
+        directory=out,
+        decisions=decisions,
+        requests=requests,
+        perfetto=perfetto,
+        timeline=timeline,
+    )
     with with_tracebacks(debug):
         run(
             file,
@@ -115,6 +127,7 @@ def validate_command(file: Scenario, set_: Set = None) -> None:
 
 
 @app.command("workload")
+@may_run_user_code
 def workload_command(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="scenario file (YAML), or a trace")],
     set_: Set = None,
@@ -204,6 +217,32 @@ def compare_command(
     from sim.commands.compare import compare
 
     compare(log, other, set_ or ())
+
+
+@app.command("timeline")
+def timeline_command(
+    log: Annotated[Path, typer.Argument(metavar="LOG", help="decision log, or run log")],
+    out: Annotated[
+        Path | None, out_option("the page; default: LOG.html in the current folder", "FILE")
+    ] = None,
+    perfetto: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="also write a trace for ui.perfetto.dev to this file"),
+    ] = None,
+    begin: Annotated[
+        float | None,
+        typer.Option(metavar="SECONDS", min=0, max=1e8, help="leave out what ends before"),
+    ] = None,
+    end: Annotated[
+        float | None,
+        typer.Option(metavar="SECONDS", min=0, max=1e8, help="leave out what begins after"),
+    ] = None,
+) -> None:
+    """Draw what servers and requests did over time: a page to zoom into."""
+    from sim.commands.timeline import TimelineOptions, write_timelines
+
+    options = TimelineOptions(out=out, perfetto=perfetto, begin_s=begin, end_s=end)
+    write_timelines(log, options)
 
 
 @app.command("sweep")

@@ -48,6 +48,18 @@ RESULT_FORMATS: dict[str, ResultFormat] = {
 }
 
 
+def family_named(name: str) -> Family:
+    """The family of this name, which may be the user's own (`module:Class`).
+
+    Raises:
+        KeyError: there is none.
+    """
+    from sim.user_family import user_family
+
+    own = user_family(name)
+    return FAMILIES[name] if own is None else own
+
+
 def family_of_server(names: Sequence[str]) -> Family | None:
     """The family of the first server name that begins with a family's name; None if none does."""
     for name in names:
@@ -67,7 +79,7 @@ def build_engine(
         pool: the server's pages.
         executor: runs the engine's batches.
     """
-    scheduler = FAMILIES[config.family].build(config, pool)
+    scheduler = family_named(config.family).build(config, pool)
     if config.micro_batches > 1:
         from sim.engine.pipeline import PipelineEngine
 
@@ -90,7 +102,7 @@ def rank_rules(
     Raises:
         InputError: the family has no ranks.
     """
-    return FAMILIES[config.family].rank_rules(config, engines, num_front_ends)
+    return family_named(config.family).rank_rules(config, engines, num_front_ends)
 
 
 def check_engine(engine: "EngineCore") -> None:
@@ -102,4 +114,4 @@ def check_engine(engine: "EngineCore") -> None:
     from sim.engine.check import check_requests
 
     check_requests(engine)
-    FAMILIES[engine.scheduler.family].check(engine)
+    family_named(engine.scheduler.family).check(engine)

@@ -1,6 +1,6 @@
 """The base class of every family's section `scheduler`."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
@@ -13,23 +13,8 @@ from sim.engine.server_config import ServerConfig
 from sim.latency.loading import LoadTimes
 from sim.latency.shapes import ModelShape
 from sim.strict_model import StrictModel
-
-# Turns a reason into an error that names the section's key.
-Fail = Callable[[str], InputError]
-
-
-class UserCode(NamedTuple):
-    """A Python class of the user that a section names, for example a scheduling policy.
-
-    Attributes:
-        key: the key of the section.
-        name: `module:Class`.
-        hashed_as: the key of its source's hash in the scenario's canonical form.
-    """
-
-    key: str
-    name: str
-    hashed_as: str
+from sim.user_class import names_class
+from sim.user_objects import FailAt
 
 
 class ServerSection(StrictModel):
@@ -71,7 +56,7 @@ class ServerSection(StrictModel):
     @property
     def page_key(self) -> str:
         """The key that sets the tokens in a page."""
-        raise NotImplementedError
+        return "page_size"
 
     @property
     def memory_share(self) -> tuple[str, float]:
@@ -108,8 +93,8 @@ class ServerSection(StrictModel):
 
     @property
     def longest_request(self) -> tuple[str, int | None]:
-        """The key that limits a request's tokens, and its value."""
-        raise NotImplementedError
+        """The key that limits a request's tokens, and its value; None: the pool alone does."""
+        return self.pool_key, None
 
     def with_longest_request(self, num_tokens: int) -> Self:
         """The section itself if it limits a request's tokens; else a copy with this limit."""
@@ -118,7 +103,7 @@ class ServerSection(StrictModel):
     @property
     def runner_keys(self) -> tuple[str, ...]:
         """Keys whose values cannot change while a real runner stays loaded."""
-        raise NotImplementedError
+        return self.page_key, self.pool_key
 
     def check_real_run(self) -> tuple[str, str] | None:
         """A key whose value the real runner does not support, and the reason; None if all fit."""
@@ -133,11 +118,6 @@ class ServerSection(StrictModel):
 
     def load_times(self, model: ModelShape | None, num_devices: int) -> LoadTimes | None:
         """How long loading KV from host memory takes; None if no KV is kept there."""
-        return None
-
-    @property
-    def user_code(self) -> UserCode | None:
-        """The user's class that the section names, or None."""
         return None
 
     def config(self, pool_tokens: int) -> ServerConfig:
@@ -183,16 +163,16 @@ class ServerSection(StrictModel):
         """
         raise InputError(f"family {self.family} has no pipelines", key=("latency", "pp"))
 
-    def with_user_code(self, config: Any, base_dir: Path, fail: Fail) -> Any:
-        """The settings with the user's class loaded.
+    def with_user_code(self, config: Any, base_dir: Path, fail_at: FailAt) -> Any:
+        """The settings with the user's own classes loaded.
 
         Args:
             config: the result of `config`.
             base_dir: the scenario's folder.
-            fail: turns a reason into an error that names the key of `user_code`.
+            fail_at: makes errors about keys; it is also called during the run.
 
         Raises:
-            InputError: made by `fail`: the class cannot be loaded.
+            InputError: made by `fail_at`: a class cannot be loaded.
         """
         return config
 
@@ -244,7 +224,7 @@ def accepted_settings(
 def _may_name_code(value: object) -> bool:
     """Whether a setting is no plain value, or a text like `module:Class`."""
     if isinstance(value, str):
-        return ":" in value
+        return names_class(value)
     return not (value is None or isinstance(value, bool | int | float))
 
 

@@ -1,8 +1,8 @@
 """Finds and loads a user's Python module: from Python's path, else from the scenario's folder.
 
 A scenario that names such a module makes a command run its code. So the command says it, and
-`--no-user-code` refuses it. A log of somebody else's run has a scenario, too: its module runs only
-with `--user-code`.
+`--no-user-code` refuses it. Commands without that option run no code of users. A log of somebody
+else's run has a scenario, too: its module runs only with `--user-code`.
 """
 
 import hashlib
@@ -20,6 +20,8 @@ from sim.core.errors import InputError
 from sim.core.say import say
 
 _WANTED = "SERVETWIN_USER_CODE"
+# Its values: the command has no option; the options, or their absence.
+_NEVER, _REFUSED, _OWN, _ALL = "never", "0", "own", "1"
 _said: set[Path] = set()
 
 
@@ -58,7 +60,9 @@ def load_module(name: str, folder: Path) -> ModuleType:
     """
     source, is_beside = _find(name, folder)
     if user_code_wanted() is False:
-        raise InputError(f"the code of {source} is not run, because of --no-user-code")
+        refused = os.environ[_WANTED] == _REFUSED
+        why = "because of --no-user-code" if refused else "because this command runs no classes"
+        raise InputError(f"the code of {source} is not run, {why}")
     _say_once(source)
     if not is_beside:
         return importlib.import_module(name)
@@ -72,11 +76,29 @@ def user_code(wanted: bool | None) -> Iterator[None]:
     """Inside, and in processes that are started inside, users' modules are run or refused.
 
     Args:
-        wanted: the option of the command line; None: run them if the user's scenario names them.
+        wanted: the option of the command line; None: run them if the user's scenario names them,
+            and the process that started this one did not refuse them.
     """
+    if wanted is None and os.environ.get(_WANTED) != _REFUSED:
+        wanted_text = _OWN
+    else:
+        wanted_text = _ALL if wanted else _REFUSED
+    with _set(wanted_text):
+        yield
+
+
+@contextmanager
+def no_user_code() -> Iterator[None]:
+    """Inside, no module of users is run, but by commands that take the option for it."""
+    refused = os.environ.get(_WANTED) == _REFUSED
+    with _set(_REFUSED if refused else _NEVER):
+        yield
+
+
+@contextmanager
+def _set(value: str) -> Iterator[None]:
     before = os.environ.get(_WANTED)
-    if wanted is not None:
-        os.environ[_WANTED] = str(int(wanted))
+    os.environ[_WANTED] = value
     try:
         yield
     finally:
@@ -88,7 +110,7 @@ def user_code(wanted: bool | None) -> Iterator[None]:
 
 def user_code_wanted() -> bool | None:
     """Whether the user wants modules to be run; None: the command line does not say."""
-    return {"0": False, "1": True}.get(os.environ.get(_WANTED, ""))
+    return {_NEVER: False, _REFUSED: False, _ALL: True}.get(os.environ.get(_WANTED, ""))
 
 
 def _say_once(source: Path) -> None:

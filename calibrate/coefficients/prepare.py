@@ -12,7 +12,7 @@ from calibrate.coefficients.result_files import ResultFile
 from calibrate.coefficients.runs import FitRun
 from calibrate.coefficients.scenario import Draft, ServerOptions, draft_scenario, families_of
 from calibrate.coefficients.seats import seats_shown
-from sim.families import FAMILIES
+from sim.families import family_named
 from sim.latency.config import num_stages
 from sim.scenario.overrides import Change
 from sim.server_section import setting_pairs
@@ -88,7 +88,7 @@ def prepare(
         told = draft.told | set_.keys() | tries.keys()
         draft.load(files[0].source, files[0].path, options.overrides, beside, out)
         section = draft.loaded.scenario.scheduler
-        keys = FAMILIES[section.family]
+        keys = family_named(section.family)
         remarks = []
         if f"scheduler.{keys.rows_key}" not in told:
             remarks = _take_seats(draft, keys.rows_key, section.max_rows, files)

@@ -14,7 +14,7 @@ from sim.core.say import say
 from sim.families import FAMILIES
 from sim.latency.host import host_presets
 from sim.launch_command import ServerSettings
-from sim.scenario.load import load_scenario_text
+from sim.scenario.load import load_scenario_text, refuse_user_classes
 from sim.server_section import accepted_settings
 from sim.workload.bench.command import ReadBench, read_bench_command
 
@@ -65,7 +65,7 @@ def import_command_lines(lines: CommandLines) -> None:
     data, hints = _compose(bench, server, system)
     text = scenario_text(data, hints)
     path = lines.out / SCENARIO
-    load_scenario_text(text, name=str(path), base_dir=lines.out)
+    refuse_user_classes(load_scenario_text(text, name=str(path), base_dir=lines.out))
     make_directory(lines.out)
     write_text(path, text)
     for note in _notes(bench, server, hints):

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from sim.families import DEFAULT_FAMILY, FAMILIES, family_of_server
 from sim.latency.model_key import canonical_name, model_table
-from sim.scenario.load import load_scenario, load_scenario_text
+from sim.scenario.load import load_scenario, load_scenario_text, refuse_user_classes
 from sim.scenario.yaml_writer import yaml_text
 from sim.server_section import ServerSection, setting_pairs
 from sim.workload.results.model import ImportedRequest, ServerFacts
@@ -74,11 +74,11 @@ def compose_scenario(
     hints = [Hint("", text) for text in top_comments(facts, source, requests)] + hints
     data = {"name": scenario_name(source), **data, "workload": dict(TRAFFIC)}
     text = scenario_text(data, hints)
-    scheduler = load_scenario_text(
-        text, name=str(out / "scenario.yaml"), base_dir=out
-    ).scenario.scheduler
+    loaded = load_scenario_text(text, name=str(out / "scenario.yaml"), base_dir=out)
+    if template is None:
+        refuse_user_classes(loaded)
     notes = [hint.text for hint in hints if hint.section]
-    return Composed(text, tuple(notes), scheduler.page_size)
+    return Composed(text, tuple(notes), loaded.scenario.scheduler.page_size)
 
 
 def scenario_name(source: Path) -> str:

@@ -2,7 +2,8 @@
 
 from dataclasses import replace
 
-from sim.families import FAMILIES
+from sim.families import family_named
+from sim.family import Family
 from sim.latency.config import parallelism
 from sim.launch_command import LaunchCommand
 from sim.scenario.schema import Scenario
@@ -11,8 +12,8 @@ from sim.sweep.plan import Settings, canonical
 _PARALLEL = ("latency.tp", "latency.dp", "latency.pp", "latency.moe_ep")
 
 
-def launch_of(scenario: Scenario, searched: Settings) -> LaunchCommand:
-    """The launch command of each replica.
+def launch_of(scenario: Scenario, searched: Settings) -> LaunchCommand | None:
+    """The launch command of each replica; None: the family is the user's own, and has none.
 
     Args:
         scenario: a scenario with the settings.
@@ -20,7 +21,9 @@ def launch_of(scenario: Scenario, searched: Settings) -> LaunchCommand:
             they are the server's defaults; others have no flag, and are named, but for the
             parallelism, which has.
     """
-    family = FAMILIES[scenario.scheduler.family]
+    family = family_named(scenario.scheduler.family)
+    if type(family).launch_command is Family.launch_command:
+        return None
     parts = {key: key.partition(".") for key in searched}
     keys = [rest for top, _, rest in parts.values() if top == "scheduler"]
     launch = family.launch_command(scenario.scheduler, keys)

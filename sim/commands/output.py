@@ -106,6 +106,7 @@ class ResultFiles:
     decisions: Path | None = None
     requests: Path | None = None
     perfetto: Path | None = None
+    timeline: Path | None = None
 
     def check(self, scenario: Path) -> None:
         """Check all paths before the run, and again when all inputs are read.
@@ -121,6 +122,7 @@ class ResultFiles:
             "--decisions": self.decisions,
             "--requests": self.requests,
             "--perfetto": self.perfetto,
+            "--timeline": self.timeline,
         }
         for option, path in options.items():
             if path is None:

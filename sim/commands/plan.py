@@ -146,7 +146,7 @@ def _print(
         print_line("")
     for line in others:
         print_line(line)
-    if launch is not None:
+    if shown:
         print_line("")
         print_line("The first one, simulated again:")
         print_line(_run_command(path, overrides, capacity, shown[0]))
@@ -154,7 +154,7 @@ def _print(
         print_line(
             "One server." if num == 1 else f"{num} servers behind a router ({router}), each:"
         )
-        for line in launch_lines(launch):
+        for line in launch_lines(launch) if launch is not None else ():
             print_line(line)
 
 
@@ -168,7 +168,7 @@ def _run_command(
     return " ".join(["simulate run", quote(str(path)), *options])
 
 
-def _launch_of(capacity: CapacityPlan, best: Deployment) -> LaunchCommand:
+def _launch_of(capacity: CapacityPlan, best: Deployment) -> LaunchCommand | None:
     """The launch command of each replica."""
     scenario = capacity.plan.vary(best.candidate.settings).scenario
     return launch_of(scenario, best.candidate.tried)

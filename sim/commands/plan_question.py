@@ -9,7 +9,7 @@ from sim.core.errors import InputError, KeyPath
 from sim.core.messages import unknown_name
 from sim.latency.hardware import HARDWARE, Hardware
 from sim.scenario.file_keys import from_here
-from sim.scenario.load import LoadedScenario, load_scenario_data
+from sim.scenario.load import LoadedScenario, load_scenario_options
 from sim.scenario.yaml_writer import yaml_text
 
 SCENARIO = "scenario.yaml"
@@ -82,7 +82,7 @@ class Question:
         if self.ttft_ms is None and self.tpot_ms is None:
             raise InputError("--ttft-ms or --tpot-ms: is needed without FILE")
         data = {**self._scenario(), "model": from_here("model", self.model, out)}
-        return load_scenario_data(data, _LABELS, overrides, path=out / SCENARIO)
+        return load_scenario_options(data, _LABELS, overrides, path=out / SCENARIO)
 
     def _scenario(self) -> dict[str, Any]:
         gpus = [_gpu(text) for text in self.hardware]

@@ -2,8 +2,10 @@
 
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from sim import __version__
 from sim.commands.output import ResultFiles, print_line, print_summary
@@ -80,12 +82,14 @@ def simulate_built(built: BuiltScenario, options: RunOptions) -> RunLog:
     if isinstance(built.workload, BenchWorkload):
         options = replace(options, meta={**options.meta, "client": dict(built.workload.client)})
     scenario = built.loaded.scenario
+    if not built.foresees:
+        options = replace(options, fast_forward=False)
     with located_errors(built.loaded):
         log = simulate(
             built.workload,
             built.scheduler,
             built.latencies,
-            router=make_router(scenario.router),
+            router=make_router(scenario.router, built.loaded.base_dir),
             host=scenario.host,
             num_front_ends=scenario.scheduler.num_front_ends(num_ranks(scenario.latency)),
             options=options,
@@ -129,6 +133,22 @@ def _without_effect(loaded: LoadedScenario) -> Iterator[str]:
                 yield f"{label}: changes no step time: latency of kind linear (roofline would)"
 
 
+def _run_and_log(
+    built: BuiltScenario, outputs: ResultFiles, *, fast_forward: bool, check: bool
+) -> RunLog:
+    """Simulate, and write what is made of the decision log."""
+    with ExitStack() as opened:
+        decisions = outputs.decisions
+        if decisions is None and outputs.timeline is not None:
+            decisions = Path(opened.enter_context(TemporaryDirectory())) / "decisions.jsonl"
+        log = run_built(built, fast_forward=fast_forward, check=check, decisions=decisions)
+        if outputs.timeline is not None and decisions is not None:
+            from sim.commands.timeline import write_timeline_page
+
+            write_timeline_page(decisions, outputs.timeline, built.loaded.scenario.name)
+    return log
+
+
 def run(
     path: Path,
     *,
@@ -153,7 +173,7 @@ def run(
             say(f"servetwin: {path}: {without}")
     for remark in _without_effect(built.loaded):
         say(f"servetwin: {remark}")
-    log = run_built(built, fast_forward=fast_forward, check=check, decisions=outputs.decisions)
+    log = _run_and_log(built, outputs, fast_forward=fast_forward, check=check)
     summary = summarise(log, slo_of(built.loaded.scenario))
     if outputs.requests is not None:
         write_requests(log, outputs.requests)

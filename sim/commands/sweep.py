@@ -20,13 +20,13 @@ from sim.scenario.build import check_packages
 from sim.scenario.load import load_scenario
 from sim.sweep.executor import PointOutcome, PointStatus, SweepExecutor
 from sim.sweep.identity import code_version
-from sim.sweep.plan import plan_sweep, settings_text
+from sim.sweep.plan import Plan, plan_sweep, settings_text
 from sim.sweep.process_pool import ProcessPool
 from sim.sweep.ray_cluster import RayCluster
 from sim.sweep.result_files import remove_results, sweep_json, write_results
 from sim.sweep.results import SweepResults
 from sim.sweep.run import SweepState, run_sweep, sweep_state
-from sim.sweep.store import POINTS, PointStore, point_file
+from sim.sweep.store import POINTS, PointStore
 
 _MAX_LISTED = 20
 
@@ -68,16 +68,7 @@ def sweep(path: Path, overrides: Sequence[str], options: SweepOptions) -> int:
     executor = _executor(options)
     out = Path(f"{name_of(path)}-sweep") if options.out is None else options.out
     ResultFiles(directory=out).check(path)
-    make_directory(out)
-    lock_folder(out)
-    make_directory(out / POINTS)
-    code = code_version()
-    store = PointStore(out / POINTS, code)
-    state = sweep_state(plan, store, code=code, fresh=options.fresh)
-    remove_results(out)
-    outcomes = _run(state, store, executor)
-    results = SweepResults.of_plan(plan, (outcomes[key] for key in state.keys))
-    write_results(results, out)
+    results = sweep_into(out, plan, executor, fresh=options.fresh)
     if options.json:
         print_line(sweep_json(results).rstrip())
     else:
@@ -85,7 +76,38 @@ def sweep(path: Path, overrides: Sequence[str], options: SweepOptions) -> int:
         for sentence in same_rows(results):
             print_line(sentence)
     _warn_of_ranges(results)
-    return _report_failures(state, outcomes, out)
+    return _report_failures(results, out)
+
+
+def sweep_into(
+    out: Path, plan: Plan, executor: SweepExecutor, *, fresh: bool = False, quiet: bool = False
+) -> SweepResults:
+    """Run the points that are not stored in a folder yet, and write all results there.
+
+    Args:
+        out: the folder; it is made if its parent exists.
+        plan: the sweep.
+        executor: what runs the points.
+        fresh: run all points again.
+        quiet: say nothing on stderr.
+
+    Raises:
+        InputError: the folder or the executor cannot be used.
+    """
+    make_directory(out)
+    lock_folder(out)
+    make_directory(out / POINTS)
+    code = code_version()
+    store = PointStore(out / POINTS, code)
+    state = sweep_state(plan, store, code=code, fresh=fresh)
+    remove_results(out)
+    if quiet:
+        outcomes = run_sweep(state, store, executor, run_point)
+    else:
+        outcomes = _run(state, store, executor)
+    results = SweepResults.of_plan(plan, (outcomes[key] for key in state.keys))
+    write_results(results, out)
+    return results
 
 
 def _executor(options: SweepOptions) -> SweepExecutor:
@@ -134,17 +156,17 @@ def _warn_of_ranges(results: SweepResults) -> None:
         )
 
 
-def _report_failures(state: SweepState, outcomes: Mapping[str, PointOutcome], out: Path) -> int:
+def _report_failures(results: SweepResults, out: Path) -> int:
     failed = [
-        (point, outcomes[key])
-        for key, point in zip(state.keys, state.plan.points, strict=True)
-        if outcomes[key].status is not PointStatus.DONE
+        (number, point)
+        for number, point in enumerate(results.points, start=1)
+        if point.status != PointStatus.DONE
     ]
-    for point, outcome in failed[:_MAX_LISTED]:
+    for number, point in failed[:_MAX_LISTED]:
+        values = {key: point.values[key] for key in results.keys}
         say(
-            f"sweep: point {point.number + 1} of {len(state.plan.points)} failed"
-            f" ({settings_text(point.settings)}):"
-            f" {outcome.message} (its scenario: {out / POINTS / point_file(outcome.key)})"
+            f"sweep: point {number} of {len(results.points)} failed ({settings_text(values)}):"
+            f" {point.message} (its scenario: {out / POINTS / point.file})"
         )
     if len(failed) > _MAX_LISTED:
         say(f"sweep: {len(failed) - _MAX_LISTED:,} more points failed: see {out / 'results.csv'}")

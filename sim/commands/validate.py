@@ -5,7 +5,8 @@ from pathlib import Path
 
 from sim.commands.output import print_line
 from sim.commands.report_section import check_report_section
-from sim.scenario.build import build
+from sim.des.routers.table import make_router
+from sim.scenario.build import build, located_errors
 from sim.scenario.load import load_scenario
 from sim.sweep.plan import plan_sweep
 from sim.sweep.tune_plan import plan_tune
@@ -19,6 +20,8 @@ def validate(path: Path, overrides: Sequence[str]) -> None:
     """
     loaded = load_scenario(path, overrides)
     built = build(loaded)
+    with located_errors(loaded):
+        make_router(loaded.scenario.router, loaded.base_dir)
     requests = _counted(built.workload.num_requests, "request")
     text = f"{path}: valid; {requests}, {_counted(len(built.latencies), 'replica')}"
     plan = None if loaded.scenario.sweep is None else plan_sweep(loaded)

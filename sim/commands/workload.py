@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from sim.commands.output import print_line
+from sim.scenario.build import located_errors
 from sim.scenario.load import load_scenario
 from sim.scenario.trace_file import load_trace
 from sim.tables.table import Column, Table
@@ -60,7 +61,8 @@ def describe_workload(
 def _of_scenario(path: Path, overrides: Sequence[str]) -> Workload:
     loaded = load_scenario(path, overrides)
     scenario = loaded.scenario
-    return build_workload(scenario.workload, seed=scenario.seed, base_dir=loaded.base_dir)
+    with located_errors(loaded):
+        return build_workload(scenario.workload, seed=scenario.seed, base_dir=loaded.base_dir)
 
 
 def _of(path: Path, trace: TraceFormat, overrides: Sequence[str]) -> Workload:

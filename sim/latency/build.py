@@ -7,7 +7,7 @@ from sim.core.errors import InputError
 from sim.core.paths import located
 from sim.latency.config import (
     AiconfiguratorLatencyConfig,
-    LatencyConfig,
+    BuiltInLatency,
     LayersLatencyConfig,
     LinearLatencyConfig,
     ProfileLatencyConfig,
@@ -40,7 +40,7 @@ _ANY_SERVER = ServedBy()
 
 
 def build_latency(
-    config: LatencyConfig,
+    config: BuiltInLatency,
     *,
     model: ModelShape | None,
     hardware: Hardware | None,
@@ -82,7 +82,7 @@ def build_latency(
     return _roofline(config, model, hardware)
 
 
-def _lacks(config: LatencyConfig, key: str) -> InputError:
+def _lacks(config: BuiltInLatency, key: str) -> InputError:
     return InputError(f"kind {config.kind} needs the scenario's {key}", key=("latency",))
 
 

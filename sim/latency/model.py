@@ -1,7 +1,9 @@
 """How long a step takes: the interface of all latency models."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
 
 from sim.core.arrays import Int64
 from sim.latency.features import StepFeatures
@@ -52,6 +54,33 @@ class LatencyModel(Protocol):
     def consume(self, first: StepFeatures, num_steps: int) -> None:
         """Note that `num_steps` >= 1 steps ran: `first`, then decode steps with the same rows."""
         ...
+
+
+def asked_step_by_step(
+    step_ns: Callable[[StepFeatures], StepTime], first: StepFeatures, num_steps: int
+) -> tuple[Int64, Int64]:
+    """What `decode_run_ns` must return, from the times of single steps."""
+    device_ns, host_ns = np.empty((2, num_steps), dtype=np.int64)
+    for i in range(num_steps):
+        device_ns[i], host_ns[i] = step_ns(first)
+        first = first.next_decode()
+    return device_ns, host_ns
+
+
+class StepLatency:
+    """Base class for models in which a step's time depends on the step alone.
+
+    A model derived from it has only `step_ns`. Steps may be asked for in advance and again.
+    """
+
+    def step_ns(self, step: StepFeatures) -> StepTime:
+        raise NotImplementedError
+
+    def decode_run_ns(self, first: StepFeatures, num_steps: int) -> tuple[Int64, Int64]:
+        return asked_step_by_step(self.step_ns, first, num_steps)
+
+    def consume(self, first: StepFeatures, num_steps: int) -> None:
+        """Nothing changes."""
 
 
 @runtime_checkable

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sim.families import FAMILIES
+from sim.families import FAMILIES, family_named
 from sim.report.key_text import key_label, makes_load
 from sim.scenario.load import LoadedScenario
 from sim.scenario.schema import Scenario
@@ -49,10 +49,18 @@ class Control:
 
 
 def controls_of(loaded: LoadedScenario) -> list[Control]:
-    """The controls that fit a scenario: load, policy, FAIRNESS_T, step size, pool, replicas."""
+    """The controls that fit a scenario: load, policy, FAIRNESS_T, step size, pool, replicas.
+
+    Raises:
+        InputError: the scheduler family is the user's own.
+    """
     scenario, section = loaded.scenario, loaded.scenario.scheduler
+    if section.family not in FAMILIES:
+        known = " and ".join(FAMILIES)
+        reason = f"the playground knows {known}, not {section.family}"
+        raise loaded.error(("scheduler", "family"), reason)
     controls = [*_loads(scenario), _policy(scenario), *_fairness(scenario)]
-    family = FAMILIES[section.family]
+    family = family_named(section.family)
     key, tokens = f"scheduler.{family.step_tokens_key}", getattr(section, family.step_tokens_key)
     names = {"-1": "∞"} if tokens == -1 else None
     controls.append(_numbers(key, tokens, _STEP_STOPS, names))
@@ -68,16 +76,16 @@ def controls_of(loaded: LoadedScenario) -> list[Control]:
 
 def policy_path(scenario: Scenario) -> str:
     """The key path of the order of the waiting queue."""
-    return f"scheduler.{FAMILIES[scenario.scheduler.family].policy_key}"
+    return f"scheduler.{family_named(scenario.scheduler.family).policy_key}"
 
 
 def policy_of(scenario: Scenario) -> str:
     """The order of the waiting queue."""
-    return str(getattr(scenario.scheduler, FAMILIES[scenario.scheduler.family].policy_key))
+    return str(getattr(scenario.scheduler, family_named(scenario.scheduler.family).policy_key))
 
 
 def _policy(scenario: Scenario) -> Control:
-    family, own = FAMILIES[scenario.scheduler.family], policy_of(scenario)
+    family, own = family_named(scenario.scheduler.family), policy_of(scenario)
     # A class of the user's is offered only if the scenario itself names it.
     choices = tuple(dict.fromkeys([own, *family.policies()]))
     shown = _LPM if own == FCFS and _LPM in choices else own

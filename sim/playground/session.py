@@ -8,11 +8,12 @@ from typing import Any
 
 from sim.core.errors import InputError
 from sim.core.messages import shorten
+from sim.des.routers.table import make_router
 from sim.metrics.summary import Summary
 from sim.playground.controls import FAIRNESS, FCFS, controls_of, policy_of, policy_path
 from sim.playground.curves import curves, figures
 from sim.runlog import RunLog
-from sim.scenario.build import BuiltScenario, build
+from sim.scenario.build import BuiltScenario, build, located_errors
 from sim.scenario.load import LoadedScenario
 from sim.scenario.yaml_writer import yaml_text
 from sim.sweep.trace_cache import TraceCache
@@ -52,6 +53,8 @@ class Playground:
         # One simulation at a time: two would take twice as long each.
         self._lock = Lock()
         build(self._base, read_trace=self._read_trace)
+        with located_errors(self._base):
+            make_router(self._base.scenario.router, self._base.base_dir)
 
     def describe(self) -> dict[str, Any]:
         """The scenario's name, and what the controls are."""

@@ -1,12 +1,15 @@
-"""Run logs as pandas data frames, for notebooks."""
+"""Results as pandas data frames."""
 
-from dataclasses import fields
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, fields
+from typing import Any
 
 import pandas as pd
 
 from sim.core.batch import ForwardMode
 from sim.core.units import NS_PER_MS, NS_PER_S
 from sim.metrics.latencies import request_table
+from sim.metrics.timeline import Timeline
 from sim.runlog import RunLog, StepColumns
 
 
@@ -38,3 +41,18 @@ def step_frame(log: RunLog) -> pd.DataFrame:
         else:
             columns[column.name] = values
     return pd.DataFrame(columns)
+
+
+def timeline_frame(timeline: Timeline) -> pd.DataFrame:
+    """One row for each window; the columns are those of `Timeline`."""
+    return pd.DataFrame(asdict(timeline))
+
+
+def frame_of_rows(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    """Rows that all have the same columns in the same order."""
+    return pd.DataFrame.from_records([dict(row) for row in rows])
+
+
+def frame_of_columns(columns: Mapping[str, Mapping[str, Any]]) -> pd.DataFrame:
+    """Columns of values by row; values keep their types, and None is one of them."""
+    return pd.DataFrame({name: pd.Series(values, dtype=object) for name, values in columns.items()})

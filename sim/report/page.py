@@ -1,21 +1,21 @@
 """A report as one self-contained HTML page: it loads nothing, and runs its own scripts only."""
 
 import gzip
-import json
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from hashlib import sha256
 from html import escape
-from importlib.resources import files
 from typing import Any, NamedTuple
 
 from sim import __version__
+from sim.report.document import data_script, document, page_file
 from sim.report.figures.canvas import Drawn
 from sim.report.plotly_script import plotly_bytes
 from sim.scenario.yaml_writer import yaml_text
 from sim.tables.table import Table
+
+_SCRIPT = "report.js"
 
 
 class PageFigure(NamedTuple):
@@ -72,61 +72,28 @@ class Page:
         ]
         figures = [{"name": figure.name, "data": figure.data} for figure in self.figures]
         parts.append(_scripts({"figures": figures}))
-        return _document(self.title, "\n".join(parts))
-
-
-def _document(title: str, body: str) -> str:
-    return f"""\
-<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{_policy()}">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{escape(title)}</title>
-<style>
-{_own("report.css")}</style>
-</head>
-<body>
-{body}
-</body>
-</html>
-"""
+        return document(
+            self.title,
+            "\n".join(parts),
+            style=page_file("report.css"),
+            scripts=(page_file(_SCRIPT).encode(), plotly_bytes()),
+        )
 
 
 def _scripts(data: Mapping[str, Any]) -> str:
     """What the page's own script needs, and the script; browsers run only the last part."""
-    # No text of a scenario may end the element early.
-    content = json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
     plotly = _packed_plotly() if data["figures"] else ""
     return (
-        f'<script type="application/json" id="data">{content}</script>\n'
+        f"{data_script(data)}\n"
         f'<script type="text/plain" id="plotly">{plotly}</script>\n'
-        f"<script>{_own('report.js')}</script>"
+        f"<script>{page_file(_SCRIPT)}</script>"
     )
-
-
-@cache
-def _policy() -> str:
-    """Tells browsers to load nothing and to run the page's own scripts only.
-
-    So HTML in a scenario's text cannot do anything.
-    """
-    hashes = (sha256(script).digest() for script in (_own("report.js").encode(), plotly_bytes()))
-    scripts = " ".join(f"'sha256-{b64encode(each).decode('ascii')}'" for each in hashes)
-    return f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src {scripts}"
 
 
 @cache
 def _packed_plotly() -> str:
     """Plotly's script as base64 of gzip: 2 MB where the script itself has 5."""
     return b64encode(gzip.compress(plotly_bytes(), mtime=0)).decode("ascii")
-
-
-@cache
-def _own(name: str) -> str:
-    """A file of the page."""
-    return files("sim.report").joinpath("page_files", name).read_text(encoding="utf-8")
 
 
 def _figure(number: int, figure: PageFigure) -> str:

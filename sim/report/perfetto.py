@@ -3,7 +3,7 @@
 import heapq
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +19,7 @@ from sim.runlog.json_lines import open_text
 MAX_REQUESTS = 2_000
 
 _STEP_TRACK = 1
-_NS_PER_US = 1_000
+NS_PER_US = 1_000
 _STEP_COLUMNS = (
     "replica", "t_start_ns", "t_end_ns", "mode", "num_steps", "num_prefill_tokens",
     "num_cached_tokens", "num_prefill_rows", "num_decode_rows", "num_context_tokens", "queue",
@@ -29,7 +29,9 @@ _STEP_COLUMNS = (
 Event = dict[str, Any]
 
 
-class _Timed(NamedTuple):
+class Timed(NamedTuple):
+    """An event and its time."""
+
     ts_ns: int
     event: Event
 
@@ -52,16 +54,38 @@ def write_perfetto(log: RunLog, path: Path, *, max_requests: int = MAX_REQUESTS)
         "requests_shown": len(order),
         "requests_total": len(log.requests.rid),
     }
-    streams = (_step_events(log), _request_events(log, order.tolist()))
+    write_trace(
+        path,
+        other_data,
+        _process_names(log),
+        _step_events(log),
+        _request_events(log, order.tolist()),
+    )
+
+
+def write_trace(
+    path: Path, other_data: Mapping[str, Any], names: Iterable[Event], *streams: Iterable[Timed]
+) -> None:
+    """Write a trace; compressed if the name ends in .gz.
+
+    Args:
+        path: the file.
+        other_data: facts about the whole trace.
+        names: events that name processes and tracks.
+        streams: events, each stream in order of time.
+
+    Raises:
+        InputError: the file cannot be written.
+    """
     compressed = path.suffix == ".gz"
     with atomic_path(path) as beside, open_text(beside, compressed=compressed) as file:
         file.write(f'{{"displayTimeUnit":"ms","otherData":{json.dumps(other_data)},"traceEvents":[')
         separator = "\n"
-        for event in _process_names(log):
+        for event in names:
             file.write(separator + json.dumps(event, separators=(",", ":")))
             separator = ",\n"
         for ts_ns, event in heapq.merge(*streams, key=lambda timed: timed.ts_ns):
-            event["ts"] = ts_ns / _NS_PER_US
+            event["ts"] = ts_ns / NS_PER_US
             file.write(separator + json.dumps(event, separators=(",", ":")))
             separator = ",\n"
         file.write("\n]}\n")
@@ -83,19 +107,19 @@ def _process_name(log: RunLog, number: int) -> str:
     return f"replica {replica}" if log.num_ranks == 1 else f"replica {replica} rank {rank}"
 
 
-def _step_events(log: RunLog) -> Iterator[_Timed]:
+def _step_events(log: RunLog) -> Iterator[Timed]:
     num_steps: Counter[int] = Counter()
     order = np.argsort(log.steps.t_start_ns, kind="stable")
     columns = [getattr(log.steps, name)[order].tolist() for name in _STEP_COLUMNS]
     for values in zip(*columns, strict=True):
         run = dict(zip(_STEP_COLUMNS, values, strict=True))
         at_ns, replica = run["t_start_ns"], run["replica"]
-        yield _Timed(at_ns, _step_slice(run, num_steps[replica] % log.micro_batches))
+        yield Timed(at_ns, _step_slice(run, num_steps[replica] % log.micro_batches))
         num_steps[replica] += 1
         for name in ("queue", "running"):
-            yield _Timed(at_ns, _counter(replica, name, {"requests": run[name]}))
+            yield Timed(at_ns, _counter(replica, name, {"requests": run[name]}))
         kv = {name: run[f"{name}_tokens"] for name in ("used", "evictable", "free")}
-        yield _Timed(at_ns, _counter(replica, "KV tokens", kv))
+        yield Timed(at_ns, _counter(replica, "KV tokens", kv))
 
 
 def _step_slice(run: dict[str, int], track: int) -> Event:
@@ -105,7 +129,7 @@ def _step_slice(run: dict[str, int], track: int) -> Event:
         "cat": "step",
         "pid": run["replica"],
         "tid": _STEP_TRACK + track,
-        "dur": (run["t_end_ns"] - run["t_start_ns"]) / _NS_PER_US,
+        "dur": (run["t_end_ns"] - run["t_start_ns"]) / NS_PER_US,
         "args": {
             "steps": run["num_steps"],
             "prefill_rows": run["num_prefill_rows"],
@@ -121,7 +145,7 @@ def _counter(replica: int, name: str, values: dict[str, int]) -> Event:
     return {"ph": "C", "name": name, "pid": replica, "args": values}
 
 
-def _request_events(log: RunLog, rows: list[int]) -> list[_Timed]:
+def _request_events(log: RunLog, rows: list[int]) -> list[Timed]:
     """Begin and end events of the requests' slices: those of the phases inside the request's."""
     end_ns = log_end_ns(log)
     events = [timed for row in rows for timed in _one_request(log, row, end_ns)]
@@ -129,7 +153,7 @@ def _request_events(log: RunLog, rows: list[int]) -> list[_Timed]:
     return sorted(events, key=lambda timed: timed.ts_ns)
 
 
-def _one_request(log: RunLog, row: int, log_ends_ns: int) -> Iterator[_Timed]:
+def _one_request(log: RunLog, row: int, log_ends_ns: int) -> Iterator[Timed]:
     requests = log.requests
     common = {"cat": "request", "id": str(row), "pid": int(requests.replica[row]), "tid": 0}
     args = {
@@ -149,12 +173,12 @@ def _one_request(log: RunLog, row: int, log_ends_ns: int) -> Iterator[_Timed]:
     if finish_ns == NOT_YET_NS:
         # Rejected on arrival, or cut off by the log's end.
         finish_ns = stamps[0] if requests.status[row] == Status.REJECTED.value else log_ends_ns
-    yield _Timed(stamps[0], {"ph": "b", "name": requests.rid[row], "args": args, **common})
+    yield Timed(stamps[0], {"ph": "b", "name": requests.rid[row], "args": args, **common})
     for phase, name in enumerate(("queued", "prefill", "decode")):
         begin_ns, later = stamps[phase], stamps[phase + 1 :]
         if begin_ns == NOT_YET_NS:
             continue
         done_ns = next((stamp for stamp in later if stamp != NOT_YET_NS), finish_ns)
-        yield _Timed(begin_ns, {"ph": "b", "name": name, **common})
-        yield _Timed(done_ns, {"ph": "e", "name": name, **common})
-    yield _Timed(finish_ns, {"ph": "e", "name": requests.rid[row], **common})
+        yield Timed(begin_ns, {"ph": "b", "name": name, **common})
+        yield Timed(done_ns, {"ph": "e", "name": name, **common})
+    yield Timed(finish_ns, {"ph": "e", "name": requests.rid[row], **common})

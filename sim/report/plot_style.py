@@ -68,9 +68,16 @@ def styled(draw: Callable[_P, _R]) -> Callable[_P, _R]:
     return wrapper
 
 
+class _Shown(Figure):
+    """A figure that notebooks show as it is saved, without a magic command."""
+
+    def _repr_png_(self) -> bytes:
+        return figure_bytes(self, "png")
+
+
 def new_figure(width_px: int = 1_200, height_px: int = 800) -> Figure:
     """An empty figure. It is made without pyplot, whose global list would keep it in memory."""
-    figure = Figure(
+    figure = _Shown(
         figsize=(width_px / _DPI, height_px / _DPI),
         dpi=_DPI,
         layout=ConstrainedLayoutEngine(h_pad=0.08, w_pad=0.08),

@@ -1,26 +1,12 @@
 """The page of a run: its figures, and its summary as tables."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from sim.metrics.metric_name import COLD, HOT, TENANTS, MetricName, group_label
-from sim.metrics.registry import LATENCIES, metric
 from sim.metrics.slo import slo_limits
 from sim.report.page import Page, PageFigure
 from sim.report.run_data import RunData
-from sim.report.sweep_tables import MAX_ROWS
-from sim.tables.table import Table, columns_of
-from sim.tables.text import UNDEFINED, number
-
-_STATISTICS = ("mean", "median", "p90", "p95", "p99")
-_TOTALS = (
-    "submitted", "completed", "rejected", "aborted", "unfinished", "duration", "request_rate",
-    "request_throughput", "request_goodput", "slo_attainment", "output_throughput",
-    "total_throughput", "concurrency", "cache_hit_rate_pct", "max_wait_ms", "retractions",
-    "preemptions", "aged", "jain_ttft", "jain_throughput", "slowest_5pct_ttft_share_pct",
-)  # fmt: skip
-_OF_GROUPS = ("completed", "request_throughput", "mean_ttft_ms", "p99_ttft_ms", "mean_tpot_ms",
-              "cache_hit_rate_pct", "max_wait_ms")  # fmt: skip
+from sim.report.run_tables import group_table, latency_table, slo_table, totals_table
+from sim.tables.text import number
 
 
 def run_page(data: RunData, figures: Sequence[PageFigure]) -> Page:
@@ -35,10 +21,10 @@ def run_page(data: RunData, figures: Sequence[PageFigure]) -> Page:
         "The server cannot keep up with the load: its queue grew for as long as requests arrived."
     )
     tables = [
-        _latency_table(data.summary),
-        *([_slo_table(data.summary)] if slo_limits(data.summary) else []),
-        _group_table(data.summary),
-        _totals(data.summary),
+        latency_table(data.summary),
+        *([slo_table(data.summary)] if slo_limits(data.summary) else []),
+        group_table(data.summary),
+        totals_table(data.summary),
     ]
     return Page(
         section.get("title") or name,
@@ -49,46 +35,3 @@ def run_page(data: RunData, figures: Sequence[PageFigure]) -> Page:
         tables,
         data.scenario,
     )
-
-
-def _slo_table(summary: Mapping[str, Any]) -> Table:
-    """The percentile of each latency that has a limit, and whether it is met."""
-    rows = []
-    for name, limit in slo_limits(summary).items():
-        value = MetricName.of(name).value(summary)
-        verdict = "met" if value is not None and value <= limit else "missed"
-        rows.append([metric(name).label, number(value), number(limit), verdict])
-    share = summary.get("slo_attainment")
-    note = f"{number(None if share is None else 100 * share)} % of requests are within every limit."
-    columns = columns_of(["SLO"], ["measured (ms)", "limit (ms)", "verdict"])
-    return Table(columns, rows, "Service level objectives", note)
-
-
-def _latency_table(summary: Mapping[str, Any]) -> Table:
-    rows = [
-        [latency.label, *(_value(summary, f"{name}_{latency.name}_ms") for name in _STATISTICS)]
-        for latency in LATENCIES.values()
-    ]
-    return Table(columns_of(["latency"], _STATISTICS), rows, "Latencies (ms)")
-
-
-def _group_table(summary: Mapping[str, Any]) -> Table:
-    tenants = [f"{TENANTS}.{name}" for name in sorted(summary.get(TENANTS, {}))]
-    rows = [
-        [group_label(group), *(_value(summary, f"{group}.{name}") for name in _OF_GROUPS)]
-        for group in (HOT, COLD, *tenants)[:MAX_ROWS]
-    ]
-    columns = columns_of(["requests"], (metric(name).label_with_unit for name in _OF_GROUPS))
-    return Table(columns, rows, "Parts of the requests")
-
-
-def _totals(summary: Mapping[str, Any]) -> Table:
-    rows = [[metric(name).label_with_unit, _value(summary, name)] for name in _TOTALS]
-    defined = [row for row in rows if row[1] != UNDEFINED]
-    return Table(columns_of(["metric"], ["value"]), defined, "Totals and rates")
-
-
-def _value(summary: Mapping[str, Any], name: str) -> str:
-    named = MetricName.of(name)
-    value = named.value(summary)
-    return f"{value:,.0f}" if value is not None and named.metric.is_count else number(value)

@@ -26,9 +26,7 @@ _GROUP_HEADINGS = {"p99_ttft_ms": "p99 ms", "cache_hit_rate_pct": "cache hit %"}
 
 def summary_text(summary: Summary, *, bold: bool = False) -> str:
     """The summary as lines of any width; `bold` prints headings with a terminal's escape codes."""
-    lines = [*_latencies(summary).lines(bold=bold), "", *_totals(summary)]
-    if limits := slo_limits(summary):
-        lines += ["", *(_held(summary, name, limit) for name, limit in limits.items())]
+    lines = short_summary(summary, bold=bold)
     if len(summary["tenants"]) > 1:
         lines += ["", *_groups(summary).lines(bold=bold), _evenness(summary)]
     if summary["rejected_rids"]:
@@ -43,6 +41,16 @@ def summary_text(summary: Summary, *, bold: bool = False) -> str:
     if "client_figures" in summary:
         lines += ["", *client_lines(summary["client_figures"])]
     return "".join(f"{line}\n" for line in lines)
+
+
+def short_summary(summary: Summary, *, bold: bool = False) -> list[str]:
+    """The lines that every run has: latencies, totals and rates, and those of an SLO."""
+    lines = [*_totals(summary)]
+    if any(summary[f"mean_{name}_ms"] is not None for name in LATENCIES):
+        lines = [*_latencies(summary).lines(bold=bold), "", *lines]
+    if limits := slo_limits(summary):
+        lines += ["", *(_held(summary, name, limit) for name, limit in limits.items())]
+    return lines
 
 
 def _latencies(summary: Summary) -> Table:

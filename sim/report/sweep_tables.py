@@ -32,21 +32,41 @@ _FAIRNESS_COLUMNS = (
 )
 
 
-def sweep_table(results: SweepResults) -> Table:
+def sweep_table(results: SweepResults, *, max_rows: int | None = None) -> Table:
     """Swept values, how many runs, and means with the half-width of their 95 % intervals.
 
-    Key paths are shortened as far as they stay different.
+    Key paths are shortened as far as they stay different. With `max_rows`, a note says how many
+    settings are left out.
     """
     keys = results.design.keys
     rows = []
-    for setting in results.design.settings:
+    for setting in results.design.settings[:max_rows]:
         num_points, num_done = len(results.points_of(setting)), len(results.summaries(setting))
         runs = str(num_done) if num_done == num_points else f"{num_done}/{num_points}"
         rows.append([*(json_text(setting[key]) for key in keys), runs, *_means(results, setting)])
     names = short_names(keys)
-    return Table(
-        [*columns_of((names[key] for key in keys), ["runs"]), *_mean_columns(results)], rows
-    )
+    more = len(results.design.settings) - len(rows)
+    columns = [*columns_of((names[key] for key in keys), ["runs"]), *_mean_columns(results)]
+    return Table(columns, rows, note=f"and {more:,} more settings" if more else "")
+
+
+def setting_rows(results: SweepResults) -> list[dict[str, Any]]:
+    """One mapping for each setting: swept values, `runs`, and the metrics' means.
+
+    If there are confidence intervals, `METRIC_half_width` has half of each; undefined values are
+    None.
+    """
+    rows = []
+    for setting in results.design.settings:
+        row = {key: setting[key] for key in results.design.keys}
+        row["runs"] = len(results.summaries(setting))
+        for name in results.setting_metrics:
+            interval = results.interval(setting, MetricName.of(name))
+            row[name] = interval.mean
+            if results.has_intervals:
+                row[f"{name}_half_width"] = interval.half_width
+        rows.append(row)
+    return rows
 
 
 def settings_table(results: SweepResults) -> Table:

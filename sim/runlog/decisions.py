@@ -7,7 +7,7 @@ docs/reference/decision-log.md explains each key.
 import heapq
 import json
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from itertools import zip_longest
 from pathlib import Path
@@ -92,16 +92,22 @@ def read_decisions(path: Path) -> tuple[list[Line], list[Line]]:
     """
     steps: list[Line] = []
     requests: list[Line] = []
-    for number, line in numbered_lines(path):
-        kind = line.get("kind")
-        if kind in _OTHER_KINDS:
-            continue
-        kind = check_line(DECISION_LINES, line, f"{path}:{number}")
-        (steps if kind == "step" else requests).append(line)
-    if not steps:
-        raise InputError(f'{path}: no line with "kind": "step"')
+    for line in decision_lines(path):
+        (steps if line["kind"] == "step" else requests).append(line)
     check_requests(requests, path)
     return steps, requests
+
+
+def decision_lines(path: Path) -> Iterator[Line]:
+    """Steps and requests one by one, checked as by `read_decisions`, but for equal ids."""
+    has_steps = False
+    for number, line in numbered_lines(path):
+        if line.get("kind") in _OTHER_KINDS:
+            continue
+        has_steps |= check_line(DECISION_LINES, line, f"{path}:{number}") == "step"
+        yield line
+    if not has_steps:
+        raise InputError(f'{path}: no line with "kind": "step"')
 
 
 def first_difference(

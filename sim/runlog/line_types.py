@@ -28,6 +28,9 @@ PrefillRow = Annotated[tuple[str, Count, Count], Field(strict=False)]
 LoadedRow = Annotated[tuple[str, Count], Field(strict=False)]
 
 
+PreemptedRow = Annotated[tuple[str | None, list[str]], Field(strict=False)]
+
+
 class _Step(TypedDict):
     """What steps of all logs have."""
 
@@ -53,8 +56,17 @@ class Decided(_Step):
     host_ns: NotRequired[TimeNs]
     looks_ns: NotRequired[list[TimeNs]]
     n_decode: NotRequired[Count]
+    decode_crc: NotRequired[Count]
     ctx: NotRequired[Count]
     ratio: float | None
+    queue: NotRequired[Count]
+    running: NotRequired[Count]
+    free: NotRequired[Count]
+    evictable: NotRequired[Count]
+    used: NotRequired[Count]
+    retracted: NotRequired[list[str]]
+    preempted: NotRequired[list[PreemptedRow]]
+    aborted: NotRequired[list[str]]
 
 
 class Arrived(TypedDict):
@@ -68,6 +80,15 @@ class Arrived(TypedDict):
     arrival_ns: TimeNs
     status: Literal["waiting", "running", "finished", "rejected", "aborted"]
     warm_up: NotRequired[bool]
+
+
+class Served(Arrived):
+    """A request of a decision log, or of a run log of which only the decisions are read."""
+
+    __pydantic_config__ = OPEN  # type: ignore[misc]
+
+    finish_ns: NotRequired[TimeNs | None]
+    cached_at_admit: NotRequired[Count]
 
 
 class _Measured(TypedDict):
@@ -153,7 +174,7 @@ class Meta(TypedDict):
 
 
 _Types = Mapping[str, TypeAdapter[Any]]
-DECISION_LINES: _Types = {"step": TypeAdapter(Decided), "req": TypeAdapter(Arrived)}
+DECISION_LINES: _Types = {"step": TypeAdapter(Decided), "req": TypeAdapter(Served)}
 RUN_LINES: _Types = {
     "step": TypeAdapter(Step), "point": TypeAdapter(Point), "req": TypeAdapter(Request),
 }  # fmt: skip

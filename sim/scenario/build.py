@@ -1,6 +1,6 @@
 """From a validated scenario to the objects a run needs."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -27,9 +27,12 @@ from sim.latency.model_key import find_model
 from sim.latency.shape_files import shape_if_described, shape_of
 from sim.latency.shapes import ModelShape
 from sim.latency.stages import StagedLatency
-from sim.scenario.load import LoadedScenario, user_code_key
+from sim.latency.user_latency import LatencySetting, load_user_latency
+from sim.scenario.load import LoadedScenario
 from sim.scenario.schema import Scenario
-from sim.server_section import Fail, ServerSection
+from sim.server_section import ServerSection
+from sim.user_class import UserClass, names_class
+from sim.user_objects import FailAt, fail_at_key, in_words
 from sim.workload.build import build_workload
 from sim.workload.traces.read import TraceReader, read_trace
 from sim.workload.workload import Workload
@@ -52,6 +55,8 @@ class BuiltScenario:
             has its own because a latency model may have state.
         model: shapes of the served model; None: the scenario names no model.
         hardware: the accelerator; None: the scenario names none.
+        foresees: False: the user's own latency model cannot be asked for times in advance, so the
+            run takes its steps one by one.
     """
 
     loaded: LoadedScenario
@@ -60,6 +65,7 @@ class BuiltScenario:
     latencies: tuple[ReplicaLatency, ...]
     model: ModelShape | None
     hardware: Hardware | None
+    foresees: bool = True
 
 
 def build(loaded: LoadedScenario, *, read_trace: TraceReader = read_trace) -> BuiltScenario:
@@ -77,18 +83,15 @@ def build(loaded: LoadedScenario, *, read_trace: TraceReader = read_trace) -> Bu
         model, hardware = load_shapes(scenario, base_dir)
         pool_tokens = _pool_tokens(scenario, model, hardware, base_dir)
         scheduler = scheduler_config_with_pool(
-            scenario, pool_tokens, base_dir=base_dir, fail=user_code_error(loaded)
+            scenario, pool_tokens, base_dir=base_dir, fail_at=loaded.error
         )
+        kernels_of = _kernel_times(scenario, model, hardware, base_dir)
+        foreseen: list[bool] = []
 
         def latency(replica: int) -> LatencyModel:
-            kernels = build_latency(
-                _latency_section(scenario),
-                model=model,
-                hardware=hardware,
-                base_dir=base_dir,
-                model_name=scenario.model,
-                server=ServedBy(scheduler.overlaps, replica, scenario.scheduler.graph_sizes),
-            )
+            server = ServedBy(scheduler.overlaps, replica, scenario.scheduler.graph_sizes)
+            kernels = kernels_of(server)
+            foreseen.append(getattr(kernels, "foresees", True))
             whole = _with_added_times(scenario, model, kernels)
             if scheduler.micro_batches == 1:
                 return whole
@@ -102,7 +105,28 @@ def build(loaded: LoadedScenario, *, read_trace: TraceReader = read_trace) -> Bu
         workload = build_workload(
             scenario.workload, seed=scenario.seed, base_dir=base_dir, read_trace=read_trace
         )
-    return BuiltScenario(loaded, workload, scheduler, latencies, model, hardware)
+    return BuiltScenario(
+        loaded, workload, scheduler, latencies, model, hardware, foresees=all(foreseen)
+    )
+
+
+def _kernel_times(
+    scenario: Scenario, model: ModelShape | None, hardware: Hardware | None, base_dir: Path
+) -> Callable[[ServedBy], LatencyModel]:
+    """Returns what makes the latency model of a server, without the times of loads and the host."""
+    section = _latency_section(scenario)
+    if isinstance(section, UserClass):
+        own = load_user_latency(section, base_dir)
+        return lambda server: own(LatencySetting(model, hardware, base_dir, server))
+    built_in = partial(
+        build_latency,
+        section,
+        model=model,
+        hardware=hardware,
+        base_dir=base_dir,
+        model_name=scenario.model,
+    )
+    return lambda server: built_in(server=server)
 
 
 def _with_added_times(
@@ -210,27 +234,26 @@ def scheduler_config_with_pool(
     pool_tokens: int,
     *,
     base_dir: Path = Path(),
-    fail: Fail | None = None,
+    fail_at: FailAt = fail_at_key,
 ) -> ServerConfig:
     """The scheduler's settings on a server whose pool size is known.
 
     Args:
         scenario: the scenario that the server runs.
         pool_tokens: size of the KV pool in tokens.
-        base_dir: the scenario's folder, which is searched for a user's own class.
-        fail: turns a reason into an error about that class; it is also called during the run. None:
-            errors do not name file and line, see `user_code_error`.
+        base_dir: the scenario's folder, which is searched for users' own classes.
+        fail_at: makes errors about those classes; it is also called during the run.
+            `LoadedScenario.error` names file and line.
 
     Raises:
         InputError: a user's own class cannot be loaded.
     """
     section = _rank_section(scenario)
-    fail = fail or partial(InputError, key=user_code_key(scenario))
     settings = section.config(pool_tokens)
     stages = num_stages(scenario.latency)
     if stages > 1:
         settings = section.pipeline_config(settings, stages)
-    config: ServerConfig = section.with_user_code(settings, base_dir, fail)
+    config: ServerConfig = section.with_user_code(settings, base_dir, fail_at)
     return config
 
 
@@ -238,11 +261,6 @@ def _rank_section(scenario: Scenario) -> ServerSection:
     """The section `scheduler`; with several ranks, what it means for each."""
     ranks = num_ranks(scenario.latency)
     return scenario.scheduler if ranks == 1 else scenario.scheduler.of_rank(ranks)
-
-
-def user_code_error(loaded: LoadedScenario) -> Fail:
-    """Turns reasons into errors about a user's own class that name file and line."""
-    return partial(loaded.error, user_code_key(loaded.scenario))
 
 
 def _pool_tokens(
@@ -260,8 +278,8 @@ def _pool_tokens(
         reserved = f" and the engine {_gib(room.reserved_bytes)}" if room.reserved_bytes else ""
         too_large = (
             f"{scenario.model} does not fit: its weights take {_gib(room.weights_bytes)}{reserved}"
-            f" of the {_gib(room.budget_bytes)} that {share_key} {share} leaves on each of"
-            f" {latency.tp * latency.dp} {latency.system} (tp x dp)"
+            f" of the {_gib(room.budget_bytes)} that {share_key} {share} leaves on"
+            f" {_gpus_in_words(latency.tp * latency.dp, latency.system, 'tp x dp')}"
         )
     else:
         if model is None or hardware is None:
@@ -286,7 +304,7 @@ def _pool_tokens(
             f"{model.name} does not fit: its weights take"
             f" {_gib(weight_bytes_on_gpu(model, tp) / stages)} of"
             f" the {_gib(hardware.memory_bytes * share)} that {share_key} {share} leaves on"
-            f" {f'each of {tp * stages} ' if tp * stages > 1 else ''}{hardware.name}"
+            f" {_gpus_in_words(tp * stages, hardware.name, 'tp x pp')}"
         )
     pages = tokens // section.page_size - section.num_pages_kept_back
     if pages < 1:
@@ -317,6 +335,10 @@ def _measured_room(
     )
 
 
+def _gpus_in_words(num_gpus: int, name: str, product: str) -> str:
+    return name if num_gpus == 1 else f"each of {num_gpus} {name} ({product})"
+
+
 def _gib(num_bytes: float) -> str:
     return f"{num_bytes / 2**30:.1f} GiB"
 
@@ -325,7 +347,8 @@ def _gib(num_bytes: float) -> str:
 def located_errors(loaded: LoadedScenario) -> Iterator[None]:
     """A context that adds file and line to errors about a key of the scenario.
 
-    An error about another file already names that file, and passes unchanged.
+    An error about another file already names that file, and passes unchanged. Whatever a user's own
+    family raises becomes an error about its key.
     """
     try:
         yield
@@ -333,3 +356,10 @@ def located_errors(loaded: LoadedScenario) -> Iterator[None]:
         if not error.key:
             raise
         raise loaded.error(error.key, error.reason) from None
+    except OSError:
+        raise
+    except Exception as error:
+        family = loaded.scenario.scheduler.family
+        if not names_class(family):
+            raise
+        raise loaded.error(("scheduler", "family"), f"{family} raised {in_words(error)}") from error

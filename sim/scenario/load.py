@@ -2,19 +2,23 @@
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import Any, SupportsIndex, cast
 
 from pydantic import ValidationError
 
 from sim.core.errors import InputError, KeyPath
+from sim.core.messages import dotted
 from sim.families import DEFAULT_FAMILY
 from sim.scenario.key_locations import KeyLocations
-from sim.scenario.overrides import Change, Data, apply_changes, apply_overrides
+from sim.scenario.overrides import Change, Data, Overrides, apply_changes, apply_overrides
+from sim.scenario.plain_data import plain_data
 from sim.scenario.schema import BESIDE_THE_RUN, Scenario
 from sim.scenario.yaml_loader import YamlValue, parse_yaml_mapping, read_yaml_file
+from sim.user_class import names_class, user_classes
+from sim.user_family import FamilyFolder
 from sim.user_modules import source_hash
 
 
@@ -42,14 +46,20 @@ class LoadedScenario:
         """An error about a key, in the one-line form: `file.yaml:3: hardware: reason`."""
         return InputError(self.locations.message(path, reason))
 
+    def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
+        # The section of a user's own family is of a class that another process has not loaded.
+        if names_class(self.scenario.scheduler.family):
+            return _validated, (dict(self.raw), self.locations, self.path, self.base_dir)
+        return object.__reduce_ex__(self, protocol)
 
-def load_scenario(path: Path | str, overrides: Sequence[str] = ()) -> LoadedScenario:
-    """Read and validate a scenario file. Files that it names are not read, except a policy's.
+
+def load_scenario(path: Path | str, overrides: Overrides = ()) -> LoadedScenario:
+    """Read and validate a scenario file. Files that it names are not read, except users' classes.
 
     Args:
         path: a YAML file.
-        overrides: `key.path=value` options, applied in order; paths in them are relative to the
-            current folder.
+        overrides: `key.path=value` options, or values by key path, applied in order; paths in them
+            are relative to the current folder.
 
     Raises:
         InputError: `file.yaml:LINE: key.path: reason`, the first problem in reading order.
@@ -60,7 +70,7 @@ def load_scenario(path: Path | str, overrides: Sequence[str] = ()) -> LoadedScen
 
 
 def load_scenario_text(
-    text: str, overrides: Sequence[str] = (), *, name: str = "scenario", base_dir: Path = Path()
+    text: str, overrides: Overrides = (), *, name: str = "scenario", base_dir: Path = Path()
 ) -> LoadedScenario:
     """Like `load_scenario`, for YAML text that error messages call `name`."""
     document = parse_yaml_mapping(text, name)
@@ -70,9 +80,23 @@ def load_scenario_text(
 
 
 def load_scenario_data(
+    data: Mapping[str, object],
+    overrides: Overrides = (),
+    *,
+    name: str = "scenario",
+    base_dir: Path = Path(),
+) -> LoadedScenario:
+    """Like `load_scenario`, for data that are in no file: `name: key.path: reason`."""
+    plain = cast("Data", plain_data(data, name))
+    locations = KeyLocations(dict.fromkeys(_key_paths(plain), name))
+    changed, locations = apply_overrides(plain, locations, overrides, base_dir)
+    return _validated(changed, locations, Path(name), base_dir)
+
+
+def load_scenario_options(
     data: Mapping[str, YamlValue],
     labels: Mapping[KeyPath, str],
-    overrides: Sequence[str] = (),
+    overrides: Overrides = (),
     *,
     path: Path,
 ) -> LoadedScenario:
@@ -92,6 +116,34 @@ def load_scenario_data(
     return _validated(changed, locations, path, path.parent)
 
 
+def change(loaded: LoadedScenario, overrides: Overrides) -> LoadedScenario:
+    """The scenario with options applied, as if they had been given when it was loaded."""
+    raw = cast("Data", loaded.raw)
+    data, locations = apply_overrides(raw, loaded.locations, overrides, loaded.base_dir)
+    return _validated(data, locations, loaded.path, loaded.base_dir)
+
+
+def _key_paths(value: YamlValue, path: KeyPath = ()) -> Iterator[KeyPath]:
+    yield path
+    items: Sequence[tuple[str | int, YamlValue]] = ()
+    if isinstance(value, dict):
+        items = list(value.items())
+    elif isinstance(value, list):
+        items = list(enumerate(value))
+    for key, item in items:
+        yield from _key_paths(item, (*path, key))
+
+
+def refuse_user_classes(loaded: LoadedScenario) -> None:
+    """Check that a scenario made from a file of others names no class of anybody's.
+
+    Raises:
+        InputError: it names one.
+    """
+    for key, name in user_classes(loaded.scenario):
+        raise loaded.error(key, f"{name} is Python code, which a file of others must not name")
+
+
 def vary(loaded: LoadedScenario, changes: Sequence[Change]) -> LoadedScenario:
     """The scenario with some values changed, and without the sections in `BESIDE_THE_RUN`.
 
@@ -106,7 +158,7 @@ def vary(loaded: LoadedScenario, changes: Sequence[Change]) -> LoadedScenario:
 
 def _validated(data: Data, locations: KeyLocations, path: Path, base_dir: Path) -> LoadedScenario:
     try:
-        scenario = Scenario.model_validate(data)
+        scenario = Scenario.model_validate(data, context=FamilyFolder(base_dir))
     except ValidationError as error:
         from sim.scenario.explain import explain
 
@@ -114,29 +166,29 @@ def _validated(data: Data, locations: KeyLocations, path: Path, base_dir: Path) 
     try:
         digest = content_hash(scenario, base_dir)
     except InputError as error:
-        raise InputError(locations.message(user_code_key(scenario), str(error))) from None
+        raise InputError(locations.message(error.key, error.reason)) from None
     return LoadedScenario(scenario, path, base_dir, digest, data, locations)
-
-
-def user_code_key(scenario: Scenario) -> KeyPath:
-    """The key that names a user's own class."""
-    code = scenario.scheduler.user_code
-    return ("scheduler",) if code is None else ("scheduler", code.key)
 
 
 def content_hash(scenario: Scenario, base_dir: Path = Path()) -> str:
     """SHA-256, in hex, of the scenario as canonical JSON: sorted keys, defaults filled in.
 
     Comments, the order of keys, defaults that are written down and the file's folder do not change
-    it. The source of a user's own class is part of it; the sections in `BESIDE_THE_RUN` are not.
+    it. The sources of users' own classes are part of it; the sections in `BESIDE_THE_RUN` are not.
 
     Raises:
-        InputError: the source of that class cannot be found. The message does not name the key.
+        InputError: the source of a class cannot be found.
     """
     content = scenario.model_dump(mode="json", exclude=set(BESIDE_THE_RUN))
     if content["scheduler"]["family"] == DEFAULT_FAMILY:
         del content["scheduler"]["family"]  # hashes made before there were families stay valid
-    if (code := scenario.scheduler.user_code) is not None:
-        content[code.hashed_as] = source_hash(code.name, base_dir)
+    sources = {}
+    for key, name in user_classes(scenario):
+        try:
+            sources[dotted(key)] = source_hash(name, base_dir)
+        except InputError as error:
+            raise InputError(error.reason, key=key) from None
+    if sources:
+        content["user_sources"] = sources
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(canonical.encode()).hexdigest()

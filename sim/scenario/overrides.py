@@ -1,6 +1,7 @@
 """`--set key.path=value`: changes to a scenario's data before it is validated."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -9,6 +10,7 @@ from sim.core.errors import InputError, KeyPath
 from sim.core.messages import describe, dotted, one_line, shorten
 from sim.scenario.file_keys import from_here
 from sim.scenario.key_locations import KeyLocations
+from sim.scenario.plain_data import plain_data
 from sim.scenario.yaml_loader import YamlValue, parse_yaml_value
 
 Data = dict[str, YamlValue]
@@ -22,8 +24,12 @@ class Change(NamedTuple):
     label: str
 
 
+# `--set` options as text, or values by key path.
+Overrides = Sequence[str] | Mapping[str, Any]
+
+
 def apply_overrides(
-    data: Data, locations: KeyLocations, overrides: Sequence[str], base_dir: Path = Path()
+    data: Data, locations: KeyLocations, overrides: Overrides, base_dir: Path = Path()
 ) -> tuple[Data, KeyLocations]:
     """Apply options in order; returns changed copies.
 
@@ -31,12 +37,16 @@ def apply_overrides(
 
     The parts of a key path are separated by dots: `workload.parts.0.tenant`. Where the data has a
     list, the part is an index. A mapping on the path that is missing or null is created. The value
-    is read as YAML.
+    of a text is read as YAML.
 
     Raises:
         InputError: the option has no `=` or its value is not YAML; or as `apply_changes`.
     """
-    return apply_changes(data, locations, [_parse(override, base_dir) for override in overrides])
+    if isinstance(overrides, Mapping):
+        changes = [_change(path, value, base_dir) for path, value in overrides.items()]
+    else:
+        changes = [_parse(override, base_dir) for override in overrides]
+    return apply_changes(data, locations, changes)
 
 
 def apply_changes(
@@ -63,6 +73,14 @@ def _parse(override: str, base_dir: Path) -> Change:
         raise InputError(f"{label}: must have the form key.path=value")
     key = path_text.strip().rpartition(".")[2]
     return Change(path_text, from_here(key, parse_yaml_value(value_text, label), base_dir), label)
+
+
+def _change(path_text: str, value: object, base_dir: Path) -> Change:
+    plain = plain_data(value, "--set", (path_text,))
+    text = json.dumps(plain, ensure_ascii=False)
+    label = f"--set {shorten(one_line(f'{path_text}={text}'))}"
+    key = path_text.strip().rpartition(".")[2]
+    return Change(path_text, from_here(key, plain, base_dir), label)
 
 
 def _set(data: Data, parts: Sequence[str], value: YamlValue, label: str) -> KeyPath:

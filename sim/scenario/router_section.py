@@ -14,6 +14,7 @@ from pydantic import (
 from sim.core.messages import describe, unknown_value
 from sim.core.units import seconds_to_ns
 from sim.strict_model import KeysError, StrictModel
+from sim.user_class import OrUserClass, UserClass
 
 _MOST = 2**31 - 1
 # 115 days: longer than any session.
@@ -110,7 +111,11 @@ def _shortest(section: _Section, dump: SerializerFunctionWrapHandler) -> Any:
 
 
 RouterConfig = Annotated[
-    Annotated[_Section, Field(discriminator="kind")],
-    BeforeValidator(_section_of),
-    WrapSerializer(_shortest),
+    Annotated[
+        Annotated[_Section, Field(discriminator="kind")],
+        BeforeValidator(_section_of),
+        WrapSerializer(_shortest),
+    ]
+    | UserClass,
+    OrUserClass(),
 ]

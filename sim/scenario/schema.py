@@ -27,6 +27,7 @@ from sim.scenario.router_section import RoundRobinConfig, RouterConfig
 from sim.scenario.window_section import EdgeSection
 from sim.server_section import ServerSection
 from sim.strict_model import KeysError, StrictModel
+from sim.user_family import OrUserFamily
 from sim.workload.config import WorkloadConfig
 
 
@@ -117,6 +118,7 @@ else:
                 "expected_tags": ", ".join(map(repr, _SECTIONS)),
             },
         ),
+        OrUserFamily(),
     ]
 
 
@@ -157,19 +159,23 @@ class Scenario(StrictModel):
     """The accelerator, as docs/explanation/latency.md#hardware calls it: `h200-sxm`, `b200-sxm`,
     `l40s`, ... A roofline and a derived pool size need it."""
     latency: LatencyConfig
-    """How long a step takes."""
+    """How long a step takes: a section of one of the kinds, or `module:Class`
+    (docs/how-to/plug-in.md#latency)."""
     host: Host | None = None
     """What the host of a server adds to requests and steps: the name of a preset, such as
     `sglang-0.5`, or a section. Without it: nothing."""
     workload: WorkloadConfig
-    """The traffic: which requests the server gets, and when."""
+    """The traffic: which requests the server gets, and when. A section of one of the kinds, or
+    `module:Class` (docs/how-to/plug-in.md#workload)."""
     scheduler: SchedulerSection = _SECTIONS[DEFAULT_FAMILY]()
-    """Settings of every replica's scheduler. Its keys depend on its `family`."""
+    """Settings of every replica's scheduler. Its keys depend on its `family`, which may be
+    `module:Class` (docs/how-to/plug-in.md#family)."""
     replicas: int = Field(default=1, ge=1, le=4096)
     """Number of identical servers. Unit: servers."""
     router: RouterConfig = RoundRobinConfig(kind="round-robin")
     """Which replica a request goes to. A name alone means a section of that kind: `router:
-    least-loaded` is `router: {kind: least-loaded}`."""
+    least-loaded` is `router: {kind: least-loaded}`. Or `module:Class`
+    (docs/how-to/plug-in.md#router)."""
     slo: SloSection = SloSection()
     """What a request must meet to count as good."""
     warmup: EdgeSection | None = None

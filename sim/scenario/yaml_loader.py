@@ -33,7 +33,7 @@ _LEADING_ZERO = re.compile(r"[-+]?0[0-9]+(\.[0-9]*)?([eE][-+]?[0-9]+)?", re.ASCI
 _NOT_FINITE = re.compile(r"[-+]?\.(inf|nan)", re.ASCII | re.IGNORECASE)
 _NONZERO_MANTISSA = re.compile(r"[-+0.]*[1-9]", re.ASCII)
 
-_MAX_INTEGER = 2**63 - 1
+MAX_INTEGER = 2**63 - 1
 _MAX_INTEGER_DIGITS = 19
 
 
@@ -64,7 +64,7 @@ def parse_plain_scalar(text: str) -> Scalar:
 
 def _parse_integer(text: str) -> int:
     # Digits are counted first, because int() raises ValueError for thousands of them.
-    if len(text.lstrip("+-")) > _MAX_INTEGER_DIGITS or abs(int(text)) > _MAX_INTEGER:
+    if len(text.lstrip("+-")) > _MAX_INTEGER_DIGITS or abs(int(text)) > MAX_INTEGER:
         raise InputError(f"{_shorten(text)} is too large: whole numbers end at 2**63 - 1")
     return int(text)
 
@@ -85,7 +85,7 @@ def _shorten(text: str) -> str:
 YamlValue = Scalar | list["YamlValue"] | dict[str, "YamlValue"]
 
 MAX_BYTES = 1 << 20
-_MAX_DEPTH = 64
+MAX_DEPTH = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,8 +174,8 @@ class _Builder:
 
     def _value(self, event: yaml.Event, events: Iterator[yaml.Event], path: KeyPath) -> YamlValue:
         self.lines.setdefault(path, _line(event))
-        if len(path) > _MAX_DEPTH:
-            raise self._error(event, f"nested deeper than {_MAX_DEPTH} levels")
+        if len(path) > MAX_DEPTH:
+            raise self._error(event, f"nested deeper than {MAX_DEPTH} levels")
         if isinstance(event, yaml.ScalarEvent):
             return self._scalar(event)
         if isinstance(event, yaml.SequenceStartEvent):

@@ -3,13 +3,37 @@
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from sim.sglang.cache.host_settings import HostCacheSettings
 from sim.sglang.scheduler.batching import StaticSettings
 from sim.sglang.scheduler.fairness import FairnessSettings
 from sim.sglang.scheduler.packing import PackSettings
 from sim.sglang.version_rules import NEWEST, VERSIONS, VersionRules
+
+
+class UserRule(NamedTuple):
+    """A class of the user's that takes the place of a built-in rule.
+
+    Attributes:
+        name: `module:Class`, with its settings if it has any.
+        make: makes an instance from a configuration.
+    """
+
+    name: str
+    make: Callable[["SchedulerConfig"], Any]
+
+
+class UserRules(NamedTuple):
+    """The user's own rules, by key of the scenario's section; None: the rule is built in."""
+
+    schedule_policy: UserRule | None = None
+    radix_eviction_policy: UserRule | None = None
+    fairness: UserRule | None = None
+    admission: UserRule | None = None
+
+
+_BUILT_IN = UserRules()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,8 +52,7 @@ class SchedulerConfig:
         static_batching: settings of static batching; None: continuous batching, as in SGLang.
         host_cache: host memory for evicted KV; None: there is no host memory.
         micro_batches: stages of the pipeline, each of which works on a batch of its own.
-        user_policy: makes the user's own policy that `schedule_policy` names; None: the policy is a
-            built-in one.
+        user: rules of the user's own; the settings of the same names then say nothing.
     """
 
     version: str = NEWEST
@@ -68,16 +91,22 @@ class SchedulerConfig:
     load_balance_method: str = "round_robin"
     host_cache: HostCacheSettings | None = None
     micro_batches: int = 1
-    user_policy: Callable[["SchedulerConfig"], Any] | None = None
+    user: UserRules = _BUILT_IN
+
+    def own_rule(self, key: str) -> Any:
+        """A new instance of the user's own class for a key of the section; None: it has none."""
+        rule: UserRule | None = getattr(self.user, key)
+        return None if rule is None else rule.make(self)
 
     def as_dict(self) -> dict[str, Any]:
-        """All settings as plain values; a user's policy is given by its name.
+        """All settings as plain values; a user's own rule is given by its name.
 
         Without `micro_batches`, which is no setting.
         """
-        settings = asdict(replace(self, user_policy=None))
-        del settings["user_policy"], settings["micro_batches"]
-        return settings
+        settings = asdict(replace(self, user=_BUILT_IN))
+        del settings["user"], settings["micro_batches"]
+        named = {key: rule.name for key, rule in self.user._asdict().items() if rule is not None}
+        return {**settings, **named}
 
     @property
     def family(self) -> str:

@@ -102,7 +102,9 @@ def _prefix_cache(config: "SchedulerConfig", pool: "PagePool[Any]") -> "PrefixCa
 
     if config.disable_radix_cache:
         return NoPrefixCache()
-    leaves = EVICTION_POLICIES[config.radix_eviction_policy](config.pool_tokens)
+    leaves = config.own_rule("radix_eviction_policy")
+    if leaves is None:
+        leaves = EVICTION_POLICIES[config.radix_eviction_policy](config.pool_tokens)
     if config.host_cache is None:
         return RadixCache(pool, leaves)
     # Host pages have ids if the device's pages have ids.

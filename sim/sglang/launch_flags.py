@@ -7,11 +7,14 @@ defaults in SGLang depend on the GPU's memory.
 
 from collections.abc import Collection, Iterator
 
+from pydantic import BaseModel
+
 from sim.latency.config import Parallelism
 from sim.launch_command import LaunchCommand
 from sim.sglang.section.admission import PackConfig
 from sim.sglang.section.host_cache import DEFAULT_RATIO, HostCacheSection
 from sim.sglang.section.scheduler import SglangSection
+from sim.user_class import UserClass
 
 COMMAND = 'python -m sglang.launch_server --model-path "$MODEL"'
 
@@ -145,13 +148,17 @@ def _host_cache_without_flag(host_cache: HostCacheSection | None) -> Iterator[tu
         yield "host_cache.load_back_threshold_tokens", str(threshold)
 
 
+def _rule_text(rule: BaseModel) -> str:
+    return str(rule) if isinstance(rule, UserClass) else rule.model_dump_json()
+
+
 def _without_flag(section: SglangSection) -> Iterator[tuple[str, str]]:
     """The settings that SGLang has no flag for, as (key, value)."""
     policy = section.schedule_policy
     if policy not in (*_SGLANG_POLICIES, "priority"):
-        yield "schedule_policy", policy
+        yield "schedule_policy", str(policy)
     if section.radix_eviction_policy not in _SGLANG_EVICTION:
-        yield "radix_eviction_policy", section.radix_eviction_policy
+        yield "radix_eviction_policy", str(section.radix_eviction_policy)
     takes_priorities = section.enable_priority_scheduling or policy == "priority"
     if section.retraction_policy == "priority" and not takes_priorities:
         yield "retraction_policy", "priority (SGLang: with --enable-priority-scheduling only)"
@@ -159,9 +166,9 @@ def _without_flag(section: SglangSection) -> Iterator[tuple[str, str]]:
         # With mixed batches SGLang's flag differs: it counts mixed steps as prefill steps.
         yield "decode_first", "true"
     if section.fairness is not None:
-        yield "fairness", section.fairness.model_dump_json()
-    if isinstance(section.admission, PackConfig):
-        yield "admission", section.admission.model_dump_json()
+        yield "fairness", _rule_text(section.fairness)
+    if isinstance(section.admission, PackConfig | UserClass):
+        yield "admission", _rule_text(section.admission)
     if section.decode_max_requests is not None:
         yield "decode_max_requests", str(section.decode_max_requests)
     if section.batching == "static":

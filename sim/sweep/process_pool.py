@@ -6,6 +6,7 @@ parent that was killed. Here each worker has its own pipe, and ends when the pip
 
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ from itertools import islice
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
+from types import ModuleType
 from typing import Self
 
 from sim.sweep.executor import PointOutcome, PointOutcomes, PointRunner, PointStatus, Task, run_task
@@ -103,7 +105,7 @@ class _Worker:
         context = get_context("spawn")
         ours, theirs = context.Pipe()
         process = context.Process(target=_work, args=(theirs, runner), daemon=True)
-        with _one_thread(), _interrupts_blocked():
+        with _one_thread(), _interrupts_blocked(), _main_hidden():
             process.start()
         # If this process kept the worker's end open, the pipe would not close when the worker dies.
         theirs.close()
@@ -183,6 +185,20 @@ def _one_thread() -> Iterator[None]:
                 del os.environ[name]
             else:
                 os.environ[name] = value
+
+
+@contextmanager
+def _main_hidden() -> Iterator[None]:
+    """Processes started inside do not import the program that starts them.
+
+    Otherwise a script that sweeps would need `if __name__ == "__main__"`, or sweep in every worker.
+    """
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
 
 
 @contextmanager

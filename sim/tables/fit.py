@@ -21,9 +21,9 @@ def fitted(table: Table, width: int = WIDTH) -> list[Table]:
 
     Each of them has all rows. Its first columns are those that tell the rows apart: the leading
     columns of text or the first column, or else the number of the row. A single column may still
-    be wider than `width`.
+    be wider than `width`. Columns without values are left out.
     """
-    whole = replace(table, rows=list(table.rows))
+    whole = table.without_empty_columns()
     if whole.width <= width:
         return [whole]
     folded = replace(whole, columns=_folded(whole), gap=_NARROW_GAP)

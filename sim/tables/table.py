@@ -4,16 +4,17 @@ import csv
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from pathlib import Path
 from textwrap import wrap
 from typing import Any, NamedTuple
 
 from sim.core.atomic import atomic_path
-from sim.tables.text import aligned, column_widths, printable
+from sim.tables.text import UNDEFINED, aligned, column_widths, printable
 
 _BOLD, _NORMAL = "\x1b[1m", "\x1b[0m"
+_EMPTY = ("", UNDEFINED)
 # Text cells longer than this many characters may be wrapped on a page.
 _LONG = 60
 
@@ -85,15 +86,17 @@ class Table:
     def lines(self, *, bold: bool = False) -> list[str]:
         """The text form, without line ends and as wide as it needs to be.
 
-        The header and the rule below it are left out if no column has a header.
+        The header and the rule below it are left out if no column has a header; columns without
+        values are left out, too.
 
         Args:
             bold: print the header in bold, with escape sequences of terminals.
         """
-        header = _header_lines(self.columns)
-        rows = [*header, *self.cells()]
-        widths = self._widths(rows)
-        right = {place for place, column in enumerate(self.columns) if not column.is_text}
+        shown = self.without_empty_columns()
+        header = _header_lines(shown.columns)
+        rows = [*header, *shown.cells()]
+        widths = shown._widths(rows)
+        right = {place for place, column in enumerate(shown.columns) if not column.is_text}
         lines = aligned(rows, gap=self.gap, right=right, min_widths=widths)
         width = sum(widths) + self.gap * (len(widths) - 1)
         head, body = lines[: len(header)], lines[len(header) :]
@@ -109,13 +112,27 @@ class Table:
 
     def html(self) -> str:
         """A heading, the table, and the note below it."""
-        header = _html_row("th", self.columns, [column.header for column in self.columns])
-        rows = "\n".join(_html_row("td", self.columns, row) for row in self.cells())
         note = f'\n<p class="facts">{escape(self.note)}</p>' if self.note else ""
-        return (
-            f'<h2>{escape(self.title)}</h2>\n<div class="scroll"><table>\n'
-            f"<thead>{header}</thead>\n<tbody>\n{rows}\n</tbody>\n</table></div>{note}"
-        )
+        table = f'<div class="scroll">{self.html_table()}</div>'
+        return f"<h2>{escape(self.title)}</h2>\n{table}{note}"
+
+    def html_table(self) -> str:
+        """The table alone; columns without values are left out."""
+        shown = self.without_empty_columns()
+        header = _html_row("th", shown.columns, [column.header for column in shown.columns])
+        rows = "\n".join(_html_row("td", shown.columns, row) for row in shown.cells())
+        return f"<table>\n<thead>{header}</thead>\n<tbody>\n{rows}\n</tbody>\n</table>"
+
+    def without_empty_columns(self) -> "Table":
+        """The table without the columns in which no row has a value; with no rows, as it is."""
+        whole = replace(self, rows=list(self.rows))
+        cells = whole.cells()
+        kept = [place for place in range(len(self.columns))
+                if any(row[place] not in _EMPTY for row in cells)]  # fmt: skip
+        if not cells or len(kept) in {0, len(self.columns)}:
+            return whole
+        rows = [[row[place] for place in kept] for row in whole.rows]
+        return replace(whole, columns=[self.columns[place] for place in kept], rows=rows)
 
     def write_csv(self, path: Path) -> None:
         """Write a line of headers, then a line for each row.

@@ -2,12 +2,14 @@
 
 from pathlib import Path
 
+from sim.user_class import UserClass
 from sim.workload.bench.config import BenchConfig
 from sim.workload.config import (
     ClientsConfig,
     MixConfig,
     SessionsConfig,
     SyntheticConfig,
+    UnmixedConfig,
     WorkloadConfig,
 )
 from sim.workload.context import BuildContext
@@ -64,7 +66,7 @@ def _build_parts(config: MixConfig, context: BuildContext) -> list[Workload]:
 
 
 def _build(
-    config: TraceConfig | SyntheticConfig | SessionsConfig | ClientsConfig | BenchConfig,
+    config: UnmixedConfig | BenchConfig,
     context: BuildContext,
 ) -> Workload:
     match config:
@@ -88,3 +90,7 @@ def _build(
             from sim.workload.bench.build import build_bench
 
             return build_bench(config, context)
+        case UserClass():
+            from sim.workload.user_workload import build_user_workload
+
+            return build_user_workload(config, context)

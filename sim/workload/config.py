@@ -5,6 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from sim.strict_model import KeysError, StrictModel
+from sim.user_class import OrUserClass, UserClass
 from sim.workload.arrivals import Arrivals, ThinkTime
 from sim.workload.bench.config import BenchConfig
 from sim.workload.common_config import CommonConfig
@@ -101,8 +102,9 @@ class ClientsConfig(CommonConfig):
         return self
 
 
+_Unmixed = TraceConfig | SyntheticConfig | SessionsConfig | ClientsConfig
 UnmixedConfig = Annotated[
-    TraceConfig | SyntheticConfig | SessionsConfig | ClientsConfig, Field(discriminator="kind")
+    Annotated[_Unmixed, Field(discriminator="kind")] | UserClass, OrUserClass()
 ]
 
 
@@ -116,7 +118,7 @@ class MixPart(StrictModel):
 
     @model_validator(mode="after")
     def _one_tenant(self) -> Self:
-        if self.workload.tenant:
+        if not isinstance(self.workload, UserClass) and self.workload.tenant:
             raise KeysError(
                 "the workload of a part must not name a tenant: the part names it",
                 "workload",
@@ -146,6 +148,6 @@ class MixConfig(StrictModel):
 
 
 WorkloadConfig = Annotated[
-    TraceConfig | SyntheticConfig | SessionsConfig | ClientsConfig | BenchConfig | MixConfig,
-    Field(discriminator="kind"),
+    Annotated[_Unmixed | BenchConfig | MixConfig, Field(discriminator="kind")] | UserClass,
+    OrUserClass(),
 ]

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import numpy as np
 
 from sim.core.units import NS_PER_S
+from sim.user_class import UserClass
 from sim.workload.arrivals import Arrivals, BurstArrivals
 from sim.workload.bench.config import BenchConfig
 from sim.workload.config import (
@@ -27,30 +28,37 @@ def scaled(workload: WorkloadConfig, factor: float) -> Changes:
     the rate and the limit on concurrency are. The requests themselves, and their number, stay.
 
     Returns:
-        nothing, if all requests arrive at once.
+        nothing, if all requests arrive at once, or if a class of the user's makes any of them.
     """
+    changes: Changes = {}
     match workload:
         case SyntheticConfig() | SessionsConfig():
-            return _below("arrivals", _scaled_arrivals(workload.arrivals, factor))
+            changes = _below("arrivals", _scaled_arrivals(workload.arrivals, factor))
         case TraceConfig():
             if workload.arrivals is not None:
-                return _below("arrivals", _scaled_arrivals(workload.arrivals, factor))
-            return {"time_scale": workload.time_scale / factor}
+                changes = _below("arrivals", _scaled_arrivals(workload.arrivals, factor))
+            else:
+                changes = {"time_scale": workload.time_scale / factor}
         case ClientsConfig():
-            return {"clients": _scaled_count(workload.clients, factor)}
+            changes = {"clients": _scaled_count(workload.clients, factor)}
         case BenchConfig():
-            changes: Changes = {}
             if workload.request_rate is not None:
                 changes["request_rate"] = workload.request_rate * factor
             if workload.max_concurrency is not None:
                 changes["max_concurrency"] = _scaled_count(workload.max_concurrency, factor)
-            return changes
         case MixConfig():
-            parts = [
-                _below(f"parts.{index}.workload", scaled(part.workload, factor))
-                for index, part in enumerate(workload.parts)
-            ]
-            return {key: value for part in parts for key, value in part.items()}
+            changes = _scaled_parts(workload, factor)
+    return changes
+
+
+def _scaled_parts(workload: MixConfig, factor: float) -> Changes:
+    if any(isinstance(part.workload, UserClass) for part in workload.parts):
+        return {}
+    parts = [
+        _below(f"parts.{index}.workload", scaled(part.workload, factor))
+        for index, part in enumerate(workload.parts)
+    ]
+    return {key: value for part in parts for key, value in part.items()}
 
 
 def rate_of(workload: WorkloadConfig, read: Callable[[TraceConfig], TraceRows]) -> float | None:

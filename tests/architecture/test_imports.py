@@ -26,8 +26,8 @@ UNFIT_FOR_CORE = {
 }
 HEAVY = {"flashinfer", "matplotlib", "pandas", "pyarrow", "scipy", "torch", "transformers"}
 HEAVY |= {"aiconfigurator_core", "optuna"}
-LIGHT = ["sim", "sim.runlog", "sim.latency.config", "sim.workload.workload", "calibrate.cli"]
-LIGHT += ["realrun.cli", *(["sim.cli"] if find_spec("sim.cli") else [])]
+LIGHT = ["sim", "servetwin", "sim.runlog", "sim.latency.config", "sim.workload.workload"]
+LIGHT += ["calibrate.cli", "realrun.cli", *(["sim.cli"] if find_spec("sim.cli") else [])]
 
 
 def imported_modules(path):
@@ -78,7 +78,7 @@ def import_circles(graph):
 
 def test_imports_go_in_no_circle():
     """Not even in imports for types alone: each module can be read after those it imports."""
-    graph = grimp.build_graph("sim", "calibrate", "realrun", cache_dir=None)
+    graph = grimp.build_graph("sim", "servetwin", "calibrate", "realrun", cache_dir=None)
     assert import_circles(graph) == []
     graph.add_import(importer="sim.core.errors", imported="sim.core.messages")
     assert import_circles(graph) == [["sim.core.errors", "sim.core.messages"]]
@@ -101,7 +101,7 @@ def test_imports_core_packages_use_numpy_and_the_standard_library(package):
 
 def test_imports_everywhere_are_absolute():
     """A reader sees from the line alone which module is meant."""
-    for package in ("sim", "calibrate", "realrun", "bench"):
+    for package in ("sim", "servetwin", "calibrate", "realrun", "bench"):
         for path in sorted((REPOSITORY / package).rglob("*.py")):
             relative = [module for module in imported_modules(path) if module.startswith(".")]
             assert not relative, f"{path}: {relative}"

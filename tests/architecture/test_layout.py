@@ -5,7 +5,7 @@ from pathlib import Path
 from statistics import median
 
 REPOSITORY = Path(__file__).parents[2]
-PACKAGES = ("sim", "calibrate", "realrun", "bench")
+PACKAGES = ("sim", "servetwin", "calibrate", "realrun", "bench")
 MODULES = sorted(path for package in PACKAGES for path in (REPOSITORY / package).rglob("*.py"))
 TESTS = sorted((REPOSITORY / "tests").rglob("*.py"))
 

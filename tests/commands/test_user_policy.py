@@ -13,8 +13,10 @@ from sim.commands.run import run_built
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario
 from sim.sglang.config import SchedulerConfig
-from sim.sglang.user_policy import load_user_policy
+from sim.sglang.user_rules import load_user_rule
 from sim.testing.contracts import SchedulePolicyContract
+from sim.user_class import UserClass
+from sim.user_objects import fail_at_key
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "how-to" / "policies.md"
 EXAMPLE = "my_policy:ShortestPromptFirst"
@@ -78,7 +80,8 @@ class TestExample(SchedulePolicyContract):
 
     @pytest.fixture
     def make_policy(self, example, folder):
-        make = load_user_policy(example, folder, ValueError)
+        named = UserClass(kind=example)
+        make = load_user_rule("schedule_policy", named, folder, fail_at_key).make
         return lambda: make(SchedulerConfig())
 
 
@@ -145,15 +148,6 @@ def test_user_policy_in_a_package_and_another_folder_is_found_there(folder, with
     assert loaded["one"].content_hash != loaded["two"].content_hash
 
 
-def test_content_hash_follows_the_policy_source(mine):
-    """Another source is another scenario; where it lies does not matter."""
-    path = mine("return list(waiting)")
-    first = load_scenario(path).content_hash
-    assert load_scenario(path).content_hash == first
-    mine("return list(waiting)[::-1]")
-    assert load_scenario(path).content_hash != first
-
-
 def test_user_policy_with_priorities_is_used(simulate, with_policy, example):
     """Priorities decide who preempts; the order is the policy's."""
     path = with_policy(example)
@@ -173,8 +167,8 @@ def test_user_policy_with_priorities_is_used(simulate, with_policy, example):
         ("my_policy:CacheBlind.x", "must be a name or module:Class, got "),
         ("my_policy:", "must be a name or module:Class, got 'my_policy:'"),
         ("my_policy:CacheBlind", "my_policy:CacheBlind is no policy: it needs a method order"),
-        ("json:loads", "json:loads is no policy: it must be a class that takes a SchedulerConfig"),
-        ("json:JSONDecodeError", "is no policy: it must be a class that takes"),
+        ("json:loads", "json:loads is no policy: it must be a class"),
+        ("json:JSONDecodeError", "json:JSONDecodeError needs the setting doc, pos"),
     ],
 )
 def test_user_policy_that_is_none_is_refused(refused, with_policy, example, name, reason):
@@ -193,7 +187,11 @@ def test_user_policy_that_is_none_is_refused(refused, with_policy, example, name
             "module mine cannot be imported: ZeroDivisionError: division by zero (mine.py:1)",
         ),
         ("class Mine:\n  def __init__(self, c):\n    c.x", "AttributeError: "),
-        ("class Mine:\n  def __init__(self, c): pass", "matches_prefixes must be bool"),
+        ("class Mine:\n  def order(self, waiting, view): pass", "matches_prefixes must be bool"),
+        (
+            "class Mine:\n  def order(self, waiting): pass",
+            "needs a method order(self, waiting, view)",
+        ),
     ],
 )
 def test_user_policy_that_cannot_be_made_is_refused(refused, with_policy, text, reason):
@@ -228,14 +226,6 @@ def test_user_policy_option_is_named_when_it_gave_the_policy(refused, mine, scen
     mine("return None")
     line = refused(scenario, "--set", "scheduler.schedule_policy=mine:Mine")
     assert line.startswith("--set scheduler.schedule_policy=mine:Mine: mine:Mine.order returned")
-
-
-def test_user_policy_is_not_run_with_no_user_code(refused, folder, scenario):
-    """Not even its module."""
-    (folder / "mine.py").write_text("open('trap', 'w')", encoding="utf-8")
-    line = refused(scenario, "--set", "scheduler.schedule_policy=mine:Mine", "--no-user-code")
-    assert line.endswith("mine.py is not run, because of --no-user-code")
-    assert not Path("trap").exists()
 
 
 @pytest.mark.parametrize(

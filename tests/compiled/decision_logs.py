@@ -11,8 +11,10 @@ from tempfile import TemporaryDirectory
 
 from sim.commands.run import run_built
 from sim.metrics.summary import summarise
+from sim.new.kinds import KINDS
+from sim.new.write import start_texts
 from sim.scenario.build import build
-from sim.scenario.load import load_scenario_text
+from sim.scenario.load import load_scenario, load_scenario_text
 from sim.testing.conformance import find_cases, serve_case
 from sim.testing.vllm_conformance import find_vllm_cases, serve_vllm_case
 
@@ -111,6 +113,18 @@ def write_scenarios(out):
             write_run(out, load_scenario_text(text, overrides, name="s.yaml", base_dir=Path()))
 
 
+def write_user_classes(out):
+    """Each start of a user's own class; a family can be derived from no compiled class."""
+    with TemporaryDirectory() as place:
+        for name, kind in KINDS.items():
+            for file, text in start_texts(kind, f"own_{name}").items():
+                Path(place, file).write_text(text, encoding="utf-8")
+            if name != "family":
+                out.write(f"{name}\n")
+                tight = ("scheduler.max_total_tokens=2048", "scheduler.max_running_requests=4")
+                write_run(out, load_scenario(Path(place, f"own_{name}.yaml"), tight))
+
+
 def write_run(out, loaded):
     with TemporaryDirectory() as place:
         path = Path(place) / "decisions.jsonl"
@@ -136,6 +150,7 @@ def main(path, modules):
             sys.exit(f"{module} is not compiled: {origin}")
     with Path(path).open("w", encoding="utf-8") as out:
         write_scenarios(out)
+        write_user_classes(out)
         write_conformance_cases(out)
 
 

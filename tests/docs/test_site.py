@@ -47,7 +47,7 @@ def test_site_loads_nothing_from_elsewhere(site):
 def test_site_shows_the_python_api(site):
     """Docstrings are on the page, with their arguments."""
     text = (site / "reference" / "python.html").read_text(encoding="utf-8")
-    assert 'id="sim.notebook.run"' in text
+    assert 'id="servetwin.run"' in text
     assert "values by key path" in text
 
 
@@ -68,7 +68,7 @@ def test_links_beside_the_site_lead_somewhere(name):
 
 
 NAMED_PATH = re.compile(
-    r"`((?:sim|realrun|calibrate|bench|data/(?:traces|measured|layers)|reference|tests|scenarios|oracle)/[\w/.-]+)`"
+    r"`((?:sim|servetwin|realrun|calibrate|bench|data/(?:traces|measured|layers)|reference|tests|scenarios|oracle)/[\w/.-]+)`"
 )
 NAMED_PATHS = sorted(
     {
@@ -86,10 +86,11 @@ def test_named_file_exists(document, path):
     assert (REPOSITORY / path).exists(), document
 
 
+PACKAGES = ("sim", "servetwin", "realrun", "calibrate")
 CITED = sorted(
     {
         (path.relative_to(REPOSITORY).as_posix(), document)
-        for folder in ("sim", "realrun", "calibrate", "bench", "reference", "tests", "oracle")
+        for folder in (*PACKAGES, "bench", "reference", "tests", "oracle")
         for path in (REPOSITORY / folder).rglob("*.py")
         for document in re.findall(r"\bdocs/[\w/-]+\.md\b", path.read_text(encoding="utf-8"))
     }

@@ -246,7 +246,7 @@ def test_run_with_a_policy_of_the_users_is_served_and_rebuilt(write, tmp_path):
         rebuild(tmp_path / "log.jsonl")
     with user_code(wanted=True):
         rebuilt = rebuild(tmp_path / "log.jsonl")
-    assert rebuilt.config.user_policy is not None
+    assert rebuilt.config.user.schedule_policy is not None
     assert rebuilt.recorded.meta["scheduler"]["schedule_policy"] == "own_policy:Mine"
     assert replay_decisions(rebuilt) is None
     (tmp_path / "own_policy.py").unlink()

@@ -96,7 +96,7 @@ def test_trade_off_labels_points_and_marks_the_knee(made_up):
     assert labels == ["SLO 500 ms", "0", "100", "200", "knee: 400", "800", "1600", "∞"]
     assert "The knee is at 400 ms" in result.caption
     assert axes.get_xlabel() == "p99 TTFT (ms)"
-    assert axes.get_ylabel() == "cache hit rate (% of prompt tokens)"
+    assert axes.get_ylabel() == "cache hit rate (% of prompt tokens), log scale"
 
 
 def test_trade_off_without_a_bend_says_that_there_is_no_knee(made_up):

@@ -12,6 +12,7 @@ from sim.latency.linear import LinearLatency
 from sim.latency.shape_files import load_model_shape
 from sim.scenario.build import build, build_scheduler_config
 from sim.scenario.load import load_scenario, load_scenario_text
+from sim.sglang.config import UserRules
 from sim.sglang.scheduler.batching import StaticSettings
 from sim.sglang.scheduler.fairness import AgingTokens, FairnessT, ForceFifo, KLpm
 from sim.sglang.scheduler.packing import PackSettings
@@ -85,7 +86,7 @@ def test_scheduler_config_has_every_written_key(valid_text):
         del written[key]
     written["static_batching"] = StaticSettings(batch_size=23, max_wait_ns=500_000)
     written["decode_max_requests"] = None
-    written["user_policy"] = None
+    written["user"] = UserRules()
     written["micro_batches"] = 1
     assert {field.name: getattr(config, field.name) for field in fields(config)} == written
 

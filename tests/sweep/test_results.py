@@ -64,14 +64,17 @@ def test_sweep_results_fold_seeds(results):
 
 
 def test_sweep_table_has_a_row_a_setting(results):
-    """Keys by their last words, runs that failed, half-widths where there are three runs."""
+    """Keys by their last words, runs that failed, half-widths where there are three runs.
+
+    A metric that no run has gets no column.
+    """
     lines = [line.split() for line in sweep_table(results).text().splitlines()]
     assert lines[0][:3] == ["t_ms", "mix", "runs"]
     assert lines[2] == [
-        *("null", "[null,", '"a,b"]', "3", "20.00", "±", "24.84", "-", "2.00", "±", "0.00"),
+        *("null", "[null,", '"a,b"]', "3", "20.00", "±", "24.84", "2.00", "±", "0.00"),
         *("2.00", "±", "0.00", "2.00", "±", "0.00"),
     ]
-    assert lines[3] == ["50", "[50,", '"a,b"]', "2/3", "15.00", "-", "2.00", "2.00", "2.00"]
+    assert lines[3] == ["50", "[50,", '"a,b"]', "2/3", "15.00", "2.00", "2.00", "2.00"]
 
 
 def test_short_names_stay_different():

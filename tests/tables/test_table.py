@@ -44,13 +44,13 @@ def test_number_as_and_yes_or_no_have_a_dash_for_what_is_undefined():
 
 
 def test_table_header_has_as_many_lines_as_its_longest_cell():
-    """Cells of fewer lines end above; the rule is as wide as the columns, filled or not."""
+    """Cells of fewer lines end above; the rule is as wide as the columns that have a value."""
     columns = [Column("T"), Column("TTFT ms\nmean", to_text=number), Column("", is_text=True)]
     table = Table(columns, [[1, 2.5, ""], ["∞", None, ""]])
     assert table.lines() == [
         "T   TTFT ms",
         "       mean",
-        "─" * 14,
+        "─" * 11,
         "1      2.50",
         "∞         -",
     ]

@@ -1,11 +1,14 @@
 """All routers by name, and how to make one from a scenario's `router` section."""
 
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from pathlib import Path
 
 from sim.des.routers.prefix_aware import PrefixAware
 from sim.des.routers.router import LeastLoaded, RoundRobin, Router
 from sim.des.routers.session_sticky import SessionSticky
+from sim.des.routers.user_router import make_user_router
+from sim.scenario.router_section import RouterConfig
+from sim.user_class import UserClass
 
 ROUTERS: Mapping[str, Callable[..., Router]] = {
     "round-robin": RoundRobin,
@@ -15,17 +18,16 @@ ROUTERS: Mapping[str, Callable[..., Router]] = {
 }
 
 
-class RouterSection(Protocol):
-    """The scenario's settings of its router."""
+def make_router(section: RouterConfig, folder: Path = Path()) -> Router:
+    """A new router, for one run: routers remember earlier requests.
 
-    @property
-    def kind(self) -> str:
-        """The router's name in `ROUTERS`."""
+    Args:
+        section: the scenario's settings.
+        folder: the scenario's folder, which is searched for a user's own class.
 
-    def parameters(self) -> Mapping[str, object]:
-        """Keyword arguments for the router's constructor."""
-
-
-def make_router(section: RouterSection) -> Router:
-    """A new router, for one run: routers remember earlier requests."""
+    Raises:
+        InputError: the user's own class cannot be loaded.
+    """
+    if isinstance(section, UserClass):
+        return make_user_router(section, folder)
     return ROUTERS[section.kind](**section.parameters())

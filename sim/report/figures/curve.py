@@ -4,10 +4,12 @@ from collections.abc import Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
 
 from sim.metrics.confidence import MeanInterval
 from sim.report.figures.canvas import Drawn, Style
 from sim.report.figures.captions import Words, finished, seeds_caption, titled
+from sim.report.figures.covered import uncover
 from sim.report.figures.lines import Styles, intervals, metric_axes, show_metric
 from sim.report.figures.ownership import beside, own
 from sim.report.figures.panels import Panel, draw_panels, panels_of
@@ -33,11 +35,13 @@ def draw_curve(data: SweepResults, plot: CurvePlot) -> Drawn:
 
     def draw(axes: Axes, panel: Panel) -> None:
         y_axis = y_axes[panel.metrics]
+        drawn = []
         for line in styles.lines(panel.design, panel.metrics):
             found = [(setting, y_axis.shown(each)) for setting, each in intervals(data, line)]
-            draw_line(axes, axis, found, line.style)
+            drawn.append(draw_line(axes, axis, found, line.style))
         axis.show(axes, label)
         show_metric(axes, y_axis, data, panel.metrics)
+        uncover(axes, drawn)
 
     figure = draw_panels(panels_of(design, [plot.x, *plot.lines], metrics), draw)
     name = key_name(plot.x, design.keys)
@@ -49,19 +53,25 @@ def draw_curve(data: SweepResults, plot: CurvePlot) -> Drawn:
 
 def draw_line(
     axes: Axes, axis: KeyAxis, found: Sequence[tuple[Settings, MeanInterval]], style: Style
-) -> None:
-    """Points with bands, joined from left to right; the line is dotted over a gap of the axis."""
+) -> list[Line2D]:
+    """Points with bands, joined from left to right; the line is dotted over a gap of the axis.
+
+    Returns:
+        what was drawn: first the points.
+    """
     ordered = sorted(found, key=lambda item: axis.place(item[0][axis.key]))
     x = np.array([axis.place(setting[axis.key]) for setting, _ in ordered])
     y = np.array([interval.mean for _, interval in ordered], dtype=np.float64)
     detached = [axis.is_detached(setting[axis.key]) for setting, _ in ordered]
     draw_band(axes, x, [interval for _, interval in ordered], style)
-    axes.plot(x, y, linestyle="none", marker=style.marker, color=style.colour, markersize=5,
-              fillstyle=style.fill, label=own(style.label))  # fmt: skip
+    parts = axes.plot(x, y, linestyle="none", marker=style.marker, color=style.colour,
+                      markersize=5, fillstyle=style.fill, label=own(style.label))  # fmt: skip
     for i in range(1, len(x)):
         apart = detached[i - 1] != detached[i]
-        axes.plot(x[i - 1 : i + 1], y[i - 1 : i + 1], color=style.colour, label=beside(style.label),
-                  linestyle=(0, (1, 2)) if apart else style.dash)  # fmt: skip
+        parts += axes.plot(x[i - 1 : i + 1], y[i - 1 : i + 1], color=style.colour,
+                           label=beside(style.label),
+                           linestyle=(0, (1, 2)) if apart else style.dash)  # fmt: skip
+    return parts
 
 
 def draw_band(axes: Axes, x: np.ndarray, found: Sequence[MeanInterval], style: Style) -> None:

@@ -49,7 +49,8 @@ def draw_heat(data: SweepResults, plot: HeatPlot) -> Drawn:
 
     figure = draw_panels(panels_of(design, [plot.x, plot.y], [(metric,)]), draw)
     bar = figure.colorbar(ScalarMappable(norm, _COLOURS), ax=figure.axes, pad=0.02, aspect=30)
-    bar.set_label(plain_text(metric.long_label_with_unit))
+    scale = ", log scale" if isinstance(norm, LogNorm) else ""
+    bar.set_label(plain_text(f"{metric.long_label_with_unit}{scale}"))
     bar.ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: number_text(value)))
     bar.ax.yaxis.set_minor_formatter(NullFormatter())
     bar.outline.set_visible(False)

@@ -3,15 +3,17 @@
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
 
 from sim.metrics.confidence import MeanInterval
 from sim.metrics.metric_name import MetricName
 from sim.report.figures.canvas import Drawn
 from sim.report.figures.captions import Words, finished, seeds_caption, titled
+from sim.report.figures.covered import uncover
 from sim.report.figures.curve import draw_band
 from sim.report.figures.lines import PlotLine, Styles, intervals, metric_axes, show_metric
 from sim.report.figures.metric_axis import MetricAxis
@@ -79,10 +81,13 @@ def draw_load(data: SweepResults, plot: LoadPlot) -> Drawn:
         show_metric(axes, y_axis, data, panel.metrics)
         if by_rate and panel.metrics[0].base in _BOUNDED:
             _draw_sent(axes)
+        parts = []
         for line, points in drawn:
             shown = [point._replace(interval=y_axis.shown(point.interval)) for point in points]
-            _draw_points(axes, line, shown, falls=falls)
+            parts.append(_draw_points(axes, line, shown))
             said[_verdict(points, _whose(panel, line, plot), plot, by_rate)] = None
+        uncover(axes, parts)
+        _mark_saturated(axes, drawn, falls=falls)
 
     figure = draw_panels(panels_of(design, [plot.x, *plot.lines], metrics), draw)
     sentences = [_SENT if by_rate and metrics[0][0].base in _BOUNDED else "",
@@ -133,20 +138,35 @@ def _turning_point(points: Sequence[_LoadPoint], *, falls: bool) -> _LoadPoint |
     )
 
 
-def _draw_points(axes: Axes, line: PlotLine, points: Sequence[_LoadPoint], *, falls: bool) -> None:
+def _draw_points(axes: Axes, line: PlotLine, points: Sequence[_LoadPoint]) -> list[Line2D]:
     style = line.style
     loads = np.array([point.load for point in points])
     means = np.array([point.interval.mean for point in points], dtype=np.float64)
     draw_band(axes, loads, [point.interval for point in points], style)
-    axes.plot(loads, means, color=style.colour, linestyle=style.dash, label=own(style.label))
+    colour = style.colour
+    parts = axes.plot(loads, means, color=colour, linestyle=style.dash, label=own(style.label))
     for point, mean in zip(points, means.tolist(), strict=True):
-        axes.plot(point.load, mean, style.marker, color=style.colour, markersize=6,
-                  label=beside(style.label),
-                  markerfacecolor="white" if point.is_saturated else style.colour)  # fmt: skip
-    first = _turning_point(points, falls=falls)
-    if first is not None:
-        axes.axvline(first.load, color=style.colour, linewidth=1.0, linestyle=(0, (1, 2)),
-                     label=beside(style.label))  # fmt: skip
+        face = "white" if point.is_saturated else colour
+        parts += axes.plot(point.load, mean, style.marker, color=colour, markersize=6,
+                           label=beside(style.label), markerfacecolor=face)  # fmt: skip
+    return parts
+
+
+def _mark_saturated(
+    axes: Axes, lines: Sequence[tuple[PlotLine, Sequence[_LoadPoint]]], *, falls: bool
+) -> None:
+    """A dotted line at each turning point; where several coincide, dashes that take turns."""
+    at: dict[float, list[PlotLine]] = {}
+    for line, points in lines:
+        first = _turning_point(points, falls=falls)
+        if first is not None:
+            at.setdefault(round(first.load, 6), []).append(line)
+    for load, marked in at.items():
+        others = len(marked) - 1
+        for place, line in enumerate(marked):
+            dash: Any = (-4 * place, (4, 4 * others)) if others else (0, (1, 2))
+            axes.axvline(load, color=line.style.colour, linewidth=1.0, linestyle=dash,
+                         label=beside(line.style.label))  # fmt: skip
 
 
 def _draw_sent(axes: Axes) -> None:

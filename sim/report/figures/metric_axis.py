@@ -76,7 +76,9 @@ class MetricAxis:
         metric = metrics[0]
         words = metric.long_label if len(metrics) == 1 else metric.label
         is_latency = metric.unit == "ms" and is_log
-        unit = ", log scale" if is_latency else f" ({metric.unit})" if metric.unit else ""
+        # Ticks of times on a logarithmic axis have their own units.
+        unit = f" ({metric.unit})" if metric.unit and not is_latency else ""
+        unit += ", log scale" if is_log else ""
         limits = _limits(defined, is_log, zero)
         fitting = [interval for interval in defined if _fits(interval, is_log, limits)]
         is_cut = any(

@@ -6,10 +6,12 @@ from math import ldexp
 from operator import attrgetter
 from typing import Any
 
+from sim.core.errors import InvariantError
 from sim.sglang.cache.radix_node import NO_USES, RadixNode, UseScore
 
 # A benefit halves while the cache inserts this many times the tokens of the pool.
 HALF_LIFE_POOLS = 1
+UNSTABLE_RANK = "the rank of a leaf changed although nothing used it"
 
 
 class LeafQueue:
@@ -20,15 +22,26 @@ class LeafQueue:
     has children now, it is dropped. So a use costs nothing here, and an eviction costs O(log n),
     amortised over uses and evictions.
 
-    Attributes:
+    Args:
         rank: returns the rank of a leaf.
+        count: called by `count`; None: uses are not counted.
+        fail: makes the error that ranks change by themselves.
+
+    Attributes:
+        rank, fail: see above.
         counts_uses: `count` must be called for each use.
     """
 
-    counts_uses = False
-
-    def __init__(self, rank: Callable[[RadixNode], Any]) -> None:
+    def __init__(
+        self,
+        rank: Callable[[RadixNode], Any],
+        count: Callable[[RadixNode], None] | None = None,
+        fail: Callable[[str], Exception] = InvariantError,
+    ) -> None:
         self.rank = rank
+        self.counts_uses = count is not None
+        self._count = count
+        self.fail = fail
         self._heap: list[tuple[Any, int, RadixNode]] = []
         self._num_pushed = 0
 
@@ -37,6 +50,8 @@ class LeafQueue:
 
         Call it for children before their parents, so that no parent's rank is below its child's.
         """
+        if self._count is not None:
+            self._count(node)
 
     def offer(self, node: RadixNode) -> None:
         """Queue a node if it may be evicted now; the root never may."""
@@ -47,11 +62,15 @@ class LeafQueue:
     def pop(self) -> RadixNode | None:
         """Remove the unlocked leaf with the lowest rank; None: there is no unlocked leaf."""
         heap = self._heap
+        num_stale = len(heap)
         while heap:
             rank, _, node = heapq.heappop(heap)
             if node.num_locks or node.children:
                 node.queued = False
             elif self.rank(node) != rank:
+                num_stale -= 1
+                if num_stale < 0:
+                    raise self.fail(UNSTABLE_RANK)
                 self._push(node)
             else:
                 node.queued = False
@@ -78,13 +97,12 @@ class LfuLeafQueue(LeafQueue):
     the count.
     """
 
-    counts_uses = True
-
     def __init__(self) -> None:
-        super().__init__(attrgetter("use_score", "last_used_tick"))
+        super().__init__(attrgetter("use_score", "last_used_tick"), _count_use)
 
-    def count(self, node: RadixNode) -> None:
-        node.use_score = node.use_score[0] + 1, 0.0
+
+def _count_use(node: RadixNode) -> None:
+    node.use_score = node.use_score[0] + 1, 0.0
 
 
 class HitBenefitLeafQueue(LeafQueue):
@@ -106,14 +124,12 @@ class HitBenefitLeafQueue(LeafQueue):
     adds 1.0 * 2**3. Together they are 9.5 = 1.1875 * 2**3, stored as (3, 1.1875).
     """
 
-    counts_uses = True
-
     def __init__(self, half_life_tokens: int) -> None:
-        super().__init__(attrgetter("use_score", "last_used_tick"))
+        super().__init__(attrgetter("use_score", "last_used_tick"), self._count_hit)
         self._half_life = half_life_tokens
         self._time = 0
 
-    def count(self, node: RadixNode) -> None:
+    def _count_hit(self, node: RadixNode) -> None:
         if node.use_score == NO_USES:
             self._time += len(node.token_ids)
         num_halvings, rest = divmod(self._time, self._half_life)

@@ -6,12 +6,11 @@ then gives up.
 """
 
 import heapq
-from collections.abc import Callable
 from typing import Any
 
 from sim.core.errors import InvariantError
 from sim.engine.page_pool import PagePool
-from sim.sglang.cache.eviction import LeafQueue
+from sim.sglang.cache.eviction import UNSTABLE_RANK, LeafQueue
 from sim.sglang.cache.radix_node import RadixNode
 
 
@@ -24,11 +23,15 @@ class _HostLeafQueue(LeafQueue):
             self._push(node)
 
     def pop(self) -> RadixNode | None:
+        num_stale = len(self._heap)
         while self._heap:
             rank, _, node = heapq.heappop(self._heap)
             if not _is_host_leaf(node):
                 node.host.queued = False
             elif self.rank(node) != rank:
+                num_stale -= 1
+                if num_stale < 0:
+                    raise self.fail(UNSTABLE_RANK)
                 self._push(node)
             else:
                 node.host.queued = False
@@ -53,12 +56,12 @@ class HostMemory:
         num_redundant_tokens: tokens of `redundant_copies`.
     """
 
-    def __init__(self, pool: PagePool[Any], rank: Callable[[RadixNode], Any]) -> None:
+    def __init__(self, pool: PagePool[Any], device_leaves: LeafQueue) -> None:
         self.pool = pool
         self.evictable_tokens = 0
         self.num_redundant_tokens = 0
         self.redundant_copies: dict[RadixNode, None] = {}
-        self._leaves = _HostLeafQueue(rank)
+        self._leaves = _HostLeafQueue(device_leaves.rank, fail=device_leaves.fail)
 
     @property
     def used_tokens(self) -> int:

@@ -37,7 +37,7 @@ class TieredRadixCache(RadixCache):
         super().__init__(pool, leaves)
         self.settings = settings
         self.root.host = HostNodeState()
-        self.memory = HostMemory(host_pool, self._leaves.rank)
+        self.memory = HostMemory(host_pool, self._leaves)
 
     # ---- queries -------------------------------------------------------------------------------
 

@@ -250,9 +250,9 @@ def build_policy(config: SchedulerConfig) -> SchedulePolicy:
     Without a prefix cache, policies that use the cache are replaced by fcfs (rule 8). A user's own
     policy is never replaced.
     """
-    if config.user_policy is not None:
-        made: SchedulePolicy = config.user_policy(config)
-        return made
+    own: SchedulePolicy | None = config.own_rule("schedule_policy")
+    if own is not None:
+        return own
     table = PRIORITY_POLICIES if config.enable_priority_scheduling else POLICIES
     policy = table[config.schedule_policy](config)
     if config.disable_radix_cache and policy.matches_prefixes:

@@ -180,8 +180,12 @@ class FifoEveryNth(NoFairness):
         return ordered if self._num_passes % self._passes else by_arrival(ordered)
 
 
-def build_fairness(settings: FairnessSettings | None) -> FairnessRule:
-    """The rule for these settings; None: the policy's order is kept."""
+def build_fairness(
+    settings: FairnessSettings | None, own: FairnessRule | None = None
+) -> FairnessRule:
+    """The user's own rule, or the rule for these settings; None: the policy's order is kept."""
+    if own is not None:
+        return own
     match settings:
         case None:
             return NoFairness()

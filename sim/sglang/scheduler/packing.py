@@ -102,7 +102,12 @@ class Pack:
 
 
 def build_admission(
-    settings: PackSettings | None, kv: KVCacheManager, budget_tokens: int
+    settings: PackSettings | None,
+    kv: KVCacheManager,
+    budget_tokens: int,
+    own: Admission | None = None,
 ) -> Admission:
-    """The admission for these settings; None: as in SGLang."""
+    """The user's own admission, or the one for these settings; None: as in SGLang."""
+    if own is not None:
+        return own
     return WholeQueue() if settings is None else Pack(settings, kv, budget_tokens)

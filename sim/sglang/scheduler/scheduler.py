@@ -47,15 +47,15 @@ class SglangScheduler(SglangHoldings):
         super().__init__(config, kv)
         self._policy = policy
         self.waiting = WaitingQueue(config, kv, policy)
-        self._admission = build_admission(config.admission, kv, config.max_prefill_tokens)
+        self._admission = build_admission(
+            config.admission, kv, config.max_prefill_tokens, config.own_rule("admission")
+        )
         self.batching = build_batching(config.static_batching)
         self.turns = DecodeTurns(self.running, config.decode_max_requests)
         self.chunked: SglangRequest | None = None
         self.ratio = NewTokenRatio(config)
-        self.is_full = False
+        self.is_full = self.decode_went_first = self._group_prefilled = False
         self.kept_extend_tokens = 0
-        self.decode_went_first = False
-        self._group_prefilled = False
         self.preempts = config.enable_priority_scheduling and not config.disable_priority_preemption
         self._last: SglangLaunch | None = None
         self._made_room = False

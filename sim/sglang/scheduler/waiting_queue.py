@@ -28,7 +28,7 @@ class WaitingQueue:
         self._kv = kv
         self._policy = policy
         self._keeps_order = policy.keeps_order
-        self._fairness = build_fairness(config.fairness)
+        self._fairness = build_fairness(config.fairness, config.own_rule("fairness"))
         self.next_aging_ns = NEVER_AGES_NS
         self.requests: list[SglangRequest] = []
         self.processed_tokens = 0

@@ -6,6 +6,7 @@ from pydantic import Field
 
 from sim.sglang.scheduler.packing import PackSettings
 from sim.strict_model import Count, StrictModel
+from sim.user_class import OrUserClass, UserClass
 
 
 class SglangAdmissionConfig(StrictModel):
@@ -37,4 +38,12 @@ class PackConfig(StrictModel):
         return PackSettings(self.lookahead, self.force_fifo_every, self.cost == "prompt")
 
 
-AdmissionConfig = Annotated[SglangAdmissionConfig | PackConfig, Field(discriminator="kind")]
+AdmissionConfig = Annotated[
+    Annotated[SglangAdmissionConfig | PackConfig, Field(discriminator="kind")] | UserClass,
+    OrUserClass(),
+]
+
+
+def admission_settings(rule: AdmissionConfig | None) -> PackSettings | None:
+    """The settings of a rule; None: there is no rule, or it is the user's own."""
+    return None if rule is None or isinstance(rule, UserClass) else rule.settings()

@@ -7,6 +7,7 @@ from pydantic import Field
 from sim.core.units import ms_to_ns
 from sim.sglang.scheduler.fairness import AgingTokens, FairnessSettings, FairnessT, ForceFifo, KLpm
 from sim.strict_model import Count, StrictModel
+from sim.user_class import OrUserClass, UserClass
 
 # A day: longer than any simulated run.
 _MOST_MS = 86_400_000
@@ -60,6 +61,15 @@ class ForceFifoConfig(StrictModel):
 
 
 FairnessConfig = Annotated[
-    FairnessTConfig | KLpmConfig | AgingTokensConfig | ForceFifoConfig,
-    Field(discriminator="kind"),
+    Annotated[
+        FairnessTConfig | KLpmConfig | AgingTokensConfig | ForceFifoConfig,
+        Field(discriminator="kind"),
+    ]
+    | UserClass,
+    OrUserClass(),
 ]
+
+
+def fairness_settings(rule: FairnessConfig | None) -> FairnessSettings | None:
+    """The settings of a rule; None: there is no rule, or it is the user's own."""
+    return None if rule is None or isinstance(rule, UserClass) else rule.settings()

@@ -7,21 +7,22 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from sim.core.errors import InputError
-from sim.core.messages import shorten, unknown_value
+from sim.core.messages import unknown_value
 from sim.core.units import ms_to_ns
 from sim.latency.loading import LoadTimes
 from sim.latency.shapes import ModelShape
 from sim.latency.stages import spare_layers_last
-from sim.server_section import Fail, ServerSection, UserCode, kv_format_of_flag
+from sim.server_section import ServerSection, kv_format_of_flag
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.policies.policy import POLICIES, PRIORITY_POLICIES
 from sim.sglang.scheduler.batching import StaticSettings
-from sim.sglang.section.admission import AdmissionConfig
-from sim.sglang.section.fairness import AgingTokensConfig, FairnessConfig
+from sim.sglang.section.admission import AdmissionConfig, admission_settings
+from sim.sglang.section.fairness import AgingTokensConfig, FairnessConfig, fairness_settings
 from sim.sglang.section.host_cache import HostCacheSection
-from sim.sglang.user_policy import is_user_policy, load_user_policy
 from sim.sglang.version_rules import NEWEST
 from sim.strict_model import MAX_COUNT, Count, KeysError
+from sim.user_class import OrUserClass, UserClass
+from sim.user_objects import FailAt
 
 _DEFAULT = SchedulerConfig()
 _MAX_WAIT_MS = 10**6
@@ -34,17 +35,13 @@ _WINDOW_SHARE = 0.8
 _CONSERVATIVENESS_OF_RANKS = 0.3
 # Settings of SchedulerConfig that are not simply copied from a key of the same name.
 _DERIVED = {
-    "max_total_tokens", "fairness", "admission", "static_batching", "host_cache", "user_policy",
-    "micro_batches",
+    "max_total_tokens", "schedule_policy", "radix_eviction_policy", "fairness", "admission",
+    "static_batching", "host_cache", "user", "micro_batches",
 }  # fmt: skip
 
 
 def _check_policy(name: str) -> str:
-    if is_user_policy(name):
-        module, _, cls = name.partition(":")
-        if not all(part.isidentifier() for part in (*module.split("."), cls)):
-            raise ValueError(f"must be a name or module:Class, got {shorten(repr(name))}")
-    elif name not in POLICIES:
+    if name not in POLICIES:
         raise ValueError(unknown_value("policy", name, POLICIES))
     return name
 
@@ -57,7 +54,8 @@ def _check_chunk(num_tokens: int) -> int:
 
 WholeNumber = Annotated[int, Field(ge=0, le=MAX_COUNT)]
 Share = Annotated[float, Field(ge=0, le=1)]
-PolicyName = Annotated[str, AfterValidator(_check_policy)]
+PolicyName = Annotated[Annotated[str, AfterValidator(_check_policy)] | UserClass, OrUserClass()]
+EvictionName = Annotated[Literal["lru", "lfu", "hit-benefit"] | UserClass, OrUserClass()]
 ChunkSize = Annotated[int, Field(le=MAX_COUNT), AfterValidator(_check_chunk)]
 
 
@@ -76,7 +74,7 @@ class SglangSection(ServerSection):
     schedule_policy: PolicyName = _DEFAULT.schedule_policy
     """Order of the waiting queue: `fcfs`, `lpm`, `dfs-weight`, `lof`, `sjf`, `random`,
     `priority`, `hrrn`, `shortest-prefill-first`, or `module:Class` for a policy of your own
-    (docs/how-to/policies.md)."""
+    (docs/how-to/plug-in.md)."""
     page_size: int = Field(default=_DEFAULT.page_size, ge=1, le=4096)
     """Tokens of a KV page. Prefixes are shared in whole pages. Unit: tokens."""
     max_total_tokens: int | None = Field(default=None, ge=1, le=_MAX_POOL_TOKENS)
@@ -110,10 +108,11 @@ class SglangSection(ServerSection):
     """A prefill batch includes the decode rows, too. Without effect if prompts are never split."""
     disable_radix_cache: bool = _DEFAULT.disable_radix_cache
     """No prefix is reused. Policies that use the cache, such as `lpm`, become `fcfs`."""
-    radix_eviction_policy: Literal["lru", "lfu", "hit-benefit"] = "lru"
+    radix_eviction_policy: EvictionName = "lru"
     """Which unlocked leaves are evicted first: the least recently used; those that the fewest
     requests used; or those with the least benefit per token
-    (docs/explanation/adr/0007-hit-benefit-eviction.md), which SGLang does not have."""
+    (docs/explanation/adr/0007-hit-benefit-eviction.md), which SGLang does not have. Or
+    `module:Class` (docs/how-to/plug-in.md)."""
     disable_overlap_schedule: bool = _DEFAULT.disable_overlap_schedule
     """A step is decided only when the result of the previous one is known."""
     enable_priority_scheduling: bool = _DEFAULT.enable_priority_scheduling
@@ -162,10 +161,11 @@ class SglangSection(ServerSection):
     (docs/explanation/latency.md#front-ends). Unit: processes."""
     fairness: FairnessConfig | None = None
     """A rule that changes the policy's order so that no request starves
-    (docs/explanation/fairness.md). Without it: the policy's order is kept."""
+    (docs/explanation/fairness.md), or `module:Class` (docs/how-to/plug-in.md). Without it: the
+    policy's order is kept."""
     admission: AdmissionConfig | None = None
-    """Which waiting requests a prefill pass considers (docs/explanation/packing.md). Without it:
-    the whole queue, as in SGLang."""
+    """Which waiting requests a prefill pass considers (docs/explanation/packing.md), or
+    `module:Class` (docs/how-to/plug-in.md). Without it: the whole queue, as in SGLang."""
     decode_first: bool = _DEFAULT.decode_first
     """After a prefill step, running requests decode once before the next prefill step."""
     scheduler_recv_interval: Count = _DEFAULT.scheduler_recv_interval
@@ -244,7 +244,8 @@ class SglangSection(ServerSection):
                     "decode_max_requests",
                     "enable_mixed_chunk",
                 )
-        known = self.schedule_policy in PRIORITY_POLICIES or is_user_policy(self.schedule_policy)
+        policy = self.schedule_policy
+        known = isinstance(policy, UserClass) or policy in PRIORITY_POLICIES
         if self.enable_priority_scheduling and not known:
             raise KeysError(
                 f"enable_priority_scheduling goes with schedule_policy"
@@ -285,10 +286,6 @@ class SglangSection(ServerSection):
         return "context_length", self.context_length
 
     @property
-    def page_key(self) -> str:
-        return "page_size"
-
-    @property
     def pool_key(self) -> str:
         return "max_total_tokens"
 
@@ -326,21 +323,15 @@ class SglangSection(ServerSection):
     def load_times(self, model: ModelShape | None, num_devices: int) -> LoadTimes | None:
         return None if self.host_cache is None else self.host_cache.load_times(model, num_devices)
 
-    @property
-    def user_code(self) -> UserCode | None:
-        if not is_user_policy(self.schedule_policy):
-            return None
-        return UserCode("schedule_policy", self.schedule_policy, "policy_source")
-
     def with_user_code(
-        self, config: SchedulerConfig, base_dir: Path, fail: Fail
+        self, config: SchedulerConfig, base_dir: Path, fail_at: FailAt
     ) -> SchedulerConfig:
-        if not is_user_policy(self.schedule_policy):
-            return config
-        return replace(config, user_policy=load_user_policy(self.schedule_policy, base_dir, fail))
+        from sim.sglang.user_rules import load_user_rules  # noqa: PLC0415 - most runs have none
+
+        return replace(config, user=load_user_rules(self, base_dir, fail_at))
 
     def config(self, pool_tokens: int) -> SchedulerConfig:
-        """The scheduler's settings with a pool of `pool_tokens` tokens, without a user's policy.
+        """The scheduler's settings with a pool of `pool_tokens` tokens, without users' rules.
 
         Raises:
             InputError: host memory has no room for a page.
@@ -349,8 +340,10 @@ class SglangSection(ServerSection):
         config = SchedulerConfig(
             **{name: getattr(self, name) for name in names},
             max_total_tokens=pool_tokens,
-            fairness=None if self.fairness is None else self.fairness.settings(),
-            admission=None if self.admission is None else self.admission.settings(),
+            schedule_policy=str(self.schedule_policy),
+            radix_eviction_policy=str(self.radix_eviction_policy),
+            fairness=fairness_settings(self.fairness),
+            admission=admission_settings(self.admission),
             static_batching=self._static_batching(),
         )
         if self.host_cache is None:

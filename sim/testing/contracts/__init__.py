@@ -1,6 +1,11 @@
 """Test suites for every implementation of an interface.
 
-A subclass of a suite defines the fixture that its tests take, a factory of the object under test:
+For a class that a scenario names as `module:Class`, one line is a suite:
+
+    TestMyPolicy = SchedulePolicyContract.of(MyPolicy)
+
+For anything else, a subclass of a suite defines the fixture that its tests take, a factory of the
+object under test:
 
     class TestMyPolicy(SchedulePolicyContract):
         @pytest.fixture
@@ -8,20 +13,29 @@ A subclass of a suite defines the fixture that its tests take, a factory of the 
             return lambda: MyPolicy(SchedulerConfig())
 """
 
+from sim.testing.contracts.contract import Contract
+from sim.testing.contracts.evictions import EvictionContract
 from sim.testing.contracts.executors import ExecutorContract
 from sim.testing.contracts.latencies import LatencyModelContract
 from sim.testing.contracts.page_pools import PagePoolContract
 from sim.testing.contracts.policies import SchedulePolicyContract
 from sim.testing.contracts.prefix_caches import PrefixCacheContract
 from sim.testing.contracts.routers import RouterContract
+from sim.testing.contracts.rules import AdmissionContract, FairnessContract
 from sim.testing.contracts.schedulers import SchedulerContract
+from sim.testing.contracts.workloads import WorkloadContract
 
 __all__ = [
+    "AdmissionContract",
+    "Contract",
+    "EvictionContract",
     "ExecutorContract",
+    "FairnessContract",
     "LatencyModelContract",
     "PagePoolContract",
     "PrefixCacheContract",
     "RouterContract",
     "SchedulePolicyContract",
     "SchedulerContract",
+    "WorkloadContract",
 ]

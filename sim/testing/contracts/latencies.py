@@ -1,13 +1,18 @@
 """What every latency model promises."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 
 from sim.core.batch import ForwardMode
+from sim.latency.build import ServedBy
 from sim.latency.features import StepFeatures
 from sim.latency.model import LatencyModel, Ranged
+from sim.latency.user_latency import LATENCY, GuardedLatency, LatencySetting
+from sim.testing.contracts.contract import Contract
 from sim.testing.latency_steps import decode_step
+from sim.user_objects import UserObject
 
 # The contexts of the longest and the shortest row are known, or one of them, or neither.
 _DECODE_STEPS = tuple(
@@ -27,10 +32,18 @@ _OTHER_STEPS = (
 )
 
 
-class LatencyModelContract:
+class LatencyModelContract(Contract):
     """Fixture `make_model: Callable[[], LatencyModel]`; a recording needs 40 steps or more."""
 
+    fixture = "make_model"
+    kind = LATENCY
     num_steps = 37
+
+    def context(self) -> tuple[object, ...]:
+        return (LatencySetting(None, None, Path(), ServedBy()),)
+
+    def guarded(self, user: UserObject) -> LatencyModel:
+        return GuardedLatency(user)
 
     def test_latency_decode_run_equals_its_steps(
         self, make_model: Callable[[], LatencyModel]

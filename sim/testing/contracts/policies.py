@@ -1,6 +1,6 @@
 """What every schedule policy promises."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
 import numpy as np
@@ -13,8 +13,12 @@ from sim.sglang.cache.manager import RequestKV
 from sim.sglang.cache.prefix_cache import PrefixCache
 from sim.sglang.cache.radix_cache import RadixCache
 from sim.sglang.cache.radix_node import RadixNode
+from sim.sglang.config import SchedulerConfig
 from sim.sglang.policies.policy import QueueView, SchedulePolicy
 from sim.sglang.request import SglangRequest
+from sim.sglang.user_rules import POLICY, GuardedPolicy
+from sim.testing.contracts.contract import Contract
+from sim.user_objects import UserObject
 
 
 def waiting_request(
@@ -51,7 +55,8 @@ def matched(request: SglangRequest, cache: PrefixCache) -> SglangRequest:
     return request
 
 
-def _varied_queue(seed: int, cache: PrefixCache) -> list[SglangRequest]:
+def varied_queue(seed: int, cache: PrefixCache) -> list[SglangRequest]:
+    """Waiting requests that share prefixes with each other and with the cache."""
     rng = np.random.default_rng(seed)
     queue = []
     for i in range(int(rng.integers(1, 30))):
@@ -70,7 +75,8 @@ def _varied_queue(seed: int, cache: PrefixCache) -> list[SglangRequest]:
     return queue
 
 
-def _warm_cache() -> RadixCache:
+def warm_cache() -> RadixCache:
+    """A cache with the beginnings of two texts."""
     pool = PageCounts(1000, 1)
     cache = RadixCache(pool)
     for seed, num_tokens in ((1, 50), (2, 30), (2, 10)):
@@ -79,23 +85,34 @@ def _warm_cache() -> RadixCache:
     return cache
 
 
-def _facts(request: SglangRequest) -> list[object]:
+def facts_of(request: SglangRequest, without: Collection[str] = ()) -> list[object]:
+    """All that a request's object says, to compare it with a later time."""
     # By dir(), as a compiled class has no __slots__.
-    names = [name for name in dir(SglangRequest) if not name.startswith("__")]
+    names = [
+        name for name in dir(SglangRequest) if not name.startswith("__") and name not in without
+    ]
     state = [getattr(request, name) for name in names if hasattr(request, name)]
     return [*state, request.kv.found, request.kv.locked, request.kv.protected_len]
 
 
-class SchedulePolicyContract:
+class SchedulePolicyContract(Contract):
     """Fixture `make_policy: Callable[[], SchedulePolicy]`."""
 
+    fixture = "make_policy"
+    kind = POLICY
     keeps_ties = True
+
+    def context(self) -> tuple[object, ...]:
+        return (SchedulerConfig(),)
+
+    def guarded(self, user: UserObject) -> SchedulePolicy:
+        return GuardedPolicy(user)
 
     def _cases(self) -> Sequence[tuple[list[SglangRequest], QueueView]]:
         cases = []
         for seed in range(12):
-            cache = _warm_cache()
-            queue = _varied_queue(seed, cache)
+            cache = warm_cache()
+            queue = varied_queue(seed, cache)
             deferred = frozenset(id(request) for request in queue[3::4])
             cases.append((queue, QueueView(0, cache.root, deferred, 500)))
         return cases
@@ -114,10 +131,10 @@ class SchedulePolicyContract:
     ) -> None:
         """Neither the list that is passed in nor its requests are changed."""
         for queue, view in self._cases():
-            before = list(queue), [_facts(request) for request in queue]
+            before = list(queue), [facts_of(request) for request in queue]
             order = make_policy().order(queue, view)
             order.clear()
-            assert (queue, [_facts(request) for request in queue]) == before
+            assert (queue, [facts_of(request) for request in queue]) == before
 
     def test_order_same_calls_give_the_same_orders(
         self, make_policy: Callable[[], SchedulePolicy]

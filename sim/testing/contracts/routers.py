@@ -8,6 +8,9 @@ import numpy as np
 from sim.core.request import RequestSpec
 from sim.core.tokens import ArrayPrompt, stream_token_ids
 from sim.des.routers.router import Router
+from sim.des.routers.user_router import ROUTER, GuardedRouter
+from sim.testing.contracts.contract import Contract
+from sim.user_objects import UserObject
 
 MakeRouter = Callable[[], Router]
 
@@ -54,8 +57,14 @@ def _serve(router: Router, requests: Iterator[RequestSpec], loads: Sequence[int]
     return choices
 
 
-class RouterContract:
+class RouterContract(Contract):
     """Fixture `make_router: Callable[[], Router]`."""
+
+    fixture = "make_router"
+    kind = ROUTER
+
+    def guarded(self, user: UserObject) -> Router:
+        return GuardedRouter(user)
 
     def test_choose_any_request_goes_to_one_of_the_replicas(self, make_router: MakeRouter) -> None:
         """Among one, a few or many replicas, idle or busy."""

@@ -1,7 +1,9 @@
-"""A third scheduler family: fixed slots, whole prompts, no prefix cache."""
+"""A scheduler family with fixed slots: prompts are never split, and no prefix is cached."""
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+
+from pydantic import Field
 
 from sim.core.batch import ForwardMode
 from sim.core.request import Status
@@ -9,10 +11,13 @@ from sim.engine.page_pool import KVMemory
 from sim.engine.request import Request, RequestTokens
 from sim.engine.scheduler import BaseScheduler, Decision, Launch, leave_out_finishing
 from sim.family import Family
+from sim.server_section import ServerSection
 
 
 @dataclass(frozen=True)
 class SlotsConfig:
+    """The settings of one server."""
+
     pool_tokens: int
     page_size: int
     max_rows: int
@@ -21,8 +26,43 @@ class SlotsConfig:
     host_cache_tokens: int | None = None
     micro_batches: int = 1
 
+    as_dict = asdict
+
+
+class SlotsSection(ServerSection):
+    """The keys of the section `scheduler`."""
+
+    family: str
+    page_size: int = Field(default=16, ge=1, le=4096)
+    max_total_tokens: int = Field(ge=1, le=2**40)
+    max_running_requests: int = Field(default=8, ge=1, le=10**6)
+    disable_overlap_schedule: bool = False
+
+    @property
+    def max_rows(self):
+        return self.max_running_requests
+
+    @property
+    def max_step_tokens(self):
+        return self.max_total_tokens
+
+    @property
+    def pool_tokens(self):
+        return self.max_total_tokens
+
+    @property
+    def pool_key(self):
+        return "max_total_tokens"
+
+    def config(self, pool_tokens):
+        whole_pages = pool_tokens // self.page_size * self.page_size
+        overlaps = not self.disable_overlap_schedule
+        return SlotsConfig(whole_pages, self.page_size, self.max_rows, overlaps, self.family)
+
 
 class SlotsMemory(KVMemory):
+    """Pages for KV, with nothing to evict."""
+
     evictable_tokens = 0
     num_free_pages = property(lambda self: self.pool.num_free_pages)
 
@@ -32,16 +72,17 @@ class SlotsMemory(KVMemory):
 
 
 class SlotsRequest(Request):
+    """A request with its tokens and pages."""
+
     __slots__ = ("pages", "tokens")
 
 
 class SlotsScheduler(BaseScheduler[SlotsRequest]):
     """Admits a request when a slot and room for all its tokens are free."""
 
-    family = "slots"
-
     def __init__(self, config, memory):
         super().__init__(memory)
+        self.family = config.family
         self._config, self._waiting, self._joining, self._num_reserved = config, deque(), [], 0
 
     def token_limit(self, prompt_len, max_new_tokens):
@@ -112,8 +153,14 @@ class SlotsScheduler(BaseScheduler[SlotsRequest]):
         return [request.pages]
 
 
-class SlotsFamily(Family):
+class Slots(Family):
+    """The family, as the project uses it."""
+
     name = "slots"
+    title = "Slots"
+
+    def section(self):
+        return SlotsSection
 
     def build(self, config, pool):
         return SlotsScheduler(config, SlotsMemory(pool))

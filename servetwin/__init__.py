@@ -1,0 +1,60 @@
+"""servetwin from Python: run scenarios and sweeps, compare them, and load what was written.
+
+    import servetwin as st
+
+    result = st.run("scenarios/smoke.yaml", {"scheduler.schedule_policy": "fcfs"})
+    result.summary["mean_ttft_ms"]
+    result.requests.describe()
+
+Everything that is loaded here is in `__all__`; a library is loaded when it is used.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from sim import __version__
+
+if TYPE_CHECKING:
+    from servetwin.comparison import Comparison, compare
+    from servetwin.loading import load
+    from servetwin.run_result import RunResult, run
+    from servetwin.scenario import Scenario
+    from servetwin.sweep_result import SweepResult, sweep
+    from sim.core.errors import InputError
+
+__all__ = [
+    "Comparison",
+    "InputError",
+    "RunResult",
+    "Scenario",
+    "SweepResult",
+    "__version__",
+    "compare",
+    "load",
+    "run",
+    "sweep",
+]
+
+_PLACES = {
+    "Comparison": "servetwin.comparison",
+    "InputError": "sim.core.errors",
+    "RunResult": "servetwin.run_result",
+    "Scenario": "servetwin.scenario",
+    "SweepResult": "servetwin.sweep_result",
+    "compare": "servetwin.comparison",
+    "load": "servetwin.loading",
+    "run": "servetwin.run_result",
+    "sweep": "servetwin.sweep_result",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Load a name of `__all__` when it is first used."""
+    if name not in _PLACES:
+        raise AttributeError(f"module 'servetwin' has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module(_PLACES[name]), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,56 @@
+"""A self-contained HTML document: it loads nothing, and runs its own scripts only."""
+
+import json
+from base64 import b64encode
+from collections.abc import Iterable
+from functools import cache
+from hashlib import sha256
+from html import escape
+from importlib.resources import files
+from typing import Any
+
+
+def document(title: str, body: str, *, style: str, scripts: Iterable[bytes]) -> str:
+    """The whole document.
+
+    Args:
+        title: of the window.
+        body: HTML, with the scripts in it.
+        style: CSS.
+        scripts: the scripts that may run. Browsers run no other, so HTML in a scenario's text, or
+            in a request's name, cannot do anything.
+    """
+    hashes = (f"'sha256-{b64encode(sha256(each).digest()).decode('ascii')}'" for each in scripts)
+    policy = (
+        "default-src 'none'; img-src data:; style-src 'unsafe-inline';"
+        f" script-src {' '.join(hashes)}"
+    )
+    return f"""\
+<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{escape(title)}</title>
+<style>
+{style}</style>
+</head>
+<body>
+{body}
+</body>
+</html>
+"""
+
+
+def data_script(data: Any) -> str:
+    """JSON that the page's script reads from the element `data`."""
+    # No text of a scenario may end the element early.
+    content = json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
+    return f'<script type="application/json" id="data">{content}</script>'
+
+
+@cache
+def page_file(name: str) -> str:
+    """The text of a file in `page_files`."""
+    return files("sim.report").joinpath("page_files", name).read_text(encoding="utf-8")

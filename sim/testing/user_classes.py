@@ -1,0 +1,47 @@
+"""What tests of a user's own class need besides its contract: a small simulation."""
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from sim.des.routers.table import make_router
+from sim.des.run import RunOptions, simulate
+from sim.latency.config import num_ranks
+from sim.runlog import RunLog
+from sim.scenario.build import build
+from sim.scenario.load import load_scenario
+from sim.user_family import load_family
+
+__all__ = ["load_family", "simulate_both_ways"]
+
+
+def simulate_both_ways(path: Path) -> RunLog:
+    """Simulate a scenario with fast-forward and step by step; returns the log.
+
+    All invariants are checked after each step.
+
+    Raises:
+        AssertionError: the two runs decided differently, or at other times.
+        InputError: the scenario, or a class that it names, is wrong.
+    """
+    logs, decisions = [], []
+    for fast_forward in (True, False):
+        built = build(load_scenario(path))
+        scenario = built.loaded.scenario
+        with TemporaryDirectory() as folder:
+            written = Path(folder) / "decisions.jsonl"
+            options = RunOptions(
+                fast_forward=fast_forward and built.foresees, check=True, decisions=written
+            )
+            log = simulate(
+                built.workload,
+                built.scheduler,
+                built.latencies,
+                router=make_router(scenario.router, built.loaded.base_dir),
+                host=scenario.host,
+                num_front_ends=scenario.scheduler.num_front_ends(num_ranks(scenario.latency)),
+                options=options,
+            )
+            decisions.append(written.read_bytes())
+        logs.append(log)
+    assert decisions[0] == decisions[1], "fast-forward changes the decisions or their times"
+    return logs[0]

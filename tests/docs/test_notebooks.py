@@ -1,0 +1,53 @@
+"""The notebooks run from a clean checkout, and have the small outputs that readers see."""
+
+from base64 import b64decode
+
+import nbformat
+import pytest
+
+from reference.notebooks import REPOSITORY, executed, notebook_paths
+
+PATHS = notebook_paths()
+# What a fit of measured times finds depends a little on the machine's arithmetic.
+FITTED = "02_calibration.ipynb"
+by_name = pytest.mark.parametrize("path", PATHS, ids=[path.name for path in PATHS])
+
+
+def outputs(notebook, *, with_text):
+    """What the cells of code show: kinds, and texts."""
+    shown = []
+    for cell in notebook.cells:
+        for output in cell.get("outputs", ()):
+            data = dict(output.get("data", {}))
+            kinds = [output["output_type"], *sorted(data)]
+            data.pop("image/png", None)
+            shown.append((kinds, output.get("text", ""), data) if with_text else kinds)
+    return shown
+
+
+@pytest.mark.filterwarnings("ignore")  # of the kernel's libraries
+@by_name
+def test_notebook_shows_what_a_run_of_it_shows(path):
+    """`make notebooks` writes them anew. Its widget draws, or its cell had no picture."""
+    kept, fresh = nbformat.read(path, as_version=4), executed(path)
+    with_text = path.name != FITTED
+    assert outputs(fresh, with_text=with_text) == outputs(kept, with_text=with_text)
+
+
+@by_name
+def test_kept_outputs_are_there_and_small(path):
+    text = path.read_text(encoding="utf-8")
+    assert len(text) < 250_000
+    assert str(REPOSITORY) not in text
+    cells = [cell for cell in nbformat.reads(text, as_version=4).cells if cell.cell_type == "code"]
+    shown = [output for cell in cells for output in cell.outputs]
+    pictures = [
+        output.data["image/png"] for output in shown if "image/png" in output.get("data", {})
+    ]
+    assert len(pictures) >= 2
+    assert all(b64decode(picture).startswith(b"\x89PNG") for picture in pictures)
+    assert max(map(len, pictures)) < 90_000
+    # The first cell of code may only import.
+    assert all(cell.outputs for cell in cells[1:])
+    assert not [output for output in shown if output.output_type == "error"]
+    assert "widget-view" not in text
