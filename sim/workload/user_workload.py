@@ -17,10 +17,12 @@ from sim.engine.executor import OutputScript
 from sim.user_class import UserClass
 from sim.user_objects import ClassKind, UserObject, load_class, shown
 from sim.workload.context import BuildContext
-from sim.workload.limits import MAX_REQUESTS, MAX_TOKENS
+from sim.workload.limits import MAX_TOKENS
 from sim.workload.workload import Phase, ScriptedRequest, Turn
 
 WORKLOAD = ClassKind("workload", "Traffic", {})
+# All requests are in memory at once. More than this come from a trace.
+MAX_ITEMS = 10**6
 
 
 class Traffic:
@@ -138,9 +140,9 @@ class _Checker:
             items = getattr(self._user.instance, method)()
             if not isinstance(items, Iterable):
                 items = None
-            found = None if items is None else _first(items, MAX_REQUESTS + 1)
-        if found is None or len(found) > MAX_REQUESTS:
-            what = "nothing to iterate over" if found is None else f"above {MAX_REQUESTS} items"
+            found = None if items is None else _first(items, MAX_ITEMS + 1)
+        if found is None or len(found) > MAX_ITEMS:
+            what = "nothing to iterate over" if found is None else f"more than {MAX_ITEMS:,} items"
             raise self._user.returned(method, what)
         return found
 

@@ -27,7 +27,7 @@ def printed(*arguments):
 
 
 def test_shipped_profile_is_the_fit_of_the_shipped_logs(tmp_path):
-    """Whoever fits again gets the profile's times; the last digits may be another machine's."""
+    """A second fit has the times of the first; the last digits may differ between machines."""
     (first, *_) = unpacked("runs-gpt2-high.tar", tmp_path)
     run = first.replace("dfs-weight", "fcfs")
     made = tmp_path / "gpt2.json"

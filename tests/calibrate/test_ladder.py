@@ -57,7 +57,7 @@ EVERY_ROW_COUNT = [
 def test_ladder_every_row_count_is_predicted_after_every_cut(
     write_log, num_rounds, share, largest_pct
 ):
-    """After so many rounds and a share of the next one: no error above the limit, of 1 to 512 rows.
+    """After some rounds and a share of the next one: no error above the limit, of 1 to 512 rows.
 
     The grid visits a third of the captured sizes; the log names all of them.
     """

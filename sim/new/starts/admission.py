@@ -1,4 +1,4 @@
-"""A pass considers only so many requests that their prompts have a limited number of tokens."""
+"""A pass considers the first requests, until their prompts exceed a number of tokens."""
 
 
 class FewPrompts:

@@ -34,7 +34,7 @@ def widened(
 
 
 def draw_limit(axes: Axes, limit_ms: float, which: str = "y") -> None:
-    """A dashed line at the limit, with `SLO 300 ms` at its end; nothing if it is off the axis."""
+    """A dashed line at the limit, with `SLO 300 ms` where it begins; nothing off the axis."""
     low, high = axes.get_ylim() if which == "y" else axes.get_xlim()
     if not low <= limit_ms <= high:
         return
@@ -47,8 +47,8 @@ def draw_limit(axes: Axes, limit_ms: float, which: str = "y") -> None:
     text = f"SLO {latency_text(limit_ms)}"
     if which == "y":
         axes.axhline(limit_ms, **style)
-        axes.annotate(text, (1, limit_ms), xycoords=("axes fraction", "data"), xytext=(-3, 2),
-                      textcoords="offset points", ha="right", va="bottom", **font)  # fmt: skip
+        axes.annotate(text, (0, limit_ms), xycoords=("axes fraction", "data"), xytext=(3, 2),
+                      textcoords="offset points", ha="left", va="bottom", **font)  # fmt: skip
     else:
         axes.axvline(limit_ms, **style)
         axes.annotate(text, (limit_ms, 0), xycoords=("data", "axes fraction"), xytext=(3, 4),

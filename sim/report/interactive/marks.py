@@ -60,7 +60,7 @@ class Guide:
 class Note:
     """A text at a point; `dx` and `dy` are pixels from there, upwards and to the right.
 
-    `at_right` stands at the right end of the panel, whatever `x` is.
+    With `x_is_share`, `x` is 0 at the left end of the panel and 1 at the right end.
     """
 
     text: str
@@ -69,7 +69,7 @@ class Note:
     dx: float
     dy: float
     colour: str
-    at_right: bool = False
+    x_is_share: bool = False
     has_arrow: bool = False
     is_bold: bool = False
 

@@ -48,12 +48,12 @@ def as_written(text: str) -> str:
 
 
 def read_notes(axes: Axes) -> Iterator[Note]:
-    """Texts that belong to a point, and those at the right end of the panel."""
+    """Texts that belong to a point, and those at an end of the panel."""
     for text in axes.texts:
         if not isinstance(text, Annotation):
             continue
-        is_at_right = text.xycoords == ("axes fraction", "data")
-        if text.xycoords != "data" and not is_at_right:
+        is_share = text.xycoords == ("axes fraction", "data")
+        if text.xycoords != "data" and not is_share:
             continue
         dx, dy = text.xyann
         yield Note(
@@ -63,7 +63,7 @@ def read_notes(axes: Axes) -> Iterator[Note]:
             dx=float(dx) * _POINT_PX,
             dy=float(dy) * _POINT_PX,
             colour=to_hex(text.get_color()),
-            at_right=is_at_right,
+            x_is_share=is_share,
             has_arrow=text.arrow_patch is not None,
             is_bold=text.get_fontweight() == "bold",
         )

@@ -6,7 +6,7 @@ const MARKERS = {o: "circle", s: "square", "^": "triangle-up", D: "diamond", v: 
 // How markers are filled: see FILLS of canvas.py. Plotly has no halves: a dot or a ring with one.
 const FILLS = {full: "", none: "-open", left: "-dot", top: "-open-dot", hollow: "-open"};
 // Colours for white ground, and what stands for them on dark ground.
-const ON_DARK = {"#000000": "#ffffff", "#222222": "#ffffff", "#333333": "#d0d0d0",
+const ON_DARK = {"#b2182b": "#ff8a80", "#000000": "#ffffff", "#222222": "#ffffff", "#333333": "#d0d0d0",
   "#6b6b6b": "#a3adb8", "#0072b2": "#4ba6e8", "#d55e00": "#ff8c42", "#009e73": "#2fc79a",
   "#dddddd": "#4a525b"};
 const LATENCIES_MS = [...Array(11).keys()].flatMap((n) => [1, 2, 5].map((d) => d * 10 ** (n - 3)));
@@ -122,21 +122,21 @@ function heatOf({x, y, values, shares, texts, colours, ticks, label}) {
 function layoutOf(panel, hidden) {
   const at = (axis, value) => axis.is_log ? Math.log10(value) : value;
   const shapes = panel.guides.filter((guide) => !hidden.has(guide.line)).map((guide) => ({
-    type: "line", layer: "below", line: {color: shade(guide.colour), width: 1, dash: guide.dash || "solid"},
+    type: "line", layer: "above", line: {color: shade(guide.colour), width: 1, dash: guide.dash || "solid"},
     ...(guide.axis === "x"
       ? {x0: guide.at, x1: guide.at, yref: "y domain", y0: 0, y1: 1}
       : {y0: guide.at, y1: guide.at, xref: "x domain", x0: 0, x1: 1})}));
   const annotations = panel.notes.map((note) => ({
     text: note.is_bold ? `<b>${plain(note.text)}</b>` : plain(note.text),
-    x: note.at_right ? 1 : at(panel.x, note.x), xref: note.at_right ? "x domain" : "x",
+    x: note.x_is_share ? note.x : at(panel.x, note.x), xref: note.x_is_share ? "x domain" : "x",
     y: at(panel.y, note.y), ...(note.has_arrow
       ? {ax: note.dx, ay: -note.dy, arrowwidth: 0.6, arrowhead: 0}
       : {showarrow: false, xshift: note.dx, yshift: note.dy}),
     xanchor: note.dx > 0 ? "left" : note.dx < 0 ? "right" : "center",
-    yanchor: note.at_right ? "middle" : note.dy > 0 ? "bottom" : note.dy < 0 ? "top" : "middle",
+    yanchor: note.dy > 0 ? "bottom" : note.dy < 0 ? "top" : "middle",
     font: {size: 11, color: shade(note.colour)}, arrowcolor: shade(note.colour)}));
   return {
-    margin: {l: 55, r: panel.notes.some((note) => note.at_right) ? 34 : 12, t: 30, b: 45},
+    margin: {l: 55, r: panel.notes.some((note) => note.x_is_share && note.x === 1) ? 34 : 12, t: 30, b: 45},
     paper_bgcolor: css("--ground"), plot_bgcolor: css("--ground"), hovermode: "closest",
     font: {color: css("--text"), size: 12}, showlegend: false, barmode: "overlay", shapes,
     annotations, xaxis: plotlyAxis(panel.x), yaxis: plotlyAxis(panel.y),
