@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sim.command_line import OutputFormat, Set, may_run_user_code, new_app, out_option, run_app
+from sim.command_line import (
+    OutputFormat,
+    Set,
+    may_run_user_code,
+    new_app,
+    out_option,
+    renamed,
+    run_app,
+)
 from sim.families import RESULT_FORMATS
 
 if TYPE_CHECKING:
@@ -95,10 +103,11 @@ def fit_command(
             "--try", metavar="KEY=V,V...", help="of results: take the best of these settings"
         ),
     ] = None,
-    format_: Annotated[
+    from_: Annotated[
         FormatName | None,
-        typer.Option("--format", help="of results; default: detected from their content"),
+        typer.Option("--from", help="format of results; default: detected from their content"),
     ] = None,
+    _format: Annotated[str | None, renamed("--format", "--from")] = None,
     line: Annotated[
         int | None, typer.Option(min=1, help="of results with one run on each line: this line")
     ] = None,
@@ -111,9 +120,9 @@ def fit_command(
 
     of_results = {
         "--kind": kind, "--template": template, "--server": server, "--hardware": hardware,
-        "--try": try_, "--format": format_, "--line": line,
+        "--try": try_, "--from": from_, "--line": line,
     }  # fmt: skip
-    if scenario is None and (format_ is not None or are_results(logs)):
+    if scenario is None and (from_ is not None or are_results(logs)):
         from calibrate.coefficients.prepare import PrepareOptions
         from calibrate.coefficients.scenario import ServerOptions
         from calibrate.commands.fit_results import FitOptions, fit_results
@@ -126,7 +135,7 @@ def fit_command(
         options = FitOptions(
             prepare=PrepareOptions(server=about, overrides=set_ or (), tries=try_ or ()),
             first=first,
-            format=format_,
+            format=from_,
             read=ReadOptions(line=line),
         )
         fit_results(logs, out, options)

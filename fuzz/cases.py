@@ -8,6 +8,7 @@ from random import Random
 
 from fuzz import files, mutate
 from fuzz.scenarios import SCENARIOS
+from fuzz.traces import TRACES, scenario_of
 
 Mutation = Callable[[bytes, Random], bytes]
 
@@ -55,7 +56,7 @@ def _of(target: str, commands: Sequence[str]) -> list[str]:
 
 
 def all_cases() -> list[Case]:
-    """Every case; the files are those of `fuzz.files.write_all`."""
+    """Every case; the files are those of `fuzz.files`."""
     scenarios = [
         Case(name, name, mutate.json_file, _of(name, _SCENARIO), 6, own=True) for name in SCENARIOS
     ]
@@ -88,21 +89,39 @@ def all_cases() -> list[Case]:
         ),
         *(
             Case(
-                f"trace {kind}",
-                name,
-                mutate.table if name.endswith(".csv") else mutate.json_lines,
+                f"trace {name}",
+                trace.file,
+                mutate.table if trace.file.endswith(".csv") else mutate.json_lines,
                 (
-                    f"simulate run trace-{kind}.yaml --format json",
-                    f"simulate workload trace-{kind}.yaml",
-                    f"simulate workload {name}",
+                    f"simulate run {scenario_of(trace)} --format json",
+                    f"simulate workload {scenario_of(trace)}",
+                    f"simulate workload {trace.file}",
+                    f"simulate workload {trace.file} --from {trace.format} --format json",
                 ),
-                3,
             )
-            for kind, name in files.TRACES.items()
+            for name, trace in TRACES.items()
         ),
         *(
             Case(f"import {name}", target, mutation, _imports(source, name), 4)
             for name, (source, target, mutation) in files.RESULTS.items()
+        ),
+        *(
+            Case(f"fit {name}", target, mutation, (f"calibrate fit {source} --out fitted",), 1)
+            for name, (source, target, mutation) in files.RESULTS.items()
+        ),
+        *(
+            Case(
+                f"playground {what} {scenario}",
+                name,
+                mutation,
+                (f"playground {scenario}.yaml {what} {name}",),
+            )
+            for scenario, what, name, mutation in (
+                ("base", "link", "link.txt", mutate.link),
+                ("base", "body", "body.json", mutate.json_file),
+                ("base", "request", "request.txt", mutate.mutated_bytes),
+                ("vllm", "link", "vllm-link.txt", mutate.link),
+            )
         ),
         Case(
             "measured",
@@ -143,23 +162,26 @@ def all_cases() -> list[Case]:
             ),
             6,
         ),
-        Case(
-            "points log",
-            "points.jsonl",
-            mutate.json_lines,
-            ("calibrate fit points.jsonl -o fitted.json",),
-            3,
+        *(
+            Case(name, target, mutate.json_lines, (f"calibrate fit {target} -o fitted.json",), 3)
+            for name, target in (("points log", "points.jsonl"), ("graphs log", "graphs.jsonl"))
         ),
-        Case(
-            "profile",
-            "profile.json",
-            mutate.json_file,
-            (
-                "simulate run profiled.yaml --format json",
-                "calibrate show profile.json",
-                "calibrate validate profile.json run.jsonl --any-fingerprint",
-            ),
-            4,
+        *(
+            Case(
+                name,
+                f"{stem}.json",
+                mutate.json_file,
+                (
+                    f"simulate run {scenario} --format json",
+                    f"calibrate show {stem}.json",
+                    f"calibrate validate {stem}.json run.jsonl --any-fingerprint",
+                ),
+                3,
+            )
+            for name, stem, scenario in (
+                ("profile", "profile", "profiled.yaml"),
+                ("profile with launches", "launched", "launched.yaml"),
+            )
         ),
         Case(
             "host times", "host.json", mutate.json_file, ("simulate run hosted.yaml --format json",)
@@ -205,7 +227,7 @@ def _imports(source: str, name: str) -> tuple[str, ...]:
     imported = f"simulate import {source} --out imported"
     return (
         imported,
-        f"{imported} --format {form} && simulate run imported/scenario.yaml --format json",
+        f"{imported} --from {form} && simulate run imported/scenario.yaml --format json",
         f"{imported} --template base.yaml && simulate validate imported/scenario.yaml",
     )
 

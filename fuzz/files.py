@@ -5,12 +5,12 @@ import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from random import Random
-from typing import Any
+from urllib.parse import urlencode
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from fuzz.logs import write_logs
 from fuzz.mutate import (
     MODULE,
     TRAP,
@@ -21,34 +21,18 @@ from fuzz.mutate import (
     mutated_tree,
     table,
 )
-from fuzz.scenarios import BASE, OTHERS, SCENARIOS
+from fuzz.scenarios import OTHERS, SCENARIOS
+from fuzz.traces import write_traces
 from sim.cli import main as simulate
 from sim.commands.run import simulate_built
 from sim.des.run import RunOptions
-from sim.latency.profile.files import load_profile, shipped_profiles
-from sim.latency.profile.model import ProfileLatency
 from sim.runlog.measured import MeasuredRun, write_measured
-from sim.runlog.run_log_file import write_run_log
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario
 from sim.sweep.store import digest_of
 from sim.testing import client_results, result_files
-from sim.testing.measured_runs import measured_run
-from sim.workload.traces.servetwin import servetwin_line
 
 Changed = Callable[[bytes, Random], bytes]
-
-TRACES = {
-    "mooncake": "mooncake.jsonl",
-    "azure": "azure.csv",
-    "servetwin": "servetwin.jsonl",
-    "autobench": "autobench.jsonl",
-    "burstgpt": "burstgpt.csv",
-    "bailian": "bailian.jsonl",
-    "weka": "weka.jsonl",
-    "sharegpt": "sharegpt.jsonl",
-    "lmsys": "lmsys.jsonl",
-}
 
 
 def write_files(folder: Path) -> None:
@@ -57,13 +41,37 @@ def write_files(folder: Path) -> None:
         (folder / name).write_text(json.dumps(scenario, indent=1), encoding="utf-8")
     trap = f"open({str(TRAP)!r}, 'w').close()\nclass Policy: pass\n"
     (folder / f"{MODULE}.py").write_text(trap, encoding="utf-8")
-    _write_traces(folder)
-    for name, trace in TRACES.items():
-        workload = {"kind": "trace", "format": name, "path": trace}
-        (folder / f"trace-{name}.yaml").write_text(json.dumps({**BASE, "workload": workload}))
+    write_traces(folder)
     _write_results(folder)
-    _write_logs(folder)
+    write_logs(folder)
     _write_tables(folder)
+    _write_requests(folder)
+
+
+def _write_requests(folder: Path) -> None:
+    """What a playground is sent: links, a body, a whole request."""
+    settings = {
+        "workload.arrivals.rate_rps": "40",
+        "scheduler.schedule_policy": "fcfs",
+        "scheduler.chunked_prefill_size": "512",
+        "replicas": "2",
+    }
+    of_vllm = {"scheduler.scheduling_policy": "fcfs", "scheduler.max_num_batched_tokens": "1024"}
+    body = json.dumps({"settings": settings, "num_requests": 15})
+    (folder / "link.txt").write_text(urlencode(settings), encoding="utf-8")
+    (folder / "vllm-link.txt").write_text(urlencode(of_vllm), encoding="utf-8")
+    (folder / "body.json").write_text(body, encoding="utf-8")
+    lines = (
+        "POST /PATH HTTP/1.1",
+        "Host: HOST",
+        "Origin: http://HOST",
+        "Content-Type: application/json",
+        f"Content-Length: {len(body)}",
+        "Connection: close",
+        "",
+        body,
+    )
+    (folder / "request.txt").write_bytes("\r\n".join(lines).encode())
 
 
 def write_folders(folder: Path) -> None:
@@ -71,64 +79,6 @@ def write_folders(folder: Path) -> None:
     simulate(["run", "base.yaml", "--out", str(folder / "run")])
     simulate(["sweep", "sweep.yaml", "--out", str(folder / "sweep"), "--jobs", "1"])
     simulate(["tune", "tune.yaml", "--out", str(folder / "tune"), "--jobs", "1"])
-
-
-def _write_traces(folder: Path) -> None:
-    rows = range(12)
-    mooncake = [
-        {"timestamp": 40 * i, "input_length": 700, "output_length": 5, "hash_ids": [i % 3, 100 + i]}
-        for i in rows
-    ]
-    autobench = [
-        {
-            "timestamp": 40 * i,
-            "prompt": [[7] * 40, f"text {i}" * 9][i % 2],
-            "output_len": 5,
-            **({"prompt_len": 30} if i % 2 else {}),
-        }
-        for i in rows
-    ]
-    servetwin = [
-        {
-            "rid": f"r{i}",
-            "segments": [[1, 64], [10 + i, 20]],
-            "output_len": 5,
-            "priority": i % 2,
-            "tenant": "a",
-            "session": "s",
-        }
-        for i in rows
-    ]
-    stamps = [f"2023-11-16 18:15:{i:02}.6805900,{50 + i},{5 + i}" for i in rows]
-    azure = "\n".join(["TIMESTAMP,ContextTokens,GeneratedTokens", *stamps])
-    bailian = [
-        {"chat_id": i, "parent_chat_id": i - 4 if i > 3 else -1, "timestamp": i / 20, "turn": 1,
-         "type": "text", "input_length": 40, "output_length": 5, "hash_ids": [i % 3, 100 + i]}
-        for i in rows
-    ]  # fmt: skip
-    calls = [{"t": 9.0 * i, "type": "s", "in": 200, "out": 5, "hash_ids": [1, 2, 3], "api_time": 2,
-              **({"think_time": 0.5} if i % 2 else {})} for i in range(3)]  # fmt: skip
-    sub_agent = {"type": "subagent", "t": 30, "requests": calls}
-    weka = [
-        {"id": f"s{i}", "block_size": 64, "hash_id_scope": "local", "requests": [*calls, sub_agent]}
-        for i in range(3)
-    ]
-    turns = [("user", "What is it? " * 9), ("assistant", "It is that. " * 4)] * 2
-    said = [{"from": {"user": "human"}.get(who, "gpt"), "value": text} for who, text in turns]
-    chat = [{"role": who, "content": text} for who, text in turns]
-    _write_lines(folder / TRACES["bailian"], bailian)
-    _write_lines(folder / TRACES["weka"], weka)
-    _write_lines(folder / TRACES["sharegpt"], [{"id": "x", "conversations": said}] * 3)
-    lmsys = [{"timestamp": i, "conversation": chat} for i in rows]
-    _write_lines(folder / TRACES["lmsys"], lmsys)
-    burstgpt = [f"{i},ChatGPT,{50 + i},{5 + i},{55 + 2 * i},API log" for i in rows]
-    header = "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type"
-    (folder / TRACES["burstgpt"]).write_text("\n".join([header, *burstgpt]), encoding="utf-8")
-    _write_lines(folder / TRACES["mooncake"], mooncake)
-    _write_lines(folder / TRACES["autobench"], autobench)
-    (folder / TRACES["azure"]).write_text(f"{azure}\n", encoding="utf-8")
-    lines = [servetwin_line(40_000_000 * i, row) for i, row in enumerate(servetwin)]
-    (folder / TRACES["servetwin"]).write_text("".join(lines), encoding="utf-8")
 
 
 def _write_results(folder: Path) -> None:
@@ -173,50 +123,6 @@ def _write_results(folder: Path) -> None:
         write_measured(measured, folder / "measured.jsonl")
 
 
-def _write_logs(folder: Path) -> None:
-    """The log of a real run, points of a profile, a profile, host times."""
-    latency = ProfileLatency(load_profile("example/tiny-cpu", folder), overlaps=True)
-    run = measured_run(load_scenario(folder / "served.yaml"), latency)
-    write_run_log(folder / "run.jsonl", run.meta, [*run.steps, *run.requests])
-    rng = np.random.default_rng(0)
-    points = []
-    for rows in (1, 2, 3, 4, 6, 8, 12, 16, 20, 24):
-        for tokens in (0, 8 + rows, 80 + rows, 200 + 9 * rows):
-            decode = 0 if tokens > 200 else rows
-            mode = "decode" if not tokens else "mixed" if decode else "extend"
-            prefill = [["", 0, tokens]] if tokens else []
-            context = tokens + (40 + 9 * rows) * decode
-            points.append(
-                {
-                    "kind": "point",
-                    "mode": mode,
-                    "prefill": prefill,
-                    "n_decode": decode,
-                    "ctx": context,
-                    "forward_ns": int(
-                        4e6 + 3e4 * tokens + 2e5 * rows + 100 * context + rng.integers(10_000)
-                    ),
-                    "repeats": 3,
-                    "plan_ns": 1e5,
-                    "launch_ns": 2e5,
-                    "read_back_ns": 1e4,
-                }
-            )
-    write_run_log(
-        folder / "points.jsonl", {"source": "profile", "fingerprint": {"device": "x"}}, points
-    )
-    text = shipped_profiles()["example/tiny-cpu"].read_text(encoding="utf-8")
-    (folder / "profile.json").write_text(text, encoding="utf-8")
-    times = {
-        "format": "servetwin-host-times",
-        "version": 1,
-        "host_s": 1e-3,
-        "host_per_request_s": 1e-5,
-        "fit": {},
-    }
-    (folder / "host.json").write_text(json.dumps(times), encoding="utf-8")
-
-
 def _write_tables(folder: Path) -> None:
     header = (
         "model,hardware,prompt_size,batch_size,token_size,prompt_time,token_time,e2e_time,"
@@ -249,10 +155,6 @@ def _write_tables(folder: Path) -> None:
     (folder / "model/config.json").write_text(json.dumps(config), encoding="utf-8")
     lines = ["t,running,waiting", *(f"{i / 10},{i % 4},{i % 3}" for i in range(20))]
     (folder / "timeseries.csv").write_text("\n".join(lines), encoding="utf-8")
-
-
-def _write_lines(path: Path, rows: list[dict[str, Any]]) -> None:
-    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
 
 
 def stored_point(content: bytes, rng: Random) -> bytes:

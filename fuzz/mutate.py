@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import cache
 from random import Random
 from typing import Any
+from urllib.parse import parse_qsl, urlencode
 
 from sim.scenario.schema import Scenario
 
@@ -169,6 +170,10 @@ def _replace(holder: Any, key: Any, rng: Random) -> None:
     holder[key] = rng.choice(VALUES)
 
 
+def _name_code(holder: Any, key: Any, _rng: Random) -> None:
+    holder[key] = f"{MODULE}:Policy"
+
+
 def _scale(holder: Any, key: Any, rng: Random) -> None:
     value = holder[key]
     if isinstance(value, int | float) and not isinstance(value, bool):
@@ -232,7 +237,7 @@ def _swap(holder: Any, key: Any, rng: Random) -> None:
 
 
 _CHANGES: tuple[Callable[[Any, Any, Random], None], ...] = (
-    *(_replace, _replace, _replace, _scale, _scale, _borrow, _borrow, _borrow),
+    *(_replace, _replace, _replace, _name_code, _scale, _scale, _borrow, _borrow, _borrow),
     *(_drop, _add, _add, _repeat, _nest, _swap),
 )
 
@@ -287,6 +292,13 @@ def table(content: bytes, rng: Random) -> bytes:
         row = rng.choice(rows)
         row[rng.randrange(len(row))] = str(rng.choice(VALUES))
     return "\n".join(map(",".join, rows)).encode("utf-8", "surrogatepass")
+
+
+def link(content: bytes, rng: Random) -> bytes:
+    """The settings of a link to a playground."""
+    settings = mutated_tree(dict(parse_qsl(content.decode())), rng)
+    pairs = settings.items() if isinstance(settings, dict) else [("", settings)]
+    return urlencode([(key, str(value)) for key, value in pairs], errors="replace").encode()
 
 
 def by_bytes(content: bytes, rng: Random) -> bytes:

@@ -130,6 +130,11 @@ OTHERS: Mapping[str, Mapping[str, Any]] = {
         "model": "tiny",
         "latency": {"kind": "profile", "path": "profile.json"},
     },
+    "launched.yaml": {
+        **BASE,
+        "model": "tiny",
+        "latency": {"kind": "profile", "path": "launched.json"},
+    },
     "modelled.yaml": {
         **BASE,
         "model": "./model",

@@ -92,9 +92,10 @@ class Worker:
 def _work(pipe: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     from calibrate.cli import main as calibrate
+    from fuzz.playground import playground
     from sim.cli import main as simulate
 
-    programs = {"simulate": simulate, "calibrate": calibrate}
+    programs: Programs = {"simulate": simulate, "calibrate": calibrate, "playground": playground}
     pipe.send(None)
     while True:
         try:

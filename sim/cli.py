@@ -15,10 +15,12 @@ from sim.command_line import (
     may_run_user_code,
     new_app,
     out_option,
+    renamed,
     run_app,
     use_one_blas_thread,
     with_tracebacks,
 )
+from sim.commands import plan_options
 from sim.commands.report_help import ReportHelp
 from sim.families import RESULT_FORMATS
 from sim.workload.traces.formats import FORMATS, TraceFormat
@@ -132,10 +134,11 @@ def workload_command(
     format_: Annotated[
         OutputFormat, typer.Option("--format", help="format of the table")
     ] = OutputFormat.TABLE,
-    trace: Annotated[
+    from_: Annotated[
         TraceName | None,
-        typer.Option(help="read FILE as a trace in this format; default: recognised"),
+        typer.Option("--from", help="read FILE as a trace in this format; default: recognised"),
     ] = None,
+    _trace: Annotated[str | None, renamed("--trace", "--from")] = None,
     block_size: Annotated[
         int | None,
         typer.Option(
@@ -147,7 +150,7 @@ def workload_command(
     from sim.commands.workload import describe_workload
 
     json = format_ is OutputFormat.JSON
-    describe_workload(file, set_ or (), json=json, block_size=block_size, trace=trace)
+    describe_workload(file, set_ or (), json=json, block_size=block_size, trace=from_)
 
 
 @app.command("import")
@@ -166,12 +169,11 @@ def import_command(
     hardware: Annotated[
         str | None, typer.Option(metavar="GPU", help="with --command: its GPUs, such as h100_sxm")
     ] = None,
-    format_: Annotated[
+    from_: Annotated[
         FormatName | None,
-        typer.Option(
-            "--format", help="format of the results; default: detected from their content"
-        ),
+        typer.Option("--from", help="format of the results; default: detected from their content"),
     ] = None,
+    _format: Annotated[str | None, renamed("--format", "--from")] = None,
     template: Annotated[
         Path | None,
         typer.Option(
@@ -199,7 +201,7 @@ def import_command(
         return
     lines.check_unused()
     read = ReadOptions(line=line, draw_arrivals=draw_arrivals)
-    import_results(source, ImportOptions(out=out, format=format_, template=template, read=read))
+    import_results(source, ImportOptions(out=out, format=from_, template=template, read=read))
 
 
 @app.command("compare")
@@ -317,23 +319,58 @@ def tune_command(
 @app.command("plan")
 @may_run_user_code
 def plan_command(
-    file: Scenario,
+    file: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="FILE", help="scenario file (YAML); without it, options say what is wanted"
+        ),
+    ] = None,
+    model: plan_options.Model = None,
+    weights: plan_options.Weights = None,
+    hardware: plan_options.HardwareNames = None,
+    tp: plan_options.TensorParallel = None,
+    server: plan_options.Server = None,
+    rate_rps: plan_options.RateRps = None,
+    prompt_tokens: plan_options.PromptTokens = None,
+    output_tokens: plan_options.OutputTokens = None,
+    ttft_ms: plan_options.TtftMs = None,
+    tpot_ms: plan_options.TpotMs = None,
+    percentile: plan_options.Percentile = None,
     set_: Set = None,
     jobs: Jobs = None,
     out: Annotated[
-        Path | None, out_option("folder for points and results; default: FILE-plan")
+        Path | None,
+        out_option("folder for points and results; default: FILE-plan, or plan-out without FILE"),
     ] = None,
     resume: Resume = True,
     format_: Annotated[
         OutputFormat, typer.Option("--format", help="format of the results")
     ] = OutputFormat.TABLE,
 ) -> None:
-    """Find the cheapest GPUs, parallelism and replicas that meet a scenario's SLO."""
+    """Find the cheapest GPUs, parallelism and replicas that meet an SLO.
+
+    With FILE: the SLO of a scenario with a plan section. Without it: of the traffic that options
+    describe.
+    """
     from sim.commands.output import SearchOptions
     from sim.commands.plan import plan
+    from sim.commands.plan_question import Question
 
+    question = Question(
+        model=model,
+        weights=weights,
+        hardware=hardware or (),
+        tp=tp or (),
+        server=server or (),
+        rate_rps=rate_rps,
+        prompt_tokens=prompt_tokens,
+        output_tokens=output_tokens,
+        ttft_ms=ttft_ms,
+        tpot_ms=tpot_ms,
+        percentile=percentile,
+    )
     options = SearchOptions(jobs=jobs, out=out, fresh=not resume, json=format_ is OutputFormat.JSON)
-    if code := plan(file, set_ or (), options):
+    if code := plan(file, set_ or (), options, question):
         raise typer.Exit(code)
 
 

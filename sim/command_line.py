@@ -74,6 +74,16 @@ def out_option(meaning: str, metavar: str = "DIR") -> Any:
     return typer.Option("-o", "--out", metavar=metavar, help=meaning)
 
 
+def renamed(old: str, new: str) -> Any:
+    """A hidden option that says how it is spelled now."""
+
+    def refuse(given: str | None) -> None:
+        if given is not None:
+            raise InputError(f"{old}: the format of what is read is {new} now")
+
+    return typer.Option(old, hidden=True, callback=refuse)
+
+
 class OutputFormat(StrEnum):
     """How a command prints its results."""
 

@@ -34,9 +34,7 @@ def sniff(path: Path) -> str:
     found = _sniff_folder(path) if path.is_dir() else _sniff_file(path)
     if found is None:
         known = ", ".join(RESULT_FORMATS)
-        raise InputError(
-            f"{path}: is in none of the known formats: {known} (choose one by --format)"
-        )
+        raise InputError(f"{path}: is in none of the known formats: {known} (choose one by --from)")
     return found.name
 
 

@@ -8,9 +8,10 @@ from shlex import quote
 
 from sim.commands.launch import launch_of
 from sim.commands.output import ResultFiles, SearchOptions, print_line, print_table
+from sim.commands.plan_question import Question, assumed, question_text
 from sim.commands.sweep_point import run_point
 from sim.core.errors import InputError
-from sim.core.files import make_directory
+from sim.core.files import make_directory, write_text
 from sim.core.inputs import lock_folder
 from sim.core.say import say
 from sim.core.stdin import name_of
@@ -36,9 +37,20 @@ from sim.sweep.result_files import remove_results
 from sim.sweep.store import POINTS, PointStore
 from sim.sweep.tune import MemoisedPoints
 
+# Without a scenario that it could be named after.
+_OUT = Path("plan-out")
 
-def plan(path: Path, overrides: Sequence[str], options: SearchOptions) -> int:
+
+def plan(
+    path: Path | None, overrides: Sequence[str], options: SearchOptions, question: Question
+) -> int:
     """Search for deployments and print the cheapest. Points that are stored are reused.
+
+    Args:
+        path: the scenario; None: the question says it all, and its scenario is written.
+        overrides: `--set` options.
+        options: how to search.
+        question: the options that stand for a scenario.
 
     Returns:
         the exit code: 1 if a point failed, or no deployment meets the SLO.
@@ -46,14 +58,24 @@ def plan(path: Path, overrides: Sequence[str], options: SearchOptions) -> int:
     Raises:
         InputError: the scenario is invalid, or the output folder cannot be used.
     """
-    capacity = plan_capacity(load_scenario(path, overrides))
+    if path is None:
+        out = options.out or _OUT
+        loaded = question.load(out, overrides)
+    else:
+        question.check_unused()
+        out = options.out or Path(f"{name_of(path)}-plan")
+        loaded = load_scenario(path, overrides)
+    capacity = plan_capacity(loaded)
     check_packages(capacity.plan.base)
-    out = Path(f"{name_of(path)}-plan") if options.out is None else options.out
-    ResultFiles(directory=out).check(path)
+    ResultFiles(directory=out).check(path or Path())
     make_directory(out)
     lock_folder(out)
     make_directory(out / POINTS)
     remove_results(out)
+    if path is None:
+        write_text(loaded.path, question_text(loaded))
+        # What --set says is in the file, too.
+        overrides = ()
     deployments = _run(capacity, PointStore(out / POINTS, code_version()), options)
     meeting = [one for one in deployments if one.verdict is Verdict.MEETS]
     launch = _launch_of(capacity, meeting[0]) if meeting else None
@@ -61,7 +83,9 @@ def plan(path: Path, overrides: Sequence[str], options: SearchOptions) -> int:
     if options.json:
         print_line(plan_json(capacity, deployments, launch).rstrip())
     else:
-        _print(path, overrides, capacity, deployments, launch)
+        if path is None:
+            print_line(assumed(loaded))
+        _print(path or loaded.path, overrides, capacity, deployments, launch)
     failed = any(one.verdict is Verdict.FAILED for one in deployments)
     return 1 if failed or not meeting else 0
 

@@ -13,7 +13,7 @@ from sim.core.files import make_directory
 from sim.core.inputs import lock_folder
 from sim.core.say import say
 from sim.core.stdin import name_of
-from sim.report.progress import Progress
+from sim.report.progress import Estimate, Progress
 from sim.report.same_rows import same_rows
 from sim.report.sweep_tables import sweep_table
 from sim.scenario.build import check_packages
@@ -68,7 +68,7 @@ def sweep(path: Path, overrides: Sequence[str], options: SweepOptions) -> int:
     executor = _executor(options)
     out = Path(f"{name_of(path)}-sweep") if options.out is None else options.out
     ResultFiles(directory=out).check(path)
-    results = sweep_into(out, plan, executor, fresh=options.fresh)
+    results = sweep_into(out, plan, executor, fresh=options.fresh, jobs=_jobs(options))
     if options.json:
         print_line(sweep_json(results).rstrip())
     else:
@@ -80,7 +80,13 @@ def sweep(path: Path, overrides: Sequence[str], options: SweepOptions) -> int:
 
 
 def sweep_into(
-    out: Path, plan: Plan, executor: SweepExecutor, *, fresh: bool = False, quiet: bool = False
+    out: Path,
+    plan: Plan,
+    executor: SweepExecutor,
+    *,
+    fresh: bool = False,
+    quiet: bool = False,
+    jobs: int = 1,
 ) -> SweepResults:
     """Run the points that are not stored in a folder yet, and write all results there.
 
@@ -90,6 +96,7 @@ def sweep_into(
         executor: what runs the points.
         fresh: run all points again.
         quiet: say nothing on stderr.
+        jobs: how many points run at the same time, for the estimate of the time.
 
     Raises:
         InputError: the folder or the executor cannot be used.
@@ -104,7 +111,7 @@ def sweep_into(
     if quiet:
         outcomes = run_sweep(state, store, executor, run_point)
     else:
-        outcomes = _run(state, store, executor)
+        outcomes = _run(state, store, executor, jobs)
     results = SweepResults.of_plan(plan, (outcomes[key] for key in state.keys))
     write_results(results, out)
     return results
@@ -115,21 +122,27 @@ def _executor(options: SweepOptions) -> SweepExecutor:
         return RayCluster(options.jobs, options.ray_address)
     if options.ray_address is not None:
         raise InputError("--ray-address: goes with --executor ray")
-    return ProcessPool(options.jobs or len(os.sched_getaffinity(0)))
+    return ProcessPool(_jobs(options))
+
+
+def _jobs(options: SweepOptions) -> int:
+    return options.jobs or len(os.sched_getaffinity(0))
 
 
 def _run(
-    state: SweepState, store: PointStore, executor: SweepExecutor
+    state: SweepState, store: PointStore, executor: SweepExecutor, jobs: int
 ) -> Mapping[str, PointOutcome]:
     say(f"sweep: {_plan_in_words(state)}")
-    num_done = 0
+    num_done, num_all = 0, len(state.missing)
+    estimate = Estimate("sweep", jobs)
 
     def count(done: int) -> None:
         nonlocal num_done
         num_done = done
+        estimate.update(done, num_all - done)
         progress.update(done, 0)
 
-    with Progress(len(state.missing), text=lambda _: "points") as progress:
+    with Progress(num_all, text=lambda _: "points") as progress:
         try:
             return run_sweep(state, store, executor, run_point, count)
         except (KeyboardInterrupt, InputError):

@@ -14,7 +14,7 @@ from sim.core.inputs import lock_folder
 from sim.core.say import say
 from sim.core.stdin import name_of
 from sim.launch_command import LaunchCommand
-from sim.report.progress import Progress
+from sim.report.progress import Estimate, Progress
 from sim.report.tune_tables import (
     best_table,
     front_in_words,
@@ -86,14 +86,16 @@ def _search(plan: TunePlan) -> Search:
 class _PointProgress:
     """Shows progress from the first point that has to run: stored points take no time."""
 
-    def __init__(self, num_points: int, progress: ExitStack) -> None:
+    def __init__(self, num_points: int, jobs: int, progress: ExitStack) -> None:
         self._num_points = num_points
         self._stack = progress
         self._shown: tuple[Progress, int] | None = None
+        self._estimate = Estimate("tune", jobs)
         self.num_run = 0
 
     def __call__(self, num_settled: int, num_run: int) -> None:
         self.num_run = num_run
+        self._estimate.update(num_run, self._num_points - num_settled)
         if self._shown is None:
             left = Progress(self._num_points - num_settled, text=lambda _: "points")
             self._shown = (self._stack.enter_context(left), num_settled)
@@ -107,7 +109,7 @@ def _run(plan: TunePlan, search: Search, store: PointStore, options: SearchOptio
     jobs = options.jobs or len(os.sched_getaffinity(0))
     with ProcessPool(jobs) as pool, ExitStack() as stack:
         points = MemoisedPoints(store, pool, run_point, code=code_version(), fresh=options.fresh)
-        progress = _PointProgress(num_points, stack)
+        progress = _PointProgress(num_points, jobs, stack)
         try:
             return run_tune(plan, search, points, progress)
         except (KeyboardInterrupt, InputError):

@@ -7,6 +7,10 @@ from typing import Any
 from sim.core.errors import InputError
 from sim.core.packed import read_text
 
+# No file that the project reads is nested half as deep.
+MAX_NESTED = 50
+_TOO_DEEP = f"lists and mappings are nested over {MAX_NESTED} deep"
+
 
 def parse_json_object(text: str | bytes) -> dict[str, Any]:
     """The JSON object that a text contains.
@@ -21,6 +25,8 @@ def parse_json_object(text: str | bytes) -> dict[str, Any]:
         raise InputError("not JSON") from None
     if not isinstance(data, dict):
         raise InputError("not a JSON object")
+    if is_nested_deeper(data, MAX_NESTED):
+        raise InputError(_TOO_DEEP)
     return data
 
 
@@ -43,4 +49,21 @@ def read_json_object(path: Path, *, is_input: bool = True) -> dict[str, Any]:
         raise InputError(f"{path}: not JSON") from None
     if not isinstance(data, dict):
         raise InputError(f"{path}: not a JSON object")
+    if is_nested_deeper(data, MAX_NESTED):
+        raise InputError(f"{path}: {_TOO_DEEP}")
     return data
+
+
+def is_nested_deeper(data: dict[str, Any], limit: int) -> bool:
+    """Whether lists and mappings are nested deeper; code that follows them down would fail."""
+    level: list[Any] = [data]
+    for _ in range(limit):
+        level = [
+            item
+            for each in level
+            for item in (each.values() if isinstance(each, dict) else each)
+            if isinstance(item, dict | list)
+        ]
+        if not level:
+            return False
+    return True

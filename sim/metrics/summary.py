@@ -43,7 +43,7 @@ def summarise(log: RunLog, slo: Slo | None = None) -> Summary:
     * `queue_time`: the statistics of the queue time again, as one object: `mean_ms`, ...
     * `tenants`, `hot`, `cold`: the metrics of these requests alone, see docs/how-to/tenants.md.
     * `rejected_rids`: the ids of the first ten rejected requests.
-    * `wall_seconds`: how long the simulation took.
+    * `wall_seconds`: how long the simulation took; not in files.
     * `latency_source`: who measured the step times, if they are published measurements.
     * `traffic_notes`: what the reader of a trace left out or estimated, if anything.
     * `left_range`: how many steps are outside the range that step times were fitted to, if any are.

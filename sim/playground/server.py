@@ -9,6 +9,7 @@ from importlib.resources import files
 from typing import Any
 
 from sim.core.errors import InputError
+from sim.core.messages import error_line
 from sim.playground.session import DEFAULT_REQUESTS, Playground
 from sim.report.plotly_script import plotly_bytes
 
@@ -92,7 +93,7 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             self._answer(self.path, *_read(self.rfile.read(int(length))))
         except InputError as error:
-            self._refuse(HTTPStatus.UNPROCESSABLE_ENTITY, " ".join(str(error).split()))
+            self._refuse(HTTPStatus.UNPROCESSABLE_ENTITY, error_line(str(error)))
         except Exception as error:
             traceback.print_exc(file=sys.stderr)
             message = f"internal error, not your input: {type(error).__name__}: {error}"

@@ -81,7 +81,8 @@ def headroom_text(deployment: Deployment) -> str:
 def certainty_lines(plan: CapacityPlan, shown: Sequence[Deployment]) -> list[str]:
     """How sure it is that the first one meets the SLO, and one replica fewer does not."""
     best, least = shown[0], plan.section.min_slo_attainment
-    lines = [f"The first: {attainment_in_words(best.interval(ATTAINMENT), least)}"]
+    size = f"{_counted(best.replicas, 'replica')}, {_counted(best.num_gpus, 'GPU')}"
+    lines = [f"The first ({size}): {attainment_in_words(best.interval(ATTAINMENT), least)}"]
     sure = next((one for one in shown if _is_sure(one, least)), best)
     if sure is not best:
         what = f"{in_words(sure.candidate)} ({_price(sure)})"
@@ -141,8 +142,12 @@ def _found(one: Deployment) -> str:
 
 
 def _price(one: Deployment) -> str:
-    gpus = f"{one.num_gpus} GPUs"
+    gpus = _counted(one.num_gpus, "GPU")
     return gpus if one.candidate.price_per_hour is None else f"{number(one.cost)} per hour, {gpus}"
+
+
+def _counted(count: int | None, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 def _varies(plan: CapacityPlan, name: str) -> bool:

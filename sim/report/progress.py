@@ -7,6 +7,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TextIO
 
+from sim.core.say import say
 from sim.core.units import NS_PER_S
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 _QUIET_S = 2.0
 _BAR_EVERY_S = 0.1
 _LINE_EVERY_S = 10.0
+_SHORT_S = 60.0
 
 
 def _requests_served(now_ns: int) -> str:
@@ -97,6 +99,43 @@ class Progress:
             self._bar.start()
         self._bar.update(self._bar.task_ids[0], completed=done, description=text)
         self._bar.refresh()
+
+
+class Estimate:
+    """Says once, when each worker may have done a point, about how long the others take.
+
+    It says nothing if that is less than a minute.
+
+    Args:
+        what: the command that runs them.
+        workers: how many points run at the same time.
+        say: prints the line.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        workers: int,
+        *,
+        say: Callable[[str], None] = say,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._what = what
+        self._workers = workers
+        self._say = say
+        self._clock = clock
+        self._began_s = clock()
+        self._is_due = True
+
+    def update(self, num_done: int, num_left: int) -> None:
+        """Tell how many points have run since the beginning, and how many have to."""
+        if num_done < self._workers or not self._is_due:
+            return
+        self._is_due = False
+        left_s = (self._clock() - self._began_s) * num_left / num_done
+        if left_s >= _SHORT_S:
+            self._say(f"{self._what}: the other {num_left:,} points take about {_duration(left_s)}")
 
 
 def _new_bar(stream: TextIO) -> "Bar":

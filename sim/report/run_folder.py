@@ -45,8 +45,8 @@ def write_out_dir(
 ) -> None:
     """Write a run's folder: what `simulate report` reads, and two pictures.
 
-    That is summary.json, scenario.json (with `--set` options applied), timeline.csv,
-    requests.parquet, requests.csv and plots/{ttft_cdf,timeline}.png.
+    That is summary.json (without `wall_seconds`), scenario.json (with `--set` options applied),
+    timeline.csv, requests.parquet, requests.csv and plots/{ttft_cdf,timeline}.png.
 
     The directory is made if its parent exists. If it exists already, files that a run writes are
     replaced and others are left alone. `summary.json` is removed first and written last, so if it
@@ -63,7 +63,9 @@ def write_out_dir(
     write_text(path / SCENARIO, json_text(scenario, indent=1))
     make_directory(path / "plots")
     _write_plots(log, path / "plots")
-    write_text(path / SUMMARY, summary_json(summary))
+    # How long the simulation took is no result: a run that is killed and run again writes the same.
+    lasting = {name: value for name, value in summary.items() if name != "wall_seconds"}
+    write_text(path / SUMMARY, summary_json(lasting))
 
 
 def _write_plots(log: RunLog, directory: Path) -> None:

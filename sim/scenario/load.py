@@ -93,6 +93,29 @@ def load_scenario_data(
     return _validated(changed, locations, Path(name), base_dir)
 
 
+def load_scenario_options(
+    data: Mapping[str, YamlValue],
+    labels: Mapping[KeyPath, str],
+    overrides: Overrides = (),
+    *,
+    path: Path,
+) -> LoadedScenario:
+    """Like `load_scenario`, for a scenario that other options of a command line describe.
+
+    Args:
+        data: the scenario, as its file would have it.
+        labels: the option that sets each key, for error messages.
+        overrides: as for `load_scenario`.
+        path: the file that it may be written to.
+
+    Raises:
+        InputError: `OPTION: reason`, or as `load_scenario`.
+    """
+    locations = KeyLocations({(): "the options", **labels}, frozenset(labels))
+    changed, locations = apply_overrides(dict(data), locations, overrides, path.parent)
+    return _validated(changed, locations, path, path.parent)
+
+
 def change(loaded: LoadedScenario, overrides: Overrides) -> LoadedScenario:
     """The scenario with options applied, as if they had been given when it was loaded."""
     raw = cast("Data", loaded.raw)

@@ -212,7 +212,7 @@ def test_import_refuses_cleanly(refused_bare, results):
         "results.json: is a file, expected a folder"
     )
     assert refused_bare("import", ".", "--out", ".").startswith("--out .: is the folder that is")
-    wrong = refused_bare("import", "results.json", "--out", "out", "--format", "aiperf")
+    wrong = refused_bare("import", "results.json", "--out", "out", "--from", "aiperf")
     assert wrong == "results.json:1: metadata: missing"
     template = refused_bare("import", "results.json", "--out", "o", "--template", "none.yaml")
     assert template == "none.yaml: no such file"
@@ -245,5 +245,5 @@ def test_import_document_names_every_format_and_option(simulate):
         assert f"`{name}`" in document
     options = set(re.findall(r"--[a-z-]+", simulate("import", "--help").out)) - {"--help"}
     of_commands = {"--command", "--server", "--hardware"}
-    assert options == {"--out", "--format", "--template", "--line", "--draw-arrivals"} | of_commands
+    assert options == {"--out", "--from", "--template", "--line", "--draw-arrivals"} | of_commands
     assert all(option in document for option in options)

@@ -23,6 +23,7 @@ SHARED = {
     "--out": (["-o", "--out"], {"DIR", "FILE", "DIR|FILE"}),
     "--set": (["--set"], {"KEY.PATH=VALUE"}),
     "--format": (["--format"], {None}),
+    "--from": (["--from"], {None}),
     "--jobs": (["--jobs"], {None}),
     "--seed": (["--seed"], {None}),
     "--log": (["--log"], {"FILE"}),
@@ -32,7 +33,7 @@ SHARED = {
 def options():
     for name, command in COMMANDS.items():
         for param in command.params:
-            if param.opts[0].startswith("-"):
+            if param.opts[0].startswith("-") and not param.hidden:
                 yield name, param
 
 
@@ -85,3 +86,18 @@ def test_shell_completes_commands_and_options(program):
     names = [name.split()[1] for name in COMMANDS if name.startswith(program)]
     assert set(names) <= set(completed(f"{program} "))
     assert "--out" in completed(f"{program} {names[0] if program != 'realrun' else 'runs'} --o")
+
+
+@pytest.mark.parametrize(
+    ("main", "command", "old"),
+    [
+        (sim.cli.main, "import", "--format"),
+        (calibrate.cli.main, "fit", "--format"),
+        (sim.cli.main, "workload", "--trace"),
+    ],
+)
+def test_old_spelling_of_the_input_format_names_the_new_one(capsys, main, command, old):
+    """`--format` is what a command prints; `--from` is what it reads."""
+    out = [] if command == "workload" else ["--out", "out"]
+    assert main([command, "x", old, "json", *out]) == 2
+    assert capsys.readouterr().err.endswith(f": {old}: the format of what is read is --from now\n")

@@ -244,3 +244,55 @@ def test_plan_of_measured_operators(simulate, inline, folder):
     launch = ended.out.splitlines()[-1]
     assert ("vllm serve" in launch) == (found[0]["family"] == "vllm")
     assert "Step times, kind aiconfigurator: " in ended.out
+
+
+# An MI300X has no measured operators, so that no package is needed.
+QUESTION = {
+    "--model": "qwen2.5-0.5b", "--hardware": "mi300x=2", "--tp": "1", "--server": "sglang",
+    "--rate-rps": "100", "--prompt-tokens": "60", "--output-tokens": "4", "--ttft-ms": "900",
+    "--percentile": "90",
+}  # fmt: skip
+SHORT = ("--set", "workload.num_requests=20", "--set", "plan.seeds=[1]")
+
+
+def asked(**changes):
+    given = QUESTION | {f"--{name.replace('_', '-')}": text for name, text in changes.items()}
+    return [part for option, text in given.items() if text for part in (option, text)]
+
+
+def test_plan_without_a_file_asks_with_options_alone(simulate, inline):
+    """The scenario that it writes asks the same, and the answer is the same."""
+    ended = simulate("plan", *asked(), *SHORT)
+    assert ended.code == 0
+    first, where, *answer = ended.out.splitlines()
+    assert first.startswith("Assumed: 20 requests with each seed, Poisson arrivals,")
+    assert where == "plan-out/scenario.yaml has all of it; --set changes it."
+    again = simulate("plan", "plan-out/scenario.yaml", "--out", "again")
+    assert again.out.splitlines() == answer
+    assert results_in("again")["deployments"] == results_in("plan-out")["deployments"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        ({"model": ""}, "--model: is needed without FILE"),
+        ({"ttft_ms": ""}, "--ttft-ms or --tpot-ms: is needed without FILE"),
+        ({"rate_rps": "0"}, "--rate-rps: must be greater than 0, got 0.0"),
+        ({"tp": "0"}, "--tp: plan.tp.0: must be at least 1, got 0"),
+        ({"server": "tgi"}, "--server: unknown family 'tgi' (known: sglang, vllm)"),
+        ({"hardware": "mi300x=x"}, "--hardware mi300x=x: the price must be a number"),
+        (
+            {"weights": "fp8"},
+            "--weights: mi300x has no measured operators, so the model's own format is used",
+        ),
+    ],
+)
+def test_plan_names_the_option_that_is_wrong(refused_bare, changes, line):
+    """Nothing is written."""
+    assert refused_bare("plan", *asked(**changes)) == line
+    assert not Path("plan-out").exists()
+
+
+def test_plan_takes_a_file_or_a_question(refused_bare, planned):
+    line = refused_bare("plan", planned, "--model", "llama-3.1-8b")
+    assert line == "--model: goes without FILE, which says it already"

@@ -246,6 +246,7 @@ def test_report_of_an_older_or_damaged_run_is_refused(simulate, scenario, refuse
         ),
         ("summary.json", "{", "Expecting"),
         ("scenario.json", "[]", "not a JSON object (simulate run"),
+        ("scenario.json", f'{{"x": {"[" * 200}{"]" * 200}}}', "are nested over 50 deep"),
         ("requests.parquet", "x", ""),
     ]
     for name, content, reason in cases:

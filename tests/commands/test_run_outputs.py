@@ -59,10 +59,11 @@ def test_run_summary_has_every_documented_name(served):
 
 
 def test_run_out_folder_has_summary_tables_and_plots(simulate, scenario, served):
-    """The same summary as on stdout, the same table as --requests."""
+    """The same summary as on stdout but for the time that it took, the same table as --requests."""
     out = Path("out")
     ended = simulate("run", scenario, "--format", "json", "--out", out)
-    assert (out / "summary.json").read_text(encoding="utf-8") == ended.out
+    written = json.loads((out / "summary.json").read_text(encoding="utf-8"))
+    assert written == {name: v for name, v in served.items() if name != "wall_seconds"}
     assert without_wall_seconds(ended.out) == {**served, "wall_seconds": None}
     assert (out / "requests.csv").read_bytes() == Path("r.csv").read_bytes()
     for name in ("ttft_cdf.png", "timeline.png"):

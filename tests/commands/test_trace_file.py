@@ -33,7 +33,7 @@ def test_workload_recognises_a_trace_and_takes_its_keys(simulate, trace):
             "--set workload.limits=3: unknown key (did you mean limit?)",
         ),
         (["--set", "replicas=3"], "--set replicas=3: unknown key"),
-        (["--trace", "weka"], "{path}:1: malformed JSON: Expecting value"),
+        (["--from", "weka"], "{path}:1: malformed JSON: Expecting value"),
     ],
 )
 def test_workload_of_a_trace_names_what_is_wrong(simulate, trace, args, error):

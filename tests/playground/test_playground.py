@@ -126,6 +126,7 @@ def test_same_move_gives_the_same_curves(playground):
         ({POLICY: "evil:Class"}, f"{POLICY}: 'evil:Class' is no choice of this page"),
         ({"name": "x"}, "name: is no setting of this page"),
         ({"replicas": "1" * 300}, "replicas: '1111"),
+        ({"\x1b[2J\u202e": "1"}, "\\x1b[2J\\u202e: is no setting of this page"),
     ],
 )  # fmt: skip
 def test_wrong_value_is_answered_with_one_line(server, settings, message):

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from sim.report.progress import Progress
+from sim.report.progress import Estimate, Progress
 
 
 class Clock:
@@ -92,3 +92,18 @@ def test_progress_before_first_finish_states_no_time_left(clock):
     clock.now_s += 11.0
     progress.update(0, 0)
     assert "left" not in stream.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("point_s", "lines"),
+    [(30.0, ["sweep: the other 396 points take about 49:30 min"]), (0.2, [])],
+)
+def test_estimate_is_said_once_after_the_first_points_of_many(clock, point_s, lines):
+    """Four points at a time; what takes less than a minute needs no estimate."""
+    said = []
+    estimate = Estimate("sweep", 4, say=said.append, clock=clock)
+    estimate.update(0, 400)
+    clock.now_s += point_s
+    for done in range(1, 9):
+        estimate.update(done, 400 - done)
+    assert said == lines

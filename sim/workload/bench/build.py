@@ -11,7 +11,7 @@ from sim.core.errors import InputError
 from sim.core.units import NS_PER_S
 from sim.workload.arrivals import to_ns
 from sim.workload.bench.aiperf import draw_entries, ticks_ns
-from sim.workload.bench.config import BenchConfig
+from sim.workload.bench.config import MAX_SEED, BenchConfig
 from sim.workload.bench.draws import Draws, draw_inferencex, draw_sglang, draw_vllm
 from sim.workload.context import BuildContext
 from sim.workload.limits import MAX_TOKENS
@@ -65,9 +65,12 @@ def build_bench(config: BenchConfig, context: BuildContext) -> BenchWorkload:
     """Draw the requests.
 
     Raises:
-        InputError: a drawn length is 0 or above the limit, or the times do not fit the clock.
+        InputError: a drawn length is 0 or above the limit, the times do not fit the clock, or the
+            scenario's seed is above what a client takes.
     """
     seed = context.random.seed if config.seed is None else config.seed
+    if seed > MAX_SEED:
+        raise InputError(f"a client's seed is at most {MAX_SEED}, got {seed}", key=("seed",))
     if config.client == "aiperf":
         return _aiperf(config, context, seed)
     draws = _DRAWS[config.client](config, seed)

@@ -10,6 +10,8 @@ from sim.workload.limits import MAX_RATE_RPS, MAX_REQUESTS, MAX_TOKENS
 
 Client = Literal["sglang", "vllm", "inferencex", "aiperf"]
 
+# numpy's older generator takes no larger seed.
+MAX_SEED = 2**32 - 1
 _Count = Annotated[int, Field(ge=1, le=MAX_REQUESTS)]
 _Tokens = Annotated[int, Field(ge=0, le=MAX_TOKENS)]
 
@@ -41,7 +43,7 @@ class BenchConfig(StrictModel):
     client: Client
     """The program: `sglang.bench_serving`, `vllm bench serve`, InferenceX's
     `benchmark_serving.py`, or `aiperf profile`."""
-    seed: Annotated[int, Field(ge=0, le=2**32 - 1)] | None = None
+    seed: Annotated[int, Field(ge=0, le=MAX_SEED)] | None = None
     """Seed of the client's draws. Without it: the scenario's `seed`."""
     num_prompts: _Count
     """How many requests are measured. Unit: requests."""

@@ -42,7 +42,7 @@ def recognise(path: Path) -> TraceFormat | None:
     found = _of_content(path)
     if found is None and path.name.endswith(_TRACES):
         known = ", ".join(FORMATS)
-        raise InputError(f"{path}: is a trace in no known format (--trace names it: {known})")
+        raise InputError(f"{path}: is a trace in no known format (--from names it: {known})")
     return found
 
 

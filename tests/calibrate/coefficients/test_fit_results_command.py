@@ -155,7 +155,7 @@ def test_fit_unusable_input_is_refused(refuse, measure, closed):
     for row in rows:
         row.pop("first_token_s")
     Path(results).write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    assert refuse("fit", results, "--format", "measured", "-o", "out") == (
+    assert refuse("fit", results, "--from", "measured", "-o", "out") == (
         "results.jsonl: has no times of first tokens: measure again with streaming on"
     )
     assert not Path("out").exists()

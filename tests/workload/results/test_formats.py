@@ -12,7 +12,7 @@ from sim.workload.results.model import ReadOptions
 UNKNOWN = (
     "is in none of the known formats: sglang-bench, vllm-bench, aiperf, guidellm, genai-perf,"
     " llmperf, inference-perf, measured, sglang-log, sglang-dump, llmservingsim (choose one by"
-    " --format)"
+    " --from)"
 )
 
 
@@ -59,7 +59,7 @@ def test_options_of_benches_are_refused_elsewhere(tmp_path, format_):
 
 @pytest.mark.parametrize("format_", RESULT_FORMATS)
 def test_results_read_as_another_format_end_in_one_line(written, format_):
-    """A wrong --format gives one error line."""
+    """A wrong --from gives one error line."""
     path = written('{"a": 1}\n')
     with pytest.raises(InputError) as caught:
         read_results(path, format_, ReadOptions())

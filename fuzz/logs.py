@@ -1,0 +1,87 @@
+"""Good logs of real runs, and the profiles that are fitted to them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sim.latency.profile.files import load_profile, shipped_profiles
+from sim.latency.profile.model import ProfileLatency
+from sim.runlog.run_log_file import write_run_log
+from sim.scenario.load import load_scenario
+from sim.testing.measured_runs import measured_run
+
+_GRAPHS = (1, 2, 4, 8, 16)
+
+
+def write_logs(folder: Path) -> None:
+    """Write the log of a real run, points, profiles of both versions, and host times."""
+    latency = ProfileLatency(load_profile("example/tiny-cpu", folder), overlaps=True)
+    run = measured_run(load_scenario(folder / "served.yaml"), latency)
+    write_run_log(folder / "run.jsonl", run.meta, [*run.steps, *run.requests])
+    meta: dict[str, Any] = {"source": "profile", "fingerprint": {"device": "x"}}
+    points = _points()
+    write_run_log(folder / "points.jsonl", meta, points)
+    meta["graph_sizes"] = _GRAPHS
+    write_run_log(folder / "graphs.jsonl", meta, [*map(_with_graph, points)])
+    text = shipped_profiles()["example/tiny-cpu"].read_text(encoding="utf-8")
+    (folder / "profile.json").write_text(text, encoding="utf-8")
+    (folder / "launched.json").write_text(json.dumps(_with_launch(text)), encoding="utf-8")
+    times = {
+        "format": "servetwin-host-times",
+        "version": 1,
+        "host_s": 1e-3,
+        "host_per_request_s": 1e-5,
+        "fit": {},
+    }
+    (folder / "host.json").write_text(json.dumps(times), encoding="utf-8")
+
+
+def _points() -> list[dict[str, Any]]:
+    rng = np.random.default_rng(0)
+    points = []
+    for rows in (1, 2, 3, 4, 6, 8, 12, 16, 20, 24):
+        for tokens in (0, 8 + rows, 80 + rows, 200 + 9 * rows):
+            decode = 0 if tokens > 200 else rows
+            mode = "decode" if not tokens else "mixed" if decode else "extend"
+            context = tokens + (40 + 9 * rows) * decode
+            forward_ns = 4e6 + 3e4 * tokens + 2e5 * rows + 100 * context + rng.integers(10_000)
+            points.append(
+                {
+                    "kind": "point",
+                    "mode": mode,
+                    "prefill": [["", 0, tokens]] if tokens else [],
+                    "n_decode": decode,
+                    "ctx": context,
+                    "forward_ns": int(forward_ns),
+                    "repeats": 3,
+                    "plan_ns": 1e5,
+                    "launch_ns": 2e5,
+                    "read_back_ns": 1e4,
+                }
+            )
+    return points
+
+
+def _with_graph(point: dict[str, Any]) -> dict[str, Any]:
+    """The point with the rows of the graph that ran it, and the mean context of its rows."""
+    rows = point["n_decode"]
+    captured = min((size for size in _GRAPHS if size >= rows), default=0)
+    return point | {"padded_rows": 0 if point["prefill"] else captured, "max_decode_ctx": 99}
+
+
+def _with_launch(text: str) -> dict[str, Any]:
+    """A profile of the newest version: with graphs, launch times, and errors of what was left."""
+    profile: dict[str, Any] = json.loads(text)
+    errors = profile["modes"]["extend"]["errors"]
+    terms = [{"term": "constant", "knee": 0, "ns": 2e6}, {"term": "tokens", "knee": 0, "ns": 10}]
+    return profile | {
+        "schema_version": 2,
+        "graph_sizes": _GRAPHS,
+        "launch": {
+            "extend": {"terms": terms, "errors": errors},
+            "decode": {"terms": terms[:1], "errors": errors},
+        },
+        "left_out": [{"mode": "decode", "what": "rows > 16", "errors": errors}],
+    }
