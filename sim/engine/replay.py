@@ -65,7 +65,7 @@ class _Replayer:
             if not self._catch_up(step):
                 return Divergence(f"step {number}", ("launched too early",), None, step, before)
             decided = self._decide(step["t_decided_ns"])
-            while decided.batch is None and "looks_ns" not in step and self._again(decided):
+            while decided.batch is None and "looks_ns" not in step and self._again(decided, step):
                 decided = self._decide(step["t_decided_ns"])
             batch, ours = decided.batch, None
             if batch is not None and decided.state is not None:
@@ -91,22 +91,33 @@ class _Replayer:
         if "looks_ns" in step:
             return all(self._launches_nothing(look_ns) for look_ns in step["looks_ns"])
         # Logs of simulated servers leave out decisions that launched nothing, but this step tells
-        # whether there were any. Under overlap there was one at the start of the step before, if
-        # this step was decided after the end of that one. There was one more, at that end, if the
-        # server was idle between the two steps.
+        # whether there were any. Under overlap there was one when the host had launched the step
+        # before, if this step was decided later than that and after the end of that one. There was
+        # one more, at that end, if the server was idle between the two steps.
         decided_ns = step["t_decided_ns"]
         if self._in_flight is not None and self._in_flight[1]["t_end_ns"] <= decided_ns:
-            self._launches_nothing(self._in_flight[1]["t_start_ns"])
+            launched_ns = host_free_ns(self._in_flight[1], self._free_ns)
+            if launched_ns < decided_ns:
+                self._launches_nothing(launched_ns)
         if self._in_flight is None and self._free_ns < decided_ns:
             self._launches_nothing(self._free_ns)
         return True
 
-    def _again(self, decided: Decided) -> bool:
-        """Whether a simulated server that launched nothing decides again at once."""
+    def _again(self, decided: Decided, step: Line) -> bool:
+        """Whether a simulated server that launched nothing decides again at once.
+
+        It does so, too, if the step in flight ended at the very time of the decision, because its
+        launch held the host up until then. This ends that step.
+        """
         engine = self._engine
         waits = engine.num_waiting > 0 or len(engine.input_queue.requests) > 0
         is_idle = self._in_flight is None and decided.wakes_ns is None
-        return bool(decided.preempted) or (is_idle and waits)
+        if decided.preempted or (is_idle and waits):
+            return True
+        if self._in_flight is not None and self._in_flight[1]["t_end_ns"] <= step["t_decided_ns"]:
+            self._end_step()
+            return True
+        return False
 
     def _launches_nothing(self, now_ns: int) -> bool:
         """Decide, and end the step in flight; returns whether the decision launched nothing."""
@@ -125,6 +136,23 @@ class _Replayer:
             self._engine.end_step(batch, self._executor.execute(batch), step["t_end_ns"])
             self._free_ns = step["t_end_ns"]
             self._in_flight = None
+
+
+def host_free_ns(step: Line, device_free_ns: int) -> int:
+    """When a simulated server with overlap, which had launched a step, could decide again.
+
+    Without launch time this is the step's start. With launch time, the host launches the step's
+    kernels first, and then waits for the result of the step before.
+
+    Args:
+        step: the step's line.
+        device_free_ns: the end of the step before.
+    """
+    launch_ns: int = step.get("launch_ns", 0)
+    if not launch_ns:
+        return int(step["t_start_ns"])
+    launched_ns: int = step["t_decided_ns"] + step["host_ns"] + launch_ns
+    return max(launched_ns, device_free_ns)
 
 
 def differing_fields(ours: Line | None, theirs: Line) -> tuple[str, ...]:

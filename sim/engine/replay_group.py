@@ -11,7 +11,7 @@ from sim.engine.decision import Divergence, Line, decode_crc, describe_decision
 from sim.engine.executor import ScriptedExecutor
 from sim.engine.ranks import tell_ranks
 from sim.engine.records import Decided
-from sim.engine.replay import differing_fields
+from sim.engine.replay import differing_fields, host_free_ns
 
 
 class RankReplay(NamedTuple):
@@ -51,8 +51,7 @@ def by_step(lines: Iterable[Line]) -> list[dict[int, Line]]:
 
 class _InFlight(NamedTuple):
     batches: Sequence[Batch | None]
-    start_ns: int
-    end_ns: int
+    line: Line
 
 
 class _GroupReplayer:
@@ -74,7 +73,7 @@ class _GroupReplayer:
             times = next(iter(step.values()))
             self._catch_up(times["t_decided_ns"])
             decided = self._decide(times["t_decided_ns"])
-            while not _launches(decided) and self._decides_again():
+            while not _launches(decided) and self._decides_again(times["t_decided_ns"]):
                 decided = self._decide(times["t_decided_ns"])
             for number, each in enumerate(decided):
                 divergence = _divergence(number, each, step.get(number), before.get(number))
@@ -83,7 +82,7 @@ class _GroupReplayer:
             if overlaps:
                 self._end_step()
             batches = [each.batch for each in decided]
-            self._in_flight = _InFlight(batches, times["t_start_ns"], times["t_end_ns"])
+            self._in_flight = _InFlight(batches, times)
             if not overlaps:
                 self._end_step()
             before = step
@@ -91,9 +90,11 @@ class _GroupReplayer:
 
     def _catch_up(self, decided_ns: int) -> None:
         """Repeat decisions of no launch since the last step; see `sim.engine.replay`."""
-        if self._in_flight is not None and self._in_flight.end_ns <= decided_ns:
-            self._decide(self._in_flight.start_ns)
-            self._end_step()
+        if self._in_flight is not None and self._in_flight.line["t_end_ns"] <= decided_ns:
+            launched_ns = host_free_ns(self._in_flight.line, self._free_ns)
+            if launched_ns < decided_ns:
+                self._decide(launched_ns)
+                self._end_step()
         if self._in_flight is None and self._free_ns < decided_ns:
             self._decide(self._free_ns)
 
@@ -111,10 +112,16 @@ class _GroupReplayer:
             self._waits = any(wake_ns is not None for wake_ns in wakes_ns)
         return decided
 
-    def _decides_again(self) -> bool:
-        """Whether a simulated group that launched nothing decides again at once."""
+    def _decides_again(self, decided_ns: int) -> bool:
+        """Whether a simulated group that launched nothing decides again at once.
+
+        See `sim.engine.replay`: this may end the step in flight.
+        """
         if self._in_flight is not None:
-            return False
+            has_ended: bool = self._in_flight.line["t_end_ns"] <= decided_ns
+            if has_ended:
+                self._end_step()
+            return has_ended
         if any(rank.engine.input_queue.requests for rank in self._ranks):
             return True
         return not self._waits and any(rank.engine.num_waiting for rank in self._ranks)
@@ -122,7 +129,8 @@ class _GroupReplayer:
     def _end_step(self) -> None:
         if self._in_flight is None:
             return
-        batches, _, end_ns = self._in_flight
+        batches, line = self._in_flight
+        end_ns = line["t_end_ns"]
         for rank, batch in zip(self._ranks, batches, strict=True):
             if batch is not None:
                 rank.engine.end_step(batch, rank.executor.execute(batch), end_ns)
