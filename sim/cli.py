@@ -20,7 +20,7 @@ from sim.command_line import (
     use_one_blas_thread,
     with_tracebacks,
 )
-from sim.commands import plan_options
+from sim.commands.plan_options import with_question
 from sim.commands.report_help import ReportHelp
 from sim.families import RESULT_FORMATS
 from sim.workload.traces.formats import FORMATS, TraceFormat
@@ -43,6 +43,8 @@ class SweepBackend(StrEnum):
 
 
 if TYPE_CHECKING:
+    from sim.commands.plan_question import Question
+
     FormatName = str
     TraceName = TraceFormat
 else:
@@ -318,24 +320,16 @@ def tune_command(
 
 @app.command("plan")
 @may_run_user_code
+@with_question
 def plan_command(
+    *,
+    question: "Question",
     file: Annotated[
         Path | None,
         typer.Argument(
             metavar="FILE", help="scenario file (YAML); without it, options say what is wanted"
         ),
     ] = None,
-    model: plan_options.Model = None,
-    weights: plan_options.Weights = None,
-    hardware: plan_options.HardwareNames = None,
-    tp: plan_options.TensorParallel = None,
-    server: plan_options.Server = None,
-    rate_rps: plan_options.RateRps = None,
-    prompt_tokens: plan_options.PromptTokens = None,
-    output_tokens: plan_options.OutputTokens = None,
-    ttft_ms: plan_options.TtftMs = None,
-    tpot_ms: plan_options.TpotMs = None,
-    percentile: plan_options.Percentile = None,
     set_: Set = None,
     jobs: Jobs = None,
     out: Annotated[
@@ -354,21 +348,7 @@ def plan_command(
     """
     from sim.commands.output import SearchOptions
     from sim.commands.plan import plan
-    from sim.commands.plan_question import Question
 
-    question = Question(
-        model=model,
-        weights=weights,
-        hardware=hardware or (),
-        tp=tp or (),
-        server=server or (),
-        rate_rps=rate_rps,
-        prompt_tokens=prompt_tokens,
-        output_tokens=output_tokens,
-        ttft_ms=ttft_ms,
-        tpot_ms=tpot_ms,
-        percentile=percentile,
-    )
     options = SearchOptions(jobs=jobs, out=out, fresh=not resume, json=format_ is OutputFormat.JSON)
     if code := plan(file, set_ or (), options, question):
         raise typer.Exit(code)

@@ -1,6 +1,9 @@
 """The options of `simulate plan` that stand for a scenario file."""
 
-from typing import Annotated
+import inspect
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import Annotated, Any
 
 import typer
 
@@ -57,3 +60,44 @@ Percentile = Annotated[
         help="without FILE: percentage of requests that must keep both limits; default: 99",
     ),
 ]
+
+
+# By the names of the fields of `sim.commands.plan_question.Question`.
+_OPTIONS: Mapping[str, Any] = {
+    "model": Model,
+    "weights": Weights,
+    "hardware": HardwareNames,
+    "tp": TensorParallel,
+    "server": Server,
+    "rate_rps": RateRps,
+    "prompt_tokens": PromptTokens,
+    "output_tokens": OutputTokens,
+    "ttft_ms": TtftMs,
+    "tpot_ms": TpotMs,
+    "percentile": Percentile,
+}
+
+
+def with_question(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command these options, after its first argument; it gets them as `question`."""
+
+    @wraps(command)
+    def run(**kwargs: Any) -> None:
+        from sim.commands.plan_question import Question
+
+        given = {name: kwargs.pop(name) for name in _OPTIONS}
+        known = {name: value for name, value in given.items() if value not in (None, [])}
+        command(question=Question(**known), **kwargs)
+
+    signature = inspect.signature(command)
+    first, *others = (one for one in signature.parameters.values() if one.name != "question")
+    kind = inspect.Parameter.KEYWORD_ONLY
+    asked = [
+        inspect.Parameter(name, kind, default=None, annotation=annotation)
+        for name, annotation in _OPTIONS.items()
+    ]
+    parameters = [one.replace(kind=kind) for one in (first, *asked, *others)]
+    run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    own = {name: one for name, one in command.__annotations__.items() if name != "question"}
+    run.__annotations__ = {**own, **_OPTIONS}
+    return run

@@ -4,6 +4,7 @@ docs/reference/decision-log.md and docs/reference/run-log.md explain the keys. K
 here are only printed.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, NotRequired
 
@@ -13,6 +14,15 @@ from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
 from sim.checked import OPEN, Count, Number, TimeNs, check
 from sim.core.errors import InputError
 from sim.core.messages import describe
+
+
+def _writable(content: dict[str, Any]) -> dict[str, Any]:
+    # It is copied into profiles. Half a surrogate pair, which JSON can have, cannot be written.
+    try:
+        json.dumps(content, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise ValueError("must not have half a surrogate pair") from None
+    return content
 
 
 def _printable(text: str) -> str:
@@ -161,7 +171,7 @@ class Meta(TypedDict):
     kind: Literal["meta"]
     schema: Literal[1]
     source: str
-    fingerprint: dict[str, Any]
+    fingerprint: Annotated[dict[str, Any], AfterValidator(_writable)]
     scenario: NotRequired[dict[str, Any]]
     scenario_hash: NotRequired[str]
     scheduler: NotRequired[dict[str, Any]]

@@ -110,6 +110,10 @@ def test_run_log_cut_in_a_gzip_block_is_damaged(tmp_path):
         ({"kind": "meta", "schema": 2}, ":1: schema: must be 1, got 2"),
         ({"kind": "meta", "schema": 1, "source": "realrun"}, ":1: fingerprint: missing"),
         ({"kind": "meta", "schema": 1, "source": 3, "fingerprint": {}}, ":1: source: must be"),
+        (
+            {"kind": "meta", "schema": 1, "source": "x", "fingerprint": {"device": "\ud800"}},
+            ":1: fingerprint: must not have half a surrogate pair, got a mapping",
+        ),
     ],
 )
 def test_run_log_bad_first_line_is_refused(path, line, reason):
