@@ -201,6 +201,8 @@ def _sample(
     if (step.num_prefill_rows, step.num_decode_rows) == (0, 0):
         raise InputError(f"{where}: prefill, n_decode: a step must have rows")
     graph = line.get("padded_rows") or 0
+    if graph:
+        step = step.with_single_tokens_as_decodes()
     return Sample(
         step=step,
         graph=graph,

@@ -72,6 +72,27 @@ class StepFeatures(NamedTuple):
             num_group_tokens=num_tokens, max_rank_tokens=max_rank_tokens, group_prefills=prefills
         )
 
+    def with_single_tokens_as_decodes(self) -> "StepFeatures":
+        """The same step with its prefill rows counted as decode rows, if each has one new token.
+
+        Such a row costs what a decode row costs. It comes from a request whose other tokens are all
+        cached.
+        """
+        rows = self.num_prefill_rows
+        if not rows or self.num_prefill_tokens != rows:
+            return self
+        return self._replace(
+            mode=ForwardMode.DECODE,
+            num_prefill_tokens=0,
+            prefill_attention=0,
+            num_prefill_rows=0,
+            num_decode_rows=self.num_decode_rows + rows,
+            num_decode_context_tokens=self.num_context_tokens,
+            max_decode_context_tokens=0,
+            min_decode_context_tokens=0,
+            prefill_rows=(),
+        )
+
     def next_decode(self) -> "StepFeatures":
         """The same decode rows one step later, when each attends to one token more."""
         rows = self.num_decode_rows

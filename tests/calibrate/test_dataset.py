@@ -67,3 +67,11 @@ def test_dataset_points_without_host_times_need_a_run(linear, write_log):
         del line["plan_ns"]
     with pytest.raises(InputError, match=r"a\.jsonl: no host times of decode steps"):
         fit_profile(load_dataset([write_log(lines)]), name="hostless")
+
+
+def test_dataset_prefill_of_one_token_in_a_graph_is_a_decode(linear, write_log):
+    """The runner replays a graph for it, so it tells nothing of eager steps."""
+    point = next(iter(linear().extends()))
+    point |= {"prefill": [["", 31, 1], ["", 15, 1]], "ctx": 48, "padded_rows": 2}
+    (sample,) = load_dataset([write_log([point])]).samples[ForwardMode.DECODE]
+    assert (sample.step.num_decode_rows, sample.step.num_decode_context_tokens) == (2, 48)

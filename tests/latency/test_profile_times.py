@@ -213,3 +213,16 @@ def test_profile_times_are_finite_and_positive_far_and_wide(
         assert device_ns >= 1
         assert host_ns >= 0
         assert math.isfinite(device_ns)
+
+
+def test_profile_prefill_rows_of_one_token_are_decode_rows_of_a_graph(flat, model_of):
+    """Two cached prompts of 40 and 60 tokens beside three decode rows: five rows, one graph."""
+    flat["graph_sizes"] = [8]
+    set_terms(flat, "decode", constant=100, decode_rows=3, decode_context=2, padded_rows=7)
+    model = model_of(flat)
+    step = StepFeatures(ForwardMode.MIXED, 2, 2 * 100 - 2, 2, 3, 90, 190)
+    assert model.step_ns(step) == model.step_ns(decode_step(5, 190))
+    assert model.step_ns(step).device_ns == 100 + 15 + 380 + 56
+    assert model.launch_ns(step) == 0
+    flat["graph_sizes"] = []
+    assert model_of(flat).step_ns(step) != model_of(flat).step_ns(decode_step(5, 190))

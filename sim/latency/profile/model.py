@@ -68,6 +68,7 @@ class ProfileLatency:
         return cls(load_profile(name_or_path, base_dir), overlaps=overlaps)
 
     def step_ns(self, step: StepFeatures) -> StepTime:
+        step = self._as_run(step)
         if step.mode is _DECODE:
             return self._line(step).step(step.num_decode_context_tokens)
         return StepTime(max(round(self._device_ns(step)), 1), round(self._host_ns(step)))
@@ -77,6 +78,7 @@ class ProfileLatency:
         return self._line(first).run(first.num_decode_context_tokens + grown)
 
     def launch_ns(self, step: StepFeatures) -> int:
+        step = self._as_run(step)
         launch = self._launch.get(step.mode)
         if launch is None:
             return 0
@@ -86,11 +88,17 @@ class ProfileLatency:
 
     def consume(self, first: StepFeatures, num_steps: int) -> None:
         """Count the steps that ran, and how many of them were outside the range."""
-        self._ranges.count(first, num_steps)
+        self._ranges.count(self._as_run(first), num_steps)
 
     def left_range(self) -> RangeReport:
         """How many steps so far were outside the profile's range, and in which quantities."""
         return self._ranges.report()
+
+    def _as_run(self, step: StepFeatures) -> StepFeatures:
+        """The step as the measured device ran it: graphs of decode steps take any single tokens."""
+        if not self._graph_sizes or _DECODE not in self._device:
+            return step
+        return step.with_single_tokens_as_decodes()
 
     def _line(self, step: StepFeatures) -> ProfileDecodeTimes:
         """The times of decode steps with this step's number of rows, for any context length."""
