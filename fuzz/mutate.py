@@ -218,10 +218,13 @@ def _borrow(holder: Any, key: Any, rng: Random) -> None:
 
 
 def _repeat(holder: Any, key: Any, rng: Random) -> None:
+    # What has parts is repeated less: four changes could otherwise make a million copies of it.
+    has_parts = isinstance(holder[key], (dict, list))
+    times = rng.choice((1, 2, 3 if has_parts else 30))
     if isinstance(holder, list):
-        holder[key:key] = [holder[key]] * rng.choice((1, 2, 30))
+        holder[key:key] = [holder[key]] * times
     else:
-        holder[key] = [holder[key]] * rng.choice((1, 2, 30))
+        holder[key] = [holder[key]] * times
 
 
 def _nest(holder: Any, key: Any, rng: Random) -> None:
