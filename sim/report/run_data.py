@@ -80,6 +80,8 @@ def _log(path: Path) -> RunLog:
         parquet = pq.ParquetFile(io.BytesIO(read_file(path)))
         known = {*_TEXTS, *_TIMES, *_COUNTS, _HOST_COUNT}
         table = parquet.read([name for name in parquet.schema_arrow.names if name in known])
+        # Damaged files can have texts that are no UTF-8, and places beyond the end.
+        table.validate(full=True)
     except (OSError, ValueError, pa.ArrowException) as error:
         raise InputError(f"{path}: cannot be read: {error}") from None
     texts = {name: _column(table, name, path, "str") for name in _TEXTS}

@@ -5,6 +5,8 @@ import re
 from html.parser import HTMLParser
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from sim.metrics.registry import LATENCIES, RUN_METRICS
@@ -260,6 +262,16 @@ def test_report_of_an_older_or_damaged_run_is_refused(simulate, scenario, refuse
         assert line.startswith((f"out/{name}: ", f"out/{name}:1: ", f"out/{name}:2: "))
         assert reason in line
         path.write_bytes(whole)
+
+
+def test_report_of_texts_that_are_no_utf8_is_refused(simulate, scenario, refused_bare):
+    """A damaged table can be read as Parquet and still have such texts."""
+    simulate("run", scenario, "--out", "out")
+    path = Path("out/requests.parquet")
+    table = pq.read_table(path)
+    bad = pa.array([b"\x8d"] * len(table), pa.binary()).view(pa.string())
+    pq.write_table(table.set_column(table.column_names.index("rid"), "rid", bad), path)
+    assert "Invalid UTF8" in refused_bare("report", "out")
 
 
 def test_report_of_no_folder_is_refused(refused_bare):
