@@ -17,6 +17,8 @@ from sim.runlog.run_log_file import RecordedRun, read_run_log
 from sim.user_class import names_class
 
 _POINT_HOST_PARTS = ("plan_ns", "launch_ns", "read_back_ns")
+# The largest amount of anything in a profile.
+_MOST_TOKENS = 1_000_000_000
 # Decode steps whose mean contexts differ by less than this share count as one composition.
 _LIKENESS = 0.05
 
@@ -200,6 +202,8 @@ def _sample(
         raise InputError(f"{where}: ctx: is less than the tokens of prefill")
     if (step.num_prefill_rows, step.num_decode_rows) == (0, 0):
         raise InputError(f"{where}: prefill, n_decode: a step must have rows")
+    if step.num_context_tokens > _MOST_TOKENS:
+        raise InputError(f"{where}: ctx: must be at most {_MOST_TOKENS:,}")
     graph = line.get("padded_rows") or 0
     if graph:
         step = step.with_single_tokens_as_decodes()

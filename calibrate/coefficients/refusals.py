@@ -70,7 +70,11 @@ def alike(
         for other in others:
             if key in place_of and other in place_of:
                 place, beside = place_of[key], place_of[other]
-                share = decode_slopes[:, place] / decode_slopes[:, beside]
+                # A request without decode steps tells nothing.
+                decoded = decode_slopes[decode_slopes[:, beside] != 0]
+                if not len(decoded):
+                    continue
+                share = decoded[:, place] / decoded[:, beside]
                 share *= coefficients[beside].unit / coefficients[place].unit
                 low, high = np.quantile(share, (0.1, 0.9)).tolist()
                 if high < _LEAST_VARIETY * low:

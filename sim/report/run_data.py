@@ -25,7 +25,8 @@ from sim.runlog import NOT_YET_NS, RequestColumns, RunLog, StepColumns, TokenGap
 from sim.scenario.report_section import ReportSection
 
 _TEXTS = ("rid", "tenant", "status")
-_TIMES = ("arrival_s", "ttft_ms", "e2e_latency_ms", "queue_time_ms")
+_ARRIVAL = "arrival_s"
+_TIMES = (_ARRIVAL, "ttft_ms", "e2e_latency_ms", "queue_time_ms")
 _COUNTS = ("prompt_tokens", "cached_tokens", "output_tokens", "retractions", "preemptions", "aged",
            "replica")  # fmt: skip
 # Only runs with a host tier have this column.
@@ -85,7 +86,10 @@ def _log(path: Path) -> RunLog:
     except (OSError, ValueError, pa.ArrowException) as error:
         raise InputError(f"{path}: cannot be read: {error}") from None
     texts = {name: _column(table, name, path, "str") for name in _TEXTS}
-    times = {name: np.array(_column(table, name, path, "float")) for name in _TIMES}
+    times = {
+        name: np.array(_column(table, name, path, "stamp" if name == _ARRIVAL else "float"))
+        for name in _TIMES
+    }
     counts = {name: np.array(_column(table, name, path, "int")) for name in _COUNTS}
     counts[_HOST_COUNT] = np.zeros(len(table), dtype=np.int64)
     if _HOST_COUNT in table.column_names:
@@ -100,7 +104,7 @@ def _column(table: Any, name: str, path: Path, kind: str) -> list[Any]:
     if table.column_names.count(name) != 1:
         raise InputError(f"{path}: {name}: there is no such column, or two")
     values: list[Any] = table.column(name).to_pylist()
-    if kind == "float" and name != "arrival_s":
+    if kind == "float":
         values = [math.nan if value is None else value for value in values]
     is_good = _IS_OF_KIND[kind]
     bad = next((row for row, value in enumerate(values) if not is_good(value)), None)
@@ -119,16 +123,17 @@ _MOST = 1 << 40
 _IS_OF_KIND: Mapping[str, Callable[[Any], bool]] = {
     "str": lambda value: isinstance(value, str),
     "float": _is_time,
+    "stamp": lambda value: _is_time(value) and value >= 0,
     "int": lambda value: type(value) is int and 0 <= value <= _MOST,
 }
-_WORDS = {"str": "text", "float": "a time", "int": "a whole number"}
+_WORDS = {"str": "text", "float": "a time", "stamp": "a time of 0 or more", "int": "a whole number"}
 
 
 def _requests(
     texts: Mapping[str, list[str]], times: Mapping[str, Float64], counts: Mapping[str, Int64]
 ) -> RequestColumns:
     """The requests, with time stamps from latencies. Priorities are 0: the table has none."""
-    arrival_ns = np.rint(times["arrival_s"] * NS_PER_S).astype(np.int64)
+    arrival_ns = np.rint(times[_ARRIVAL] * NS_PER_S).astype(np.int64)
     finished = np.array([status == Status.FINISHED.value for status in texts["status"]])
     finish_ns = _stamps(arrival_ns, times["e2e_latency_ms"])
     return RequestColumns(

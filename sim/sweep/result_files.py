@@ -40,6 +40,8 @@ class _Results(TypedDict):
 
 
 _RESULTS_TYPE = TypeAdapter(_Results)
+# Parquet's whole numbers have 64 bits.
+_MOST_INT = (1 << 63) - 1
 _NAMES = (RESULTS, "results.csv", "results.parquet")
 REWRITE_HINT = "simulate sweep with the same --out writes it anew"
 
@@ -107,7 +109,8 @@ def remove_results(folder: Path) -> None:
 def write_results(results: SweepResults, folder: Path) -> None:
     """Write all three files; results.json comes last, so if it exists, the others are complete.
 
-    If the values of a column have several types, results.parquet has them as JSON text.
+    If the values of a column have several types, or do not fit into 64 bits, results.parquet has
+    them as JSON text.
 
     Raises:
         InputError: writing failed.
@@ -165,7 +168,9 @@ def _write_parquet(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
 def _column(values: Sequence[Any]) -> "pa.Array":
     import pyarrow as pa
 
-    kinds = {type(value) for value in values if value is not None}
+    kinds: set[object] = {type(value) for value in values if value is not None}
+    if any(isinstance(value, int) and abs(value) > _MOST_INT for value in values):
+        kinds.add("too large")
     if kinds == {int, float}:
         return pa.array([None if value is None else float(value) for value in values])
     if len(kinds) <= 1 and kinds <= {bool, int, float, str}:

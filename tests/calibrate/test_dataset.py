@@ -75,3 +75,9 @@ def test_dataset_prefill_of_one_token_in_a_graph_is_a_decode(linear, write_log):
     point |= {"prefill": [["", 31, 1], ["", 15, 1]], "ctx": 48, "padded_rows": 2}
     (sample,) = load_dataset([write_log([point])]).samples[ForwardMode.DECODE]
     assert (sample.step.num_decode_rows, sample.step.num_decode_context_tokens) == (2, 48)
+
+
+def test_dataset_context_that_no_profile_could_hold_is_refused(linear, write_log):
+    point = next(iter(linear().decodes())) | {"ctx": 10**11}
+    with pytest.raises(InputError, match=r"point 0: ctx: must be at most 1,000,000,000"):
+        load_dataset([write_log([point])])

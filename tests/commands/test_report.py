@@ -264,14 +264,19 @@ def test_report_of_an_older_or_damaged_run_is_refused(simulate, scenario, refuse
         path.write_bytes(whole)
 
 
-def test_report_of_texts_that_are_no_utf8_is_refused(simulate, scenario, refused_bare):
-    """A damaged table can be read as Parquet and still have such texts."""
+def test_report_of_impossible_values_is_refused(simulate, scenario, refused_bare):
+    """A damaged table can be read as Parquet and still have bad texts, or arrivals at no time."""
     simulate("run", scenario, "--out", "out")
     path = Path("out/requests.parquet")
     table = pq.read_table(path)
-    bad = pa.array([b"\x8d"] * len(table), pa.binary()).view(pa.string())
-    pq.write_table(table.set_column(table.column_names.index("rid"), "rid", bad), path)
-    assert "Invalid UTF8" in refused_bare("report", "out")
+    no_text = pa.array([b"\x8d"] * len(table), pa.binary()).view(pa.string())
+    no_time = pa.array([float("nan")] * len(table))
+    for name, values, reason in (
+        ("rid", no_text, "Invalid UTF8"),
+        ("arrival_s", no_time, "arrival_s: row 1 has nan, not a time of 0 or more"),
+    ):
+        pq.write_table(table.set_column(table.column_names.index(name), name, values), path)
+        assert reason in refused_bare("report", "out")
 
 
 def test_report_of_no_folder_is_refused(refused_bare):

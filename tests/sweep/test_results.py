@@ -83,6 +83,15 @@ def test_short_names_stay_different():
     assert list(names.values()) == ["a.x.kind", "b.x.kind", "t_ms", "replicas"]
 
 
+def test_sweep_settings_too_large_for_parquet_are_text(results, tmp_path):
+    """As in columns with several types."""
+    values = {**results.points[0].values, "scheduler.fairness.t_ms": 10**30}
+    points = [results.points[0]._replace(values=values), *results.points[1:]]
+    write_results(SweepResults.of("study", results.scenario, results.keys, points), tmp_path)
+    table = pq.read_table(tmp_path / "results.parquet").to_pydict()
+    assert table["scheduler.fairness.t_ms"][0] == f"1{'0' * 30}"
+
+
 def test_sweep_files_hold_a_row_a_point(results, tmp_path):
     """The three files say the same; lists of a summary are left out."""
     write_results(results, tmp_path)
