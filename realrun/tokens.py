@@ -1,7 +1,6 @@
 """Input and output tokens of a real run: outputs follow scripts (forced) or the model (greedy)."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
@@ -106,8 +105,9 @@ class GreedyTokens:
         self._outputs[spec.rid] = []
         if spec.ignore_eos:
             self._endless.add(spec.rid)
-        prompt = ArrayPrompt(spec.prompt.token_ids() % self._vocab_size)
-        return replace(request, spec=replace(spec, prompt=prompt))
+        spec = spec.copy()
+        spec.prompt = ArrayPrompt(spec.prompt.token_ids() % self._vocab_size)
+        return ScriptedRequest(spec, request.script)
 
     def decode_inputs(self, rids: Sequence[str], kv_lens: Int64) -> Int64:
         return np.full(len(rids), SAMPLED_LAST, dtype=np.int64)

@@ -4,7 +4,7 @@ Notation: step i is decided at t(i) and takes host time h(i). Then its launch be
 the host l. The device runs it from s(i) to e(i). `sim.des.replica` draws all this.
 """
 
-from typing import NamedTuple
+from typing import Final
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from sim.core.arrays import Int64
 from sim.core.units import MAX_TIME_NS
 
 
-class UpcomingSteps(NamedTuple):
+class UpcomingSteps:
     """The times of the decode steps that follow the one in flight; int64 ns.
 
     Attributes:
@@ -24,12 +24,21 @@ class UpcomingSteps(NamedTuple):
             shape [num_steps].
     """
 
-    decided_ns: Int64
-    starts_ns: Int64
-    ends_ns: Int64
-    host_ns: Int64
-    known_ns: Int64
-    launch_ns: int
+    def __init__(
+        self,
+        decided_ns: Int64,
+        starts_ns: Int64,
+        ends_ns: Int64,
+        host_ns: Int64,
+        known_ns: Int64,
+        launch_ns: int,
+    ) -> None:
+        self.decided_ns: Final = decided_ns
+        self.starts_ns: Final = starts_ns
+        self.ends_ns: Final = ends_ns
+        self.host_ns: Final = host_ns
+        self.known_ns: Final = known_ns
+        self.launch_ns: Final = launch_ns
 
     @property
     def num_steps(self) -> int:

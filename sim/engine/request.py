@@ -249,7 +249,11 @@ class RequestTokens:
         if start + page_size > self._prompt_len:
             return page_key(self.ids(start, start + page_size))
         if self._key_start != start:
-            self._key = page_key(self._prompt.token_ids(start, start + page_size))
+            self._key = (
+                self._prompt.token_id(start)
+                if page_size == 1
+                else page_key(self._prompt.token_ids(start, start + page_size))
+            )
             self._key_start = start
         return self._key
 

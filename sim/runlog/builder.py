@@ -6,7 +6,7 @@
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,7 +78,7 @@ def _narrowed(column: NDArray[np.int64]) -> NDArray[np.signedinteger]:
     raise OverflowError(f"{low} to {high} do not fit 64 bits")
 
 
-class FurtherSteps(NamedTuple):
+class FurtherSteps:
     """The fast-forwarded decode steps after a step. Every row gets one token in each of them.
 
     Attributes:
@@ -91,13 +91,23 @@ class FurtherSteps(NamedTuple):
             after the first step's decision: a request may have arrived or finished since.
     """
 
-    decided_ns: Int64
-    starts_ns: Int64
-    ends_ns: Int64
-    host_ns: Int64
-    launch_ns: int
-    run: DecodeRun
-    state: StepState
+    def __init__(
+        self,
+        decided_ns: Int64,
+        starts_ns: Int64,
+        ends_ns: Int64,
+        host_ns: Int64,
+        launch_ns: int,
+        run: DecodeRun,
+        state: StepState,
+    ) -> None:
+        self.decided_ns: Final = decided_ns
+        self.starts_ns: Final = starts_ns
+        self.ends_ns: Final = ends_ns
+        self.host_ns: Final = host_ns
+        self.launch_ns: Final = launch_ns
+        self.run: Final = run
+        self.state: Final = state
 
 
 class StepRun:

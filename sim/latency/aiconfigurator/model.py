@@ -128,7 +128,8 @@ class AiconfiguratorLatency:
             graph = decodes_alone and not step.group_prefills
             if graph and step.max_rank_tokens:
                 rows = padded_rows(step.max_rank_tokens, self._graph_sizes)
-                step = step._replace(max_rank_tokens=rows)
+                step = step.copy()
+                step.max_rank_tokens = rows
             experts_ms = self._decode_experts_ms if graph else self._prefill_experts_ms
             fixed_ms += experts_ms(step.expert_tokens(self._num_ranks))
         if decodes_alone:

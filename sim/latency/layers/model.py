@@ -82,7 +82,8 @@ class LayersLatency:
         host_ns = self._host.host_ns(step.num_prefill_rows + rows)
         if step.num_prefill_rows:
             if not self._corrects_spread:
-                step = step._replace(max_decode_context_tokens=0)
+                step = step.copy()
+                step.max_decode_context_tokens = 0
             device_ns = max(1, round(self._composition.prefill_ns(step)))
         else:
             device_ns = self._line(step).step_ns(*self._contexts(step))

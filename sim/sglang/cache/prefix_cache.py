@@ -1,6 +1,6 @@
 """What every prefix cache offers (`PrefixCache`), and the cache that never hits."""
 
-from typing import NamedTuple, Protocol
+from typing import Final, Protocol
 
 from sim.core.errors import InvariantError
 from sim.core.tokens import TokenSequence
@@ -8,18 +8,24 @@ from sim.engine.page_pool import Span
 from sim.sglang.cache.radix_node import RadixNode
 
 
-class HostMatch(NamedTuple):
+class HostMatch:
     """How a match continues, in nodes whose KV is in host memory alone.
 
     `node`, `child` and `num_child_tokens` mean the same as in PrefixMatch.
     """
 
-    node: RadixNode
-    child: RadixNode | None
-    num_child_tokens: int
+    def __init__(
+        self,
+        node: RadixNode,
+        child: RadixNode | None,
+        num_child_tokens: int,
+    ) -> None:
+        self.node: Final = node
+        self.child: Final = child
+        self.num_child_tokens: Final = num_child_tokens
 
 
-class PrefixMatch(NamedTuple):
+class PrefixMatch:
     """A cached prefix that was found.
 
     Example: nodes of 4 and 6 tokens on one path, and a prompt that shares the first 7 tokens with
@@ -32,10 +38,17 @@ class PrefixMatch(NamedTuple):
         host: how the match continues in host memory, or None.
     """
 
-    node: RadixNode
-    child: RadixNode | None = None
-    num_child_tokens: int = 0
-    host: HostMatch | None = None
+    def __init__(
+        self,
+        node: RadixNode,
+        child: RadixNode | None = None,
+        num_child_tokens: int = 0,
+        host: HostMatch | None = None,
+    ) -> None:
+        self.node: Final = node
+        self.child: Final = child
+        self.num_child_tokens: Final = num_child_tokens
+        self.host: Final = host
 
     @property
     def num_tokens(self) -> int:
