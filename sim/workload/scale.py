@@ -32,8 +32,13 @@ def scaled(workload: WorkloadConfig, factor: float) -> Changes:
     """
     changes: Changes = {}
     match workload:
-        case SyntheticConfig() | SessionsConfig():
+        case SyntheticConfig():
             changes = _below("arrivals", _scaled_arrivals(workload.arrivals, factor))
+        case SessionsConfig():
+            if workload.arrivals is not None:
+                changes = _below("arrivals", _scaled_arrivals(workload.arrivals, factor))
+            if workload.clients is not None:
+                changes = {"clients": _scaled_count(workload.clients, factor)}
         case TraceConfig():
             if workload.arrivals is not None:
                 changes = _below("arrivals", _scaled_arrivals(workload.arrivals, factor))
