@@ -78,7 +78,7 @@ class SessionsConfig(CommonConfig):
         if self.clients is not None and not self.closed_loop:
             raise KeysError("clients need closed_loop", "clients", "closed_loop")
         if self.clients is not None and self.clients > self.sessions:
-            raise KeysError("clients is above sessions", "clients", "sessions")
+            raise KeysError("there are more clients than sessions", "clients", "sessions")
         return self
 
 
