@@ -102,7 +102,7 @@ def test_sessions_closed_loop_think_before_every_turn_but_the_first(build):
 
 
 def test_sessions_of_clients_follow_one_another(build):
-    """Three clients share 20 sessions in order; all start at time 0, and none thinks between two."""
+    """Three share 20 in order; all start at time 0, and none thinks between two sessions."""
     section = SECTION | {"clients": 3, "think_s": {"kind": "constant", "value": 1.5}}
     del section["arrivals"]
     clients = [list(turns) for turns in build(section).clients()]
@@ -176,7 +176,7 @@ BAD = [
     ),
 ]
 
-# (options, what is wrong)
+# Options, and what is wrong with them.
 BAD_STARTS = [
     ({"arrivals": None}, "either arrivals or clients"),
     ({"clients": 2}, "either arrivals or clients"),
