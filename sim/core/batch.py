@@ -1,8 +1,8 @@
 """One step of the model: what the scheduler decided to run, and what came out."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from enum import IntEnum
-from typing import Final
+from typing import Final, Protocol
 
 
 class ForwardMode(IntEnum):
@@ -11,6 +11,16 @@ class ForwardMode(IntEnum):
     EXTEND = 0
     DECODE = 1
     MIXED = 2
+
+
+class Rids(Protocol):
+    """The rids of rows, in order: a tuple, or a `RowNames`."""
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[str]: ...
+
+    def __getitem__(self, index: int, /) -> str: ...
 
 
 class PrefillRow:
@@ -64,7 +74,7 @@ class Batch:
         self,
         mode: ForwardMode,
         prefill: tuple[PrefillRow, ...],
-        decode_rids: Sequence[str],
+        decode_rids: Rids,
         num_context_tokens: int,
         num_decode_context_tokens: int,
         stopped_rids: tuple[str, ...] = (),

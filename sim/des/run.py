@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from sim.core.errors import InputError, InvariantError
 from sim.core.garbage import rare_collections
@@ -29,7 +29,7 @@ from sim.runlog import RunLog
 from sim.runlog.decisions import DecisionLog
 from sim.workload.workload import ScriptedRequest, Workload
 
-PoolFactory = Callable[[int, int], PagePool[Any]]
+PoolFactory = Callable[[int, int], PagePool]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

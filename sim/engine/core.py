@@ -250,7 +250,11 @@ class EngineCore:
         Under overlap, the next decision may already have put a row that this launch prefilled into
         the running batch. If that row finishes, it is in `finishing`, and not returned again.
         """
-        due = [*launch.leaving, *self._running_rows_at_end(ended)]
+        due = self._running_rows_at_end(ended)
+        if launch.leaving:
+            due = [*launch.leaving, *due]
+        if not due:
+            return []
         rows = {r.rid: r for r in due if r.status is Status.RUNNING and r not in finishing}
         for request in launch.leaving:
             if request.rid in rows:
@@ -274,6 +278,8 @@ class EngineCore:
     def _running_rows_at_end(self, ended: frozenset[str]) -> list[Request]:
         """Running rows that are at their token limit, or that generated an end token."""
         rows = self.scheduler.running.rows_at_limit()
+        if not (rows or ended):
+            return rows
         for rid in ended:
             row = self.requests.get(rid)
             if row is not None:

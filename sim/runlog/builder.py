@@ -5,7 +5,6 @@
 
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from operator import attrgetter
 from typing import Final
 
 import numpy as np
@@ -171,7 +170,7 @@ class StepRun:
 
 
 # The columns of a request that are known when it arrives, and those known when it has ended. The
-# latter are fields of `RequestRecord`.
+# latter are fields of `RequestRecord`, in the order in which `over` puts them into a row.
 _KNOWN_AT_FIRST = ("arrival_ns", "prompt_tokens", "priority", "replica", "warm_up")
 _KNOWN_AT_LAST = (
     "scheduled_ns",
@@ -184,7 +183,6 @@ _KNOWN_AT_LAST = (
     "preemptions",
     "aged",
 )
-_known_at_last = attrgetter(*_KNOWN_AT_LAST)
 
 
 class RunLogBuilder:
@@ -214,7 +212,20 @@ class RunLogBuilder:
         """A request finished, or was rejected or aborted."""
         row = self._row_of.pop(record.spec.rid)
         self._status[row] = record.status.value
-        self._over.append((row, *_known_at_last(record)))
+        self._over.append(
+            (
+                row,
+                record.scheduled_ns,
+                record.first_token_ns,
+                record.finish_ns,
+                record.cached_tokens,
+                record.host_cached_tokens,
+                record.output_tokens,
+                record.retractions,
+                record.preemptions,
+                int(record.aged),
+            )
+        )
         self.num_over += 1
 
     def stepped(self, run: StepRun) -> None:
@@ -234,8 +245,9 @@ class RunLogBuilder:
             num_further = further.run.num_steps
             num_steps += num_further
             num_context_tokens += num_decode_rows * num_further
-            device_ns += int((further.ends_ns - further.starts_ns).sum())
-            host_ns += int(further.host_ns.sum())
+            # As `sum()`, which takes twice as long for short arrays.
+            device_ns += int(np.add.reduce(further.ends_ns - further.starts_ns))
+            host_ns += int(np.add.reduce(further.host_ns))
             state, free_tokens = further.state, further.run.last_free_tokens
             not_evictable = state.free_tokens + state.used_tokens
             used_token_steps += not_evictable * num_further - further.run.free_token_steps

@@ -13,7 +13,7 @@ from sim.latency.aiconfigurator.operators import OperatorList
 from sim.latency.aiconfigurator.package import naming_what_there_is, open_engine
 from sim.latency.features import StepFeatures
 from sim.latency.graphs import padded_rows
-from sim.latency.model import StepTime
+from sim.latency.model import StepTime, equal_ns
 
 # Answers that a model keeps: the least recently used are forgotten first.
 _KEPT_ANSWERS = 1 << 15
@@ -110,7 +110,7 @@ class AiconfiguratorLatency:
             mean_contexts = (first.num_decode_context_tokens + grown) / rows
             device_ms += self._curve(rows).time_ms(mean_contexts)
         device_ns = np.maximum(whole_ns(device_ms * NS_PER_MS), 1)
-        return device_ns, np.full(num_steps, self._host_ns, dtype=np.int64)
+        return device_ns, equal_ns(self._host_ns, num_steps)
 
     def head_ns(self, step: StepFeatures) -> int:
         """The time of the output head alone, a part of the step's."""
