@@ -59,7 +59,7 @@ class BlockManager(KVMemory):
         """
         if not self.caches:
             return []
-        return self._index.find(kv.hashes, kv.ids, (num_tokens - 1) // self.page_size)
+        return self._index.find(kv, (num_tokens - 1) // self.page_size)
 
     def fits(self, found: list[int], num_tokens: int) -> bool:
         """Whether a request that found these blocks can have blocks for `num_tokens` tokens."""
@@ -86,7 +86,7 @@ class BlockManager(KVMemory):
         self.pool.use(found)
         kv.blocks = found
         self._num_admitted += 1
-        unhashed = UnhashedBlocks(self._num_admitted, found, kv.hashes, kv.ids)
+        unhashed = UnhashedBlocks(self._num_admitted, found, kv.hashes, kv.ids, kv.first_token)
         kv.unhashed = unhashed
         self.grow(kv, num_tokens)
         if self.caches:

@@ -10,6 +10,7 @@ from bisect import insort
 from collections.abc import Iterable
 
 from sim.vllm.cache.free_queue import FreeBlockQueue, FreedGroup
+from sim.vllm.cache.unhashed import ANY_TOKEN
 
 # (number of the decision that filled the block, admission number of the request that filled it,
 # block). Sorted in this order, the first of several equal blocks is the one that vLLM finds.
@@ -35,6 +36,10 @@ class BlockPool:
         self.extra_users: dict[int, int] = {}
         self._free = FreeBlockQueue(num_blocks)
         self.blocks_of_hash: dict[int, list[HashedBlock]] = {}
+        # Of each hash, the hash of the prefix before the block, and the block's first token or
+        # `ANY_TOKEN`; and for how many hashes these are the same.
+        self._begin_of_hash: dict[int, tuple[int, int]] = {}
+        self._num_begins: dict[tuple[int, int], int] = {}
 
     @property
     def num_free_blocks(self) -> int:
@@ -50,12 +55,20 @@ class BlockPool:
 
     # ---- hashes --------------------------------------------------------------------------------
 
-    def add_hash(self, block_hash: int, hashed: HashedBlock, *, is_free: bool) -> None:
+    def may_continue(self, parent: int, token: int) -> bool:
+        """Whether a block with a hash may continue the prefix with hash `parent` with `token`."""
+        begins = self._num_begins
+        return token == ANY_TOKEN or (parent, token) in begins or (parent, ANY_TOKEN) in begins
+
+    def add_hash(
+        self, block_hash: int, hashed: HashedBlock, begin: tuple[int, int], *, is_free: bool
+    ) -> None:
         """Make a block findable by its hash.
 
         Args:
             block_hash: the hash of its contents.
             hashed: the block, with the decision and the request that filled it. It has no hash yet.
+            begin: the hash of the prefix before the block, and its first token or `ANY_TOKEN`.
             is_free: no request uses the block.
         """
         block = hashed[2]
@@ -65,6 +78,8 @@ class BlockPool:
         same = self.blocks_of_hash.get(block_hash)
         if same is None:
             self.blocks_of_hash[block_hash] = [hashed]
+            self._begin_of_hash[block_hash] = begin
+            self._num_begins[begin] = self._num_begins.get(begin, 0) + 1
         else:
             insort(same, hashed)
 
@@ -74,8 +89,17 @@ class BlockPool:
         same = self.blocks_of_hash[block_hash]
         if len(same) == 1:
             del self.blocks_of_hash[block_hash]
+            self._drop_begin(block_hash)
         else:
             self.blocks_of_hash[block_hash] = [hashed for hashed in same if hashed[2] != block]
+
+    def _drop_begin(self, block_hash: int) -> None:
+        begin = self._begin_of_hash.pop(block_hash)
+        num_same = self._num_begins[begin]
+        if num_same == 1:
+            del self._num_begins[begin]
+        else:
+            self._num_begins[begin] = num_same - 1
 
     # ---- users ---------------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from sim.core.tokens import Prompt
 from sim.engine.request import OutputTokens, RequestTokens
-from sim.vllm.cache.unhashed import UnhashedBlocks
+from sim.vllm.cache.unhashed import ANY_TOKEN, UnhashedBlocks
 
 
 class RequestBlocks(RequestTokens):
@@ -21,3 +21,7 @@ class RequestBlocks(RequestTokens):
         self.blocks: list[int] = []
         self.unhashed: UnhashedBlocks | None = None
         self.hashes: list[int] = []
+
+    def first_token(self, place: int) -> int:
+        """The token at a place of the prompt; `ANY_TOKEN` for an output token."""
+        return self._prompt.token_id(place) if place < self._prompt_len else ANY_TOKEN

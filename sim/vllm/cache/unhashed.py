@@ -10,6 +10,7 @@ another request meanwhile is left out.
 """
 
 from collections.abc import Callable
+from typing import Final
 
 from sim.core.errors import InvariantError
 from sim.core.tokens import TokenIds, TokenSequence
@@ -18,6 +19,8 @@ from sim.vllm.cache.hashes import prefix_hashes
 
 # Returns the tokens of a sequence from one position to another.
 TokenReader = Callable[[int, int], TokenIds]
+# Stands for a token that is not looked at.
+ANY_TOKEN: Final = -1
 
 _FIRST_HASHES = 8
 
@@ -59,6 +62,7 @@ class UnhashedBlocks:
         "_group",
         "_num_found",
         "_read_tokens",
+        "_token_at",
         "blocks",
         "catch_up",
         "full_at",
@@ -68,7 +72,12 @@ class UnhashedBlocks:
     )
 
     def __init__(
-        self, number: int, found: list[int], hashes: list[int], read_tokens: TokenReader
+        self,
+        number: int,
+        found: list[int],
+        hashes: list[int],
+        read_tokens: TokenReader,
+        token_at: Callable[[int], int],
     ) -> None:
         """Start with the blocks that an admitted request found; all of them have hashes."""
         self.number = number
@@ -78,12 +87,22 @@ class UnhashedBlocks:
         self.full_at: list[int] = []
         self.catch_up: Callable[[], None] | None = None
         self._read_tokens = read_tokens
+        self._token_at: Callable[[int], int] | None = token_at
         self._group: FreedGroup | None = None
 
     @property
     def parent(self) -> int:
         """Hash of the prefix that ends where the blocks without hashes start; 0: no prefix."""
         return self.hashes[self.num_hashed - 1] if self.num_hashed else 0
+
+    def first_token(self, block_size: int) -> int:
+        """The first token of the first block without a hash; `ANY_TOKEN`: it may be any."""
+        place = self.num_hashed * block_size
+        if self._token_at is not None:
+            return self._token_at(place)
+        if self.num_intact <= self.num_hashed:
+            return ANY_TOKEN
+        return int(self._read_tokens(place, place + 1)[0])
 
     @property
     def num_full(self) -> int:
@@ -140,7 +159,8 @@ class UnhashedBlocks:
         """
         self._group = group
         self.catch_up = None
-        offset, end = len(self.hashes) * block_size, self.num_full * block_size
+        self._token_at = None
+        offset, end = self.num_hashed * block_size, self.num_full * block_size
         self._read_tokens = _reader(part(offset, end), offset) if offset < end else _read_nothing
 
 

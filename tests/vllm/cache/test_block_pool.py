@@ -9,7 +9,7 @@ from sim.vllm.cache.pool import BlockPool
 
 
 def add_hash(pool, block, content, full_at=0):
-    pool.add_hash(content, (full_at, 0, block), is_free=False)
+    pool.add_hash(content, (full_at, 0, block), (0, content), is_free=False)
 
 
 def find(pool, content):
