@@ -80,9 +80,12 @@ class SegmentPrompt:
         segments: tuple[tuple[int, int], ...],
     ) -> None:
         self.segments: Final = segments
+        self._num_tokens = 0
+        for _, num_tokens in segments:
+            self._num_tokens += num_tokens
 
     def __len__(self) -> int:
-        return sum(num_tokens for _, num_tokens in self.segments)
+        return self._num_tokens
 
     def token_ids(self, start: int = 0, stop: int | None = None) -> TokenIds:
         stop = len(self) if stop is None else stop

@@ -62,7 +62,7 @@ class EngineCore:
         """The record of a request that this server can never serve; None if it can serve it."""
         if self.scheduler.token_limit(len(spec.prompt), spec.max_new_tokens) > 0:
             return None
-        request = self._new_request(spec)
+        request = self._new_request(spec, 0)
         request.status = Status.REJECTED
         return _record(request)
 
@@ -72,17 +72,18 @@ class EngineCore:
         Raises:
             InvariantError: the request can never be served, or its rid is in use.
         """
-        request = self._new_request(spec)
-        if spec.rid in self.requests or request.max_new_tokens <= 0:
+        limit = self.scheduler.token_limit(len(spec.prompt), spec.max_new_tokens)
+        if spec.rid in self.requests or limit <= 0:
             raise InvariantError(f"request {spec.rid} was already submitted, or must be rejected")
+        request = self._new_request(spec, limit)
         self.requests[spec.rid] = request
         self.input_queue.requests.append(request)
 
-    def _new_request(self, spec: RequestSpec) -> Request:
+    def _new_request(self, spec: RequestSpec, limit: int) -> Request:
         executor, rid = self._executor, spec.rid
         return self.scheduler.new_request(
             spec,
-            self.scheduler.token_limit(len(spec.prompt), spec.max_new_tokens),
+            limit,
             OutputTokens(partial(executor.output_ids, rid), partial(executor.output_part, rid)),
         )
 

@@ -191,7 +191,7 @@ class RunLogBuilder:
     def __init__(self) -> None:
         self._rids: list[str] = []
         self._tenants: list[str] = []
-        self._status: list[str] = []
+        self._status: list[Status] = []
         self._row_of: dict[str, int] = {}
         self._submitted = RowBuffer(len(_KNOWN_AT_FIRST))
         self._over = RowBuffer(1 + len(_KNOWN_AT_LAST))
@@ -203,7 +203,7 @@ class RunLogBuilder:
         self._row_of[spec.rid] = len(self._rids)
         self._rids.append(spec.rid)
         self._tenants.append(spec.tenant)
-        self._status.append(Status.WAITING.value)
+        self._status.append(Status.WAITING)
         self._submitted.append(
             (spec.arrival_ns, prompt_tokens, spec.priority or 0, replica, int(spec.warm_up))
         )
@@ -211,7 +211,7 @@ class RunLogBuilder:
     def over(self, record: RequestRecord) -> None:
         """A request finished, or was rejected or aborted."""
         row = self._row_of.pop(record.spec.rid)
-        self._status[row] = record.status.value
+        self._status[row] = record.status
         self._over.append(
             (
                 row,
@@ -280,7 +280,10 @@ class RunLogBuilder:
         """The log so far, with the token gaps from the clocks, which then drop their gaps."""
         return RunLog(
             requests=RequestColumns(
-                self._rids, self._tenants, self._status, **self._request_columns()
+                self._rids,
+                self._tenants,
+                [status.value for status in self._status],
+                **self._request_columns(),
             ),
             steps=StepColumns(*self._steps.take_columns()),
             gap_at_ns=_gap_times(clocks),
