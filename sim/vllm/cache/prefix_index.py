@@ -19,16 +19,22 @@ class PrefixIndex:
     def __init__(self, pool: BlockPool, block_size: int) -> None:
         self._pool = pool
         self._block_size = block_size
-        # By the hash of the prefix before the blocks, then by the first token of the blocks. Each
-        # value is a set, in order of admission.
-        self._unhashed: dict[int, dict[int, dict[UnhashedBlocks, None]]] = {}
+        # By the hash of the prefix before the blocks, then by the first token of the blocks.
+        self._unhashed: dict[int, dict[int, list[UnhashedBlocks]]] = {}
         self._num_unhashed = 0
         self._most_unhashed = _MOST_EXHAUSTED
 
     def add(self, unhashed: UnhashedBlocks) -> None:
         """Add the blocks that a request has filled or will fill."""
-        by_token = self._unhashed.setdefault(unhashed.parent, {})
-        by_token.setdefault(unhashed.first_token(self._block_size), {})[unhashed] = None
+        by_token = self._unhashed.get(unhashed.parent)
+        if by_token is None:
+            by_token = self._unhashed[unhashed.parent] = {}
+        token = unhashed.first_token(self._block_size)
+        same = by_token.get(token)
+        if same is None:
+            by_token[token] = [unhashed]
+        else:
+            same.append(unhashed)
         self._num_unhashed += 1
         if self._num_unhashed > self._most_unhashed:
             self._drop_exhausted()
@@ -86,13 +92,13 @@ class PrefixIndex:
             parent, token = block_hash, ANY_TOKEN
 
     def _drop_exhausted(self) -> None:
-        kept: dict[int, dict[int, dict[UnhashedBlocks, None]]] = {}
+        kept: dict[int, dict[int, list[UnhashedBlocks]]] = {}
         num_kept = 0
         for parent, by_token in self._unhashed.items():
             for token, same in by_token.items():
                 left = [unhashed for unhashed in same if not unhashed.is_exhausted]
                 if left:
-                    kept.setdefault(parent, {})[token] = dict.fromkeys(left)
+                    kept.setdefault(parent, {})[token] = left
                     num_kept += len(left)
         self._unhashed = kept
         self._num_unhashed = num_kept
