@@ -16,5 +16,6 @@ def _told(value: object) -> object:
 
 def end_of(match: PrefixMatch) -> list[object]:
     """Where a match ends: the nodes themselves, not what they hold."""
-    parts = [match] if match.host is None else [match, match.host]
-    return [value for part in parts for value in (part.node, part.child, part.num_child_tokens)]
+    ends: list[object] = [match.node, match.child, match.num_child_tokens]
+    host = match.host
+    return ends if host is None else [*ends, host.node, host.child, host.num_child_tokens]
