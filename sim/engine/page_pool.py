@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol, Self, TypeVar
 
 import numpy as np
+from mypy_extensions import mypyc_attr
 from numpy.typing import NDArray
 
 from sim.core.errors import InvariantError
@@ -161,6 +162,7 @@ class PageIds:
         self._free_ids.extend(span.ids.tolist())
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class KVMemory:
     """Base class of a server's KV memory. All its token counts are multiples of the page size.
 
