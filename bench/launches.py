@@ -15,9 +15,10 @@ from bench.commands import ours
 from bench.places import OUT, SCENARIOS, TRACE
 from bench.process import measure, use_one_core
 from bench.results import markdown_table, save
+from sim.compiled.finder import PURE
 from sim.core.errors import InputError
 
-_PURE = {**os.environ, "SERVETWIN_PURE": "1"}
+_PURE = {**os.environ, PURE: "1"}
 HEADER = (
     "work",
     "requests",
