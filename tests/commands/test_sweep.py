@@ -9,7 +9,7 @@ import pytest
 
 import sim.commands.sweep
 from sim.extras import how_to_install
-from sim.sweep.process_pool import ProcessPool
+from sim.workers.process_pool import ProcessPool
 
 RESULTS = ("results.json", "results.csv", "results.parquet")
 GRID = """\
