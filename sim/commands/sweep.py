@@ -1,6 +1,5 @@
 """`simulate sweep`: runs every point of a scenario's sweep, stores it, and prints a table."""
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,10 +23,9 @@ from sim.sweep.result_files import remove_results, sweep_json, write_results
 from sim.sweep.results import SweepResults
 from sim.sweep.run import SweepState, run_sweep, sweep_state
 from sim.sweep.store import POINTS, PointStore
+from sim.workers.choose import choose_executor, num_cores
 from sim.workers.code_version import code_version
 from sim.workers.executor import Executor, Status
-from sim.workers.process_pool import ProcessPool
-from sim.workers.ray_cluster import RayCluster
 
 _MAX_LISTED = 20
 
@@ -66,7 +64,7 @@ def sweep(path: Path, overrides: Sequence[str], options: SweepOptions) -> int:
     plan = plan_sweep(load_scenario(path, overrides))
     check_packages(plan.base)
     check_report_section(plan.base, plan)
-    executor = _executor(options)
+    executor = choose_executor(options.jobs, ray=options.ray, ray_address=options.ray_address)
     out = Path(f"{name_of(path)}-sweep") if options.out is None else options.out
     ResultFiles(directory=out).check(path)
     results = sweep_into(out, plan, executor, fresh=options.fresh, jobs=_jobs(options))
@@ -118,16 +116,8 @@ def sweep_into(
     return results
 
 
-def _executor(options: SweepOptions) -> Executor:
-    if options.ray:
-        return RayCluster(options.jobs, options.ray_address)
-    if options.ray_address is not None:
-        raise InputError("--ray-address: goes with --executor ray")
-    return ProcessPool(_jobs(options))
-
-
 def _jobs(options: SweepOptions) -> int:
-    return options.jobs or len(os.sched_getaffinity(0))
+    return options.jobs or num_cores()
 
 
 def _run(
