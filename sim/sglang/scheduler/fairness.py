@@ -106,12 +106,15 @@ class BoundedWait(NoFairness):
         aged, others = [], []
         for request in ordered:
             if self.ages_ns(request) <= now_ns:
-                request.is_aged = True
-                request.may_overdraw = self._t_ns > 0 and not request.retractions
+                self.note_aged(request)
                 aged.append(request)
             else:
                 others.append(request)
         return by_arrival(aged) + others
+
+    def note_aged(self, request: SglangRequest) -> None:
+        request.is_aged = True
+        request.may_overdraw = self._t_ns > 0 and not request.retractions
 
     def ages_ns(self, request: SglangRequest) -> int:
         return request.spec.arrival_ns + self._t_ns

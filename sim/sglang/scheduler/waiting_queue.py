@@ -5,7 +5,10 @@ from sim.sglang.cache.manager import KVCacheManager
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.policies.policy import ChunkRoom, QueueView, SchedulePolicy
 from sim.sglang.request import SglangRequest
-from sim.sglang.scheduler.fairness import build_fairness
+from sim.sglang.scheduler.aging import AgingQueue
+from sim.sglang.scheduler.fairness import BoundedWait, build_fairness
+from sim.sglang.scheduler.kept_matches import match_whole
+from sim.sglang.scheduler.kept_orders import build_kept_order
 
 # SGLang: WAITING_PREFIX_REFRESH_INTERVAL and WAITING_QUEUE_PREFIX_MATCH_MAX.
 _PASSES_PER_REFRESH = 32
@@ -29,8 +32,11 @@ class WaitingQueue:
         self._policy = policy
         self._keeps_order = policy.keeps_order
         self._fairness = build_fairness(config.fairness, config.own_rule("fairness"))
+        self._bounded = self._fairness if isinstance(self._fairness, BoundedWait) else None
+        self._aging = AgingQueue()
         self.next_aging_ns = NEVER_AGES_NS
-        self.requests: list[SglangRequest] = []
+        self._kept = build_kept_order(config, kv, policy)
+        self.requests: list[SglangRequest] = [] if self._kept is None else self._kept.requests
         self.processed_tokens = 0
         self._num_entries = 0
         self._num_refreshes = 0
@@ -42,26 +48,52 @@ class WaitingQueue:
         self._num_entries += 1
         request.entry = self._num_entries
         request.entry_tokens = self.processed_tokens
-        self.requests.append(request)
-        self.next_aging_ns = min(self.next_aging_ns, self._fairness.ages_ns(request))
+        if self._kept is None:
+            self.requests.append(request)
+        else:
+            self._kept.enter(request)
+        ages_ns = self._fairness.ages_ns(request)
+        if self._bounded is not None:
+            self._aging.enter(request, ages_ns)
+        if ages_ns < self.next_aging_ns:
+            self.next_aging_ns = ages_ns
 
     def leave(self, requests: list[SglangRequest]) -> None:
+        """Remove requests that were admitted."""
         self._fairness.note_admitted(len(requests))
-        if self.requests[: len(requests)] == requests:
+        if self._kept is not None:
+            self._kept.leave(requests)
+        elif self.requests[: len(requests)] == requests:
             del self.requests[: len(requests)]
-            return
-        gone = set(map(id, requests))
-        self.requests = [request for request in self.requests if id(request) not in gone]
+        else:
+            gone = set(map(id, requests))
+            self.requests = [request for request in self.requests if id(request) not in gone]
 
     def order(self, now_ns: int) -> None:
         """Order the queue by the policy, then by the fairness rule."""
-        deferred = self._order_by_policy(now_ns)
-        self.requests = self._fairness.reorder(self.requests, now_ns, deferred)
+        if self._kept is not None:
+            self._kept.order(self._take_aged(now_ns))
+        else:
+            deferred = self._order_by_policy(now_ns)
+            self.requests = self._fairness.reorder(self.requests, now_ns, deferred)
         self.update_next_aging(now_ns)
+
+    def _take_aged(self, now_ns: int) -> list[SglangRequest]:
+        """The requests that have aged under FAIRNESS_T since the last pass."""
+        if self._bounded is None:
+            return []
+        aged = self._aging.take_aged(now_ns)
+        for request in aged:
+            self._bounded.note_aged(request)
+        return aged
 
     def update_next_aging(self, now_ns: int) -> None:
         """Set `next_aging_ns` to the first aging after `now_ns`."""
-        if self.next_aging_ns <= now_ns:
+        if self.next_aging_ns > now_ns:
+            return
+        if self._bounded is not None:
+            self.next_aging_ns = self._aging.next_ns(now_ns)
+        else:
             ages_ns = map(self._fairness.ages_ns, self.requests)
             self.next_aging_ns = min((t for t in ages_ns if t > now_ns), default=NEVER_AGES_NS)
 
@@ -101,10 +133,8 @@ class WaitingQueue:
         seen: set[bytes] = set()
         deferred: set[int] = set()
         for request in self.requests:
+            match_whole(self._kv, request)
             num_tokens = request.num_tokens
-            request.found(self._kv.find_prefix(request.kv, num_tokens, num_tokens))
-            found_len = request.prefix_len + request.kv.host_len
-            request.matched_len = min(found_len, num_tokens - 1)
             if defer and request.prefix_len <= check and num_tokens >= shared_len:
                 start = request.kv.token_ids(num_tokens)[:shared_len].tobytes()
                 if start in seen:
