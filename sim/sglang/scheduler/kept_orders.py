@@ -10,7 +10,13 @@ from typing import Final
 from sim.sglang.cache.manager import KVCacheManager
 from sim.sglang.cache.radix_cache import RadixCache
 from sim.sglang.config import SchedulerConfig
-from sim.sglang.policies.policy import SchedulePolicy, ShortestPrefillFirst, prefill_work
+from sim.sglang.policies.dfs_weight import dfs_weight_nodes
+from sim.sglang.policies.policy import (
+    DfsWeight,
+    SchedulePolicy,
+    ShortestPrefillFirst,
+    prefill_work,
+)
 from sim.sglang.request import SglangRequest
 from sim.sglang.scheduler.deferral import Deferral
 from sim.sglang.scheduler.fairness import FairnessT
@@ -29,6 +35,7 @@ class KeptOrder:
 
     def __init__(self, kv: KVCacheManager, cache: RadixCache) -> None:
         self._matches = KeptMatches(kv, cache)
+        self._root = cache.root
         self.requests: list[SglangRequest] = []
 
     def enter(self, request: SglangRequest) -> None:
@@ -104,6 +111,44 @@ def _place(waiter: Waiter) -> Place:
     return _NOT_AGED, 0, deferred, work, entry
 
 
+class DfsWeightOrder(KeptOrder):
+    """Policy dfs-weight: a walk over the groups; each group's requests stand together.
+
+    A request's place within its group is (number, entry). Requests that come from other groups get
+    the next numbers before or after all others, as their old group stood before or after this one.
+    """
+
+    def leave(self, requests: list[SglangRequest]) -> None:
+        del self.requests[: len(requests)]
+        for request in requests:
+            self._matches.leave(request)
+
+    def order(self, newly_aged: list[SglangRequest]) -> None:
+        matches = self._matches
+        earlier: list[Waiter] = []
+        for (rank, place), waiter in matches.renew(self.requests[0] if self.requests else None):
+            group = matches.group_at(waiter.request.kv.found or self._root)
+            if group.places and rank < group.rank:
+                earlier.append(waiter)
+                continue
+            if not group.places or rank > group.rank:
+                number = group.places[-1][0] + 1 if group.places else 0
+                waiter.place = number, waiter.request.entry
+            else:
+                waiter.place = place
+            matches.join(waiter)
+        for waiter in reversed(earlier):
+            group = matches.group_at(waiter.request.kv.found or self._root)
+            waiter.place = group.places[0][0] - 1, waiter.request.entry
+            matches.join(waiter)
+        weights = [(node, len(group.places)) for node, group in matches.groups.items()]
+        self.requests.clear()
+        for rank, node in enumerate(dfs_weight_nodes(weights, self._root)):
+            group = matches.groups[node]
+            group.rank = rank
+            self.requests += group.requests
+
+
 def build_kept_order(
     config: SchedulerConfig, kv: KVCacheManager, policy: SchedulePolicy
 ) -> KeptOrder | None:
@@ -121,4 +166,6 @@ def build_kept_order(
         return None
     if type(policy) is ShortestPrefillFirst:
         return ShortestPrefillOrder(config, kv, cache)
+    if type(policy) is DfsWeight and fairness is None:
+        return DfsWeightOrder(kv, cache)
     return None

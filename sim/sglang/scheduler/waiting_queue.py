@@ -5,7 +5,7 @@ from sim.sglang.cache.manager import KVCacheManager
 from sim.sglang.config import SchedulerConfig
 from sim.sglang.policies.policy import ChunkRoom, QueueView, SchedulePolicy
 from sim.sglang.request import SglangRequest
-from sim.sglang.scheduler.aging import AgingQueue
+from sim.sglang.scheduler.aging import AgingQueue, bring_forward
 from sim.sglang.scheduler.fairness import BoundedWait, build_fairness
 from sim.sglang.scheduler.kept_matches import match_whole
 from sim.sglang.scheduler.kept_orders import build_kept_order
@@ -34,6 +34,9 @@ class WaitingQueue:
         self._fairness = build_fairness(config.fairness, config.own_rule("fairness"))
         self._bounded = self._fairness if isinstance(self._fairness, BoundedWait) else None
         self._aging = AgingQueue()
+        # Under FAIRNESS_T: the first requests of the queue that the last pass has seen aged; and
+        # how many have entered since.
+        self._num_aged = self._num_entered = 0
         self.next_aging_ns = NEVER_AGES_NS
         self._kept = build_kept_order(config, kv, policy)
         self.requests: list[SglangRequest] = [] if self._kept is None else self._kept.requests
@@ -46,6 +49,7 @@ class WaitingQueue:
 
     def enter(self, request: SglangRequest) -> None:
         self._num_entries += 1
+        self._num_entered += 1
         request.entry = self._num_entries
         request.entry_tokens = self.processed_tokens
         if self._kept is None:
@@ -65,8 +69,10 @@ class WaitingQueue:
             self._kept.leave(requests)
         elif self.requests[: len(requests)] == requests:
             del self.requests[: len(requests)]
+            self._num_aged = max(self._num_aged - len(requests), 0)
         else:
             gone = set(map(id, requests))
+            self._num_aged -= sum(id(r) in gone for r in self.requests[: self._num_aged])
             self.requests = [request for request in self.requests if id(request) not in gone]
 
     def order(self, now_ns: int) -> None:
@@ -75,8 +81,23 @@ class WaitingQueue:
             self._kept.order(self._take_aged(now_ns))
         else:
             deferred = self._order_by_policy(now_ns)
-            self.requests = self._fairness.reorder(self.requests, now_ns, deferred)
+            self._apply_fairness(now_ns, deferred)
+        self._num_entered = 0
         self.update_next_aging(now_ns)
+
+    def _apply_fairness(self, now_ns: int, deferred: frozenset[int]) -> None:
+        bounded = self._bounded
+        if bounded is None:
+            self.requests = self._fairness.reorder(self.requests, now_ns, deferred)
+            return
+        newly_aged = self._take_aged(now_ns)
+        if not (self._keeps_order or self._is_too_long):
+            self.requests = bounded.reorder(self.requests, now_ns, deferred)
+            self._num_aged = bounded.num_aged
+        elif newly_aged:
+            self._num_aged = bring_forward(
+                self.requests, self._num_aged, newly_aged, self._num_entered
+            )
 
     def _take_aged(self, now_ns: int) -> list[SglangRequest]:
         """The requests that have aged under FAIRNESS_T since the last pass."""
@@ -103,9 +124,8 @@ class WaitingQueue:
         Equal requests keep their order. A queue that is too long for the policy is not ordered.
         """
         policy = self._policy
-        longest = policy.longest_matched_queue
         deferred: frozenset[int] = frozenset()
-        if longest is not None and len(self.requests) > longest:
+        if self._is_too_long:
             self._refresh_prefixes()
             return deferred
         if policy.matches_prefixes:
@@ -116,6 +136,12 @@ class WaitingQueue:
         if not policy.matches_prefixes:
             self._refresh_prefixes()
         return deferred
+
+    @property
+    def _is_too_long(self) -> bool:
+        """The queue is too long for the policy, and keeps its order."""
+        longest = self._policy.longest_matched_queue
+        return longest is not None and len(self.requests) > longest
 
     def chunk_limit(self, chunked: SglangRequest, chunk_tokens: int) -> int | None:
         """The longest next chunk of the chunked request, in tokens; None: no limit."""
