@@ -50,6 +50,18 @@ class PrefixIndex:
             found.append(same[0][2])
         return found
 
+    def may_find_more(self, found: list[int]) -> bool:
+        """Whether a running request may fill blocks that continue a prefix, or part of it.
+
+        Args:
+            found: the hashes of the prefix's blocks, right after `find` has found them.
+        """
+        unhashed = self._unhashed
+        for parent in (0, *found):
+            if parent in unhashed and any(not each.is_released for each in unhashed[parent]):
+                return True
+        return False
+
     def _hash_after(self, parent: int) -> None:
         """Hash the next blocks of all requests that continue the prefix with hash `parent`."""
         pool = self._pool

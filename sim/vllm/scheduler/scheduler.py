@@ -48,6 +48,9 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
         self._decision: VllmDecision = Decision()
         self._num_admissions = self._num_entries = 0
         self._has_released = False
+        # The request that the last decision did not admit, and the blocks that it found.
+        self._refused: VllmRequest | None = None
+        self._refused_found: list[int] = []
 
     # ---- requests ------------------------------------------------------------------------------
 
@@ -108,6 +111,7 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
             leave_out_finishing(in_flight, self.running)
         else:
             leave_out_finishing(in_flight, self.running, only=self._reaches_model_len)
+        self._refused = None
         chunks, budget = self._schedule_running()
         if self.running.requests:
             self.running.begin_steps()
@@ -243,6 +247,7 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
         num_new = min(num_new, budget)
         needed = num_tokens if config.scheduler_reserve_full_isl else prefix_len + num_new
         if not kv.fits(found, needed):
+            self._refused, self._refused_found = request, found
             return 0
         self.waiting.remove(request)
         kv.admit(request.kv, found, prefix_len + num_new, partial(self._catch_up, request))
@@ -294,7 +299,21 @@ class VllmScheduler(BaseScheduler[VllmRequest]):
             return False
         config = self._config
         takes_no_more = num_rows >= config.max_num_seqs or num_rows >= config.max_num_batched_tokens
-        return takes_no_more or not len(self.waiting)
+        return takes_no_more or not len(self.waiting) or self._refuses_again(self.waiting.next())
+
+    def _refuses_again(self, request: VllmRequest) -> bool:
+        """Whether decode steps leave a request, which was refused for its blocks, without room.
+
+        They take free blocks, so it may find fewer blocks and needs as many more. It could find
+        more only if a running request's output continued its prompt. If not the whole prompt has to
+        fit, it may need fewer blocks than before when it finds fewer free ones.
+        """
+        if request is not self._refused or self._has_released:
+            return False
+        kv, found = self._kv, self._refused_found
+        if not (self._config.scheduler_reserve_full_isl or kv.pool.num_free(found) == 0):
+            return False
+        return not kv.may_find_more(request.kv, len(found))
 
     def decode_again(self, num_steps: int) -> list[float]:
         self._kv.num_decisions += num_steps
