@@ -51,8 +51,12 @@ class SessionsConfig(CommonConfig):
     kind: Literal["sessions"]
     sessions: _Count
     """How many conversations there are. Unit: sessions."""
-    arrivals: Arrivals
-    """When they start."""
+    arrivals: Arrivals | None = None
+    """When they start. Required without `clients`."""
+    clients: _Count | None = None
+    """How many clients there are. Each has an equal part of the conversations, one after another,
+    and the first of each starts at time 0. Instead of `arrivals`; needs `closed_loop`. Unit:
+    clients."""
     turns: LengthDistribution
     """Number of requests in a conversation. Unit: requests."""
     user_tokens: LengthDistribution
@@ -66,6 +70,16 @@ class SessionsConfig(CommonConfig):
     closed_loop: bool = True
     """`true`: the pause begins when the previous turn finished. `false`: it begins when the
     previous turn was sent."""
+
+    @model_validator(mode="after")
+    def _starts(self) -> Self:
+        if (self.arrivals is None) == (self.clients is None):
+            raise KeysError("needs either arrivals or clients", "arrivals", "clients")
+        if self.clients is not None and not self.closed_loop:
+            raise KeysError("clients need closed_loop", "clients", "closed_loop")
+        if self.clients is not None and self.clients > self.sessions:
+            raise KeysError("there are more clients than sessions", "clients", "sessions")
+        return self
 
 
 class ClientsConfig(CommonConfig):

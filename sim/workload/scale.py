@@ -32,8 +32,10 @@ def scaled(workload: WorkloadConfig, factor: float) -> Changes:
     """
     changes: Changes = {}
     match workload:
-        case SyntheticConfig() | SessionsConfig():
+        case SyntheticConfig():
             changes = _below("arrivals", _scaled_arrivals(workload.arrivals, factor))
+        case SessionsConfig():
+            changes = _scaled_sessions(workload, factor)
         case TraceConfig():
             if workload.arrivals is not None:
                 changes = _below("arrivals", _scaled_arrivals(workload.arrivals, factor))
@@ -42,12 +44,25 @@ def scaled(workload: WorkloadConfig, factor: float) -> Changes:
         case ClientsConfig():
             changes = {"clients": _scaled_count(workload.clients, factor)}
         case BenchConfig():
-            if workload.request_rate is not None:
-                changes["request_rate"] = workload.request_rate * factor
-            if workload.max_concurrency is not None:
-                changes["max_concurrency"] = _scaled_count(workload.max_concurrency, factor)
+            changes = _scaled_bench(workload, factor)
         case MixConfig():
             changes = _scaled_parts(workload, factor)
+    return changes
+
+
+def _scaled_sessions(workload: SessionsConfig, factor: float) -> Changes:
+    if workload.arrivals is not None:
+        return _below("arrivals", _scaled_arrivals(workload.arrivals, factor))
+    assert workload.clients is not None  # noqa: S101 - the configuration has one of the two
+    return {"clients": _scaled_count(workload.clients, factor)}
+
+
+def _scaled_bench(workload: BenchConfig, factor: float) -> Changes:
+    changes: Changes = {}
+    if workload.request_rate is not None:
+        changes["request_rate"] = workload.request_rate * factor
+    if workload.max_concurrency is not None:
+        changes["max_concurrency"] = _scaled_count(workload.max_concurrency, factor)
     return changes
 
 

@@ -94,6 +94,11 @@ def build_sessions(
     delay_ns = draw_think_ns(
         config.think_s, num_turns, random.stream("think"), key=(*key, "think_s")
     )
+    if config.arrivals is None:
+        assert config.clients is not None  # noqa: S101 - the configuration has one of the two
+        delay_ns[first_rows] = 0
+        firsts = np.arange(config.clients + 1) * config.sessions // config.clients
+        return ClosedLoopWorkload(table, delay_ns, offsets[firsts])
     delay_ns[first_rows] = draw_arrivals_ns(
         config.arrivals, config.sessions, random.stream("arrivals"), key=(*key, "arrivals")
     )

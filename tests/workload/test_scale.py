@@ -22,6 +22,15 @@ CLIENTS = {
     "think_s": {"kind": "constant", "value": 1.0},
     **LENGTHS,
 }
+SESSIONS = {
+    "kind": "sessions",
+    "sessions": 9,
+    "clients": 5,
+    "turns": {"kind": "constant", "value": 2},
+    "think_s": {"kind": "constant", "value": 1.0},
+    "user_tokens": LENGTHS["prompt_tokens"],
+    "output_tokens": LENGTHS["output_tokens"],
+}
 BENCH = {
     "kind": "bench",
     "client": "vllm",
@@ -55,6 +64,7 @@ def rows_of_11_requests(trace):
         (SYNTHETIC, {"arrivals.rate_rps": 6.0}),
         (BURSTS, {"arrivals.every_s": 2 / 1.5}),
         (CLIENTS, {"clients": 8}),
+        (SESSIONS, {"clients": 8}),
         (BENCH, {"request_rate": 3.0}),
         ({**BENCH, "max_concurrency": 1}, {"request_rate": 3.0, "max_concurrency": 2}),
         (TRACE, {"time_scale": 0.5 / 1.5}),

@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
 from sim.core.errors import InputError
 from sim.workload.build import build_workload
@@ -101,6 +101,18 @@ def test_sessions_closed_loop_think_before_every_turn_but_the_first(build):
     assert workload.num_requests == sum(len(turns) for turns in thinking)
 
 
+def test_sessions_of_clients_follow_one_another(build):
+    """Three share 20 in order; all start at time 0, and none thinks between two sessions."""
+    section = SECTION | {"clients": 3, "think_s": {"kind": "constant", "value": 1.5}}
+    del section["arrivals"]
+    clients = [list(turns) for turns in build(section).clients()]
+    held = [list(dict.fromkeys(t.request.spec.session for t in turns)) for turns in clients]
+    assert held == [[str(n) for n in range(*ends)] for ends in ((0, 6), (6, 13), (13, 20))]
+    for turn in (turn for turns in clients for turn in turns):
+        is_first = turn.request.spec.rid.endswith("-0")
+        assert turn.think_ns == (0 if is_first else 1_500_000_000)
+
+
 def test_sessions_open_loop_send_at_start_plus_thinking(build):
     """Turn k comes k think times after its session's start; sessions interleave by time."""
     section = OPEN | {
@@ -164,6 +176,14 @@ BAD = [
     ),
 ]
 
+# Options, and what is wrong with them.
+BAD_STARTS = [
+    ({"arrivals": None}, "either arrivals or clients"),
+    ({"clients": 2}, "either arrivals or clients"),
+    ({"arrivals": None, "clients": 2, "closed_loop": False}, "clients need closed_loop"),
+    ({"arrivals": None, "clients": 21}, "more clients than sessions"),
+]
+
 
 @pytest.mark.parametrize(("options", "line"), BAD)
 def test_sessions_that_grow_absurd_are_refused(build, options, line):
@@ -171,3 +191,10 @@ def test_sessions_that_grow_absurd_are_refused(build, options, line):
     with pytest.raises(InputError) as caught:
         build(SECTION | options)
     assert str(caught.value) == line
+
+
+@pytest.mark.parametrize(("options", "words"), BAD_STARTS)
+def test_sessions_start_by_arrivals_or_by_clients(options, words):
+    """By one of the two; clients wait for answers, and each has a session."""
+    with pytest.raises(ValidationError, match=words):
+        TypeAdapter(SessionsConfig).validate_python(SECTION | options)

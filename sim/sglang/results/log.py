@@ -192,7 +192,8 @@ def _events(path: Path) -> Iterator[_Event]:
 
 
 def _json_event(line: TextLine) -> _Event | None:
-    start = line.text.index("{")
+    # A line without an object is refused as a whole.
+    start = max(line.text.find("{"), 0)
     row = parse_object(line._replace(text=line.text[start:]))
     kind = row.get("event")
     if kind not in {RECEIVED, FINISHED}:

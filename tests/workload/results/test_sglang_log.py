@@ -212,6 +212,7 @@ def test_text_log_with_times_is_read(written, imported):
         (json_line("request.finished", 7, 0, obj("a"), out("a")), "rid: 7 is not a request id"),
         (json_line("request.finished", "a", 0, [], out("a")), "obj: [] is not an object"),
         (finished("a", 0, out("a"))[:-40], None),
+        ('[2026-01-31 "event": "request.received", "rid": "a"\n', None),
         (text_line("Finish", 1, "a", out("a", at_ms=0))[:-40], None),
     ],
 )  # fmt: skip
