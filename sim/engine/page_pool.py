@@ -6,6 +6,7 @@ the same schedule.
 """
 
 import numpy as np
+from mypy_extensions import mypyc_attr
 from numpy.typing import NDArray
 
 from sim.core.errors import InvariantError
@@ -141,6 +142,7 @@ class PageIds(PagePool):
         self._free_ids.extend(ids.tolist())
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class KVMemory:
     """Base class of a server's KV memory. All its token counts are multiples of the page size.
 

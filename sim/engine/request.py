@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Final
 
 import numpy as np
+from mypy_extensions import mypyc_attr
 
 from sim.core.request import RequestSpec, Status
 from sim.core.tokens import (
@@ -31,6 +32,7 @@ class Lockstep:
         self.num_done = 0
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Request:
     """One request on one server. Its scheduler and its engine change it.
 

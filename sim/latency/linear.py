@@ -1,6 +1,7 @@
 """Step time as a weighted sum of new tokens, decode rows and context."""
 
 import numpy as np
+from mypy_extensions import mypyc_attr
 
 from sim.core.arrays import Int64
 from sim.core.units import MAX_TIME_NS, NS_PER_S, seconds_to_ns
@@ -10,6 +11,7 @@ from sim.latency.model import StepTime, equal_ns
 _LONGEST_NS = float(MAX_TIME_NS)
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class LinearLatency:
     """Device time as a weighted sum, constant host time, and a cold start in the first step.
 

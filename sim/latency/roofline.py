@@ -5,6 +5,7 @@ Formulas: docs/explanation/latency.md.
 """
 
 import numpy as np
+from mypy_extensions import mypyc_attr
 
 from sim.core.arrays import Int64, whole_ns
 from sim.core.units import NS_PER_S, seconds_to_ns
@@ -47,6 +48,7 @@ class _Attention:
         self.state_row_s = 2 * num * attention.state_bytes / bytes_per_s / tp
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class RooflineLatency:
     """A lower bound of a step's device time, plus constant overheads."""
 

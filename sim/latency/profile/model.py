@@ -5,6 +5,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+from mypy_extensions import mypyc_attr
 
 from sim.core.arrays import Int64
 from sim.core.batch import ForwardMode
@@ -22,6 +23,7 @@ from sim.latency.range_report import RangeReport
 _EXTEND, _DECODE, _MIXED = ForwardMode.EXTEND, ForwardMode.DECODE, ForwardMode.MIXED
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class ProfileLatency:
     """Device and host time of a step, from a profile's terms and corrections.
 
