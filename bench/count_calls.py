@@ -9,8 +9,8 @@ import sys
 from cProfile import Profile
 from pathlib import Path
 
-from sim.commands.run import simulate_built
-from sim.des.run import RunOptions
+from sim.commands.simulate import simulate_built
+from sim.des.servers import RunOptions
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario
 

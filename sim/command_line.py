@@ -23,7 +23,7 @@ import typer
 
 from sim import __version__, user_modules
 from sim.compiled.finder import why_pure
-from sim.core.errors import InputError
+from sim.core.errors import InputError, WorkerError
 from sim.core.garbage import rare_collections, skip_last_collections
 from sim.core.inputs import inputs_kept
 from sim.core.say import complain
@@ -75,6 +75,18 @@ def renamed(old: str, new: str) -> Any:
             raise InputError(f"{old}: the format of what is read is {new} now")
 
     return typer.Option(old, hidden=True, callback=refuse)
+
+
+class Backend(StrEnum):
+    """Where workers run."""
+
+    PROCESS = "process"
+    RAY = "ray"
+
+
+RayAddress = Annotated[
+    str | None, typer.Option(metavar="ADDRESS", help="address of a Ray cluster, or auto")
+]
 
 
 class OutputFormat(StrEnum):
@@ -227,6 +239,8 @@ def _explain(program: str, error: BaseException) -> int:
             return 1
         case RuntimeError() if reason.startswith("Symlink loop"):
             reason = reason.replace("Symlink loop from", "symbolic links go in a circle:")
+        case WorkerError() if not error.is_defect:
+            code = 1
         case MemoryError():
             code, reason = 1, "out of memory"
         case OSError():

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from calibrate.arrivals import ArrivedWorkload
-from sim.commands.run import run_built, simulate_built
+from sim.commands.run import run_built
+from sim.commands.simulate import simulate_built
 from sim.core.errors import InputError
 from sim.des.run import RunOptions
 from sim.runlog import RunLog
@@ -12,7 +13,7 @@ from sim.runlog.measured import MeasuredRun
 from sim.scenario.build import BuiltScenario, build
 from sim.scenario.load import LoadedScenario, vary
 from sim.scenario.overrides import Change
-from sim.sweep.trace_cache import TraceCache
+from sim.workers.trace_cache import TraceCache
 from sim.workload.workload import Workload
 
 

@@ -11,7 +11,7 @@ from sim.core.units import MAX_TIME_NS
 from sim.des.clock import ARRIVAL, Clock, TimedEvent
 from sim.engine.records import RequestRecord
 from sim.runlog.builder import BEYOND_CLOCK, RunLogBuilder, StepRun
-from sim.runlog.decisions import DecisionLog
+from sim.runlog.decisions import StepLines
 from sim.workload.phase_sender import PhaseSender
 from sim.workload.workload import Phase, ScriptedRequest, Turn, Workload
 
@@ -25,13 +25,11 @@ class SimulationLog:
     """The log of a simulation while it runs.
 
     Args:
-        decisions: a decision log that gets every step too.
+        decisions: gets every step too, for a decision log.
         watcher: called with the number of ended requests and the time, for a progress bar.
     """
 
-    def __init__(
-        self, decisions: DecisionLog | None = None, watcher: Watcher | None = None
-    ) -> None:
+    def __init__(self, decisions: StepLines | None = None, watcher: Watcher | None = None) -> None:
         self.builder = RunLogBuilder()
         self._decisions = decisions
         self._watcher = watcher

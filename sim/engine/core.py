@@ -22,7 +22,7 @@ from sim.core.request import RequestSpec, Status
 from sim.engine.executor import Executor
 from sim.engine.fast_forward import MANY_STEPS, DecodeRun, decode_horizon, take_decode_steps
 from sim.engine.input_queue import InputQueue
-from sim.engine.records import Decided, Preempted, RequestRecord, StepState
+from sim.engine.records import Decided, Preempted, RequestRecord, StepState, record_of
 from sim.engine.request import NEVER_NS, OutputTokens, Request
 from sim.engine.scheduler import BaseScheduler, Decision, Launch
 from sim.engine.token_clock import TokenClock
@@ -64,7 +64,7 @@ class EngineCore:
             return None
         request = self._new_request(spec, 0)
         request.status = Status.REJECTED
-        return _record(request)
+        return record_of(request)
 
     def submit(self, spec: RequestSpec) -> None:
         """Put a request for which `rejection` returned None into the input queue.
@@ -300,7 +300,7 @@ class EngineCore:
     def _forget(self, request: Request, finish_ns: int = NEVER_NS) -> RequestRecord:
         del self.requests[request.rid]
         self._executor.forget(request.rid)
-        return _record(request, finish_ns)
+        return record_of(request, finish_ns)
 
     # ---- fast-forward --------------------------------------------------------------------------
 
@@ -387,20 +387,3 @@ def _rids_of(decision: Decision[Request]) -> list[Preempted]:
     return [
         (by.rid, tuple([victim.rid for victim in victims])) for by, victims in decision.preempted
     ]
-
-
-def _record(request: Request, finish_ns: int = NEVER_NS) -> RequestRecord:
-    return RequestRecord(
-        spec=request.spec,
-        status=request.status,
-        prompt_tokens=request.prompt_len,
-        output_tokens=request.num_generated,
-        cached_tokens=request.cached_tokens,
-        host_cached_tokens=request.host_cached_tokens,
-        scheduled_ns=request.scheduled_ns,
-        first_token_ns=request.first_token_ns,
-        finish_ns=finish_ns,
-        retractions=request.retractions,
-        preemptions=request.preemptions,
-        aged=request.is_aged,
-    )

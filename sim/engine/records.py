@@ -5,6 +5,7 @@ from typing import Final
 
 from sim.core.batch import Batch
 from sim.core.request import RequestSpec, Status
+from sim.engine.request import NEVER_NS, Request
 
 # The rid of a request that needed room, and the rids of the requests put back for it, in order.
 Preempted = tuple[str, tuple[str, ...]]
@@ -123,3 +124,21 @@ class Decided:
         self.over: Final = over
         self.wakes_ns: Final = wakes_ns
         self.preempted: Final = preempted
+
+
+def record_of(request: Request, finish_ns: int = NEVER_NS) -> RequestRecord:
+    """The record of a request that ends at `finish_ns`."""
+    return RequestRecord(
+        spec=request.spec,
+        status=request.status,
+        prompt_tokens=request.prompt_len,
+        output_tokens=request.num_generated,
+        cached_tokens=request.cached_tokens,
+        host_cached_tokens=request.host_cached_tokens,
+        scheduled_ns=request.scheduled_ns,
+        first_token_ns=request.first_token_ns,
+        finish_ns=finish_ns,
+        retractions=request.retractions,
+        preemptions=request.preemptions,
+        aged=request.is_aged,
+    )

@@ -21,10 +21,13 @@ _DEEPEST_PATH = 1 << 24
 class RadixCache(PrefixCache):
     """A prefix cache that owns pages of `pool` and frees them by evicting leaves.
 
-    `leaves` is an empty queue of the eviction policy; None: least recently used first.
+    Attributes:
+        changes: what has happened to watched nodes: a node with the key of its new child, or an
+            evicted node with None. Whoever watches nodes empties the list.
     """
 
     def __init__(self, pool: PagePool, leaves: LeafQueue | None = None) -> None:
+        """`leaves` is an empty queue of the eviction policy; None: least recently used first."""
         super().__init__()
         self._pool = pool
         self._page_size = pool.page_size
@@ -32,6 +35,7 @@ class RadixCache(PrefixCache):
         self._counts_uses = self._leaves.counts_uses
         self._tick = 0
         self._num_ranks = 0
+        self.changes: list[tuple[RadixNode, ChildKey | None]] = []
 
     # ---- queries -------------------------------------------------------------------------------
 
@@ -172,6 +176,9 @@ class RadixCache(PrefixCache):
         self._num_ranks += 1
         self._use(leaf)
         parent.children[leaf.key] = leaf
+        if parent.is_watched:
+            self._key_only_child(parent)
+            self.changes.append((parent, leaf.key))
         self.evictable_tokens += len(token_ids)
         self._leaves.offer(leaf)
         return leaf
@@ -238,6 +245,8 @@ class RadixCache(PrefixCache):
     def _evict_leaf(self, leaf: RadixNode, parent: RadixNode) -> None:
         del parent.children[leaf.key]
         leaf.on_device = False
+        if leaf.is_watched:
+            self.changes.append((leaf, None))
         self._pool.free(leaf.pages)
         self.evictable_tokens -= leaf.num_tokens
         leaf.forget_tokens()

@@ -1,6 +1,6 @@
 """Finds the cached blocks of a prefix. On the way it hashes blocks that may continue the prefix.
 
-Blocks are compared by their first tokens before they are hashed: where prompts share nothing, no
+Blocks are compared by their last tokens before they are hashed: where prompts share nothing, no
 block is hashed at all.
 """
 
@@ -11,6 +11,7 @@ from sim.vllm.cache.unhashed import ANY_TOKEN, UnhashedBlocks, extend_hashes
 # Exhausted entries are dropped when the index has more entries than this number plus twice the
 # number that was kept the last time.
 _MOST_EXHAUSTED = 256
+_MOST_AT_ONCE = 64
 
 
 class PrefixIndex:
@@ -19,17 +20,20 @@ class PrefixIndex:
     def __init__(self, pool: BlockPool, block_size: int) -> None:
         self._pool = pool
         self._block_size = block_size
-        # By the hash of the prefix before the blocks, then by the first token of the blocks.
+        # By the hash of the prefix before the blocks, then by the last token of the first of them.
         self._unhashed: dict[int, dict[int, list[UnhashedBlocks]]] = {}
         self._num_unhashed = 0
         self._most_unhashed = _MOST_EXHAUSTED
+        # Hashes of first blocks by their last token, those of evicted blocks included.
+        self._begins: dict[int, set[int]] = {}
+        self._most_begins = _MOST_EXHAUSTED
 
     def add(self, unhashed: UnhashedBlocks) -> None:
         """Add the blocks that a request has filled or will fill."""
         by_token = self._unhashed.get(unhashed.parent)
         if by_token is None:
             by_token = self._unhashed[unhashed.parent] = {}
-        token = unhashed.first_token(self._block_size)
+        token = unhashed.last_token(self._block_size)
         same = by_token.get(token)
         if same is None:
             by_token[token] = [unhashed]
@@ -46,50 +50,81 @@ class PrefixIndex:
             kv: the request. More of its hashes are computed when they are needed.
             most: the largest number of blocks to find.
         """
-        pool, hashes, size = self._pool, kv.hashes, self._block_size
+        hashes, size = kv.hashes, self._block_size
+        block_of_hash, unhashed = self._pool.block_of_hash, self._unhashed
         found: list[int] = []
-        parent = 0
-        for index in range(most):
-            if parent in self._unhashed:
-                self._hash_after(parent, kv.first_token(index * size))
-            if index == len(hashes):
-                if not pool.may_continue(parent, kv.first_token(index * size)):
+        while len(found) < most:
+            first = len(found)
+            parent = hashes[first - 1] if first else 0
+            if parent in unhashed:
+                self._hash_after(parent, kv.last_token(first, size))
+            if first == len(hashes):
+                if first == 0 and not self._may_begin(kv.last_token(0, size)):
                     break
                 extend_hashes(hashes, kv.ids, most, size)
-            parent = hashes[index]
-            same = pool.blocks_of_hash.get(parent)
-            if same is None:
-                break
-            found.append(same[0][2])
+            # Many at a time, up to a block that is not cached or a prefix after which to hash.
+            wanted = hashes[first : min(first + _MOST_AT_ONCE, most)]
+            blocks = list(map(block_of_hash.get, wanted))
+            num_found = blocks.index(None) if None in blocks else len(blocks)
+            if not unhashed.keys().isdisjoint(wanted[:num_found]):
+                num_found = 1 + next(i for i, end in enumerate(wanted) if end in unhashed)
+            elif num_found < len(blocks):
+                most = first + num_found
+            found += [block for block in blocks[:num_found] if block is not None]
         return found
 
-    def _hash_after(self, parent: int, token: int) -> None:
-        """Hash the next blocks of all requests that continue a prefix with a token.
+    def may_find_more(self, kv: RequestBlocks, num_found: int) -> bool:
+        """Whether a running request may fill blocks that continue a prefix, or part of it.
+
+        Args:
+            kv: the request that looks for the prefix.
+            num_found: blocks that `find` has just found.
+        """
+        for index, parent in enumerate((0, *kv.hashes[:num_found])):
+            by_token = self._unhashed.get(parent)
+            if by_token is None:
+                continue
+            for token in _alike(by_token, kv.last_token(index, self._block_size)):
+                if any(not each.is_released for each in by_token.get(token, ())):
+                    return True
+        return False
+
+    def _may_begin(self, token: int) -> bool:
+        """Whether the first block of a request may have the hash of a cached one."""
+        known = self._pool.block_of_hash.keys()
+        return token == ANY_TOKEN or any(
+            not known.isdisjoint(self._begins.get(each, ())) for each in (token, ANY_TOKEN)
+        )
+
+    def _hash_after(self, parent: int, last_token: int) -> None:
+        """Hash the next blocks of all requests that may continue a prefix as another request does.
 
         Args:
             parent: hash of the prefix.
-            token: the token, or `ANY_TOKEN`.
+            last_token: the other request's last token of the block after the prefix.
         """
-        by_token = self._unhashed[parent]
-        tokens = list(by_token) if token == ANY_TOKEN else [token, ANY_TOKEN]
-        continuing = [each for one in tokens for each in by_token.pop(one, ())]
+        pool, by_token = self._pool, self._unhashed[parent]
+        taken = [(token, by_token.pop(token, [])) for token in _alike(by_token, last_token)]
         if not by_token:
             del self._unhashed[parent]
-        self._num_unhashed -= len(continuing)
-        for unhashed in continuing:
-            self._hash_next(unhashed)
-            if not unhashed.is_exhausted:
-                self.add(unhashed)
+        self._num_unhashed -= sum([len(continuing) for _, continuing in taken])
+        for token, continuing in taken:
+            for unhashed in continuing:
+                first, end = unhashed.hash_next(self._block_size)
+                hashes, blocks = unhashed.hashes[first:end], unhashed.blocks[first:end]
+                pool.add_hashes(hashes, blocks, unhashed.origin, are_free=unhashed.is_released)
+                if parent == 0 and hashes:
+                    self._begins.setdefault(token, set()).add(hashes[0])
+                if not unhashed.is_exhausted:
+                    self.add(unhashed)
+        if len(self._begins) > self._most_begins:
+            self._drop_evicted()
 
-    def _hash_next(self, unhashed: UnhashedBlocks) -> None:
-        pool = self._pool
-        parent, token = unhashed.parent, unhashed.first_token(self._block_size)
-        for index in unhashed.hash_next(self._block_size):
-            decision = unhashed.decision_that_filled(index)
-            hashed = decision, unhashed.number, unhashed.blocks[index]
-            block_hash = unhashed.hashes[index]
-            pool.add_hash(block_hash, hashed, (parent, token), is_free=unhashed.is_released)
-            parent, token = block_hash, ANY_TOKEN
+    def _drop_evicted(self) -> None:
+        known = self._pool.block_of_hash.keys()
+        kept = ((token, known & hashes) for token, hashes in self._begins.items())
+        self._begins = {token: hashes for token, hashes in kept if hashes}
+        self._most_begins = 2 * len(self._begins) + _MOST_EXHAUSTED
 
     def _drop_exhausted(self) -> None:
         kept: dict[int, dict[int, list[UnhashedBlocks]]] = {}
@@ -103,3 +138,8 @@ class PrefixIndex:
         self._unhashed = kept
         self._num_unhashed = num_kept
         self._most_unhashed = 2 * num_kept + _MOST_EXHAUSTED
+
+
+def _alike(by_token: dict[int, list[UnhashedBlocks]], token: int) -> list[int]:
+    """The tokens that may be the same as `token`."""
+    return list(by_token) if token == ANY_TOKEN else [token, ANY_TOKEN]

@@ -14,22 +14,23 @@ class RequestBlocks(RequestTokens):
         hashes: hashes of the prefixes of its tokens, as far as they are computed.
     """
 
-    __slots__ = ("_token", "_token_place", "blocks", "hashes", "unhashed")
+    __slots__ = ("_last_block", "_last_token", "blocks", "hashes", "unhashed")
 
     def __init__(self, prompt: Prompt, outputs: OutputTokens) -> None:
         super().__init__(prompt, outputs)
         self.blocks: list[int] = []
         self.unhashed: UnhashedBlocks | None = None
         self.hashes: list[int] = []
-        # The latest token read, and its place: a request is looked up and then admitted.
-        self._token = ANY_TOKEN
-        self._token_place = -1
+        # The latest result of `last_token`: a request is looked up and then admitted.
+        self._last_token = ANY_TOKEN
+        self._last_block = -1
 
-    def first_token(self, place: int) -> int:
-        """The token at a place of the prompt; `ANY_TOKEN` for an output token."""
+    def last_token(self, block: int, block_size: int) -> int:
+        """The last token of a block of the prompt; `ANY_TOKEN` for an output token."""
+        place = (block + 1) * block_size - 1
         if place >= self._prompt_len:
             return ANY_TOKEN
-        if self._token_place != place:
-            self._token = self._prompt.token_id(place)
-            self._token_place = place
-        return self._token
+        if self._last_block != block:
+            self._last_token = self._prompt.token_id(place)
+            self._last_block = block
+        return self._last_token

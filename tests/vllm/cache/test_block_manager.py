@@ -66,7 +66,7 @@ class Desk:
         check_blocks(self.kv, {str(name): held for name, held in self._held.items()})
 
 
-def test_blocks_are_hashed_only_for_prompts_that_begin_alike():
+def test_blocks_are_hashed_only_where_prompts_may_begin_alike():
     """The second prompt shares nothing with the first; the third begins with the first's block."""
     desk = Desk(30)
     desk.admit((1, 64))
