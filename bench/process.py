@@ -49,12 +49,15 @@ def measure(
     Raises:
         InputError: the command cannot be run, or fails.
     """
+    variables = dict(os.environ if environment is None else environment)
+    # As anywhere, the first run leaves Python's bytecode behind.
+    variables.pop("PYTHONDONTWRITEBYTECODE", None)
     error_file = log.with_suffix(".err")
     with log.open("wb") as output, error_file.open("wb") as errors:
         begin_s = time.perf_counter()
         try:
             process = subprocess.Popen(  # noqa: S603
-                command, stdout=output, stderr=errors, env=environment
+                command, stdout=output, stderr=errors, env=variables
             )
         except OSError as error:
             raise InputError(f"{command[0]}: cannot be run: {error.strerror}") from error
