@@ -152,7 +152,8 @@ def run_app(app: typer.Typer, program: str, argv: Sequence[str] | None) -> int:
         _prepare_streams(opened)
         try:
             opened.enter_context(user_modules.no_user_code())
-            with rare_collections(), inputs_kept(), _ended_by_sigterm() as signals:
+            rare = rare_collections(ends_process=argv is None)
+            with rare, inputs_kept(), _ended_by_sigterm() as signals:
                 code = app(args=argv, prog_name=program, standalone_mode=False)
                 # Flush here: at the interpreter's exit, a closed pipe would print an error.
                 sys.stdout.flush()

@@ -10,6 +10,7 @@ another request meanwhile is left out.
 """
 
 from collections.abc import Callable
+from typing import Final
 
 from sim.core.errors import InvariantError
 from sim.core.tokens import TokenIds, TokenSequence
@@ -19,6 +20,8 @@ from sim.vllm.cache.pool import HashedBlock
 
 # Returns the tokens of a sequence from one position to another.
 TokenReader = Callable[[int, int], TokenIds]
+# Stands for a token that is not looked at.
+ANY_TOKEN: Final = -1
 
 # The first hashes of a sequence are those of this many tokens, but at least of this many blocks.
 _FIRST_TOKENS = 512
@@ -60,6 +63,7 @@ class UnhashedBlocks:
 
     __slots__ = (
         "_group",
+        "_last_token",
         "_num_found",
         "_read_tokens",
         "blocks",
@@ -71,7 +75,12 @@ class UnhashedBlocks:
     )
 
     def __init__(
-        self, number: int, found: list[int], hashes: list[int], read_tokens: TokenReader
+        self,
+        number: int,
+        found: list[int],
+        hashes: list[int],
+        read_tokens: TokenReader,
+        last_token: Callable[[int, int], int],
     ) -> None:
         """Start with the blocks that an admitted request found; all of them have hashes."""
         self.number = number
@@ -81,12 +90,22 @@ class UnhashedBlocks:
         self.full_at: list[int] = []
         self.catch_up: Callable[[], None] | None = None
         self._read_tokens = read_tokens
+        self._last_token: Callable[[int, int], int] | None = last_token
         self._group: FreedGroup | None = None
 
     @property
     def parent(self) -> int:
         """Hash of the prefix that ends where the blocks without hashes start; 0: no prefix."""
         return self.hashes[self.num_hashed - 1] if self.num_hashed else 0
+
+    def last_token(self, block_size: int) -> int:
+        """The last token of the first block without a hash; `ANY_TOKEN`: it may be any."""
+        if self._last_token is not None:
+            return self._last_token(self.num_hashed, block_size)
+        if self.num_intact <= self.num_hashed:
+            return ANY_TOKEN
+        end = (self.num_hashed + 1) * block_size
+        return int(self._read_tokens(end - 1, end)[0])
 
     @property
     def num_full(self) -> int:
@@ -143,7 +162,8 @@ class UnhashedBlocks:
         """
         self._group = group
         self.catch_up = None
-        offset, end = len(self.hashes) * block_size, self.num_full * block_size
+        self._last_token = None
+        offset, end = self.num_hashed * block_size, self.num_full * block_size
         self._read_tokens = _reader(part(offset, end), offset) if offset < end else _read_nothing
 
 
