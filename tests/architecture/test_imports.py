@@ -11,9 +11,9 @@ import pytest
 
 REPOSITORY = Path(__file__).parents[2]
 CORE = ("core", "kvcache", "scheduler", "engine")
-# With these modules a decision could depend on the clock, on chance or on thread timing.
 # mypy_extensions marks classes for the compiler, and does nothing.
 LIBRARIES_OF_CORE = {"numpy", "mypy_extensions"}
+# With these modules a decision could depend on the clock, on chance or on thread timing.
 UNFIT_FOR_CORE = {
     "asyncio",
     "concurrent",
