@@ -16,15 +16,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from enum import StrEnum
 from functools import wraps
-from importlib.machinery import EXTENSION_SUFFIXES
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from sim import __version__, user_modules
-from sim.core.errors import InputError
+from sim.compiled.finder import why_pure
+from sim.core.errors import InputError, WorkerError
 from sim.core.garbage import rare_collections, skip_last_collections
 from sim.core.inputs import inputs_kept
 from sim.core.say import complain
@@ -33,16 +32,10 @@ _INTERRUPTED, _TERMINATED = 130, 143
 _BLAS_THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")
 
 
-def is_compiled() -> bool:
-    """Whether the simulator's hot modules are the compiled ones (docs/how-to/compiled.md)."""
-    core = find_spec("sim.engine.core")
-    origin = None if core is None else core.origin
-    return origin is not None and origin.endswith(tuple(EXTENSION_SUFFIXES))
-
-
 def _show_version(wanted: bool) -> None:
     if wanted:
-        build = "compiled" if is_compiled() else "pure Python"
+        reason = why_pure()
+        build = "compiled" if reason is None else f"pure Python: {reason}"
         sys.stdout.write(f"servetwin {__version__} ({build})\n")
         raise typer.Exit
 
@@ -82,6 +75,18 @@ def renamed(old: str, new: str) -> Any:
             raise InputError(f"{old}: the format of what is read is {new} now")
 
     return typer.Option(old, hidden=True, callback=refuse)
+
+
+class Backend(StrEnum):
+    """Where workers run."""
+
+    PROCESS = "process"
+    RAY = "ray"
+
+
+RayAddress = Annotated[
+    str | None, typer.Option(metavar="ADDRESS", help="address of a Ray cluster, or auto")
+]
 
 
 class OutputFormat(StrEnum):
@@ -233,6 +238,8 @@ def _explain(program: str, error: BaseException) -> int:
             return 1
         case RuntimeError() if reason.startswith("Symlink loop"):
             reason = reason.replace("Symlink loop from", "symbolic links go in a circle:")
+        case WorkerError() if not error.is_defect:
+            code = 1
         case MemoryError():
             code, reason = 1, "out of memory"
         case OSError():

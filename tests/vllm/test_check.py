@@ -16,7 +16,7 @@ def two_requests():
     kv = BlockManager(8, 4)
     requests = {}
     for rid, segments in (("a", [(1, 10)]), ("b", [(1, 8), (2, 4)])):
-        request = RequestBlocks(SegmentPrompt(segments), OutputTokens(None, None))
+        request = RequestBlocks(SegmentPrompt(tuple(segments)), OutputTokens(None, None))
         num_tokens = sum(num for _, num in segments)
         kv.admit(request, kv.find_prefix(request, num_tokens), num_tokens)
         requests[rid] = (request, num_tokens)

@@ -6,13 +6,11 @@ which leaf is evicted first (docs/explanation/sglang.md, rules 12 and 14). Delib
 this.
 """
 
-from typing import Any
-
 from sim.core.errors import InvariantError
 from sim.core.tokens import LazyTokens, TokenSequence, kept_part, page_key
 from sim.engine.page_pool import PagePool, Span
 from sim.sglang.cache.eviction import LeafQueue, LruLeafQueue
-from sim.sglang.cache.prefix_cache import PrefixMatch
+from sim.sglang.cache.prefix_cache import PrefixCache, PrefixMatch
 from sim.sglang.cache.radix_node import ChildKey, RadixNode
 
 # Every use of a path advances the clock by this many ticks: more than any path has nodes, so that
@@ -20,7 +18,7 @@ from sim.sglang.cache.radix_node import ChildKey, RadixNode
 _DEEPEST_PATH = 1 << 24
 
 
-class RadixCache:
+class RadixCache(PrefixCache):
     """A prefix cache that owns pages of `pool` and frees them by evicting leaves.
 
     Attributes:
@@ -28,15 +26,11 @@ class RadixCache:
             evicted node with None. Whoever watches nodes empties the list.
     """
 
-    enabled = True
-
-    def __init__(self, pool: PagePool[Any], leaves: LeafQueue | None = None) -> None:
+    def __init__(self, pool: PagePool, leaves: LeafQueue | None = None) -> None:
         """`leaves` is an empty queue of the eviction policy; None: least recently used first."""
+        super().__init__()
         self._pool = pool
         self._page_size = pool.page_size
-        self.root = RadixNode.new_root()
-        self.evictable_tokens = 0
-        self.protected_tokens = 0
         self._leaves = LruLeafQueue() if leaves is None else leaves
         self._counts_uses = self._leaves.counts_uses
         self._tick = 0

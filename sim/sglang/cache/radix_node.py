@@ -117,3 +117,5 @@ class RadixNode:
         """Free the tokens of an evicted node: requests may still refer to the node itself."""
         self.token_ids = _NO_TOKENS
         self.num_tokens = 0
+        # A key that is the node itself would be a cycle, which keeps the node in memory.
+        self.key = 0
