@@ -20,11 +20,11 @@ from sim.engine.fast_forward import DecodeRun
 from sim.engine.records import RequestRecord, StepState
 from sim.engine.token_clock import TokenClock
 from sim.runlog.columns import NOT_YET_NS, RequestColumns, RunLog, StepColumns, TokenGaps
+from sim.runlog.narrow_column import Narrow, NarrowColumn, narrowed
 
 # Rows that are packed together; unpacked, they take a few megabytes at most.
 _ROWS_A_PACK = 1 << 14
 BEYOND_CLOCK = "the run takes more than 146 simulated years, beyond which there are no times"
-_WIDTHS = (np.int8, np.int16, np.int32, np.int64)
 
 
 class RowBuffer:
@@ -36,10 +36,9 @@ class RowBuffer:
 
     def __init__(self, num_columns: int) -> None:
         self._num_columns = num_columns
-        self._num_rows = 0
         self._numbers = array("q")
         self._numbers_a_pack = _ROWS_A_PACK * num_columns
-        self._packs: list[list[NDArray[np.signedinteger]]] = [[] for _ in range(num_columns)]
+        self._packs: list[list[Narrow]] = [[] for _ in range(num_columns)]
 
     def append(self, row: tuple[int, ...]) -> None:
         """Add a row of `num_columns` numbers."""
@@ -47,35 +46,20 @@ class RowBuffer:
         if len(self._numbers) >= self._numbers_a_pack:
             self._pack()
 
-    def take_columns(self) -> Iterator[NDArray[np.int64]]:
+    def take_columns(self) -> Iterator[NarrowColumn]:
         """Yield the columns in order, each of shape [rows], and drop them from the buffer."""
         self._pack()
         for packs in self._packs:
-            column = np.zeros(self._num_rows, dtype=np.int64)
-            start = 0
-            for pack in packs:
-                # Zeros need no write: the operating system gives no memory to untouched pages.
-                if pack.any():
-                    column[start : start + len(pack)] = pack
-                start += len(pack)
+            column = NarrowColumn(packs)
             packs.clear()
             yield column
 
     def _pack(self) -> None:
         table = np.array(self._numbers, dtype=np.int64).reshape(-1, self._num_columns)
-        self._num_rows += len(table)
         del self._numbers[:]
         if len(table):
             for packs, column in zip(self._packs, table.T, strict=True):
-                packs.append(_narrowed(column))
-
-
-def _narrowed(column: NDArray[np.int64]) -> NDArray[np.signedinteger]:
-    low, high = int(column.min()), int(column.max())
-    for width in _WIDTHS:
-        if np.iinfo(width).min <= low and high <= np.iinfo(width).max:
-            return column.astype(width)
-    raise OverflowError(f"{low} to {high} do not fit 64 bits")
+                packs.append(narrowed(column))
 
 
 class FurtherSteps(NamedTuple):
@@ -260,19 +244,23 @@ class RunLogBuilder:
             requests=RequestColumns(
                 self._rids, self._tenants, self._status, **self._request_columns()
             ),
-            steps=StepColumns(*self._steps.take_columns()),
+            steps=StepColumns.narrow(self._steps.take_columns()),
             gap_at_ns=_gap_times(clocks),
             token_gaps=_token_gaps(clocks),
             meta=dict(meta),
         )
 
     def _request_columns(self) -> dict[str, NDArray[np.int64]]:
-        columns = dict(zip(_KNOWN_AT_FIRST, self._submitted.take_columns(), strict=True))
-        row, *at_last = self._over.take_columns()
-        for name, values in zip(_KNOWN_AT_LAST, at_last, strict=True):
+        columns = {
+            name: column.widened()
+            for name, column in zip(_KNOWN_AT_FIRST, self._submitted.take_columns(), strict=True)
+        }
+        over = self._over.take_columns()
+        row = next(over).widened()
+        for name, values in zip(_KNOWN_AT_LAST, over, strict=True):
             not_yet = NOT_YET_NS if name.endswith("_ns") else 0
             columns[name] = np.full(len(self._rids), not_yet, dtype=np.int64)
-            columns[name][row] = values
+            columns[name][row] = values.widened()
         return columns
 
 

@@ -1,12 +1,13 @@
 """A run log in memory: numpy columns, small enough for a million requests."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from sim.core.arrays import Bools, Int64
+from sim.runlog.narrow_column import NarrowColumn
 
 NOT_YET_NS = -1
 
@@ -58,6 +59,9 @@ class StepColumns:
     evictable_tokens + used_tokens` is the pool, and `host_used_tokens` are in host memory.
     `num_loaded_tokens` were loaded from host memory by the run. `device_ns` and `host_ns` are sums
     over all steps of the run, and `used_token_steps` is the sum of their used tokens.
+
+    A column may be stored as a `NarrowColumn`, because there are millions of rows; to read it
+    makes an array.
     """
 
     replica: Int64
@@ -80,6 +84,23 @@ class StepColumns:
     queue: Int64
     device_ns: Int64
     host_ns: Int64
+
+    if not TYPE_CHECKING:
+
+        def __getattribute__(self, name: str) -> Any:
+            value = object.__getattribute__(self, name)
+            return value.widened() if isinstance(value, NarrowColumn) else value
+
+    @classmethod
+    def narrow(cls, columns: Iterable[NarrowColumn]) -> "StepColumns":
+        """The rows of these columns, in the order of the fields."""
+        return cls(*cast("Iterable[Int64]", columns))
+
+    def stored(self) -> Iterator[NarrowColumn]:
+        """The columns as they are stored, or would be."""
+        for column in fields(self):
+            value = object.__getattribute__(self, column.name)
+            yield value if isinstance(value, NarrowColumn) else NarrowColumn.of(value)
 
     def rows(self, mask: Bools) -> "StepColumns":
         """The runs where `mask`, of shape [num_runs], is true."""

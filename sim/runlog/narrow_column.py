@@ -1,0 +1,57 @@
+"""A column of whole numbers in little memory."""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.core.arrays import Int64
+
+_WIDTHS = (np.int8, np.int16, np.int32, np.int64)
+_ROWS_A_PIECE = 1 << 14
+
+Narrow = NDArray[np.signedinteger]
+
+
+class NarrowColumn:
+    """Whole numbers in pieces, each in the smallest integer type that holds its numbers."""
+
+    def __init__(self, pieces: Sequence[Narrow]) -> None:
+        self._pieces = tuple(pieces)
+        self._num_rows = sum(map(len, self._pieces))
+
+    @classmethod
+    def of(cls, column: Int64) -> "NarrowColumn":
+        """The same numbers, narrowed."""
+        starts = range(0, len(column), _ROWS_A_PIECE)
+        return cls([narrowed(column[start : start + _ROWS_A_PIECE]) for start in starts])
+
+    def __len__(self) -> int:
+        return self._num_rows
+
+    def widened(self) -> Int64:
+        """A new array of the numbers; shape [num_rows]."""
+        return widened([self])
+
+
+def widened(columns: Iterable[NarrowColumn]) -> Int64:
+    """The numbers of several columns, one after the other, as an array."""
+    known = list(columns)
+    whole = np.zeros(sum(map(len, known)), dtype=np.int64)
+    start = 0
+    for column in known:
+        for piece in column._pieces:
+            # Zeros need no write: the operating system gives no memory to untouched pages.
+            if piece.any():
+                whole[start : start + len(piece)] = piece
+            start += len(piece)
+    return whole
+
+
+def narrowed(column: Int64) -> Narrow:
+    """The numbers in the smallest type that holds them. There must be a number."""
+    low, high = int(column.min()), int(column.max())
+    for width in _WIDTHS:
+        if np.iinfo(width).min <= low and high <= np.iinfo(width).max:
+            return column.astype(width)
+    raise OverflowError(f"{low} to {high} do not fit 64 bits")
