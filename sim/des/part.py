@@ -40,10 +40,10 @@ class PartLog(SimulationLog):
 
     def part(self, clocks: Mapping[int, TokenClock], num_steps: int) -> LogPart:
         """The log so far; `clocks` by the numbers of their servers, in ascending order."""
-        num_gaps = {server: len(clock.gap_ns) for server, clock in clocks.items()}
+        gaps = {server: clock.take() for server, clock in clocks.items()}
         return LogPart.of(
-            self.builder.build(list(clocks.values()), {"simulated_steps": num_steps}),
-            num_gaps,
+            self.builder.build((), {"simulated_steps": num_steps}),
+            gaps,
             submitted_ns=np.array(self._submitted_ns, dtype=np.int64),
             number=np.array(self._number, dtype=np.int64),
             ended_ns=np.array(self._ended_ns, dtype=np.int64),

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from sim.core.arrays import Float64, Int64
+from sim.core.narrow_column import Narrow
 
 _PERCENTILES = {"median": 50, "p90": 90, "p95": 95, "p99": 99}
 STATISTICS = ("mean", *_PERCENTILES, "std", "max")
@@ -14,7 +15,7 @@ _PIECE = 1 << 18
 
 
 def statistics(
-    values: Float64 | Int64, counts: Int64 | None = None, unit: int = 1
+    values: Float64 | Narrow, counts: Narrow | None = None, unit: int = 1
 ) -> dict[str, float | None]:
     """The mean, percentiles, standard deviation (of the population) and maximum of samples.
 
@@ -64,7 +65,7 @@ class _Samples:
         number: how many there are.
     """
 
-    def __init__(self, values: Float64 | Int64, counts: Int64 | None, unit: int = 1) -> None:
+    def __init__(self, values: Float64 | Narrow, counts: Narrow | None, unit: int = 1) -> None:
         self._counts, self._unit = counts, unit
         self._values = np.sort(values) if counts is None else values
         self._order = None if counts is None else np.argsort(values, kind="stable")
@@ -83,7 +84,9 @@ class _Samples:
             values = self._values[part].astype(np.float64)
             return values / self._unit, np.ones(len(values), dtype=np.int64)
         rows = self._order[part]
-        return self._values[rows].astype(np.float64) / self._unit, self._counts[rows]
+        return self._values[rows].astype(np.float64) / self._unit, self._counts[rows].astype(
+            np.int64
+        )
 
     def sum_of(self, function: Callable[[Float64], Float64]) -> float:
         """The sum over all samples."""

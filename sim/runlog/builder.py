@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 from sim.core.arrays import Int64
 from sim.core.batch import Batch
 from sim.core.errors import InputError
+from sim.core.narrow_column import Narrow, NarrowColumn, narrowed
 from sim.core.request import RequestSpec, Status
 from sim.core.units import MAX_TIME_NS
 from sim.engine.fast_forward import DecodeRun
 from sim.engine.records import RequestRecord, StepState
 from sim.engine.token_clock import TokenClock
 from sim.runlog.columns import NOT_YET_NS, RequestColumns, RunLog, StepColumns, TokenGaps
-from sim.runlog.narrow_column import Narrow, NarrowColumn, narrowed
 
 # Rows that are packed together; unpacked, they take a few megabytes at most.
 _ROWS_A_PACK = 1 << 14
@@ -240,13 +240,14 @@ class RunLogBuilder:
 
     def build(self, clocks: Sequence[TokenClock], meta: Mapping[str, object]) -> RunLog:
         """The log so far, with the token gaps from the clocks, which then drop their gaps."""
+        token_gaps, gap_at_ns = _token_gaps(clocks)
         return RunLog(
             requests=RequestColumns(
                 self._rids, self._tenants, self._status, **self._request_columns()
             ),
             steps=StepColumns.narrow(self._steps.take_columns()),
-            gap_at_ns=_gap_times(clocks),
-            token_gaps=_token_gaps(clocks),
+            gap_at_ns=gap_at_ns,
+            token_gaps=token_gaps,
             meta=dict(meta),
         )
 
@@ -259,8 +260,10 @@ class RunLogBuilder:
         row = next(over).widened()
         for name, values in zip(_KNOWN_AT_LAST, over, strict=True):
             not_yet = NOT_YET_NS if name.endswith("_ns") else 0
-            columns[name] = np.full(len(self._rids), not_yet, dtype=np.int64)
-            columns[name][row] = values.widened()
+            columns[name] = np.zeros(len(self._rids), dtype=np.int64)
+            if not_yet or (len(values) and values.compact().any()):
+                columns[name][:] = not_yet
+                columns[name][row] = values.widened()
         return columns
 
 
@@ -315,21 +318,12 @@ def _step_row(  # noqa: PLR0913 - one argument for each column
     )
 
 
-def _gap_times(clocks: Sequence[TokenClock]) -> Int64 | None:
-    """When the token gaps ended, server by server; None if the clocks do not keep it."""
-    if not all(clock.keeps_times for clock in clocks):
-        return None
-    return np.concatenate([np.array(clock.at_ns, dtype=np.int64) for clock in clocks])
-
-
-def _token_gaps(clocks: Sequence[TokenClock]) -> TokenGaps:
-    """The token gaps of all servers, server by server."""
-    sizes = [len(clock.gap_ns) for clock in clocks]
-    gaps = TokenGaps(np.empty(sum(sizes), dtype=np.int64), np.empty(sum(sizes), dtype=np.int64))
-    start = 0
-    for clock, size in zip(clocks, sizes, strict=True):
-        gaps.gap_ns[start : start + size] = clock.gap_ns
-        gaps.count[start : start + size] = clock.count
-        start += size
-        clock.forget()
-    return gaps
+def _token_gaps(clocks: Sequence[TokenClock]) -> tuple[TokenGaps, Int64 | None]:
+    """The token gaps of all servers, server by server; and when they ended, if that is kept."""
+    taken = [clock.take() for clock in clocks]
+    ended = [at_ns for _, _, at_ns in taken if at_ns is not None]
+    gaps = TokenGaps.narrow(
+        NarrowColumn.joined([gap_ns for gap_ns, _, _ in taken]),
+        NarrowColumn.joined([count for _, count, _ in taken]),
+    )
+    return gaps, NarrowColumn.joined(ended).widened() if ended else None

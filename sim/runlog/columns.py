@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from sim.core.arrays import Bools, Int64
-from sim.runlog.narrow_column import NarrowColumn
+from sim.core.narrow_column import Narrow, NarrowColumn
 
 NOT_YET_NS = -1
 
@@ -48,6 +48,18 @@ class RequestColumns:
         return RequestColumns(**_rows(self, mask))
 
 
+def _widened(columns: object, name: str) -> Any:
+    """An attribute of `columns`; an array if it is a narrow column."""
+    value = object.__getattribute__(columns, name)
+    return value.widened() if isinstance(value, NarrowColumn) else value
+
+
+def _stored(columns: "StepColumns | TokenGaps") -> Iterator[NarrowColumn]:
+    for column in fields(columns):
+        value = object.__getattribute__(columns, column.name)
+        yield value if isinstance(value, NarrowColumn) else NarrowColumn.of(value)
+
+
 @dataclass(frozen=True, slots=True)
 class StepColumns:
     """One row for each *run*: a step, or several consecutive decode steps of the same rows.
@@ -86,10 +98,7 @@ class StepColumns:
     host_ns: Int64
 
     if not TYPE_CHECKING:
-
-        def __getattribute__(self, name: str) -> Any:
-            value = object.__getattribute__(self, name)
-            return value.widened() if isinstance(value, NarrowColumn) else value
+        __getattribute__ = _widened
 
     @classmethod
     def narrow(cls, columns: Iterable[NarrowColumn]) -> "StepColumns":
@@ -98,9 +107,7 @@ class StepColumns:
 
     def stored(self) -> Iterator[NarrowColumn]:
         """The columns as they are stored, or would be."""
-        for column in fields(self):
-            value = object.__getattribute__(self, column.name)
-            yield value if isinstance(value, NarrowColumn) else NarrowColumn.of(value)
+        return _stored(self)
 
     def rows(self, mask: Bools) -> "StepColumns":
         """The runs where `mask`, of shape [num_runs], is true."""
@@ -121,11 +128,23 @@ def _rows(columns: RequestColumns | StepColumns, mask: Bools) -> dict[str, Any]:
 class TokenGaps:
     """Inter-token latencies: the gap `gap_ns[i]` occurred `count[i]` times.
 
-    Those of warm-up requests are not among them.
+    Those of warm-up requests are not among them. As in `StepColumns`, columns may be stored narrow.
     """
 
     gap_ns: Int64
     count: Int64
+
+    if not TYPE_CHECKING:
+        __getattribute__ = _widened
+
+    @classmethod
+    def narrow(cls, gap_ns: NarrowColumn, count: NarrowColumn) -> "TokenGaps":
+        return cls(*cast("Iterable[Int64]", (gap_ns, count)))
+
+    def compact(self) -> tuple[Narrow, Narrow]:
+        """Both columns as arrays of types that are as small as can be."""
+        gap_ns, count = _stored(self)
+        return gap_ns.compact(), count.compact()
 
 
 @dataclass(frozen=True, slots=True)

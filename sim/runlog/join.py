@@ -7,17 +7,11 @@ from typing import Any
 import numpy as np
 
 from sim.core.arrays import Int64
+from sim.core.narrow_column import NarrowColumn
 from sim.runlog.columns import RequestColumns, RunLog, StepColumns, TokenGaps
-from sim.runlog.narrow_column import NarrowColumn, widened
 
-
-@dataclass(frozen=True, slots=True)
-class ServerGaps:
-    """The token gaps of one server or rank, see `TokenGaps` and `RunLog.gap_at_ns`."""
-
-    gap_ns: NarrowColumn
-    count: NarrowColumn
-    at_ns: NarrowColumn | None
+# The token gaps of a server or rank, how often each occurred, and when each ended, if that is kept.
+ServerGaps = tuple[NarrowColumn, NarrowColumn, NarrowColumn | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,26 +37,13 @@ class LogPart:
     num_steps: int
 
     @classmethod
-    def of(cls, log: RunLog, num_gaps: Mapping[int, int], **order: Int64) -> "LogPart":
-        """The part that has this log.
-
-        Args:
-            log: its rows; `meta` has the number of steps.
-            num_gaps: how many token gaps each of its servers has, in the log's order.
-            order: see the attribute.
-        """
+    def of(cls, log: RunLog, gaps: dict[int, ServerGaps], **order: Int64) -> "LogPart":
+        """The part with the requests and steps of a log, and these gaps; see the attributes."""
         requests = {
             field.name: _stored(getattr(log.requests, field.name))
             for field in fields(RequestColumns)
         }
         names = [field.name for field in fields(StepColumns)]
-        gaps, start = {}, 0
-        for server, number in num_gaps.items():
-            rows = slice(start, start + number)
-            at_ns = None if log.gap_at_ns is None else NarrowColumn.of(log.gap_at_ns[rows])
-            gap_ns, count = log.token_gaps.gap_ns[rows], log.token_gaps.count[rows]
-            gaps[server] = ServerGaps(NarrowColumn.of(gap_ns), NarrowColumn.of(count), at_ns)
-            start += number
         num_steps = log.meta["simulated_steps"]
         return cls(
             requests,
@@ -90,10 +71,10 @@ def joined(parts: Sequence[LogPart], num_ranks: int, meta: Mapping[str, object])
     """
 
     def ordering(name: str) -> Int64:
-        return widened([part.order.pop(name) for part in parts])
+        return _joined([part.order.pop(name) for part in parts])
 
     submitted = np.lexsort((ordering("number"), ordering("submitted_ns")))
-    replica = widened([part.steps["replica"] for part in parts]) // num_ranks
+    replica = _joined([part.steps["replica"] for part in parts]) // num_ranks
     stepped = np.lexsort((replica, ordering("ended_ns")))
     del replica
     requests: dict[str, Any] = {
@@ -101,7 +82,7 @@ def joined(parts: Sequence[LogPart], num_ranks: int, meta: Mapping[str, object])
         for name in list(parts[0].requests)
     }
     steps = [
-        NarrowColumn.of(widened([part.steps.pop(name) for part in parts])[stepped])
+        NarrowColumn.of(_joined([part.steps.pop(name) for part in parts])[stepped])
         for name in list(parts[0].steps)
     ]
     gaps, gap_at_ns = _gaps(parts)
@@ -114,20 +95,23 @@ def joined(parts: Sequence[LogPart], num_ranks: int, meta: Mapping[str, object])
     )
 
 
+def _joined(columns: Sequence[NarrowColumn]) -> Int64:
+    return NarrowColumn.joined(columns).widened()
+
+
 def _request_column(columns: Sequence[Any], order: Int64) -> Int64 | list[str]:
     """The rows of all parts, in this order."""
     if isinstance(columns[0], list):
         texts = [text for column in columns for text in column]
         return [texts[place] for place in order.tolist()]
-    rows: Int64 = widened(columns)[order]
+    rows: Int64 = _joined(columns)[order]
     return rows
 
 
 def _gaps(parts: Sequence[LogPart]) -> tuple[TokenGaps, Int64 | None]:
     """The token gaps of all servers, server by server, and when they ended."""
     of_server = {server: gaps for part in parts for server, gaps in part.gaps.items()}
-    ordered = [of_server[server] for server in sorted(of_server)]
-    at_ns = [gaps.at_ns for gaps in ordered if gaps.at_ns is not None]
-    gap_ns = widened([gaps.gap_ns for gaps in ordered])
-    count = widened([gaps.count for gaps in ordered])
-    return TokenGaps(gap_ns, count), widened(at_ns) if at_ns else None
+    gap_ns, count, at_ns = zip(*(of_server[server] for server in sorted(of_server)), strict=True)
+    kept = [times for times in at_ns if times is not None]
+    gaps = TokenGaps.narrow(NarrowColumn.joined(gap_ns), NarrowColumn.joined(count))
+    return gaps, NarrowColumn.joined(kept).widened() if kept else None

@@ -26,26 +26,28 @@ class NarrowColumn:
         starts = range(0, len(column), _ROWS_A_PIECE)
         return cls([narrowed(column[start : start + _ROWS_A_PIECE]) for start in starts])
 
+    @classmethod
+    def joined(cls, columns: Iterable["NarrowColumn"]) -> "NarrowColumn":
+        """The numbers of several columns, one after the other."""
+        return cls([piece for column in columns for piece in column._pieces])
+
     def __len__(self) -> int:
         return self._num_rows
 
     def widened(self) -> Int64:
         """A new array of the numbers; shape [num_rows]."""
-        return widened([self])
-
-
-def widened(columns: Iterable[NarrowColumn]) -> Int64:
-    """The numbers of several columns, one after the other, as an array."""
-    known = list(columns)
-    whole = np.zeros(sum(map(len, known)), dtype=np.int64)
-    start = 0
-    for column in known:
-        for piece in column._pieces:
+        whole = np.zeros(self._num_rows, dtype=np.int64)
+        start = 0
+        for piece in self._pieces:
             # Zeros need no write: the operating system gives no memory to untouched pages.
             if piece.any():
                 whole[start : start + len(piece)] = piece
             start += len(piece)
-    return whole
+        return whole
+
+    def compact(self) -> Narrow:
+        """A new array of the numbers, in the smallest type that holds all of them."""
+        return np.concatenate([np.zeros(0, dtype=np.int8), *self._pieces])
 
 
 def narrowed(column: Int64) -> Narrow:
