@@ -4,19 +4,24 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
-.PHONY: demo test draws fuzz lint docs notebooks bench bench-scaling bench-peers bench-page silicon compiled test-compiled studies study-pictures oracle oracle-vllm oracle-vllm-cases gpu calibrate-demo clean
+.PHONY: demo test draws fuzz lint docs notebooks bench bench-scaling bench-peers bench-page silicon compiled studies study-pictures oracle oracle-vllm oracle-vllm-cases gpu calibrate-demo clean
 
 # The lock file pins every version; the extras say which of them are needed.
 $(VENV)/.base: pyproject.toml requirements.lock
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(PIP) install -c requirements.lock -e .
+	$(PIP) install -c requirements.lock setuptools
+	$(PIP) install -c requirements.lock --no-build-isolation -e ".[compile]"
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.base
-	$(PIP) install -c requirements.lock -e ".[dev]"
+	$(PIP) install -c requirements.lock --no-build-isolation -e ".[dev]"
 	touch $@
 
-demo: $(VENV)/.base
+# The hot modules as C, made anew when their sources have changed (docs/how-to/compiled.md).
+compiled: $(VENV)/.base
+	$(BIN)/python -m sim.compiled
+
+demo: compiled
 	$(BIN)/simulate demo
 	@echo "Next: source $(BIN)/activate, then simulate run scenarios/conversation.yaml, or docs/tutorial.md."
 
@@ -38,47 +43,13 @@ notebooks: $(VENV)/.dev
 # Tests of one file mostly run in one process: what they share is made once.
 ALL_CORES := -n auto --dist worksteal
 
-test: lint
+test: lint compiled
 	$(BIN)/python -m pytest $(ALL_CORES) tests
 
 # The same properties as in `make test`, each with twenty times as many random examples, and every
 # combination of what the suite combines in pairs. Takes about ten minutes on two cores.
-draws: $(VENV)/.dev
+draws: $(VENV)/.dev compiled
 	$(BIN)/python -m pytest $(ALL_CORES) --hypothesis-profile=long -m "hypothesis or long" tests
-
-# The same program with its hot modules compiled to C (docs/how-to/compiled.md), in an environment of its
-# own: beside the sources, what was compiled would be run whatever becomes of them.
-COMPILED_VENV := .venv-compiled
-SOURCES := pyproject.toml setup.py $(shell find sim servetwin calibrate realrun -type f -not -path '*/__pycache__/*')
-WHEEL = build/wheel/servetwin-*.whl
-
-$(VENV)/.compiler: $(VENV)/.base
-	$(PIP) install -c requirements.lock -e ".[compile]"
-	touch $@
-
-build/wheel/.done: $(SOURCES) | $(VENV)/.compiler
-	rm -rf build
-	SERVETWIN_COMPILE=1 $(PIP) wheel --no-deps --no-build-isolation -w build/wheel .
-	touch $@
-
-$(COMPILED_VENV)/.done: build/wheel/.done requirements.lock
-	test -x $(COMPILED_VENV)/bin/python || $(PYTHON) -m venv $(COMPILED_VENV)
-	$(COMPILED_VENV)/bin/python -m pip --disable-pip-version-check -q install -c requirements.lock $(WHEEL)
-	$(COMPILED_VENV)/bin/python -m pip --disable-pip-version-check -q install --force-reinstall --no-deps $(WHEEL)
-	touch $@
-
-compiled: $(COMPILED_VENV)/.done
-	$(COMPILED_VENV)/bin/simulate --version
-
-# The whole suite again, with the compiled simulator in the place of the sources.
-build/tested/.done: build/wheel/.done
-	rm -rf build/tested
-	$(BIN)/python -m zipfile -e $(WHEEL) build/tested
-	rm -r build/tested/calibrate build/tested/realrun build/tested/servetwin
-	touch $@
-
-test-compiled: $(VENV)/.dev build/tested/.done
-	PYTHONSAFEPATH=1 PYTHONPATH=$(CURDIR)/build/tested:$(CURDIR) $(BIN)/python -m pytest $(ALL_CORES) tests
 
 # Hostile files for every reader (docs/how-to/fuzz.md); failing ones are kept in build/fuzz.
 INPUTS ?= 2000
@@ -87,12 +58,12 @@ TIME_S ?= 900
 fuzz: $(VENV)/.dev
 	$(BIN)/python -m fuzz --inputs $(INPUTS) --seed $(SEED) --budget-s $(TIME_S)
 
-bench: $(VENV)/.dev
+bench: $(VENV)/.dev compiled
 	$(BIN)/python -m pytest tests/benchmarks -m benchmark_suite -p no:xdist --benchmark-columns=median,min,rounds --benchmark-group-by=group
 
 # How cost grows with size; and others' simulators on the same work, each in an environment of its
 # own (docs/explanation/performance.md). PEERS_ARGS="--rounds 7 --million" runs more of it.
-bench-scaling: $(VENV)/.dev
+bench-scaling: $(VENV)/.dev compiled
 	$(BIN)/python -m bench.scaling
 
 DYNAMO := .peers/dynamo
@@ -109,8 +80,7 @@ $(SCHED_SIM)/.done:
 	$(SCHED_SIM)/bin/python -m pip install -q sched-sim==0.2.1
 	touch $@
 
-# The compiled build takes part where it can be made.
-bench-peers: $(VENV)/.dev $(DYNAMO)/.done $(SCHED_SIM)/.done $(if $(shell command -v cc),$(COMPILED_VENV)/.done)
+bench-peers: $(VENV)/.dev compiled $(DYNAMO)/.done $(SCHED_SIM)/.done
 	$(BIN)/python -m bench.peers $(PEERS_ARGS)
 	$(BIN)/python -m bench.agreement
 
@@ -121,7 +91,7 @@ bench-page: $(VENV)/.dev
 # Every measured server of the silicon table that can be simulated, and docs/hardware.md. It goes on
 # where it was stopped. ROWS=file simulates the ids in a file, one a line; OUT=file.jsonl gets a line
 # for each row.
-silicon: $(VENV)/.dev
+silicon: $(VENV)/.dev compiled
 	$(BIN)/python -m silicon $(if $(ROWS),--rows $(ROWS),--page) $(if $(OUT),--out $(OUT))
 
 # The calibration loop on the CPU, in about two minutes: measure steps, serve for real, fit a
@@ -164,7 +134,7 @@ study-pictures: studies
 	done
 
 clean:
-	rm -rf $(VENV) $(COMPILED_VENV) build *.egg-info
+	rm -rf $(VENV) build sim/compiled/builds *.egg-info
 
 # SGLang's own scheduler, in an environment of its own, on random cases (oracle/README.md).
 N ?= 200

@@ -1,73 +1,55 @@
-"""Compiles the modules on a step's way to C where SERVETWIN_COMPILE=1 asks for it.
+"""Compiles the hot modules into a wheel, if that can be done (docs/how-to/compiled.md).
 
-Otherwise there is nothing here to do, and the wheel is pure Python: docs/how-to/compiled.md.
+All else about the package is in pyproject.toml.
 """
 
-import os
+import shutil
 import sys
-import tomllib
 from pathlib import Path
-from tempfile import NamedTemporaryFile
-from typing import Any
 
-from setuptools import Extension, setup
+from setuptools import Distribution, setup
+from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).parent
-_ASKED = os.environ.get("SERVETWIN_COMPILE", "0") not in {"", "0"}
-# pydantic knows rich, rich knows IPython, and so on to pandas: 2,000 files that are not needed.
-_MYPY_CONFIG = """\
-[mypy]
-[mypy-rich.*]
-follow_imports = skip
-"""
-_EDITABLE = {"develop", "editable_wheel"}
+sys.path.insert(0, str(ROOT))
+
+from sim.compiled.build import up_to_date_build  # noqa: E402 - the path comes first
+from sim.compiled.manifest import BUILDS, FAILED, Build  # noqa: E402
 
 
-def settings() -> dict[str, Any]:
-    """What pyproject.toml says."""
-    return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+class CompiledDistribution(Distribution):
+    """Makes wheels for one version of Python and one system."""
+
+    def has_ext_modules(self) -> bool:
+        return True
 
 
-def module_paths() -> list[str]:
-    """Files to compile, sorted: those that match `compiled` and not `interpreted`."""
-    patterns = settings()["tool"]["servetwin"]["build"]
-    compiled, interpreted = (
-        {str(path.relative_to(ROOT)) for pattern in patterns[which] for path in ROOT.glob(pattern)}
-        for which in ("compiled", "interpreted")
-    )
-    return sorted(compiled - interpreted)
+def command_that_adds(build: Build | None) -> type[build_py]:
+    """A build of the package that has this one of its hot modules, or says why there is none."""
 
+    class BuildPackage(build_py):
+        def run(self) -> None:
+            super().run()
+            there = Path(self.build_lib, BUILDS.relative_to(ROOT))
+            shutil.rmtree(there, ignore_errors=True)
+            if build is not None:
+                folder = build.library.parent
+                shutil.copytree(folder, there / folder.name)
+            elif FAILED.exists():
+                there.mkdir()
+                shutil.copy(FAILED, there)
 
-def extensions() -> list[Extension]:
-    """One shared library of these modules, and a stub for each."""
-    from mypyc.build import mypycify  # noqa: PLC0415 - only who compiles has it
-
-    # Without the project's settings: its checks, and their plugins, are for developers.
-    with NamedTemporaryFile("w", suffix=".ini", encoding="utf-8") as config:
-        config.write(_MYPY_CONFIG)
-        config.flush()
-        options = [f"--config-file={config.name}", "--follow-imports=silent"]
-        made: list[Extension] = mypycify(
-            [*options, *module_paths()], opt_level="2", debug_level="0", group_name="servetwin"
-        )
-    for extension in made:
-        # A fused multiply-add rounds once where Python rounds twice: other times on some machines.
-        extension.extra_compile_args = [*extension.extra_compile_args, "-ffp-contract=off"]
-    return made
+    return BuildPackage
 
 
 def main() -> None:
-    """Set up; what is not said here is in pyproject.toml."""
-    if not _ASKED:
+    """Set up; only a wheel is compiled, a clone is by `make compiled`."""
+    if "bdist_wheel" not in sys.argv:
         setup()
         return
-    if _EDITABLE & set(sys.argv):
-        sys.exit("SERVETWIN_COMPILE: an editable install would go on running what was compiled")
-    setup(
-        # What pip installs to build with, in an environment of its own.
-        setup_requires=settings()["project"]["optional-dependencies"]["compile"],
-        ext_modules=extensions() if "bdist_wheel" in sys.argv else [],
-    )
+    build = up_to_date_build()
+    kind = Distribution if build is None else CompiledDistribution
+    setup(distclass=kind, cmdclass={"build_py": command_that_adds(build)})
 
 
 if __name__ == "__main__":

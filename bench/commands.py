@@ -5,10 +5,12 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from bench.places import COMPILED, PEERS, SCENARIOS
+from bench.places import PEERS, SCENARIOS
+from sim.compiled.finder import PURE, why_pure
 from sim.core.errors import InputError
 
-_PURE = [sys.executable, "-m", "sim"]
+_SIMULATE = [sys.executable, "-m", "sim"]
+_PURE = ["env", f"{PURE}=1", *_SIMULATE]
 POOL_TOKENS = 819_200
 _DYNAMO = PEERS / "dynamo" / "bin" / "python"
 _SCHED_SIM = PEERS / "sched-sim" / "bin" / "sched-sim"
@@ -22,7 +24,7 @@ def ours(scenario: str | Path, *overrides: str, options: tuple[str, ...] = ()) -
 
 def compiled(ours: list[str]) -> list[str]:
     """The same command for the compiled build; empty without one (see `make compiled`)."""
-    return [str(COMPILED), *ours[len(_PURE) :]] if COMPILED.exists() else []
+    return [*_SIMULATE, *ours[len(_PURE) :]] if why_pure() is None else []
 
 
 def dynamo(

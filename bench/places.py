@@ -7,7 +7,6 @@ SCENARIOS = REPOSITORY / "bench" / "scenarios"
 OUT = REPOSITORY / "out" / "bench"
 INPUTS = OUT / "inputs"
 PEERS = REPOSITORY / ".peers"
-COMPILED = REPOSITORY / ".venv-compiled" / "bin" / "simulate"
 TRACE = (
     REPOSITORY.parent / "shared" / "traces" / "mooncake" / "conversation_trace.first-40min.jsonl.gz"
 )

@@ -16,14 +16,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from enum import StrEnum
 from functools import wraps
-from importlib.machinery import EXTENSION_SUFFIXES
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from sim import __version__, user_modules
+from sim.compiled.finder import why_pure
 from sim.core.errors import InputError, WorkerError
 from sim.core.garbage import rare_collections, skip_last_collections
 from sim.core.inputs import inputs_kept
@@ -33,16 +32,10 @@ _INTERRUPTED, _TERMINATED = 130, 143
 _BLAS_THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")
 
 
-def is_compiled() -> bool:
-    """Whether the simulator's hot modules are the compiled ones (docs/how-to/compiled.md)."""
-    core = find_spec("sim.engine.core")
-    origin = None if core is None else core.origin
-    return origin is not None and origin.endswith(tuple(EXTENSION_SUFFIXES))
-
-
 def _show_version(wanted: bool) -> None:
     if wanted:
-        build = "compiled" if is_compiled() else "pure Python"
+        reason = why_pure()
+        build = "compiled" if reason is None else f"pure Python: {reason}"
         sys.stdout.write(f"servetwin {__version__} ({build})\n")
         raise typer.Exit
 

@@ -61,9 +61,7 @@ class Twin:
             )
         arrival_ns = dict(zip(measured.rid, measured.arrival_ns.tolist(), strict=True))
         requests = [
-            replace(request, spec=replace(request.spec, arrival_ns=arrival_ns[rid]))
-            if (rid := request.spec.rid) in arrival_ns
-            else request
+            request.sent_at(arrival_ns[rid]) if (rid := request.spec.rid) in arrival_ns else request
             for request in workload.arrivals()
         ]
         return ArrivedWorkload(tuple(sorted(requests, key=lambda one: one.spec.arrival_ns)))

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from sim.core.errors import InputError, InvariantError
 from sim.core.garbage import rare_collections
@@ -26,7 +26,7 @@ from sim.latency.model import LatencyModel, ReplicaLatency, each_latency
 from sim.latency.stages import StagedLatency
 from sim.workload.workload import Workload
 
-PoolFactory = Callable[[int, int], PagePool[Any]]
+PoolFactory = Callable[[int, int], PagePool]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,6 @@
 """Clients that submit requests, and the simulation's log, which tells them when a request ended."""
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 from simpy.events import Event
@@ -85,10 +84,9 @@ def closed_loop(env: Clock, turns: Sequence[Turn], submit: Submit, log: Simulati
     for turn in turns:
         if turn.think_ns:
             yield env.timeout(turn.think_ns)
-        spec = replace(turn.request.spec, arrival_ns=env.now_ns)
         over = env.event()
-        log.when_over(spec.rid, over)
-        submit(replace(turn.request, spec=spec))
+        log.when_over(turn.request.spec.rid, over)
+        submit(turn.request.sent_at(env.now_ns))
         yield over
 
 

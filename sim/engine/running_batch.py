@@ -6,7 +6,7 @@ A step only changes the counters of the batch, not its rows, so k steps cost as 
 
 import heapq
 from collections.abc import Collection, Iterator, Sequence
-from typing import Generic, TypeVar, overload
+from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -81,7 +81,7 @@ _Length = tuple[int, int, R]
 _MOST_STALE = 256
 
 
-class RowNames(Sequence[str]):
+class RowNames:
     """The rids of a list of requests that never changes. The list of rids is made on first use."""
 
     def __init__(self, requests: Sequence[Request]) -> None:
@@ -91,13 +91,7 @@ class RowNames(Sequence[str]):
     def __len__(self) -> int:
         return len(self._requests)
 
-    @overload
-    def __getitem__(self, index: int) -> str: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[str]: ...
-
-    def __getitem__(self, index: int | slice) -> str | Sequence[str]:
+    def __getitem__(self, index: int, /) -> str:
         return self._all()[index]
 
     def __iter__(self) -> Iterator[str]:

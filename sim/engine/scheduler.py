@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import Generic
 
+from mypy_extensions import mypyc_attr
+
 from sim.core.batch import ForwardMode
 from sim.core.errors import InvariantError
 from sim.core.request import RequestSpec, Status
@@ -119,6 +121,7 @@ def _rows_finishing_in(in_flight: Launch[R], running: RunningBatch[R]) -> list[R
     ]
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class BaseScheduler(Generic[R]):
     """Base class: the scheduler of one server.
 

@@ -5,12 +5,13 @@ Formulas: docs/explanation/latency.md.
 """
 
 import numpy as np
+from mypy_extensions import mypyc_attr
 
 from sim.core.arrays import Int64, whole_ns
 from sim.core.units import NS_PER_S, seconds_to_ns
 from sim.latency.features import StepFeatures
 from sim.latency.hardware import Hardware
-from sim.latency.model import StepTime
+from sim.latency.model import StepTime, equal_ns
 from sim.latency.roofline_sums import (
     AttentionSum,
     attention_sums,
@@ -47,6 +48,7 @@ class _Attention:
         self.state_row_s = 2 * num * attention.state_bytes / bytes_per_s / tp
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class RooflineLatency:
     """A lower bound of a step's device time, plus constant overheads."""
 
@@ -108,7 +110,7 @@ class RooflineLatency:
             decode_s += part.index_token_s * contexts
         device_s = self._fixed_s(first) + decode_s
         device_ns = np.maximum(whole_ns(device_s * NS_PER_S), 1)
-        return device_ns, np.full(num_steps, self._host_ns, dtype=np.int64)
+        return device_ns, equal_ns(self._host_ns, num_steps)
 
     def consume(self, first: StepFeatures, num_steps: int) -> None:
         """Nothing to do: the times depend on the features alone."""

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TextIO, cast
 
 from sim.core.atomic import atomic_path, check_target
+from sim.core.batch import Rids
 from sim.core.errors import InputError
 from sim.engine.decision import Divergence, decode_crc
 from sim.runlog.builder import StepRun
@@ -37,7 +38,7 @@ class StepLines:
         self._open = ExitStack()
         num_servers = num_replicas * num_ranks
         self._parts = [self._open.enter_context(_scratch_file()) for _ in range(num_servers)]
-        self._crc: list[tuple[Sequence[str], int]] = [((), 0)] * num_servers
+        self._crc: list[tuple[Rids, int]] = [((), 0)] * num_servers
 
     def stepped(self, run: StepRun) -> None:
         """Write one line for each step of a run."""

@@ -5,6 +5,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+from mypy_extensions import mypyc_attr
 
 from sim.core.arrays import Int64
 from sim.core.batch import ForwardMode
@@ -22,6 +23,7 @@ from sim.latency.range_report import RangeReport
 _EXTEND, _DECODE, _MIXED = ForwardMode.EXTEND, ForwardMode.DECODE, ForwardMode.MIXED
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class ProfileLatency:
     """Device and host time of a step, from a profile's terms and corrections.
 
@@ -121,10 +123,9 @@ class ProfileLatency:
         if step.mode is not _MIXED or extend is None or decode is None:
             raise self._never_measured(step.mode)
         rows = step.num_decode_rows
-        as_prefill = step._replace(
-            num_prefill_tokens=step.num_prefill_tokens + rows,
-            num_context_tokens=step.num_context_tokens + rows,
-        )
+        as_prefill = step.copy()
+        as_prefill.num_prefill_tokens += rows
+        as_prefill.num_context_tokens += rows
         context_ns = decode.terms.context_ns * step.num_decode_context_tokens
         return extend.at(as_prefill, 0) + context_ns
 

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from mypy_extensions import mypyc_attr
+
 from sim.engine.scheduler import NEVER_AGES_NS
 from sim.sglang.request import SglangRequest
 
@@ -69,6 +71,7 @@ def by_arrival(requests: Sequence[SglangRequest]) -> list[SglangRequest]:
     return sorted(requests, key=lambda request: request.spec.arrival_ns)
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class NoFairness:
     """The policy's order, unchanged."""
 
@@ -84,6 +87,7 @@ class NoFairness:
         return NEVER_AGES_NS
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class BoundedWait(NoFairness):
     """`fairness_t`: aged requests go before all others, oldest first.
 
@@ -95,10 +99,14 @@ class BoundedWait(NoFairness):
 
     With `t_ns` 0 all requests are aged from the start, and the order is first come, first served.
     Reservations then hold for all of them.
+
+    Attributes:
+        num_aged: how many requests `reorder` has last found to be aged.
     """
 
     def __init__(self, settings: FairnessT) -> None:
         self._t_ns = settings.t_ns
+        self.num_aged = 0
 
     def reorder(
         self, ordered: list[SglangRequest], now_ns: int, deferred: frozenset[int]
@@ -106,17 +114,22 @@ class BoundedWait(NoFairness):
         aged, others = [], []
         for request in ordered:
             if self.ages_ns(request) <= now_ns:
-                request.is_aged = True
-                request.may_overdraw = self._t_ns > 0 and not request.retractions
+                self.note_aged(request)
                 aged.append(request)
             else:
                 others.append(request)
+        self.num_aged = len(aged)
         return by_arrival(aged) + others
+
+    def note_aged(self, request: SglangRequest) -> None:
+        request.is_aged = True
+        request.may_overdraw = self._t_ns > 0 and not request.retractions
 
     def ages_ns(self, request: SglangRequest) -> int:
         return request.spec.arrival_ns + self._t_ns
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class OldestThenBest(NoFairness):
     """`k_lpm`: the oldest request, then k - 1 in the policy's order, and so on (arXiv 2502.04677).
 
@@ -145,6 +158,7 @@ class OldestThenBest(NoFairness):
         self._num_admitted += num_requests
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class CreditForWaiting(NoFairness):
     """`aging_tokens_per_pass`: order by cached tokens plus a credit for each pass waited."""
 
@@ -166,6 +180,7 @@ class CreditForWaiting(NoFairness):
         return sorted(ordered, key=lambda request: -score(request))
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class FifoEveryNth(NoFairness):
     """`force_fifo_every`: every n-th pass is in order of arrival."""
 

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from mypy_extensions import mypyc_attr
+
 from sim.sglang.cache.manager import KVCacheManager
 from sim.sglang.request import SglangRequest
 
@@ -38,6 +40,7 @@ class Admission(Protocol):
         """
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class WholeQueue:
     """All requests, as in SGLang: the first one that does not fit ends the pass."""
 
@@ -47,6 +50,7 @@ class WholeQueue:
         return waiting
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Pack:
     """The cheapest of the first `lookahead` requests that together fit into the prefill budget.
 

@@ -61,6 +61,10 @@ class BlockManager(KVMemory):
             return []
         return self._index.find(kv.hashes, kv.ids, (num_tokens - 1) // self.page_size)
 
+    def may_find_more(self, kv: RequestBlocks, num_found: int) -> bool:
+        """Whether decoding may fill blocks that a request looks for, which has just found some."""
+        return self.caches and self._index.may_find_more(kv.hashes[:num_found])
+
     def fits(self, found: list[int], num_tokens: int) -> bool:
         """Whether a request that found these blocks can have blocks for `num_tokens` tokens."""
         num_new = -(-num_tokens // self.page_size) - len(found)

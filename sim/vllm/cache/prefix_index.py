@@ -6,6 +6,7 @@ from sim.vllm.cache.unhashed import TokenReader, UnhashedBlocks, extend_hashes
 # Exhausted entries are dropped when the index has more entries than this number plus twice the
 # number that was kept the last time.
 _MOST_EXHAUSTED = 256
+_MOST_AT_ONCE = 64
 
 
 class PrefixIndex:
@@ -35,20 +36,37 @@ class PrefixIndex:
             read_tokens: reads the sequence's tokens.
             most: the largest number of blocks to find.
         """
-        blocks_of_hash, unhashed = self._pool.blocks_of_hash, self._unhashed
+        block_of_hash, unhashed = self._pool.block_of_hash, self._unhashed
         found: list[int] = []
-        parent = 0
-        for index in range(most):
+        while len(found) < most:
+            first = len(found)
+            parent = hashes[first - 1] if first else 0
             if parent in unhashed:
                 self._hash_after(parent)
-            if index == len(hashes):
+            if first == len(hashes):
                 extend_hashes(hashes, read_tokens, most, self._block_size)
-            parent = hashes[index]
-            same = blocks_of_hash.get(parent)
-            if same is None:
-                break
-            found.append(same[0][2])
+            # Many at a time, up to a block that is not cached or a prefix after which to hash.
+            wanted = hashes[first : min(first + _MOST_AT_ONCE, most)]
+            blocks = list(map(block_of_hash.get, wanted))
+            num_found = blocks.index(None) if None in blocks else len(blocks)
+            if not unhashed.keys().isdisjoint(wanted[:num_found]):
+                num_found = 1 + next(i for i, end in enumerate(wanted) if end in unhashed)
+            elif num_found < len(blocks):
+                most = first + num_found
+            found += [block for block in blocks[:num_found] if block is not None]
         return found
+
+    def may_find_more(self, found: list[int]) -> bool:
+        """Whether a running request may fill blocks that continue a prefix, or part of it.
+
+        Args:
+            found: the hashes of the prefix's blocks, right after `find` has found them.
+        """
+        unhashed = self._unhashed
+        for parent in (0, *found):
+            if parent in unhashed and any(not each.is_released for each in unhashed[parent]):
+                return True
+        return False
 
     def _hash_after(self, parent: int) -> None:
         """Hash the next blocks of all requests that continue the prefix with hash `parent`."""
@@ -56,10 +74,9 @@ class PrefixIndex:
         continuing = self._unhashed.pop(parent)
         self._num_unhashed -= len(continuing)
         for unhashed in continuing:
-            for index in unhashed.hash_next(self._block_size):
-                decision = unhashed.decision_that_filled(index)
-                hashed = decision, unhashed.number, unhashed.blocks[index]
-                pool.add_hash(unhashed.hashes[index], hashed, is_free=unhashed.is_released)
+            first, end = unhashed.hash_next(self._block_size)
+            hashes, blocks = unhashed.hashes[first:end], unhashed.blocks[first:end]
+            pool.add_hashes(hashes, blocks, unhashed.origin, are_free=unhashed.is_released)
             if not unhashed.is_exhausted:
                 self.add(unhashed)
 

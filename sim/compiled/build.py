@@ -1,0 +1,128 @@
+"""Makes a build of the hot modules: mypyc makes C of them, and a C compiler a shared library.
+
+Nothing is made if a build of the same sources exists. If it cannot be made, one line says why, and
+the sources run as they are.
+"""
+
+import os
+import sys
+from contextlib import redirect_stderr, redirect_stdout, suppress
+from hashlib import sha256
+from io import StringIO
+from pathlib import Path
+from shutil import rmtree
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from sim.compiled.c_compiler import OPT_LEVEL, CannotCompileError, CCompiler
+from sim.compiled.manifest import (
+    BUILDS,
+    FAILED,
+    LIBRARY,
+    ROOT,
+    STARTER,
+    Build,
+    found_builds,
+    library_in,
+    write_sources,
+)
+from sim.compiled.sources import compiled_paths, read_paths
+
+_KEPT_BUILDS = 3
+# The project's own settings are for its developers' checks. Pydantic knows rich, rich knows
+# IPython, and so on to pandas: 2,000 files that are not needed.
+_MYPY_CONFIG = """\
+[mypy]
+follow_imports = silent
+[mypy-rich.*]
+follow_imports = skip
+"""
+
+
+def up_to_date_build() -> Build | None:
+    """The build of the sources as they are, made if need be; None if that fails, with a word."""
+    try:
+        build = _existing_build()
+        if build is None:
+            sys.stderr.write("servetwin: compiling the hot modules, about half a minute\n")
+            build = _make_build()
+    except (CannotCompileError, OSError, SyntaxError) as error:
+        sys.stderr.write(f"servetwin: pure Python, several times slower: {error}\n")
+        with suppress(OSError):
+            FAILED.write_text(f"{error}\n", encoding="utf-8")
+        return None
+    FAILED.unlink(missing_ok=True)
+    return build
+
+
+def _existing_build() -> Build | None:
+    made_with, compiled = _made_with(), {*compiled_paths()}
+    for build in found_builds():
+        fits = build.made_with == made_with and build.compiled == compiled
+        if fits and build.changed_source() is None:
+            return build
+    return None
+
+
+def _make_build() -> Build:
+    compiled = compiled_paths()
+    BUILDS.mkdir(exist_ok=True)
+    with TemporaryDirectory(dir=BUILDS, prefix=".") as place:
+        work = Path(place)
+        made = work / "build"
+        made.mkdir()
+        listed = write_sources(made, _made_with(), compiled, read_paths(compiled))
+        compiler = CCompiler(work)
+        # First, because without a compiler all else is in vain.
+        objects = compiler.compile([str(_starter())])
+        written = _write_c(compiled, work)
+        flags = [flag for flag in written.extra_compile_args if flag != "-Werror"]
+        objects += compiler.compile(written.sources, written.include_dirs, flags)
+        compiler.link(objects, library_in(made), [LIBRARY, STARTER])
+        if changed := Build(made).changed_source():
+            raise CannotCompileError(f"{changed} was changed meanwhile")
+        key = sha256(f"{library_in(made).name}\n{listed}".encode()).hexdigest()[:16]
+        rmtree(BUILDS / key, ignore_errors=True)
+        made.rename(BUILDS / key)
+    for old in found_builds()[_KEPT_BUILDS:]:
+        rmtree(old.library.parent, ignore_errors=True)
+    return Build(BUILDS / key)
+
+
+def _made_with() -> str:
+    try:
+        from mypy.version import __version__  # noqa: PLC0415 - only who compiles has it
+    except ImportError as error:
+        raise CannotCompileError(f"no mypy: {error}") from None
+    how = b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.[pc]*")))
+    return f"mypy {__version__}, {sha256(how).hexdigest()[:16]}"
+
+
+def _starter() -> Path:
+    return Path(__file__).with_name("start.c")
+
+
+def _write_c(compiled: list[str], work: Path) -> Any:
+    """Let mypyc write C; returns what setuptools calls an extension."""
+    from mypyc.build import mypycify  # noqa: PLC0415
+
+    config = work / "mypy.ini"
+    config.write_text(_MYPY_CONFIG, encoding="utf-8")
+    said = StringIO()
+    before = Path.cwd()
+    os.chdir(ROOT)
+    try:
+        with redirect_stdout(said), redirect_stderr(said):
+            return mypycify(
+                [f"--config-file={config}", f"--cache-dir={os.devnull}", *compiled],
+                opt_level=OPT_LEVEL,
+                debug_level="0",
+                multi_file=True,
+                target_dir=str(work),
+                group_name=LIBRARY.removesuffix("__mypyc"),
+            )[0]
+    except SystemExit as stop:
+        lines = [line for line in said.getvalue().splitlines() if "error:" in line]
+        raise CannotCompileError((lines or [str(stop)])[0]) from None
+    finally:
+        os.chdir(before)
