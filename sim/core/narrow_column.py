@@ -34,6 +34,11 @@ class NarrowColumn:
     def __len__(self) -> int:
         return self._num_rows
 
+    @property
+    def num_bytes(self) -> int:
+        """The memory of the numbers."""
+        return sum(piece.nbytes for piece in self._pieces)
+
     def widened(self) -> Int64:
         """A new array of the numbers; shape [num_rows]."""
         whole = np.zeros(self._num_rows, dtype=np.int64)
