@@ -200,7 +200,7 @@ def run_part(work: PartWork, read_trace: TraceReader) -> PartResult | PartError:
         with located_errors(work.loaded):
             router = make_router(scenario.router, work.loaded.base_dir, scenario.seed)
         log = simulate_part(built.workload, servers, router, work.replicas, lines)
-        decisions = {} if lines is None else {at: lines.packed(at) for at in log.servers}
+        decisions = {} if lines is None else {at: lines.packed(at) for at in log.gaps}
     except PartFailedError as failed:
         return _error(failed, work.loaded)
     finally:

@@ -59,6 +59,12 @@ class RequestSpec:
         self.session = session
         self.warm_up = warm_up
 
+    def __repr__(self) -> str:
+        known = {name: getattr(self, name) for name in ("priority", "ignore_eos", "session")}
+        told = ", ".join(f"{name}={value!r}" for name, value in known.items() if value)
+        sizes = f"{self.arrival_ns} ns, {self.prompt!r}, {self.max_new_tokens} tokens"
+        return f"RequestSpec({self.rid!r}, {sizes}{told and ', ' + told})"
+
     def copy(self) -> "RequestSpec":
         return RequestSpec(
             self.rid,

@@ -84,6 +84,9 @@ class SegmentPrompt:
         for _, num_tokens in segments:
             self._num_tokens += num_tokens
 
+    def __repr__(self) -> str:
+        return f"SegmentPrompt({self.segments})"
+
     def __len__(self) -> int:
         return self._num_tokens
 

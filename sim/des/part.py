@@ -1,7 +1,7 @@
 """What a part of a simulation notes beside its log: the order of its rows among all parts."""
 
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -40,13 +40,11 @@ class PartLog(SimulationLog):
 
     def part(self, clocks: Mapping[int, TokenClock], num_steps: int) -> LogPart:
         """The log so far; `clocks` by the numbers of their servers, in ascending order."""
-        ordered: Sequence[TokenClock] = list(clocks.values())
-        num_gaps = tuple([len(clock.gap_ns) for clock in ordered])
-        return LogPart(
-            log=self.builder.build(ordered, {"simulated_steps": num_steps}),
+        gaps = {server: clock.take() for server, clock in clocks.items()}
+        return LogPart.of(
+            self.builder.build((), {"simulated_steps": num_steps}),
+            gaps,
             submitted_ns=np.array(self._submitted_ns, dtype=np.int64),
             number=np.array(self._number, dtype=np.int64),
             ended_ns=np.array(self._ended_ns, dtype=np.int64),
-            servers=tuple(clocks),
-            num_gaps=num_gaps,
         )

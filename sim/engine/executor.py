@@ -45,6 +45,9 @@ class OutputScript:
         self.num_tokens: Final = num_tokens
         self.seed: Final = seed
 
+    def __repr__(self) -> str:
+        return f"OutputScript({self.num_tokens}, {self.seed})"
+
     def token_ids(self, num_tokens: int) -> TokenIds:
         """The first `num_tokens` tokens, none of them replaced by an end token; int64."""
         return stream_token_ids(self.seed, 0, num_tokens)

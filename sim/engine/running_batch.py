@@ -200,7 +200,9 @@ class RunningBatch(Lockstep, Generic[R]):
             self._note_length(request)
 
     def _note_length(self, request: R) -> None:
-        if len(self._longest_heap) > _MOST_STALE + 2 * len(self.requests):
+        # Outdated entries keep their requests in memory, and nobody may ask for the shortest row.
+        most = _MOST_STALE + 2 * len(self.requests)
+        if len(self._longest_heap) > most or len(self._shortest_heap) > most:
             rows = [entry for entry in self._longest_heap if _is_in_batch(entry, -entry[0])]
             self._longest_heap = rows
             self._shortest_heap = [(-base, number, row) for base, number, row in rows]

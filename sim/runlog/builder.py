@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from sim.core.arrays import Int64
 from sim.core.batch import Batch
 from sim.core.errors import InputError
+from sim.core.narrow_column import Narrow, NarrowColumn, narrowed
 from sim.core.request import RequestSpec, Status
 from sim.core.units import MAX_TIME_NS
 from sim.engine.fast_forward import DecodeRun
@@ -23,7 +24,6 @@ from sim.runlog.columns import NOT_YET_NS, RequestColumns, RunLog, StepColumns, 
 # Rows that are packed together; unpacked, they take a few megabytes at most.
 _ROWS_A_PACK = 1 << 14
 BEYOND_CLOCK = "the run takes more than 146 simulated years, beyond which there are no times"
-_WIDTHS = (np.int8, np.int16, np.int32, np.int64)
 
 
 class RowBuffer:
@@ -35,10 +35,9 @@ class RowBuffer:
 
     def __init__(self, num_columns: int) -> None:
         self._num_columns = num_columns
-        self._num_rows = 0
         self._numbers = array("q")
         self._numbers_a_pack = _ROWS_A_PACK * num_columns
-        self._packs: list[list[NDArray[np.signedinteger]]] = [[] for _ in range(num_columns)]
+        self._packs: list[list[Narrow]] = [[] for _ in range(num_columns)]
 
     def append(self, row: tuple[int, ...]) -> None:
         """Add a row of `num_columns` numbers."""
@@ -46,35 +45,20 @@ class RowBuffer:
         if len(self._numbers) >= self._numbers_a_pack:
             self._pack()
 
-    def take_columns(self) -> Iterator[NDArray[np.int64]]:
+    def take_columns(self) -> Iterator[NarrowColumn]:
         """Yield the columns in order, each of shape [rows], and drop them from the buffer."""
         self._pack()
         for packs in self._packs:
-            column = np.zeros(self._num_rows, dtype=np.int64)
-            start = 0
-            for pack in packs:
-                # Zeros need no write: the operating system gives no memory to untouched pages.
-                if pack.any():
-                    column[start : start + len(pack)] = pack
-                start += len(pack)
+            column = NarrowColumn(packs)
             packs.clear()
             yield column
 
     def _pack(self) -> None:
         table = np.array(self._numbers, dtype=np.int64).reshape(-1, self._num_columns)
-        self._num_rows += len(table)
         del self._numbers[:]
         if len(table):
             for packs, column in zip(self._packs, table.T, strict=True):
-                packs.append(_narrowed(column))
-
-
-def _narrowed(column: NDArray[np.int64]) -> NDArray[np.signedinteger]:
-    low, high = int(column.min()), int(column.max())
-    for width in _WIDTHS:
-        if np.iinfo(width).min <= low and high <= np.iinfo(width).max:
-            return column.astype(width)
-    raise OverflowError(f"{low} to {high} do not fit 64 bits")
+                packs.append(narrowed(column))
 
 
 class FurtherSteps:
@@ -278,6 +262,7 @@ class RunLogBuilder:
 
     def build(self, clocks: Sequence[TokenClock], meta: Mapping[str, object]) -> RunLog:
         """The log so far, with the token gaps from the clocks, which then drop their gaps."""
+        token_gaps, gap_at_ns = _token_gaps(clocks)
         return RunLog(
             requests=RequestColumns(
                 self._rids,
@@ -285,19 +270,25 @@ class RunLogBuilder:
                 [status.value for status in self._status],
                 **self._request_columns(),
             ),
-            steps=StepColumns(*self._steps.take_columns()),
-            gap_at_ns=_gap_times(clocks),
-            token_gaps=_token_gaps(clocks),
+            steps=StepColumns.narrow(self._steps.take_columns()),
+            gap_at_ns=gap_at_ns,
+            token_gaps=token_gaps,
             meta=dict(meta),
         )
 
     def _request_columns(self) -> dict[str, NDArray[np.int64]]:
-        columns = dict(zip(_KNOWN_AT_FIRST, self._submitted.take_columns(), strict=True))
-        row, *at_last = self._over.take_columns()
-        for name, values in zip(_KNOWN_AT_LAST, at_last, strict=True):
+        columns = {
+            name: column.widened()
+            for name, column in zip(_KNOWN_AT_FIRST, self._submitted.take_columns(), strict=True)
+        }
+        over = self._over.take_columns()
+        row = next(over).widened()
+        for name, values in zip(_KNOWN_AT_LAST, over, strict=True):
             not_yet = NOT_YET_NS if name.endswith("_ns") else 0
-            columns[name] = np.full(len(self._rids), not_yet, dtype=np.int64)
-            columns[name][row] = values
+            columns[name] = np.zeros(len(self._rids), dtype=np.int64)
+            if not_yet or (len(values) and values.compact().any()):
+                columns[name][:] = not_yet
+                columns[name][row] = values.widened()
         return columns
 
 
@@ -352,21 +343,12 @@ def _step_row(  # noqa: PLR0913 - one argument for each column
     )
 
 
-def _gap_times(clocks: Sequence[TokenClock]) -> Int64 | None:
-    """When the token gaps ended, server by server; None if the clocks do not keep it."""
-    if not all(clock.keeps_times for clock in clocks):
-        return None
-    return np.concatenate([np.array(clock.at_ns, dtype=np.int64) for clock in clocks])
-
-
-def _token_gaps(clocks: Sequence[TokenClock]) -> TokenGaps:
-    """The token gaps of all servers, server by server."""
-    sizes = [len(clock.gap_ns) for clock in clocks]
-    gaps = TokenGaps(np.empty(sum(sizes), dtype=np.int64), np.empty(sum(sizes), dtype=np.int64))
-    start = 0
-    for clock, size in zip(clocks, sizes, strict=True):
-        gaps.gap_ns[start : start + size] = clock.gap_ns
-        gaps.count[start : start + size] = clock.count
-        start += size
-        clock.forget()
-    return gaps
+def _token_gaps(clocks: Sequence[TokenClock]) -> tuple[TokenGaps, Int64 | None]:
+    """The token gaps of all servers, server by server; and when they ended, if that is kept."""
+    taken = [clock.take() for clock in clocks]
+    ended = [at_ns for _, _, at_ns in taken if at_ns is not None]
+    gaps = TokenGaps.narrow(
+        NarrowColumn.joined([gap_ns for gap_ns, _, _ in taken]),
+        NarrowColumn.joined([count for _, count, _ in taken]),
+    )
+    return gaps, NarrowColumn.joined(ended).widened() if ended else None

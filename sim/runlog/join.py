@@ -2,39 +2,64 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from sim.core.arrays import Int64
+from sim.core.narrow_column import NarrowColumn
 from sim.runlog.columns import RequestColumns, RunLog, StepColumns, TokenGaps
 
-_Columns = TypeVar("_Columns", RequestColumns, StepColumns)
+# The token gaps of a server or rank, how often each occurred, and when each ended, if that is kept.
+ServerGaps = tuple[NarrowColumn, NarrowColumn, NarrowColumn | None]
 
 
 @dataclass(frozen=True, slots=True)
 class LogPart:
     """The log of some of the replicas, and what puts its rows between those of the others.
 
+    It is small, because it goes from process to process, and `joined` takes its columns out, so
+    that none is in memory twice.
+
     Attributes:
-        log: its rows; `meta` has the number of simulated steps alone.
-        submitted_ns: when each request reached its server; shape [num_requests].
-        number: of each request among all of the run, by arrival; shape [num_requests].
-        ended_ns: when each row of steps was processed; shape [num_runs].
-        servers: the numbers of its servers, or ranks, in ascending order.
-        num_gaps: how many token gaps each of these servers has.
+        requests, steps: columns by name; texts are lists.
+        gaps: the token gaps by number of the server, or rank.
+        order: columns by name: `submitted_ns` is when each request reached its server, `number`
+            counts the requests of all parts in order of arrival, and `ended_ns` is when each row
+            of steps was processed.
+        num_steps: how many steps were simulated.
     """
 
-    log: RunLog
-    submitted_ns: Int64
-    number: Int64
-    ended_ns: Int64
-    servers: tuple[int, ...]
-    num_gaps: tuple[int, ...]
+    requests: dict[str, NarrowColumn | list[str]]
+    steps: dict[str, NarrowColumn]
+    gaps: dict[int, ServerGaps]
+    order: dict[str, NarrowColumn]
+    num_steps: int
+
+    @classmethod
+    def of(cls, log: RunLog, gaps: dict[int, ServerGaps], **order: Int64) -> "LogPart":
+        """The part with the requests and steps of a log, and these gaps; see the attributes."""
+        requests = {
+            field.name: _stored(getattr(log.requests, field.name))
+            for field in fields(RequestColumns)
+        }
+        names = [field.name for field in fields(StepColumns)]
+        num_steps = log.meta["simulated_steps"]
+        return cls(
+            requests,
+            dict(zip(names, log.steps.stored(), strict=True)),
+            gaps,
+            {name: NarrowColumn.of(column) for name, column in order.items()},
+            num_steps if isinstance(num_steps, int) else 0,
+        )
+
+
+def _stored(values: Any) -> NarrowColumn | list[str]:
+    return values if isinstance(values, list) else NarrowColumn.of(values)
 
 
 def joined(parts: Sequence[LogPart], num_ranks: int, meta: Mapping[str, object]) -> RunLog:
-    """The log that one process would have built.
+    """The log that one process would have built. The parts are empty afterwards.
 
     One process handles what happens at the same time in a fixed order: requests in order of
     arrival, results of steps in order of replicas, and of the ranks within a replica.
@@ -44,53 +69,49 @@ def joined(parts: Sequence[LogPart], num_ranks: int, meta: Mapping[str, object])
         num_ranks: ranks of each replica.
         meta: the meta data of the whole run, but for `simulated_steps`.
     """
-    logs = [part.log for part in parts]
-    submitted = np.lexsort((_all(parts, "number"), _all(parts, "submitted_ns")))
-    replica = np.concatenate([log.steps.replica for log in logs]) // num_ranks
-    stepped = np.lexsort((replica, _all(parts, "ended_ns")))
+
+    def ordering(name: str) -> Int64:
+        return _joined([part.order.pop(name) for part in parts])
+
+    submitted = np.lexsort((ordering("number"), ordering("submitted_ns")))
+    replica = _joined([part.steps["replica"] for part in parts]) // num_ranks
+    stepped = np.lexsort((replica, ordering("ended_ns")))
+    del replica
+    requests: dict[str, Any] = {
+        name: _request_column([part.requests.pop(name) for part in parts], submitted)
+        for name in list(parts[0].requests)
+    }
+    steps = [
+        NarrowColumn.of(_joined([part.steps.pop(name) for part in parts])[stepped])
+        for name in list(parts[0].steps)
+    ]
     gaps, gap_at_ns = _gaps(parts)
-    num_steps = sum(_simulated_steps(log) for log in logs)
     return RunLog(
-        requests=_in_order(RequestColumns, [log.requests for log in logs], submitted),
-        steps=_in_order(StepColumns, [log.steps for log in logs], stepped),
+        requests=RequestColumns(**requests),
+        steps=StepColumns.narrow(steps),
         token_gaps=gaps,
         gap_at_ns=gap_at_ns,
-        meta={**meta, "simulated_steps": num_steps},
+        meta={**meta, "simulated_steps": sum(part.num_steps for part in parts)},
     )
 
 
-def _all(parts: Sequence[LogPart], name: str) -> Int64:
-    return np.concatenate([getattr(part, name) for part in parts])
+def _joined(columns: Sequence[NarrowColumn]) -> Int64:
+    return NarrowColumn.joined(columns).widened()
 
 
-def _simulated_steps(log: RunLog) -> int:
-    number = log.meta["simulated_steps"]
-    return number if isinstance(number, int) else 0
-
-
-def _in_order(kind: type[_Columns], parts: Sequence[_Columns], order: Int64) -> _Columns:
+def _request_column(columns: Sequence[Any], order: Int64) -> Int64 | list[str]:
     """The rows of all parts, in this order."""
-    columns: dict[str, Any] = {}
-    for field in fields(kind):
-        pieces = [getattr(part, field.name) for part in parts]
-        if isinstance(pieces[0], list):
-            rows = [row for piece in pieces for row in piece]
-            columns[field.name] = [rows[place] for place in order.tolist()]
-        else:
-            columns[field.name] = np.concatenate(pieces)[order]
-    return kind(**columns)
+    if isinstance(columns[0], list):
+        texts = [text for column in columns for text in column]
+        return [texts[place] for place in order.tolist()]
+    rows: Int64 = _joined(columns)[order]
+    return rows
 
 
 def _gaps(parts: Sequence[LogPart]) -> tuple[TokenGaps, Int64 | None]:
     """The token gaps of all servers, server by server, and when they ended."""
-    found: dict[int, tuple[LogPart, slice]] = {}
-    for part in parts:
-        start = 0
-        for server, size in zip(part.servers, part.num_gaps, strict=True):
-            found[server] = part, slice(start, start + size)
-            start += size
-    ordered = [found[server] for server in sorted(found)]
-    gap_ns = np.concatenate([part.log.token_gaps.gap_ns[rows] for part, rows in ordered])
-    count = np.concatenate([part.log.token_gaps.count[rows] for part, rows in ordered])
-    ended = [part.log.gap_at_ns[rows] for part, rows in ordered if part.log.gap_at_ns is not None]
-    return TokenGaps(gap_ns, count), np.concatenate(ended) if ended else None
+    of_server = {server: gaps for part in parts for server, gaps in part.gaps.items()}
+    gap_ns, count, at_ns = zip(*(of_server[server] for server in sorted(of_server)), strict=True)
+    kept = [times for times in at_ns if times is not None]
+    gaps = TokenGaps.narrow(NarrowColumn.joined(gap_ns), NarrowColumn.joined(count))
+    return gaps, NarrowColumn.joined(kept).widened() if kept else None

@@ -20,6 +20,9 @@ class ScriptedRequest:
         self.spec: Final = spec
         self.script: Final = script
 
+    def __repr__(self) -> str:
+        return f"ScriptedRequest({self.spec!r}, {self.script!r})"
+
     def sent_at(self, arrival_ns: int) -> "ScriptedRequest":
         """The same request, with another time of arrival."""
         spec = self.spec.copy()

@@ -93,10 +93,13 @@ def test_fast_forward_while_the_head_waits_for_blocks(requests, config):
     assert outcome(scenario)[:-1] == outcome(scenario, fast_forward=False)[:-1]
 
 
-@pytest.mark.parametrize("num_blocks", [9, 10, 11])
-@pytest.mark.parametrize(("num_quoted", "num_more"), [(20, 1), (6, 20), (30, 1)])
-def test_fast_forward_head_that_quotes_a_running_answer(num_blocks, num_quoted, num_more):
-    """Each block that the answer fills is one that the head finds: some of them make it fit."""
+@pytest.mark.parametrize(
+    ("num_blocks", "num_quoted", "num_more"), [(9, 20, 1), (10, 6, 20), (11, 30, 1)]
+)
+def test_fast_forward_head_that_quotes_a_running_answer_is_admitted_before_its_end(
+    num_blocks, num_quoted, num_more
+):
+    """The answer's first block is one that the head finds: now it fits, for one decision."""
     answered = scripted("a", (1, 8), output=40, output_seed=5)
     quoting = scripted("b", (1, 8), (5, num_quoted), (9, num_more), output=3, arrival_ns=1_000_000)
     config = VllmConfig(
@@ -105,8 +108,10 @@ def test_fast_forward_head_that_quotes_a_running_answer(num_blocks, num_quoted, 
         max_model_len=4 * num_blocks - 4,
         async_scheduling=False,
     )
-    scenario = RandomScenario(ListWorkload([answered, quoting]), config, 1, 0.005, 0.0)
-    assert outcome(scenario)[:-1] == outcome(scenario, fast_forward=False)[:-1]
+    for fast_forward in (True, False):
+        served = serve(ListWorkload([answered, quoting]), config, fast_forward=fast_forward)
+        assert served.request("b")["cached_tokens"] == 12
+        assert served.request("b")["scheduled_ns"] < served.request("a")["finish_ns"] // 4
 
 
 def test_fast_forward_while_the_head_waits_takes_few_runs():

@@ -100,7 +100,7 @@ def test_parts_any_run_joined_is_the_run_of_one_process(scenario, kind, num_part
             lines = StepLines(scenario.replicas, scenario.ranks)
             replicas = range(number, scenario.replicas, min(num_parts, scenario.replicas))
             part = simulate_part(scenario.workload, servers, ROUTERS[kind](), replicas, lines)
-            for server in part.servers:
+            for server in part.gaps:
                 decisions.steps.add(server, lines.packed(server))
             lines.discard()
             parts.append(part)
