@@ -5,6 +5,8 @@ import platform
 from importlib.metadata import version
 from pathlib import Path
 
+from sim.compiled.finder import why_pure
+
 LIBRARIES = ("numpy", "simpy", "pydantic")
 
 
@@ -17,6 +19,7 @@ def describe_machine() -> dict[str, str]:
         "system": f"{platform.system()} {platform.release()}",
         "Python": platform.python_version(),
         **{name: version(name) for name in LIBRARIES},
+        "servetwin": "compiled" if why_pure() is None else "in pure Python",
     }
 
 
